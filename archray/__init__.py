@@ -1,0 +1,38 @@
+"""archray: neural architecture search with shared weights, on Ray."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+__version__ = "0.1.0"
+
+# In a checkout the rooms lie beside this folder, not in it. With the repository's root on the path the package
+# works uninstalled too: from a Ray `working_dir`, or in a worker that has only the files.
+_root = Path(__file__).resolve().parent.parent
+if (_root / "pyproject.toml").is_file() and (_root / "searchers").is_dir():
+    __path__.append(str(_root))
+
+# Public functions, loaded when first used: `import archray` must not import Ray or torch.
+_PUBLIC = {
+    "search": "archray.platform.api",
+    "resume": "archray.platform.api",
+    "report": "archray.platform.api",
+    "show": "archray.platform.api",
+    "export": "archray.platform.api",
+    "proxies": "archray.platform.api",
+    "list_names": "archray.platform.api",
+}
+
+__all__ = ["__version__", *_PUBLIC]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _PUBLIC:
+        return getattr(import_module(_PUBLIC[name]), name)
+    raise AttributeError(f"module 'archray' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,111 @@
+"""Named things (spaces, data sets, proxies, methods), and things of the user's by reference."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import importlib.util
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Generic, TypeVar
+
+from archray.errors import UnknownName
+
+T = TypeVar("T")
+
+
+class Registry(Generic[T]):
+    """A mapping from names to things of one kind that refuses duplicates and lists what it has.
+
+    Args:
+        kind: what is registered, as it reads in an error: `"space"`, `"proxy"`.
+    """
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+        self._entries: dict[str, T] = {}
+
+    def register(self, name: str, entry: T) -> T:
+        """Adds `entry` under `name`. Raises: ValueError if the name is taken."""
+        if name in self._entries:
+            raise ValueError(f"the {self.kind} {name!r} is registered already; choose another name")
+        self._entries[name] = entry
+        return entry
+
+    def get(self, name: str) -> T:
+        """The entry called `name`. Raises: UnknownName, with all known names."""
+        if name not in self._entries:
+            raise UnknownName(f"there is no {self.kind} {name!r}; choose one of {', '.join(self.names())}")
+        return self._entries[name]
+
+    def names(self) -> list[str]:
+        return sorted(self._entries)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._entries
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.names())
+
+
+def is_reference(name: str) -> bool:
+    """Whether `name` has the form `module:attribute` or `path.py:attribute`."""
+    place, _, attribute = name.rpartition(":")
+    return bool(place) and attribute.isidentifier()
+
+
+def split_reference(reference: str) -> tuple[str, str]:
+    """`"path.py:Attribute"` -> `("path.py", "Attribute")`. Raises: UnknownName if it has no such form."""
+    if not is_reference(reference):
+        raise UnknownName(f"expected module:attribute or path.py:attribute, got {reference!r}")
+    place, _, attribute = reference.rpartition(":")
+    return place, attribute
+
+
+def load_reference(reference: str) -> Any:
+    """The object that `module:attribute` or `path.py:attribute` names.
+
+    A file is imported under a name made of its stem and the hash of its text, once per process: two files of
+    the same stem never meet. Raises: UnknownName if the module, the file or the attribute does not exist.
+    """
+    place, attribute = split_reference(reference)
+    if place.endswith(".py"):
+        module = _import_file(Path(place), reference)
+    else:
+        try:
+            module = importlib.import_module(place)
+        except ModuleNotFoundError as error:
+            raise UnknownName(
+                f"{reference!r} names the module {place!r}, which cannot be imported ({error}); "
+                "give a path ending in .py, or install the module on every node"
+            ) from error
+    try:
+        return getattr(module, attribute)
+    except AttributeError:
+        public = [name for name in vars(module) if not name.startswith("_")]
+        raise UnknownName(f"{place!r} has no {attribute!r}; it has {', '.join(public)}") from None
+
+
+def file_module_name(path: Path) -> str:
+    """The module name a user's file is imported under: its stem and the first 8 digits of its SHA-256."""
+    return f"{path.stem}_{hashlib.sha256(path.read_bytes()).hexdigest()[:8]}"
+
+
+def _import_file(path: Path, reference: str) -> ModuleType:
+    if not path.is_file():
+        raise UnknownName(f"{reference!r} names the file {path}, which does not exist; check the path")
+    name = file_module_name(path)
+    if name in sys.modules:
+        return sys.modules[name]
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None and spec.loader is not None  # a path that ends in .py always has a loader
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module

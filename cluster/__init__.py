@@ -1,0 +1,1 @@
+"""Where trials run: connecting to Ray, resources, pools of actors."""

@@ -1,0 +1,94 @@
+"""The search space: named categorical decisions, and strings for architectures."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from abc import ABC
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from archray.errors import InvalidArchitecture
+
+Architecture = tuple[str, ...]  # one choice per decision, in the order of the space's decisions
+
+
+@dataclass(frozen=True)
+class Decision:
+    """One categorical decision of a space: its name and the choices it has, in order."""
+
+    name: str
+    choices: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        if not self.choices or len(set(self.choices)) != len(self.choices):
+            raise ValueError(f"decision {self.name!r} needs distinct choices and at least one, got {self.choices}")
+
+
+class Space(ABC):
+    """A search space: immutable, pure Python.
+
+    A subclass sets `name` and `decisions`; that is enough for a search. It may override `encode` and `decode`
+    to speak a benchmark's own strings, and `canonical` to give isomorphic architectures one form. A space of
+    the user's also defines `build(self, architecture, *, in_channels, num_classes, **options) -> nn.Module`.
+    """
+
+    name: ClassVar[str]
+    decisions: tuple[Decision, ...]
+
+    @property
+    def size(self) -> int:
+        """How many architectures there are, isomorphic ones counted apart."""
+        return math.prod(len(decision.choices) for decision in self.decisions)
+
+    def sample(self, rng: np.random.Generator) -> Architecture:
+        """An architecture drawn uniformly from the space."""
+        return tuple(decision.choices[rng.integers(len(decision.choices))] for decision in self.decisions)
+
+    def enumerate(self) -> Iterator[Architecture]:
+        """Every architecture once, the last decision varying fastest."""
+        return itertools.product(*(decision.choices for decision in self.decisions))
+
+    def mutate(self, architecture: Architecture, rng: np.random.Generator) -> Architecture:
+        """`architecture` with one decision, drawn uniformly among those with two choices or more, changed."""
+        free = [i for i, decision in enumerate(self.decisions) if len(decision.choices) > 1]
+        index = free[rng.integers(len(free))]
+        others = [choice for choice in self.decisions[index].choices if choice != architecture[index]]
+        return architecture[:index] + (others[rng.integers(len(others))],) + architecture[index + 1 :]
+
+    def canonical(self, architecture: Architecture) -> Architecture:
+        """The one form that all architectures isomorphic to `architecture` share; here itself."""
+        return architecture
+
+    def encode(self, architecture: Architecture) -> str:
+        """The string of an architecture: `decision=choice|decision=choice`."""
+        self.check(architecture)
+        return "|".join(f"{d.name}={choice}" for d, choice in zip(self.decisions, architecture, strict=True))
+
+    def decode(self, text: str) -> Architecture:
+        """The architecture of a string. Raises: InvalidArchitecture, saying what the string should hold."""
+        parts = dict(part.partition("=")[::2] for part in text.split("|"))
+        names = [decision.name for decision in self.decisions]
+        if list(parts) != names:
+            raise InvalidArchitecture(
+                f"{self.name}: expected a choice for each of {', '.join(names)} as name=choice|..., got {text!r}"
+            )
+        architecture = tuple(parts[name] for name in names)
+        self.check(architecture)
+        return architecture
+
+    def check(self, architecture: Architecture) -> None:
+        """Raises: InvalidArchitecture if `architecture` is not one of this space."""
+        if len(architecture) != len(self.decisions):
+            raise InvalidArchitecture(
+                f"{self.name} has {len(self.decisions)} decisions, got {len(architecture)} choices: {architecture!r}"
+            )
+        for decision, choice in zip(self.decisions, architecture, strict=True):
+            if choice not in decision.choices:
+                raise InvalidArchitecture(
+                    f"{self.name} has no choice {choice!r} for {decision.name}; "
+                    f"choose one of {', '.join(decision.choices)}"
+                )
