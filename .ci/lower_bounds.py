@@ -1,0 +1,15 @@
+"""Prints the oldest versions that pyproject.toml allows, as a requirements file: `numpy>=1.26` becomes `numpy==1.26`."""
+
+import re
+import sys
+import tomllib
+from pathlib import Path
+
+BOUND = re.compile(r"^(?P<name>[\w.-]+)(?P<extras>\[[\w,]+\])?>=(?P<version>[\w.]+)$")
+
+project = tomllib.loads((Path(__file__).parent.parent / "pyproject.toml").read_text())["project"]
+for requirement in project["dependencies"]:
+    match = BOUND.match(requirement)
+    if match is None:
+        sys.exit(f"expected every dependency as name>=version, got {requirement!r} in pyproject.toml")
+    sys.stdout.write(f"{match['name']}{match['extras'] or ''}=={match['version']}\n")

@@ -1,0 +1,72 @@
+# What a person starts by hand. Every target makes .venv first if it is not there.
+#
+#   make demo                                a search of minutes on two cores, with its report
+#   make test | lint | bench | test-all
+#   make demo CONSTRAINTS=constraints.txt    with the versions that were green last
+
+PYTHON ?= python3
+VENV ?= .venv
+CONSTRAINTS ?=
+RUN ?= archray-runs/demo-$(shell date +%Y%m%d-%H%M%S)
+PYTEST_ARGS ?=
+
+# The folder of .venv may be given relative or absolute; commands that change folder need it absolute.
+BIN := $(abspath $(VENV))/bin
+INSTALLED := $(VENV)/.installed
+ROOMS := platform searchers trainables cluster
+
+.PHONY: help install demo test test-all test-slow test-lower-bounds lint format bench clean
+.DELETE_ON_ERROR:
+
+help:
+	@sed -n '3,5s/^# *//p' Makefile
+
+install: $(INSTALLED)
+
+$(INSTALLED): pyproject.toml setup.py
+	@command -v $(PYTHON) >/dev/null || { \
+	  echo "archray needs Python 3.11 or newer; there is no '$(PYTHON)'. Install one, or say make PYTHON=/path/to/python3.11" >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "archray needs Python 3.11 or newer; '$(PYTHON)' is $$($(PYTHON) -V). Say make PYTHON=/path/to/python3.11" >&2; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || { \
+	  echo "no virtual environment could be made; on Debian: apt install python3-venv" >&2; exit 1; }
+	@echo "Installing archray and what it needs into $(VENV): about 90 seconds and 5.4 GB, once."
+	@$(BIN)/python -m pip install --disable-pip-version-check --quiet $(if $(CONSTRAINTS),--constraint $(CONSTRAINTS)) --editable '.[dev]'
+	@touch $@
+
+demo: $(INSTALLED)
+	$(BIN)/archray search hnas --space nasbench201 --data digits --preset demo --out $(RUN)
+
+test: $(INSTALLED)
+	$(BIN)/python -m pytest -m "not slow" $(PYTEST_ARGS)
+
+test-slow: $(INSTALLED)
+	$(BIN)/python -m pytest -m slow $(PYTEST_ARGS)
+
+test-all: test test-slow test-lower-bounds
+
+# The oldest versions that pyproject.toml allows, in an environment of their own, which is removed when it has passed.
+test-lower-bounds: $(INSTALLED)
+	bash .ci/lower-bounds $(PYTHON)
+
+lint: $(INSTALLED) build/mypy
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	cd build/mypy && $(BIN)/mypy --config-file ../../pyproject.toml -p archray
+
+# mypy cannot follow the mapping of an editable install: here links show it the package as a wheel would lay it out.
+.PHONY: build/mypy
+build/mypy:
+	@rm -rf $@/archray && mkdir -p $@/archray
+	@for file in archray/*; do ln -s "$(CURDIR)/$$file" $@/archray/; done
+	@for room in $(ROOMS); do ln -s "$(CURDIR)/$$room" $@/archray/; done
+
+format: $(INSTALLED)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(INSTALLED)
+	$(BIN)/python benchmarks/proxies.py
+
+clean:
+	rm -rf build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
