@@ -1,5 +1,46 @@
 """Search spaces: pure Python, no torch."""
 
+from __future__ import annotations
+
+from archray.errors import InvalidInput
+from archray.registry import Registry, is_reference, load_reference
+from archray.trainables.spaces.nasbench201 import NASBench201
 from archray.trainables.spaces.space import Architecture, Decision, Space
 
-__all__ = ["Architecture", "Decision", "Space"]
+SPACES: Registry[type[Space]] = Registry("space")
+SPACES.register(NASBench201.name, NASBench201)
+
+__all__ = ["SPACES", "Architecture", "Decision", "NASBench201", "Space", "get_space"]
+
+
+def get_space(name_or_reference: str | Space) -> Space:
+    """The space of that name, or the user's own by reference; a space is handed back as it is.
+
+    Args:
+        name_or_reference: a registered name, or `module:attribute` / `path.py:attribute` naming a `Space` class
+            that takes no arguments, or an instance.
+
+    Raises: UnknownName if there is no such name or reference; InvalidInput if the reference is no space.
+    """
+    if isinstance(name_or_reference, Space):
+        return name_or_reference
+    if name_or_reference in SPACES or not is_reference(name_or_reference):
+        return SPACES.get(name_or_reference)()
+    found = load_reference(name_or_reference)
+    if isinstance(found, type) and issubclass(found, Space):
+        try:
+            found = found()
+        except TypeError as error:
+            raise InvalidInput(
+                f"the space {name_or_reference!r} cannot be made without arguments ({error}); "
+                "name an instance of it instead"
+            ) from error
+    if not isinstance(found, Space):
+        raise InvalidInput(
+            f"expected {name_or_reference!r} to be an archray.trainables.spaces.Space (a class or an instance), "
+            f"got {type(found).__name__}: derive it from Space"
+        )
+    for attribute in ("name", "decisions"):
+        if not getattr(found, attribute, None):
+            raise InvalidInput(f"the space {name_or_reference!r} has no {attribute}; set it in the class")
+    return found

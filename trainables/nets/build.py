@@ -1,0 +1,99 @@
+"""From an architecture to a standalone network: one entry for archray's spaces and the user's own."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+
+from archray.errors import InvalidInput
+from archray.registry import Registry
+from archray.trainables.nets.initialisation import initialise
+from archray.trainables.nets.nasbench201 import build_nasbench201
+from archray.trainables.nets.operations import Normalisation
+from archray.trainables.nets.settings import NetworkSettings
+from archray.trainables.spaces import Architecture, Space, get_space
+
+# name of a space -> builder(space, architecture, *, channels, cells, in_channels, num_classes, normalisation)
+NETWORKS: Registry[Callable[..., nn.Module]] = Registry("network")
+NETWORKS.register("nasbench201", build_nasbench201)
+
+
+def build(
+    space: Space | str,
+    architecture: Architecture | str,
+    *,
+    network: NetworkSettings,
+    in_channels: int,
+    num_classes: int,
+    seed: int | None,
+    for_scoring: bool = False,
+) -> nn.Module:
+    """The standalone network of `architecture`, in train mode, on the CPU.
+
+    Args:
+        space: a space, its name or a reference. One with a method `build` (a user's) builds its network itself:
+            `build(architecture, *, in_channels, num_classes)`; it is handed `channels`, `cells` and
+            `normalisation` too if its signature takes them.
+        architecture: choices, or the space's string for them.
+        network: width, depth, initialisation, normalisation. An initialisation other than `pytorch-default` is
+            applied over whatever a user's space has made.
+        in_channels: channels of the images.
+        num_classes: outputs.
+        seed: of the initial weights; the same seed gives the same weights, and torch's global generator is left
+            as it was. None draws from the global generator.
+        for_scoring: the form for training-free metrics (note P5) where `network.normalisation` is `auto`.
+
+    Raises: InvalidArchitecture; InvalidInput if a user's `build` returns no module; UnknownName if a space has
+    neither a `build` nor a registered network.
+    """
+    space = get_space(space)
+    choices = space.decode(architecture) if isinstance(architecture, str) else tuple(architecture)
+    space.check(choices)
+    normalisation: Normalisation
+    if network.normalisation == "auto":
+        normalisation = "scoring" if for_scoring else "training"
+    else:
+        normalisation = network.normalisation
+    options = {"channels": network.channels, "cells": network.cells, "normalisation": normalisation}
+
+    if seed is None:
+        return _build(space, choices, network, in_channels, num_classes, options)
+    with torch.random.fork_rng(devices=[]):  # weights are drawn on the CPU
+        torch.default_generator.manual_seed(seed)
+        return _build(space, choices, network, in_channels, num_classes, options)
+
+
+def _build(
+    space: Space,
+    architecture: Architecture,
+    network: NetworkSettings,
+    in_channels: int,
+    num_classes: int,
+    options: dict[str, Any],
+) -> nn.Module:
+    own = getattr(space, "build", None)
+    if own is None:
+        builder = NETWORKS.get(space.name)
+        module = builder(space, architecture, in_channels=in_channels, num_classes=num_classes, **options)
+    else:
+        taken = _taken_options(own, options)
+        module = own(architecture, in_channels=in_channels, num_classes=num_classes, **taken)
+        if not isinstance(module, nn.Module):
+            raise InvalidInput(
+                f"expected the build method of space {space.name!r} to return a torch.nn.Module, "
+                f"got {type(module).__name__}"
+            )
+    initialise(module, network.init)
+    return module.train()
+
+
+def _taken_options(function: Callable[..., Any], options: dict[str, Any]) -> dict[str, Any]:
+    """Those of `options` that `function` takes by name."""
+    parameters = inspect.signature(function).parameters
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
+        return options
+    return {name: value for name, value in options.items() if name in parameters}

@@ -1,0 +1,160 @@
+"""The network of NAS-Bench-201 (Dong and Yang 2020, sec. 2.1): stem, three stages of cells, head.
+
+Two forms (note P5). `training`: every batch normalisation affine with running statistics. `scoring`, for
+training-free metrics: on the cells' edges neither, elsewhere affine; no running statistics anywhere, so that a
+forward pass changes nothing (in train mode the outputs are the same with and without them).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import nn
+
+from archray.trainables.nets.operations import OPERATIONS, Normalisation, ReLUConvBN, batch_norm
+from archray.trainables.spaces.nasbench201 import EDGES
+from archray.trainables.spaces.space import Architecture, Space
+
+STAGES = 3  # channels C, 2C, 4C; a residual reduction between stages
+
+
+def live_edges(edges: Sequence[tuple[int, int]], architecture: Architecture) -> list[int]:
+    """The numbers of the edges on a path from the input to the output that has no `none` on it.
+
+    Args:
+        edges: (E,) pairs (target, source) in topological order; 0 is the input, the highest target the output.
+        architecture: (E,) operations.
+    """
+    kept = [number for number, operation in enumerate(architecture) if operation != "none"]
+    reached = {0}
+    for number in kept:
+        target, source = edges[number]
+        if source in reached:
+            reached.add(target)
+    needed = {max(target for target, _ in edges)}
+    for number in reversed(kept):
+        target, source = edges[number]
+        if target in needed:
+            needed.add(source)
+    return [number for number in kept if edges[number][1] in reached and edges[number][0] in needed]
+
+
+class Cell(nn.Module):
+    """One cell of an architecture, (n, C, H, W) -> (n, C, H, W).
+
+    Only live edges are made: a dead one has no influence on the output and no gradient, so neither training nor
+    any metric sees it, and its parameters are not counted. (The benchmark makes and counts them; and there a
+    convolution of an empty node, followed by an affine normalisation, is a learnt constant. Here it is left
+    out.) A cell without a live edge gives zeros.
+    """
+
+    def __init__(self, architecture: Architecture, channels: int, normalisation: Normalisation) -> None:
+        super().__init__()
+        self.live = live_edges(EDGES, architecture)
+        self.edges = nn.ModuleDict(
+            {_key(number): OPERATIONS[architecture[number]](channels, normalisation) for number in self.live}
+        )
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        nodes: dict[int, torch.Tensor] = {0: x}
+        for number in self.live:
+            target, source = EDGES[number]
+            term = self.edges[_key(number)](nodes[source])
+            nodes[target] = nodes[target] + term if target in nodes else term
+        return nodes[3] if 3 in nodes else torch.zeros_like(x)
+
+
+def _key(number: int) -> str:
+    target, source = EDGES[number]
+    return f"{target}<-{source}"
+
+
+class Reduction(nn.Module):
+    """The residual block between stages, (n, C, H, W) -> (n, 2C, H/2, W/2): a ResNet basic block of stride 2.
+
+    The shortcut is 2 x 2 average pooling and a 1 x 1 convolution. Odd heights and widths are rounded up on both
+    paths (the original fails on them).
+    """
+
+    def __init__(self, in_channels: int, out_channels: int, *, running: bool) -> None:
+        super().__init__()
+        self.residual = nn.Sequential(
+            ReLUConvBN(in_channels, out_channels, 3, 2, affine=True, running=running),
+            ReLUConvBN(out_channels, out_channels, 3, affine=True, running=running),
+        )
+        self.shortcut = nn.Sequential(
+            nn.AvgPool2d(2, stride=2, ceil_mode=True, count_include_pad=False),
+            nn.Conv2d(in_channels, out_channels, 1, bias=False),
+        )
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        out: torch.Tensor = self.shortcut(x) + self.residual(x)
+        return out
+
+
+class NASBench201Network(nn.Module):
+    """Images (n, in_channels, H, W) to logits (n, num_classes).
+
+    Args:
+        architecture: six operations.
+        channels: C of the first stage; the benchmark has 16.
+        cells: N, cells per stage; the benchmark has 5.
+        normalisation: `training` or `scoring`, see the module.
+    """
+
+    def __init__(
+        self,
+        architecture: Architecture,
+        *,
+        channels: int,
+        cells: int,
+        in_channels: int,
+        num_classes: int,
+        normalisation: Normalisation,
+    ) -> None:
+        super().__init__()
+        running = normalisation == "training"
+        self.stem = nn.Sequential(
+            nn.Conv2d(in_channels, channels, 3, padding=1, bias=False),
+            batch_norm(channels, affine=True, running=running),
+        )
+        stages: list[nn.Module] = []
+        width = channels
+        for stage in range(STAGES):
+            if stage > 0:
+                stages.append(Reduction(width, 2 * width, running=running))
+                width *= 2
+            stages.extend(Cell(architecture, width, normalisation) for _ in range(cells))
+        self.stages = nn.Sequential(*stages)
+        self.head = nn.Sequential(
+            batch_norm(width, affine=True, running=running), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten()
+        )
+        self.classifier = nn.Linear(width, num_classes)
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        features = self.head(self.stages(self.stem(images)))  # (n, 4C)
+        logits: torch.Tensor = self.classifier(features)  # (n, K)
+        return logits
+
+
+def build_nasbench201(
+    space: Space,
+    architecture: Architecture,
+    *,
+    channels: int,
+    cells: int,
+    in_channels: int,
+    num_classes: int,
+    normalisation: Normalisation,
+) -> nn.Module:
+    """The builder that the registry of networks holds; arguments as `NASBench201Network`."""
+    space.check(architecture)
+    return NASBench201Network(
+        architecture,
+        channels=channels,
+        cells=cells,
+        in_channels=in_channels,
+        num_classes=num_classes,
+        normalisation=normalisation,
+    )

@@ -1,0 +1,57 @@
+"""The operations on a cell's edges, as NAS-Bench-201 defines them (Dong and Yang 2020, sec. 2.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal
+
+import torch
+from torch import nn
+
+Normalisation = Literal["training", "scoring"]
+
+
+def batch_norm(channels: int, *, affine: bool, running: bool) -> nn.BatchNorm2d:
+    """Batch normalisation; without running statistics it uses the batch's in evaluation too."""
+    return nn.BatchNorm2d(channels, affine=affine, track_running_stats=running)
+
+
+class ReLUConvBN(nn.Sequential):
+    """ReLU, convolution without bias, batch normalisation, in this order: (n, C_in, H, W) -> (n, C_out, H', W')."""
+
+    def __init__(
+        self, in_channels: int, out_channels: int, kernel: int, stride: int = 1, *, affine: bool, running: bool
+    ) -> None:
+        super().__init__(
+            nn.ReLU(),  # not in place: a node's sum is read by several edges
+            nn.Conv2d(in_channels, out_channels, kernel, stride, padding=kernel // 2, bias=False),
+            batch_norm(out_channels, affine=affine, running=running),
+        )
+
+
+class Zero(nn.Module):
+    """The operation `none`: zeros of the input's shape. Supernets need it; standalone cells leave the edge out."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.zeros_like(x)
+
+
+def average_pool() -> nn.AvgPool2d:
+    """3 x 3 average pooling of stride 1 that does not count the padding."""
+    return nn.AvgPool2d(3, stride=1, padding=1, count_include_pad=False)
+
+
+# channels, normalisation -> the module of an edge. Batch normalisation on edges as note P5 says: affine with
+# running statistics when trained, neither when scored.
+OPERATIONS: dict[str, Callable[[int, Normalisation], nn.Module]] = {
+    "none": lambda channels, normalisation: Zero(),
+    "skip_connect": lambda channels, normalisation: nn.Identity(),
+    "nor_conv_1x1": lambda channels, normalisation: _convolution(channels, 1, normalisation),
+    "nor_conv_3x3": lambda channels, normalisation: _convolution(channels, 3, normalisation),
+    "avg_pool_3x3": lambda channels, normalisation: average_pool(),
+}
+
+
+def _convolution(channels: int, kernel: int, normalisation: Normalisation) -> ReLUConvBN:
+    trained = normalisation == "training"
+    return ReLUConvBN(channels, channels, kernel, affine=trained, running=trained)
