@@ -1,0 +1,33 @@
+"""The device that work runs on, and what it says when its memory runs out."""
+
+from __future__ import annotations
+
+import torch
+
+from archray.errors import InvalidInput
+
+
+def choose_device(wanted: str, *, gpus: float | None = None) -> torch.device:
+    """The device that `wanted` means here.
+
+    wanted: "auto", or a device in torch's words. gpus: the share of GPUs that Ray gave this work; None where Ray was
+    not asked, and "auto" takes a GPU if there is one. Raises: InvalidInput for a device that torch does not know or
+    this machine lacks.
+    """
+    if wanted == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() and gpus != 0 else "cpu")
+    try:
+        device = torch.device(wanted)
+    except RuntimeError as error:
+        raise InvalidInput(f"expected a device such as auto, cpu, cuda or cuda:1, got {wanted!r}") from error
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise InvalidInput(f"the device {wanted!r} needs a CUDA GPU and none is visible here; use auto or cpu")
+    return device
+
+
+def out_of_memory(error: BaseException) -> str | None:
+    """The reason "out of memory: ..." if that is what `error` says, of a GPU or of the CPU; else None."""
+    text = str(error)
+    if isinstance(error, (torch.OutOfMemoryError, MemoryError)) or "can't allocate memory" in text:
+        return f"out of memory: {text}"
+    return None
