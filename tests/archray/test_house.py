@@ -1,0 +1,113 @@
+"""The house: the rooms are archray.*, hide nothing of the standard library's, and load no more than they must."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+import pytest
+
+STANDARD_LIBRARY = Path(sysconfig.get_paths()["stdlib"]).resolve()
+
+
+def run_python(code: str, folder: Path) -> str:
+    """What `code` prints in a fresh interpreter started in `folder`, whose modules are then importable (`-c`)."""
+    environment = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONSAFEPATH")}
+    done = subprocess.run([sys.executable, "-c", code], cwd=folder, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def loaded_by(statement: str, folder: Path) -> set[str]:
+    """The top-level modules that a fresh interpreter holds after `statement`."""
+    code = f"{statement}; import sys; print(' '.join({{name.partition('.')[0] for name in sys.modules}}))"
+    return set(run_python(code, folder).split())
+
+
+def test_platform_is_the_standard_librarys_under_pytest() -> None:
+    assert platform.system() == "Linux"
+    assert Path(platform.__file__).resolve().parent == STANDARD_LIBRARY
+
+
+def test_platform_is_the_standard_librarys_from_the_repositorys_root(repository: Path) -> None:
+    file = run_python("import platform; platform.system(); print(platform.__file__)", repository)
+    assert Path(file).resolve().parent == STANDARD_LIBRARY
+
+
+def test_platform_is_the_standard_librarys_in_a_worker(ray_session: None) -> None:
+    import archray_test_house
+    import ray
+
+    seen = ray.get(ray.remote(archray_test_house.what_platform_is).remote())
+    assert Path(seen["file"]).resolve().parent == STANDARD_LIBRARY
+    assert seen["system"] == platform.system()
+    assert len(seen["rooms"]) == 4
+
+
+def test_platform_is_the_standard_librarys_in_a_worker_of_a_shipped_checkout(repository: Path, tmp_path: Path) -> None:
+    # A worker's current folder and first entry of sys.path is then a copy of the repository's root. A Ray of its
+    # own, since the session's has another runtime environment; with only what a worker would need.
+    code = """
+import logging, sys, ray, platform
+ray.init(address="local", num_cpus=1, num_gpus=0, include_dashboard=False, log_to_driver=False,
+         object_store_memory=100 * 2**20, logging_level=logging.ERROR, _node_ip_address="127.0.0.1",
+         runtime_env={"working_dir": sys.argv[1], "excludes": [".git", ".venv", "build", "archray-runs"]})
+
+@ray.remote
+def look():
+    import platform, archray, archray.searchers, archray.platform
+    return [platform.__file__, archray.__file__, *archray.platform.__path__]
+
+print("\\n".join(ray.get(look.remote())))
+ray.shutdown()
+"""
+    # From another folder: the driver must not find the rooms by accident.
+    done = subprocess.run([sys.executable, "-c", code, str(repository)], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    platform_file, archray_file, *platform_room = done.stdout.split()
+    shipped = Path(archray_file).parents[1]
+    assert Path(platform_file).resolve().parent == STANDARD_LIBRARY
+    assert not shipped.is_relative_to(repository)
+    assert Path(platform_room[0]) == shipped / "platform"
+
+
+@pytest.mark.parametrize(
+    ("statement", "absent"),
+    [
+        ("import archray", {"ray", "torch", "numpy", "pandas"}),
+        ("import archray, archray.errors, archray.registry; dir(archray)", {"ray", "torch"}),
+        ("import archray.searchers", {"torch", "torchvision"}),
+        ("import archray.trainables", {"ray", "torch"}),
+        ("import archray.trainables.spaces", {"ray", "torch"}),
+        ("import archray.trainables.spaces as s; [s.get_space(n) for n in s.SPACES]", {"ray", "torch"}),
+        ("import archray.cluster", {"torch"}),
+    ],
+)
+def test_an_import_loads_no_more_than_it_must(statement: str, absent: set[str], repository: Path) -> None:
+    assert not loaded_by(statement, repository) & absent
+
+
+def test_every_searcher_loads_without_torch(tmp_path: Path) -> None:
+    code = "import archray.searchers as s; [getattr(s, name) for name in s.__all__]"
+    assert not loaded_by(code, tmp_path) & {"torch", "torchvision"}
+
+
+def test_the_entrance_offers_what_exists(tmp_path: Path) -> None:
+    code = "import archray; print(all(callable(getattr(archray, n)) for n in archray.__all__ if not n.startswith('_')))"
+    assert run_python(code, tmp_path) == "True"
+
+
+def test_the_entrance_refuses_unknown_names() -> None:
+    import archray
+
+    with pytest.raises(AttributeError, match="no attribute 'serach'"):
+        _ = archray.serach
+
+
+def test_no_init_file_where_it_would_hide_the_standard_library(repository: Path) -> None:
+    assert not (repository / "platform" / "__init__.py").exists()
+    assert list((repository / "tests").rglob("__init__.py")) == []

@@ -1,0 +1,127 @@
+"""Registries refuse duplicates and list what they have; references load files of the user's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from archray.errors import ArchrayError, InvalidInput, UnknownName
+from archray.registry import Registry, file_module_name, is_reference, load_reference, split_reference
+
+
+@pytest.fixture
+def registry() -> Registry[int]:
+    registry: Registry[int] = Registry("proxy")
+    registry.register("snip", 1)
+    registry.register("grasp", 2)
+    return registry
+
+
+def test_it_gives_back_what_was_registered(registry: Registry[int]) -> None:
+    assert registry.get("snip") == 1
+    assert registry.names() == list(registry) == ["grasp", "snip"]
+    assert "snip" in registry
+    assert "fisher" not in registry
+    assert registry.register("fisher", 3) == 3
+
+
+def test_it_refuses_duplicates_and_keeps_the_first(registry: Registry[int]) -> None:
+    with pytest.raises(ValueError, match=r"proxy 'snip' is registered already"):
+        registry.register("snip", 3)
+    assert registry.get("snip") == 1
+
+
+def test_an_unknown_name_lists_the_known(registry: Registry[int]) -> None:
+    with pytest.raises(UnknownName, match=r"no proxy 'snipp'; choose one of grasp, snip"):
+        registry.get("snipp")
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("own_space.py:MySpace", True),
+        ("package.module:attribute", True),
+        ("/a/folder: with colon/space.py:MySpace", True),
+        ("nasbench201", False),
+        ("own_space.py", False),
+        (":MySpace", False),
+        ("own_space.py:", False),
+        ("folder:/some/path", False),
+        ("a:b-c", False),
+    ],
+)
+def test_what_a_reference_looks_like(name: str, expected: bool) -> None:
+    assert is_reference(name) is expected
+
+
+def test_splitting_a_reference() -> None:
+    assert split_reference("/a:b/space.py:MySpace") == ("/a:b/space.py", "MySpace")
+    with pytest.raises(UnknownName, match=r"expected module:attribute or path\.py:attribute, got 'nasbench201'"):
+        split_reference("nasbench201")
+
+
+def test_a_reference_to_a_module() -> None:
+    assert load_reference("archray.errors:UnknownName") is UnknownName
+
+
+def test_a_reference_to_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "own_space.py"
+    file.write_text("class MySpace:\n    size = 3\n")
+    space = load_reference(f"{file}:MySpace")
+    assert space.size == 3
+    assert load_reference(f"{file}:MySpace") is space  # imported once per process
+
+
+def test_a_relative_path_is_that_of_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "relative_space.py").write_text("size = 4\n")
+    monkeypatch.chdir(tmp_path)
+    assert load_reference("relative_space.py:size") == 4
+
+
+def test_two_files_of_one_stem_do_not_meet(tmp_path: Path) -> None:
+    for folder, value in (("one", 1), ("two", 2)):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "same_stem.py").write_text(f"value = {value}\n")
+    one, two = tmp_path / "one" / "same_stem.py", tmp_path / "two" / "same_stem.py"
+    assert file_module_name(one) != file_module_name(two)
+    assert [load_reference(f"{file}:value") for file in (one, two, one)] == [1, 2, 1]
+
+
+def test_a_changed_file_is_read_again(tmp_path: Path) -> None:
+    file = tmp_path / "changing.py"
+    file.write_text("value = 1\n")
+    assert load_reference(f"{file}:value") == 1
+    file.write_text("value = 2\n")
+    assert load_reference(f"{file}:value") == 2
+
+
+def test_a_file_that_does_not_exist(tmp_path: Path) -> None:
+    with pytest.raises(UnknownName, match=r"absent\.py, which does not exist; check the path"):
+        load_reference(f"{tmp_path / 'absent.py'}:MySpace")
+
+
+def test_a_module_that_cannot_be_imported() -> None:
+    with pytest.raises(UnknownName, match=r"the module 'no_such_module', which cannot be imported"):
+        load_reference("no_such_module:thing")
+
+
+def test_an_attribute_that_does_not_exist(tmp_path: Path) -> None:
+    file = tmp_path / "attributes.py"
+    file.write_text("first = 1\nsecond = 2\n_hidden = 3\n")
+    with pytest.raises(UnknownName, match=r"has no 'third'; it has first, second$"):
+        load_reference(f"{file}:third")
+
+
+def test_a_file_that_fails_says_so_each_time(tmp_path: Path) -> None:
+    file = tmp_path / "failing.py"
+    file.write_text("value = 1 / 0\n")
+    for _ in range(2):  # the half-made module is not kept
+        with pytest.raises(ZeroDivisionError):
+            load_reference(f"{file}:value")
+
+
+def test_every_error_of_ours_can_be_caught_as_one() -> None:
+    assert issubclass(UnknownName, InvalidInput)
+    assert issubclass(InvalidInput, ArchrayError)
+    assert issubclass(InvalidInput, ValueError)
