@@ -1,0 +1,121 @@
+"""Pad-and-crop, flip and cutout of whole batches on their device (He et al. 2015; DeVries and Taylor 2017).
+
+The three functions are pure: what is random is an argument. `Augmentation` draws the arguments from a
+`torch.Generator` and applies them. No Python runs per image.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from pydantic import BaseModel, ConfigDict, Field
+
+
+def pad_crop(images: torch.Tensor, offsets: torch.Tensor, padding: int, fill: Sequence[float] = (0.0,)) -> torch.Tensor:
+    """Pads every image on all sides and cuts a window of the old size, each image its own.
+
+    Args:
+        images: (n, C, H, W).
+        offsets: (n, 2) int64, top and left of each window in the padded image, in 0..2 * padding.
+        padding: pixels on each side.
+        fill: value of the padding per channel, or one for all.
+
+    Returns: (n, C, H, W), windows of `images` padded with `fill`.
+    """
+    n, channels, height, width = images.shape
+    shape = (n, channels, height + 2 * padding, width + 2 * padding)
+    padded = _per_channel(images, fill).expand(shape).clone()
+    padded[:, :, padding : padding + height, padding : padding + width] = images
+    rows = offsets[:, 0, None] + torch.arange(height, device=images.device)  # (n, H)
+    columns = offsets[:, 1, None] + torch.arange(width, device=images.device)  # (n, W)
+    index = torch.arange(n, device=images.device)[:, None, None]
+    # Advanced indices apart from each other put the image's axes first: (n, H, W, C).
+    return padded[index, :, rows[:, :, None], columns[:, None, :]].permute(0, 3, 1, 2).contiguous()
+
+
+def flip(images: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    """Mirrors left and right the images, (n, C, H, W), where `mask`, (n,) bool, is true."""
+    return torch.where(mask[:, None, None, None], images.flip(-1), images)
+
+
+def cutout(images: torch.Tensor, centres: torch.Tensor, length: int, fill: Sequence[float] = (0.0,)) -> torch.Tensor:
+    """Blanks a square in every image; the square is clipped at the border.
+
+    Args:
+        images: (n, C, H, W).
+        centres: (n, 2) int64, row and column of each square's centre.
+        length: side in pixels; rows centre - length // 2 up to, not with, centre - length // 2 + length.
+        fill: value inside per channel, or one for all. 0 is the mean colour of normalised images, as in the
+            original.
+    """
+    height, width = images.shape[-2:]
+    top, left = (centres - length // 2).unbind(1)  # (n,) each
+    rows = torch.arange(height, device=images.device)
+    columns = torch.arange(width, device=images.device)
+    in_rows = (rows >= top[:, None]) & (rows < top[:, None] + length)  # (n, H)
+    in_columns = (columns >= left[:, None]) & (columns < left[:, None] + length)  # (n, W)
+    inside = in_rows[:, None, :, None] & in_columns[:, None, None, :]  # (n, 1, H, W)
+    return torch.where(inside, _per_channel(images, fill), images)
+
+
+def _per_channel(images: torch.Tensor, fill: Sequence[float]) -> torch.Tensor:
+    return torch.tensor(fill, dtype=images.dtype, device=images.device).view(1, -1, 1, 1)
+
+
+class AugmentationSettings(BaseModel):
+    """What is done to training images.
+
+    Attributes:
+        crop: pixels of padding before the crop; 0 does not crop. None is an eighth of the image's size (4 of 32).
+        flip: mirror half of the images; None asks the data set whether a mirrored image keeps its label.
+        cutout: side of the blanked square in pixels; 0 blanks nothing.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    crop: int | None = Field(None, ge=0)
+    flip: bool | None = None
+    cutout: int = Field(0, ge=0)
+
+
+class Augmentation:
+    """Draws crops, flips and squares for a batch, and applies them in this order.
+
+    Args:
+        settings: what to do.
+        image_size, flip, black: of the data set (`Dataset.image_size`, `.flip`, `.black`), for what the settings
+            leave open and for the padding's colour.
+    """
+
+    def __init__(
+        self,
+        settings: AugmentationSettings,
+        *,
+        image_size: int = 32,
+        flip: bool = True,
+        black: Sequence[float] = (0.0,),
+    ) -> None:
+        self.crop = image_size // 8 if settings.crop is None else settings.crop
+        self.flip = flip if settings.flip is None else settings.flip
+        self.cutout = settings.cutout
+        self.black = tuple(black)
+
+    def __call__(self, images: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+        """Args: images (n, C, H, W); generator, on the images' device or the CPU. Returns: the same shape."""
+        n, _, height, width = images.shape
+        if self.crop > 0:
+            offsets = _integers(2 * self.crop + 1, (n, 2), images, generator)
+            images = pad_crop(images, offsets, self.crop, self.black)
+        if self.flip:
+            images = flip(images, _integers(2, (n,), images, generator).bool())
+        if self.cutout > 0:
+            rows = _integers(height, (n, 1), images, generator)
+            columns = _integers(width, (n, 1), images, generator)
+            images = cutout(images, torch.cat([rows, columns], dim=1), self.cutout)
+        return images
+
+
+def _integers(high: int, shape: tuple[int, ...], images: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    """Uniform in 0..high - 1, drawn on the generator's device (a CPU one gives every device the same draws)."""
+    return torch.randint(high, shape, generator=generator, device=generator.device).to(images.device)

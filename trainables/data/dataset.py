@@ -1,0 +1,132 @@
+"""A data set on a device: normalised tensors in three parts."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+
+from archray.errors import InvalidInput
+from archray.trainables.data.raw import Images, RawData
+from archray.trainables.data.settings import DataSettings
+from archray.trainables.data.split import limit_part, split_parts
+
+
+@dataclass(frozen=True)
+class Split:
+    """Images and their labels.
+
+    Attributes:
+        images: (n, C, H, W) float32, normalised per channel.
+        labels: (n,) int64 in 0..K-1.
+    """
+
+    images: torch.Tensor
+    labels: torch.Tensor
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def to(self, device: str | torch.device) -> Split:
+        return Split(self.images.to(device), self.labels.to(device))
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """Three parts on one device.
+
+    Attributes:
+        image_size: height and width, in pixels.
+        black: per channel, what a black pixel has become by normalisation; crops and cutouts fill with it.
+        flip: whether a mirrored image keeps its label.
+    """
+
+    name: str
+    train: Split
+    validation: Split
+    test: Split
+    num_classes: int
+    in_channels: int
+    image_size: int
+    black: tuple[float, ...] = (0.0,)
+    flip: bool = True
+
+    def to(self, device: str | torch.device) -> Dataset:
+        return replace(
+            self, train=self.train.to(device), validation=self.validation.to(device), test=self.test.to(device)
+        )
+
+    def checksum(self) -> str:
+        """SHA-256, in hex, of all tensors with their shapes, in the order train, validation, test."""
+        digest = hashlib.sha256()
+        for split in (self.train, self.validation, self.test):
+            for tensor in (split.images, split.labels):
+                digest.update(f"{tuple(tensor.shape)} {tensor.dtype};".encode())
+                digest.update(np.ascontiguousarray(tensor.cpu().numpy()).data)
+        return digest.hexdigest()
+
+
+def make_dataset(raw: RawData, settings: DataSettings) -> Dataset:
+    """Splits, limits, scales to 0..1 (8-bit images), resizes and normalises, in this order; on the CPU.
+
+    Raises: InvalidInput if images are not square and no `image_size` is set, or hold NaN or infinities.
+    """
+    parts = [
+        limit_part(part, settings.limit, settings.seed + 2)
+        for part in split_parts(raw, settings.validation_fraction, settings.seed)
+    ]
+    for part_name, (images, labels) in zip(("training", "validation", "test"), parts, strict=True):
+        if len(labels) == 0:
+            raise InvalidInput(f"the {part_name} part of {settings.name} is empty; give it at least one image")
+        if not np.isfinite(images).all():
+            raise InvalidInput(f"the {part_name} images of {settings.name} hold NaN or infinity; remove those images")
+    height, width = parts[0][0].shape[-2:]
+    if settings.image_size is None and height != width:
+        raise InvalidInput(
+            f"{settings.name} has images of {height} x {width} pixels, expected square ones; "
+            "set image_size to resize them"
+        )
+    size = settings.image_size or height
+    tensors = [_scaled(images, size) for images, _ in parts]
+    mean, std = _statistics(raw, tensors[0])
+    splits = [
+        Split(tensor.sub_(mean).div_(std), torch.from_numpy(np.ascontiguousarray(labels, dtype=np.int64)))
+        for tensor, (_, labels) in zip(tensors, parts, strict=True)
+    ]
+    return Dataset(
+        name=settings.name,
+        train=splits[0],
+        validation=splits[1],
+        test=splits[2],
+        num_classes=raw.num_classes,
+        in_channels=tensors[0].shape[1],
+        image_size=size,
+        black=tuple((-mean / std).flatten().tolist()),
+        flip=raw.flip if settings.flip is None else settings.flip,
+    )
+
+
+def _scaled(images: Images, size: int) -> torch.Tensor:
+    """(n, C, H, W) of 8-bit or float numbers -> (n, C, size, size) float32, 8-bit ones divided by 255."""
+    tensor = torch.from_numpy(np.ascontiguousarray(images))
+    scale = 255.0 if tensor.dtype == torch.uint8 else 1.0
+    tensor = tensor.to(torch.float32).div_(scale) if scale != 1.0 else tensor.to(torch.float32, copy=True)
+    if tensor.shape[-2:] != (size, size):
+        tensor = F.interpolate(tensor, size=(size, size), mode="bilinear", antialias=True, align_corners=False)
+    return tensor
+
+
+def _statistics(raw: RawData, train: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Mean and deviation (1, C, 1, 1): published, or of the training images over all pixels."""
+    channels = train.shape[1]
+    if raw.normalised:
+        return torch.zeros(1, channels, 1, 1), torch.ones(1, channels, 1, 1)
+    if raw.mean is not None and raw.std is not None:
+        return torch.tensor(raw.mean).view(1, -1, 1, 1), torch.tensor(raw.std).view(1, -1, 1, 1)
+    mean = train.mean(dim=(0, 2, 3), keepdim=True, dtype=torch.float64)
+    std = (train.double() - mean).square().mean(dim=(0, 2, 3), keepdim=True).sqrt()
+    std[std == 0] = 1.0  # a constant channel stays constant instead of becoming NaN
+    return mean.float(), std.float()

@@ -1,0 +1,25 @@
+"""Digits: 1,797 real 8 x 8 images of handwritten digits, inside scikit-learn (Alpaydin and Kaynak 1998, UCI)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from archray.trainables.data.raw import RawData
+from archray.trainables.data.settings import DataSettings
+
+PIXEL_MAXIMUM = 16.0  # a pixel counts the dark ones in a block of 4 x 4
+
+
+def check(settings: DataSettings) -> None:
+    """Nothing to find: the images come with scikit-learn, which archray requires."""
+
+
+def read(settings: DataSettings) -> RawData:
+    """All 1,797 images, (n, 1, 8, 8), to be split 60/20/20 unless the settings say otherwise."""
+    from sklearn.datasets import load_digits
+
+    digits = load_digits()
+    images = (digits.images / PIXEL_MAXIMUM).astype(np.float32)[:, None]
+    return RawData(
+        train=(images, digits.target.astype(np.int64)), num_classes=10, validation_fraction=0.25, flip=False
+    )

@@ -1,0 +1,62 @@
+"""Which data, where, and how it is split; importable without torch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+PATH_PREFIXES = ("folder:", "arrays:")
+
+
+class DataSettings(BaseModel):
+    """A data set by name, and its options. Paths are made absolute here, so that workers read the same files.
+
+    Attributes:
+        name: `digits`, `cifar10`, `cifar100`, `imagenet16-120`, `gaussian`, `folder:PATH` (images in class
+            folders), `arrays:PATH.npz` (see `save_arrays`), or `module:attribute` / `path.py:attribute` naming a
+            function from these settings to a `Dataset`.
+        data_dir: the folder that holds the published files of CIFAR and ImageNet16-120.
+        seed: fixes the splits that are not published, `limit`'s choice, and the draws of `gaussian`.
+        image_size: height and width in pixels; None is the data set's own (digits 8, gaussian and folder 32).
+            Other sizes are resized once, on loading, bilinearly with antialiasing.
+        validation_fraction: share of the training images held out for validation. None follows each data set:
+            cifar10 0.5 (the sizes of NAS-Bench-201's `cifar10-valid`; its published index lists are not
+            available here, so the split is a seeded, stratified one); cifar100 and imagenet16-120 halve the
+            official test images into validation and test, as NAS-Bench-201 does; digits 0.25 (60/20/20 over
+            all); folder and arrays use a validation part of their own if they have one, else 0.2.
+        limit: at most this many images in each part, chosen by seed, classes kept in proportion; None is all.
+        flip: whether a mirrored image keeps its label, so that augmentation may flip. None: yes, but not digits.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str = "digits"
+    data_dir: str | None = None
+    seed: int = Field(0, ge=0)
+    image_size: int | None = Field(None, ge=2)
+    validation_fraction: float | None = Field(None, gt=0, lt=1)
+    limit: int | None = Field(None, ge=1)
+    flip: bool | None = None
+
+    @field_validator("name")
+    @classmethod
+    def _absolute_name(cls, name: str) -> str:
+        for prefix in PATH_PREFIXES:
+            if name.startswith(prefix) and len(name) > len(prefix):
+                return prefix + _absolute(name[len(prefix) :])
+        return name
+
+    @field_validator("data_dir")
+    @classmethod
+    def _absolute_data_dir(cls, data_dir: str | None) -> str | None:
+        return None if data_dir is None else _absolute(data_dir)
+
+    @property
+    def path(self) -> Path:
+        """The path in a name such as `folder:PATH`."""
+        return Path(self.name.partition(":")[2])
+
+
+def _absolute(path: str) -> str:
+    return str(Path(path).expanduser().absolute())

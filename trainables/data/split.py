@@ -1,0 +1,73 @@
+"""Seeded, stratified splits of labelled images."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from archray.errors import InvalidInput
+from archray.trainables.data.raw import Labels, Part, RawData
+
+TEST_FRACTION = 0.2  # of all images, where a data set has no test part of its own
+
+
+def stratified_split(
+    labels: Labels, fraction: float, seed: int
+) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
+    """Indices (kept, held out): `fraction` of the images, drawn by `seed`, each class in its proportion.
+
+    Args:
+        labels: (n,) classes.
+        fraction: share held out, in (0, 1). round(fraction * n) images are held out in all: each class gives the
+            whole part of its share, and the classes with the largest remainders one more.
+
+    Both index arrays are sorted. Raises: InvalidInput if a part would be empty.
+    """
+    rng = np.random.default_rng(seed)
+    classes, counts = np.unique(labels, return_counts=True)
+    total = round(fraction * len(labels))
+    if total == 0 or total == len(labels):
+        raise InvalidInput(
+            f"a share of {fraction} cannot be held out of {len(labels)} images; give more images or another share"
+        )
+    exact = fraction * counts
+    take = np.floor(exact).astype(int)
+    remainders = exact - take
+    order = np.argsort(-remainders, kind="stable")  # ties go to the lower class
+    take[order[: total - take.sum()]] += 1
+    held = [rng.permutation(np.flatnonzero(labels == cls))[:n] for cls, n in zip(classes, take, strict=True)]
+    mask = np.zeros(len(labels), dtype=bool)
+    mask[np.concatenate(held)] = True
+    return np.flatnonzero(~mask), np.flatnonzero(mask)
+
+
+def split_parts(raw: RawData, validation_fraction: float | None, seed: int) -> tuple[Part, Part, Part]:
+    """(train, validation, test) of a data set; parts that its files hold are kept as they are.
+
+    A missing test part is 20 % of all. A missing validation part is `validation_fraction` of the training images
+    that remain; if neither the settings nor the data set name a fraction, it is half of the test part.
+    """
+    train, validation, test = raw.train, raw.validation, raw.test
+    if test is None:
+        train, test = _hold_out(train, TEST_FRACTION, seed)
+    if validation is None:
+        fraction = validation_fraction if validation_fraction is not None else raw.validation_fraction
+        if fraction is None:
+            validation, test = _hold_out(test, 0.5, seed + 1)
+        else:
+            train, validation = _hold_out(train, fraction, seed + 1)
+    return train, validation, test
+
+
+def limit_part(part: Part, limit: int | None, seed: int) -> Part:
+    """At most `limit` images of a part, classes in proportion; all of them if `limit` is None."""
+    images, labels = part
+    if limit is None or limit >= len(labels):
+        return part
+    return _hold_out(part, limit / len(labels), seed)[1]
+
+
+def _hold_out(part: Part, fraction: float, seed: int) -> tuple[Part, Part]:
+    images, labels = part
+    kept, held = stratified_split(labels, fraction, seed)
+    return (images[kept], labels[kept]), (images[held], labels[held])
