@@ -1,0 +1,138 @@
+"""The head of the report: what was found, how well it does, and what the run was."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from archray.platform.report.quantity import MISSING, Quantity, count, duration, finite_values
+from archray.platform.report.section import escape
+from archray.platform.report.view import RunView, failures, numbers
+
+_TEST = Quantity.of("test_accuracy")
+
+
+def header(view: RunView) -> str:
+    """The title, the figures that matter, the architecture's string and the facts of the run."""
+    return (
+        f'<p class="kicker">archray · run report</p><h1>{escape(title(view))}</h1>'
+        f"{_lead(view)}{_figures(view)}{_architecture(view)}{_facts(view)}"
+    )
+
+
+def title(view: RunView) -> str:
+    """What the page is about, in a few words."""
+    return f"{display_method(view.method)} on {view.data}"
+
+
+def display_method(method: str) -> str:
+    """A method's name as it is written in a sentence: an abbreviation in capitals."""
+    return method.upper() if method.isalpha() and len(method) <= 5 and method != "urs" else method
+
+
+def _lead(view: RunView) -> str:
+    final = finite_values(numbers(view.final, "test_accuracy"))
+    random = finite_values(numbers(view.baseline, "test_accuracy"))
+    if view.architecture is None:
+        return '<p class="lead">The run found no architecture; the failures below say why.</p>'
+    if final.size == 0:
+        return '<p class="lead">The search chose an architecture. There is no test accuracy: no final training ended.</p>'
+    text = (
+        f"The search chose the architecture below; trained in full, it reaches {_TEST.show(final.mean())} test accuracy"
+    )
+    if final.size > 1:
+        text += f" on average over {final.size} seeds"
+    if random.size == 0:
+        return f'<p class="lead">{escape(text)}. No random architectures were trained for comparison.</p>'
+    gap = 100 * (final.mean() - random.mean())
+    side = "above" if gap >= 0 else "below"
+    text += (
+        f", {abs(gap):.2f} percentage points {side} the mean of "
+        f"{count(random.size, 'random architecture')} trained with the same budget."
+    )
+    return f'<p class="lead">{escape(text)}</p>'
+
+
+def _figures(view: RunView) -> str:
+    final = finite_values(numbers(view.final, "test_accuracy"))
+    random = finite_values(numbers(view.baseline, "test_accuracy"))
+    best = view.best_trial()
+    metric = Quantity.of(view.metric)
+    cards = []
+    if final.size:
+        cards.append(("found", _TEST.spread(final), f"found, test accuracy, {count(final.size, 'seed')}"))
+    if random.size:
+        cards.append(
+            ("random", _TEST.spread(random), f"random, test accuracy, {count(random.size, 'architecture')}")
+        )
+    if best is not None:
+        value = numbers(view.evaluated, "value")[best]
+        cards.append(("trial", metric.show(value), f"best search trial, {metric.label}"))
+    if not cards:
+        return ""
+    return (
+        '<div class="cards">'
+        + "".join(
+            f'<div class="card {kind}"><strong>{escape(value)}</strong><span>{escape(label)}</span></div>'
+            for kind, value, label in cards
+        )
+        + "</div>"
+    )
+
+
+def _architecture(view: RunView) -> str:
+    if view.architecture is None:
+        return ""
+    return (
+        '<div class="architecture"><span>architecture</span>'
+        f"<code>{breakable(view.architecture)}</code></div>"
+    )
+
+
+def breakable(architecture: str) -> str:
+    """An architecture's string, escaped, with leave to break a line after `|` and `+`."""
+    return escape(architecture).replace("|", "|<wbr>").replace("+", "+<wbr>")
+
+
+def _facts(view: RunView) -> str:
+    trained = view.evaluated
+    trials = len(trained) - int(trained["repeat"].fillna(False).astype(bool).sum()) if "repeat" in trained else len(trained)
+    facts = {
+        "Method": display_method(view.method),
+        "Space": view.space,
+        "Data": view.data,
+        "Training-free metric": view.proxy,
+        "Scored architectures": count(len(view.pool), "in the pool", "in the pool") if len(view.pool) else None,
+        "Search": count(trials, "training") if len(trained) else None,
+        "Failed": _failed(view),
+        "Seed": view.seed,
+        "Started": view.started,
+        "Duration": duration(view.seconds) if duration(view.seconds) != MISSING else None,
+        "Code": _code(view.manifest),
+    }
+    rows = "".join(
+        f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>"
+        for name, value in facts.items()
+        if value is not None
+    )
+    return f'<dl class="facts">{rows}</dl>'
+
+
+def _failed(view: RunView) -> str | None:
+    failed = {
+        "scoring": int(failures(view.pool).notna().sum()),
+        "search trials": int(failures(view.evaluated).notna().sum()),
+        "final trainings": int(failures(view.final).notna().sum()),
+        "random architectures": int(failures(view.baseline).notna().sum()),
+    }
+    return ", ".join(f"{number} {where}" for where, number in failed.items() if number) or None
+
+
+def _code(manifest: Mapping[str, Any]) -> str | None:
+    versions = manifest.get("versions")
+    version = versions.get("archray") if isinstance(versions, Mapping) else manifest.get("archray")
+    commit = manifest.get("git_commit") or manifest.get("commit")
+    if isinstance(commit, Mapping):
+        commit = commit.get("commit")
+    parts = [f"archray {version}" if version else None, str(commit)[:10] if commit else None]
+    return " · ".join(part for part in parts if part) or None

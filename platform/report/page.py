@@ -1,0 +1,55 @@
+"""The page: a header, the sections a method chooses, and the style, in one file that asks for nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from importlib.resources import files
+from string import Template
+
+from archray.platform.report.cell import cell_section
+from archray.platform.report.comparison import comparison_section
+from archray.platform.report.failed import failures_section
+from archray.platform.report.curves import curves_section
+from archray.platform.report.found import header, title
+from archray.platform.report.manifest import manifest_section
+from archray.platform.report.pool import pool_section
+from archray.platform.report.section import Section, escape
+from archray.platform.report.trials import trials_section
+from archray.platform.report.view import RunView
+
+MakeSection = Callable[[RunView], Section | None]
+
+HNAS_SECTIONS: tuple[MakeSection, ...] = (
+    cell_section,
+    comparison_section,
+    pool_section,
+    curves_section,
+    trials_section,
+    failures_section,
+    manifest_section,
+)
+
+
+def render(view: RunView, sections: Sequence[MakeSection] = HNAS_SECTIONS) -> str:
+    """The report of a run as one self-contained HTML page: no script, no request, light and dark.
+
+    Args:
+        sections: what the page holds, in order; each makes a section of the view, or None where the view has no
+            data for it, and then it is left out.
+
+    Raises: ValueError if two sections have one anchor.
+    """
+    made = [section for make in sections if (section := make(view)) is not None]
+    anchors = [section.anchor for section in made]
+    if len(set(anchors)) != len(anchors):
+        raise ValueError(f"expected sections with distinct anchors, got {', '.join(anchors)}")
+    here = files("archray.platform.report")
+    return Template((here / "page.html").read_text(encoding="utf-8")).substitute(
+        title=escape(f"archray: {title(view)}"),
+        style=(here / "page.css").read_text(encoding="utf-8"),
+        header=header(view),
+        contents="".join(f'<a href="#{escape(s.anchor)}">{escape(s.title)}</a>' for s in made),
+        sections="".join(
+            f'<section id="{escape(s.anchor)}"><h2>{escape(s.title)}</h2>{s.body}</section>' for s in made
+        ),
+    )

@@ -1,0 +1,126 @@
+"""What a report shows: plain tables and values, read from a run folder by whoever calls `render`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+import pandas as pd
+
+from archray.trainables.spaces.space import Space
+
+
+@dataclass(frozen=True)
+class Decided:
+    """One decision of the found architecture: its name, what was chosen, and what there was to choose from."""
+
+    name: str
+    choice: str
+    choices: tuple[str, ...]
+
+
+def decided(space: Space, architecture: str) -> tuple[Decided, ...]:
+    """The decisions of `architecture`, a string of `space`. Raises: InvalidArchitecture."""
+    chosen = space.decode(architecture)
+    return tuple(Decided(d.name, c, d.choices) for d, c in zip(space.decisions, chosen, strict=True))
+
+
+@dataclass(frozen=True)
+class Objective:
+    """How HNAS ranks the pool: kappa/M + mu F(M^2 - nu), thesis Eq. 7.7, and where (mu, nu) were searched.
+
+    Args:
+        scale: the pool's largest |M|; every M is divided by it (note H1).
+        penalty: F by name, `square` or `absolute` (note H2).
+        mu_bounds: the range of mu, searched on a logarithmic scale; None takes the range of the trials.
+        root_nu_bounds: the range of sqrt(nu), in units of `scale`.
+    """
+
+    scale: float
+    penalty: str = "square"
+    mu_bounds: tuple[float, float] | None = None
+    root_nu_bounds: tuple[float, float] = (0.0, 1.0)
+
+
+@dataclass(frozen=True)
+class RunView:
+    """One run, as its report shows it. All but the first three may be missing; a section without data is left out.
+
+    Args:
+        method: `hnas`.
+        space: the name or reference of the space.
+        data: the name of the data set.
+        manifest: config, versions, seeds, hardware, git commit, data checksum: anything that nests and prints.
+        architecture: the string of what was found; None if the run found nothing.
+        decisions: its decisions (`decided`), for the drawing of the cell.
+        metric, mode: what the search trials were ranked by, and whether `max` or `min` is best.
+        proxy: the training-free metric M of the pool.
+        objective: HNAS' objective and its ranges.
+        seed: the root seed of the run.
+        seconds: how long the run took, all stages together.
+        started: when it started, as it should be printed.
+        pool: a row per scored architecture: `architecture`, the metric called `proxy`, `kappa`, `failure` (reason
+            or null).
+        evaluated: a row per suggestion of the search, in order: `number` (from 0), `architecture`, `mu`, `nu`,
+            `value` (the metric), `failure`, `repeat` (true if told a value already known, without training).
+        baseline: a row per random architecture trained with the same budget: `architecture`, `test_accuracy`,
+            `failure`.
+        final: a row per final training of the found architecture: `seed`, `test_accuracy`, `failure`, ...
+        curves: a row per trial and epoch: `trial_id`, `stage` (`search`, `final`, `baseline`), `architecture`,
+            `epoch` (from 1), and any of `train_loss`, `validation_accuracy`.
+        repeats: a mapping per repeat of the whole run: `repeat`, `seed`, `architecture`, `value`, `test_accuracy`
+            (a number, or a sequence over final seeds), `baseline` (likewise, over architectures).
+
+    Accuracies are fractions in [0, 1]; they are shown in percent. Frames may be None, which is the same as empty.
+    """
+
+    method: str
+    space: str
+    data: str
+    manifest: Mapping[str, Any] = field(default_factory=dict)
+    architecture: str | None = None
+    decisions: Sequence[Decided] = ()
+    metric: str = "validation_accuracy"
+    mode: str = "max"
+    proxy: str | None = None
+    objective: Objective | None = None
+    seed: int | None = None
+    seconds: float | None = None
+    started: str | None = None
+    pool: pd.DataFrame = field(default_factory=pd.DataFrame)
+    evaluated: pd.DataFrame = field(default_factory=pd.DataFrame)
+    baseline: pd.DataFrame = field(default_factory=pd.DataFrame)
+    final: pd.DataFrame = field(default_factory=pd.DataFrame)
+    curves: pd.DataFrame = field(default_factory=pd.DataFrame)
+    repeats: Sequence[Mapping[str, Any]] = ()
+
+    def __post_init__(self) -> None:
+        for entry in fields(self):
+            if entry.type == "pd.DataFrame":
+                frame = getattr(self, entry.name)
+                frame = pd.DataFrame() if frame is None else frame.reset_index(drop=True)
+                object.__setattr__(self, entry.name, frame)
+
+    def best_trial(self) -> int | None:
+        """The position in `evaluated` of the best value, the earliest of equals; None if there is no finite one."""
+        values = numbers(self.evaluated, "value").where(failures(self.evaluated).isna())
+        if values.notna().sum() == 0:
+            return None
+        return int(values.idxmax() if self.mode == "max" else values.idxmin())
+
+
+def numbers(frame: pd.DataFrame, column: str) -> pd.Series:
+    """`column` as floats, one per row of `frame`; NaN where it is missing, infinite, or no number."""
+    if column not in frame:
+        return pd.Series(float("nan"), index=frame.index, dtype=float)
+    values = pd.to_numeric(frame[column], errors="coerce").astype(float)
+    return values.where(values.abs() != float("inf"))
+
+
+def failures(frame: pd.DataFrame) -> pd.Series:
+    """The reason of each row's failure, null where there is none; an empty string is none."""
+    if "failure" not in frame:
+        return pd.Series(None, index=frame.index, dtype=object)
+    column = frame["failure"].astype(object)
+    return column.where(column.notna() & (column.astype(str).str.strip() != ""), None)

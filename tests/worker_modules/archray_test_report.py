@@ -1,0 +1,129 @@
+"""Views of runs as they could be, for the tests of the report and for looking at it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+from archray.platform.report import Objective, RunView
+from archray.platform.report.view import decided
+from archray.trainables.spaces import get_space
+
+WORTH = {"nor_conv_3x3": 1.0, "nor_conv_1x1": 0.7, "skip_connect": 0.35, "avg_pool_3x3": 0.1, "none": 0.0}
+
+
+def hnas_view(
+    *, pool_size: int = 300, trials: int = 20, baseline: int = 8, final_seeds: int = 3, epochs: int = 12, seed: int = 0
+) -> RunView:
+    """A run of HNAS on nasbench201 with made-up numbers that behave as real ones do."""
+    rng = np.random.default_rng(seed)
+    space = get_space("nasbench201")
+    pool = _pool(space, pool_size, rng)
+    finite = pool[pool["failure"].isna()]
+    scale = float(finite["ntk_trace"].abs().max())
+    m, kappa = (finite["ntk_trace"] / scale).to_numpy(), finite["kappa"].to_numpy()
+    strength = dict(zip(finite["architecture"], finite["strength"], strict=True))
+    names = finite["architecture"].to_numpy()
+    mu_low, mu_high = 1.0, 1e5
+    rows, known, curves = [], {}, []
+    for number in range(trials):
+        near = number >= 5 and rows
+        best = max(rows, key=lambda row: row["value"]) if near else None
+        root = float(np.clip(rng.normal(best["nu"] ** 0.5, 0.12), 0, 1)) if best else (number % 5 + 0.5) / 5
+        mu = float(np.exp(rng.normal(np.log(best["mu"]), 1.5))) if best else 300.0
+        mu = float(np.clip(mu, mu_low, mu_high))
+        name = names[int(np.argmin(kappa / m + mu * (m**2 - root**2) ** 2))]
+        repeat = name in known
+        if not repeat:
+            curve = _curve(strength[name], epochs, rng)
+            known[name] = float(curve["validation_accuracy"].iloc[-1])
+            curves.append(curve.assign(trial_id=f"search-{number}", stage="search", architecture=name))
+        rows.append(
+            {"number": number, "architecture": name, "mu": mu, "nu": root**2, "value": known[name], "repeat": repeat,
+             "failure": None}
+        )
+    if trials > 8:
+        rows[7].update(value=np.nan, failure="train_loss is NaN at epoch 3", repeat=False)
+    evaluated = pd.DataFrame(rows)
+    found = evaluated.loc[evaluated["value"].idxmax(), "architecture"] if trials else None
+    final, random = [], []
+    for number in range(final_seeds):
+        curve = _curve(strength[found], 2 * epochs, rng)
+        curves.append(curve.assign(trial_id=f"final-{number}", stage="final", architecture=found))
+        final.append({"seed": number, "test_accuracy": curve["validation_accuracy"].iloc[-1] - 0.004, "failure": None})
+    for number in range(baseline):
+        name = names[rng.integers(len(names))]
+        curve = _curve(strength[name], 2 * epochs, rng)
+        curves.append(curve.assign(trial_id=f"baseline-{number}", stage="baseline", architecture=name))
+        random.append(
+            {"architecture": name, "test_accuracy": curve["validation_accuracy"].iloc[-1] - 0.004, "failure": None}
+        )
+    return RunView(
+        method="hnas",
+        space="nasbench201",
+        data="digits",
+        manifest=MANIFEST,
+        architecture=found,
+        decisions=decided(space, found) if found else (),
+        proxy="ntk_trace",
+        objective=Objective(scale, "square", (mu_low, mu_high), (0.0, 1.0)),
+        seed=0,
+        seconds=294.2,
+        started="2025-03-14 15:09:26 UTC",
+        pool=pool.drop(columns="strength"),
+        evaluated=evaluated,
+        baseline=pd.DataFrame(random),
+        final=pd.DataFrame(final),
+        curves=pd.concat(curves, ignore_index=True) if curves else pd.DataFrame(),
+    )
+
+
+def _pool(space, size: int, rng: np.random.Generator) -> pd.DataFrame:
+    chosen: dict[str, tuple[str, ...]] = {}
+    while len(chosen) < size:
+        architecture = space.canonical(space.sample(rng))
+        chosen[space.encode(architecture)] = architecture
+    rows = []
+    for name, ops in chosen.items():
+        dead = all(op == "none" for op in (ops[3], ops[4], ops[5]))
+        strength = sum(WORTH[op] for op in ops) / 6 + rng.normal(0, 0.06)
+        convolutions = sum(op.startswith("nor_conv") for op in ops)
+        trace = 12 * np.exp(0.45 * convolutions + rng.normal(0, 0.35))
+        kappa = 10 ** (1.3 + 0.25 * convolutions - 0.25 * (ops[3] == "skip_connect") + abs(rng.normal(0, 0.5)))
+        failure = None
+        if dead:
+            failure, trace, kappa = "the output does not depend on the input", np.nan, np.nan
+        elif rng.random() < 0.01:
+            failure, kappa = "lambda_min <= 0", np.nan
+        rows.append(
+            {"architecture": name, "ntk_trace": trace, "kappa": kappa, "failure": failure, "seconds": 0.2,
+             "parameters": 73_000, "strength": float(np.clip(strength, 0.02, 1))}
+        )
+    return pd.DataFrame(rows)
+
+
+def _curve(strength: float, epochs: int, rng: np.random.Generator) -> pd.DataFrame:
+    epoch = np.arange(1, epochs + 1)
+    top = 0.86 + 0.12 * strength + rng.normal(0, 0.004)
+    pace = 2.5 + 3 * (1 - strength)
+    accuracy = np.clip(top - 0.75 * np.exp(-epoch / pace) + rng.normal(0, 0.02 * np.exp(-epoch / 8)), 0, 1)
+    loss = 0.05 + 2.2 * np.exp(-epoch / pace) * np.exp(rng.normal(0, 0.05, epochs))
+    return pd.DataFrame({"epoch": epoch, "validation_accuracy": accuracy, "train_loss": loss})
+
+
+MANIFEST = {
+    "archray": "0.1.0",
+    "git_commit": "c38a51306d2f4b0fa0c1e8b7a3c4d5e6f7a8b9c0",
+    "seed": 0,
+    "command": "archray search hnas --space nasbench201 --data digits --preset demo --out run",
+    "config": {
+        "space": "nasbench201",
+        "data": {"name": "digits", "seed": 0, "validation_fraction": 0.2, "image_size": None},
+        "proxy": {"metrics": ["ntk_trace", "kappa"], "batch_size": 64, "network": {"channels": 8, "cells": 1}},
+        "search": {"budget": 20, "penalty": "square", "on_repeat": "tell"},
+        "training": {"epochs": 12, "batch_size": 256, "lr": 0.1, "momentum": 0.9, "weight_decay": 0.0005},
+    },
+    "versions": {"python": "3.11.2", "ray": "2.60.0", "torch": "2.15.0", "numpy": "2.4.6"},
+    "hardware": {"cpus": 2, "memory_gib": 24.0, "gpus": []},
+    "data_checksum": "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
+}
