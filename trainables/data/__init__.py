@@ -5,13 +5,14 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from archray.trainables.data.arrays import save_arrays
 from archray.trainables.data.load import DATASETS, check_data, load_data
 from archray.trainables.data.settings import DataSettings
 
 if TYPE_CHECKING:
     from archray.trainables.data.augment import Augmentation, AugmentationSettings
-    from archray.trainables.data.dataset import Dataset, Split
     from archray.trainables.data.batch import proxy_batch
+    from archray.trainables.data.dataset import Dataset, Split
 
 _TORCH = {  # what needs torch, loaded when first asked for
     "Augmentation": "augment",
@@ -31,6 +32,7 @@ __all__ = [
     "check_data",
     "load_data",
     "proxy_batch",
+    "save_arrays",
 ]
 
 

@@ -20,6 +20,4 @@ def read(settings: DataSettings) -> RawData:
 
     digits = load_digits()
     images = (digits.images / PIXEL_MAXIMUM).astype(np.float32)[:, None]
-    return RawData(
-        train=(images, digits.target.astype(np.int64)), num_classes=10, validation_fraction=0.25, flip=False
-    )
+    return RawData(train=(images, digits.target.astype(np.int64)), num_classes=10, validation_fraction=0.25, flip=False)

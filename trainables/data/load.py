@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from archray.errors import InvalidInput, UnknownName
 from archray.registry import Registry, is_reference, load_reference
-from archray.trainables.data import digits, gaussian
+from archray.trainables.data import arrays, cifar, digits, folder, gaussian, imagenet16
 from archray.trainables.data.raw import RawData
 from archray.trainables.data.settings import PATH_PREFIXES, DataSettings
 
@@ -27,14 +27,22 @@ class DataSource:
 
 
 DATASETS: Registry[DataSource] = Registry("data set")
-DATASETS.register(
-    "digits",
-    DataSource("1,797 real 8 x 8 digits, inside scikit-learn; nothing to download", digits.check, digits.read),
-)
-DATASETS.register(
-    "gaussian",
-    DataSource("random images and labels, 3 x 32 x 32; for training-free metrics", gaussian.check, gaussian.read),
-)
+for _name, _source_of_name in {
+    "digits": DataSource(
+        "1,797 real 8 x 8 digits, inside scikit-learn; nothing to download", digits.check, digits.read
+    ),
+    "cifar10": DataSource("60,000 images 32 x 32 of 10 classes; from --data-dir", cifar.check, cifar.read),
+    "cifar100": DataSource("60,000 images 32 x 32 of 100 classes; from --data-dir", cifar.check, cifar.read),
+    "imagenet16-120": DataSource(
+        "ImageNet's first 120 classes at 16 x 16; from --data-dir", imagenet16.check, imagenet16.read
+    ),
+    "gaussian": DataSource(
+        "random images and labels, 3 x 32 x 32; for training-free metrics", gaussian.check, gaussian.read
+    ),
+    "folder:PATH": DataSource("your images, as PATH/CLASS/IMAGE or PATH/train/CLASS/IMAGE", folder.check, folder.read),
+    "arrays:PATH": DataSource("your arrays, in an .npz that save_arrays writes", arrays.check, arrays.read),
+}.items():
+    DATASETS.register(_name, _source_of_name)
 
 
 def check_data(settings: DataSettings) -> None:
@@ -73,7 +81,7 @@ def load_data(settings: DataSettings, device: str = "cpu") -> Dataset:
 def _source(settings: DataSettings) -> DataSource | None:
     """The registered source of a name; None if the name is a reference to a function of the user's."""
     for prefix in PATH_PREFIXES:
-        if settings.name.startswith(prefix):
+        if settings.name.startswith(prefix) and len(settings.name) > len(prefix):
             return DATASETS.get(f"{prefix}PATH")
     if settings.name in DATASETS or not is_reference(settings.name):
         return DATASETS.get(settings.name)
@@ -84,7 +92,6 @@ def _own(settings: DataSettings) -> Callable[[DataSettings], Any]:
     function = load_reference(settings.name)
     if not callable(function):
         raise UnknownName(
-            f"expected {settings.name!r} to be a function from DataSettings to a Dataset, "
-            f"got {type(function).__name__}"
+            f"expected {settings.name!r} to be a function from DataSettings to a Dataset, got {type(function).__name__}"
         )
-    return function  # type: ignore[no-any-return]
+    return function

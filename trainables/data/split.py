@@ -11,9 +11,7 @@ from archray.trainables.data.raw import Labels, Part, RawData
 TEST_FRACTION = 0.2  # of all images, where a data set has no test part of its own
 
 
-def stratified_split(
-    labels: Labels, fraction: float, seed: int
-) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
+def stratified_split(labels: Labels, fraction: float, seed: int) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
     """Indices (kept, held out): `fraction` of the images, drawn by `seed`, each class in its proportion.
 
     Args:
@@ -61,10 +59,9 @@ def split_parts(raw: RawData, validation_fraction: float | None, seed: int) -> t
 
 def limit_part(part: Part, limit: int | None, seed: int) -> Part:
     """At most `limit` images of a part, classes in proportion; all of them if `limit` is None."""
-    images, labels = part
-    if limit is None or limit >= len(labels):
+    if limit is None or limit >= len(part[1]):
         return part
-    return _hold_out(part, limit / len(labels), seed)[1]
+    return _hold_out(part, limit / len(part[1]), seed)[1]
 
 
 def _hold_out(part: Part, fraction: float, seed: int) -> tuple[Part, Part]:

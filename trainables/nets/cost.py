@@ -30,9 +30,7 @@ def count_flops(network: nn.Module, image_shape: tuple[int, int, int]) -> int:
         total += weight.numel() * positions
 
     handles = [
-        layer.register_forward_hook(count)
-        for layer in network.modules()
-        if isinstance(layer, nn.Conv2d | nn.Linear)
+        layer.register_forward_hook(count) for layer in network.modules() if isinstance(layer, nn.Conv2d | nn.Linear)
     ]
     # Batches of two in train mode would change running statistics; evaluation mode changes nothing, and where
     # there are none (scoring form) a batch of two keeps 1 x 1 maps normalisable.

@@ -39,6 +39,13 @@ class Space(ABC):
     name: ClassVar[str]
     decisions: tuple[Decision, ...]
 
+    def __eq__(self, other: object) -> bool:
+        """Spaces are equal when their class and what they were made with are."""
+        return type(self) is type(other) and vars(self) == vars(other)
+
+    def __hash__(self) -> int:
+        return hash(type(self))
+
     @property
     def size(self) -> int:
         """How many architectures there are, isomorphic ones counted apart."""
@@ -57,7 +64,7 @@ class Space(ABC):
         free = [i for i, decision in enumerate(self.decisions) if len(decision.choices) > 1]
         index = free[rng.integers(len(free))]
         others = [choice for choice in self.decisions[index].choices if choice != architecture[index]]
-        return architecture[:index] + (others[rng.integers(len(others))],) + architecture[index + 1 :]
+        return (*architecture[:index], others[rng.integers(len(others))], *architecture[index + 1 :])
 
     def canonical(self, architecture: Architecture) -> Architecture:
         """The one form that all architectures isomorphic to `architecture` share; here itself."""

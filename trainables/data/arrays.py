@@ -1,0 +1,147 @@
+"""Arrays: a user's own images from Python, kept in one .npz file that every worker can read."""
+
+from __future__ import annotations
+
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from archray.errors import DataNotFound, InvalidInput
+from archray.trainables.data.raw import Part, RawData
+from archray.trainables.data.settings import DataSettings
+
+PARTS = ("train", "validation", "test")
+FORM = (
+    "x_train (images) and y_train (labels 0..K-1), and, if you have them, x_validation, y_validation, x_test, "
+    "y_test; write it with archray.trainables.data.save_arrays"
+)
+
+
+def save_arrays(
+    path: str | Path,
+    x_train: npt.ArrayLike,
+    y_train: npt.ArrayLike,
+    x_test: npt.ArrayLike | None = None,
+    y_test: npt.ArrayLike | None = None,
+    x_validation: npt.ArrayLike | None = None,
+    y_validation: npt.ArrayLike | None = None,
+) -> str:
+    """Writes images and labels to `path` (.npz) and returns the name to search on: `arrays:PATH`.
+
+    Args:
+        x_*: images, (n, H, W), (n, C, H, W) or (n, H, W, C) with C 1 or 3; 8-bit, or float of any scale
+            (channels are standardised by the training images on loading).
+        y_*: (n,) labels, integers 0..K-1. Parts left out are cut from the training images by seed.
+
+    Raises: InvalidInput for other shapes, other labels, or images without labels.
+    """
+    path = Path(path).expanduser().absolute()
+    if path.suffix != ".npz":
+        raise InvalidInput(f"expected a path that ends in .npz, got {path}")
+    given = {
+        "train": (x_train, y_train),
+        "validation": (x_validation, y_validation),
+        "test": (x_test, y_test),
+    }
+    stored: dict[str, Any] = {}
+    for name, (x, y) in given.items():
+        if (x is None) != (y is None):
+            raise InvalidInput(f"expected both x_{name} and y_{name} or neither, got one of them")
+        if x is not None and y is not None:
+            stored[f"x_{name}"], stored[f"y_{name}"] = np.asarray(x), np.asarray(y)
+    _raw(stored, str(path))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.tmp.npz")
+    np.savez_compressed(temporary, **stored)
+    temporary.replace(path)
+    return f"arrays:{path}"
+
+
+def check(settings: DataSettings) -> None:
+    """The file is an .npz with the arrays it should have; images are not read.
+
+    Raises: DataNotFound if there is no such file; InvalidInput if it holds something else.
+    """
+    path = settings.path
+    if not path.is_file():
+        raise DataNotFound(f"there is no file {path}; give an .npz that holds {FORM}")
+    try:
+        with zipfile.ZipFile(path) as archive:
+            names = {name.removesuffix(".npy") for name in archive.namelist()}
+    except zipfile.BadZipFile as error:
+        raise InvalidInput(f"{path} is not an .npz file; expected one that holds {FORM}") from error
+    _check_names(names, str(path))
+
+
+def read(settings: DataSettings) -> RawData:
+    """The arrays as parts, images as (n, C, H, W). Raises: InvalidInput as `save_arrays`."""
+    try:
+        with np.load(settings.path, allow_pickle=False) as archive:
+            stored = {name: archive[name] for name in archive.files}
+    except ValueError as error:
+        raise InvalidInput(f"{settings.path} cannot be read ({error}); expected plain arrays: {FORM}") from error
+    return _raw(stored, str(settings.path))
+
+
+def _raw(stored: dict[str, npt.NDArray[Any]], where: str) -> RawData:
+    _check_names(set(stored), where)
+    parts = {
+        name: _part(stored[f"x_{name}"], stored[f"y_{name}"], name, where) for name in PARTS if f"x_{name}" in stored
+    }
+    num_classes = int(parts["train"][1].max()) + 1
+    if num_classes < 2:
+        raise InvalidInput(f"expected two classes or more in y_train of {where}, got labels that are all 0")
+    missing = sorted(set(range(num_classes)) - set(parts["train"][1].tolist()))
+    if missing:
+        raise InvalidInput(
+            f"expected labels 0..{num_classes - 1} in y_train of {where}, each at least once; missing are "
+            f"{', '.join(map(str, missing[:10]))}: renumber the classes"
+        )
+    for name, (images, labels) in parts.items():
+        if images.shape[1:] != parts["train"][0].shape[1:]:
+            raise InvalidInput(
+                f"x_{name} of {where} has images of {images.shape[1:]}, x_train of {parts['train'][0].shape[1:]}; "
+                "they must agree"
+            )
+        if labels.max() >= num_classes:
+            raise InvalidInput(f"y_{name} of {where} has the label {labels.max()}, which y_train has not")
+    return RawData(
+        train=parts["train"],
+        validation=parts.get("validation"),
+        test=parts.get("test"),
+        num_classes=num_classes,
+    )
+
+
+def _check_names(names: set[str], where: str) -> None:
+    needed = {"x_train", "y_train"}
+    for name in PARTS[1:]:
+        if f"x_{name}" in names or f"y_{name}" in names:
+            needed |= {f"x_{name}", f"y_{name}"}
+    missing, unknown = sorted(needed - names), sorted(names - needed)
+    if missing or unknown:
+        said = [f"lacks {', '.join(missing)}"] * bool(missing) + [f"has {', '.join(unknown)}"] * bool(unknown)
+        raise InvalidInput(f"{where} {' and '.join(said)}; expected {FORM}")
+
+
+def _part(x: npt.NDArray[Any], y: npt.NDArray[Any], name: str, where: str) -> Part:
+    if x.ndim == 3:
+        x = x[:, None]
+    elif x.ndim == 4 and x.shape[1] not in (1, 3) and x.shape[3] in (1, 3):
+        x = x.transpose(0, 3, 1, 2)
+    if x.ndim != 4 or x.dtype.kind not in "uif":
+        raise InvalidInput(
+            f"expected x_{name} of {where} to be numbers of shape (n, H, W), (n, C, H, W) or (n, H, W, C), "
+            f"got {x.dtype} of {x.shape}"
+        )
+    if y.shape != (len(x),) or y.dtype.kind not in "ui" or len(y) == 0 or y.min() < 0:
+        raise InvalidInput(
+            f"expected y_{name} of {where} to be {len(x)} integers, none negative (and at least one), "
+            f"got {y.dtype} of {y.shape}"
+        )
+    if x.dtype != np.uint8:
+        x = x.astype(np.float32)
+    return x, y.astype(np.int64)
