@@ -1,0 +1,129 @@
+"""The Gram matrix of per-sample gradients, the empirical neural tangent kernel. Shu 2022, Eq. 7.1; notes P2, P4.
+
+It covers the weights and biases of convolutions and linear layers, not the parameters of normalisations (P4), and is
+summed layer by layer in the cheaper of two forms, so that the Jacobian (m, d) never exists as a whole:
+
+- gradients: G += P P^T with P (m, d_l) the layer's weight gradient split by sample;
+- inner products: G_ij += sum_st (u_is . u_jt) (b_is . b_jt) with u the unfolded inputs and b the output's gradients
+  at positions s, t. Cheaper where a layer has few positions and many weights; a linear layer has one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from archray.trainables.proxies.layers import Call, WeightLayer
+from archray.trainables.proxies.per_sample import bias_gradients, padded, weight_gradients
+
+MIB = 2**20
+
+
+def gram_matrix(calls: Sequence[Call], output_gradients: Sequence[Tensor | None], memory_mib: float) -> Tensor:
+    """G: (m, m) float64, G_ij the inner product of the per-sample gradients of samples i and j (note P2).
+
+    calls: the recorded forward pass. output_gradients: (m, ...) for each call the gradient of the scalar output,
+    summed over samples, with respect to the call's output; None where the scalar does not depend on it.
+    memory_mib: bound on the per-sample gradients held at once. A layer that exceeds it is done some output channels
+    at a time.
+    """
+    used: dict[int, list[tuple[Call, Tensor]]] = {}  # by weight: a layer called twice has one gradient per sample
+    biases: dict[int, list[Tensor]] = {}
+    for call, gradient in zip(calls, output_gradients, strict=True):
+        if gradient is None:
+            continue
+        used.setdefault(id(call.layer.weight), []).append((call, gradient))
+        if call.layer.bias is not None:
+            biases.setdefault(id(call.layer.bias), []).append(bias_gradients(call.layer, gradient))
+    m = len(calls[0].input)
+    gram = torch.zeros(m, m, dtype=torch.float64, device=calls[0].input.device)
+    for uses in used.values():
+        gram += _layer_gram(uses, memory_mib)
+    for parts in biases.values():
+        bias = torch.stack(parts).sum(0) if len(parts) > 1 else parts[0]  # (m, C_out)
+        gram += bias @ bias.T
+    return gram
+
+
+def _layer_gram(uses: Sequence[tuple[Call, Tensor]], memory_mib: float) -> Tensor:
+    call, gradient = uses[0]
+    if len(uses) == 1:
+        cost = _inner_product_cost(call, gradient, memory_mib)
+        if cost < _gradient_cost(call, gradient):
+            return inner_product_gram(call.layer, call.input, gradient)
+    gram: Tensor | None = None
+    for parts in zip(*(channel_chunks(call.layer, call.input, b, memory_mib) for call, b in uses), strict=True):
+        p = torch.stack(parts).sum(0) if len(parts) > 1 else parts[0]  # (m, some of C_out, d_in)
+        flat = p.flatten(1)
+        gram = flat @ flat.T if gram is None else gram + flat @ flat.T
+    assert gram is not None
+    return gram
+
+
+def channel_chunks(layer: WeightLayer, inputs: Tensor, output_gradients: Tensor, memory_mib: float) -> Iterator[Tensor]:
+    """Per-sample weight gradients (m, c, d_in) for consecutive runs of c output channels that fit in `memory_mib`."""
+    m = len(inputs)
+    groups = 1 if isinstance(layer, nn.Linear) else layer.groups
+    c_out, per_channel = layer.weight.shape[0], layer.weight[0].numel() * m * inputs.element_size()
+    channels = max(1, int(memory_mib * MIB // per_channel))
+    if channels >= c_out:
+        yield weight_gradients(layer, inputs, output_gradients)
+        return
+    if groups == 1:
+        axis = -1 if isinstance(layer, nn.Linear) else 1
+        for part in output_gradients.split(channels, axis):
+            yield weight_gradients(layer, inputs, part)
+        return
+    some = max(1, channels * groups // c_out)  # whole groups
+    for low in range(0, groups, some):
+        count = min(some, groups - low)
+        of_inputs, of_outputs = inputs.shape[1] // groups, c_out // groups
+        yield weight_gradients(
+            layer,
+            inputs[:, low * of_inputs : (low + count) * of_inputs],
+            output_gradients[:, low * of_outputs : (low + count) * of_outputs],
+            groups=count,
+        )
+
+
+def inner_product_gram(layer: WeightLayer, inputs: Tensor, output_gradients: Tensor) -> Tensor:
+    """(m, m): the weight's part of the Gram matrix from inner products of inputs and of output gradients.
+
+    For linear layers and two-dimensional convolutions of one group; see the module's formula.
+    """
+    m = len(inputs)
+    if isinstance(layer, nn.Linear):
+        u, b = inputs.reshape(m, -1, inputs.shape[-1]), output_gradients.reshape(m, -1, output_gradients.shape[-1])
+    else:
+        inputs, padding = padded(layer, inputs)
+        u = F.unfold(inputs, layer.kernel_size, layer.dilation, padding, layer.stride).transpose(1, 2)  # (m, S, d_in)
+        b = output_gradients.flatten(2).transpose(1, 2)  # (m, S, C_out)
+    s = u.shape[1]
+    u, b = u.reshape(m * s, -1), b.reshape(m * s, -1)
+    return ((u @ u.T) * (b @ b.T)).reshape(m, s, m, s).sum((1, 3))
+
+
+def _positions(layer: WeightLayer, output_gradients: Tensor) -> int:
+    rest = output_gradients.shape[1:-1] if isinstance(layer, nn.Linear) else output_gradients.shape[2:]
+    return math.prod(rest)
+
+
+def _gradient_cost(call: Call, output_gradients: Tensor) -> float:
+    """Multiplications of the form by gradients."""
+    m, d = len(call.input), call.layer.weight.numel()
+    return m * _positions(call.layer, output_gradients) * d + m * m * d
+
+
+def _inner_product_cost(call: Call, output_gradients: Tensor, memory_mib: float) -> float:
+    """Multiplications of the form by inner products; infinite where it does not apply or does not fit."""
+    layer, positions = call.layer, _positions(call.layer, output_gradients)
+    if not isinstance(layer, nn.Linear) and (not isinstance(layer, nn.Conv2d) or layer.groups > 1):
+        return math.inf
+    rows = len(call.input) * positions
+    if 3 * rows * rows * call.input.element_size() > memory_mib * MIB:  # two products and their product
+        return math.inf
+    return rows * rows * (layer.weight[0].numel() + layer.weight.shape[0] + 1)

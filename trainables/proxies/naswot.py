@@ -1,0 +1,26 @@
+"""NASWOT: how far apart a network's ReLU units tell the samples of a batch. Mellor et al. 2021, sec. 4."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+
+def naswot(states: Sequence[Tensor]) -> float:
+    """log |det K|, K_ij the number of ReLU units in the same state for samples i and j.
+
+    states: for each ReLU module (m, units) whether its units are on. -inf for a singular K (equal samples).
+    Raises: ValueError without any states.
+    """
+    if not states:
+        raise ValueError("the network has no nn.ReLU module whose states could be counted")
+    m = len(states[0])
+    kernel = torch.zeros(m, m, dtype=torch.float64, device=states[0].device)
+    for state in states:
+        on = state.float()  # counts are exact in float32 up to 2^24 units
+        both = on @ on.T
+        count = both.diagonal()
+        kernel += (state.shape[1] - count[:, None] - count[None, :] + 2 * both).double()
+    return float(torch.linalg.slogdet(kernel)[1])

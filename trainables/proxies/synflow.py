@@ -1,0 +1,42 @@
+"""SynFlow. Tanaka et al. 2020; over architectures as Abdelfattah et al. 2021. In float64 (note H1)."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from archray.trainables.proxies.layers import WEIGHT_LAYERS
+
+BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
+
+
+def synflow(network: nn.Module, image: Tensor, variant: Literal["no-bn", "bn"] = "no-bn") -> float:
+    """sum over weights of |theta| dR/d|theta|, R = 1^T f(1; |theta|): the sum of the outputs for an image of ones.
+
+    Over the weights of convolutions and linear layers. The network is copied; the copy has all parameters replaced by
+    their absolute values, in float64. `no-bn`: batch normalisations are left out, as SynFlow's authors over
+    architectures do; `bn`: kept.
+
+    image: (C, H, W) any image of the right shape.
+    """
+    linear = copy.deepcopy(network).double().train()
+    with torch.no_grad():
+        for parameter in linear.parameters():
+            parameter.requires_grad_(True).abs_()
+    if variant == "no-bn":
+        for module in linear.modules():
+            if isinstance(module, BATCH_NORMS):
+                module.register_forward_hook(_pass_through)
+    ones = torch.ones(1, *image.shape, dtype=torch.float64, device=image.device)
+    with torch.enable_grad():
+        flow = linear(ones).sum()
+    weights = [module.weight for module in linear.modules() if isinstance(module, WEIGHT_LAYERS)]
+    gradients = torch.autograd.grad(flow, weights, allow_unused=True, materialize_grads=True)
+    return float(sum((weight.detach() * gradient).sum() for weight, gradient in zip(weights, gradients, strict=True)))
+
+
+def _pass_through(module: nn.Module, inputs: tuple[Any, ...], output: Tensor) -> Tensor:
+    return inputs[0]  # type: ignore[no-any-return]
