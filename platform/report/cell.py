@@ -15,7 +15,7 @@ _ABSENT = frozenset({"none", "zero", "zeroize"})  # operations that are no conne
 _IDENTITY = frozenset({"skip_connect", "identity", "skip"})
 
 _RADIUS = 17.0
-_ARC = 76.0  # how far the arc of an edge over one node stands off the line of nodes
+_ARC = 86.0  # how far the arc of an edge over one node stands off the line of nodes
 _ARC_STEP = 50.0  # and each further level
 _CHARACTER = 7.3  # width of a character of the monospaced labels, 12 px
 _LABEL_CHARACTERS = 16  # longer operation names are cut in the drawing; the table below has them whole
@@ -51,8 +51,8 @@ def cell_section(view: RunView) -> Section | None:
         )
     )
     caption = (
-        "The found cell. Circles are feature maps, 0 the cell's input and "
-        f"{nodes - 1} its output; an arrow applies its operation, and a node sums what reaches it."
+        "The found cell. Circles are feature maps, from the cell's input (node 0) to its output "
+        f"(node {nodes - 1}); an arrow applies its operation, and a node sums what reaches it."
     )
     if absent:
         caption += f" {absent} of {len(view.decisions)} edges are “none” and not drawn."
@@ -122,7 +122,7 @@ def draw_cell(edges: Sequence[Edge], nodes: int, *, upright: bool) -> tuple[str,
     """The cell as SVG, and its width in CSS pixels; `upright` draws it from top to bottom, for a narrow screen."""
     above = max([e.level for e in edges if e.level > 0], default=0)
     below = -min([e.level for e in edges if e.level < 0], default=0)
-    apart, stretch = (104.0, 0.9) if upright else (176.0, 1.0)
+    apart, stretch = (104.0, 1.0) if upright else (206.0, 0.9)
     label = _LABEL_CHARACTERS * _CHARACTER / 2 if upright else 14.0
     widest = max([_label_width(e.operation) / 2 for e in edges], default=0.0)
     label = widest + 4 if upright else 18.0

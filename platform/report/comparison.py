@@ -45,12 +45,15 @@ def _caption(view: RunView, found: np.ndarray, random: np.ndarray) -> str:
     parts.append("The vertical stroke is the mean; ± is the standard deviation of the points, not of the mean.")
     if found.size and random.size:
         beaten = int((random < found.mean()).sum())
-        parts.append(f"The found architecture's mean is above {beaten} of the {random.size}.")
+        share = f"all {random.size}" if beaten == random.size > 1 else f"{beaten} of the {random.size}"
+        parts.append(f"The found architecture's mean is above {share}.")
     if found.size == 1:
         parts.append("With one final seed, the spread between seeds is not known.")
     failed = int(failures(view.baseline).notna().sum())
     if failed:
-        parts.append(f"{count(failed, 'random architecture')} failed to train and {'is' if failed == 1 else 'are'} left out.")
+        parts.append(
+            f"{count(failed, 'random architecture')} failed to train and {'is' if failed == 1 else 'are'} left out."
+        )
     return " ".join(parts)
 
 
@@ -74,14 +77,26 @@ def draw_strips(
         shown = np.sort(values) * quantity.factor
         lift = dodge(shown, (high - low) * _POINT / width)
         axes.scatter(
-            shown, row + lift * 0.11, s=_POINT**2 * 0.8, marker=marker, color=colour, edgecolor=SURFACE, linewidth=0.8,
-            alpha=0.9, zorder=3,
+            shown,
+            row + lift * 0.11,
+            s=_POINT**2 * 0.8,
+            marker=marker,
+            color=colour,
+            edgecolor=SURFACE,
+            linewidth=0.8,
+            alpha=0.9,
+            zorder=3,
         )
         axes.plot([shown.mean()] * 2, [row - 0.27, row + 0.27], color=INK, linewidth=1.6, zorder=4)
         axes.annotate(
             f"{quantity.spread(values)}   n = {values.size}",
-            (shown.mean(), row - 0.31), xytext=(0, 0), textcoords="offset points", ha=_side(shown.mean(), low, high),
-            va="bottom", fontsize=11, color=INK,
+            (shown.mean(), row - 0.31),
+            xytext=(0, 0),
+            textcoords="offset points",
+            ha=_side(shown.mean(), low, high),
+            va="bottom",
+            fontsize=11,
+            color=INK,
         )
     axes.set_yticks(range(len(groups)), [label for label, *_ in groups])
     axes.set_ylim(len(groups) - 0.55, -0.7)

@@ -69,8 +69,13 @@ def _draw_panel(axes: Axes, frame: pd.DataFrame, metric: str, found: str | None)
             continue
         colour, width = _look(curve, found)
         axes.plot(
-            numbers(curve, "epoch"), values, color=colour, linewidth=width, marker="o" if values.notna().sum() == 1 else None,
-            markersize=4, alpha=0.95 if width > 1.5 else 0.3 if len(groups) > _THIN else 0.6,
+            numbers(curve, "epoch"),
+            values,
+            color=colour,
+            linewidth=width,
+            marker="o" if values.notna().sum() == 1 else None,
+            markersize=4,
+            alpha=0.95 if width > 1.5 else 0.3 if len(groups) > _THIN else 0.6,
         )
     axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
     axes.yaxis.set_major_locator(MaxNLocator(5))
@@ -108,7 +113,11 @@ def _legend(frame: pd.DataFrame, found: str | None) -> list[Line2D]:
 
 def _caption(frame: pd.DataFrame, view: RunView) -> str:
     kinds = frame.drop_duplicates("trial_id")["stage"].astype(str).value_counts()
-    named = {"search": "of the search", "final": "of the found architecture in full", "baseline": "of random architectures"}
+    named = {
+        "search": "of the search",
+        "final": "of the found architecture in full",
+        "baseline": "of random architectures",
+    }
     parts = [f"{kinds[stage]} {words}" for stage, words in named.items() if stage in kinds]
     text = f"One line per training: {', '.join(parts)}." if parts else "One line per training."
     if (frame["stage"] == "search").any() and (frame["stage"] != "search").any():

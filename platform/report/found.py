@@ -36,7 +36,9 @@ def _lead(view: RunView) -> str:
     if view.architecture is None:
         return '<p class="lead">The run found no architecture; the failures below say why.</p>'
     if final.size == 0:
-        return '<p class="lead">The search chose an architecture. There is no test accuracy: no final training ended.</p>'
+        return (
+            '<p class="lead">The search chose an architecture. There is no test accuracy: no final training ended.</p>'
+        )
     text = (
         f"The search chose the architecture below; trained in full, it reaches {_TEST.show(final.mean())} test accuracy"
     )
@@ -62,9 +64,7 @@ def _figures(view: RunView) -> str:
     if final.size:
         cards.append(("found", _TEST.spread(final), f"found, test accuracy, {count(final.size, 'seed')}"))
     if random.size:
-        cards.append(
-            ("random", _TEST.spread(random), f"random, test accuracy, {count(random.size, 'architecture')}")
-        )
+        cards.append(("random", _TEST.spread(random), f"random, test accuracy, {count(random.size, 'architecture')}"))
     if best is not None:
         value = numbers(view.evaluated, "value")[best]
         cards.append(("trial", metric.show(value), f"best search trial, {metric.label}"))
@@ -83,10 +83,7 @@ def _figures(view: RunView) -> str:
 def _architecture(view: RunView) -> str:
     if view.architecture is None:
         return ""
-    return (
-        '<div class="architecture"><span>architecture</span>'
-        f"<code>{breakable(view.architecture)}</code></div>"
-    )
+    return f'<div class="architecture"><span>architecture</span><code>{breakable(view.architecture)}</code></div>'
 
 
 def breakable(architecture: str) -> str:
@@ -96,7 +93,9 @@ def breakable(architecture: str) -> str:
 
 def _facts(view: RunView) -> str:
     trained = view.evaluated
-    trials = len(trained) - int(trained["repeat"].fillna(False).astype(bool).sum()) if "repeat" in trained else len(trained)
+    trials = (
+        len(trained) - int(trained["repeat"].fillna(False).astype(bool).sum()) if "repeat" in trained else len(trained)
+    )
     facts = {
         "Method": display_method(view.method),
         "Space": view.space,
@@ -104,7 +103,7 @@ def _facts(view: RunView) -> str:
         "Training-free metric": view.proxy,
         "Scored architectures": count(len(view.pool), "in the pool", "in the pool") if len(view.pool) else None,
         "Search": count(trials, "training") if len(trained) else None,
-        "Failed": _failed(view),
+        "Failures": _failed(view),
         "Seed": view.seed,
         "Started": view.started,
         "Duration": duration(view.seconds) if duration(view.seconds) != MISSING else None,
@@ -121,11 +120,11 @@ def _facts(view: RunView) -> str:
 def _failed(view: RunView) -> str | None:
     failed = {
         "scoring": int(failures(view.pool).notna().sum()),
-        "search trials": int(failures(view.evaluated).notna().sum()),
-        "final trainings": int(failures(view.final).notna().sum()),
-        "random architectures": int(failures(view.baseline).notna().sum()),
+        "search": int(failures(view.evaluated).notna().sum()),
+        "final": int(failures(view.final).notna().sum()),
+        "random": int(failures(view.baseline).notna().sum()),
     }
-    return ", ".join(f"{number} {where}" for where, number in failed.items() if number) or None
+    return ", ".join(f"{number} in {where}" for where, number in failed.items() if number) or None
 
 
 def _code(manifest: Mapping[str, Any]) -> str | None:

@@ -7,12 +7,15 @@ from importlib.resources import files
 from string import Template
 
 from archray.platform.report.cell import cell_section
+from archray.platform.report.choice import choice_section
 from archray.platform.report.comparison import comparison_section
 from archray.platform.report.failed import failures_section
 from archray.platform.report.curves import curves_section
 from archray.platform.report.found import header, title
+from archray.platform.report.landscape import landscape_section
 from archray.platform.report.manifest import manifest_section
 from archray.platform.report.pool import pool_section
+from archray.platform.report.repeats import repeats_section
 from archray.platform.report.section import Section, escape
 from archray.platform.report.trials import trials_section
 from archray.platform.report.view import RunView
@@ -22,6 +25,9 @@ MakeSection = Callable[[RunView], Section | None]
 HNAS_SECTIONS: tuple[MakeSection, ...] = (
     cell_section,
     comparison_section,
+    repeats_section,
+    choice_section,
+    landscape_section,
     pool_section,
     curves_section,
     trials_section,

@@ -12,10 +12,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import matplotlib
-from matplotlib.axes import Axes
+import numpy as np
+from matplotlib.axis import Axis
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
+from archray.platform.report.quantity import power_of_ten
 from archray.platform.report.section import escape
 
 # Placeholders, never seen: no colour map holds them, and black itself would be left out by matplotlib.
@@ -101,9 +104,11 @@ def plot(
     )
 
 
-def bare(axes: Axes) -> None:
-    """Takes the frame, the ticks and the grid off `axes`."""
-    axes.set_axis_off()
+def logarithmic(axis: Axis) -> None:
+    """Ticks at powers of ten, written in Unicode."""
+    axis.set_major_locator(LogLocator(10, numticks=8))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: power_of_ten(round(np.log10(value))) if value > 0 else ""))
+    axis.set_minor_formatter(NullFormatter())
 
 
 def _svg(name: str, draw: Callable[[Figure, bool], None], size: Size, description: str, narrow: bool) -> str:
@@ -132,15 +137,11 @@ def _inline(svg: str, name: str, size: Size, description: str) -> str:
     body = re.sub(r"font-family: [^;\"]*;? ?", "", body)
     body = re.sub(r"font: ([\d.]+px) [^;\"]*", r"font-size: \1", body)
     used = set(re.findall(r"(?:url\(#|href=\"#)([^)\"]+)", body))
-    body = re.sub(
-        r' id="([^"]*)"', lambda found: f' id="{name}-{found[1]}"' if found[1] in used else "", body
-    )
+    body = re.sub(r' id="([^"]*)"', lambda found: f' id="{name}-{found[1]}"' if found[1] in used else "", body)
     body = re.sub(r"(url\(#|href=\"#)", rf"\g<1>{name}-", body)
     body = body.replace("xlink:href", "href")
     for placeholder, variable in _VARIABLES.items():
         body = body.replace(placeholder, f"var({variable})")
     body = re.sub(r"(?<=[\d\s]) ?\n(?=[A-Zz])", " ", body)  # the breaks inside paths
     body = re.sub(r"\n\s*", "\n", body).strip()
-    return (
-        f'<svg viewBox="0 0 {size.width} {size.height}" role="img" aria-label="{escape(description)}">{body}</svg>'
-    )
+    return f'<svg viewBox="0 0 {size.width} {size.height}" role="img" aria-label="{escape(description)}">{body}</svg>'

@@ -1,52 +1,45 @@
-"""The pool as HNAS sees it: M divided by its largest, kappa, and the evaluated architectures among them."""
+"""The pool as HNAS sees it, and which of its architectures each (mu, nu) selects."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
-from archray.platform.report.view import RunView, failures, numbers
+from archray.errors import InvalidPool
+from archray.platform.report.view import Objective, RunView, failures, numbers
+from archray.searchers.objective import Penalty, lowest, objective
+from archray.searchers.pool import Pool, build_pool
 
-
-@dataclass(frozen=True)
-class Scored:
-    """The rows of the pool that can be ranked.
-
-    Args:
-        names: (n,) architecture strings.
-        m: (n,) |M| over the scale, in (0, 1] for the scale of note H1.
-        kappa: (n,) condition numbers, positive.
-        excluded: how many rows of the pool have a failure, M = 0, or a value that is not finite.
-    """
-
-    names: np.ndarray
-    m: np.ndarray
-    kappa: np.ndarray
-    excluded: int
-
-    def row(self, architecture: object) -> int | None:
-        """The position of an architecture's first row, None if it has none."""
-        found = np.flatnonzero(self.names == architecture)
-        return int(found[0]) if found.size else None
+_GRID = 96  # points of the plane on either axis: finer than a region that can be seen
+_PRUNED = 20_000  # candidates for one row of the plane; of more, the best per bin of M are kept
+_BINS = 4096
 
 
-def scored(view: RunView) -> Scored | None:
-    """The rankable rows of `view.pool`; None if it lacks a column or has no such row."""
-    pool = view.pool
-    if view.proxy is None or not {"architecture", view.proxy, "kappa"} <= set(pool.columns):
+def scored(view: RunView) -> Pool | None:
+    """The rows of `view.pool` that have an objective; None if it lacks a column or has no such row."""
+    if view.proxy is None or not {"architecture", view.proxy, "kappa"} <= set(view.pool.columns):
         return None
-    m, kappa = numbers(pool, view.proxy).abs().to_numpy(), numbers(pool, "kappa").to_numpy()
-    usable = np.isfinite(m) & np.isfinite(kappa) & (m > 0) & (kappa > 0) & failures(pool).isna().to_numpy()
-    if not usable.any():
+    table = view.pool[["architecture", view.proxy, "kappa"]].assign(
+        **{view.proxy: numbers(view.pool, view.proxy), "kappa": numbers(view.pool, "kappa")}
+    )
+    try:
+        return build_pool(table, view.proxy)
+    except InvalidPool:
         return None
-    scale = view.objective.scale if view.objective is not None else float(m[usable].max())
-    names = pool["architecture"].astype(str).to_numpy(dtype=object)
-    return Scored(names[usable], m[usable] / scale, kappa[usable], int((~usable).sum()))
+
+
+def row_of(pool: Pool, architecture: str | None) -> int | None:
+    """The row of an architecture in the pool, None if it has none."""
+    try:
+        return list(pool.architectures).index(architecture)  # type: ignore[arg-type]  # None is in no pool
+    except ValueError:
+        return None
 
 
 def values_by_architecture(view: RunView) -> dict[str, float]:
-    """The metric of each architecture that was trained without failure, the first training of it."""
+    """The metric of each architecture that was trained without failure: of the first training of it."""
     if "architecture" not in view.evaluated:
         return {}
     values = numbers(view.evaluated, "value").where(failures(view.evaluated).isna())
@@ -55,3 +48,57 @@ def values_by_architecture(view: RunView) -> dict[str, float]:
         if isinstance(name, str) and np.isfinite(value):
             known.setdefault(name, float(value))
     return known
+
+
+def rank(pool: Pool, mu: float, nu: float, how: Objective) -> NDArray[np.float64]:
+    """The objective of every row of the pool, (n,); lower is better."""
+    return objective(pool.kappa, pool.metric, mu, nu, _penalty(how), how.epsilon)
+
+
+@dataclass(frozen=True)
+class Plane:
+    """Which architecture each (mu, nu) selects.
+
+    Args:
+        root_nu: (w,) evenly spaced; mu: (h,) evenly spaced in its logarithm.
+        selected: (h, w) rows of the pool.
+    """
+
+    root_nu: NDArray[np.float64]
+    mu: NDArray[np.float64]
+    selected: NDArray[np.int64]
+
+
+def plane(pool: Pool, how: Objective, mu_bounds: tuple[float, float]) -> Plane:
+    """The plane of (mu, sqrt(nu)) over its bounds, by the objective that the search itself used."""
+    root_nu = np.linspace(*how.root_nu_bounds, _GRID)
+    mu = np.geomspace(*mu_bounds, _GRID)
+    selected = np.empty((mu.size, root_nu.size), dtype=np.int64)
+    for i, weight in enumerate(mu):
+        rows = _candidates(pool, float(weight), how)
+        kappa, metric = pool.kappa[rows], pool.metric[rows]
+        for j, root in enumerate(root_nu):
+            best = lowest(objective(kappa, metric, float(weight), float(root) ** 2, _penalty(how), how.epsilon))
+            assert best is not None  # nothing is excluded
+            selected[i, j] = rows[best]
+    return Plane(root_nu, mu, selected)
+
+
+def _candidates(pool: Pool, mu: float, how: Objective) -> NDArray[np.int64]:
+    """The rows that some nu may select at this mu.
+
+    The row with the lowest kappa/M has at most that plus the largest possible penalty; a row whose kappa/M alone is
+    above this is never selected.
+    """
+    quotient = pool.kappa / (pool.metric + how.epsilon)
+    furthest = max(1.0, max(abs(bound) for bound in how.root_nu_bounds) ** 2)  # of M^2 from nu
+    rows = np.flatnonzero(quotient <= quotient.min() + mu * furthest ** (2 if how.penalty == "square" else 1))
+    if rows.size > _PRUNED:
+        by_quotient = rows[np.argsort(quotient[rows], kind="stable")]
+        _, first = np.unique((pool.metric[by_quotient] * _BINS).astype(np.int64), return_index=True)
+        rows = np.sort(by_quotient[first])
+    return rows
+
+
+def _penalty(how: Objective) -> Penalty:
+    return "absolute" if how.penalty == "absolute" else "square"

@@ -58,9 +58,7 @@ def table(
     body = []
     for index, row in enumerate(rows):
         look = "marked" if index == marked else "faint" if index in faint else ""
-        cells = "".join(
-            f'<td class="{c.kind}">{escape(value)}</td>' for c, value in zip(columns, row, strict=True)
-        )
+        cells = "".join(f'<td class="{c.kind}">{escape(value)}</td>' for c, value in zip(columns, row, strict=True))
         body.append(f'<tr class="{look}">{cells}</tr>' if look else f"<tr>{cells}</tr>")
     return (
         f'<div class="scroll" role="region" tabindex="0" aria-label="{escape(label)}">'

@@ -35,12 +35,14 @@ class Objective:
         penalty: F by name, `square` or `absolute` (note H2).
         mu_bounds: the range of mu, searched on a logarithmic scale; None takes the range of the trials.
         root_nu_bounds: the range of sqrt(nu), in units of `scale`.
+        epsilon: added to M in the quotient: 1e-6 in the preset `paper-code`.
     """
 
     scale: float
     penalty: str = "square"
     mu_bounds: tuple[float, float] | None = None
     root_nu_bounds: tuple[float, float] = (0.0, 1.0)
+    epsilon: float = 0.0
 
 
 @dataclass(frozen=True)

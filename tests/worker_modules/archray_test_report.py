@@ -24,13 +24,13 @@ def hnas_view(
     m, kappa = (finite["ntk_trace"] / scale).to_numpy(), finite["kappa"].to_numpy()
     strength = dict(zip(finite["architecture"], finite["strength"], strict=True))
     names = finite["architecture"].to_numpy()
-    mu_low, mu_high = 1.0, 1e5
+    mu_low, mu_high = 10.0, 1e6
     rows, known, curves = [], {}, []
     for number in range(trials):
         near = number >= 5 and rows
         best = max(rows, key=lambda row: row["value"]) if near else None
-        root = float(np.clip(rng.normal(best["nu"] ** 0.5, 0.12), 0, 1)) if best else (number % 5 + 0.5) / 5
-        mu = float(np.exp(rng.normal(np.log(best["mu"]), 1.5))) if best else 300.0
+        root = float(np.clip(rng.normal(best["nu"] ** 0.5, 0.2), 0, 1)) if best else (number % 5 + 0.5) / 5
+        mu = float(np.exp(rng.normal(np.log(best["mu"]), 2.5))) if best else 1e4
         mu = float(np.clip(mu, mu_low, mu_high))
         name = names[int(np.argmin(kappa / m + mu * (m**2 - root**2) ** 2))]
         repeat = name in known
@@ -39,8 +39,15 @@ def hnas_view(
             known[name] = float(curve["validation_accuracy"].iloc[-1])
             curves.append(curve.assign(trial_id=f"search-{number}", stage="search", architecture=name))
         rows.append(
-            {"number": number, "architecture": name, "mu": mu, "nu": root**2, "value": known[name], "repeat": repeat,
-             "failure": None}
+            {
+                "number": number,
+                "architecture": name,
+                "mu": mu,
+                "nu": root**2,
+                "value": known[name],
+                "repeat": repeat,
+                "failure": None,
+            }
         )
     if trials > 8:
         rows[7].update(value=np.nan, failure="train_loss is NaN at epoch 3", repeat=False)
@@ -96,8 +103,15 @@ def _pool(space, size: int, rng: np.random.Generator) -> pd.DataFrame:
         elif rng.random() < 0.01:
             failure, kappa = "lambda_min <= 0", np.nan
         rows.append(
-            {"architecture": name, "ntk_trace": trace, "kappa": kappa, "failure": failure, "seconds": 0.2,
-             "parameters": 73_000, "strength": float(np.clip(strength, 0.02, 1))}
+            {
+                "architecture": name,
+                "ntk_trace": trace,
+                "kappa": kappa,
+                "failure": failure,
+                "seconds": 0.2,
+                "parameters": 73_000,
+                "strength": float(np.clip(strength, 0.02, 1)),
+            }
         )
     return pd.DataFrame(rows)
 
