@@ -1,0 +1,119 @@
+"""The configuration of a run: the options all methods share, and how presets, a file and flags make one."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import tomllib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from archray.cluster.connect import ClusterSettings
+from archray.cluster.resources import ResourceSettings
+from archray.errors import InvalidInput
+from archray.trainables.data import DataSettings
+from archray.trainables.nets import NetworkSettings
+
+Model = TypeVar("Model", bound=BaseModel)
+
+
+class SearchConfig(BaseModel):
+    """What every method is told. A method's own configuration adds to it and repeats nothing.
+
+    Fields:
+        method: the recipe, by its registered name.
+        space: a registered space, or a reference to one of the user's.
+        data, network: what the architectures are trained on, and the skeleton they are put in.
+        seed: the root of every random choice of the run.
+        repeats: whole runs, in folders `repeat-00`, ...; repeat r has the root seed `seed + r`.
+        resources: what one trial takes, and how many run at the same time.
+        cluster: the Ray to run on.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    method: str
+    space: str = "nasbench201"
+    data: DataSettings = DataSettings()
+    network: NetworkSettings = NetworkSettings()
+    seed: int = Field(0, ge=0)
+    repeats: int = Field(1, ge=1)
+    resources: ResourceSettings = ResourceSettings()
+    cluster: ClusterSettings = ClusterSettings()
+
+    def check(self) -> None:
+        """What the types do not say; called before Ray starts. Raises: ArchrayError."""
+
+
+def merge(*layers: Mapping[str, Any]) -> dict[str, Any]:
+    """Nested dictionaries laid over each other: a later layer wins, key by key."""
+    merged: dict[str, Any] = {}
+    for layer in layers:
+        for key, value in layer.items():
+            below = merged.get(key)
+            merged[key] = merge(below, value) if isinstance(below, dict) and isinstance(value, Mapping) else value
+    return merged
+
+
+def nest(path: str, value: Any) -> dict[str, Any]:
+    """`nest("train.epochs", 3)` is `{"train": {"epochs": 3}}`."""
+    for key in reversed(path.split(".")):
+        value = {key: value}
+    return dict(value)
+
+
+def read_config_file(path: Path) -> dict[str, Any]:
+    """A configuration file (`.toml`, `.json`, `.yaml`) as a dictionary. Raises: InvalidInput."""
+    if not path.is_file():
+        raise InvalidInput(f"there is no configuration file {path}; check the path given to --config")
+    readers = {".toml": tomllib.loads, ".json": json.loads, ".yaml": yaml.safe_load, ".yml": yaml.safe_load}
+    reader = readers.get(path.suffix)
+    if reader is None:
+        raise InvalidInput(f"{path}: expected a file ending in {', '.join(readers)}, got {path.suffix or 'no ending'}")
+    try:
+        content = reader(path.read_text(encoding="utf-8"))
+    except (ValueError, yaml.YAMLError) as error:
+        raise InvalidInput(f"{path} is not valid {path.suffix[1:]}: {error}") from error
+    if content is not None and not isinstance(content, dict):
+        raise InvalidInput(f"{path}: expected keys and values at the top level, got a {type(content).__name__}")
+    return content or {}
+
+
+def parse_assignment(text: str) -> dict[str, Any]:
+    """`"train.lr=0.05"` as a nested dictionary; the value is read as YAML. Raises: InvalidInput."""
+    path, equals, value = text.partition("=")
+    if not equals or not path.strip():
+        raise InvalidInput(f"expected key.of.the.option=value, got {text!r}; for example train.lr=0.05")
+    return nest(path.strip(), yaml.safe_load(value))
+
+
+def validate(model: type[Model], values: Mapping[str, Any]) -> Model:
+    """`values` as a configuration. Raises: InvalidInput that names every wrong key and what would be right."""
+    try:
+        return model.model_validate(dict(values))
+    except ValidationError as error:
+        known = list(_paths(model))
+        lines = [_explain(problem, known) for problem in error.errors()]
+        raise InvalidInput(f"the configuration of {values.get('method', model.__name__)} is wrong: {'; '.join(lines)}") from None
+
+
+def _explain(problem: Mapping[str, Any], known: list[str]) -> str:
+    path = ".".join(str(part) for part in problem["loc"])
+    if problem["type"] == "extra_forbidden":
+        level = path.rpartition(".")[0]
+        here = [k for k in known if k.rpartition(".")[0] == level]
+        close = difflib.get_close_matches(path, known, n=1) or difflib.get_close_matches(path.rpartition(".")[2], here, n=1)
+        hint = f"did you mean {close[0]!r}?" if close else f"known here: {', '.join(here)}"
+        return f"there is no option {path!r}; {hint}"
+    return f"{path}: {problem['msg']}, got {problem['input']!r}"
+
+
+def _paths(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
+    for name, field in model.model_fields.items():
+        yield prefix + name
+        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
+            yield from _paths(field.annotation, f"{prefix}{name}.")

@@ -1,0 +1,136 @@
+"""The trained network of a run, as files that load without archray's run folder."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from archray.errors import RunFolderError
+from archray.platform.folder import Folder
+from archray.platform.run import CODE, Run, refuse_existing
+from archray.trainables.checkpoint import read_state
+from archray.trainables.data import load_data
+from archray.trainables.nets import NetworkSettings, build, count_parameters
+from archray.trainables.trained import load_trained
+
+STATE_DICT, DESCRIPTION, PROGRAM, LOADER = "state_dict.pt", "architecture.json", "program.pt2", "load_model.py"
+
+_LOADER = '''"""Loads the exported network: `python load_model.py` prints it. Needs archray; program.pt2 needs only torch."""
+
+import json
+from pathlib import Path
+
+import torch
+
+from archray.trainables.nets import NetworkSettings, build
+
+here = Path(__file__).resolve().parent
+
+
+def load_model() -> torch.nn.Module:
+    """The trained network on the CPU, in evaluation mode: images (n, C, H, W), normalised -> logits (n, classes)."""
+    described = json.loads((here / "architecture.json").read_text())
+    space = described["space"]
+    if described["space_file"]:
+        space = f"{here / described['space_file']}:{space.partition(':')[2]}"
+    model = build(
+        space,
+        described["architecture"],
+        network=NetworkSettings(**described["network"]),
+        in_channels=described["in_channels"],
+        num_classes=described["num_classes"],
+        seed=0,
+    )
+    model.load_state_dict(torch.load(here / "state_dict.pt", weights_only=True))
+    return model.eval()
+
+
+if __name__ == "__main__":
+    print(load_model())
+    # without archray: torch.export.load("program.pt2").module()(images)
+'''
+
+
+def write_model(folder: Folder, checkpoint: Path, run: Run) -> None:
+    """Writes the network of a trial's checkpoint: its state_dict, and what is needed to build it again."""
+    state = read_state(checkpoint)
+    network = load_trained(checkpoint, space=run.space)
+    buffer = io.BytesIO()
+    torch.save(network.state_dict(), buffer)
+    folder.write_bytes(STATE_DICT, buffer.getvalue())
+    folder.write_json(
+        DESCRIPTION,
+        {
+            "architecture": state["architecture"],
+            "space": run.space,
+            "space_file": None,
+            "network": run.config.network.model_dump(mode="json"),
+            "in_channels": state["in_channels"],
+            "num_classes": state["num_classes"],
+            "image_size": load_data(run.data).image_size,
+            "parameters": count_parameters(network),
+            "validation_accuracy": state["result"]["validation_accuracy"],
+            "test_accuracy": state["result"]["test_accuracy"],
+            "data": run.config.data.name,
+        },
+    )
+
+
+def load_model(run: Run) -> torch.nn.Module:
+    """The trained network of a run, on the CPU, in evaluation mode. Raises: RunFolderError if there is none yet."""
+    return _load(_model_folder(run), run)
+
+
+def export_model(run: Run, to: Folder) -> list[str]:
+    """Writes state_dict, description, a loader and a `torch.export` program; returns the names of the files.
+
+    Raises: RunFolderError if the run has no trained network yet, or `to` is not empty.
+    """
+    source = _model_folder(run)
+    refuse_existing(to)
+    described = source.read_json(DESCRIPTION)
+    reference = run.manifest["references"].get("space")
+    if reference is not None:
+        described["space_file"] = reference["file"]
+        to.write_bytes(reference["file"], (run.folder / CODE / "space").read_bytes(reference["file"]))
+    to.write_bytes(STATE_DICT, source.read_bytes(STATE_DICT))
+    to.write_json(DESCRIPTION, described)
+    to.write_bytes(LOADER, _LOADER.encode())
+    to.write_bytes(PROGRAM, _program(_load(source, run), described))
+    return to.files()
+
+
+def _model_folder(run: Run) -> Folder:
+    folder = run.folder / "model"
+    if not folder.exists(STATE_DICT):
+        raise RunFolderError(f"{run.folder} holds no trained network yet; finish it with 'archray resume {run.folder}'")
+    return folder
+
+
+def _load(folder: Folder, run: Run) -> torch.nn.Module:
+    described = folder.read_json(DESCRIPTION)
+    network = build(
+        run.space,
+        described["architecture"],
+        network=NetworkSettings(**described["network"]),
+        in_channels=described["in_channels"],
+        num_classes=described["num_classes"],
+        seed=0,
+    )
+    network.load_state_dict(torch.load(io.BytesIO(folder.read_bytes(STATE_DICT)), weights_only=True))
+    return network.eval()
+
+
+def _program(network: torch.nn.Module, described: dict[str, Any]) -> bytes:
+    """The network as a `torch.export` program for any batch size."""
+    size = described["image_size"]
+    images = torch.zeros(2, described["in_channels"], size, size)
+    batch = torch.export.Dim("batch", min=1)
+    program = torch.export.export(network, (images,), dynamic_shapes=({0: batch},))
+    buffer = io.BytesIO()
+    torch.export.save(program, buffer)
+    return buffer.getvalue()
+

@@ -1,0 +1,73 @@
+"""What a run was made with: versions, hardware, the commit of archray."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import archray
+from archray.errors import RunFolderError
+
+PACKAGES = ("ray", "torch", "torchvision", "numpy", "scipy", "scikit-learn", "scikit-optimize", "pandas", "pyarrow")
+RESUME_NEEDS_SAME = ("archray", "ray")  # Tune's state is pickled objects of these two
+
+
+def versions() -> dict[str, str]:
+    """The versions of Python, archray and the packages whose numbers can change a result."""
+    found = {"python": platform.python_version(), "archray": archray.__version__}
+    for package in PACKAGES:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:  # a fork under another name; the import that needs it will speak up
+            continue
+    return found
+
+
+def hardware() -> dict[str, Any]:
+    """The driver's machine. `memory_gib` is None where the system does not tell."""
+    import torch
+
+    try:
+        memory = round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1)
+    except (ValueError, OSError, AttributeError):
+        memory = None
+    return {
+        "machine": platform.machine(),
+        "system": platform.platform(),
+        "cpus": os.cpu_count(),
+        "memory_gib": memory,
+        "gpus": [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())],
+    }
+
+
+def git_commit() -> str | None:
+    """The commit of the checkout archray runs from, `-dirty` if files were changed; None outside a checkout."""
+    root = Path(archray.__file__).resolve().parent.parent
+    if not (root / ".git").exists():
+        return None
+    try:
+        run = subprocess.run(
+            ["git", "-C", str(root), "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"],
+            capture_output=True,
+            text=True,
+            timeout=10,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return run.stdout.strip()
+
+
+def check_versions(manifest: dict[str, Any], place: str, force: bool) -> None:
+    """Refuses to resume what another archray or Ray began. Raises: RunFolderError unless `force`."""
+    now, then = versions(), manifest["versions"]
+    differing = [f"{name} {then.get(name)} (now {now[name]})" for name in RESUME_NEEDS_SAME if then.get(name) != now[name]]
+    if differing and not force:
+        raise RunFolderError(
+            f"{place} was made with {' and '.join(differing)}; resuming reads Tune's pickled state, which other "
+            "versions may misread. Install the versions of its manifest.json, or pass --force"
+        )

@@ -1,0 +1,270 @@
+"""HNAS: a training-free objective whose (mu, nu) Bayesian optimisation finds. Shu 2022, ch. 7, Alg. 7.1, Eq. 7.7."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from archray.cluster.resources import concurrency
+from archray.errors import ArchrayError, InvalidInput
+from archray.platform.folder import Folder
+from archray.platform.methods.method import Method
+from archray.platform.pool import PoolSettings, candidates, score_pool
+from archray.platform.report.view import Objective, RunView
+from archray.platform.results import read_table, report_stage, run_view
+from archray.platform.run import Run, digest
+from archray.platform.stages import Context, Stage
+from archray.platform.training_stages import (
+    METRIC,
+    TrainedSearchConfig,
+    baseline_stage,
+    failure_reasons,
+    final_stage,
+    stage_seed,
+    training_inputs,
+    trial_plan,
+    write_tables,
+)
+from archray.platform.tuning import restored_searcher, run_trials
+from archray.searchers import HNASSearch
+from archray.trainables.proxies import PROXIES, ProxySettings
+from archray.trainables.training import TrainingSettings
+
+MAX_CONCURRENT = 4  # more trials in flight than this, and the optimiser decides on too little
+KAPPA = "kappa"
+
+
+class HNASOptions(BaseModel):
+    """What `HNASSearch` is told; see there.
+
+    Fields:
+        proxy: the training-free metric M of Eq. 7.7.
+        budget: trainings, K of Algorithm 7.1. 20 in the authors' program (note H2).
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    proxy: str = "ntk_trace"
+    budget: int = Field(20, ge=1)
+    penalty: Literal["square", "absolute"] | None = None
+    preset: Literal["paper-code"] | None = None
+    on_repeat: Literal["tell", "next-best"] | None = None
+
+
+class HNASConfig(TrainedSearchConfig):
+    """The configuration of HNAS.
+
+    Fields:
+        proxies: how the pool is scored: its metrics are those listed, the one searched with, and kappa.
+        pool: which architectures are scored.
+        search: the search over (mu, nu).
+        train: the short training that gives a trial its value.
+    """
+
+    method: Literal["hnas"] = "hnas"
+    proxies: ProxySettings = ProxySettings()
+    pool: PoolSettings = PoolSettings()
+    search: HNASOptions = HNASOptions()
+    train: TrainingSettings = TrainingSettings(epochs=12)
+
+    def check(self) -> None:
+        if self.search.proxy == KAPPA:
+            raise InvalidInput("kappa is the other half of HNAS's objective; choose another proxy")
+        for name in self.scored.metrics:
+            PROXIES.get(name)
+
+    @property
+    def scored(self) -> ProxySettings:
+        """The proxies that the pool is scored with."""
+        metrics = dict.fromkeys((*self.proxies.metrics, self.search.proxy, KAPPA))
+        return self.proxies.model_copy(update={"metrics": tuple(metrics)})
+
+
+def _config(context: Context) -> HNASConfig:
+    config = context.run.config
+    assert isinstance(config, HNASConfig)  # the run was opened with its method's configuration
+    return config
+
+
+# Stage 1: the pool
+
+
+def _pool_inputs(context: Context) -> dict[str, Any]:
+    config = _config(context)
+    return {
+        "space": context.run.space,
+        "data": context.run.manifest["data_checksum"],
+        "proxies": config.scored.model_dump(mode="json"),
+        "size": config.pool.size,
+        "seed": config.seed,
+    }
+
+
+def _score(context: Context, folder: Folder) -> None:
+    config = _config(context)
+    score_pool(
+        folder,
+        candidates(context.run.space, config.pool.size, stage_seed(config.seed, "pool")),
+        space=context.run.space,
+        data=context.run.data,
+        proxy=config.scored,
+        resources=config.resources,
+        pool=config.pool,
+        console=context.console,
+    )
+
+
+# Stage 2: the search
+
+
+def _search_inputs(context: Context) -> dict[str, Any]:
+    config = _config(context)
+    return {
+        **training_inputs(context, config.train),
+        "search": config.search.model_dump(mode="json"),
+        "pool": context.folder("pool").sha256("pool.parquet"),
+    }
+
+
+def _search(context: Context, folder: Folder) -> None:
+    config = _config(context)
+    pool = context.folder("pool")
+    concurrent = _concurrency(context, folder)
+    options = config.search.model_dump()
+
+    def fresh() -> HNASSearch:
+        return HNASSearch(f"{pool.uri}/pool.parquet", seed=stage_seed(config.seed, "search"), **options)
+
+    def continued() -> HNASSearch:
+        """A searcher that knows the trials of the smaller budget that this run was extended from."""
+        searcher = fresh()
+        if folder.exists("searcher.json"):
+            searcher.set_state(folder.read_json("searcher.json"))
+        return searcher
+
+    plan = trial_plan(
+        context, config.train, total=config.search.budget, test=False, concurrency=concurrent, searcher=continued
+    )
+    tuned = folder / f"tune-{digest(_search_inputs(context))}"
+    results = run_trials(tuned, plan, context, search=True)
+    context.grids["search"] = results
+    trials = write_tables(folder, results, keep_earlier=True)
+    searcher = restored_searcher(tuned, fresh)
+    folder.write_json("searcher.json", searcher.get_state())
+    folder.write_json("objective.json", _objective(searcher))
+    folder.write_parquet("asked.parquet", searcher.asked())
+    best = searcher.best()
+    if best is None:
+        raise ArchrayError(f"none of the {len(trials)} trials has a value: {failure_reasons(trials)}")
+    folder.write_json("architecture.json", {**best, "metric": METRIC})
+    context.console.print(f"    found {best['architecture']}  ({METRIC} {best['value']:.4f})", soft_wrap=True)
+
+
+def _concurrency(context: Context, folder: Folder) -> int:
+    """Trials at a time, fixed when the search begins: what is suggested depends on it."""
+    if folder.exists("concurrency.json"):
+        return int(folder.read_json("concurrency.json"))
+    concurrent = concurrency(_config(context).resources, limit=MAX_CONCURRENT)
+    folder.write_json("concurrency.json", concurrent)
+    return concurrent
+
+
+# What the report reads
+
+
+def _objective(searcher: HNASSearch) -> dict[str, Any]:
+    """The objective's scale and ranges, and what the pool left out."""
+    return {
+        "proxy": searcher.proxy,
+        "scale": searcher.pool.factor,
+        "penalty": searcher.penalty,
+        "log10_mu": list(searcher.log10_mu),
+        "pool": len(searcher.pool),
+        "excluded": searcher.pool.excluded,
+    }
+
+
+def view(run: Run) -> RunView:
+    """What the report of an HNAS run shows; a run that has not ended shows what there is."""
+    config = run.config
+    assert isinstance(config, HNASConfig)
+    search = run.folder / "search"
+    objective = search.read_json("objective.json") if search.exists("objective.json") else None
+    return replace(
+        run_view(run),
+        proxy=config.search.proxy,
+        objective=objective
+        and Objective(
+            scale=objective["scale"],
+            penalty=objective["penalty"],
+            mu_bounds=(10 ** objective["log10_mu"][0], 10 ** objective["log10_mu"][1]),
+        ),
+        pool=read_table(run.folder / "pool", "pool.parquet"),
+        evaluated=read_table(search, "asked.parquet"),
+    )
+
+
+# The recipe
+
+_TINY = {"channels": 4, "cells": 1}
+
+HNAS = Method(
+    name="hnas",
+    summary="Hybrid NAS: Bayesian optimisation over (mu, nu) of a training-free objective (Shu 2022, ch. 7)",
+    config=HNASConfig,
+    stages=(
+        Stage("pool", "score architectures without training", _pool_inputs, _score),
+        Stage("search", "train what the objective selects, and learn (mu, nu)", _search_inputs, _search),
+        final_stage(),
+        baseline_stage(),
+        report_stage(),
+    ),
+    presets={
+        "smoke": {
+            "network": _TINY,
+            "proxies": {"network": _TINY, "batch_size": 16},
+            "pool": {"size": 12},
+            "search": {"budget": 3},
+            "train": {"epochs": 1},
+            "final": {"epochs": 2},
+            "baseline": 2,
+        },
+        "demo": {
+            "network": {"channels": 8, "cells": 1},
+            "proxies": {
+                "network": {"channels": 4, "cells": 3},
+                "batch_size": 64,
+                "metrics": ["grad_norm", "snip", "ntk_trace"],
+            },
+            "pool": {"size": 300},
+            "search": {"budget": 8},
+            "train": {"epochs": 8, "batch_size": 64},
+            "final": {"epochs": 24, "batch_size": 64},
+            "baseline": 8,
+        },
+        # Shu 2022, 7.5 and appendix; the search as in the authors' program (note H2), NAS-Bench-201's network and data
+        "paper": {
+            "data": {"name": "cifar10"},
+            "network": {"channels": 16, "cells": 5},
+            "proxies": {"network": {"channels": 16, "cells": 5}, "batch_size": 64},
+            "pool": {"size": None},
+            "search": {"budget": 20, "preset": "paper-code"},
+            "train": {"epochs": 12},
+            "final": {"epochs": 200},
+            "final_seeds": 3,
+        },
+    },
+    view=view,
+    flags={
+        "proxy": "search.proxy",
+        "budget": "search.budget",
+        "epochs": "train.epochs",
+        "final_epochs": "final.epochs",
+        "final_seeds": "final_seeds",
+        "pool_size": "pool.size",
+        "random": "baseline",
+    },
+    extendable=("budget", "final_epochs", "final_seeds", "random"),
+)

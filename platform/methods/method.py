@@ -1,0 +1,55 @@
+"""What a method is: a list of stages, a configuration, presets, and the spaces it serves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from archray.platform.config import SearchConfig
+from archray.platform.report.view import RunView
+from archray.platform.run import Run
+from archray.platform.stages import Stage
+from archray.registry import Registry
+from archray.trainables.spaces import Space
+
+
+@dataclass(frozen=True)
+class Method:
+    """A recipe.
+
+    Attributes:
+        name: as on the command line.
+        summary: one sentence, with the paper.
+        config: its configuration; the defaults are the paper's.
+        stages: what it does, in order.
+        presets: `smoke` (seconds), `demo` (minutes on two cores), `paper`, each a nested dictionary.
+        flags: where the command line's short flags go in the configuration: `{"budget": "search.budget"}`.
+        extendable: configuration paths that `resume` may change on a finished run.
+        serves: None if the method can search the space, else why not.
+        view: gathers what the report shows from a run's folder.
+    """
+
+    name: str
+    summary: str
+    config: type[SearchConfig]
+    stages: tuple[Stage, ...]
+    presets: Mapping[str, Mapping[str, Any]]
+    view: Callable[[Run], RunView]
+    flags: Mapping[str, str] = field(default_factory=dict)
+    extendable: tuple[str, ...] = ()
+    serves: Callable[[Space], str | None] = lambda space: None
+
+
+METHODS: Registry[Method] = Registry("method")
+
+
+def get_method(name: str) -> Method:
+    """The method called `name`. Raises: UnknownName, with the known ones."""
+    import archray.platform.methods  # noqa: F401  # registers them
+
+    return METHODS.get(name)
+
+
+def config_class(name: str) -> type[SearchConfig]:
+    return get_method(name).config

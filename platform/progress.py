@@ -1,0 +1,84 @@
+"""What a Tune run shows in the terminal: a bar with the best so far, and a line for every trial that ended."""
+
+from __future__ import annotations
+
+import math
+import time
+from typing import Any
+
+from ray import tune
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+
+class TrialProgress(tune.Callback):
+    """Shows the trials of one stage. The display is made in `setup`: Tune pickles callbacks.
+
+    Args:
+        name: the stage.
+        total: trainings at most.
+        metric, mode: what counts as best.
+    """
+
+    def __init__(self, name: str, total: int, metric: str, mode: str) -> None:
+        self.name, self.total, self.metric, self.mode = name, total, metric, mode
+        self._progress: Progress | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_progress": None}
+
+    def setup(self, stop: Any = None, num_samples: Any = None, total_num_samples: Any = None, **info: Any) -> None:
+        self._best = math.nan
+        self._ended = 0
+        self._started: dict[str, float] = {}
+        console = Console(highlight=False)
+        self._progress = Progress(
+            TextColumn("    {task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            TextColumn("{task.fields[state]}"),
+            console=console,
+            transient=True,
+            disable=not console.is_terminal,
+        )
+        self._task = self._progress.add_task(self.name, total=self.total, state="")
+        self._progress.start()
+
+    def on_trial_start(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
+        self._started.setdefault(trial.trial_id, time.monotonic())
+
+    def on_trial_result(self, iteration: int, trials: list[Any], trial: Any, result: dict[str, Any], **info: Any) -> None:
+        self._show(trials, f"epoch {result.get('training_iteration')}")
+
+    def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
+        value = (trial.last_result or {}).get(self.metric, math.nan)
+        if isinstance(value, float) and not math.isnan(value):
+            better = max if self.mode == "max" else min
+            self._best = value if math.isnan(self._best) else better(self._best, value)
+        failure = (trial.last_result or {}).get("failure")
+        self._line(trials, trial, f"failed: {failure}" if failure else f"{self.metric} {value:.4f}")
+
+    def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
+        self._line(trials, trial, f"error: {trial.get_pickled_error() or 'see its error.txt'}")
+
+    def on_experiment_end(self, trials: list[Any], **info: Any) -> None:
+        if self._progress is not None:
+            self._progress.stop()
+
+    def _line(self, trials: list[Any], trial: Any, text: str) -> None:
+        ended = sum(t.status in ("TERMINATED", "ERROR") or t is trial for t in trials)
+        seconds = time.monotonic() - self._started.get(trial.trial_id, time.monotonic())
+        assert self._progress is not None
+        self._progress.console.print(
+            f"    {self.name} {ended}/{self.total}  {text}  {seconds:.0f} s  {trial.config.get('architecture', trial.trial_id)}",
+            markup=False,
+            soft_wrap=True,
+        )
+        self._show(trials, "")
+
+    def _show(self, trials: list[Any], state: str) -> None:
+        assert self._progress is not None
+        ended = sum(t.status in ("TERMINATED", "ERROR") for t in trials)
+        best = "" if math.isnan(self._best) else f"best {self.metric} {self._best:.4f}"
+        self._progress.update(self._task, completed=ended, state=f"{best} {state}")

@@ -1,0 +1,109 @@
+"""Repeats: whole runs with seeds of their own, one after another, in `repeat-00`, `repeat-01`, ..."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+from rich.console import Console
+from rich.table import Table
+
+from archray.platform.report import render
+from archray.platform.results import percent, read_table
+from archray.platform.run import Run
+
+if TYPE_CHECKING:
+    from archray.platform.api import SearchResult
+
+
+def repeat_runs(run: Run) -> list[Run]:
+    """The repeats of a run that have begun."""
+    return [Run.open(run.folder / name) for name in run.folder.folders() if name.startswith("repeat-")]
+
+
+def run_repeats(run: Run, execute: Callable[[Run], SearchResult], console: Console) -> SearchResult:
+    """Does every repeat, or what is left of it, and sums them up in the run's own folder.
+
+    Repeat r is the run with the seed `seed + r`; it could be started alone with the same result.
+    """
+    results = []
+    for number in range(run.config.repeats):
+        config = run.config.model_copy(update={"seed": run.config.seed + number, "repeats": 1})
+        console.print(f"[bold]repeat {number + 1}/{run.config.repeats}[/bold], seed {config.seed}")
+        results.append(execute(_repeat(run, number, config)))
+    runs = repeat_runs(run)
+    best = max(results, key=lambda result: result.validation_accuracy)
+    table = repeat_table(runs)
+    run.folder.write_parquet("trials.parquet", pd.concat([_trials(r) for r in runs], ignore_index=True))
+    run.folder.write_json(
+        "architecture.json",
+        {
+            "architecture": best.architecture,
+            "value": best.validation_accuracy,
+            "test_accuracy": best.test_accuracy,
+            "repeats": table.to_dict("records"),
+        },
+    )
+    write_repeats_report(run)
+    return replace(best, path=str(run.folder), repeats=tuple(results))
+
+
+def write_repeats_report(run: Run) -> str:
+    """One report over all repeats, on the figures of the repeat with the best validation; returns where it lies."""
+    from archray.platform.methods import get_method
+
+    runs = repeat_runs(run)
+    table = repeat_table(runs)
+    best = runs[int(table["value"].astype(float).idxmax())]
+    view = get_method(run.config.method).view(best)
+    repeats = [
+        {**row, "test_accuracy": _tested(r, "final"), "baseline": _tested(r, "baseline")}
+        for row, r in zip(table.to_dict("records"), runs, strict=True)
+    ]
+    run.folder.write_bytes("report.html", render(replace(view, manifest=run.manifest, repeats=repeats)).encode())
+    return f"{run.folder}/report.html"
+
+
+def repeat_table(runs: list[Run]) -> pd.DataFrame:
+    """One row a repeat: its seed, what it found, and how good that is (fractions)."""
+    rows: list[dict[str, Any]] = []
+    for number, run in enumerate(runs):
+        told = run.folder.read_json("architecture.json") if run.folder.exists("architecture.json") else {}
+        row = {key: told.get(key) for key in ("architecture", "value", "test_accuracy", "random_test_accuracy")}
+        rows.append({"repeat": number, "seed": run.config.seed, **row})
+    return pd.DataFrame(rows)
+
+
+def print_repeats(runs: list[Run], console: Console) -> None:
+    """What each repeat found, and the mean over them."""
+    table = Table("repeat", "seed", "architecture", "validation", "test", "random", box=None)
+    found = repeat_table(runs)
+    for row in found.to_dict("records"):
+        accuracies = [percent(row[key]) for key in ("value", "test_accuracy", "random_test_accuracy")]
+        table.add_row(str(row["repeat"]), str(row["seed"]), row["architecture"] or "not done yet", *accuracies)
+    console.print(table)
+    tested = found["test_accuracy"].dropna().astype(float)
+    if len(tested) > 1:
+        console.print(f"test accuracy {percent(tested.mean())} +- {percent(tested.std())} over {len(tested)} repeats")
+
+
+def _repeat(run: Run, number: int, config: Any) -> Run:
+    """The run of one repeat: opened if it was begun, else made of the parent's files."""
+    folder = run.folder / f"repeat-{number:02d}"
+    if folder.exists("manifest.json"):
+        repeat = Run.open(folder)
+        repeat.amend(config)
+        return repeat
+    manifest = {**run.manifest, "config": config.model_dump(mode="json"), "amended": []}
+    return run.copy_to(folder, manifest, config)
+
+
+def _trials(run: Run) -> pd.DataFrame:
+    return read_table(run.folder, "trials.parquet").assign(repeat_seed=run.config.seed)
+
+
+def _tested(run: Run, stage: str) -> list[float]:
+    table = read_table(run.folder / stage, "trials.parquet")
+    return table["test_accuracy"].dropna().tolist() if "test_accuracy" in table else []

@@ -1,0 +1,153 @@
+"""What a run found, read back from its folder: the last stage writes it down, `show` prints it."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pandas as pd
+from rich.console import Console
+from rich.table import Table
+
+from archray.platform.export import DESCRIPTION, STATE_DICT
+from archray.platform.folder import Folder
+from archray.platform.report import render
+from archray.platform.report.view import RunView, decided
+from archray.platform.run import Run
+from archray.platform.stages import DONE, Context, Stage
+from archray.trainables.spaces import get_space
+
+TRAINING_STAGES = ("search", "final", "baseline")
+
+
+def read_table(folder: Folder, name: str) -> pd.DataFrame:
+    """A Parquet table, empty where a stage has not written it yet."""
+    return folder.read_parquet(name) if folder.exists(name) else pd.DataFrame()
+
+
+def stage_tables(run: Run, name: str) -> pd.DataFrame:
+    """The tables called `name` of all stages that train, with a column `stage`."""
+    frames = []
+    for stage in TRAINING_STAGES:
+        table = read_table(run.folder / stage, name)
+        if not table.empty:
+            frames.append(table.assign(stage=stage))
+    return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()
+
+
+def found(run: Run) -> dict[str, Any] | None:
+    """What the search found: `architecture` and the value it was chosen for; None before it has ended."""
+    search = run.folder / "search"
+    return search.read_json("architecture.json") if search.exists("architecture.json") else None
+
+
+def run_view(run: Run) -> RunView:
+    """What the report of any method with standalone trainings shows."""
+    architecture = (found(run) or {}).get("architecture")
+    return RunView(
+        method=run.config.method,
+        space=run.config.space,
+        data=run.config.data.name,
+        manifest=run.manifest,
+        architecture=architecture,
+        decisions=decided(get_space(run.space), architecture) if architecture else (),
+        seed=run.config.seed,
+        seconds=seconds(run),
+        started=run.manifest["created"],
+        baseline=read_table(run.folder / "baseline", "trials.parquet"),
+        final=read_table(run.folder / "final", "trials.parquet"),
+        curves=stage_tables(run, "curves.parquet"),
+    )
+
+
+def seconds(run: Run) -> float:
+    """The time that the stages that are done took, all together."""
+    stages = [run.folder / name for name in run.folder.folders()]
+    return float(sum(stage.read_json(DONE)["seconds"] for stage in stages if stage.exists(DONE)))
+
+
+def report_stage() -> Stage:
+    """The last stage: the found architecture, the table of all trials, the model and the report, in the run's folder."""
+    return Stage("report", "write what was found, and why", _report_inputs, _write_results, needs_ray=False)
+
+
+def _report_inputs(context: Context) -> dict[str, Any]:
+    run = context.run
+    done = {name: (run.folder / name).read_json(DONE)["outputs"] for name in ("search", "final", "baseline")}
+    return {"done": done, "config": run.manifest["config"]}
+
+
+def _write_results(context: Context, folder: Folder) -> None:
+    run = context.run
+    chosen = found(run)
+    assert chosen is not None  # the search stage is done
+    model = run.folder / "final" / "model"
+    for name in (STATE_DICT, DESCRIPTION):
+        (run.folder / "model").write_bytes(name, model.read_bytes(name))
+    run.folder.write_parquet("trials.parquet", stage_tables(run, "trials.parquet"))
+    write_report(run)
+    run.folder.write_json("architecture.json", {**chosen, **summary(run)})
+
+
+def write_report(run: Run) -> str:
+    """Writes `report.html`; returns where it lies."""
+    from archray.platform.methods import get_method
+
+    run.folder.write_bytes("report.html", render(get_method(run.config.method).view(run)).encode())
+    return f"{run.folder}/report.html"
+
+
+def summary(run: Run) -> dict[str, Any]:
+    """Test accuracies (fractions): of the final trainings, and of the random architectures trained the same way."""
+    tested = {
+        stage: read_table(run.folder / stage, "trials.parquet").get("test_accuracy", pd.Series(dtype=float)).dropna()
+        for stage in ("final", "baseline")
+    }
+    return {
+        "test_accuracy": _mean(tested["final"]),
+        "test_accuracy_std": _deviation(tested["final"]),
+        "random_test_accuracy": _mean(tested["baseline"]),
+        "random_architectures": len(tested["baseline"]),
+    }
+
+
+def _mean(values: pd.Series) -> float | None:
+    return float(values.mean()) if len(values) else None
+
+
+def _deviation(values: pd.Series) -> float | None:
+    return float(values.std(ddof=1)) if len(values) > 1 else None
+
+
+def percent(value: float | None) -> str:
+    return "-" if value is None or math.isnan(value) else f"{100 * value:.2f} %"
+
+
+def print_found(run: Run, console: Console) -> None:
+    """What was found, in a few lines."""
+    chosen = found(run)
+    if chosen is None:
+        console.print("nothing found yet")
+        return
+    told = summary(run)
+    console.print(f"found               [bold]{chosen['architecture']}[/bold]", soft_wrap=True, highlight=False)
+    console.print(f"validation accuracy {percent(chosen['value'])} in the search")
+    deviation = f" +- {percent(told['test_accuracy_std'])}" if told["test_accuracy_std"] is not None else ""
+    console.print(f"test accuracy       [bold]{percent(told['test_accuracy'])}[/bold]{deviation}")
+    if told["random_architectures"]:
+        console.print(
+            f"random              {percent(told['random_test_accuracy'])}, the mean of "
+            f"{told['random_architectures']} random architectures trained the same way"
+        )
+
+
+def print_trials(run: Run, console: Console) -> None:
+    """The trials of the search, best first."""
+    trials = read_table(run.folder / "search", "trials.parquet")
+    if trials.empty:
+        return
+    table = Table("architecture", "validation", "epochs", "failure", title="trials of the search", box=None)
+    for row in trials.sort_values("validation_accuracy", ascending=False).to_dict("records"):
+        failure = row.get("failure") or row.get("error") or ""
+        table.add_row(row["architecture"], percent(row["validation_accuracy"]), str(row.get("epoch", "")), str(failure))
+    console.print(table)

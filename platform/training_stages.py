@@ -1,0 +1,192 @@
+"""Stages that methods share: training what was found, random architectures beside it, and the report."""
+
+from __future__ import annotations
+
+import math
+import zlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from pydantic import Field
+from ray import tune
+from ray.tune import ResultGrid
+
+from archray.cluster.resources import concurrency
+from archray.errors import ArchrayError
+from archray.platform.config import SearchConfig
+from archray.platform.export import write_model
+from archray.platform.folder import Folder
+from archray.platform.run import digest
+from archray.platform.stages import Context, Stage
+from archray.platform.tuning import TrialPlan, curve_table, run_trials, trial_table
+from archray.searchers import RandomSearch
+from archray.trainables.standalone import StandaloneSettings, StandaloneTrainable
+from archray.trainables.training import TrainingSettings
+
+METRIC, MODE = "validation_accuracy", "max"
+
+
+class TrainedSearchConfig(SearchConfig):
+    """A search that ends with the standalone training of what it found.
+
+    Fields:
+        final: how the found architecture is trained.
+        final_seeds: how many times, each from its own initial parameters.
+        baseline: how many random architectures are trained the same way, to compare with; 0 for none.
+    """
+
+    final: TrainingSettings = TrainingSettings(epochs=200)
+    final_seeds: int = Field(1, ge=1)
+    baseline: int = Field(0, ge=0)
+
+
+def stage_seed(seed: int, stage: str) -> int:
+    """The root seed of one stage: a function of the run's seed and the stage's name."""
+    return int(np.random.SeedSequence([seed, zlib.crc32(stage.encode())]).generate_state(1)[0])
+
+
+def standalone_settings(context: Context, training: TrainingSettings, *, test: bool) -> dict[str, Any]:
+    """What every `StandaloneTrainable` of the run is told; `test`: the test split is evaluated, in the last epoch."""
+    run = context.run
+    return StandaloneSettings(
+        space=run.space,
+        data=run.data,
+        network=run.config.network,
+        training=training,
+        evaluate_test="last" if test else "never",
+    ).model_dump(mode="json")
+
+
+def training_inputs(context: Context, training: TrainingSettings) -> dict[str, Any]:
+    """What a training depends on, whatever the architecture."""
+    manifest = context.run.manifest
+    return {
+        "space": context.run.space,
+        "data": manifest["data_checksum"],
+        "network": context.run.config.network.model_dump(mode="json"),
+        "training": training.model_dump(mode="json"),
+        "seed": context.run.config.seed,
+    }
+
+
+def trial_plan(context: Context, training: TrainingSettings, *, total: int, test: bool, **plan: Any) -> TrialPlan:
+    """A plan of standalone trainings with the run's resources."""
+    resources = context.run.config.resources
+    return TrialPlan(
+        trainable=StandaloneTrainable,
+        settings=standalone_settings(context, training, test=test),
+        metric=METRIC,
+        mode=MODE,
+        total=total,
+        cpus=resources.cpus_per_trial,
+        gpus=resources.gpus(),
+        **plan,
+    )
+
+
+def write_tables(folder: Folder, results: ResultGrid, *, keep_earlier: bool = False) -> pd.DataFrame:
+    """Writes `trials.parquet` and `curves.parquet` of a stage; returns the former.
+
+    keep_earlier: the rows of other trials that the files hold stay: a search that was extended.
+    """
+    tables = {"trials.parquet": trial_table(results), "curves.parquet": curve_table(results)}
+    for name, table in tables.items():
+        if keep_earlier and folder.exists(name):
+            earlier = folder.read_parquet(name)
+            others = earlier[~earlier["trial_id"].isin(table.get("trial_id", []))]
+            table = pd.concat([others, table], ignore_index=True)
+        folder.write_parquet(name, table)
+    return tables["trials.parquet"]
+
+
+def failure_reasons(trials: pd.DataFrame) -> str:
+    """The distinct reasons for which trials failed, in one line."""
+    reasons = pd.concat([trials[column] for column in ("failure", "error") if column in trials]).dropna()
+    return "; ".join(sorted({str(reason) for reason in reasons})) or "no reason was recorded"
+
+
+def found_architecture(context: Context) -> dict[str, Any]:
+    """What the search stage found."""
+    found: dict[str, Any] = context.folder("search").read_json("architecture.json")
+    return found
+
+
+# Final training
+
+
+def _final_config(context: Context) -> TrainedSearchConfig:
+    config = context.run.config
+    assert isinstance(config, TrainedSearchConfig)  # methods with these stages have such a configuration
+    return config
+
+
+def _final_inputs(context: Context) -> dict[str, Any]:
+    config = _final_config(context)
+    return {
+        **training_inputs(context, config.final),
+        "final_seeds": config.final_seeds,
+        "architecture": found_architecture(context)["architecture"],
+    }
+
+
+def _train_found(context: Context, folder: Folder) -> None:
+    config = _final_config(context)
+    architecture = found_architecture(context)["architecture"]
+    root = np.random.SeedSequence(stage_seed(config.seed, "final"))
+    seeds = [int(seed) for seed in root.generate_state(config.final_seeds)]
+    plan = trial_plan(
+        context,
+        config.final,
+        total=len(seeds),
+        test=True,
+        concurrency=concurrency(config.resources),
+        keys={"architecture": architecture, "seed": tune.grid_search(seeds)},
+    )
+    results = run_trials(folder / f"tune-{digest(_final_inputs(context))}", plan, context)
+    context.grids["final"] = results
+    trials = write_tables(folder, results)
+    trained = [r for r in results if r.checkpoint is not None and not math.isnan(r.metrics.get(METRIC, math.nan))]
+    if not trained:
+        raise ArchrayError(f"the final training of {architecture} failed: {failure_reasons(trials)}")
+    best = max(trained, key=lambda result: result.metrics[METRIC])
+    with best.checkpoint.as_directory() as checkpoint:
+        write_model(folder / "model", Path(checkpoint), context.run)
+
+
+def final_stage() -> Stage:
+    return Stage("final", "train the found architecture from scratch", _final_inputs, _train_found)
+
+
+# Random architectures
+
+
+def _baseline_inputs(context: Context) -> dict[str, Any]:
+    config = _final_config(context)
+    return {**training_inputs(context, config.final), "baseline": config.baseline}
+
+
+def _train_random(context: Context, folder: Folder) -> None:
+    config = _final_config(context)
+    if config.baseline == 0:
+        context.console.print("    none asked for")
+        return
+    concurrent = concurrency(config.resources)
+    plan = trial_plan(
+        context,
+        config.final,
+        total=config.baseline,
+        test=True,
+        concurrency=concurrent,
+        searcher=lambda: RandomSearch(
+            context.run.space, budget=config.baseline, seed=stage_seed(config.seed, "baseline")
+        ),
+    )
+    results = run_trials(folder / f"tune-{digest(_baseline_inputs(context))}", plan, context)
+    context.grids["baseline"] = results
+    write_tables(folder, results)
+
+
+def baseline_stage() -> Stage:
+    return Stage("baseline", "train random architectures the same way", _baseline_inputs, _train_random)

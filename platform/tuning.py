@@ -1,0 +1,219 @@
+"""A Tune run inside a stage: begun, or restored where it was left, and read back as tables."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from ray import tune
+from ray.tune import CheckpointConfig, FailureConfig, ResultGrid, RunConfig, TuneConfig, Tuner
+
+from archray.errors import InvalidInput, RunInterrupted
+from archray.platform.folder import Folder
+from archray.platform.interrupt import StopAtCheckpoint, stop_gracefully
+from archray.platform.progress import TrialProgress
+from archray.platform.stages import Context
+from archray.searchers.base import ArchraySearcher
+
+MAX_FAILURES = 2  # a lost worker or node is tried again this often; NaN and bad architectures are results
+OURS_RUN = ("name", "storage_path", "storage_filesystem")
+OURS_TUNE = ("metric", "mode", "search_alg", "num_samples")
+
+
+@dataclass(frozen=True)
+class TuneOptions:
+    """What a caller may tell the Tune run of a search, as Tune users expect.
+
+    Raises: InvalidInput for a field that archray sets itself.
+    """
+
+    run_config: RunConfig | None = None
+    tune_config: TuneConfig | None = None
+    callbacks: tuple[tune.Callback, ...] = ()
+    time_budget_s: float | None = None
+
+    def __post_init__(self) -> None:
+        for config, fresh, ours in (
+            (self.run_config, RunConfig(), OURS_RUN),
+            (self.tune_config, TuneConfig(), OURS_TUNE),
+        ):
+            taken = [name for name in ours if config is not None and getattr(config, name) != getattr(fresh, name)]
+            if taken:
+                raise InvalidInput(
+                    f"{type(config).__name__}({', '.join(taken)}=...) is set by archray itself; leave it out, "
+                    "and use the arguments of archray.search instead"
+                )
+
+
+@dataclass(frozen=True)
+class TrialPlan:
+    """The trials of one stage.
+
+    Attributes:
+        trainable: a Tune `Trainable` class.
+        settings: what goes under the config key `settings` of every trial.
+        metric, mode: what the searcher looks at.
+        searcher: makes a fresh searcher; None where `keys` say all.
+        keys: further keys of every trial's configuration, `tune.grid_search` among them.
+        total: how many trainings there are: at most with a searcher, exactly without.
+        checkpoint_every: Tune steps between two checkpoints of a trial.
+        cpus, gpus: what one trial takes.
+        concurrency: trials at the same time.
+    """
+
+    trainable: type[tune.Trainable]
+    settings: dict[str, Any]
+    metric: str
+    mode: str
+    total: int
+    cpus: float
+    gpus: float
+    concurrency: int
+    searcher: Callable[[], ArchraySearcher] | None = None
+    keys: dict[str, Any] = field(default_factory=dict)
+    checkpoint_every: int = 1
+
+
+def run_trials(folder: Folder, plan: TrialPlan, context: Context, *, search: bool = False) -> ResultGrid:
+    """Runs the trials of a plan in `folder`, or what is left of them if it was begun before.
+
+    Of what the caller told Tune, stages other than the `search` take only the callbacks.
+    Raises: RunInterrupted if it ended before its trials did.
+    """
+    _set_tune_environment()
+    options = context.tune_options if search else TuneOptions(callbacks=context.tune_options.callbacks)
+    context.console.print(f"    {plan.concurrency} trials at a time, {plan.cpus:g} CPUs and {plan.gpus:g} GPUs each")
+    trainable = tune.with_resources(plan.trainable, {"cpu": plan.cpus, "gpu": plan.gpus})
+    param_space = {"settings": plan.settings, **plan.keys}
+    with stop_gracefully(context.console) as interrupt:
+        if _can_restore(folder):
+            tuner = Tuner.restore(folder.uri, trainable=trainable, param_space=param_space)
+        else:
+            tuner = Tuner(
+                trainable,
+                param_space=param_space,
+                tune_config=_tune_config(plan, options),
+                run_config=_run_config(folder, plan, options),
+            )
+        results = tuner.fit()
+        requested = interrupt.requested
+    _check_ended(folder, plan, results, requested)
+    return results
+
+
+def restored_searcher(folder: Folder, make: Callable[[], ArchraySearcher]) -> ArchraySearcher:
+    """The searcher of a Tune run in `folder` with the state it ended with."""
+    searcher = make()
+    names = [name for name in folder.files() if name.startswith("searcher-state-")]
+    with tempfile.TemporaryDirectory() as scratch:
+        for name in names:
+            (Path(scratch) / name).write_bytes(folder.read_bytes(name))
+        searcher.restore_from_dir(scratch)
+    return searcher
+
+
+def trial_table(results: ResultGrid) -> pd.DataFrame:
+    """One row a trial: its id, its configuration without `settings`, its last result, the error if it has one."""
+    rows = []
+    for result in results:
+        metrics = result.metrics or {}
+        row = {"trial_id": metrics.get("trial_id"), **_told(result.config or {})}
+        row |= {k: v for k, v in metrics.items() if k not in row and k != "config" and not isinstance(v, dict | list)}
+        row["error"] = str(result.error) if result.error else None
+        rows.append(row)
+    return pd.DataFrame(rows)
+
+
+def curve_table(results: ResultGrid) -> pd.DataFrame:
+    """One row an epoch of every trial, with the trial's id and architecture."""
+    frames = []
+    for result in results:
+        if result.metrics_dataframe is None or result.metrics_dataframe.empty:
+            continue
+        frame = result.metrics_dataframe
+        frame = frame[[c for c in frame.columns if not c.startswith("config/")]].copy()
+        # a trial that was restored may have reported an epoch twice: the later report holds
+        frame = frame.drop_duplicates("training_iteration", keep="last").sort_values("training_iteration")
+        frame["architecture"] = _told(result.config or {}).get("architecture")
+        frames.append(frame)
+    return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()
+
+
+def _told(config: dict[str, Any]) -> dict[str, Any]:
+    """The keys of a trial's configuration that its searcher, or the plan, set."""
+    return {key: value for key, value in config.items() if key != "settings"}
+
+
+def _set_tune_environment() -> None:
+    for name, value in {
+        "TUNE_GLOBAL_CHECKPOINT_S": "0",  # a snapshot after every step: a killed driver repeats no finished trial
+        "TUNE_WARN_EXCESSIVE_EXPERIMENT_CHECKPOINT_SYNC_THRESHOLD_S": "0",
+        "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "0",
+        "RAY_AIR_NEW_OUTPUT": "0",  # the old engine is silent at verbose=0
+    }.items():
+        os.environ.setdefault(name, value)
+
+
+def _can_restore(folder: Folder) -> bool:
+    """Whether Tune got as far as its first snapshot; with less, `Tuner.restore` would begin anew without a word."""
+    names = folder.files()
+    return "tuner.pkl" in names and any(name.startswith("experiment_state-") for name in names)
+
+
+def _tune_config(plan: TrialPlan, options: TuneOptions) -> TuneConfig:
+    told = options.tune_config or TuneConfig(reuse_actors=True)
+    return replace(
+        told,
+        metric=plan.metric,
+        mode=plan.mode,
+        search_alg=plan.searcher() if plan.searcher else None,
+        num_samples=-1 if plan.searcher else 1,
+        max_concurrent_trials=told.max_concurrent_trials or plan.concurrency,
+        time_budget_s=options.time_budget_s or told.time_budget_s,
+    )
+
+
+def _run_config(folder: Folder, plan: TrialPlan, options: TuneOptions) -> RunConfig:
+    told = options.run_config or RunConfig(verbose=0)
+    parent, _, name = folder.uri.rstrip("/").rpartition("/")
+    return replace(
+        told,
+        name=name,
+        storage_path=parent,
+        failure_config=told.failure_config or FailureConfig(max_failures=MAX_FAILURES),
+        checkpoint_config=CheckpointConfig(
+            checkpoint_frequency=plan.checkpoint_every, num_to_keep=1, checkpoint_at_end=True
+        ),
+        callbacks=[
+            *(told.callbacks or []),
+            *options.callbacks,
+            StopAtCheckpoint(),
+            TrialProgress(name=parent.rpartition("/")[2], total=plan.total, metric=plan.metric, mode=plan.mode),
+        ],
+    )
+
+
+def _check_ended(folder: Folder, plan: TrialPlan, results: ResultGrid, interrupted: bool) -> None:
+    """That `fit()` returned proves nothing: it also returns after an interrupt."""
+    statuses = _trial_statuses(folder)
+    running = [status for status in statuses if status not in ("TERMINATED", "ERROR")]
+    expected = plan.total if plan.searcher is None else 1
+    if interrupted or running or len(results) < expected:
+        ended = len(statuses) - len(running)
+        raise RunInterrupted(f"stopped with {ended} of at most {plan.total} trials ended; nothing of them is lost")
+
+
+def _trial_statuses(folder: Folder) -> list[str]:
+    """The status of every trial in Tune's last snapshot."""
+    import json
+
+    names = sorted(name for name in folder.files() if name.startswith("experiment_state-"))
+    if not names:
+        return []
+    trials = folder.read_json(names[-1])["trial_data"]
+    return [json.loads(state)["status"] for state, _ in trials]
