@@ -15,7 +15,7 @@ BIN := $(abspath $(VENV))/bin
 INSTALLED := $(VENV)/.installed
 ROOMS := platform searchers trainables cluster
 
-.PHONY: help install demo test test-all test-slow test-lower-bounds lint format bench clean
+.PHONY: help install demo test test-all test-slow test-lower-bounds lint format bench constraints clean
 .DELETE_ON_ERROR:
 
 help:
@@ -67,6 +67,13 @@ format: $(INSTALLED)
 
 bench: $(INSTALLED)
 	$(BIN)/python benchmarks/proxies.py
+
+# Writes down what is installed, as the versions that were green; torch pins its CUDA packages itself.
+constraints: $(INSTALLED)
+	@mkdir -p build
+	sed '/^[^#]/d' constraints.txt > build/constraints.txt
+	$(BIN)/python -m pip freeze --exclude-editable | grep -v -E '^(nvidia-|cuda-|#)' >> build/constraints.txt
+	mv build/constraints.txt constraints.txt
 
 clean:
 	rm -rf build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
