@@ -1,0 +1,187 @@
+"""The NAS-Bench-201 network: published sizes, a plain second implementation, forms, seeds, dead edges."""
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+from archray.errors import InvalidArchitecture
+from archray.trainables.nets import NetworkSettings, build, count_flops, count_parameters
+from archray.trainables.nets.nasbench201 import live_edges
+from archray.trainables.nets.operations import OPERATIONS as MODULES
+from archray.trainables.spaces import NASBench201
+from archray.trainables.spaces.nasbench201 import EDGES, OPERATIONS
+
+SPACE = NASBench201()
+SMALL = NetworkSettings(channels=4, cells=1)
+RICH = "|nor_conv_3x3~0|+|skip_connect~0|nor_conv_1x1~1|+|avg_pool_3x3~0|nor_conv_3x3~1|nor_conv_1x1~2|"
+cells = st.tuples(*[st.sampled_from(OPERATIONS)] * 6)
+
+
+def small(architecture, *, seed=0, in_channels=1, **options):
+    return build(SPACE, architecture, network=SMALL, in_channels=in_channels, num_classes=10, seed=seed, **options)
+
+
+def images(n=4, channels=1, size=8):
+    return torch.randn(n, channels, size, size, generator=torch.Generator().manual_seed(0))
+
+
+def test_parameters_and_flops_are_the_benchmarks(benchmark_data):
+    table = pd.read_csv(benchmark_data / "nasbench201.csv.gz")
+    whole = table[[len(live_edges(EDGES, SPACE.decode(a))) == 6 - a.count("none") for a in table["arch"]]]
+    for row in whole.sample(12, random_state=0).itertuples():
+        network = build(SPACE, row.arch, network=NetworkSettings(), in_channels=3, num_classes=10, seed=0)
+        assert count_parameters(network) / 1e6 == pytest.approx(row.params_m_cifar10, abs=5e-7)
+        # The table counts the classifier's ten additions too, and gives seven digits.
+        assert count_flops(network, (3, 32, 32)) / 1e6 == pytest.approx(row.flops_m_cifar10, rel=1e-6, abs=2e-5)
+
+
+def plain_forward(network, cell, x):
+    """The network by functional calls, on batch statistics, from the weights of `network`; nothing shared with it."""
+    state = network.state_dict()
+
+    def norm(x, prefix):
+        return F.batch_norm(
+            x, None, None, state.get(f"{prefix}.weight"), state.get(f"{prefix}.bias"), training=True, eps=1e-5
+        )
+
+    def relu_conv_norm(x, prefix, stride=1):
+        weight = state[f"{prefix}.1.weight"]
+        return norm(F.conv2d(x.clamp(min=0), weight, stride=stride, padding=weight.shape[-1] // 2), f"{prefix}.2")
+
+    def run_cell(x, prefix):
+        nodes = [x, torch.zeros_like(x), torch.zeros_like(x), torch.zeros_like(x)]
+        for (target, source), op in zip(EDGES, cell, strict=True):
+            name = f"{prefix}.edges.{target}<-{source}"
+            if op == "skip_connect":
+                nodes[target] = nodes[target] + nodes[source]
+            elif op == "avg_pool_3x3":
+                ones = F.conv2d(torch.ones_like(x[:1, :1]), torch.ones(1, 1, 3, 3, dtype=x.dtype), padding=1)
+                kernel = torch.ones(x.shape[1], 1, 3, 3, dtype=x.dtype)
+                nodes[target] = nodes[target] + F.conv2d(nodes[source], kernel, padding=1, groups=x.shape[1]) / ones
+            elif op != "none" and f"{name}.1.weight" in state:
+                nodes[target] = nodes[target] + relu_conv_norm(nodes[source], name)
+        return nodes[3]
+
+    x = norm(F.conv2d(x, state["stem.0.weight"], padding=1), "stem.1")
+    x = run_cell(x, "stages.0")
+    for number in (1, 3):
+        residual = relu_conv_norm(x, f"stages.{number}.residual.0", stride=2)
+        residual = relu_conv_norm(residual, f"stages.{number}.residual.1")
+        pooled = x.unflatten(-1, (-1, 2)).unflatten(-3, (-1, 2)).mean(dim=(-1, -3))
+        x = F.conv2d(pooled, state[f"stages.{number}.shortcut.1.weight"]) + residual
+        x = run_cell(x, f"stages.{number + 1}")
+    x = norm(x, "head.0").clamp(min=0).mean(dim=(2, 3))
+    return x @ state["classifier.weight"].T + state["classifier.bias"]
+
+
+@settings(max_examples=15, deadline=None)
+@given(cells, st.booleans())
+def test_outputs_equal_a_plain_implementation(cell, for_scoring):
+    network = small(cell, for_scoring=for_scoring).double()
+    x = images().double()
+    torch.testing.assert_close(network(x), plain_forward(network, cell, x), rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_an_operation_keeps_the_shape(operation):
+    module = MODULES[operation](6, "training")
+    x = torch.randn(2, 6, 5, 5)
+    assert module(x).shape == x.shape
+    assert (module(x) == 0).all() == (operation == "none")
+
+
+@pytest.mark.parametrize(("channels", "size"), [(1, 8), (3, 32), (3, 16), (1, 7), (2, 4)])
+def test_input_sizes(channels, size):
+    network = small(RICH, in_channels=channels)
+    assert network(images(4, channels, size)).shape == (4, 10)
+
+
+def test_normalisation_of_the_two_forms():
+    trained, scored = small(RICH), small(RICH, for_scoring=True)
+    assert trained.training
+    assert scored.training
+    for network, running, affine_in_cells in ((trained, True, True), (scored, False, False)):
+        for name, layer in network.named_modules():
+            if isinstance(layer, nn.BatchNorm2d):
+                assert layer.track_running_stats is running
+                assert layer.affine is (affine_in_cells if ".edges." in name else True)
+    chosen = NetworkSettings(channels=4, cells=1, normalisation="training")
+    forced = build(SPACE, RICH, network=chosen, in_channels=1, num_classes=10, seed=0, for_scoring=True)
+    assert count_parameters(forced) == count_parameters(trained) > count_parameters(scored)
+
+
+def test_scoring_changes_no_state():
+    network = small(RICH, for_scoring=True)
+    before = {name: tensor.clone() for name, tensor in network.state_dict().items()}
+    network(images())
+    assert all(torch.equal(before[name], tensor) for name, tensor in network.state_dict().items())
+
+
+def test_seed_fixes_the_weights_and_leaves_the_global_generator():
+    before = torch.random.get_rng_state()
+    one, same, other = small(RICH, seed=3), small(RICH, seed=3), small(RICH, seed=4)
+    assert torch.equal(before, torch.random.get_rng_state())
+    assert all(torch.equal(a, b) for a, b in zip(one.parameters(), same.parameters(), strict=True))
+    assert not torch.equal(one.classifier.weight, other.classifier.weight)
+    small(RICH, seed=None)
+    assert not torch.equal(before, torch.random.get_rng_state())
+
+
+@given(cells)
+def test_live_edges_are_those_on_a_path(cell):
+    def paths(node):
+        if node == 3:
+            yield []
+        for number, (target, source) in enumerate(EDGES):
+            if source == node and cell[number] != "none":
+                for rest in paths(target):
+                    yield [number, *rest]
+
+    assert live_edges(EDGES, cell) == sorted({number for path in paths(0) for number in path})
+
+
+def test_a_cell_without_a_path_gives_constant_logits():
+    network = small(("nor_conv_3x3", "none", "none", "none", "none", "nor_conv_3x3"))
+    logits = network(images())
+    assert torch.equal(logits, logits[:1].expand_as(logits))
+    assert all(not module.edges for module in network.modules() if hasattr(module, "live"))
+
+
+def test_every_parameter_gets_a_gradient():
+    rng = np.random.default_rng(1)
+    drawn = [SPACE.sample(rng) for _ in range(10)]
+    for cell in drawn:
+        if not live_edges(EDGES, cell):
+            continue
+        network = small(cell)
+        F.cross_entropy(network(images()), torch.arange(4)).backward()
+        assert all(parameter.grad is not None for parameter in network.parameters())
+
+
+def test_wrong_architectures():
+    with pytest.raises(InvalidArchitecture, match="no operation 'conv5x5'"):
+        small(RICH.replace("nor_conv_1x1", "conv5x5"))
+    with pytest.raises(InvalidArchitecture, match="6 edges"):
+        small(("none",) * 4)
+
+
+def test_count_flops_leaves_the_network():
+    network = small(RICH)
+    before = {name: tensor.clone() for name, tensor in network.state_dict().items()}
+    assert count_flops(network, (1, 8, 8)) > 0
+    assert network.training
+    assert all(torch.equal(before[name], tensor) for name, tensor in network.state_dict().items())
+
+
+def test_exports(tmp_path):
+    network = small(RICH).eval()
+    dynamic = ({0: torch.export.Dim("n", min=1)},)
+    program = torch.export.export(network, (images(),), dynamic_shapes=dynamic)
+    torch.export.save(program, tmp_path / "program.pt2")
+    loaded = torch.export.load(tmp_path / "program.pt2").module()
+    torch.testing.assert_close(loaded(images(7)), network(images(7)))

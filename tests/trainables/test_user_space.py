@@ -1,0 +1,88 @@
+"""A user's own space with a network of its own, by reference, through get_space and build."""
+
+import pytest
+import torch
+
+from archray.errors import InvalidInput, UnknownName
+from archray.trainables.nets import NetworkSettings, build
+from archray.trainables.spaces import get_space
+
+FILE = """
+from torch import nn
+
+from archray.trainables.spaces import Decision, Space
+
+
+class Perceptron(Space):
+    name = "perceptron"
+    decisions = (Decision("activation", ("relu", "tanh")), Decision("depth", ("1", "2")))
+
+    def build(self, architecture, *, in_channels, num_classes{extra}):
+        activation, depth = architecture
+        layers, width = [], 4 * in_channels
+        for _ in range(int(depth)):
+            layers += [nn.Linear(width, {width}), dict(relu=nn.ReLU, tanh=nn.Tanh)[activation]()]
+            width = {width}
+        return nn.Sequential(nn.AdaptiveAvgPool2d(2), nn.Flatten(), *layers, nn.Linear(width, num_classes))
+
+
+class Broken(Perceptron):
+    name = "broken"
+
+    def build(self, architecture, *, in_channels, num_classes):
+        return "no module"
+
+
+class Unbuilt(Space):
+    name = "unbuilt"
+    decisions = Perceptron.decisions
+"""
+
+
+def write(folder, *, extra="", width="12"):
+    file = folder / "own_space.py"
+    file.write_text(FILE.format(extra=extra, width=width))
+    return file
+
+
+def make(reference, architecture="activation=tanh|depth=2", **network):
+    return build(reference, architecture, network=NetworkSettings(**network), in_channels=3, num_classes=7, seed=0)
+
+
+def test_own_space_builds_and_trains(tmp_path):
+    reference = f"{write(tmp_path)}:Perceptron"
+    space = get_space(reference)
+    assert space.name == "perceptron"
+    assert space.size == 4
+    network = make(reference)
+    logits = network(torch.randn(5, 3, 8, 8))
+    assert logits.shape == (5, 7)
+    logits.sum().backward()
+    again = make(space, ("tanh", "2"))
+    assert all(torch.equal(a, b) for a, b in zip(network.parameters(), again.parameters(), strict=True))
+
+
+def test_width_is_passed_only_where_it_is_taken(tmp_path):
+    forms = {
+        "ignored": ("", "12", 12),
+        "taken": (", channels", "channels", 5),
+        "everything": (", **options", "(options['channels'] + options['cells'])", 7),
+    }
+    for name, (extra, width, expected) in forms.items():
+        (tmp_path / name).mkdir()
+        file = write(tmp_path / name, extra=extra, width=width)
+        assert make(f"{file}:Perceptron", channels=5, cells=2)[-1].in_features == expected
+
+
+def test_initialisation_is_applied_over_the_users(tmp_path):
+    reference = f"{write(tmp_path)}:Perceptron"
+    assert torch.count_nonzero(make(reference)[-1].bias) > 0
+    assert torch.count_nonzero(make(reference, init="he")[-1].bias) == 0
+
+
+def test_what_cannot_be_built(tmp_path):
+    file = write(tmp_path)
+    with pytest.raises(InvalidInput, match=r"build method of space 'broken' to return a torch\.nn\.Module, got str"):
+        make(f"{file}:Broken")
+    with pytest.raises(UnknownName, match="unbuilt"):
+        make(f"{file}:Unbuilt")
