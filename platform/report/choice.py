@@ -21,19 +21,16 @@ def choice_section(view: RunView) -> Section | None:
     sentences = [_search(view, best)]
     body = ""
     if pool is not None and (row := row_of(pool, view.architecture)) is not None:
-        sentences.insert(0, _place(view, pool, row))
+        sentences.insert(0, _scoring(view, pool))
         body = _table(view, pool, row, best)
     return Section("choice", "Why this one", paragraphs(sentences) + body)
 
 
-def _place(view: RunView, pool: Pool, row: int) -> str:
-    larger_m = 100 * float((pool.metric > pool.metric[row]).mean())
-    smaller_kappa = 100 * float((pool.kappa < pool.kappa[row]).mean())
+def _scoring(view: RunView, pool: Pool) -> str:
     return (
         f"All {count(len(pool), 'architecture')} of the pool were scored on one batch, untrained: M is {view.proxy}, "
         "κ the condition number of the neural tangent kernel. The objective κ/M + μ F(M² − ν) asks for a small "
-        f"κ/M and an M near √ν. This architecture's M is exceeded by {larger_m:.0f} % of the pool, and "
-        f"{smaller_kappa:.0f} % have a smaller κ."
+        f"κ/M and an M near √ν. The table has this architecture's place in the pool."
     )
 
 

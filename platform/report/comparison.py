@@ -71,9 +71,7 @@ def draw_strips(
     low, high = float(everything.min()), float(everything.max())
     margin = max((high - low) * 0.06, 0.25 if quantity.unit == "%" else abs(high) * 0.02, 1e-9)
     low, high = low - margin, high + margin
-    if quantity.unit == "%":
-        low, high = max(low, 0.0 if low >= 0 else low), min(high, 100.0 + margin)
-    for row, (label, values, colour, marker) in enumerate(groups):
+    for row, (_, values, colour, marker) in enumerate(groups):
         shown = np.sort(values) * quantity.factor
         lift = dodge(shown, (high - low) * _POINT / width)
         axes.scatter(
@@ -89,7 +87,7 @@ def draw_strips(
         )
         axes.plot([shown.mean()] * 2, [row - 0.27, row + 0.27], color=INK, linewidth=1.6, zorder=4)
         axes.annotate(
-            f"{quantity.spread(values)}   n = {values.size}",
+            f"{quantity.spread(values)} · n = {values.size}",
             (shown.mean(), row - 0.31),
             xytext=(0, 0),
             textcoords="offset points",

@@ -26,12 +26,12 @@ def curves_section(view: RunView) -> Section | None:
     metrics = [name for name in _ROWS if numbers(frame, name).notna().any()]
     if not metrics:
         return None
-    frame = frame.assign(stage=frame["stage"] if "stage" in frame else "search")
+    frame = frame.assign(stage=frame.get("stage", "search"))
     panels = [name for name in ("search", "final and random") if (frame["stage"].map(_panel) == name).any()]
 
     def draw(canvas: Figure, narrow: bool) -> None:
         rows, columns = (len(metrics) * len(panels), 1) if narrow else (len(metrics), len(panels))
-        grid = canvas.subplots(rows, columns, squeeze=False)
+        grid = canvas.subplots(rows, columns, squeeze=False, sharey="none" if narrow else "row")
         for i, metric in enumerate(metrics):
             for j, panel in enumerate(panels):
                 axes = grid[i * len(panels) + j, 0] if narrow else grid[i, j]

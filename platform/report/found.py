@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from archray.platform.report.quantity import MISSING, Quantity, count, duration, finite_values
-from archray.platform.report.section import escape
+from archray.platform.report.section import breakable, escape
 from archray.platform.report.view import RunView, failures, numbers
 
 _TEST = Quantity.of("test_accuracy")
@@ -84,11 +84,6 @@ def _architecture(view: RunView) -> str:
     if view.architecture is None:
         return ""
     return f'<div class="architecture"><span>architecture</span><code>{breakable(view.architecture)}</code></div>'
-
-
-def breakable(architecture: str) -> str:
-    """An architecture's string, escaped, with leave to break a line after `|` and `+`."""
-    return escape(architecture).replace("|", "|<wbr>").replace("+", "+<wbr>")
 
 
 def _facts(view: RunView) -> str:

@@ -20,7 +20,7 @@ from archray.searchers.pool import Pool
 
 _UNTRAINED = (0.55, 0.58, 0.62, 0.22)  # a veil of grey, on a light and on a dark page
 _UNTRAINED_ODD = (0.55, 0.58, 0.62, 0.34)  # the neighbour's, so that regions can be told apart
-_SCALE = 8  # pixels of the image per point of the plane: borders stay thin
+_SCALE = 5  # pixels of the image per point of the plane: borders stay thin
 _SAME = 0.012  # points nearer than this share of the axes are one point of the path
 
 
@@ -71,7 +71,7 @@ def asked(view: RunView) -> pd.DataFrame:
             "mu": numbers(frame, "mu"),
             "nu": numbers(frame, "nu"),
             "failed": failures(frame).notna(),
-            "architecture": frame["architecture"] if "architecture" in frame else None,
+            "architecture": frame.get("architecture"),
         }
     )
     return path[(path["mu"] > 0) & (path["nu"] >= 0)]

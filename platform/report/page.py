@@ -9,8 +9,8 @@ from string import Template
 from archray.platform.report.cell import cell_section
 from archray.platform.report.choice import choice_section
 from archray.platform.report.comparison import comparison_section
-from archray.platform.report.failed import failures_section
 from archray.platform.report.curves import curves_section
+from archray.platform.report.failed import failures_section
 from archray.platform.report.found import header, title
 from archray.platform.report.landscape import landscape_section
 from archray.platform.report.manifest import manifest_section

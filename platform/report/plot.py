@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import matplotlib
+import matplotlib as mpl
 import numpy as np
 from matplotlib.axis import Axis
 from matplotlib.backends.backend_svg import FigureCanvasSVG
@@ -112,7 +112,7 @@ def logarithmic(axis: Axis) -> None:
 
 
 def _svg(name: str, draw: Callable[[Figure, bool], None], size: Size, description: str, narrow: bool) -> str:
-    with matplotlib.rc_context(_STYLE):  # type: ignore[arg-type]  # the stubs know each key as a literal
+    with mpl.rc_context(_STYLE):  # type: ignore[arg-type]  # the stubs know each key as a literal
         # 72 dots per inch: a point is a unit of the SVG is a CSS pixel.
         figure = Figure(figsize=(size.width / 72, size.height / 72), dpi=72, layout="constrained")
         FigureCanvasSVG(figure)

@@ -133,7 +133,8 @@ def _caption(view: RunView, pool: Pool, known: dict[str, float], winner: int | N
         return text
     values = rank(pool, *point, view.objective)
     below = int((values < values[winner]).sum())
-    text += f" The dashed line joins all (M, κ) with its objective at μ = {significant(point[0])}, ν = {significant(point[1])}: "
+    mu, nu = point
+    text += f" The dashed line joins all (M, κ) with its objective at μ = {significant(mu)}, ν = {significant(nu)}: "
     if below == 0:
         return text + "no architecture of the pool lies below it."
     return text + f"{count(below, 'architecture')} of the pool {'lies' if below == 1 else 'lie'} below it."

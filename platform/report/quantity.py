@@ -15,7 +15,7 @@ _SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 @dataclass(frozen=True)
 class Quantity:
-    """A metric as it is shown: `label` with its words apart, values times `factor` in `unit`, with `digits` decimals."""
+    """A metric as it is shown: `label` in words, values times `factor` in `unit`, with `digits` decimals."""
 
     label: str
     unit: str
@@ -25,7 +25,7 @@ class Quantity:
     @classmethod
     def of(cls, metric: str) -> Quantity:
         """The quantity of a metric's name; whatever ends in `accuracy` or `error` is a fraction, shown in percent."""
-        label = metric.replace("_", " ")
+        label = metric.replace("_", " ").replace("train ", "training ")
         if metric.endswith(("accuracy", "error")):
             return cls(label, "%", 100.0, 2)
         return cls(label, "", 1.0, 4)

@@ -12,7 +12,7 @@ from archray.platform.report.view import Objective, RunView, failures, numbers
 from archray.searchers.objective import Penalty, lowest, objective
 from archray.searchers.pool import Pool, build_pool
 
-_GRID = 96  # points of the plane on either axis: finer than a region that can be seen
+_GRID = 144  # points of the plane on either axis: finer than a region that can be seen
 _PRUNED = 20_000  # candidates for one row of the plane; of more, the best per bin of M are kept
 _BINS = 4096
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -27,6 +28,11 @@ class Column:
 def escape(value: object) -> str:
     """`value` as text that is safe in HTML, in an attribute too."""
     return html.escape(str(value), quote=True)
+
+
+def breakable(text: object) -> str:
+    """A long string without blanks, an architecture's above all, escaped, with leave to break after `|`, `+`, `,`."""
+    return re.sub(r"([|+,])(?=.)", r"\1<wbr>", escape(text))
 
 
 def paragraphs(sentences: Iterable[str]) -> str:
@@ -58,7 +64,10 @@ def table(
     body = []
     for index, row in enumerate(rows):
         look = "marked" if index == marked else "faint" if index in faint else ""
-        cells = "".join(f'<td class="{c.kind}">{escape(value)}</td>' for c, value in zip(columns, row, strict=True))
+        cells = "".join(
+            f'<td class="{c.kind}">{breakable(value) if c.kind == "code" else escape(value)}</td>'
+            for c, value in zip(columns, row, strict=True)
+        )
         body.append(f'<tr class="{look}">{cells}</tr>' if look else f"<tr>{cells}</tr>")
     return (
         f'<div class="scroll" role="region" tabindex="0" aria-label="{escape(label)}">'

@@ -26,7 +26,10 @@ def trials_section(view: RunView) -> Section | None:
     best = view.best_trial()
     rows = []
     for i in range(len(frame)):
-        row: list[object] = [int(order[i]), names[i] if isinstance(names[i], str) else MISSING]
+        row: list[object] = [
+            int(order[i]) if order[i] > 0 else "given",
+            names[i] if isinstance(names[i], str) else MISSING,
+        ]
         if with_point:
             row += [significant(mu[i]), significant(nu[i])]
         note = reasons[i] or ("known already, not trained again" if repeats[i] else "best" if i == best else "")
@@ -47,6 +50,6 @@ def is_repeat(frame: pd.DataFrame) -> pd.Series:
 
 
 def trial_numbers(frame: pd.DataFrame) -> pd.Series:
-    """The numbers that trials are shown with, from 1."""
+    """The numbers that trials are shown with, from 1; what the user gave instead of the search has none above 0."""
     given = numbers(frame, "number")
     return (given if given.notna().all() else pd.Series(range(len(frame)), index=frame.index, dtype=float)) + 1

@@ -121,8 +121,14 @@ def numbers(frame: pd.DataFrame, column: str) -> pd.Series:
 
 
 def failures(frame: pd.DataFrame) -> pd.Series:
-    """The reason of each row's failure, null where there is none; an empty string is none."""
-    if "failure" not in frame:
-        return pd.Series(None, index=frame.index, dtype=object)
-    column = frame["failure"].astype(object)
-    return column.where(column.notna() & (column.astype(str).str.strip() != ""), None)
+    """The reason of each row's failure, null where there is none; an empty string is none.
+
+    `failure` is a result's own reason, `error` that of a trial that Tune gave up.
+    """
+    reasons = pd.Series(None, index=frame.index, dtype=object)
+    for name in ("failure", "error"):
+        if name in frame:
+            column = frame[name].astype(object)
+            given = column.notna() & (column.astype(str).str.strip() != "")
+            reasons = reasons.where(reasons.notna() | ~given, column)
+    return reasons

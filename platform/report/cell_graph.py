@@ -1,0 +1,198 @@
+"""A cell whose decisions are edges, as a graph: where its edges lie, and its SVG, coloured by the page's style."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from archray.platform.report.section import escape
+from archray.platform.report.view import Decided
+
+_EDGE = re.compile(r"^(\d+)<-(\d+)$")  # `3<-1`: an edge into node 3 from node 1
+_ABSENT = frozenset({"none", "zero", "zeroize"})  # operations that are no connection at all
+_IDENTITY = frozenset({"skip_connect", "identity", "skip"})
+COLOURS = 6  # that the page's style has for operations
+
+_RADIUS = 17.0  # of a node, in CSS pixels like all lengths here
+_ARC = 86.0  # how far the label of an arc over one node stands off the line of nodes
+_ARC_STEP = 50.0  # and that of each further level
+_CHARACTER = 7.3  # width of a character of the labels, monospaced at 12 px
+_LABEL_CHARACTERS = 16  # longer names of operations are cut in the drawing; the table beside it has them whole
+
+Point = tuple[float, float]
+
+
+@dataclass(frozen=True)
+class Edge:
+    """One edge that is there.
+
+    Args:
+        start, end: its nodes.
+        operation: what it computes.
+        colour: the number of its colour, from 1; None for an identity, drawn dashed and grey.
+        live: whether it lies on a path from the input to the output.
+        level: 0 for a straight edge to the next node, positive for an arc above the nodes, negative below.
+    """
+
+    start: int
+    end: int
+    operation: str
+    colour: int | None
+    live: bool
+    level: int
+
+
+def is_graph(decisions: Sequence[Decided]) -> bool:
+    """Whether every decision is an edge, named like `3<-1`, that leads onwards."""
+    ends = [_EDGE.match(decision.name) for decision in decisions]
+    return bool(ends) and all(match is not None and int(match[1]) > int(match[2]) for match in ends)
+
+
+def node_count(decisions: Sequence[Decided]) -> int:
+    """How many nodes the edges join, 0 being the input and the last one the output."""
+    return 1 + max(_ends(decision.name)[1] for decision in decisions)
+
+
+def _ends(name: str) -> tuple[int, int]:
+    """The nodes an edge joins: `"3<-1"` gives `(1, 3)`."""
+    match = _EDGE.match(name)
+    if match is None:
+        raise ValueError(f"expected an edge's name such as '3<-1', got {name!r}")
+    return int(match[2]), int(match[1])
+
+
+def cell_edges(decisions: Sequence[Decided]) -> list[Edge]:
+    """The edges that are there, placed so that no two arcs over the same nodes share a level."""
+    present = [(*_ends(d.name), d) for d in decisions if d.choice not in _ABSENT]
+    from_input = _reach([(start, end) for start, end, _ in present], 0)
+    to_output = _reach([(end, start) for start, end, _ in present], node_count(decisions) - 1)
+    levels: dict[tuple[int, int], int] = {}
+    for start, end, _ in sorted(present, key=lambda edge: (edge[1] - edge[0], edge[0])):
+        levels[start, end] = 0 if end - start == 1 else _free_level(start, end, levels)
+    return [
+        Edge(start, end, d.choice, _colour(d), start in from_input and end in to_output, levels[start, end])
+        for start, end, d in present
+    ]
+
+
+def _reach(edges: list[tuple[int, int]], source: int) -> set[int]:
+    """The nodes that can be reached from `source`."""
+    seen, waiting = {source}, [source]
+    while waiting:
+        node = waiting.pop()
+        for end in (end for start, end in edges if start == node and end not in seen):
+            seen.add(end)
+            waiting.append(end)
+    return seen
+
+
+def _free_level(start: int, end: int, taken: dict[tuple[int, int], int]) -> int:
+    """The level nearest to the line that no arc over the same nodes has; above before below."""
+    level = 1
+    while True:
+        for side in (level, -level):
+            if not any(other == side and s < end and start < e for (s, e), other in taken.items()):
+                return side
+        level += 1
+
+
+def _colour(decision: Decided) -> int | None:
+    """The number of an operation's colour: its place among the choices that have one, the same in every report."""
+    if decision.choice in _IDENTITY:
+        return None
+    coloured = [choice for choice in decision.choices if choice not in _ABSENT | _IDENTITY]
+    place = coloured.index(decision.choice) if decision.choice in coloured else 0
+    return place % COLOURS + 1
+
+
+def draw_cell(edges: Sequence[Edge], nodes: int, *, upright: bool) -> tuple[str, int]:
+    """The cell as SVG, and its width in CSS pixels; `upright` draws it from top to bottom, for a narrow screen."""
+    apart, stretch = (104.0, 1.0) if upright else (206.0, 0.9)
+    beside = max([_label_width(edge) / 2 for edge in edges], default=_RADIUS) + 4 if upright else 18.0
+    levels = [edge.level for edge in edges]
+    above, below = (
+        max(_offset(level) * stretch + beside, _RADIUS + 8) for level in (max([0, *levels]), min([0, *levels]))
+    )
+    along, across = apart * (nodes - 1) + 2 * (_RADIUS + 10), above + below
+    width, height = (across, along) if upright else (along, across)
+
+    def place(node: float, off: float) -> Point:
+        """The point at `node`, which may lie between two, and `off` the line of nodes."""
+        t = node * apart + _RADIUS + 10
+        return (below + off * stretch, t) if upright else (t, above - off * stretch)
+
+    ordered = sorted(edges, key=lambda edge: (edge.live, -abs(edge.level)))
+    parts = [_line(edge, place) for edge in ordered] + [_label(edge, place) for edge in ordered]
+    joined = {node for edge in edges for node in (edge.start, edge.end)}
+    for node in range(nodes):
+        x, y = place(node, 0.0)
+        name = "in" if node == 0 else "out" if node == nodes - 1 else str(node)
+        look = "node" if node in joined else "node idle"
+        parts.append(f'<circle class="{look}" cx="{x:.1f}" cy="{y:.1f}" r="{_RADIUS}"/>')
+        parts.append(f'<text class="name" x="{x:.1f}" y="{y:.1f}" dy=".35em">{name}</text>')
+    spoken = "; ".join(f"{edge.start} to {edge.end}: {edge.operation}" for edge in edges) or "no edges"
+    svg = (
+        f'<svg class="cell" viewBox="0 0 {width:.0f} {height:.0f}" role="img" '
+        f'aria-label="{escape(f"The cell as a graph. {spoken}.")}">{"".join(parts)}</svg>'
+    )
+    return svg, round(width)
+
+
+def _offset(level: int) -> float:
+    """How far the label of an arc of `level` stands off the line of nodes, unsigned."""
+    return 0.0 if level == 0 else _ARC + _ARC_STEP * (abs(level) - 1)
+
+
+def _label_width(edge: Edge) -> float:
+    return min(len(edge.operation), _LABEL_CHARACTERS) * _CHARACTER + 14
+
+
+def _look(edge: Edge) -> str:
+    paint = "op-identity" if edge.colour is None else f"op-{edge.colour}"
+    return f"edge {paint}" if edge.live else f"edge {paint} dead"
+
+
+def _line(edge: Edge, place: Callable[[float, float], Point]) -> str:
+    """The arc or line, with its head."""
+    # A cubic whose handles stand off by h passes its middle at 3/4 h.
+    handle = math.copysign(_offset(edge.level), edge.level) * 4 / 3
+    reach = (edge.end - edge.start) * 0.24
+    first, last = place(edge.start, 0.0), place(edge.end, 0.0)
+    near, far = place(edge.start + reach, handle), place(edge.end - reach, handle)
+    start, base, tip = (
+        _towards(first, near, _RADIUS),
+        _towards(last, far, _RADIUS + 9),
+        _towards(last, far, _RADIUS + 2),
+    )
+    nx, ny = (base[1] - tip[1]) * 5 / 7, (tip[0] - base[0]) * 5 / 7  # across the head, which is 7 long
+    head = (tip, (base[0] + nx, base[1] + ny), (base[0] - nx, base[1] - ny))
+    return (
+        f'<g class="{_look(edge)}"><path d="M{_xy(start)} C{_xy(near)} {_xy(far)} {_xy(base)}"/>'
+        f'<polygon points="{" ".join(map(_xy, head))}"/></g>'
+    )
+
+
+def _label(edge: Edge, place: Callable[[float, float], Point]) -> str:
+    x, y = place((edge.start + edge.end) / 2, math.copysign(_offset(edge.level), edge.level))
+    shown = edge.operation
+    if len(shown) > _LABEL_CHARACTERS:
+        shown = shown[: _LABEL_CHARACTERS - 1] + "…"
+    width = _label_width(edge)
+    return (
+        f'<g class="{_look(edge)}">'
+        f'<rect x="{x - width / 2:.1f}" y="{y - 11:.1f}" width="{width:.1f}" height="22" rx="11"/>'
+        f'<text x="{x:.1f}" y="{y:.1f}" dy=".34em">{escape(shown)}</text></g>'
+    )
+
+
+def _towards(origin: Point, target: Point, distance: float) -> Point:
+    """The point `distance` from `origin` on the way to `target`."""
+    dx, dy = target[0] - origin[0], target[1] - origin[1]
+    length = math.hypot(dx, dy)
+    return origin[0] + dx / length * distance, origin[1] + dy / length * distance
+
+
+def _xy(point: Point) -> str:
+    return f"{point[0]:.1f},{point[1]:.1f}"
