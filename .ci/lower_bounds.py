@@ -1,4 +1,4 @@
-"""Prints the oldest versions that pyproject.toml allows, as a requirements file: `numpy>=1.26` becomes `numpy==1.26`."""
+"""Prints the oldest versions that pyproject.toml allows as requirements: `numpy>=1.26` becomes `numpy==1.26`."""
 
 import re
 import sys
