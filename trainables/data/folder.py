@@ -94,6 +94,13 @@ def _read_part(folder: Path, size: int) -> Part:
     def is_image(file: str) -> bool:
         return Path(file).suffix.lower() in SUFFIXES
 
-    found = ImageFolder(str(folder), is_valid_file=is_image)
+    class VisibleImageFolder(ImageFolder):
+        """torchvision takes hidden folders (of editors, of file systems) for classes; `check` does not."""
+
+        def find_classes(self, directory: str) -> tuple[list[str], dict[str, int]]:
+            classes = _classes(Path(directory))
+            return classes, {name: number for number, name in enumerate(classes)}
+
+    found = VisibleImageFolder(str(folder), is_valid_file=is_image)
     images = np.stack([load(file) for file, _ in found.samples]).transpose(0, 3, 1, 2)
     return images, np.asarray(found.targets, dtype=np.int64)

@@ -1,0 +1,198 @@
+"""Data settings, splits, digits, gaussian, the proxies' batch, a data set by reference."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+from sklearn.datasets import load_digits
+
+from archray.errors import DataNotFound, InvalidInput, UnknownName
+from archray.trainables.data import DATASETS, DataSettings, check_data, load_data, proxy_batch
+from archray.trainables.data.augment import AugmentationSettings
+from archray.trainables.data.split import stratified_split
+
+
+def parts(dataset):
+    return dataset.train, dataset.validation, dataset.test
+
+
+def test_settings_round_trip_and_refuse_unknown_keys():
+    settings = DataSettings(name="cifar10", data_dir="/data", validation_fraction=0.1, limit=100)
+    assert DataSettings.model_validate_json(settings.model_dump_json()) == settings
+    assert hash(settings) == hash(settings.model_copy())
+    with pytest.raises(ValidationError, match="nmae"):
+        DataSettings(nmae="digits")
+    with pytest.raises(ValidationError):
+        DataSettings(validation_fraction=1.0)
+
+
+def test_paths_become_absolute(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    settings = DataSettings(name="folder:pictures", data_dir="data")
+    assert settings.name == f"folder:{tmp_path / 'pictures'}"
+    assert settings.data_dir == str(tmp_path / "data")
+    assert DataSettings(name="arrays:~/x.npz").path.is_absolute()
+    assert DataSettings(name="own.py:data").name == "own.py:data"
+
+
+def test_unknown_name_lists_the_known():
+    for function in (check_data, load_data):
+        with pytest.raises(UnknownName, match=r"no data set 'cifar11'; choose one of .*cifar10.*digits.*gaussian"):
+            function(DataSettings(name="cifar11"))
+    with pytest.raises(UnknownName, match="folder"):
+        check_data(DataSettings(name="folder:"))
+
+
+def test_every_source_has_a_one_line_description():
+    for name in DATASETS:
+        assert 10 < len(DATASETS.get(name).description) < 90
+
+
+def test_digits_are_all_there_once():
+    dataset = load_data(DataSettings())
+    assert [len(part) for part in parts(dataset)] == [1078, 360, 359]
+    assert (dataset.num_classes, dataset.in_channels, dataset.image_size, dataset.flip) == (10, 1, 8, False)
+    assert dataset.train.images.mean().item() == pytest.approx(0, abs=1e-5)
+    assert dataset.train.images.std().item() == pytest.approx(1, abs=1e-3)
+    # Undone, the normalisation gives back scikit-learn's 0..16.
+    black = dataset.black[0]
+    scale = 16 / (torch.cat([part.images for part in parts(dataset)]).max().item() - black)
+    restored = torch.cat([(part.images - black) * scale for part in parts(dataset)]).round().to(torch.int64)
+    expected = torch.from_numpy(load_digits().images).to(torch.int64)
+    assert sorted(map(tuple, restored.flatten(1).tolist())) == sorted(map(tuple, expected.flatten(1).tolist()))
+
+
+@pytest.mark.parametrize("part", [0, 1, 2])
+def test_digits_keep_class_proportions(part):
+    labels = parts(load_data(DataSettings()))[part].labels
+    whole = np.bincount(load_digits().target) / 1797
+    assert np.abs(np.bincount(labels) / len(labels) - whole).max() < 0.005
+
+
+def test_splits_depend_on_the_seed_alone():
+    same = load_data(DataSettings(seed=5)), load_data.__wrapped__(DataSettings(seed=5))
+    other = load_data(DataSettings(seed=6))
+    assert same[0].checksum() == same[1].checksum() != other.checksum()
+    assert len(same[0].checksum()) == 64
+
+
+def test_checksum_sees_every_tensor():
+    dataset = load_data.__wrapped__(DataSettings(limit=50))
+    seen = {dataset.checksum()}
+    for part in parts(dataset):
+        part.images[0, 0, 0, 0] += 1
+        seen.add(dataset.checksum())
+        part.labels[0] += 1
+        seen.add(dataset.checksum())
+    assert len(seen) == 7
+
+
+def test_load_data_keeps_what_it_made():
+    assert load_data(DataSettings(seed=9)) is load_data(DataSettings(seed=9))
+
+
+def test_resizing_and_limit():
+    dataset = load_data(DataSettings(image_size=16, limit=40))
+    assert [tuple(part.images.shape) for part in parts(dataset)] == [(40, 1, 16, 16)] * 3
+    assert np.bincount(dataset.train.labels).min() >= 3
+    assert dataset.image_size == 16
+
+
+def test_validation_fraction_is_of_what_training_leaves():
+    dataset = load_data(DataSettings(validation_fraction=0.5))
+    assert [len(part) for part in parts(dataset)] == [719, 719, 359]
+
+
+def test_gaussian():
+    dataset = load_data(DataSettings(name="gaussian", seed=1))
+    assert tuple(dataset.train.images.shape) == (1024, 3, 32, 32)
+    assert dataset.train.images.mean().abs() < 5 / np.sqrt(1024 * 3072)
+    assert set(dataset.train.labels.tolist()) == set(range(10))
+    assert load_data(DataSettings(name="gaussian", seed=2)).checksum() != dataset.checksum()
+    assert load_data(DataSettings(name="gaussian", image_size=8)).train.images.shape[-1] == 8
+
+
+@given(st.lists(st.integers(0, 5), min_size=2, max_size=300).map(np.array), st.floats(0.05, 0.95), st.integers(0, 99))
+def test_stratified_split(labels, fraction, seed):
+    total = round(fraction * len(labels))
+    if total in (0, len(labels)):
+        with pytest.raises(InvalidInput):
+            stratified_split(labels, fraction, seed)
+        return
+    kept, held = stratified_split(labels, fraction, seed)
+    assert sorted([*kept, *held]) == list(range(len(labels)))
+    assert len(held) == total
+    for cls in np.unique(labels):
+        assert abs((labels[held] == cls).sum() - fraction * (labels == cls).sum()) <= 1
+    again = stratified_split(labels, fraction, seed)
+    assert (again[0] == kept).all()
+
+
+def test_proxy_batch_is_fixed_by_its_seed_and_drawn_from_training():
+    dataset = load_data(DataSettings())
+    images, labels = proxy_batch(dataset, 64, 42, augment=False)
+    again = proxy_batch(dataset, 64, 42, augment=False)
+    assert torch.equal(images, again[0])
+    assert torch.equal(labels, again[1])
+    assert not torch.equal(images, proxy_batch(dataset, 64, 43, augment=False)[0])
+    place = {row.numpy().tobytes(): i for i, row in enumerate(dataset.train.images)}
+    drawn = [place[row.numpy().tobytes()] for row in images]
+    assert len(set(drawn)) == 64
+    assert torch.equal(dataset.train.labels[drawn], labels)
+
+
+def test_proxy_batch_augments_as_training_does():
+    dataset = load_data(DataSettings())
+    plain, labels = proxy_batch(dataset, 64, 42, augment=False)
+    augmented, same_labels = proxy_batch(dataset, 64, 42)
+    assert torch.equal(labels, same_labels)
+    assert not torch.equal(plain, augmented)
+    unchanged = proxy_batch(dataset, 64, 42, augment=AugmentationSettings(crop=0, flip=False))[0]
+    assert torch.equal(plain, unchanged)
+    noise = load_data(DataSettings(name="gaussian"))
+    assert torch.equal(proxy_batch(noise, 64, 42)[0], proxy_batch(noise, 64, 42, augment=False)[0])
+    with pytest.raises(InvalidInput, match=r"1 to 1078 images .* got 5000"):
+        proxy_batch(dataset, 5000, 42)
+
+
+def test_a_data_set_by_reference(tmp_path):
+    file = tmp_path / "own_data.py"
+    file.write_text(
+        "import torch\n"
+        "from archray.trainables.data import Dataset, Split\n"
+        "def stripes(settings):\n"
+        "    g = torch.Generator().manual_seed(settings.seed)\n"
+        "    part = Split(torch.randn(20, 1, 4, 4, generator=g), torch.arange(20) % 2)\n"
+        "    return Dataset('stripes', part, part, part, 2, 1, 4)\n"
+        "def wrong(settings):\n"
+        "    return 3\n"
+        "number = 3\n"
+    )
+    settings = DataSettings(name=f"{file}:stripes")
+    check_data(settings)
+    assert load_data(settings).name == "stripes"
+    with pytest.raises(UnknownName, match="function from DataSettings to a Dataset, got int"):
+        check_data(DataSettings(name=f"{file}:number"))
+    with pytest.raises(InvalidInput, match=r"to return an archray\.trainables\.data\.Dataset, got int"):
+        load_data(DataSettings(name=f"{file}:wrong"))
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("cifar10", "cifar-10-python.tar.gz"),
+        ("cifar100", "cifar-100-python.tar.gz"),
+        ("imagenet16-120", "image-net.org"),
+        ("folder:nowhere", "PATH/train/CLASS/IMAGE"),
+        ("arrays:nowhere.npz", "save_arrays"),
+    ],
+)
+def test_missing_files_say_where_to_get_them(tmp_path, name, hint):
+    for data_dir in (None, str(tmp_path)):
+        settings = DataSettings(name=name, data_dir=data_dir)
+        for function in (check_data, load_data):
+            with pytest.raises(DataNotFound) as caught:
+                function(settings)
+            assert hint in str(caught.value)

@@ -1,0 +1,261 @@
+"""Readers of users' files, against small files in the published formats."""
+
+import hashlib
+import pickle
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torchvision.datasets import CIFAR10, CIFAR100
+
+from archray.errors import DataNotFound, InvalidInput
+from archray.trainables.data import DataSettings, check_data, load_data, save_arrays
+from archray.trainables.data.cifar import MEAN, STD
+
+RNG = np.random.default_rng(0)
+
+
+def parts(dataset):
+    return dataset.train, dataset.validation, dataset.test
+
+
+def restored(split, mean, std):
+    """Normalised images back to bytes."""
+    mean, std = (torch.tensor(values).view(1, -1, 1, 1) for values in (mean, std))
+    return (split.images * std + mean).round().to(torch.uint8).numpy()
+
+
+def write_batch(file, images, **more):
+    """One batch as CIFAR and Downsampled ImageNet publish it, and its MD5."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_bytes(pickle.dumps({"data": images.reshape(len(images), -1), **more}))
+    return hashlib.md5(file.read_bytes()).hexdigest()
+
+
+def write_cifar(folder, kind, monkeypatch, per_class):
+    """A small CIFAR: torchvision knows the published files by MD5, so it is told those of ours."""
+    coarse = kind is CIFAR100
+    classes, key = (100, "fine_labels") if coarse else (10, "labels")
+    base = folder / kind.base_folder
+    meta = {kind.meta["key"]: [f"class {i}" for i in range(classes)]}
+    base.mkdir(parents=True)
+    (base / kind.meta["filename"]).write_bytes(pickle.dumps(meta))
+    monkeypatch.setitem(kind.meta, "md5", hashlib.md5((base / kind.meta["filename"]).read_bytes()).hexdigest())
+    written = {}
+    for attribute in ("train_list", "test_list"):
+        sums = []
+        for name, _ in getattr(kind, attribute):
+            labels = np.repeat(np.arange(classes), per_class)
+            images = RNG.integers(0, 256, (len(labels), 3, 32, 32), dtype=np.uint8)
+            sums.append([name, write_batch(base / name, images, **{key: labels.tolist()})])
+            written[name] = images, labels
+        monkeypatch.setattr(kind, attribute, sums)
+    return written
+
+
+def test_cifar10(tmp_path, monkeypatch):
+    written = write_cifar(tmp_path, CIFAR10, monkeypatch, per_class=2)
+    settings = DataSettings(name="cifar10", data_dir=str(tmp_path))
+    check_data(settings)
+    dataset = load_data(settings)
+    assert [len(part) for part in parts(dataset)] == [50, 50, 20]  # halves, as cifar10-valid
+    assert np.bincount(dataset.validation.labels).tolist() == [5] * 10
+    images, labels = written["test_batch"]
+    assert (restored(dataset.test, MEAN["cifar10"], STD["cifar10"]) == images).all()
+    assert dataset.test.labels.tolist() == labels.tolist()
+    assert (dataset.num_classes, dataset.in_channels, dataset.image_size, dataset.flip) == (10, 3, 32, True)
+    tenth = load_data(DataSettings(name="cifar10", data_dir=str(tmp_path), validation_fraction=0.1))
+    assert [len(part) for part in parts(tenth)] == [90, 10, 20]
+
+
+def test_cifar100_halves_the_test_images(tmp_path, monkeypatch):
+    write_cifar(tmp_path, CIFAR100, monkeypatch, per_class=2)
+    dataset = load_data(DataSettings(name="cifar100", data_dir=str(tmp_path)))
+    assert [len(part) for part in parts(dataset)] == [200, 100, 100]
+    assert dataset.num_classes == 100
+    own = load_data(DataSettings(name="cifar100", data_dir=str(tmp_path), validation_fraction=0.5))
+    assert [len(part) for part in parts(own)] == [100, 100, 200]
+
+
+def test_cifar_files_missing_or_damaged(tmp_path, monkeypatch):
+    write_cifar(tmp_path, CIFAR10, monkeypatch, per_class=1)
+    settings = DataSettings(name="cifar10", data_dir=str(tmp_path))
+    batch = tmp_path / "cifar-10-batches-py" / "data_batch_3"
+    batch.write_bytes(batch.read_bytes() + b"x")
+    with pytest.raises(DataNotFound, match=r"damaged or not the published ones.*again"):
+        load_data(settings)
+    batch.unlink()
+    with pytest.raises(DataNotFound, match=r"expected data_batch_3 in .*cifar-10-batches-py"):
+        check_data(settings)
+
+
+def write_imagenet16(folder):
+    count = 0
+    for number in range(1, 11):
+        labels = RNG.integers(1, 1001, 400)
+        labels[:120] = np.arange(1, 121)
+        images = RNG.integers(0, 256, (400, 3, 16, 16), dtype=np.uint8)
+        write_batch(folder / f"train_data_batch_{number}", images, labels=labels.tolist())
+        count += int((labels <= 120).sum())
+    labels = np.repeat(np.arange(1, 1001), 2)
+    images = RNG.integers(0, 256, (2000, 3, 16, 16), dtype=np.uint8)
+    write_batch(folder / "val_data", images, labels=labels.tolist())
+    return count, images
+
+
+@pytest.mark.parametrize("subfolder", ["", "ImageNet16"])
+def test_imagenet16_keeps_the_first_120_classes(tmp_path, subfolder):
+    count, images = write_imagenet16(tmp_path / subfolder)
+    settings = DataSettings(name="imagenet16-120", data_dir=str(tmp_path))
+    check_data(settings)
+    dataset = load_data(settings)
+    assert [len(part) for part in parts(dataset)] == [count, 120, 120]
+    assert (dataset.num_classes, dataset.image_size) == (120, 16)
+    assert sorted(dataset.validation.labels.tolist() + dataset.test.labels.tolist()) == sorted([*range(120)] * 2)
+    mean, std = (122.68, 116.66, 104.01), (63.22, 61.26, 65.09)
+    ours = {row.tobytes() for part in (dataset.validation, dataset.test) for row in restored(part, mean, std)}
+    assert ours == {row.tobytes() for row in images[:240]}
+
+
+def test_imagenet16_refuses_other_files(tmp_path):
+    write_imagenet16(tmp_path)
+    settings = DataSettings(name="imagenet16-120", data_dir=str(tmp_path))
+    (tmp_path / "train_data_batch_4").write_bytes(pickle.dumps({"data": print, "labels": [1]}))
+    with pytest.raises(DataNotFound, match=r"train_data_batch_4 is not a batch .*builtins\.print"):
+        load_data(settings)
+    (tmp_path / "train_data_batch_4").write_bytes(b"rubbish")
+    with pytest.raises(DataNotFound, match="train_data_batch_4"):
+        load_data(settings)
+    (tmp_path / "val_data").unlink()
+    with pytest.raises(DataNotFound, match="expected val_data in"):
+        check_data(settings)
+
+
+def write_image(file, value, size=(40, 24)):
+    file.parent.mkdir(parents=True, exist_ok=True)
+    Image.new("RGB", size, value).save(file)
+
+
+def test_folder_without_parts_is_split(tmp_path):
+    for label, colour in (("cat", (255, 0, 0)), ("dog", (0, 0, 255))):
+        for number in range(20):
+            write_image(tmp_path / label / f"{number}.png", colour)
+    (tmp_path / ".thumbnails").mkdir()
+    settings = DataSettings(name=f"folder:{tmp_path}")
+    check_data(settings)
+    dataset = load_data(settings)
+    assert [len(part) for part in parts(dataset)] == [26, 6, 8]  # 20 % for test, then 20 % for validation
+    assert (dataset.num_classes, dataset.in_channels, dataset.image_size, dataset.flip) == (2, 3, 32, True)
+    for part in parts(dataset):
+        red = part.images[:, 0].flatten(1).mean(1) > 0
+        assert torch.equal(red, part.labels == 0)
+    assert load_data(DataSettings(name=f"folder:{tmp_path}", image_size=8, flip=False)).flip is False
+
+
+def test_folder_with_parts(tmp_path):
+    sizes = {"train": 5, "val": 3, "test": 2}
+    for part, count in sizes.items():
+        for label in ("cat", "dog"):
+            for number in range(count):
+                write_image(tmp_path / part / label / f"{number}.jpg", (number * 40, 10, 10))
+    settings = DataSettings(name=f"folder:{tmp_path}", image_size=12)
+    check_data(settings)
+    assert [tuple(part.images.shape) for part in parts(load_data(settings))] == [
+        (2 * count, 3, 12, 12) for count in sizes.values()
+    ]
+
+
+def test_folder_faults(tmp_path):
+    settings = DataSettings(name=f"folder:{tmp_path}")
+    with pytest.raises(DataNotFound, match="two class folders or more"):
+        check_data(settings)
+    write_image(tmp_path / "train" / "cat" / "1.png", 3)
+    (tmp_path / "train" / "dog").mkdir()
+    with pytest.raises(DataNotFound, match=r"expected images .*\.png.* found none"):
+        check_data(settings)
+    write_image(tmp_path / "train" / "dog" / "1.png", 3)
+    write_image(tmp_path / "test" / "cow" / "1.png", 3)
+    with pytest.raises(InvalidInput, match=r"test and train of .* differ in the classes cat, cow, dog"):
+        check_data(settings)
+    for label in ("cat", "dog"):
+        write_image(tmp_path / "test" / label / "1.png", 3)
+    (tmp_path / "test" / "cow" / "1.png").unlink()
+    (tmp_path / "test" / "cow").rmdir()
+    (tmp_path / "train" / "dog" / "2.png").write_bytes(b"no image")
+    check_data(settings)
+    with pytest.raises(InvalidInput, match=r"2\.png cannot be read as an image"):
+        load_data(settings)
+
+
+def images(n, *shape, dtype=np.uint8):
+    return RNG.integers(0, 256, (n, *shape)).astype(dtype)
+
+
+@pytest.mark.parametrize(
+    ("shape", "channels"), [((10, 10), 1), ((3, 10, 10), 3), ((10, 10, 3), 3), ((10, 10, 1), 1), ((2, 10, 10), 2)]
+)
+def test_arrays_of_all_layouts(tmp_path, shape, channels):
+    x, y = images(60, *shape), np.arange(60) % 3
+    name = save_arrays(tmp_path / "own.npz", x, y)
+    assert name == f"arrays:{tmp_path / 'own.npz'}"
+    settings = DataSettings(name=name)
+    check_data(settings)
+    dataset = load_data(settings)
+    assert [tuple(part.images.shape) for part in parts(dataset)] == [(n, channels, 10, 10) for n in (38, 10, 12)]
+    assert dataset.num_classes == 3
+    torch.testing.assert_close(dataset.train.images.mean((0, 2, 3)), torch.zeros(channels), atol=1e-5, rtol=0)
+
+
+def test_arrays_with_their_own_parts(tmp_path):
+    x = {part: images(12, 6, 6, dtype=np.float64) for part in ("train", "test", "validation")}
+    y = np.arange(12) % 2
+    name = save_arrays(tmp_path / "deep" / "own.npz", x["train"], y, x["test"], y, x["validation"], y)
+    dataset = load_data(DataSettings(name=name))
+    mean, std = x["train"].mean(), x["train"].std()
+    for part, found in zip(("train", "validation", "test"), parts(dataset), strict=True):
+        torch.testing.assert_close(found.images[:, 0], torch.from_numpy((x[part] - mean) / std).float())
+        assert found.labels.tolist() == y.tolist()
+    assert dataset.black[0] == pytest.approx(-mean / std, rel=1e-5)
+
+
+def test_arrays_faults(tmp_path):
+    x, y = images(10, 6, 6), np.arange(10) % 2
+    path = tmp_path / "own.npz"
+    for arguments, message in [
+        ((x, y[:5]), "expected y_train .* to be 10 integers"),
+        ((x, y - 1), "none negative"),
+        ((x, y.astype(float)), "integers"),
+        ((x, y * 2), r"labels 0\.\.2 in y_train .* missing are 1"),
+        ((x, y * 0), "two classes or more"),
+        ((x[0], y), "shape"),
+        ((x.astype(str), y), "numbers of shape"),
+        ((x, y, x), "both x_test and y_test or neither"),
+        ((x, y, images(4, 5, 5), y[:4]), "must agree"),
+        ((x, y, x, y + 1), "label 2, which y_train has not"),
+    ]:
+        with pytest.raises(InvalidInput, match=message):
+            save_arrays(path, *arguments)
+        assert not path.exists()
+    with pytest.raises(InvalidInput, match=r"ends in \.npz"):
+        save_arrays(tmp_path / "own.pt", x, y)
+    np.savez(path, x_train=x, labels=y)
+    with pytest.raises(InvalidInput, match="lacks y_train and has labels"):
+        check_data(DataSettings(name=f"arrays:{path}"))
+    path.write_bytes(b"no archive")
+    with pytest.raises(InvalidInput, match=r"not an \.npz file"):
+        check_data(DataSettings(name=f"arrays:{path}"))
+
+
+def test_arrays_that_cannot_be_trained_on(tmp_path):
+    y = np.arange(40) % 2
+    wide = DataSettings(name=save_arrays(tmp_path / "wide.npz", images(40, 6, 8), y))
+    with pytest.raises(InvalidInput, match="6 x 8 pixels, expected square ones; set image_size"):
+        load_data(wide)
+    assert load_data(wide.model_copy(update={"image_size": 8})).image_size == 8
+    x = images(40, 6, 6, dtype=np.float32)
+    x[3, 0, 0] = np.nan
+    with pytest.raises(InvalidInput, match="hold NaN or infinity"):
+        load_data(DataSettings(name=save_arrays(tmp_path / "nan.npz", x, y)))
+    constant = load_data(DataSettings(name=save_arrays(tmp_path / "constant.npz", images(40, 6, 6) * 0, y)))
+    assert torch.isfinite(constant.train.images).all()
