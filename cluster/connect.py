@@ -1,0 +1,170 @@
+"""Starting or joining Ray, with archray and the user's files importable in every worker."""
+
+from __future__ import annotations
+
+import importlib.util
+import logging
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import ray
+from pydantic import BaseModel, ConfigDict, Field
+from ray.exceptions import RayError
+
+import archray
+from archray.errors import ArchrayError, InvalidInput
+from archray.registry import file_module_name, is_reference, split_reference
+
+ROOMS = ("platform", "searchers", "trainables", "cluster")
+LOCAL = "local"  # Ray's word for "start a cluster of your own"
+LOOPBACK = "127.0.0.1"
+QUIET = {  # for a Ray that we start; what the user set in the environment wins
+    "RAY_USAGE_STATS_ENABLED": "0",  # Ray would report usage to its makers
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # the future behaviour, without a warning per actor
+    "RAY_AIR_NEW_OUTPUT": "0",
+}
+
+
+class ClusterError(ArchrayError):
+    """Ray cannot be started or joined, or its workers lack a module; the message says which."""
+
+
+class ClusterSettings(BaseModel):
+    """Where trials run.
+
+    Attributes:
+        address: None starts a Ray of our own on this machine, or joins the one that RAY_ADDRESS names; `"auto"`
+            joins the cluster of this machine, `"ip:port"` another one, `"local"` always starts one.
+        num_cpus: CPUs of the Ray that we start; None counts them.
+        num_gpus: GPUs of the Ray that we start; None counts them.
+        dashboard: whether the Ray that we start serves its dashboard, on loopback.
+        worker_output: whether what workers print appears here. Errors of trials are reported either way.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    address: str | None = None
+    num_cpus: int | None = Field(default=None, ge=1)
+    num_gpus: int | None = Field(default=None, ge=0)
+    dashboard: bool = True
+    worker_output: bool = False
+
+
+@dataclass(frozen=True)
+class Connection:
+    """A Ray that is up. `started`: it is ours, and ends with the connection."""
+
+    started: bool
+    address: str
+    dashboard_url: str | None
+
+
+def check_address(settings: ClusterSettings) -> str | None:
+    """The address to join, None to start a Ray. Needs no Ray: called before anything starts.
+
+    Raises: InvalidInput for `ray://`, and for sizes given along with an address to join.
+    """
+    address = settings.address or os.environ.get("RAY_ADDRESS") or LOCAL
+    if address == LOCAL:
+        return None
+    if address.startswith("ray://"):
+        host = address.removeprefix("ray://").split(":")[0]
+        raise InvalidInput(
+            f"{address} is a Ray Client address; over it a search would run on a copy of the searcher and could not "
+            "be resumed. Send the command to the cluster instead: RAY_API_SERVER_ADDRESS="
+            f"http://{host}:8265 ray job submit --working-dir . -- archray search ..."
+        )
+    if settings.num_cpus is not None or settings.num_gpus is not None:
+        raise InvalidInput(
+            f"num_cpus and num_gpus size a Ray that archray starts, but {address} names one that runs; "
+            "leave them out, or give address='local'"
+        )
+    return address
+
+
+@contextmanager
+def connect(
+    settings: ClusterSettings | None = None,
+    user_files: Sequence[Path] = (),
+    announce: Callable[[str], None] = print,
+) -> Iterator[Connection]:
+    """Starts or joins Ray for the length of a `with`; shuts down only what it started, leaves what it joined.
+
+    Every worker can then import archray, and each file of `user_files` under the name that
+    `archray.registry.load_reference` gives it (see `worker_reference`). A Ray that is initialised already is used
+    as it is, after a check that its workers can do the same.
+
+    Args:
+        user_files: single `.py` files; they travel in Ray's runtime environment, content-addressed.
+        announce: called with each line for the user: the dashboard's address, what was joined.
+
+    Raises: InvalidInput as `check_address`; ClusterError if Ray does not come up or a worker lacks a module.
+    """
+    settings = settings or ClusterSettings()
+    if ray.is_initialized():
+        check_modules(["archray.cluster", *map(file_module_name, user_files)])
+        yield Connection(False, ray.get_runtime_context().gcs_address, _dashboard_url())
+        return
+    address = check_address(settings)
+    with tempfile.TemporaryDirectory(prefix="archray-") as scratch, _environment(QUIET if address is None else {}):
+        runtime_env = runtime_environment(user_files, Path(scratch), local=address is None)
+        try:
+            _start(settings, runtime_env) if address is None else _join(address, settings, runtime_env)
+        except (ConnectionError, RayError, OSError, RuntimeError, ValueError) as error:
+            ray.shutdown()
+            doing = "start Ray on this machine" if address is None else f"join the Ray cluster at {address}"
+            raise ClusterError(f"cannot {doing}: {error}") from error
+        try:
+            connection = Connection(address is None, ray.get_runtime_context().gcs_address, _dashboard_url())
+            if address is not None:
+                check_modules(["archray.cluster", *map(file_module_name, user_files)])
+                announce(f"Joined the Ray cluster at {connection.address}.")
+            if connection.dashboard_url:
+                announce(f"Ray dashboard: {connection.dashboard_url}")
+            yield connection
+        finally:
+            ray.shutdown()  # ends a Ray of ours; from a cluster it only disconnects
+
+
+def worker_reference(reference: str) -> str:
+    """`path.py:attribute` as workers can load it: `module:attribute`, whatever their current folder and files.
+
+    Other names are returned as they are. In this process, too, the result loads once the file has been loaded.
+    """
+    if not is_reference(reference):
+        return reference
+    place, attribute = split_reference(reference)
+    return f"{file_module_name(Path(place))}:{attribute}" if place.endswith(".py") else reference
+
+
+def runtime_environment(user_files: Sequence[Path], scratch: Path, *, local: bool) -> dict[str, Any]:
+    """What workers need to import archray and the user's files.
+
+    A local Ray shares this Python and its site-packages; a checkout that is not installed is put on its path. A
+    cluster gets the package in the layout of a wheel, from a checkout and an installation alike: that leaves the
+    workers' current folder and the `working_dir` of `ray job submit` alone.
+
+    Args:
+        scratch: an empty folder that lives until Ray is initialised; copies to be uploaded are put there.
+    """
+    modules: list[str] = []
+    environment: dict[str, Any] = {}
+    root = Path(archray.__file__).resolve().parent.parent
+    if not local:
+        modules.append(str(_packaged(scratch)))
+    elif str(root) not in _site_packages() and not _installed_editable():
+        environment["env_vars"] = {"PYTHONPATH": os.pathsep.join(filter(None, [str(root), os.environ.get("PYTHONPATH")]))}
+    for file in user_files:
+        copy = scratch / f"{file_module_name(file)}.py"
+        shutil.copyfile(file, copy)
+        modules.append(str(copy))
+    if modules:
+        environment["py_modules"] = modules
+    return environment

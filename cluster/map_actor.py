@@ -1,0 +1,58 @@
+"""The actor's side of `actor_map`: one worker, constructed once and called per item."""
+
+from __future__ import annotations
+
+import time
+import traceback
+from dataclasses import dataclass
+from typing import Any
+
+import ray
+from ray import cloudpickle
+from ray.exceptions import RayError
+from ray.util.metrics import Counter
+
+
+@dataclass
+class Reply:
+    """What an actor made of a chunk: the values of its first items and, if it met an error there, that error."""
+
+    values: list[Any]
+    error: str | None
+    seconds: float
+
+
+class MapActor:
+    """The actor's side: constructs the worker and calls it per item; stops at the first exception."""
+
+    def setup(self, worker: bytes, kwargs: dict[str, Any], counter: str | None) -> tuple[str, str | None]:
+        """Returns the node's id and, if the worker cannot be constructed, why."""
+        node = ray.get_runtime_context().get_node_id()
+        try:
+            self._worker = cloudpickle.loads(worker)(**kwargs)
+        except Exception as error:
+            return node, describe_error(error)
+        self._counter = None if counter is None else Counter(counter, description="Items that archray's actors did.")
+        return node, None
+
+    def run(self, items: list[Any]) -> Reply:
+        start = time.perf_counter()
+        values: list[Any] = []
+        failure = None
+        for item in items:
+            try:
+                values.append(self._worker(item))
+            except Exception as error:
+                failure = describe_error(error)
+                break
+        if self._counter is not None and values:
+            self._counter.inc(len(values))
+        return Reply(values, failure, time.perf_counter() - start)
+
+
+def describe_error(error: BaseException) -> str:
+    """The reason in the first line; then the traceback, where there is one of ours."""
+    if isinstance(error, RayError):
+        return f"the worker's process was lost ({type(error).__name__})\n{error}"
+    reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
+    return f"{reason}\n{''.join(traceback.format_exception(error))}"
