@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from archray.errors import InvalidInput
+from archray.trainables.data.augment import Augmentation, AugmentationSettings
 
 if TYPE_CHECKING:
     from archray.trainables.data import Dataset, Split
@@ -30,6 +31,13 @@ class TrainingSettings(BaseModel):
     Sources: lr 0.1, Nesterov momentum 0.9, weight decay 5e-4 on every parameter, batch 256, cosine to zero, random
     flip and pad-crop (Dong & Yang 2020, table 2); 12 epochs are a training of their own, not the start of a longer
     one. Cutout (DeVries & Taylor 2017), label smoothing (Szegedy 2016) and clipping are off there.
+
+    Attributes:
+        augmentation: of training images, crop, flip and cutout; None leaves them as they are.
+        grad_clip: bound on the L2 norm of the whole gradient; None does not clip.
+        amp: forward passes in bfloat16 (autocast), which needs no loss scaling.
+        compile: `torch.compile`, on CUDA only.
+        threads: torch threads of a trial; None: as many as the CPUs that Tune gave it.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -41,11 +49,12 @@ class TrainingSettings(BaseModel):
     nesterov: bool = True
     weight_decay: float = Field(5e-4, ge=0)
     label_smoothing: float = Field(0.0, ge=0, lt=1)
-    grad_clip: float | None = Field(None, gt=0)  # bound on the gradient's L2 norm
-    amp: bool = False  # bfloat16 autocast: no loss scaling is needed
+    augmentation: AugmentationSettings | None = AugmentationSettings()
+    grad_clip: float | None = Field(None, gt=0)
+    amp: bool = False
     channels_last: bool = False
-    compile: bool = False  # CUDA only
-    threads: int | None = Field(None, ge=1)  # torch threads of a trial; None: the CPUs Tune gave it
+    compile: bool = False
+    threads: int | None = Field(None, ge=1)
 
     @model_validator(mode="after")
     def _nesterov_needs_momentum(self) -> TrainingSettings:
@@ -96,6 +105,9 @@ class Trainer:
         self.epochs_done = 0
         self._format = torch.channels_last if settings.channels_last else torch.contiguous_format
         self.network = network.to(self.device, memory_format=self._format)
+        self._augmentation = settings.augmentation and Augmentation(
+            settings.augmentation, image_size=dataset.image_size, flip=dataset.flip, black=dataset.black
+        )
         self._forward: nn.Module = torch.compile(self.network) if settings.compile else self.network
         self.optimizer = torch.optim.SGD(
             self.network.parameters(),
@@ -131,12 +143,15 @@ class Trainer:
         correct = torch.zeros((), dtype=torch.int64, device=self.device)
         self.network.train()
         with self._own_randomness():
-            generator = torch.Generator(self.device).manual_seed(self._stream(0))
-            order = torch.randperm(len(train.labels), generator=generator, device=self.device)
+            shuffling = torch.Generator(self.device).manual_seed(self._stream(0))
+            augmenting = torch.Generator(self.device).manual_seed(self._stream(1))
+            order = torch.randperm(len(train.labels), generator=shuffling, device=self.device)
             step = self.epochs_done * self.steps_per_epoch
             for batch in order.tensor_split(self.steps_per_epoch):
-                labels = train.labels[batch]
-                loss, logits = self._step(train.images[batch], labels, self._lr(step))
+                images, labels = train.images[batch], train.labels[batch]  # (b, C, H, W), (b,)
+                if self._augmentation is not None:
+                    images = self._augmentation(images, augmenting)
+                loss, logits = self._step(images, labels, self._lr(step))
                 loss_sum += loss * len(batch)
                 correct += (logits.argmax(1) == labels).sum()
                 step += 1

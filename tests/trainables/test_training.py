@@ -7,12 +7,13 @@ from dataclasses import replace
 
 import pytest
 import torch
-from archray.errors import InvalidInput
-from archray.trainables.data import Dataset, Split
-from archray.trainables.training import Trainer, TrainingSettings, cosine
 from pydantic import ValidationError
 from torch import Tensor, nn
 from torch.nn import functional as F
+
+from archray.errors import InvalidInput
+from archray.trainables.data import AugmentationSettings, Dataset, Split
+from archray.trainables.training import Trainer, TrainingSettings, cosine
 
 CLASSES = 3
 
@@ -65,7 +66,9 @@ def test_cosine_starts_at_lr_and_ends_at_exactly_zero() -> None:
 
 @pytest.mark.parametrize("nesterov", [True, False])
 def test_full_batch_training_equals_sgd_written_out(dataset: Dataset, nesterov: bool) -> None:
-    settings = TrainingSettings(epochs=5, batch_size=64, weight_decay=0.01, nesterov=nesterov, label_smoothing=0.1)
+    settings = TrainingSettings(
+        epochs=5, batch_size=64, weight_decay=0.01, nesterov=nesterov, label_smoothing=0.1, augmentation=None
+    )
     network = nn.Sequential(nn.Flatten(), nn.Linear(36, CLASSES))
     weight, bias = (p.detach().double().requires_grad_() for p in network.parameters())
     momentum = [torch.zeros_like(weight), torch.zeros_like(bias)]
@@ -81,9 +84,7 @@ def test_full_batch_training_equals_sgd_written_out(dataset: Dataset, nesterov: 
         assert metrics.accuracy == pytest.approx((log_p.argmax(1) == labels).double().mean().item())
         rate = 0.1 * 0.5 * (1 + math.cos(math.pi * epoch / 5))
         with torch.no_grad():
-            for i, (p, g) in enumerate(
-                zip((weight, bias), torch.autograd.grad(loss, (weight, bias)), strict=True)
-            ):
+            for i, (p, g) in enumerate(zip((weight, bias), torch.autograd.grad(loss, (weight, bias)), strict=True)):
                 g = g + 0.01 * p
                 momentum[i] = 0.9 * momentum[i] + g
                 p -= rate * (g + 0.9 * momentum[i] if nesterov else momentum[i])
@@ -120,7 +121,7 @@ def test_every_image_once_an_epoch_in_batches_of_nearly_equal_size(dataset: Data
             seen.append(images[:, 0, 0, 0].clone())
             return super().forward(images.flatten(1) / 50)
 
-    settings = TrainingSettings(epochs=2, batch_size=7, augment=False)
+    settings = TrainingSettings(epochs=2, batch_size=7, augmentation=None)
     trainer = Trainer(Watching(36, CLASSES), replace(dataset, train=numbered), settings, seed=0)
     trainer.epoch()
     first = torch.cat(seen)
@@ -144,9 +145,9 @@ def test_the_network_learns_and_the_rate_ends_at_zero(dataset: Dataset) -> None:
 
 
 OPTIONS: dict[str, dict[str, object]] = {
-    "plain": {"augment": False},
-    "everything": {"augment": True, "cutout": 2, "label_smoothing": 0.1, "grad_clip": 1.0},
-    "amp": {"augment": False, "amp": True, "channels_last": True},
+    "plain": {"augmentation": None},
+    "everything": {"augmentation": {"crop": 1, "cutout": 2}, "label_smoothing": 0.1, "grad_clip": 1.0},
+    "amp": {"amp": True, "channels_last": True},
 }
 
 
@@ -210,5 +211,5 @@ def test_settings_that_make_no_sense_are_refused(wrong: dict[str, object]) -> No
 
 
 def test_settings_survive_json() -> None:
-    settings = TrainingSettings(epochs=3, grad_clip=5.0, cutout=8)
+    settings = TrainingSettings(epochs=3, grad_clip=5.0, augmentation=AugmentationSettings(cutout=8))
     assert TrainingSettings.model_validate_json(settings.model_dump_json()) == settings
