@@ -35,7 +35,9 @@ class ResidualSpace(Space):
             def __init__(self, width: int) -> None:
                 super().__init__()
                 self.body = nn.Sequential(
-                    nn.Conv2d(width, width, kernel, padding=kernel // 2, bias=False), nn.BatchNorm2d(width), activation()
+                    nn.Conv2d(width, width, kernel, padding=kernel // 2, bias=False),
+                    nn.BatchNorm2d(width),
+                    activation(),
                 )
 
             def forward(self, x):

@@ -53,7 +53,9 @@ class SearchResult:
     def result_grid(self) -> tune.ResultGrid:
         """Tune's results of the search. Raises: InvalidInput if the search stage had ended before."""
         if "search" not in self.grids:
-            raise InvalidInput(f"the search of {self.path} ended in an earlier process; read {self.path}/trials.parquet")
+            raise InvalidInput(
+                f"the search of {self.path} ended in an earlier process; read {self.path}/trials.parquet"
+            )
         return self.grids["search"]
 
     @property
@@ -258,7 +260,7 @@ def list_names(kind: str) -> dict[str, str]:
 def make_config(
     method: str, preset: str | None, config: str | Path | Mapping[str, Any] | None, options: Mapping[str, Any]
 ) -> SearchConfig:
-    """The configuration of a run: the paper's defaults, the preset, the file, then the options, each over the one before."""
+    """The configuration of a run: the paper's defaults, the preset, the file, the options, each over the one before."""
     chosen = get_method(method)
     preset = preset or DEFAULT_PRESET
     if preset not in chosen.presets:

@@ -42,7 +42,8 @@ FinalEpochs = Annotated[int | None, typer.Option(help="Epochs of the final train
 FinalSeeds = Annotated[int | None, typer.Option(help="Final trainings, each from its own initial parameters.")]
 RandomCount = Annotated[int | None, typer.Option("--random", help="Random architectures trained beside the found one.")]
 Address = Annotated[
-    str | None, typer.Option(help="Ray cluster to join: auto or ip:port. A local Ray by default.", rich_help_panel="Cluster")
+    str | None,
+    typer.Option(help="Ray cluster to join: auto or ip:port. A local Ray by default.", rich_help_panel="Cluster"),
 ]
 RunFolder = Annotated[str, typer.Argument(metavar="DIR", help="The folder of a run.")]
 
@@ -55,17 +56,27 @@ def search(
     data_dir: DataDir = None,
     preset: Annotated[
         str | None,
-        typer.Option(help="smoke (seconds), demo (minutes on two cores), paper. Other options override it. [default: demo]"),
+        typer.Option(
+            help="smoke (seconds), demo (minutes on two cores), paper. Other options override it. [default: demo]"
+        ),
     ] = None,
     config: Annotated[Path | None, typer.Option(help="Configuration file: .toml, .json or .yaml.")] = None,
     set_: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Any option by its path, e.g. train.lr=0.05.")
     ] = None,
-    out: Annotated[str | None, typer.Option(help="Folder of the run, new; a path or s3://... [default: archray-runs/...]")] = None,
+    out: Annotated[
+        str | None, typer.Option(help="Folder of the run, new; a path or s3://... [default: archray-runs/...]")
+    ] = None,
     seed: Seed = None,
     repeats: Annotated[int | None, typer.Option(help="Whole runs, with the seeds SEED, SEED + 1, ...")] = None,
-    proxy: Annotated[str | None, typer.Option(help="Training-free metric to search with.", rich_help_panel="HNAS")] = None,
+    proxy: Annotated[
+        str | None, typer.Option(help="Training-free metric to search with.", rich_help_panel="HNAS")
+    ] = None,
     budget: Budget = None,
+    pool: Annotated[
+        str | None,
+        typer.Option(help="A table that 'archray proxies' made, instead of scoring one.", rich_help_panel="HNAS"),
+    ] = None,
     pool_size: Annotated[
         int | None, typer.Option(help="Architectures to score, drawn from the space.", rich_help_panel="HNAS")
     ] = None,
@@ -108,6 +119,7 @@ def search(
         data_dir=data_dir,
         proxy=proxy,
         budget=budget,
+        pool=pool,
         pool_size=pool_size,
         epochs=epochs,
         final_epochs=final_epochs,
@@ -200,7 +212,8 @@ def proxies(
     image_size: Annotated[int | None, typer.Option(help="Height and width to resize the images to.")] = None,
     address: Address = None,
     set_: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Any option of the scoring, e.g. network.init=he.")
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Any option of the scoring, e.g. network.init=he."),
     ] = None,
 ) -> None:
     """Score architectures of a space without training them. Interrupted, the same command continues."""
@@ -244,7 +257,9 @@ def _version(asked: bool) -> None:
 
 @app.callback()
 def _options(
-    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
 ) -> None:
     pass
 

@@ -98,7 +98,9 @@ def validate(model: type[Model], values: Mapping[str, Any]) -> Model:
     except ValidationError as error:
         known = list(_paths(model))
         lines = [_explain(problem, known) for problem in error.errors()]
-        raise InvalidInput(f"the configuration of {values.get('method', model.__name__)} is wrong: {'; '.join(lines)}") from None
+        raise InvalidInput(
+            f"the configuration of {values.get('method', model.__name__)} is wrong: {'; '.join(lines)}"
+        ) from None
 
 
 def _explain(problem: Mapping[str, Any], known: list[str]) -> str:
@@ -106,7 +108,9 @@ def _explain(problem: Mapping[str, Any], known: list[str]) -> str:
     if problem["type"] == "extra_forbidden":
         level = path.rpartition(".")[0]
         here = [k for k in known if k.rpartition(".")[0] == level]
-        close = difflib.get_close_matches(path, known, n=1) or difflib.get_close_matches(path.rpartition(".")[2], here, n=1)
+        close = difflib.get_close_matches(path, known, n=1) or difflib.get_close_matches(
+            path.rpartition(".")[2], here, n=1
+        )
         hint = f"did you mean {close[0]!r}?" if close else f"known here: {', '.join(here)}"
         return f"there is no option {path!r}; {hint}"
     return f"{path}: {problem['msg']}, got {problem['input']!r}"

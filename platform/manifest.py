@@ -65,7 +65,9 @@ def git_commit() -> str | None:
 def check_versions(manifest: dict[str, Any], place: str, force: bool) -> None:
     """Refuses to resume what another archray or Ray began. Raises: RunFolderError unless `force`."""
     now, then = versions(), manifest["versions"]
-    differing = [f"{name} {then.get(name)} (now {now[name]})" for name in RESUME_NEEDS_SAME if then.get(name) != now[name]]
+    differing = [
+        f"{name} {then.get(name)} (now {now[name]})" for name in RESUME_NEEDS_SAME if then.get(name) != now[name]
+    ]
     if differing and not force:
         raise RunFolderError(
             f"{place} was made with {' and '.join(differing)}; resuming reads Tune's pickled state, which other "

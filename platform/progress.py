@@ -48,7 +48,9 @@ class TrialProgress(tune.Callback):
     def on_trial_start(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
         self._started.setdefault(trial.trial_id, time.monotonic())
 
-    def on_trial_result(self, iteration: int, trials: list[Any], trial: Any, result: dict[str, Any], **info: Any) -> None:
+    def on_trial_result(
+        self, iteration: int, trials: list[Any], trial: Any, result: dict[str, Any], **info: Any
+    ) -> None:
         self._show(trials, f"epoch {result.get('training_iteration')}")
 
     def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
@@ -69,9 +71,10 @@ class TrialProgress(tune.Callback):
     def _line(self, trials: list[Any], trial: Any, text: str) -> None:
         ended = sum(t.status in ("TERMINATED", "ERROR") or t is trial for t in trials)
         seconds = time.monotonic() - self._started.get(trial.trial_id, time.monotonic())
-        assert self._progress is not None
+        architecture = trial.config.get("architecture", trial.trial_id)
+        assert self._progress is not None  # Tune calls `setup` first
         self._progress.console.print(
-            f"    {self.name} {ended}/{self.total}  {text}  {seconds:.0f} s  {trial.config.get('architecture', trial.trial_id)}",
+            f"    {self.name} {ended}/{self.total}  {text}  {seconds:.0f} s  {architecture}",
             markup=False,
             soft_wrap=True,
         )

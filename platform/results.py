@@ -67,7 +67,7 @@ def seconds(run: Run) -> float:
 
 
 def report_stage() -> Stage:
-    """The last stage: the found architecture, the table of all trials, the model and the report, in the run's folder."""
+    """The last stage: what was found, the table of all trials, the model and the report, in the run's folder."""
     return Stage("report", "write what was found, and why", _report_inputs, _write_results, needs_ray=False)
 
 

@@ -37,7 +37,12 @@ class Run:
 
     @classmethod
     def create(
-        cls, place: str, config: SearchConfig, *, arrays: Callable[[Path], None] | None = None, command: str | None = None
+        cls,
+        place: str,
+        config: SearchConfig,
+        *,
+        arrays: Callable[[Path], None] | None = None,
+        command: str | None = None,
     ) -> Run:
         """Makes the folder of a new run. `arrays(path)` writes the user's arrays as an `.npz`.
 
@@ -156,7 +161,9 @@ def digest(value: Mapping[str, Any]) -> str:
 def refuse_existing(folder: Folder) -> None:
     """Raises: RunFolderError if the folder holds anything."""
     if folder.exists("manifest.json"):
-        raise RunFolderError(f"{folder} holds a run already; continue it with 'archray resume {folder}', or choose another --out")
+        raise RunFolderError(
+            f"{folder} holds a run already; continue it with 'archray resume {folder}', or choose another --out"
+        )
     if not folder.is_empty():
         raise RunFolderError(f"{folder} exists and is not empty; choose another --out")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -29,7 +30,9 @@ from archray.platform.training_stages import (
 )
 from archray.platform.tuning import restored_searcher, run_trials
 from archray.searchers import HNASSearch
+from archray.searchers.pool import PoolFile
 from archray.trainables.proxies import PROXIES, ProxySettings
+from archray.trainables.spaces import get_space
 from archray.trainables.training import TrainingSettings
 
 MAX_CONCURRENT = 4  # more trials in flight than this, and the optimiser decides on too little
@@ -74,6 +77,10 @@ class HNASConfig(TrainedSearchConfig):
             raise InvalidInput("kappa is the other half of HNAS's objective; choose another proxy")
         for name in self.scored.metrics:
             PROXIES.get(name)
+        if self.pool.table is not None:
+            space = get_space(self.space)
+            for architecture in PoolFile.of(self.pool.table).load(self.search.proxy).architectures:
+                space.decode(architecture)
 
     @property
     def scored(self) -> ProxySettings:
@@ -98,12 +105,18 @@ def _pool_inputs(context: Context) -> dict[str, Any]:
         "data": context.run.manifest["data_checksum"],
         "proxies": config.scored.model_dump(mode="json"),
         "size": config.pool.size,
+        "table": config.pool.table,
         "seed": config.seed,
     }
 
 
 def _score(context: Context, folder: Folder) -> None:
     config = _config(context)
+    if config.pool.table is not None:
+        given = Path(config.pool.table)
+        folder.write_bytes("pool.parquet", given.read_bytes())
+        context.console.print(f"    taken from {given}", soft_wrap=True)
+        return
     score_pool(
         folder,
         candidates(context.run.space, config.pool.size, stage_seed(config.seed, "pool")),
@@ -263,6 +276,7 @@ HNAS = Method(
         "epochs": "train.epochs",
         "final_epochs": "final.epochs",
         "final_seeds": "final_seeds",
+        "pool": "pool.table",
         "pool_size": "pool.size",
         "random": "baseline",
     },

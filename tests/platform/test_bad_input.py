@@ -1,0 +1,89 @@
+"""Bad input: one paragraph, exit code 2, before Ray starts."""
+
+import contextlib
+import io
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SEARCH = ("search", "hnas", "--preset", "smoke", "--out", "run")
+
+
+CASES: list[tuple[tuple[str, ...], str]] = [
+    (("search", "hmas"), "no method 'hmas'; choose one of hnas"),
+    ((*SEARCH, "--space", "nasbench301"), "no space 'nasbench301'"),
+    ((*SEARCH, "--data", "cifar11"), "cifar11"),
+    ((*SEARCH, "--proxy", "ntk_trase"), "no proxy 'ntk_trase'"),
+    ((*SEARCH, "--budget", "0"), "search.budget"),
+    ((*SEARCH, "--data", "cifar10", "--data-dir", "empty"), "cifar10"),
+    ((*SEARCH, "--data", "folder:empty"), "empty"),
+    ((*SEARCH, "--config", "misspelt.toml"), "did you mean 'train.epochs'"),
+    ((*SEARCH, "--config", "absent.toml"), "no configuration file"),
+    ((*SEARCH, "--set", "train.lr"), "key.of.the.option=value"),
+    ((*SEARCH, "--space", "absent.py:Space"), "does not exist"),
+    (("search", "hnas", "--preset", "smoke", "--out", "taken"), "not empty"),
+    (("search", "hnas", "--preset", "smoke", "--out", "finished"), "archray resume"),
+    ((*SEARCH, "--address", "ray://head:10001"), "ray job submit"),
+    (("resume", "empty"), "holds no run"),
+    (("show", "absent"), "holds no run"),
+    (("list", "colours"), "choose one of spaces"),
+    (("proxies", "--space", "nasbench2"), "no space"),
+    (("proxies", "--metrics", "kapa"), "no proxy"),
+    (("proxies", "--size", "0"), "size"),
+    (("proxies", "--out", "taken/file"), "exists already"),
+]
+
+
+def run_all_cases() -> None:
+    """Runs every case in this process, and prints what came of each as JSON. Called in a process without Ray."""
+    import ray
+
+    from archray.platform.cli import main
+
+    told = []
+    for arguments, _ in CASES:
+        sys.argv = ["archray", *arguments]
+        errors, code = io.StringIO(), None
+        with contextlib.redirect_stderr(errors), contextlib.redirect_stdout(io.StringIO()):
+            try:
+                main()
+            except SystemExit as stop:
+                code = stop.code
+        left = sorted(str(path) for path in Path().rglob("*"))
+        told.append({"code": code, "error": errors.getvalue(), "ray": ray.is_initialized(), "files": left})
+    print(json.dumps(told))
+
+
+@pytest.fixture(scope="module")
+def outcomes(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("bad_input")
+    for name in ("empty", "taken", "finished"):
+        (folder / name).mkdir()
+    (folder / "taken" / "file").write_text("kept")
+    (folder / "finished" / "manifest.json").write_text("{}")
+    (folder / "misspelt.toml").write_text("[train]\nepoch = 3\n")
+    before = sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
+    run = subprocess.run(
+        [sys.executable, "-c", "import runpy, sys; runpy.run_path(sys.argv[1])['run_all_cases']()", __file__],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert run.returncode == 0, run.stderr
+    assert (folder / "taken" / "file").read_text() == "kept"
+    return before, json.loads(run.stdout)
+
+
+@pytest.mark.parametrize("case", range(len(CASES)), ids=[" ".join(arguments) for arguments, _ in CASES])
+def test_one_paragraph_and_exit_code_2(outcomes, case):
+    before, told = outcomes
+    outcome, said = told[case], CASES[case][1]
+    assert outcome["code"] == 2, outcome["error"]
+    assert said in outcome["error"]
+    assert "Traceback" not in outcome["error"] and len(outcome["error"].strip().splitlines()) == 1
+    assert not outcome["ray"], "found before Ray starts"
+    assert outcome["files"] == before, "nothing was written, nothing was lost"

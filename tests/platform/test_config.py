@@ -1,0 +1,90 @@
+"""Presets, files and flags laid over each other, and what a wrong key is answered with."""
+
+import json
+
+import pytest
+
+from archray.errors import InvalidInput, UnknownName
+from archray.platform.api import make_config
+from archray.platform.config import merge, nest, parse_assignment, read_config_file
+from archray.platform.methods import METHODS, get_method
+
+
+def test_merge_goes_key_by_key_and_the_later_wins():
+    assert merge({"a": {"b": 1, "c": 2}, "d": 3}, {"a": {"c": 4}}, {"d": {"e": 5}}) == {
+        "a": {"b": 1, "c": 4},
+        "d": {"e": 5},
+    }
+    assert nest("a.b.c", 1) == {"a": {"b": {"c": 1}}}
+    assert parse_assignment("train.lr=0.05") == {"train": {"lr": 0.05}}
+    assert parse_assignment("pool.size=null") == {"pool": {"size": None}}
+
+
+@pytest.mark.parametrize("text", ["train.lr", "=3", ""])
+def test_an_assignment_needs_a_key_and_a_value(text):
+    with pytest.raises(InvalidInput, match=r"key\.of\.the\.option=value"):
+        parse_assignment(text)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("c.toml", "seed = 3\n[train]\nepochs = 2\n"),
+        ("c.json", '{"seed": 3, "train": {"epochs": 2}}'),
+        ("c.yaml", "seed: 3\ntrain:\n  epochs: 2\n"),
+    ],
+)
+def test_config_files(tmp_path, name, text):
+    (tmp_path / name).write_text(text)
+    assert read_config_file(tmp_path / name) == {"seed": 3, "train": {"epochs": 2}}
+    config = make_config("hnas", "smoke", tmp_path / name, {"epochs": 5})
+    assert (config.seed, config.train.epochs) == (3, 5), "a flag goes over the file"
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("c.toml", "seed = ", "not valid toml"),
+        ("c.ini", "seed = 3", "expected a file ending in .toml"),
+        ("c.json", "[1]", "keys and values"),
+    ],
+)
+def test_bad_config_files(tmp_path, name, text, said):
+    (tmp_path / name).write_text(text)
+    with pytest.raises(InvalidInput, match=said):
+        read_config_file(tmp_path / name)
+    with pytest.raises(InvalidInput, match="no configuration file"):
+        read_config_file(tmp_path / "absent.toml")
+
+
+def test_a_misspelt_key_is_named_with_what_was_meant():
+    with pytest.raises(InvalidInput, match=r"no option 'train.epoch'; did you mean 'train.epochs'"):
+        make_config("hnas", "smoke", {"train": {"epoch": 3}}, {})
+    with pytest.raises(InvalidInput, match=r"no option 'sead'; did you mean 'seed'"):
+        make_config("hnas", "smoke", {"sead": 3}, {})
+    with pytest.raises(InvalidInput, match=r"train.lr: .* got 'fast'"):
+        make_config("hnas", "smoke", None, {"train__lr": "fast"})
+
+
+def test_unknown_method_and_preset_list_the_known():
+    with pytest.raises(UnknownName, match="choose one of hnas"):
+        make_config("hmas", None, None, {})
+    with pytest.raises(InvalidInput, match="choose one of smoke, demo, paper"):
+        make_config("hnas", "huge", None, {})
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_every_method_has_valid_presets_and_flags(name):
+    method = get_method(name)
+    assert set(method.presets) == {"smoke", "demo", "paper"}
+    for preset in method.presets:
+        config = make_config(name, preset, None, {})
+        config.check()
+        assert method.config.model_validate(json.loads(config.model_dump_json())) == config, "JSON round trip"
+        values = config.model_dump()
+        for path in method.flags.values():
+            level = values
+            for key in path.split("."):
+                assert key in level, f"the flag's path {path} is an option"
+                level = level[key]
+    assert set(method.extendable) <= set(method.flags)

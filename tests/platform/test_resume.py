@@ -1,0 +1,142 @@
+"""A run killed (SIGKILL) in every stage ends as an undisturbed one, and does nothing twice that was finished."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+COMMAND = (
+    "search", "hnas", "--preset", "smoke", "--pool-size", "16", "--budget", "4", "--epochs", "3", "--final-epochs", "4",
+    "--final-seeds", "3", "--random", "3", "--seed", "3",
+    "--set", "cluster.dashboard=false", "--set", "pool.chunk=2",
+    "--set", "train.batch_size=16", "--set", "final.batch_size=16",
+)  # fmt: skip
+PATIENCE = 180  # seconds that a step of this test may take on a busy machine before it counts as stuck
+TRAINING_STAGES = ("search", "final", "baseline")
+
+
+def start(*arguments: str, cwd: Path) -> subprocess.Popen:
+    log = open(cwd / "log.txt", "a")  # noqa: SIM115  # the process writes to it
+    return subprocess.Popen(
+        [sys.executable, "-m", "archray.platform.cli", *arguments],
+        cwd=cwd,
+        stdout=log,
+        stderr=log,
+        start_new_session=True,
+    )
+
+
+def finish(*arguments: str, cwd: Path) -> None:
+    process = start(*arguments, cwd=cwd)
+    assert process.wait(timeout=2 * PATIENCE) == 0, (cwd / "log.txt").read_text()
+
+
+def kill_when(process: subprocess.Popen, condition, cwd: Path) -> None:
+    """Kills the driver and all it started as soon as `condition` holds; it must not have ended before."""
+    deadline = time.monotonic() + PATIENCE
+    while not condition():
+        assert process.poll() is None, "the run ended before it could be killed: " + (cwd / "log.txt").read_text()
+        assert time.monotonic() < deadline, (cwd / "log.txt").read_text()
+        time.sleep(0.005)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def shards(run: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in run.glob("pool/shards/*.parquet")}
+
+
+def snapshot(stage: Path) -> list[tuple[dict, str]]:
+    """Tune's last snapshot of a stage: the stub and the status of every trial."""
+    states = sorted(stage.glob("tune-*/experiment_state-*.json"))
+    if not states:
+        return []
+    try:
+        trials = json.loads(states[-1].read_text())["trial_data"]
+    except json.JSONDecodeError:  # being replaced this moment
+        return []
+    return [(json.loads(stub), json.loads(stub)["status"]) for stub, _ in trials]
+
+
+def ended_trials(stage: Path) -> list[str]:
+    return [stub["trial_id"] for stub, status in snapshot(stage) if status == "TERMINATED"]
+
+
+def some_but_not_all_ended(stage: Path) -> bool:
+    return bool(ended_trials(stage)) and not (stage / "done.json").exists()
+
+
+def epochs_reported(stage: Path) -> dict[str, int]:
+    """How many epochs each trial reported, over all its attempts: a trial that ran twice has more than its epochs."""
+    counts: dict[str, int] = {}
+    for file in stage.glob("tune-*/*/result.json"):
+        for line in file.read_text().splitlines():
+            told = json.loads(line)
+            counts[told["trial_id"]] = counts.get(told["trial_id"], 0) + 1
+    return counts
+
+
+def values(run: Path) -> dict:
+    """All that a run found, without ids and times."""
+    pool = pd.read_parquet(run / "pool" / "pool.parquet").drop(columns="seconds")
+    trials = pd.read_parquet(run / "trials.parquet")
+    columns = ["stage", "architecture", "seed", "validation_accuracy", "validation_loss", "test_accuracy", "epoch"]
+    asked = pd.read_parquet(run / "search" / "asked.parquet")
+    return {
+        "found": json.loads((run / "architecture.json").read_text()),
+        "pool": pool.to_json(double_precision=15),
+        "asked": asked.to_json(double_precision=15),
+        "trials": trials[columns].sort_values(["stage", "seed"]).to_json(orient="records", double_precision=15),
+    }
+
+
+@pytest.mark.parametrize("concurrent", [1, 2])
+@pytest.mark.timeout(900)
+def test_killed_in_every_stage(tmp_path, concurrent):
+    arguments = (*COMMAND, "--max-concurrent", str(concurrent))
+    finish(*arguments, "--out", "undisturbed", cwd=tmp_path)
+
+    run = tmp_path / "killed"
+    process = start(*arguments, "--out", "killed", cwd=tmp_path)
+    kill_when(process, lambda: shards(run) and not (run / "pool" / "done.json").exists(), tmp_path)
+    kept = shards(run)
+
+    finished: dict[str, dict[str, int]] = {}
+    for stage in TRAINING_STAGES:
+        process = start("resume", "killed", cwd=tmp_path)
+        kill_when(process, lambda stage=stage: some_but_not_all_ended(run / stage), tmp_path)
+        epochs = epochs_reported(run / stage)
+        finished[stage] = {trial: epochs[trial] for trial in ended_trials(run / stage)}
+    finish("resume", "killed", cwd=tmp_path)
+
+    after = shards(run)
+    assert {name: after[name] for name in kept} == kept, "no scored chunk was scored again"
+    scored = [row for name in after for row in pd.read_parquet(run / "pool" / "shards" / name)["architecture"]]
+    assert len(scored) == len(set(scored)) == 16
+    for stage, counts in finished.items():
+        assert counts, "at least one trial had finished"
+        now = epochs_reported(run / stage)
+        assert {trial: now[trial] for trial in counts} == counts, f"no finished trial of {stage} ran again"
+    assert len(epochs_reported(run / "search")) == 4
+    assert values(run) == values(tmp_path / "undisturbed")
+
+
+@pytest.mark.timeout(600)
+def test_a_finished_run_is_extended(tmp_path):
+    """`resume --budget` goes on where the search ended: the same trials as with that budget from the beginning."""
+    finish(*COMMAND, "--max-concurrent", "2", "--out", "long", "--budget", "6", cwd=tmp_path)
+    finish(*COMMAND, "--max-concurrent", "2", "--out", "run", cwd=tmp_path)
+    before = epochs_reported(tmp_path / "run" / "search")
+    finish("resume", "run", "--budget", "6", cwd=tmp_path)
+    now = epochs_reported(tmp_path / "run" / "search")
+    assert {trial: now[trial] for trial in before} == before and len(now) == 6
+    assert values(tmp_path / "run") == values(tmp_path / "long")
+    manifest = json.loads((tmp_path / "run" / "manifest.json").read_text())
+    assert manifest["config"]["search"]["budget"] == 6
+    assert manifest["amended"][0]["replaced"]["search"]["budget"] == 4
