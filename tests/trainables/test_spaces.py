@@ -166,10 +166,10 @@ def test_reference_to_a_class_an_instance_and_what_is_neither(tmp_path):
         get_space(f"{tmp_path / 'absent.py'}:Mine")
 
 
-def test_spaces_and_data_settings_load_no_torch():
+def test_spaces_and_settings_load_no_torch():
     code = (
         "import sys; from archray.trainables.spaces import get_space; "
-        "from archray.trainables.data import DataSettings, check_data; "
+        "from archray.trainables.data import DataSettings, check_data; from archray.trainables.nets import NetworkSettings; "
         "get_space('nasbench201').canonical(('none',) * 6); check_data(DataSettings()); "
         "assert 'torch' not in sys.modules and 'ray' not in sys.modules"
     )

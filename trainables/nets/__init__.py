@@ -1,8 +1,29 @@
-"""Networks: from an architecture of a space to a torch module."""
+"""Networks: from an architecture of a space to a torch module. Importing this loads no torch until it is used."""
 
-from archray.trainables.nets.build import NETWORKS, build
-from archray.trainables.nets.cost import count_flops, count_parameters
-from archray.trainables.nets.initialisation import initialise
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from archray.trainables.nets.settings import NetworkSettings
 
+if TYPE_CHECKING:
+    from archray.trainables.nets.cost import count_flops, count_parameters
+    from archray.trainables.nets.initialisation import initialise
+    from archray.trainables.nets.standalone import NETWORKS, build
+
+_TORCH = {  # what needs torch, loaded when first asked for; no module here may have the name of one of these
+    "NETWORKS": "standalone",
+    "build": "standalone",
+    "count_flops": "cost",
+    "count_parameters": "cost",
+    "initialise": "initialisation",
+}
+
 __all__ = ["NETWORKS", "NetworkSettings", "build", "count_flops", "count_parameters", "initialise"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _TORCH:
+        return getattr(import_module(f"archray.trainables.nets.{_TORCH[name]}"), name)
+    raise AttributeError(f"module 'archray.trainables.nets' has no attribute {name!r}")
