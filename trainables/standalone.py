@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any, Literal
 
 import torch
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from ray import tune
 
 from archray.errors import InvalidArchitecture, InvalidInput
@@ -42,7 +42,7 @@ class StandaloneSettings(BaseModel):
     network: NetworkSettings = NetworkSettings()
     training: TrainingSettings = TrainingSettings()
     device: str = "auto"
-    seed: int = 0
+    seed: int = Field(0, ge=0)
     evaluate_test: Literal["last", "every", "never"] = "last"
 
 
@@ -82,6 +82,13 @@ class StandaloneTrainable(tune.Trainable):
         self._gauges.report(self._result)
         return dict(self._result)
 
+    @property
+    def trainer(self) -> Trainer:
+        """The trainer at work. Raises: RuntimeError for a trial that failed: it has none."""
+        if self._trainer is None:
+            raise RuntimeError("the trial failed and holds no trainer; see `failure` in its result")
+        return self._trainer
+
     def save_checkpoint(self, checkpoint_dir: str) -> str:
         trainer = self._trainer
         write_state(
@@ -111,7 +118,7 @@ class StandaloneTrainable(tune.Trainable):
         self._release()
         self._settings = read_settings(config.get("settings", {}))
         self._architecture = _architecture_of(config)
-        self._seed = int(config.get("seed", self._settings.seed))
+        self._seed = _seed_of(config, self._settings.seed)
         self._result: dict[str, Any] | None = None
         self._parameters = 0
         given = self.trial_resources  # by Tune; None outside it
@@ -138,8 +145,7 @@ class StandaloneTrainable(tune.Trainable):
         self._trainer = Trainer(network, dataset, settings.training, seed=self._seed)
 
     def _epoch(self) -> dict[str, Any]:
-        trainer = self._trainer
-        assert trainer is not None  # without one there is a failed result, and `step` returns that
+        trainer = self.trainer
         start = time.perf_counter()
         train = trainer.epoch()
         validation = trainer.evaluate(trainer.dataset.validation)
@@ -218,3 +224,10 @@ def _architecture_of(config: dict[str, Any]) -> str:
     if not isinstance(architecture, str):
         raise InvalidInput(f"expected the config's `architecture` to be its space's string, got {architecture!r}")
     return architecture
+
+
+def _seed_of(config: dict[str, Any], default: int) -> int:
+    seed = config.get("seed", default)
+    if not isinstance(seed, int) or seed < 0:
+        raise InvalidInput(f"expected the config's `seed` to be an integer of 0 or more, got {seed!r}")
+    return seed
