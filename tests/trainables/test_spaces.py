@@ -169,7 +169,8 @@ def test_reference_to_a_class_an_instance_and_what_is_neither(tmp_path):
 def test_spaces_and_settings_load_no_torch():
     code = (
         "import sys; from archray.trainables.spaces import get_space; "
-        "from archray.trainables.data import DataSettings, check_data; from archray.trainables.nets import NetworkSettings; "
+        "from archray.trainables.data import DataSettings, check_data; "
+        "from archray.trainables.nets import NetworkSettings; NetworkSettings(); "
         "get_space('nasbench201').canonical(('none',) * 6); check_data(DataSettings()); "
         "assert 'torch' not in sys.modules and 'ray' not in sys.modules"
     )
