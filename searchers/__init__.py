@@ -1,1 +1,8 @@
 """Which trial comes next: Ray Tune searchers and the pure maths they run. Nothing here imports torch."""
+
+from archray.searchers.base import ArchraySearcher
+from archray.searchers.drive import drive
+from archray.searchers.hnas import HNASSearch
+from archray.searchers.random_search import RandomSearch
+
+__all__ = ["ArchraySearcher", "HNASSearch", "RandomSearch", "drive"]

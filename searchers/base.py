@@ -1,0 +1,428 @@
+"""The state machine that every searcher of archray shares: numbered suggestions, results in order, whole state.
+
+Suggestion k is a function of the run's seed and of the results of suggestions 1 to k - q (q = concurrency), so that
+a run is the same whatever order its trials finish in, and a resumed run equals an undisturbed one.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pandas as pd
+from ray.tune.result import DEFAULT_METRIC
+from ray.tune.search import UNDEFINED_METRIC_MODE, Searcher
+from ray.tune.search.variant_generator import parse_spec_vars
+
+from archray.errors import InvalidInput
+from archray.searchers.records import Record, read_metric
+from archray.searchers.state import SearcherStateError, TuneTrial, read_state, read_tune_trials, write_state
+
+logger = logging.getLogger(__name__)
+
+
+class _Wait:
+    """The type of WAIT."""
+
+
+WAIT = _Wait()  # what `_propose` returns when results it needs are not in yet
+
+
+class ArchraySearcher(Searcher):
+    """Base of archray's searchers.
+
+    A subclass defines `_propose(number)`, the next trial's config, and may define the other methods under "What a
+    subclass defines". Everything it keeps between calls goes into `_own_state`.
+
+    Args:
+        budget: how many trials are suggested at most; failed ones count. None: as many as the method needs.
+        seed: the run's seed. Trial k gets the seed `trial_seed(seed, k)` under the key `seed`.
+        metric, mode: as in Tune; taken from `TuneConfig` where they are None here.
+        points_to_evaluate: configs suggested first, in this order; they count in the budget.
+        max_concurrent: q. `max_concurrent_trials` of `TuneConfig` overrides it, and without either it is 1.
+        asynchronous: decide on whatever results are in, however many. Faster; no longer reproducible.
+
+    Raises: InvalidInput for a wrong argument.
+    """
+
+    depends_on_results: ClassVar[bool] = True  # False: suggestion k is a function of the seed alone
+    takes_domains: ClassVar[bool] = False  # whether unresolved Tune domains in `param_space` are for this searcher
+    result_keys: ClassVar[tuple[str, ...]] = ()  # entries of a trial's result that are kept in its record
+
+    def __init__(
+        self,
+        *,
+        budget: int | None,
+        seed: int = 0,
+        metric: str | None = None,
+        mode: str | None = None,
+        points_to_evaluate: Sequence[Mapping[str, Any]] | None = None,
+        max_concurrent: int | None = None,
+        asynchronous: bool = False,
+    ) -> None:
+        if budget is not None:
+            _check_count("budget", budget)
+        if max_concurrent is not None:
+            _check_count("max_concurrent", max_concurrent)
+        if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
+            raise InvalidInput(f"seed: expected a whole number of 0 or more, got {seed!r}")
+        _check_metric_mode(metric, mode)
+        super().__init__(metric=metric, mode=mode)
+        self.budget = budget
+        self.seed = int(seed)
+        self.asynchronous = asynchronous
+        self._concurrency = max_concurrent
+        self._points = [self._check_point(dict(point)) for point in points_to_evaluate or ()]
+        self._points_used = 0
+        self._records: dict[int, Record] = {}  # by number; insertion is the order of suggestion
+        self._by_trial: dict[str, int] = {}
+        self._orphans: list[TuneTrial] = []  # trials of Tune's whose suggestion this state has not made yet
+        self._last_reported: dict[str, float] = {}  # the newest value of each running trial
+        self._restore_problem: SearcherStateError | None = None
+
+    # What a subclass defines ---------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def _propose(self, number: int) -> dict[str, Any] | _Wait | None:
+        """The config of suggestion `number`, a function of `known(number)`; None when nothing is left to try.
+
+        `WAIT` if it needs more results than those. Nothing may change before it returns a config.
+        """
+
+    def _check_point(self, point: dict[str, Any]) -> dict[str, Any]:
+        """A config of `points_to_evaluate` or `add_evaluated_point`, made whole. Raises: InvalidInput."""
+        return point
+
+    def _propose_point(self, number: int, point: dict[str, Any]) -> dict[str, Any] | None:
+        """The config that evaluates `point`; None if its value is known already."""
+        return dict(point)
+
+    def _on_given(self, record: Record) -> None:
+        """Called when the user has handed over an evaluation."""
+
+    def _prepare(self) -> None:
+        """Opens what the searcher needs from outside. Raises its own errors; called before the first trial."""
+
+    def _identity(self) -> dict[str, Any]:
+        """The settings that a saved state must share with the searcher that loads it. JSON-able."""
+        return {}
+
+    def _own_state(self) -> dict[str, Any]:
+        """What the subclass keeps between calls. JSON-able."""
+        return {}
+
+    def _set_own_state(self, state: dict[str, Any]) -> None:
+        """Takes what `_own_state` gave."""
+
+    # What a subclass and a reader use ------------------------------------------------------------------------------
+
+    def known(self, number: int) -> dict[int, Record]:
+        """The records whose results suggestion `number` may use: those of 1 to number - q, and all handed over."""
+        if self.asynchronous:
+            return {k: record for k, record in self._records.items() if record.ended}
+        return {k: record for k, record in self._records.items() if k <= number - self._q}
+
+    def loss(self, record: Record) -> float | None:
+        """The value as something to minimise; None for a trial without one."""
+        if record.value is None:
+            return None
+        return record.value if self._mode == "min" else -record.value
+
+    def records(self) -> list[Record]:
+        """All trials in the order of suggestion, and the evaluations handed over."""
+        return list(self._records.values())
+
+    def in_flight(self) -> dict[str, dict[str, Any]]:
+        """Configs of the trials that were suggested and have not ended, by trial id."""
+        return {r.trial_id: r.config for r in self._records.values() if not r.ended and r.trial_id is not None}
+
+    def best(self) -> dict[str, Any] | None:
+        """The config with the best value, with its `number` and `value`; None if no trial has one.
+
+        Of equal values, the one suggested first.
+        """
+        losses = [(self.loss(record), record) for record in self._records.values()]
+        finite = [(loss, abs(record.number), record) for loss, record in losses if loss is not None]
+        if not finite:
+            return None
+        record = min(finite, key=lambda entry: entry[:2])[2]
+        return {**record.config, "number": record.number, "value": record.value}
+
+    def history(self) -> pd.DataFrame:
+        """A row per trial: number, trial_id, the config's keys, value (NaN if it failed), failure, given."""
+        rows = [self._row(record) for record in self._records.values()]
+        return pd.DataFrame(rows, columns=None if rows else ["number", "trial_id", "value", "failure", "given"])
+
+    def _row(self, record: Record) -> dict[str, Any]:
+        value = float("nan") if record.value is None else record.value
+        failure = record.failure if record.ended else "has not ended"
+        return {"number": record.number, "trial_id": record.trial_id, **record.config} | {
+            "value": value,
+            "failure": failure,
+            "given": record.number < 0,
+        }
+
+    # Tune's interface ----------------------------------------------------------------------------------------------
+
+    def set_search_properties(self, metric: str | None, mode: str | None, config: dict[str, Any], **spec: Any) -> bool:
+        """Takes metric and mode from `TuneConfig`. Raises: InvalidInput for unresolved domains, or a contradiction."""
+        _, domains, grids = parse_spec_vars(config or {})
+        if (domains or grids) and not self.takes_domains:
+            names = ", ".join("/".join(map(str, path)) for path, _ in [*domains, *grids])
+            raise InvalidInput(
+                f"{type(self).__name__} suggests its own configs, but param_space leaves {names} to be sampled; "
+                "give fixed values in param_space"
+            )
+        for name, own, other in (("metric", self._metric, metric), ("mode", self._mode, mode)):
+            if own and other and own != other:
+                raise InvalidInput(
+                    f"{type(self).__name__} was made with {name}={own!r}, and TuneConfig says {other!r}; give one"
+                )
+        _check_metric_mode(metric, mode)
+        self._metric = self._metric or metric
+        self._mode = self._mode or mode
+        self._require_metric_mode()
+        self._prepare()
+        return True
+
+    def set_max_concurrency(self, max_concurrent: int) -> bool:
+        """Takes q from `max_concurrent_trials`; the limit is then kept here, and Tune does not limit again."""
+        self._concurrency = max_concurrent
+        return True
+
+    def suggest(self, trial_id: str) -> dict[str, Any] | str | None:
+        """The next trial's config, None while results it depends on are not in, or FINISHED.
+
+        Raises: SearcherStateError if the state it was to continue from could not be read.
+        """
+        if self._restore_problem is not None:
+            raise self._restore_problem
+        if trial_id in self._by_trial:  # asked again under the same id: the same answer
+            return dict(self._records[self._by_trial[trial_id]].config)
+        self._require_metric_mode()
+        self._prepare()
+        for record in self._records.values():
+            if record.trial_id is None and not record.ended:  # Tune lost it
+                return self._assign(record, trial_id)
+        while True:
+            record_or_answer = self._next_record()
+            if not isinstance(record_or_answer, Record):
+                return record_or_answer
+            if not self._adopt_orphan(record_or_answer):
+                return self._assign(record_or_answer, trial_id)
+
+    def on_trial_result(self, trial_id: str, result: dict[str, Any]) -> None:
+        """Keeps the newest value, for a trial that is stopped without a last result. Retries may repeat results."""
+        if trial_id in self._by_trial and self._metric:
+            value, _ = read_metric(result, self._metric)
+            if value is not None:
+                self._last_reported[trial_id] = value
+
+    def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
+        """Ends a trial. Unknown trials, and a second end of the same trial, are logged and ignored."""
+        record = self._records.get(self._by_trial.get(trial_id, 0))
+        if record is None:
+            logger.warning("trial %s is none of this searcher's; its result is ignored", trial_id)
+        elif record.ended:
+            logger.warning("trial %s ended before; its second result is ignored", trial_id)
+        else:
+            self._end(record, result, error)
+
+    def add_evaluated_point(
+        self,
+        parameters: dict[str, Any],
+        value: float,
+        error: bool = False,
+        pruned: bool = False,
+        intermediate_values: list[float] | None = None,
+    ) -> None:
+        """Hands over an evaluation made elsewhere; it is free of budget. `value` is in the metric's own sign.
+
+        In a reproducible run, hand them all over before the first suggestion. Raises: InvalidInput.
+        """
+        config = self._check_point(dict(parameters))
+        number = min([0, *self._records]) - 1
+        if error or value is None:
+            found, failure = None, "the evaluation handed over had failed"
+        else:
+            found, failure = read_metric({"value": value}, "value")
+        record = Record(number, None, config, ended=True, value=found, failure=failure)
+        self._records[number] = record
+        self._on_given(record)
+
+    # State ---------------------------------------------------------------------------------------------------------
+
+    def get_state(self) -> dict[str, Any]:
+        """All that a searcher made with the same arguments needs to continue. Plain data."""
+        return {
+            "class": type(self).__name__,
+            "identity": self._full_identity(),
+            "metric": self._metric,
+            "mode": self._mode,
+            "concurrency": self._concurrency,
+            "points_used": self._points_used,
+            "records": [record.to_dict() for record in self._records.values()],
+            "last_reported": dict(self._last_reported),
+            "own": self._own_state(),
+        }
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Continues from `get_state`. Raises: SearcherStateError if it is of a search with other settings."""
+        ours, theirs = self._full_identity(), state.get("identity", {})
+        differing = [key for key in ours if key in theirs and ours[key] != theirs[key]]
+        for key in ("metric", "mode"):
+            own = getattr(self, f"_{key}")
+            if own and state.get(key) and own != state[key]:
+                differing.append(key)
+                ours, theirs = {**ours, key: own}, {**theirs, key: state[key]}
+        if state.get("class") != type(self).__name__:
+            raise SearcherStateError(f"expected the state of a {type(self).__name__}, got {state.get('class')!r}")
+        if differing:
+            told = "; ".join(f"{key} was {theirs[key]!r}, now {ours[key]!r}" for key in differing)
+            raise SearcherStateError(f"the state is of a search with other settings: {told}; use the same ones")
+        self._metric = self._metric or state.get("metric")
+        self._mode = self._mode or state.get("mode")
+        self._concurrency = state.get("concurrency", self._concurrency)
+        self._points_used = state.get("points_used", 0)
+        self._records = {r["number"]: Record.from_dict(r) for r in state.get("records", ())}
+        self._by_trial = {r.trial_id: r.number for r in self._records.values() if r.trial_id is not None}
+        self._last_reported = dict(state.get("last_reported", {}))
+        self._orphans = []
+        self._set_own_state(state.get("own", {}))
+
+    def save(self, checkpoint_path: str) -> None:
+        write_state(checkpoint_path, self.get_state())
+
+    def restore(self, checkpoint_path: str) -> None:
+        """Continues from a saved state.
+
+        Tune answers an exception here by silently starting a new experiment, so a state that cannot be used is
+        logged, and raised by the next `suggest`, which ends the run.
+        """
+        try:
+            self.set_state(read_state(checkpoint_path))
+            self._restore_problem = None
+        except Exception as error:
+            logger.error("%s cannot continue from %s: %s", type(self).__name__, checkpoint_path, error)
+            known = isinstance(error, SearcherStateError)
+            self._restore_problem = error if known else SearcherStateError(f"{checkpoint_path}: {error!r}")
+
+    def restore_from_dir(self, checkpoint_dir: str) -> None:
+        """Continues from the newest readable state in a folder of Tune's, brought in line with Tune's own trials."""
+        files = sorted(Path(checkpoint_dir).glob(self.CKPT_FILE_TMPL.format("*")), reverse=True)
+        if not files:
+            self._restore_problem = SearcherStateError(f"there is no searcher state in {checkpoint_dir}")
+            logger.error("%s", self._restore_problem)
+        for file in files:
+            self.restore(str(file))
+            if self._restore_problem is None:
+                break
+        trials = read_tune_trials(checkpoint_dir)
+        if self._restore_problem is None and trials is not None:
+            self._reconcile(trials)
+
+    # Inside --------------------------------------------------------------------------------------------------------
+
+    @property
+    def _q(self) -> int:
+        return self._concurrency or 1
+
+    def _next_record(self) -> Record | str | None:
+        """The next suggestion, recorded under no trial yet; or FINISHED; or None."""
+        number = 1 + max([0, *self._records])
+        if self.budget is not None and number > self.budget:
+            return self.FINISHED
+        running = sum(not record.ended for record in self._records.values())
+        if (self._concurrency or self.depends_on_results) and running >= self._q:
+            return None
+        if self.depends_on_results and not self.asynchronous:
+            if any(not record.ended for record in self.known(number).values()):
+                return None
+        config: dict[str, Any] | _Wait | None = None
+        while config is None and self._points_used < len(self._points):
+            self._points_used += 1
+            config = self._propose_point(number, self._points[self._points_used - 1])
+        if config is None:
+            config = self._propose(number)
+        if config is None:
+            return self.FINISHED
+        if isinstance(config, _Wait):
+            return None
+        record = Record(number, None, {**config, "seed": trial_seed(self.seed, number)})
+        self._records[number] = record
+        return record
+
+    def _assign(self, record: Record, trial_id: str) -> dict[str, Any]:
+        record.trial_id = trial_id
+        self._by_trial[trial_id] = record.number
+        return dict(record.config)
+
+    def _end(self, record: Record, result: Mapping[str, Any] | None, error: bool) -> None:
+        assert record.trial_id is not None and self._metric is not None  # it was suggested
+        reported = self._last_reported.pop(record.trial_id, None)
+        if error:
+            record.end(None, "the trial failed; Tune's error file in its folder says why")
+        elif not result and reported is not None:
+            record.end(reported, None)  # stopped while paused: its newest value counts
+        else:
+            record.end(*read_metric(result, self._metric))
+            record.result = {key: result[key] for key in self.result_keys if result and key in result}
+
+    def _reconcile(self, trials: list[TuneTrial]) -> None:
+        """Mends a state that is older or newer than Tune's own (see the docstring of `state`)."""
+        tune = {trial.trial_id: trial for trial in trials}
+        for record in self._records.values():
+            if record.ended or record.trial_id is None:
+                continue
+            trial = tune.get(record.trial_id)
+            if trial is None:
+                logger.warning("Tune has lost trial %s; it will be suggested again", record.trial_id)
+                del self._by_trial[record.trial_id]
+                record.trial_id = None
+            elif trial.status in ("TERMINATED", "ERROR"):
+                self._end(record, trial.last_result, error=trial.status == "ERROR")
+        self._orphans = [trial for trial in trials if trial.trial_id not in self._by_trial]
+
+    def _adopt_orphan(self, record: Record) -> bool:
+        """Gives `record` to a trial that Tune has for it already. Returns whether there was one."""
+        for trial in self._orphans:
+            if all(trial.config.get(key) == value for key, value in record.config.items()):
+                self._orphans.remove(trial)
+                self._assign(record, trial.trial_id)
+                if trial.status in ("TERMINATED", "ERROR"):
+                    self._end(record, trial.last_result, error=trial.status == "ERROR")
+                return True
+        return False
+
+    def _full_identity(self) -> dict[str, Any]:
+        identity = {"seed": self.seed, "asynchronous": self.asynchronous, "points_to_evaluate": self._points}
+        return json.loads(json.dumps({**identity, **self._identity()}))  # as it reads after a round trip
+
+    def _require_metric_mode(self) -> None:
+        if self._mode and not self._metric:
+            self._metric = DEFAULT_METRIC  # Tune's convention
+        if not self._metric or not self._mode:
+            message = UNDEFINED_METRIC_MODE.format(cls=type(self).__name__, metric=self._metric, mode=self._mode)
+            raise InvalidInput(f"{message} Tune hands those on only if param_space is not empty.")
+
+
+def trial_seed(seed: int, number: int) -> int:
+    """The seed of trial `number` in the run of seed `seed`, in [0, 2^31)."""
+    return int(np.random.SeedSequence([seed, number]).generate_state(1)[0] >> 1)
+
+
+def _check_count(name: str, value: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
+        raise InvalidInput(f"{name}: expected a whole number of 1 or more, got {value!r}")
+
+
+def _check_metric_mode(metric: Any, mode: Any) -> None:
+    if metric is not None and not isinstance(metric, str):
+        raise InvalidInput(f"metric: expected the name of one metric, got {metric!r}")
+    if mode is not None and mode not in ("min", "max"):
+        raise InvalidInput(f"mode: expected 'min' or 'max', got {mode!r}")

@@ -1,0 +1,106 @@
+"""Runs a Tune searcher in this process, for evaluations too cheap for a Tune trial each."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from ray.tune.search import Searcher
+from ray.tune.utils import flatten_dict
+
+from archray.errors import InvalidInput
+from archray.searchers.base import ArchraySearcher
+from archray.searchers.records import read_metric
+
+logger = logging.getLogger(__name__)
+
+
+def drive(
+    searcher: Searcher,
+    evaluate: Callable[[dict[str, Any]], Mapping[str, Any] | float],
+    concurrency: int = 1,
+    metric: str | None = None,
+    mode: str | None = None,
+    *,
+    max_trials: int | None = None,
+    completion_seed: int | None = None,
+    state_path: str | Path | None = None,
+) -> pd.DataFrame:
+    """Asks for configs, evaluates them one after the other, and hands the results back, until FINISHED.
+
+    The searcher sees what it would see under Tune with `max_concurrent_trials=concurrency`. Trials that a restored
+    searcher has in flight are evaluated first, under their old trial ids.
+
+    Args:
+        evaluate: config -> the metric's value, or a result dictionary. An exception is a failed trial.
+        concurrency: q, how many trials are in flight at a time.
+        metric, mode: as in `TuneConfig`.
+        max_trials: stops after so many, as a run that is interrupted would; what is in flight stays so.
+        completion_seed: of the order in which trials in flight end; None: the order in which they began.
+        state_path: the searcher's state is saved there after every trial.
+
+    Returns: a row per trial in the order of suggestion: trial_id, the config's keys, value (NaN if it failed),
+    failure, and what `evaluate` reported.
+
+    Raises: InvalidInput for a wrong argument; RuntimeError if the searcher waits while nothing is in flight.
+    """
+    if concurrency < 1:
+        raise InvalidInput(f"concurrency: expected 1 or more, got {concurrency}")
+    if metric or mode or searcher.metric:
+        searcher.set_search_properties(metric, mode, {})
+    searcher.set_max_concurrency(concurrency)
+    order = None if completion_seed is None else np.random.default_rng(completion_seed)
+    waiting = searcher.in_flight() if isinstance(searcher, ArchraySearcher) else {}
+    rows: dict[str, dict[str, Any]] = {trial_id: {"trial_id": trial_id} for trial_id in waiting}
+    ended, finished = 0, False
+    while max_trials is None or ended < max_trials:
+        while not finished and len(waiting) < concurrency:
+            trial_id = f"drive_{_count(searcher, rows):05d}"
+            config = searcher.suggest(trial_id)
+            finished = config == Searcher.FINISHED
+            if not isinstance(config, dict):
+                break
+            waiting[trial_id] = config
+            rows[trial_id] = {"trial_id": trial_id}
+        if not waiting:
+            if finished:
+                break
+            raise RuntimeError(f"{type(searcher).__name__} suggests nothing while no trial is in flight")
+        names = list(waiting)
+        trial_id = names[0 if order is None else int(order.integers(len(names)))]
+        config = waiting.pop(trial_id)
+        rows[trial_id] |= config | _evaluate(searcher, trial_id, config, evaluate, searcher.metric or metric or "")
+        ended += 1
+        if state_path is not None:
+            searcher.save(str(state_path))
+    return pd.DataFrame([row for row in rows.values() if len(row) > 1])
+
+
+def _count(searcher: Searcher, rows: Mapping[str, Any]) -> int:
+    """A number for the next trial's id that no trial of a run before had."""
+    return len(searcher.records()) if isinstance(searcher, ArchraySearcher) else len(rows)
+
+
+def _evaluate(
+    searcher: Searcher,
+    trial_id: str,
+    config: dict[str, Any],
+    evaluate: Callable[[dict[str, Any]], Mapping[str, Any] | float],
+    metric: str,
+) -> dict[str, Any]:
+    """Evaluates one config, tells the searcher, and returns the row of results."""
+    try:
+        reported = evaluate(dict(config))
+    except Exception as error:
+        logger.warning("trial %s failed: %r", trial_id, error)
+        searcher.on_trial_complete(trial_id=trial_id, error=True)
+        return {"value": float("nan"), "failure": repr(error)}
+    result = dict(reported) if isinstance(reported, Mapping) else {metric: float(reported)}
+    flat = flatten_dict({**result, "config": config, "trial_id": trial_id, "training_iteration": 1, "done": True})
+    searcher.on_trial_complete(trial_id=trial_id, result=flat)
+    value, failure = read_metric(flat, metric)
+    return {**result, "value": float("nan") if value is None else value, "failure": failure}

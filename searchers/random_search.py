@@ -1,0 +1,104 @@
+"""Random search: distinct canonical architectures, drawn uniformly. The baseline of every architecture search."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+
+from archray.errors import InvalidInput
+from archray.searchers.base import ArchraySearcher, _Wait
+from archray.trainables.spaces import Space, get_space
+
+DRAWS = 1000  # in search of an architecture that is new; then a small space is enumerated
+ENUMERABLE = 10**6  # architectures of a space small enough to enumerate
+STREAM = 1_000_037  # random numbers apart from the trials' seeds
+
+
+class RandomSearch(ArchraySearcher):
+    """Suggests `{"architecture", "seed"}`, each canonical form at most once; needs back the metric.
+
+    Suggestion k depends on the seed and on k only, so it never waits for results. An architecture is drawn uniformly
+    from the space and brought to its canonical form: a form with many spellings is drawn more often, as it would be
+    by sampling the space. From a list of candidates every one is equally likely.
+
+    Args:
+        space: a space, its name or reference, or the list of candidates (canonical strings).
+        budget: the number of trainings.
+        points_to_evaluate: `{"architecture"}`, suggested first; they count in budget.
+        seed, metric, mode, max_concurrent: see `ArchraySearcher`.
+
+    Raises: InvalidInput for a wrong argument, InvalidArchitecture for a point that the space does not have.
+    """
+
+    depends_on_results: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        space: str | Space | Sequence[str],
+        budget: int,
+        seed: int = 0,
+        metric: str | None = None,
+        mode: str | None = None,
+        points_to_evaluate: Sequence[Mapping[str, Any]] | None = None,
+        max_concurrent: int | None = None,
+    ) -> None:
+        self._source: str | Space | tuple[str, ...] = space if isinstance(space, str | Space) else tuple(space)
+        if isinstance(self._source, tuple):
+            if not self._source or len(set(self._source)) != len(self._source):
+                raise InvalidInput("expected candidates that are distinct, and at least one")
+        self._space: Space | None = None
+        super().__init__(
+            budget=budget,
+            seed=seed,
+            metric=metric,
+            mode=mode,
+            points_to_evaluate=points_to_evaluate,
+            max_concurrent=max_concurrent,
+        )
+        self._prepare()
+
+    def _prepare(self) -> None:
+        if self._space is None and not isinstance(self._source, tuple):
+            self._space = get_space(self._source)
+
+    def _propose(self, number: int) -> dict[str, Any] | _Wait | None:
+        seen = {record.config["architecture"] for record in self.records()}
+        return next(({"architecture": name} for name in self._draws(number) if name not in seen), None)
+
+    def _draws(self, number: int) -> Iterator[str]:
+        """Candidates for suggestion `number`, in the order they are tried; ends when the space is exhausted."""
+        rng = np.random.default_rng([self.seed, STREAM, number])
+        if isinstance(self._source, tuple):
+            yield from (self._source[row] for row in rng.permutation(len(self._source)))
+            return
+        self._prepare()
+        space = self._space
+        assert space is not None
+        for _ in range(DRAWS):
+            yield space.encode(space.canonical(space.sample(rng)))
+        if space.size <= ENUMERABLE:
+            forms = sorted({space.encode(space.canonical(architecture)) for architecture in space.enumerate()})
+            yield from (forms[row] for row in rng.permutation(len(forms)))
+
+    def _check_point(self, point: dict[str, Any]) -> dict[str, Any]:
+        name = point.get("architecture")
+        if not isinstance(name, str):
+            raise InvalidInput(f"expected a point with architecture, a string, got {point!r}")
+        self._prepare()
+        if self._space is not None:
+            name = self._space.encode(self._space.canonical(self._space.decode(name)))
+        return {"architecture": name}
+
+    def _propose_point(self, number: int, point: dict[str, Any]) -> dict[str, Any] | None:
+        seen = {record.config["architecture"] for record in self.records()}
+        return None if point["architecture"] in seen else dict(point)
+
+    def _identity(self) -> dict[str, Any]:
+        if isinstance(self._source, tuple):
+            return {"candidates": list(self._source)}
+        return {"space": self._source if isinstance(self._source, str) else self._source.name}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_space": None}  # opened again by its name, or by `_source` itself
