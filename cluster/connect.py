@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import importlib.util
 import logging
 import os
 import shutil
-import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -25,11 +23,8 @@ from archray.registry import file_module_name, is_reference, split_reference
 ROOMS = ("platform", "searchers", "trainables", "cluster")
 LOCAL = "local"  # Ray's word for "start a cluster of your own"
 LOOPBACK = "127.0.0.1"
-QUIET = {  # for a Ray that we start; what the user set in the environment wins
-    "RAY_USAGE_STATS_ENABLED": "0",  # Ray would report usage to its makers
-    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # the future behaviour, without a warning per actor
-    "RAY_AIR_NEW_OUTPUT": "0",
-}
+IMPORT_SECONDS = 120.0  # a worker that unpacks its environment and imports; far more than it takes
+USAGE_REPORTS = "RAY_USAGE_STATS_ENABLED"  # Ray's reports to its makers: off unless the user turned them on
 
 
 class ClusterError(ArchrayError):
@@ -108,29 +103,33 @@ def connect(
     Raises: InvalidInput as `check_address`; ClusterError if Ray does not come up or a worker lacks a module.
     """
     settings = settings or ClusterSettings()
+    modules = ["archray.cluster", *map(file_module_name, user_files)]
     if ray.is_initialized():
-        check_modules(["archray.cluster", *map(file_module_name, user_files)])
-        yield Connection(False, ray.get_runtime_context().gcs_address, _dashboard_url())
+        check_modules(modules)
+        yield Connection(False, ray.get_runtime_context().gcs_address, None)
         return
     address = check_address(settings)
-    with tempfile.TemporaryDirectory(prefix="archray-") as scratch, _environment(QUIET if address is None else {}):
-        runtime_env = runtime_environment(user_files, Path(scratch), local=address is None)
-        try:
-            _start(settings, runtime_env) if address is None else _join(address, settings, runtime_env)
-        except (ConnectionError, RayError, OSError, RuntimeError, ValueError) as error:
-            ray.shutdown()
-            doing = "start Ray on this machine" if address is None else f"join the Ray cluster at {address}"
-            raise ClusterError(f"cannot {doing}: {error}") from error
-        try:
-            connection = Connection(address is None, ray.get_runtime_context().gcs_address, _dashboard_url())
-            if address is not None:
-                check_modules(["archray.cluster", *map(file_module_name, user_files)])
-                announce(f"Joined the Ray cluster at {connection.address}.")
-            if connection.dashboard_url:
-                announce(f"Ray dashboard: {connection.dashboard_url}")
-            yield connection
-        finally:
-            ray.shutdown()  # ends a Ray of ours; from a cluster it only disconnects
+    doing = "start Ray on this machine" if address is None else f"join the Ray cluster at {address}"
+    os.environ.setdefault(USAGE_REPORTS, "0")
+    try:
+        with tempfile.TemporaryDirectory(prefix="archray-") as scratch:
+            try:
+                context = _init(
+                    address, settings, runtime_environment(user_files, Path(scratch), local=address is None)
+                )
+            except (RayError, ConnectionError, OSError, RuntimeError, ValueError) as error:
+                raise ClusterError(f"cannot {doing}: {error}") from error
+        if address is not None:
+            check_modules(modules)
+        connection = Connection(
+            started=address is None,
+            address=ray.get_runtime_context().gcs_address,
+            dashboard_url=f"http://{context.dashboard_url}" if context.dashboard_url else None,
+        )
+        _announce(connection, announce)
+        yield connection
+    finally:
+        ray.shutdown()  # ends a Ray of ours; from a cluster it only disconnects
 
 
 def worker_reference(reference: str) -> str:
@@ -154,13 +153,19 @@ def runtime_environment(user_files: Sequence[Path], scratch: Path, *, local: boo
     Args:
         scratch: an empty folder that lives until Ray is initialised; copies to be uploaded are put there.
     """
-    modules: list[str] = []
+    package = Path(archray.__file__).resolve().parent
+    checkout = not (package / "cluster").is_dir()  # there the rooms lie beside the package
     environment: dict[str, Any] = {}
-    root = Path(archray.__file__).resolve().parent.parent
+    modules: list[str] = []
     if not local:
-        modules.append(str(_packaged(scratch)))
-    elif str(root) not in _site_packages() and not _installed_editable():
-        environment["env_vars"] = {"PYTHONPATH": os.pathsep.join(filter(None, [str(root), os.environ.get("PYTHONPATH")]))}
+        shutil.copytree(package, scratch / "archray", ignore=shutil.ignore_patterns("__pycache__"))
+        for room in ROOMS if checkout else ():
+            source, target = package.parent / room, scratch / "archray" / room
+            shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__"))
+        modules.append(str(scratch / "archray"))
+    elif checkout:
+        path = [str(package.parent), *filter(None, [os.environ.get("PYTHONPATH")])]
+        environment["env_vars"] = {"PYTHONPATH": os.pathsep.join(path)}
     for file in user_files:
         copy = scratch / f"{file_module_name(file)}.py"
         shutil.copyfile(file, copy)
@@ -168,3 +173,57 @@ def runtime_environment(user_files: Sequence[Path], scratch: Path, *, local: boo
     if modules:
         environment["py_modules"] = modules
     return environment
+
+
+def check_modules(names: Sequence[str]) -> None:
+    """Raises: ClusterError if a worker of the Ray that is initialised cannot import one of `names`."""
+
+    def failed_imports(names: Sequence[str]) -> list[str]:
+        # Pickled by value: a function of this module could not even be loaded where archray is missing.
+        import importlib
+
+        failures = []
+        for name in names:
+            try:
+                importlib.import_module(name)
+            except Exception as error:
+                failures.append(f"{name} ({type(error).__name__}: {error})")
+        return failures
+
+    try:
+        failures = ray.get(ray.remote(num_cpus=0)(failed_imports).remote(list(names)), timeout=IMPORT_SECONDS)
+    except RayError as error:
+        raise ClusterError(f"no worker of the Ray cluster answered: {error}") from error
+    if failures:
+        raise ClusterError(
+            f"the workers of the Ray cluster cannot import {'; '.join(failures)}. Install what is missing on every "
+            "node; if you called ray.init yourself, let archray do it, or pass the files in runtime_env={'py_modules': [...]}"
+        )
+
+
+def _init(address: str | None, settings: ClusterSettings, runtime_env: dict[str, Any]) -> Any:
+    """Calls `ray.init`; the context it returns."""
+    options: dict[str, Any] = {
+        "runtime_env": runtime_env,
+        "log_to_driver": settings.worker_output,
+        "logging_level": logging.ERROR,
+    }
+    if address is not None:
+        return ray.init(address=address, **options)
+    # Not None: Ray would join whatever cluster was started last on this machine, another run's perhaps.
+    return ray.init(
+        address=LOCAL,
+        num_cpus=settings.num_cpus,
+        num_gpus=settings.num_gpus,
+        include_dashboard=None if settings.dashboard else False,  # None: where ray[default] is installed
+        dashboard_host=LOOPBACK,
+        **options,
+    )
+
+
+def _announce(connection: Connection, announce: Callable[[str], None]) -> None:
+    if not connection.started:
+        announce(f"Joined the Ray cluster at {connection.address}.")
+    if connection.dashboard_url:
+        token = os.environ.get("RAY_AUTH_MODE") == "token"
+        announce(f"Ray dashboard: {connection.dashboard_url}{' (token: ray get-auth-token)' if token else ''}")
