@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -111,17 +112,13 @@ def score_pool(
     Raises: InvalidInput if no node can hold an actor; WorkerFailed if the scorer cannot be made at all.
     """
     resources, pool, console = resources or ResourceSettings(), pool or PoolSettings(), console or Console()
-    if scorer is None:
-        from archray.trainables.proxies.pool_scorer import PoolScorer as scorer  # imports torch
     metrics = list(proxy.metrics)
     shards = folder / SHARDS
-    rows = read_shards(shards)
-    rows = rows[rows["architecture"].isin(set(candidates))] if len(rows) else rows
-    known = set(rows["architecture"]) if len(rows) else set()
+    rows = read_shards(shards, metrics)
+    rows = rows[rows["architecture"].isin(set(candidates))]
+    known = set(rows["architecture"])
     missing = [architecture for architecture in candidates if architecture not in known]
-    failed = int(rows["failure"].notna().sum()) if len(rows) else 0
     gpus = resources.gpus()
-    parts = [rows] if len(rows) else []
     # A worker without a GPU of its own still sees those of the machine.
     worker_kwargs = {
         "space": space,
@@ -129,39 +126,48 @@ def score_pool(
         "proxy": proxy.model_dump(mode="json"),
         "device": "auto" if gpus else "cpu",
     }
-    with ScoringProgress(console, total=len(candidates), done=len(known), failed=failed) as progress:
-        finished = actor_map(
-            scorer,
-            missing,
-            worker_kwargs=worker_kwargs,
-            num_actors=actor_count(resources),
-            chunk_size=pool.chunk,
-            num_cpus=resources.cpus_per_trial,
-            num_gpus=gpus,
-            counter=COUNTER,
-        )
-        number = _next_shard(shards)
-        for number, outcomes in enumerate(finished, start=number):
+    finished = actor_map(
+        scorer or _pool_scorer(),
+        missing,
+        worker_kwargs=worker_kwargs,
+        num_actors=actor_count(resources),
+        chunk_size=pool.chunk,
+        num_cpus=resources.cpus_per_trial,
+        num_gpus=gpus,
+        counter=COUNTER,
+    )
+    progress = ScoringProgress(console, total=len(candidates), done=len(known), failed=_failures(rows))
+    with progress, closing(finished):
+        for number, outcomes in enumerate(finished, start=_next_shard(shards)):
             table = _table([_row(outcome, metrics) for outcome in outcomes], metrics)
             shards.write_parquet(f"part-{number:05d}.parquet", table)
-            parts.append(table)
-            progress.advance(len(table), failed=int(table["failure"].notna().sum()))
-    table = (
-        pd.concat(parts).drop_duplicates("architecture").set_index("architecture").loc[list(candidates)].reset_index()
-    )
+            progress.advance(len(table), failed=_failures(table))
+    rows = read_shards(shards, metrics).drop_duplicates("architecture").set_index("architecture")
+    table = rows.loc[list(candidates)].reset_index()
     folder.write_parquet(POOL, table)
     left_out = int(table["seconds"].isna().sum())
     console.print(
-        f"    {len(table)} architectures scored, {int(table['failure'].notna().sum())} of them with a failed metric"
+        f"    {len(table)} architectures scored, {_failures(table)} of them with a failed metric"
         + (f", {left_out} left out: the scorer failed twice on them (see the column failure)" if left_out else "")
     )
     return POOL
 
 
-def read_shards(shards: Folder) -> pd.DataFrame:
-    """All rows scored so far, in no order; an empty table if there are none."""
-    names = [name for name in shards.files() if name.startswith("part-")]
-    return pd.concat([shards.read_parquet(name) for name in names]) if names else pd.DataFrame()
+def read_shards(shards: Folder, metrics: Sequence[str]) -> pd.DataFrame:
+    """All rows scored so far, in no order. A shard without one of the metrics counts as not scored."""
+    tables = [shards.read_parquet(name) for name in shards.files() if name.startswith("part-")]
+    tables = [table for table in tables if set(metrics) <= set(table.columns)]
+    return pd.concat(tables) if tables else _table([], metrics)
+
+
+def _pool_scorer() -> Callable[..., Callable[[str], dict[str, Any]]]:
+    from archray.trainables.proxies.pool_scorer import PoolScorer  # imports torch
+
+    return PoolScorer
+
+
+def _failures(table: pd.DataFrame) -> int:
+    return int(table["failure"].notna().sum())
 
 
 def _next_shard(shards: Folder) -> int:

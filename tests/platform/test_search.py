@@ -1,0 +1,162 @@
+"""One whole search in this process, and what is done with its folder afterwards."""
+
+import io
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from ray import tune
+from rich.console import Console
+
+import archray
+from archray.errors import InvalidInput, RunFolderError
+from archray.platform.folder import Folder
+from archray.platform.run import Run
+from archray.trainables.data import DataSettings, load_data
+
+TINY = {"preset": "smoke", "data": "digits", "seed": 1}
+
+
+class CountTrials(tune.Callback):
+    """A callback of the user's."""
+
+    ended = 0
+
+    def on_trial_complete(self, iteration, trials, trial, **info):
+        CountTrials.ended += 1
+
+
+def console() -> tuple[Console, io.StringIO]:
+    output = io.StringIO()
+    return Console(file=output, width=200), output
+
+
+@pytest.fixture(scope="module")
+def result(ray_session, tmp_path_factory):
+    return archray.search("hnas", **TINY, out=tmp_path_factory.mktemp("runs") / "run", callbacks=[CountTrials()])
+
+
+def test_the_run_folder_holds_everything(result):
+    folder = Folder(result.path)
+    assert {"manifest.json", "architecture.json", "trials.parquet", "report.html"} <= set(folder.files())
+    for stage in ("pool", "search", "final", "baseline", "report"):
+        assert (folder / stage).exists("done.json")
+    manifest = folder.read_json("manifest.json")
+    assert manifest["config"]["seed"] == 1 and manifest["config"]["method"] == "hnas"
+    assert {"python", "archray", "ray", "torch"} <= set(manifest["versions"])
+    assert manifest["data_checksum"] == load_data(DataSettings(name="digits")).checksum()
+    assert manifest["hardware"]["cpus"] >= 1
+    found = folder.read_json("architecture.json")
+    assert found["architecture"] == result.architecture
+    pool = pd.read_parquet(f"{result.path}/pool/pool.parquet")
+    assert len(pool) == 12 and result.architecture in set(pool["architecture"])
+    assert {"ntk_trace", "kappa", "failure"} <= set(pool.columns)
+
+
+def test_the_result_holds_tunes_results(result):
+    assert isinstance(result.result_grid, tune.ResultGrid) and len(result.result_grid) == 3
+    best = result.result_grid.get_best_result("validation_accuracy", "max")
+    assert best.config["architecture"] == result.architecture
+    assert best.metrics["validation_accuracy"] == result.validation_accuracy
+    assert list(result.trials.groupby("stage").size()[["search", "final", "baseline"]]) == [3, 1, 2]
+    assert CountTrials.ended == 6, "the user's callback saw the trials of every stage"
+
+
+def test_the_model_has_the_accuracy_that_was_reported(result):
+    model, data = result.model(), load_data(DataSettings(name="digits"))
+    with torch.no_grad():
+        correct = (model(data.test.images).argmax(1) == data.test.labels).double().mean().item()
+    assert correct == pytest.approx(result.test_accuracy, abs=1e-9)
+
+
+def test_a_finished_run_is_not_run_again(result):
+    before = CountTrials.ended
+    again = archray.resume(result.path, callbacks=[CountTrials()])
+    assert again.architecture == result.architecture and CountTrials.ended == before
+
+
+def test_show_and_report(result):
+    told, output = console()
+    archray.show(result.path, console=told)
+    assert result.architecture in output.getvalue() and "report.html" in output.getvalue()
+    assert archray.report(result.path) == f"{result.path}/report.html"
+
+
+def test_export_loads_with_and_without_archray(result, tmp_path):
+    archray.export(result.path, tmp_path / "export")
+    images = load_data(DataSettings(name="digits")).test.images[:5]
+    expected = result.model()(images)
+    program = torch.export.load(tmp_path / "export" / "program.pt2").module()
+    torch.testing.assert_close(program(images), expected)
+    code = "import torch, load_model; torch.save(load_model.load_model()(torch.load('images.pt')), 'outputs.pt')"
+    torch.save(images, tmp_path / "export" / "images.pt")
+    subprocess.run([sys.executable, "-c", code], cwd=tmp_path / "export", check=True, timeout=120)
+    torch.testing.assert_close(torch.load(tmp_path / "export" / "outputs.pt"), expected)
+    with pytest.raises(RunFolderError, match="not empty"):
+        archray.export(result.path, tmp_path / "export")
+
+
+def test_a_run_is_never_overwritten(result):
+    with pytest.raises(RunFolderError, match="archray resume"):
+        archray.search("hnas", **TINY, out=result.path)
+
+
+def test_resume_refuses_other_versions_unless_forced(result):
+    folder = Folder(result.path)
+    manifest = folder.read_json("manifest.json")
+    try:
+        folder.write_json("manifest.json", {**manifest, "versions": {**manifest["versions"], "ray": "1.0"}})
+        with pytest.raises(RunFolderError, match=r"ray 1\.0.*pickled.*--force"):
+            archray.resume(result.path)
+        assert archray.resume(result.path, force=True).architecture == result.architecture
+    finally:
+        folder.write_json("manifest.json", manifest)
+
+
+def test_resume_changes_only_what_it_may(result):
+    with pytest.raises(InvalidInput, match="cannot change seed"):
+        archray.resume(result.path, seed=2)
+    with pytest.raises(InvalidInput, match="budget of 3"):
+        archray.resume(result.path, budget=2)
+
+
+def test_arrays_and_repeats(ray_session, tmp_path):
+    rng = np.random.default_rng(0)
+    images, labels = rng.random((60, 8, 8, 3), dtype=np.float32), np.arange(60) % 3
+    result = archray.search(
+        "hnas", **TINY | {"data": (images, labels)}, out=tmp_path / "run", repeats=2, random=0, budget=2
+    )
+    assert len(result.repeats) == 2
+    runs = [Run.open(tmp_path / "run" / name) for name in ("repeat-00", "repeat-01")]
+    assert [run.config.seed for run in runs] == [1, 2]
+    assert result.validation_accuracy == max(r.validation_accuracy for r in result.repeats)
+    assert len(json.loads((tmp_path / "run" / "architecture.json").read_text())["repeats"]) == 2
+    told, output = console()
+    archray.show(tmp_path / "run", console=told)
+    assert "over 2 repeats" in output.getvalue()
+    moved = (tmp_path / "run").rename(tmp_path / "moved")
+    assert Run.open(moved).data.path == moved / "arrays.npz", "a run's own arrays move with it"
+
+
+def test_what_archray_sets_itself_is_refused():
+    with pytest.raises(InvalidInput, match=r"TuneConfig\(num_samples=...\) is set by archray"):
+        archray.search("hnas", **TINY, tune_config=tune.TuneConfig(num_samples=5))
+    with pytest.raises(InvalidInput, match=r"RunConfig\(name=...\) is set by archray"):
+        archray.search("hnas", **TINY, run_config=tune.RunConfig(name="mine"))
+
+
+def test_a_pool_of_the_users_is_checked_before_ray_starts(tmp_path):
+    pd.DataFrame({"architecture": ["a"], "kappa": [1.0]}).to_parquet(tmp_path / "column.parquet")
+    with pytest.raises(InvalidInput, match="no column ntk_trace"):
+        archray.search("hnas", **TINY, pool=str(tmp_path / "column.parquet"))
+    pd.DataFrame({"architecture": ["a"], "kappa": [1.0], "ntk_trace": [np.nan]}).to_parquet(tmp_path / "nan.parquet")
+    with pytest.raises(InvalidInput, match="none with a finite ntk_trace"):
+        archray.search("hnas", **TINY, pool=str(tmp_path / "nan.parquet"))
+    wrong = "|conv5x5~0|+|none~0|none~1|+|none~0|none~1|none~2|"
+    pd.DataFrame({"architecture": [wrong], "kappa": [1.0], "ntk_trace": [1.0]}).to_parquet(tmp_path / "op.parquet")
+    with pytest.raises(InvalidInput, match="no operation 'conv5x5'; choose one of none"):
+        archray.search("hnas", **TINY, pool=str(tmp_path / "op.parquet"))
