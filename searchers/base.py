@@ -20,8 +20,9 @@ from ray.tune.search import UNDEFINED_METRIC_MODE, Searcher
 from ray.tune.search.variant_generator import parse_spec_vars
 
 from archray.errors import InvalidInput
+from archray.searchers.ledger import Ledger
 from archray.searchers.records import Record, read_metric
-from archray.searchers.state import SearcherStateError, TuneTrial, read_state, read_tune_trials, write_state
+from archray.searchers.state import SearcherStateError, read_state, read_tune_trials, write_state
 
 logger = logging.getLogger(__name__)
 
@@ -79,10 +80,7 @@ class ArchraySearcher(Searcher):
         self._concurrency = max_concurrent
         self._points = [self._check_point(dict(point)) for point in points_to_evaluate or ()]
         self._points_used = 0
-        self._records: dict[int, Record] = {}  # by number; insertion is the order of suggestion
-        self._by_trial: dict[str, int] = {}
-        self._orphans: list[TuneTrial] = []  # trials of Tune's whose suggestion this state has not made yet
-        self._last_reported: dict[str, float] = {}  # the newest value of each running trial
+        self._ledger = Ledger(self.result_keys)
         self._restore_problem: SearcherStateError | None = None
 
     # What a subclass defines ---------------------------------------------------------------------------------------
@@ -124,8 +122,8 @@ class ArchraySearcher(Searcher):
     def known(self, number: int) -> dict[int, Record]:
         """The records whose results suggestion `number` may use: those of 1 to number - q, and all handed over."""
         if self.asynchronous:
-            return {k: record for k, record in self._records.items() if record.ended}
-        return {k: record for k, record in self._records.items() if k <= number - self._q}
+            return {k: record for k, record in self._ledger.records.items() if record.ended}
+        return {k: record for k, record in self._ledger.records.items() if k <= number - self._q}
 
     def loss(self, record: Record) -> float | None:
         """The value as something to minimise; None for a trial without one."""
@@ -135,18 +133,19 @@ class ArchraySearcher(Searcher):
 
     def records(self) -> list[Record]:
         """All trials in the order of suggestion, and the evaluations handed over."""
-        return list(self._records.values())
+        return list(self._ledger.records.values())
 
     def in_flight(self) -> dict[str, dict[str, Any]]:
         """Configs of the trials that were suggested and have not ended, by trial id."""
-        return {r.trial_id: r.config for r in self._records.values() if not r.ended and r.trial_id is not None}
+        return {r.trial_id: r.config for r in self.records() if not r.ended and r.trial_id is not None}
 
     def best(self) -> dict[str, Any] | None:
         """The config with the best value, with its `number` and `value`; None if no trial has one.
 
-        Of equal values, the one suggested first.
+        Of equal values, the one suggested first. Raises: SearcherStateError if its state could not be read.
         """
-        losses = [(self.loss(record), record) for record in self._records.values()]
+        self._check_restored()
+        losses = [(self.loss(record), record) for record in self.records()]
         finite = [(loss, abs(record.number), record) for loss, record in losses if loss is not None]
         if not finite:
             return None
@@ -154,9 +153,14 @@ class ArchraySearcher(Searcher):
         return {**record.config, "number": record.number, "value": record.value}
 
     def history(self) -> pd.DataFrame:
-        """A row per trial: number, trial_id, the config's keys, value (NaN if it failed), failure, given."""
-        rows = [self._row(record) for record in self._records.values()]
-        return pd.DataFrame(rows, columns=None if rows else ["number", "trial_id", "value", "failure", "given"])
+        """A row per trial: number, trial_id, the config's keys, value (NaN if it failed), failure, given.
+
+        Raises: SearcherStateError if its state could not be read.
+        """
+        self._check_restored()
+        rows = [self._row(record) for record in self.records()]
+        frame = pd.DataFrame(rows, columns=None if rows else ["number", "trial_id", "value", "failure", "given"])
+        return frame.astype({"seed": "Int64"}) if "seed" in frame else frame  # none for what was handed over
 
     def _row(self, record: Record) -> dict[str, Any]:
         value = float("nan") if record.value is None else record.value
@@ -200,38 +204,35 @@ class ArchraySearcher(Searcher):
 
         Raises: SearcherStateError if the state it was to continue from could not be read.
         """
-        if self._restore_problem is not None:
-            raise self._restore_problem
-        if trial_id in self._by_trial:  # asked again under the same id: the same answer
-            return dict(self._records[self._by_trial[trial_id]].config)
-        self._require_metric_mode()
+        self._check_restored()
+        again = self._ledger.of_trial(trial_id)
+        if again is not None:
+            return dict(again.config)
+        metric = self._require_metric_mode()
         self._prepare()
-        for record in self._records.values():
-            if record.trial_id is None and not record.ended:  # Tune lost it
-                return self._assign(record, trial_id)
-        while True:
-            record_or_answer = self._next_record()
-            if not isinstance(record_or_answer, Record):
-                return record_or_answer
-            if not self._adopt_orphan(record_or_answer):
-                return self._assign(record_or_answer, trial_id)
+        record = self._ledger.lost
+        while record is None:
+            made = self._next_record()
+            if not isinstance(made, Record):
+                return made
+            record = None if self._ledger.adopt(made, metric) else made
+        self._ledger.assign(record, trial_id)
+        return dict(record.config)
 
     def on_trial_result(self, trial_id: str, result: dict[str, Any]) -> None:
-        """Keeps the newest value, for a trial that is stopped without a last result. Retries may repeat results."""
-        if trial_id in self._by_trial and self._metric:
-            value, _ = read_metric(result, self._metric)
-            if value is not None:
-                self._last_reported[trial_id] = value
+        """Keeps the newest value, for a trial that is stopped without a last result."""
+        if self._metric:
+            self._ledger.report(trial_id, result, self._metric)
 
     def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
         """Ends a trial. Unknown trials, and a second end of the same trial, are logged and ignored."""
-        record = self._records.get(self._by_trial.get(trial_id, 0))
+        record = self._ledger.of_trial(trial_id)
         if record is None:
             logger.warning("trial %s is none of this searcher's; its result is ignored", trial_id)
         elif record.ended:
             logger.warning("trial %s ended before; its second result is ignored", trial_id)
         else:
-            self._end(record, result, error)
+            self._ledger.end(record, result, error, self._require_metric_mode())
 
     def add_evaluated_point(
         self,
@@ -246,14 +247,11 @@ class ArchraySearcher(Searcher):
         In a reproducible run, hand them all over before the first suggestion. Raises: InvalidInput.
         """
         config = self._check_point(dict(parameters))
-        number = min([0, *self._records]) - 1
         if error or value is None:
             found, failure = None, "the evaluation handed over had failed"
         else:
             found, failure = read_metric({"value": value}, "value")
-        record = Record(number, None, config, ended=True, value=found, failure=failure)
-        self._records[number] = record
-        self._on_given(record)
+        self._on_given(self._ledger.give(config, found, failure))
 
     # State ---------------------------------------------------------------------------------------------------------
 
@@ -266,8 +264,7 @@ class ArchraySearcher(Searcher):
             "mode": self._mode,
             "concurrency": self._concurrency,
             "points_used": self._points_used,
-            "records": [record.to_dict() for record in self._records.values()],
-            "last_reported": dict(self._last_reported),
+            "ledger": self._ledger.get_state(),
             "own": self._own_state(),
         }
 
@@ -289,10 +286,7 @@ class ArchraySearcher(Searcher):
         self._mode = self._mode or state.get("mode")
         self._concurrency = state.get("concurrency", self._concurrency)
         self._points_used = state.get("points_used", 0)
-        self._records = {r["number"]: Record.from_dict(r) for r in state.get("records", ())}
-        self._by_trial = {r.trial_id: r.number for r in self._records.values() if r.trial_id is not None}
-        self._last_reported = dict(state.get("last_reported", {}))
-        self._orphans = []
+        self._ledger.set_state(state.get("ledger", {}))
         self._set_own_state(state.get("own", {}))
 
     def save(self, checkpoint_path: str) -> None:
@@ -323,8 +317,8 @@ class ArchraySearcher(Searcher):
             if self._restore_problem is None:
                 break
         trials = read_tune_trials(checkpoint_dir)
-        if self._restore_problem is None and trials is not None:
-            self._reconcile(trials)
+        if self._restore_problem is None and trials is not None and self._metric:
+            self._ledger.reconcile(trials, self._metric)
 
     # Inside --------------------------------------------------------------------------------------------------------
 
@@ -334,14 +328,13 @@ class ArchraySearcher(Searcher):
 
     def _next_record(self) -> Record | str | None:
         """The next suggestion, recorded under no trial yet; or FINISHED; or None."""
-        number = 1 + max([0, *self._records])
+        number = self._ledger.next_number
         if self.budget is not None and number > self.budget:
             return self.FINISHED
-        running = sum(not record.ended for record in self._records.values())
-        if (self._concurrency or self.depends_on_results) and running >= self._q:
+        if (self._concurrency or self.depends_on_results) and self._ledger.running >= self._q:
             return None
         if self.depends_on_results and not self.asynchronous:
-            if any(not record.ended for record in self.known(number).values()):
+            if not all(record.ended for record in self.known(number).values()):
                 return None
         config: dict[str, Any] | _Wait | None = None
         while config is None and self._points_used < len(self._points):
@@ -353,62 +346,23 @@ class ArchraySearcher(Searcher):
             return self.FINISHED
         if isinstance(config, _Wait):
             return None
-        record = Record(number, None, {**config, "seed": trial_seed(self.seed, number)})
-        self._records[number] = record
-        return record
-
-    def _assign(self, record: Record, trial_id: str) -> dict[str, Any]:
-        record.trial_id = trial_id
-        self._by_trial[trial_id] = record.number
-        return dict(record.config)
-
-    def _end(self, record: Record, result: Mapping[str, Any] | None, error: bool) -> None:
-        assert record.trial_id is not None and self._metric is not None  # it was suggested
-        reported = self._last_reported.pop(record.trial_id, None)
-        if error:
-            record.end(None, "the trial failed; Tune's error file in its folder says why")
-        elif not result and reported is not None:
-            record.end(reported, None)  # stopped while paused: its newest value counts
-        else:
-            record.end(*read_metric(result, self._metric))
-            record.result = {key: result[key] for key in self.result_keys if result and key in result}
-
-    def _reconcile(self, trials: list[TuneTrial]) -> None:
-        """Mends a state that is older or newer than Tune's own (see the docstring of `state`)."""
-        tune = {trial.trial_id: trial for trial in trials}
-        for record in self._records.values():
-            if record.ended or record.trial_id is None:
-                continue
-            trial = tune.get(record.trial_id)
-            if trial is None:
-                logger.warning("Tune has lost trial %s; it will be suggested again", record.trial_id)
-                del self._by_trial[record.trial_id]
-                record.trial_id = None
-            elif trial.status in ("TERMINATED", "ERROR"):
-                self._end(record, trial.last_result, error=trial.status == "ERROR")
-        self._orphans = [trial for trial in trials if trial.trial_id not in self._by_trial]
-
-    def _adopt_orphan(self, record: Record) -> bool:
-        """Gives `record` to a trial that Tune has for it already. Returns whether there was one."""
-        for trial in self._orphans:
-            if all(trial.config.get(key) == value for key, value in record.config.items()):
-                self._orphans.remove(trial)
-                self._assign(record, trial.trial_id)
-                if trial.status in ("TERMINATED", "ERROR"):
-                    self._end(record, trial.last_result, error=trial.status == "ERROR")
-                return True
-        return False
+        return self._ledger.add({**config, "seed": trial_seed(self.seed, number)})
 
     def _full_identity(self) -> dict[str, Any]:
         identity = {"seed": self.seed, "asynchronous": self.asynchronous, "points_to_evaluate": self._points}
         return json.loads(json.dumps({**identity, **self._identity()}))  # as it reads after a round trip
 
-    def _require_metric_mode(self) -> None:
+    def _check_restored(self) -> None:
+        if self._restore_problem is not None:
+            raise self._restore_problem
+
+    def _require_metric_mode(self) -> str:
         if self._mode and not self._metric:
             self._metric = DEFAULT_METRIC  # Tune's convention
         if not self._metric or not self._mode:
             message = UNDEFINED_METRIC_MODE.format(cls=type(self).__name__, metric=self._metric, mode=self._mode)
             raise InvalidInput(f"{message} Tune hands those on only if param_space is not empty.")
+        return self._metric
 
 
 def trial_seed(seed: int, number: int) -> int:

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
+import pandas as pd
 
 from archray.errors import InvalidInput
 from archray.searchers.base import ArchraySearcher, _Wait
@@ -240,6 +241,29 @@ class HNASSearch(ArchraySearcher):
                 }
             )
         return pd.DataFrame(rows)
+
+    def asked(self) -> pd.DataFrame:
+        """A row per question of the optimiser, in order: what was answered from memory, beside the trainings.
+
+        Columns: number (from 0; -1 for an evaluation handed over), trial (the number of the trial whose value it
+        is), architecture, mu, nu, value (NaN if it failed), failure, repeat (answered without a training), given.
+        """
+        records = {record.number: record for record in self.records()}
+        rows = []
+        for record in records.values():
+            told = [observation for observation in self._observations if observation["for"] == record.number]
+            rows += [(records[o["number"]], *o["point"], True) for o in told if o["number"] != record.number]
+            own = next((o["point"] for o in told if o["number"] == record.number), (None, None))
+            rows.append((record, *own, False))
+        columns = ["number", "trial", "architecture", "mu", "nu", "value", "failure", "repeat", "given"]
+        table, number = [], 0
+        for record, sought, log10_mu, repeat in rows:
+            row = self._row(record) | {"trial": record.number, "repeat": repeat}
+            row |= {"number": -1 if row["given"] and not repeat else number}
+            number += row["number"] >= 0
+            row |= {"mu": None if log10_mu is None else 10**log10_mu, "nu": None if sought is None else sought**2}
+            table.append(row)
+        return pd.DataFrame(table, columns=columns).astype({"mu": float, "nu": float, "value": float})
 
     # State and history ---------------------------------------------------------------------------------------------
 

@@ -63,6 +63,14 @@ class TuneTrial:
     status: str
     last_result: dict[str, Any]
 
+    @property
+    def ended(self) -> bool:
+        return self.status in ("TERMINATED", "ERROR")
+
+    @property
+    def failed(self) -> bool:
+        return self.status == "ERROR"
+
 
 def read_tune_trials(folder: str | Path) -> list[TuneTrial] | None:
     """The trials in the newest `experiment_state-*.json` of `folder`; None where none can be read."""

@@ -1,0 +1,123 @@
+"""The book of a search: every trial suggested and every evaluation handed over, by number and by Tune's trial id."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from archray.searchers.records import Record, read_metric
+from archray.searchers.state import TuneTrial
+
+logger = logging.getLogger(__name__)
+
+FAILED = "the trial failed; the error file in its folder says why"
+
+
+class Ledger:
+    """Records in the order of suggestion.
+
+    Args:
+        result_keys: entries of a trial's result that are kept in its record, beside the metric.
+    """
+
+    def __init__(self, result_keys: Sequence[str] = ()) -> None:
+        self.result_keys = tuple(result_keys)
+        self.records: dict[int, Record] = {}
+        self._by_trial: dict[str, int] = {}
+        self._reported: dict[str, float] = {}  # the newest value of each running trial
+        self._orphans: list[TuneTrial] = []  # trials of Tune's whose suggestion this book does not hold yet
+
+    @property
+    def next_number(self) -> int:
+        """The number of the next suggestion, from 1."""
+        return 1 + max([0, *self.records])
+
+    @property
+    def running(self) -> int:
+        """How many trials have not ended."""
+        return sum(not record.ended for record in self.records.values())
+
+    @property
+    def lost(self) -> Record | None:
+        """The first trial that has not ended and that Tune no longer knows: it is to be suggested again."""
+        return next((r for r in self.records.values() if r.trial_id is None and not r.ended), None)
+
+    def add(self, config: dict[str, Any]) -> Record:
+        """Opens a record for the next suggestion, under no trial id yet."""
+        record = Record(self.next_number, None, config)
+        self.records[record.number] = record
+        return record
+
+    def give(self, config: dict[str, Any], value: float | None, failure: str | None) -> Record:
+        """Enters an evaluation made elsewhere."""
+        record = Record(min([0, *self.records]) - 1, None, config, True, value, failure)
+        self.records[record.number] = record
+        return record
+
+    def assign(self, record: Record, trial_id: str) -> None:
+        record.trial_id = trial_id
+        self._by_trial[trial_id] = record.number
+
+    def of_trial(self, trial_id: str) -> Record | None:
+        return self.records.get(self._by_trial.get(trial_id, 0))
+
+    def report(self, trial_id: str, result: Mapping[str, Any], metric: str) -> None:
+        """Notes the newest value of a running trial. A retry reports the same iterations again."""
+        value, _ = read_metric(result, metric)
+        if trial_id in self._by_trial and value is not None:
+            self._reported[trial_id] = value
+
+    def end(self, record: Record, result: Mapping[str, Any] | None, error: bool, metric: str) -> None:
+        """Ends a trial with its last result; one that was stopped without any has its newest value."""
+        reported = self._reported.pop(record.trial_id or "", None)
+        if error:
+            record.end(None, FAILED)
+        elif not result and reported is not None:
+            record.end(reported, None)
+        else:
+            record.end(*read_metric(result, metric))
+            record.result = {key: result[key] for key in self.result_keys if result and key in result}
+
+    # After a restore: see the docstring of `state`
+
+    def reconcile(self, trials: Sequence[TuneTrial], metric: str) -> None:
+        """Brings a book that is older or newer than Tune's own state in line with it."""
+        tune = {trial.trial_id: trial for trial in trials}
+        for record in self.records.values():
+            if record.ended or record.trial_id is None:
+                continue
+            trial = tune.get(record.trial_id)
+            if trial is None:
+                logger.warning("Tune has lost trial %s; it will be suggested again", record.trial_id)
+                del self._by_trial[record.trial_id]
+                record.trial_id = None
+            elif trial.ended:
+                self.end(record, trial.last_result, trial.failed, metric)
+        self._orphans = [trial for trial in trials if trial.trial_id not in self._by_trial]
+
+    def adopt(self, record: Record, metric: str) -> bool:
+        """Gives `record` to a trial that Tune runs, or ran, for it already. Returns whether there was one."""
+        for trial in self._orphans:
+            if all(trial.config.get(key) == value for key, value in record.config.items()):
+                self._orphans.remove(trial)
+                self.assign(record, trial.trial_id)
+                if trial.ended:
+                    self.end(record, trial.last_result, trial.failed, metric)
+                return True
+        return False
+
+    # As plain data
+
+    def get_state(self) -> dict[str, Any]:
+        return {
+            "records": [record.to_dict() for record in self.records.values()],
+            "reported": dict(self._reported),
+        }
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        records = [Record.from_dict(entry) for entry in state.get("records", ())]
+        self.records = {record.number: record for record in records}
+        self._by_trial = {record.trial_id: record.number for record in records if record.trial_id is not None}
+        self._reported = dict(state.get("reported", {}))
+        self._orphans = []
