@@ -137,7 +137,8 @@ def print_found(run: Run, console: Console) -> None:
     if told["random_architectures"]:
         console.print(
             f"random              {percent(told['random_test_accuracy'])}, the mean of "
-            f"{told['random_architectures']} random architectures trained the same way"
+            f"{told['random_architectures']} random architectures trained the same way",
+            soft_wrap=True,
         )
 
 
@@ -146,8 +147,12 @@ def print_trials(run: Run, console: Console) -> None:
     trials = read_table(run.folder / "search", "trials.parquet")
     if trials.empty:
         return
-    table = Table("architecture", "validation", "epochs", "failure", title="trials of the search", box=None)
+    table = Table(title="trials of the search, best first", box=None, title_justify="left")
+    table.add_column("validation", justify="right")
+    table.add_column("epochs", justify="right")
+    table.add_column("architecture", overflow="fold")
+    table.add_column("failure", overflow="fold")
     for row in trials.sort_values("validation_accuracy", ascending=False).to_dict("records"):
         failure = row.get("failure") or row.get("error") or ""
-        table.add_row(row["architecture"], percent(row["validation_accuracy"]), str(row.get("epoch", "")), str(failure))
+        table.add_row(percent(row["validation_accuracy"]), str(row.get("epoch", "")), row["architecture"], str(failure))
     console.print(table)

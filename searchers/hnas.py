@@ -223,26 +223,6 @@ class HNASSearch(ArchraySearcher):
             self._observations.append({"point": point, "number": number, "for": sought, "given": True})
 
     def asked(self) -> pd.DataFrame:
-        """A row per (mu, nu) in the order told: number (from 1; of the trial that it is, or that it repeats),
-        architecture, mu, nu, value (NaN if it failed), failure, repeat (its value was known; nothing was trained)."""
-        records = {record.number: record for record in self.records()}
-        rows = []
-        for observation in self._observations:
-            record, (root_nu, log10_mu) = records[observation["number"]], observation["point"]
-            rows.append(
-                {
-                    "number": record.number,
-                    "architecture": record.config["architecture"],
-                    "mu": 10**log10_mu,
-                    "nu": root_nu**2,
-                    "value": math.nan if record.value is None else record.value,
-                    "failure": record.failure,
-                    "repeat": observation["for"] != record.number,
-                }
-            )
-        return pd.DataFrame(rows)
-
-    def asked(self) -> pd.DataFrame:
         """A row per question of the optimiser, in order: what was answered from memory, beside the trainings.
 
         Columns: number (from 0; -1 for an evaluation handed over), trial (the number of the trial whose value it

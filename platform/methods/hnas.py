@@ -240,8 +240,8 @@ HNAS = Method(
             "proxies": {"network": _TINY, "batch_size": 16},
             "pool": {"size": 12},
             "search": {"budget": 3},
-            "train": {"epochs": 1},
-            "final": {"epochs": 2},
+            "train": {"epochs": 1, "batch_size": 32},
+            "final": {"epochs": 2, "batch_size": 32},
             "baseline": 2,
         },
         "demo": {
