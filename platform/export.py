@@ -18,7 +18,7 @@ from archray.trainables.trained import load_trained
 
 STATE_DICT, DESCRIPTION, PROGRAM, LOADER = "state_dict.pt", "architecture.json", "program.pt2", "load_model.py"
 
-_LOADER = '''"""Loads the exported network; `python load_model.py` prints it. Needs archray. program.pt2 needs only torch."""
+_LOADER = '''"""Loads the exported network; run as a script, prints it. Needs archray; program.pt2 needs only torch."""
 
 import json
 from pathlib import Path
