@@ -1,4 +1,4 @@
-"""One forward pass with every convolution and linear layer recorded: its input, and where its gradient arrives."""
+"""One forward pass with its layers recorded: what went in, what came out, and where the gradient arrives."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from torch.autograd.graph import GradientEdge, get_gradient_edge
 # Convolution and linear layers carry the weights of all metrics (note P1).
 WeightLayer = nn.Conv1d | nn.Conv2d | nn.Conv3d | nn.Linear
 WEIGHT_LAYERS = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.Linear)
+BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 
 
 @dataclass
@@ -22,29 +23,39 @@ class Call:
 
     Attributes:
         layer: the module.
-        input: (m, ...) what went in, detached.
-        output: (m, ...) what came out, detached; only if outputs are kept.
+        input, output: (m, ...) what went in and came out, detached. They share memory with the network's tensors; the
+            output may be changed in place later (see `intact`), the input may not: autograd needs it.
         edge: the place in the autograd graph where the output's gradient arrives. Unlike the output itself it
             stays valid when the network goes on to change the output in place.
+        input_edge: the same of the input; None if the input has no gradient.
+        version: of the output when it was recorded.
     """
 
-    layer: WeightLayer
+    layer: Any
     input: Tensor
-    output: Tensor | None
+    output: Tensor
     edge: GradientEdge
+    input_edge: GradientEdge | None
+    version: int
+
+    @property
+    def intact(self) -> bool:
+        """Whether `output` still holds what came out."""
+        return self.output._version == self.version
 
 
 @dataclass
 class Record:
-    """A forward pass: logits (m, K), the calls of weight layers in order, the states of ReLU units."""
+    """A forward pass: logits (m, K) with their graph, and the calls of each kind of layer, in order."""
 
     logits: Tensor = field(default_factory=lambda: torch.empty(0))
-    calls: list[Call] = field(default_factory=list)
-    relu_states: list[Tensor] = field(default_factory=list)  # (m, units) bool each
+    calls: list[Call] = field(default_factory=list)  # convolutions and linear layers
+    norms: list[Call] = field(default_factory=list)
+    relus: list[Call] = field(default_factory=list)
 
     @property
     def layers(self) -> list[WeightLayer]:
-        """The layers that were called, each once, in the order of the first call."""
+        """The weight layers that were called, each once, in the order of the first call."""
         return list(dict.fromkeys(call.layer for call in self.calls))
 
     @property
@@ -52,31 +63,33 @@ class Record:
         return list({id(layer.weight): layer.weight for layer in self.layers}.values())
 
 
-def forward(
-    network: nn.Module, images: Tensor, *, keep_outputs: bool = False, keep_relu_states: bool = False
-) -> Record:
-    """Runs `network` on `images` (m, C, H, W) as it is (see `batch_statistics` for the mode) and records its layers.
+def forward(network: nn.Module, images: Tensor, *, copy_outputs: bool = False) -> Record:
+    """Runs `network` on `images` (m, C, H, W), in the mode it is in, and records its layers.
 
-    keep_outputs: keep a copy of each layer's output (fisher). keep_relu_states: keep which units of every
-    `nn.ReLU` module are on (naswot).
+    copy_outputs: record copies of the outputs, which nothing changes in place.
     """
     record = Record()
 
-    def after_weight_layer(layer: nn.Module, inputs: tuple[Any, ...], output: Tensor) -> None:
-        assert isinstance(layer, WEIGHT_LAYERS)
-        # An input without gradient is the data: its output's edge exists all the same, through the weight.
-        kept = output.detach().clone() if keep_outputs else None
-        record.calls.append(Call(layer, inputs[0].detach(), kept, get_gradient_edge(output)))
+    def recorder(calls: list[Call]) -> Any:
+        def after(layer: nn.Module, inputs: tuple[Any, ...], output: Tensor) -> None:
+            x = inputs[0]
+            input_edge = get_gradient_edge(x) if x.requires_grad else None
+            kept = output.detach().clone() if copy_outputs else output.detach()
+            calls.append(Call(layer, x.detach(), kept, get_gradient_edge(output), input_edge, kept._version))
 
-    def after_relu(layer: nn.Module, inputs: tuple[Any, ...], output: Tensor) -> None:
-        record.relu_states.append((output.detach() > 0).flatten(1))
+        return after
 
-    handles = []
-    for module in network.modules():
-        if isinstance(module, WEIGHT_LAYERS):
-            handles.append(module.register_forward_hook(after_weight_layer))
-        elif keep_relu_states and isinstance(module, nn.ReLU):
-            handles.append(module.register_forward_hook(after_relu))
+    kinds: list[tuple[Any, list[Call]]] = [
+        (WEIGHT_LAYERS, record.calls),
+        (BATCH_NORMS, record.norms),
+        (nn.ReLU, record.relus),
+    ]
+    handles = [
+        module.register_forward_hook(recorder(calls))
+        for module in network.modules()
+        for kind, calls in kinds
+        if isinstance(module, kind)
+    ]
     try:
         with torch.enable_grad():
             record.logits = network(images)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -13,13 +14,14 @@ from archray.errors import InvalidInput
 from archray.trainables.devices import out_of_memory
 from archray.trainables.proxies.gradients import fisher, grad_norm, snip
 from archray.trainables.proxies.gram import gram_matrix
-from archray.trainables.proxies.grasp import grasp_and_gradients, scale_invariant
-from archray.trainables.proxies.layers import Record, batch_statistics, forward
+from archray.trainables.proxies.grasp import grasp
+from archray.trainables.proxies.layers import Call, Record, batch_statistics, forward
 from archray.trainables.proxies.naswot import naswot
 from archray.trainables.proxies.ntk import exact_gram_matrix, kappa, knas, ntk_trace
 from archray.trainables.proxies.proxy import PROXIES, Score
 from archray.trainables.proxies.settings import ProxySettings
 from archray.trainables.proxies.synflow import synflow
+from archray.trainables.proxies.tangents import Gradients, recognised, theta_hessian_gradient
 
 # Logits that differ by less than this part of the largest, over the batch, differ by rounding only.
 SAME_LOGITS = 1e-6
@@ -66,18 +68,13 @@ class _Pass:
     def values(self) -> dict[str, Value]:
         if self.needs == {"own"}:
             return self._own_passes()
-        record = forward(
-            self.network,
-            self.images,
-            keep_outputs="fisher" in self.metrics,
-            keep_relu_states="relu" in self.needs,
-        )
+        record = forward(self.network, self.images, copy_outputs="fisher" in self.metrics)
         failure = _failure_of(record, self.labels)
         if failure:
             return {name: (math.nan, failure) for name in self.metrics}
         values: dict[str, Value] = {}
         if "relu" in self.needs:
-            values["naswot"] = _guarded(lambda: naswot(record.relu_states))
+            values["naswot"] = _guarded(lambda: naswot([(call.output > 0).flatten(1) for call in record.relus]))
         if "labels" in self.needs:
             gram = self._gram(record)
             for name, metric in (("ntk_trace", ntk_trace), ("kappa", kappa), ("knas", knas)):
@@ -101,44 +98,42 @@ class _Pass:
         return gram_matrix(record.calls, output_gradients, self.settings.gram_memory_mib)
 
     def _cross_entropy(self, record: Record) -> dict[str, Value]:
-        """The metrics of the mean cross-entropy."""
+        """The metrics of the mean cross-entropy: one backward pass to all that any of them needs."""
         settings, metrics = self.settings, self.metrics
         loss = F.cross_entropy(record.logits, self.labels)
-        weights = record.weights
-        values: dict[str, Value] = {}
-        every = list(self.network.parameters())
-        if "grasp" in metrics and settings.grasp == "signed":
-            value, gradients = grasp_and_gradients(loss, weights, scale_invariant(record.calls, record.logits))
-            values["grasp"] = (float(value), None)
-        else:
-            gradients = list(
-                torch.autograd.grad(loss, weights, retain_graph=True, allow_unused=True, materialize_grads=True)
-            )
-        if "grasp" in metrics and settings.grasp == "absolute":
-            values["grasp"] = (abs(float(grasp_and_gradients(loss, every)[0])), None)
-        printed = settings.grad_norm == "global" or settings.snip == "signed"
-        all_gradients = (
-            torch.autograd.grad(loss, every, retain_graph=True, allow_unused=True, materialize_grads=True)
-            if printed
-            else []
+        weights, every = record.weights, list(self.network.parameters())
+        signed_grasp = "grasp" in metrics and settings.grasp == "signed"
+        by_tangents = signed_grasp and recognised(record)
+        printed = ("grad_norm" in metrics and settings.grad_norm == "global") or (
+            "snip" in metrics and settings.snip == "signed"
         )
+        wanted: dict[str, Sequence[Any]] = {"weights": weights}
+        if printed:
+            wanted["every"] = every
+        if by_tangents or "fisher" in metrics:
+            wanted["outputs"] = [call.edge for call in record.calls]
+        if by_tangents:
+            wanted["norm_inputs"] = [call.input_edge for call in record.norms]
+            wanted["norm_outputs"] = [call.edge for call in record.norms]
+        by = _gradients(loss, wanted)
+
+        values: dict[str, Value] = {}
         if "grad_norm" in metrics:
-            of = gradients if settings.grad_norm == "layers" else all_gradients
+            of = by["weights"] if settings.grad_norm == "layers" else by["every"]
             values["grad_norm"] = (grad_norm(of, settings.grad_norm), None)
         if "snip" in metrics:
-            if settings.snip == "absolute":
-                values["snip"] = (snip(weights, gradients), None)
-            else:
-                values["snip"] = (snip(every, all_gradients, "signed"), None)
+            of, parameters = (by["weights"], weights) if settings.snip == "absolute" else (by["every"], every)
+            values["snip"] = (snip(parameters, of, settings.snip), None)
         if "fisher" in metrics:
-            edges = [call.edge for call in record.calls]
-            at_outputs = torch.autograd.grad(loss, edges, retain_graph=True, allow_unused=True)
-            pairs = [
-                _channels_second(call.layer, call.output, gradient)
-                for call, gradient in zip(record.calls, at_outputs, strict=True)
-                if gradient is not None and call.output is not None
-            ]
+            pairs = [_channels_second(call, b) for call, b in zip(record.calls, by["outputs"], strict=True)]
             values["fisher"] = (fisher([a for a, _ in pairs], [b for _, b in pairs]), None)
+        if by_tangents:
+            named = {id(weight): gradient for weight, gradient in zip(weights, by["weights"], strict=True)}
+            gradients = Gradients(named, by["outputs"], by["norm_inputs"], by["norm_outputs"])
+            values["grasp"] = (-theta_hessian_gradient(self.network, record, self.images, gradients), None)
+        elif "grasp" in metrics:
+            value = grasp(loss, weights if signed_grasp else every)
+            values["grasp"] = (value if signed_grasp else abs(value), None)
         return values
 
     def _own_passes(self) -> dict[str, Value]:
@@ -170,8 +165,15 @@ def _guarded(metric: Callable[[], float]) -> Value:
         return math.nan, out_of_memory(error) or str(error)
 
 
-def _channels_second(layer: nn.Module, output: Tensor, gradient: Tensor) -> tuple[Tensor, Tensor]:
-    """(m, C, ...) both; a linear layer has its channels last."""
-    if isinstance(layer, nn.Linear):
-        return output.movedim(-1, 1), gradient.movedim(-1, 1)
-    return output, gradient
+def _gradients(loss: Tensor, wanted: dict[str, Sequence[Any]]) -> dict[str, list[Tensor]]:
+    """The gradients of `loss` by every tensor or edge in the lists of `wanted`; zeros where it does not depend."""
+    flat = [target for targets in wanted.values() for target in targets]
+    found = iter(torch.autograd.grad(loss, flat, retain_graph=True, allow_unused=True, materialize_grads=True))
+    return {name: [next(found) for _ in targets] for name, targets in wanted.items()}
+
+
+def _channels_second(call: Call, gradient: Tensor) -> tuple[Tensor, Tensor]:
+    """The call's output and its gradient as (m, C, ...); a linear layer has its channels last."""
+    if isinstance(call.layer, nn.Linear):
+        return call.output.movedim(-1, 1), gradient.movedim(-1, 1)
+    return call.output, gradient
