@@ -125,9 +125,9 @@ def _caption(frame: pd.DataFrame, view: RunView) -> str:
             " A training of the search has a learning rate schedule of its own, shorter than the final one: "
             "the two columns are not one curve continued."
         )
-    broken = frame.groupby("trial_id").apply(_broken, include_groups=False)
-    if broken.any():
-        text += f" {count(int(broken.sum()), 'curve')} ended in a loss that is not finite."
+    broken = sum(_broken(curve) for _, curve in frame.groupby("trial_id"))
+    if broken:
+        text += f" {count(broken, 'curve')} ended in a loss that is not finite."
     return text
 
 

@@ -39,7 +39,7 @@ def _counted(stage: str, frame: pd.DataFrame) -> list[tuple[str, str, int, int]]
     counts = failures(frame).dropna().astype(str).value_counts()
     rows = [
         (stage, reason if len(reason) <= _LONG else reason[:_LONG] + "…", int(number), len(frame))
-        for reason, number in counts.iloc[:_REASONS].items()
+        for reason, number in zip(counts.index[:_REASONS].map(str), counts, strict=False)
     ]
     rest = counts.iloc[_REASONS:]
     if len(rest):

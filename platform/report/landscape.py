@@ -104,7 +104,7 @@ def draw_plane(axes: Axes, ground: Plane, pool: Pool, known: dict[str, float], m
     axes.set_yscale("log")
     axes.set_ylim(ground.mu[0], ground.mu[-1])
     under = axes.inset_axes((0.0, 0.0, 1.0, 1.0), zorder=-1)
-    under.imshow(large, origin="lower", aspect="auto", interpolation="nearest", extent=(0, 1, 0, 1))
+    under.imshow(large, origin="lower", aspect="auto", interpolation="none", extent=(0, 1, 0, 1))
     under.set_axis_off()
     axes.patch.set_visible(False)
     axes.grid(False)
@@ -191,10 +191,9 @@ def _caption(view: RunView, ground: Plane, pool: Pool, known: dict[str, float], 
     text += " The numbers are the trials in their order; the line is the way the Bayesian optimiser went."
     best = view.best_trial()
     if best is not None and best in path.index:
-        row = path.loc[best]
+        number, mu, nu = (path[name].to_numpy()[path.index.get_loc(best)] for name in ("number", "mu", "nu"))
         text += (
-            f" The best one, filled, is trial {int(row['number'])}: μ = {significant(row['mu'])}, "
-            f"√ν = {significant(np.sqrt(row['nu']))}."
+            f" The best one, filled, is trial {int(number)}: μ = {significant(mu)}, √ν = {significant(np.sqrt(nu))}."
         )
     elsewhere = _elsewhere(path, ground, pool)
     if elsewhere:
@@ -212,7 +211,7 @@ def _elsewhere(path: pd.DataFrame, ground: Plane, pool: Pool) -> int:
     column = np.abs(ground.root_nu[:, None] - np.sqrt(path["nu"].to_numpy())).argmin(0)
     row = np.abs(np.log(ground.mu)[:, None] - np.log(path["mu"].to_numpy())).argmin(0)
     near = [
-        {pool.architectures[k] for k in ground.selected[max(i - 1, 0) : i + 2, max(j - 1, 0) : j + 2].ravel()}
+        {pool.architectures[int(k)] for k in ground.selected[max(i - 1, 0) : i + 2, max(j - 1, 0) : j + 2].flat}
         for i, j in zip(row, column, strict=True)
     ]
     return sum(name not in names for name, names in zip(path["architecture"], near, strict=True))

@@ -54,9 +54,9 @@ def pool_section(view: RunView) -> Section | None:
                 points, ax=axes, label=metric.axis, location="top" if narrow else "right", aspect=30, pad=0.02
             ).outline.set_visible(False)
         if winner is not None:
-            ring = {"s": 240, "facecolor": "none"}
-            axes.scatter(pool.metric[winner], pool.kappa[winner], **ring, edgecolor=SURFACE, linewidth=5, zorder=4)
-            axes.scatter(pool.metric[winner], pool.kappa[winner], **ring, edgecolor=FOUND, linewidth=2.4, zorder=5)
+            x, y = pool.metric[winner], pool.kappa[winner]
+            axes.scatter(x, y, s=240, facecolor="none", edgecolor=SURFACE, linewidth=5, zorder=4)
+            axes.scatter(x, y, s=240, facecolor="none", edgecolor=FOUND, linewidth=2.4, zorder=5)
 
     drawing = plot(
         "pool",

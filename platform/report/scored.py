@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from archray.errors import InvalidPool
 from archray.platform.report.view import Objective, RunView, failures, numbers
-from archray.searchers.objective import Penalty, lowest, objective
+from archray.searchers.objective import Penalty, objective
 from archray.searchers.pool import Pool, build_pool
 
 _GRID = 144  # points of the plane on either axis: finer than a region that can be seen
 _PRUNED = 20_000  # candidates for one row of the plane; of more, the best per bin of M are kept
 _BINS = 4096
+_BLOCK = 100_000  # values of the objective at a time: they stay in the processor's cache
 
 
 def scored(view: RunView) -> Pool | None:
@@ -74,13 +76,14 @@ def plane(pool: Pool, how: Objective, mu_bounds: tuple[float, float]) -> Plane:
     root_nu = np.linspace(*how.root_nu_bounds, _GRID)
     mu = np.geomspace(*mu_bounds, _GRID)
     selected = np.empty((mu.size, root_nu.size), dtype=np.int64)
-    for i, weight in enumerate(mu):
-        rows = _candidates(pool, float(weight), how)
+    for i, weight in enumerate(mu.tolist()):
+        rows = _candidates(pool, weight, how)
         kappa, metric = pool.kappa[rows], pool.metric[rows]
-        for j, root in enumerate(root_nu):
-            best = lowest(objective(kappa, metric, float(weight), float(root) ** 2, _penalty(how), how.epsilon))
-            assert best is not None  # nothing is excluded
-            selected[i, j] = rows[best]
+        step = max(1, _BLOCK // rows.size)
+        for j in range(0, root_nu.size, step):
+            nu: Any = root_nu[j : j + step, None] ** 2  # (step, 1): one row of values for each
+            values = objective(kappa, metric, weight, nu, _penalty(how), how.epsilon)  # (step, rows)
+            selected[i, j : j + step] = rows[values.argmin(1)]
     return Plane(root_nu, mu, selected)
 
 

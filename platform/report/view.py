@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from archray.trainables.spaces.space import Space
@@ -109,7 +110,8 @@ class RunView:
         values = numbers(self.evaluated, "value").where(failures(self.evaluated).isna())
         if values.notna().sum() == 0:
             return None
-        return int(values.idxmax() if self.mode == "max" else values.idxmin())
+        array = values.to_numpy()
+        return int(np.nanargmax(array) if self.mode == "max" else np.nanargmin(array))
 
 
 def numbers(frame: pd.DataFrame, column: str) -> pd.Series:

@@ -86,10 +86,9 @@ def hnas_view(
 
 
 def _pool(space, size: int, rng: np.random.Generator) -> pd.DataFrame:
-    chosen: dict[str, tuple[str, ...]] = {}
-    while len(chosen) < size:
-        architecture = space.canonical(space.sample(rng))
-        chosen[space.encode(architecture)] = architecture
+    forms = list(dict.fromkeys(space.canonical(architecture) for architecture in space.enumerate()))
+    drawn = rng.permutation(len(forms))[:size]
+    chosen = {space.encode(forms[i]): forms[i] for i in drawn}
     rows = []
     for name, ops in chosen.items():
         dead = all(op == "none" for op in (ops[3], ops[4], ops[5]))

@@ -1,0 +1,75 @@
+"""The drawing of the cell: which edges are there, where they lie, and which of them count."""
+
+from __future__ import annotations
+
+import itertools
+import re
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from archray.platform.report.cell_graph import cell_edges, draw_cell, is_graph, node_count
+from archray.platform.report.view import Decided, decided
+from archray.trainables.spaces import get_space
+
+SPACE = get_space("nasbench201")
+CELLS = st.tuples(*(st.sampled_from(decision.choices) for decision in SPACE.decisions))
+
+
+def edges_of(*operations: str):
+    return cell_edges(decided(SPACE, SPACE.encode(operations)))
+
+
+def test_edges_that_are_none_are_absent() -> None:
+    edges = edges_of("nor_conv_3x3", "none", "skip_connect", "none", "none", "avg_pool_3x3")
+    assert [(e.start, e.end, e.operation) for e in edges] == [
+        (0, 1, "nor_conv_3x3"),
+        (1, 2, "skip_connect"),
+        (2, 3, "avg_pool_3x3"),
+    ]
+
+
+def test_edges_on_no_path_are_dead() -> None:
+    edges = edges_of("nor_conv_3x3", "none", "none", "skip_connect", "none", "nor_conv_1x1")
+    assert {(e.start, e.end): e.live for e in edges} == {(0, 1): False, (0, 3): True, (2, 3): False}
+
+
+def test_an_operation_keeps_its_colour() -> None:
+    one, other = edges_of(*["nor_conv_3x3"] * 6), edges_of("avg_pool_3x3", *["nor_conv_3x3"] * 5)
+    assert len({edge.colour for edge in one}) == 1
+    assert one[0].colour == other[1].colour != other[0].colour
+    assert edges_of(*["skip_connect"] * 6)[0].colour is None
+
+
+@given(CELLS)
+@settings(max_examples=60, deadline=None)
+def test_no_two_edges_lie_upon_each_other(cell: tuple[str, ...]) -> None:
+    edges = edges_of(*cell)
+    assert len(edges) == sum(operation != "none" for operation in cell)
+    for one, other in itertools.combinations(edges, 2):
+        if one.level == other.level:
+            assert one.end <= other.start or other.end <= one.start
+
+
+@given(CELLS, st.booleans())
+@settings(max_examples=60, deadline=None)
+def test_all_of_the_drawing_is_inside(cell: tuple[str, ...], upright: bool) -> None:
+    edges = edges_of(*cell)
+    svg, width = draw_cell(edges, 4, upright=upright)
+    box = re.search(r'viewBox="0 0 (\d+) (\d+)"', svg)
+    assert box is not None and int(box[1]) == width
+    assert not upright or width <= 350  # a phone's screen
+    for x, y, w, h in re.findall(r'<rect x="([-\d.]+)" y="([-\d.]+)" width="([\d.]+)" height="([\d.]+)"', svg):
+        assert float(x) >= 0 and float(x) + float(w) <= width + 1
+        assert float(y) >= 0 and float(y) + float(h) <= int(box[2]) + 1
+    assert svg.count("<circle") == 4
+    assert svg.count("<path") == len(edges)
+
+
+def test_only_edges_that_lead_onwards_are_a_graph() -> None:
+    def named(*names: str) -> list[Decided]:
+        return [Decided(name, "a", ("a", "b")) for name in names]
+
+    assert is_graph(named("1<-0", "2<-0")) and node_count(named("1<-0", "12<-3")) == 13
+    assert not is_graph(named("depth")) and not is_graph(named("1<-0", "depth"))
+    assert not is_graph(named("0<-1")) and not is_graph([])

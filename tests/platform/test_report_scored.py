@@ -1,0 +1,75 @@
+"""The plane of (mu, nu): what the report draws is what the search would have chosen."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from archray.platform.report import Objective, RunView
+from archray.platform.report.landscape import spans
+from archray.platform.report.quantity import Quantity, count, duration, significant
+from archray.platform.report.scored import plane, scored
+from archray.platform.report.view import failures
+from archray.searchers.objective import lowest, objective
+from archray.searchers.pool import Pool
+
+
+@pytest.mark.parametrize("penalty", ["square", "absolute"])
+def test_the_plane_holds_the_searchs_own_choices(penalty: str) -> None:
+    rng = np.random.default_rng(0)
+    m = rng.uniform(0.01, 1, 400)
+    m[7] = 1.0
+    pool = Pool([f"a{i}" for i in range(400)], m, 1 + rng.exponential(0.3, 400), 1.0, 0)
+    ground = plane(pool, Objective(1.0, penalty), (1e-4, 1e3))
+    assert len(np.unique(ground.selected)) > 5
+    for i, j in zip(rng.integers(0, ground.mu.size, 50), rng.integers(0, ground.root_nu.size, 50), strict=True):
+        values = objective(pool.kappa, pool.metric, ground.mu[i], ground.root_nu[j] ** 2, penalty)
+        assert ground.selected[i, j] == lowest(values)
+
+
+def test_a_large_pool_is_thinned_without_losing_value() -> None:
+    rng = np.random.default_rng(0)
+    n = 60_000
+    pool = Pool(range(n), rng.uniform(0.01, 1, n), 1 + rng.exponential(0.3, n), 1.0, 0)
+    ground = plane(pool, Objective(1.0), (10.0, 1e3))
+    for i, j in ((0, 0), (70, 70), (143, 100), (143, 143)):
+        values = objective(pool.kappa, pool.metric, ground.mu[i], ground.root_nu[j] ** 2)
+        spread = float(np.median(values) - values.min())
+        assert values[ground.selected[i, j]] - values.min() <= 0.01 * spread
+
+
+def test_rows_without_a_score_are_excluded() -> None:
+    pool = pd.DataFrame(
+        {"architecture": list("abcd"), "m": [2.0, 0.0, np.nan, -4.0], "kappa": [1.0, 1.0, 1.0, 3.0], "failure": None}
+    )
+    kept = scored(RunView("hnas", "s", "d", proxy="m", pool=pool))
+    assert kept is not None
+    assert kept.architectures == ["a", "d"] and kept.excluded == 2
+    assert kept.metric.tolist() == [0.5, 1.0]
+    assert scored(RunView("hnas", "s", "d", proxy="m", pool=pool.head(0))) is None
+    assert scored(RunView("hnas", "s", "d", proxy="m", pool=pool.assign(m=np.nan))) is None
+    assert scored(RunView("hnas", "s", "d", proxy="other", pool=pool)) is None
+
+
+def test_a_reason_is_the_results_own_before_tunes() -> None:
+    frame = pd.DataFrame({"failure": ["own", None, "", np.nan], "error": ["tune", "tune", None, ""]})
+    assert failures(frame).tolist()[:2] == ["own", "tune"]
+    assert failures(frame).isna().tolist() == [False, False, True, True]
+
+
+def test_numbers_are_written_as_people_do() -> None:
+    assert Quantity.of("test_accuracy").spread([0.5, 0.6, float("nan")]) == "55.00 ± 7.07 %"
+    assert Quantity.of("test_accuracy").spread([]) == "–"
+    assert Quantity.of("validation_loss").show(-0.25) == "−0.2500"
+    assert significant(0.012345) == "0.0123"
+    assert significant(1.25e-7) == "1.25 × 10⁻⁷"
+    assert significant(0) == "0" and significant(None) == "–" and significant(float("inf")) == "–"
+    assert duration(9.96) == "10.0 s" and duration(59.7) == "1 min 00 s" and duration(7323) == "2 h 02 min"
+    assert duration(None) == "–"
+    assert count(1, "trial") == "1 trial" and count(15625, "cell") == "15\N{NARROW NO-BREAK SPACE}625 cells"
+
+
+def test_consecutive_numbers_are_joined() -> None:
+    assert spans([3, 5, 6, 7, 9]) == ["3", "5–7", "9"]
+    assert spans([1]) == ["1"]
