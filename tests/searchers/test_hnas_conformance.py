@@ -1,0 +1,52 @@
+"""HNASSearch passes the conformance suite, in each way it treats repeats."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from archray.searchers import HNASSearch
+from archray.searchers.testing import SearcherConformance, TunerConformance
+
+
+def pool_table(rows: int = 40, seed: int = 0) -> pd.DataFrame:
+    """A pool whose landscape over (mu, nu) has several minimisers."""
+    rng = np.random.default_rng(seed)
+    return pd.DataFrame(
+        {
+            "architecture": [f"a{row}" for row in range(rows)],
+            "ntk_trace": rng.uniform(0.1, 3.0, rows),
+            "kappa": rng.uniform(0.0, 0.2, rows),
+        }
+    )
+
+
+@pytest.fixture(scope="module")
+def pool(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("pool") / "pool.parquet"
+    pool_table().to_parquet(path)
+    return path
+
+
+class HNASConformance(SearcherConformance):
+    on_repeat: Literal["tell", "next-best"] = "tell"
+
+    @pytest.fixture(autouse=True)
+    def _take_pool(self, pool: Path) -> None:
+        self.pool = pool
+
+    def make(self, **arguments: Any) -> HNASSearch:
+        return HNASSearch(self.pool, on_repeat=self.on_repeat, log10_mu=(-2.0, 2.0), **arguments)
+
+
+@pytest.mark.usefixtures("ray_session")
+class TestTellKnownValue(HNASConformance, TunerConformance):
+    on_repeat = "tell"
+
+
+class TestNextBest(HNASConformance):
+    on_repeat = "next-best"
