@@ -15,7 +15,7 @@ from archray.searchers.pool import Pool
 def choice_section(view: RunView) -> Section | None:
     """How HNAS came to its choice. Nothing for a run that found nothing or was not HNAS."""
     best = view.best_trial()
-    if view.architecture is None or best is None or view.objective is None:
+    if view.architecture is None or best is None or view.objective is None or not values_by_architecture(view):
         return None
     pool = scored(view)
     sentences = [_search(view, best)]

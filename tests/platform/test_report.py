@@ -13,6 +13,8 @@ from archray_test_report import hnas_view
 
 from archray.platform.report import HNAS_SECTIONS, Decided, Objective, RunView, Section, render
 from archray.platform.report.cell import cell_section
+from archray.platform.report.comparison import comparison_section
+from archray.platform.report.repeats import repeats_section
 from archray.platform.report.section import table
 
 VOID = {"meta", "link", "br", "wbr", "img", "hr", "path", "use"}
@@ -60,6 +62,11 @@ class Page(HTMLParser):
 @pytest.fixture(scope="module")
 def view() -> RunView:
     return hnas_view()
+
+
+@pytest.fixture(scope="module")
+def small() -> RunView:
+    return hnas_view(pool_size=30, trials=4, baseline=2, final_seeds=2, epochs=2)
 
 
 @pytest.fixture(scope="module")
@@ -180,22 +187,18 @@ def test_frames_may_be_none() -> None:
         ("final", set()),
     ],
 )
-def test_a_section_without_data_is_left_out(view: RunView, page: str, missing: str, gone: set[str]) -> None:
-    text = render(replace(view, **{missing: pd.DataFrame()}))
+def test_a_section_without_data_is_left_out(small: RunView, page: str, missing: str, gone: set[str]) -> None:
+    text = render(replace(small, **{missing: pd.DataFrame()}))
     assert set(Page(page).sections) - set(Page(text).sections) == gone
 
 
-def test_without_a_baseline_the_page_says_so(view: RunView) -> None:
-    assert "No random architectures were trained for comparison" in render(replace(view, baseline=pd.DataFrame()))
+def test_without_a_baseline_the_page_says_so(small: RunView) -> None:
+    text = render(replace(small, baseline=pd.DataFrame()), [comparison_section])
+    assert "No random architectures were trained for comparison" in text
 
 
 FRAMES = ["pool", "evaluated", "baseline", "final", "curves"]
 DRAWN_FROM = {"baseline": {"comparison"}, "final": {"comparison"}, "curves": {"curves"}}  # of the others, many
-
-
-@pytest.fixture(scope="module")
-def small() -> RunView:
-    return hnas_view(pool_size=30, trials=4, baseline=2, final_seeds=2, epochs=2)
 
 
 def render_with(view: RunView, frame: str, table: pd.DataFrame) -> None:
@@ -236,9 +239,9 @@ def test_one_trial_and_one_seed() -> None:
     assert "±" not in re.sub(r"<figcaption>.*?</figcaption>", "", text, flags=re.S)
 
 
-def test_very_long_strings(view: RunView) -> None:
+def test_very_long_strings(small: RunView) -> None:
     long = "x" * 20_000
-    text = render(replace(view, architecture=long, manifest={"a": long}, pool=view.pool.assign(failure=long)))
+    text = render(replace(small, architecture=long, manifest={"a": long}, pool=small.pool.assign(failure=long)))
     assert text.count(long) == 2  # the reason of the failures is cut
     Page(text)
 
@@ -256,11 +259,11 @@ def test_repeats_have_mean_and_spread(view: RunView) -> None:
         {"repeat": 1, "seed": 1, "architecture": "b", "test_accuracy": 0.95, "baseline": []},
         {"repeat": 2, "seed": 2, "architecture": None, "test_accuracy": float("nan"), "baseline": None},
     ]
-    text = render(replace(view, repeats=repeats))
+    text = render(replace(view, repeats=repeats), [repeats_section])
     assert "93.00 ± 2.83 % test accuracy over 2 repeats" in text
     assert "nothing found" in text
     assert "repeats" in Page(text).sections
-    assert "repeats" not in Page(render(replace(view, repeats=repeats[:1]))).sections
+    assert "repeats" not in Page(render(replace(view, repeats=repeats[:1]), [repeats_section])).sections
 
 
 def test_a_loss_that_is_minimised(view: RunView) -> None:

@@ -1,0 +1,119 @@
+"""The report in a real browser: nothing in the console, nothing asked for, nothing wider than the screen."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from archray_test_report import hnas_view
+
+from archray.platform.report import render
+
+CANDIDATES = ("chromium", "chromium-browser", "google-chrome")
+ARGUMENTS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+]
+COLOURS = "getComputedStyle(document.body).backgroundColor + getComputedStyle(document.body).color"
+# Text in the drawings that reaches out of its drawing by more than a pixel.
+ESCAPED_TEXT = """() => [...document.querySelectorAll('.plot svg')].flatMap(svg => {
+    const box = svg.getBoundingClientRect();
+    if (box.width === 0) return [];
+    return [...svg.querySelectorAll('text')].filter(text => {
+        const inner = text.getBoundingClientRect();
+        return inner.width && (inner.left < box.left - 1 || inner.right > box.right + 1
+            || inner.top < box.top - 1 || inner.bottom > box.bottom + 1);
+    }).map(text => text.textContent);
+})"""
+# Contrast of an element's text with the page, WCAG 2.
+CONTRAST = """(selector) => {
+    const light = colour => {
+        const [r, g, b] = colour.match(/[\\d.]+/g).map(v => v / 255)
+            .map(v => v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4);
+        return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+    };
+    const page = light(getComputedStyle(document.body).backgroundColor);
+    return [...document.querySelectorAll(selector)].map(element => {
+        const style = getComputedStyle(element);
+        const own = light(element instanceof SVGElement ? style.fill : style.color);
+        return (Math.max(own, page) + 0.05) / (Math.min(own, page) + 0.05);
+    });
+}"""
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    sync_api = pytest.importorskip(
+        "playwright.sync_api", reason="playwright is not installed: pip install archray[test]"
+    )
+    named = os.environ.get("ARCHRAY_CHROMIUM") or next(filter(None, map(shutil.which, CANDIDATES)), None)
+    if named is None:
+        pytest.skip("there is no Chromium: install it, or name it in ARCHRAY_CHROMIUM")
+    with sync_api.sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(executable_path=named, args=ARGUMENTS)
+        yield chromium
+        chromium.close()
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    view = hnas_view()
+    long = "unbroken" * 100
+    file = tmp_path_factory.mktemp("report") / "report.html"
+    repeats = [{"repeat": i, "seed": i, "architecture": long, "test_accuracy": [0.9, 0.91]} for i in range(2)]
+    manifest = {**view.manifest, "long": {"key" * 60: long}}
+    file.write_text(render(replace(view, repeats=repeats, manifest=manifest)), encoding="utf-8")
+    return file
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1200, 700, 390, 320])
+def test_it_opens_without_a_word(browser: Any, report: Path, scheme: str, width: int) -> None:
+    page = browser.new_page(color_scheme=scheme, viewport={"width": width, "height": 900})
+    said: list[str] = []
+    asked: list[str] = []
+    page.on("console", lambda message: said.append(message.text))
+    page.on("pageerror", lambda error: said.append(str(error)))
+    page.on("request", lambda request: asked.append(request.url))
+    page.goto(report.as_uri(), wait_until="networkidle")
+    page.evaluate("document.querySelectorAll('details').forEach(details => details.open = true)")
+    assert said == []
+    assert [url for url in asked if not url.startswith("data:")] == [report.as_uri()]
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    assert page.evaluate(ESCAPED_TEXT) == []
+    shown = page.evaluate("[...document.querySelectorAll('.plot')].filter(plot => plot.offsetParent).length")
+    assert shown == 5  # of the two forms of each drawing, one
+    page.close()
+
+
+def test_light_and_dark_differ_and_both_can_be_read(browser: Any, report: Path) -> None:
+    colours = {}
+    for scheme in ("light", "dark"):
+        page = browser.new_page(color_scheme=scheme, viewport={"width": 1200, "height": 900})
+        page.goto(report.as_uri())
+        colours[scheme] = page.evaluate(COLOURS)
+        ratios = page.evaluate(
+            CONTRAST, "p, h1, h2, dt, dd, figcaption, td, th, a, .card span, .plot.wide text:not([style*='--surface'])"
+        )
+        assert len(ratios) > 100
+        assert min(ratios) >= 4.5
+        page.close()
+    assert colours["light"] != colours["dark"]
+
+
+def test_it_prints_light_and_whole(browser: Any, report: Path) -> None:
+    page = browser.new_page(color_scheme="dark", viewport={"width": 1200, "height": 900})
+    page.goto(report.as_uri())
+    page.emulate_media(media="print", color_scheme="dark")
+    background = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert background == "rgb(253, 253, 252)"
+    assert page.evaluate("document.querySelector('details.manifest dl').getBoundingClientRect().height") > 0
+    page.close()
