@@ -117,13 +117,13 @@ class Interruption(tune.Callback):
 
     def __init__(self, mark: Path, after: int) -> None:
         self.mark = mark
-        self.left = after
+        self.after = after
 
-    def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
-        self.left -= 1
-        if self.left <= 0 and not self.mark.exists():
+    def on_step_end(self, iteration: int, trials: list[Any], **info: Any) -> None:
+        ended = sum(trial.is_finished() for trial in trials)
+        if ended >= self.after and not self.mark.exists():
             self.mark.touch()
-            raise KeyboardInterrupt
+            raise RuntimeError("interrupted on purpose")
 
 
 @contextmanager
