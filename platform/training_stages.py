@@ -86,12 +86,13 @@ def trial_plan(context: Context, training: TrainingSettings, *, total: int, test
     )
 
 
-def write_tables(folder: Folder, results: ResultGrid, *, keep_earlier: bool = False) -> pd.DataFrame:
+def write_tables(folder: Folder, tuned: Folder, results: ResultGrid, *, keep_earlier: bool = False) -> pd.DataFrame:
     """Writes `trials.parquet` and `curves.parquet` of a stage; returns the former.
 
-    keep_earlier: the rows of other trials that the files hold stay: a search that was extended.
+    tuned: the folder of the Tune run.
+    keep_earlier: the rows of other trials that the files hold stay, for a search that was extended.
     """
-    tables = {"trials.parquet": trial_table(results), "curves.parquet": curve_table(results)}
+    tables = {"trials.parquet": trial_table(results), "curves.parquet": curve_table(tuned, results)}
     for name, table in tables.items():
         if keep_earlier and folder.exists(name):
             earlier = folder.read_parquet(name)
@@ -144,9 +145,10 @@ def _train_found(context: Context, folder: Folder) -> None:
         concurrency=concurrency(config.resources),
         keys={"architecture": architecture, "seed": tune.grid_search(seeds)},
     )
-    results = run_trials(folder / f"tune-{digest(_final_inputs(context))}", plan, context)
+    tuned = folder / f"tune-{digest(_final_inputs(context))}"
+    results = run_trials(tuned, plan, context)
     context.grids["final"] = results
-    trials = write_tables(folder, results)
+    trials = write_tables(folder, tuned, results)
     trained = [r for r in results if r.checkpoint is not None and not math.isnan(r.metrics.get(METRIC, math.nan))]
     if not trained:
         raise ArchrayError(f"the final training of {architecture} failed: {failure_reasons(trials)}")
@@ -183,9 +185,10 @@ def _train_random(context: Context, folder: Folder) -> None:
             context.run.space, budget=config.baseline, seed=stage_seed(config.seed, "baseline")
         ),
     )
-    results = run_trials(folder / f"tune-{digest(_baseline_inputs(context))}", plan, context)
+    tuned = folder / f"tune-{digest(_baseline_inputs(context))}"
+    results = run_trials(tuned, plan, context)
     context.grids["baseline"] = results
-    write_tables(folder, results)
+    write_tables(folder, tuned, results)
 
 
 def baseline_stage() -> Stage:

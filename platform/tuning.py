@@ -17,10 +17,12 @@ from archray.errors import InvalidInput, RunInterrupted
 from archray.platform.folder import Folder
 from archray.platform.interrupt import StopAtCheckpoint, stop_gracefully
 from archray.platform.progress import TrialProgress
+from archray.platform.result_log import KeepSnapshot, ResultLog, mend_state, read_results
 from archray.platform.stages import Context
 from archray.searchers.base import ArchraySearcher
 
 MAX_FAILURES = 2  # a lost worker or node is tried again this often; NaN and bad architectures are results
+KEPT_CHECKPOINTS = 2  # with one, a kill can leave a snapshot that names a checkpoint already deleted
 OURS_RUN = ("name", "storage_path", "storage_filesystem")
 OURS_TUNE = ("metric", "mode", "search_alg", "num_samples")
 
@@ -91,7 +93,7 @@ def run_trials(folder: Folder, plan: TrialPlan, context: Context, *, search: boo
     trainable = tune.with_resources(plan.trainable, {"cpu": plan.cpus, "gpu": plan.gpus})
     param_space = {"settings": plan.settings, **plan.keys}
     with stop_gracefully(context.console) as interrupt:
-        if _can_restore(folder):
+        if mend_state(folder):  # without a whole state `Tuner.restore` would begin anew, and say nothing
             tuner = Tuner.restore(folder.uri, trainable=trainable, param_space=param_space)
         else:
             tuner = Tuner(
@@ -129,19 +131,13 @@ def trial_table(results: ResultGrid) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def curve_table(results: ResultGrid) -> pd.DataFrame:
-    """One row an epoch of every trial, with the trial's id and architecture."""
-    frames = []
-    for result in results:
-        if result.metrics_dataframe is None or result.metrics_dataframe.empty:
-            continue
-        frame = result.metrics_dataframe
-        frame = frame[[c for c in frame.columns if not c.startswith("config/")]].copy()
-        # a trial that was restored may have reported an epoch twice: the later report holds
-        frame = frame.drop_duplicates("training_iteration", keep="last").sort_values("training_iteration")
-        frame["architecture"] = _told(result.config or {}).get("architecture")
-        frames.append(frame)
-    return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()
+def curve_table(folder: Folder, results: ResultGrid) -> pd.DataFrame:
+    """One row an epoch of every trial of the Tune run in `folder`, with the trial's id and architecture."""
+    table = read_results(folder)
+    if table.empty:
+        return table
+    architectures = {(r.metrics or {}).get("trial_id"): _told(r.config or {}).get("architecture") for r in results}
+    return table.assign(architecture=table["trial_id"].map(architectures))
 
 
 def _told(config: dict[str, Any]) -> dict[str, Any]:
@@ -157,12 +153,6 @@ def _set_tune_environment() -> None:
         "RAY_AIR_NEW_OUTPUT": "0",  # the old engine is silent at verbose=0
     }.items():
         os.environ.setdefault(name, value)
-
-
-def _can_restore(folder: Folder) -> bool:
-    """Whether Tune got as far as its first snapshot; with less, `Tuner.restore` would begin anew without a word."""
-    names = folder.files()
-    return "tuner.pkl" in names and any(name.startswith("experiment_state-") for name in names)
 
 
 def _tune_config(plan: TrialPlan, options: TuneOptions) -> TuneConfig:
@@ -187,11 +177,13 @@ def _run_config(folder: Folder, plan: TrialPlan, options: TuneOptions) -> RunCon
         storage_path=parent,
         failure_config=told.failure_config or FailureConfig(max_failures=MAX_FAILURES),
         checkpoint_config=CheckpointConfig(
-            checkpoint_frequency=plan.checkpoint_every, num_to_keep=1, checkpoint_at_end=True
+            checkpoint_frequency=plan.checkpoint_every, num_to_keep=KEPT_CHECKPOINTS, checkpoint_at_end=True
         ),
         callbacks=[
             *(told.callbacks or []),
             *options.callbacks,
+            ResultLog(),
+            KeepSnapshot(),
             StopAtCheckpoint(),
             TrialProgress(name=parent.rpartition("/")[2], total=plan.total, metric=plan.metric, mode=plan.mode),
         ],

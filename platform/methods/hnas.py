@@ -163,7 +163,7 @@ def _search(context: Context, folder: Folder) -> None:
     tuned = folder / f"tune-{digest(_search_inputs(context))}"
     results = run_trials(tuned, plan, context, search=True)
     context.grids["search"] = results
-    trials = write_tables(folder, results, keep_earlier=True)
+    trials = write_tables(folder, tuned, results, keep_earlier=True)
     searcher = restored_searcher(tuned, fresh)
     folder.write_json("searcher.json", searcher.get_state())
     folder.write_json("objective.json", _objective(searcher))

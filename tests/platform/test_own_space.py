@@ -37,7 +37,7 @@ def test_the_example_killed_and_resumed_elsewhere(repository, tmp_path):
     )  # fmt: skip
     run = here / "run"
     deadline = time.monotonic() + 180
-    while not list(run.glob("pool/shards/*.parquet")):
+    while not list(run.glob("pool/shards/part-*.parquet")):
         assert process.poll() is None and time.monotonic() < deadline, (here / "log.txt").read_text()
         time.sleep(0.01)
     os.killpg(process.pid, signal.SIGKILL)

@@ -49,7 +49,7 @@ def kill_when(process: subprocess.Popen, condition, cwd: Path) -> None:
 
 
 def shards(run: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in run.glob("pool/shards/*.parquet")}
+    return {path.name: path.read_bytes() for path in run.glob("pool/shards/part-*.parquet")}
 
 
 def snapshot(stage: Path) -> list[tuple[dict, str]]:
@@ -74,12 +74,8 @@ def some_but_not_all_ended(stage: Path) -> bool:
 
 def epochs_reported(stage: Path) -> dict[str, int]:
     """How many epochs each trial reported, over all its attempts: a trial that ran twice has more than its epochs."""
-    counts: dict[str, int] = {}
-    for file in stage.glob("tune-*/*/result.json"):
-        for line in file.read_text().splitlines():
-            told = json.loads(line)
-            counts[told["trial_id"]] = counts.get(told["trial_id"], 0) + 1
-    return counts
+    logs = stage.glob("tune-*/results/*.jsonl")
+    return {log.stem: len(log.read_text().splitlines()) for log in logs}
 
 
 def values(run: Path) -> dict:

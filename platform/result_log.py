@@ -1,0 +1,108 @@
+"""What a Tune run must not lose when its driver is killed: every reported result, and a whole snapshot.
+
+Tune copies its own files to the run's folder in the background and in place: a kill can leave them short, and a
+restored trial begins its `result.json` anew. These callbacks write through `Folder`, whole files only. They hold no
+path: Tune pickles callbacks, and a run may be moved.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from ray import tune
+
+from archray.platform.folder import Folder
+
+RESULTS = "results"  # one file of JSON lines a trial, a line a result
+SNAPSHOT = "snapshot"  # Tune's state files as they were after the last step in which something happened
+STATE_FILES = ("experiment_state-", "search_gen_state-", "searcher-state-")
+
+
+class ResultLog(tune.Callback):
+    """Writes every result of every trial as it is reported; a trial that repeats an epoch after a restore, twice."""
+
+    def __init__(self) -> None:
+        self._lines: dict[str, list[str]] = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_lines": {}}
+
+    def on_trial_result(
+        self, iteration: int, trials: list[Any], trial: Any, result: dict[str, Any], **info: Any
+    ) -> None:
+        folder = _experiment_folder(trial) / RESULTS
+        name = f"{trial.trial_id}.jsonl"
+        if trial.trial_id not in self._lines:
+            before = folder.read_bytes(name).decode().splitlines() if folder.exists(name) else []
+            self._lines[trial.trial_id] = before
+        kept = {k: v for k, v in result.items() if v is None or isinstance(v, str | int | float)}
+        self._lines[trial.trial_id].append(json.dumps(kept, default=str))
+        folder.write_bytes(name, "\n".join(self._lines[trial.trial_id]).encode())
+
+
+class KeepSnapshot(tune.Callback):
+    """Copies Tune's state files, whole, after every step in which a trial reported, saved or ended."""
+
+    def __init__(self) -> None:
+        self._changed: Any = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_changed": None}
+
+    def on_trial_result(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
+        self._changed = trial
+
+    on_trial_save = on_trial_complete = on_trial_error = on_trial_result
+
+    def on_step_begin(self, iteration: int, trials: list[Any], **info: Any) -> None:
+        """The step before has written its state: to Tune's own staging folder, in this thread."""
+        if self._changed is None:
+            return
+        folder = _experiment_folder(self._changed) / SNAPSHOT
+        staged = Path(self._changed.storage.experiment_driver_staging_path)
+        for file in sorted(staged.iterdir()):
+            if file.name.startswith(STATE_FILES):
+                folder.write_bytes(file.name, file.read_bytes())
+        self._changed = None
+
+
+def mend_state(folder: Folder) -> bool:
+    """Puts the kept snapshot in the place of state files that a kill cut short; whether there is a state to restore.
+
+    folder: of a Tune experiment.
+    """
+    snapshot = folder / SNAPSHOT
+    for name in snapshot.files():
+        if name.endswith(".json") and not _is_whole(folder, name):
+            for kept in snapshot.files():  # all of them: they belong together
+                folder.write_bytes(kept, snapshot.read_bytes(kept))
+            break
+    return folder.exists("tuner.pkl") and any(
+        name.startswith("experiment_state-") and _is_whole(folder, name) for name in folder.files()
+    )
+
+
+def read_results(folder: Folder) -> pd.DataFrame:
+    """A row a trial and `training_iteration`, in order. A later report of an iteration replaces an earlier one."""
+    results = folder / RESULTS
+    lines = [line for name in results.files() for line in results.read_bytes(name).decode().splitlines()]
+    if not lines:
+        return pd.DataFrame()
+    table = pd.DataFrame([json.loads(line) for line in lines])
+    keys = ["trial_id", "training_iteration"]
+    return table.drop_duplicates(keys, keep="last").sort_values(keys, ignore_index=True)
+
+
+def _experiment_folder(trial: Any) -> Folder:
+    return Folder(trial.storage.experiment_fs_path, filesystem=trial.storage.storage_filesystem)
+
+
+def _is_whole(folder: Folder, name: str) -> bool:
+    try:
+        folder.read_json(name)
+    except (ValueError, OSError):
+        return False
+    return True
