@@ -35,9 +35,15 @@ from archray.trainables.proxies.per_sample import padded
 LINEAR_NODES = {
     "AccumulateGrad",
     "AdaptiveAvgPool2DBackward0",
+    "AsStridedBackward0",
+    "AsStridedBackward1",
     "AvgPool2DBackward0",
     "CatBackward0",
+    "CloneBackward0",
     "MeanBackward1",
+    "ReshapeAliasBackward0",
+    "SliceBackward0",
+    "SqueezeBackward1",
     "SumBackward1",
     "TBackward0",
     "UnsafeViewBackward0",
@@ -244,7 +250,7 @@ def _apply(layer: Any, weight: Tensor, x: Tensor) -> Tensor:
 
 
 def _inner(a: Tensor, b: Tensor) -> Tensor:
-    return (a * b).sum(dtype=torch.float64)
+    return (a * b).sum().double()  # summed pairwise, so float32 keeps its digits
 
 
 def _channel_sum(x: Tensor) -> Tensor:
