@@ -20,7 +20,9 @@ def grasp(loss: Tensor, weights: Sequence[Tensor]) -> float:
     loss: scalar with its graph, which is kept. weights: tensors of the graph.
     """
     gradients = torch.autograd.grad(loss, weights, create_graph=True, allow_unused=True, materialize_grads=True)
-    along = torch.stack([(gradient * weight.detach()).sum() for gradient, weight in zip(gradients, weights, strict=True)])
+    along = torch.stack(
+        [(gradient * weight.detach()).sum() for gradient, weight in zip(gradients, weights, strict=True)]
+    )
     if not along.requires_grad:  # a loss linear in the weights
         return 0.0
     products = torch.autograd.grad(along.sum(), weights, retain_graph=True, allow_unused=True, materialize_grads=True)

@@ -26,17 +26,21 @@ class Call:
         input, output: (m, ...) what went in and came out, detached. They share memory with the network's tensors; the
             output may be changed in place later (see `intact`), the input may not: autograd needs it.
         edge: the place in the autograd graph where the output's gradient arrives. Unlike the output itself it
-            stays valid when the network goes on to change the output in place.
-        input_edge: the same of the input; None if the input has no gradient.
+            stays valid when the network goes on to change the output in place. None for an output that depends on
+            no parameter, such as a ReLU of the images.
         version: of the output when it was recorded.
     """
 
     layer: Any
     input: Tensor
     output: Tensor
-    edge: GradientEdge
-    input_edge: GradientEdge | None
+    edge: GradientEdge | None
     version: int
+
+    @property
+    def node(self) -> Any:
+        """The node of the autograd graph that the output comes from, or None."""
+        return None if self.edge is None else self.edge.node
 
     @property
     def intact(self) -> bool:
@@ -72,10 +76,9 @@ def forward(network: nn.Module, images: Tensor, *, copy_outputs: bool = False) -
 
     def recorder(calls: list[Call]) -> Any:
         def after(layer: nn.Module, inputs: tuple[Any, ...], output: Tensor) -> None:
-            x = inputs[0]
-            input_edge = get_gradient_edge(x) if x.requires_grad else None
             kept = output.detach().clone() if copy_outputs else output.detach()
-            calls.append(Call(layer, x.detach(), kept, get_gradient_edge(output), input_edge, kept._version))
+            edge = get_gradient_edge(output) if output.requires_grad else None
+            calls.append(Call(layer, inputs[0].detach(), kept, edge, kept._version))
 
         return after
 

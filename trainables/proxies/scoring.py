@@ -115,7 +115,6 @@ class _Pass:
         if by_tangents or "fisher" in metrics:
             wanted["outputs"] = [call.edge for call in record.calls]
         if by_tangents:
-            wanted["norm_inputs"] = [call.input_edge for call in record.norms]
             wanted["norm_outputs"] = [call.edge for call in record.norms]
         by = _gradients(loss, wanted)
 
@@ -131,7 +130,7 @@ class _Pass:
             values["fisher"] = (fisher([a for a, _ in pairs], [b for _, b in pairs]), None)
         if by_tangents:
             named = {id(weight): gradient for weight, gradient in zip(weights, by["weights"], strict=True)}
-            gradients = Gradients(named, by["outputs"], by["norm_inputs"], by["norm_outputs"])
+            gradients = Gradients(named, by["outputs"], by["norm_outputs"])
             values["grasp"] = (-theta_hessian_gradient(self.network, record, self.images, gradients), None)
         elif "grasp" in metrics:
             value = grasp(loss, weights if signed_grasp else every)

@@ -58,10 +58,10 @@ def recognised(record: Record) -> bool:
     Convolutions, linear layers, batch normalisations and ReLUs must be modules, which can be told what to do with
     tangents. Whatever is not recognised gives False, which costs a double backward pass and no correctness.
     """
-    layers = {call.edge.node for call in record.calls}
-    norms = {call.edge.node for call in record.norms}
-    relus = {call.edge.node for call in record.relus}
-    if not all(call.intact for call in record.calls):
+    layers = {call.node for call in record.calls}
+    norms = {call.node for call in record.norms}
+    relus = {call.node for call in record.relus}
+    if None in layers | norms or not all(call.intact for call in record.calls):
         return False
     root = record.logits.grad_fn
     seen: set[Any] = {root}
@@ -99,12 +99,11 @@ class Gradients:
     Attributes:
         weights: for each weight, by its id.
         outputs: (m, ...) by the output of each call of a weight layer.
-        norm_inputs, norm_outputs: (m, C, ...) by the input and the output of each call of a batch normalisation.
+        norm_outputs: (m, C, ...) by the output of each call of a batch normalisation.
     """
 
     weights: dict[int, Tensor]
     outputs: Sequence[Tensor]
-    norm_inputs: Sequence[Tensor]
     norm_outputs: Sequence[Tensor]
 
 
@@ -160,7 +159,7 @@ class _Tangents:
         y_t, t = self._norm(i, x_t)
         s = self.along_theta.pop(i)
         call = self.record.norms[i]
-        node: Any = call.edge.node
+        node = call.node
         mean, r = node._saved_result1, node._saved_result2  # (C,)
         count = call.input.numel() // call.input.shape[1]
         gamma = call.layer.weight if call.layer.weight is not None else 1.0
@@ -168,9 +167,7 @@ class _Tangents:
         along_output = r * (_channel_sum(b * call.input) - mean * _channel_sum(b))  # <b, yhat>
         covariance = _channel_sum(s.x * t.x) / count - s.mean * t.mean
         added = -r * (
-            t.alpha * s.along
-            + s.alpha * t.along
-            + gamma * r * (covariance - s.alpha * t.alpha) * along_output
+            t.alpha * s.along + s.alpha * t.along + gamma * r * (covariance - s.alpha * t.alpha) * along_output
         )
         self.total += added.double().sum()
         return y_t
@@ -178,7 +175,7 @@ class _Tangents:
     def _norm(self, i: int, x_s: Tensor) -> tuple[Tensor, _NormTangent]:
         """y_s = J x_s, and what the sum needs of it."""
         call = self.record.norms[i]
-        node: Any = call.edge.node
+        node = call.node
         # J is symmetric, so the backward kernel applies it; its other results are sum(yhat x_s) and sum(x_s).
         y_s, scale, shift = torch.ops.aten.native_batch_norm_backward(
             x_s,
@@ -193,7 +190,7 @@ class _Tangents:
             [True, True, True],
         )
         count = x_s.numel() // x_s.shape[1]
-        along = _channel_sum(self.gradients.norm_inputs[i] * x_s)  # <b, y_s> = <J b, x_s>
+        along = _channel_sum(self.gradients.norm_outputs[i] * y_s)  # <b, y_s>
         return y_s, _NormTangent(x_s, shift / count, scale / count, along)
 
     def relu(self, i: int, x_s: Tensor) -> Tensor:
