@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 IN_FLIGHT = 2  # chunks per actor: one runs while the next waits beside it, so that no actor waits for the driver
 ATTEMPTS = 2  # an item that failed so often is left out; a chunk that killed so many actors is split
 STARTS = 3  # actors in a row that died while they started before the map gives up
-HOPELESS = 8  # items left out, with none done, before the map gives up: then the worker is wrong, not the items
+HOPELESS = 5  # items left out, with none done, before the map gives up: then the worker is wrong, not the items
 CHUNK_SECONDS = 5.0  # how long a chunk should take when its size is ours to choose: what a killed driver loses
 WARN_AFTER = 30.0  # seconds without any actor before a line says what the map is waiting for
 

@@ -197,7 +197,7 @@ def check_modules(names: Sequence[str]) -> None:
     if failures:
         raise ClusterError(
             f"the workers of the Ray cluster cannot import {'; '.join(failures)}. Install what is missing on every "
-            "node; if you called ray.init yourself, let archray do it, or pass the files in runtime_env={'py_modules': [...]}"
+            "node; if you called ray.init yourself, let archray do it, or pass them in its runtime_env"
         )
 
 

@@ -21,8 +21,8 @@ class ScoringProgress:
 
     def __init__(self, console: Console, *, total: int, done: int = 0, failed: int = 0) -> None:
         self._console, self._total, self._done, self._failed = console, total, done, failed
-        self._scored = 0  # by this run: the rate is its own
-        self._start = self._last_line = time.monotonic()
+        self._first: tuple[float, int] | None = None  # when this run's first chunk came, and how many were done then
+        self._last_line = time.monotonic()
         self._bar = Progress(
             TextColumn("    scoring"),
             BarColumn(),
@@ -37,7 +37,6 @@ class ScoringProgress:
     def __enter__(self) -> ScoringProgress:
         if self._done:
             self._console.print(f"    {self._done} of {self._total} architectures were scored before")
-        self._start = self._last_line = time.monotonic()
         self._bar.start()
         return self
 
@@ -48,18 +47,21 @@ class ScoringProgress:
 
     def advance(self, scored: int, *, failed: int = 0) -> None:
         """Adds a chunk of `scored` architectures, `failed` of them with a failure."""
-        self._scored += scored
         self._done += scored
         self._failed += failed
         now = time.monotonic()
-        rate = self._scored / max(now - self._start, 1e-9)
-        state = f"{rate:.3g}/s, {_duration((self._total - self._done) / rate)} left"
+        state = ""
+        if self._first is None:  # actors start, import and load their data before it: no part of the rate
+            self._first = (now, self._done)
+        elif now > self._first[0]:
+            rate = (self._done - self._first[1]) / (now - self._first[0])
+            state = f"{rate:.3g}/s, {_duration((self._total - self._done) / rate)} left"
         if self._failed:
-            state += f", {self._failed} failed"
+            state += f"{', ' * bool(state)}{self._failed} with a failed metric"
         self._bar.update(self._task, completed=self._done, state=state)
         if not self._console.is_terminal and (now - self._last_line >= LINE_SECONDS or self._done == self._total):
             self._last_line = now
-            self._console.print(f"    scored {self._done}/{self._total}, {state}")
+            self._console.print(f"    scored {self._done}/{self._total}  {state}")
 
 
 def _duration(seconds: float) -> str:

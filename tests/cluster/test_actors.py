@@ -1,0 +1,183 @@
+"""actor_map: every item has one outcome, whatever happens to the actors; nothing here is mocked."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import archray_test_cluster as workers
+import numpy as np
+import pytest
+import ray
+
+from archray.cluster.actors import Outcome, WorkerFailed, actor_map
+from archray.errors import InvalidInput
+
+pytestmark = pytest.mark.usefixtures("ray_session")
+
+
+def run(items: list[Any], worker: Any = workers.Squarer, **options: Any) -> list[Outcome]:
+    """All outcomes in the order of the items, after a check that each item has exactly one."""
+    settings = {"worker_kwargs": {}, "chunk_size": 3, "num_actors": 2, **options}
+    outcomes = sorted((o for chunk in actor_map(worker, items, **settings) for o in chunk), key=lambda o: o.index)
+    assert [outcome.index for outcome in outcomes] == list(range(len(items)))
+    assert [outcome.item for outcome in outcomes] == items
+    return outcomes
+
+
+def values(outcomes: list[Outcome]) -> list[Any]:
+    return [outcome.value for outcome in outcomes]
+
+
+def left_out(outcomes: list[Outcome]) -> dict[int, str]:
+    return {outcome.index: outcome.error.splitlines()[0] for outcome in outcomes if outcome.error is not None}
+
+
+def calls(log: Path) -> list[tuple[str, str]]:
+    """(item, process) of every call, in order."""
+    return [(item, pid) for item, pid in (line.split() for line in log.read_text().splitlines())]
+
+
+@pytest.mark.parametrize(
+    ("chunk_size", "num_actors"),
+    [(1, 1), (3, 2), (100, 2), (None, 2)],
+    ids=["single", "chunks", "one-chunk", "measured"],
+)
+def test_results_do_not_depend_on_chunks_and_actors(chunk_size: int | None, num_actors: int, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    outcomes = run(list(range(11)), chunk_size=chunk_size, num_actors=num_actors, worker_kwargs={"log": str(log)})
+    assert values(outcomes) == [n * n for n in range(11)]
+    assert sorted(int(item) for item, _ in calls(log)) == list(range(11))  # each item once
+
+
+def test_no_items_need_no_actor() -> None:
+    assert run([]) == []
+
+
+def test_an_item_that_raises_is_tried_twice_on_different_actors_and_left_out(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    outcomes = run([1, "raise", 2, 3, 4], worker_kwargs={"log": str(log)})
+    assert values(outcomes) == [1, None, 4, 9, 16]
+    assert left_out(outcomes) == {1: "ValueError: asked to raise"}
+    assert "in __call__" in (outcomes[1].error or "")  # the traceback follows
+    attempts = [pid for item, pid in calls(log) if item == "raise"]
+    assert len(attempts) == len(set(attempts)) == 2
+    for pid in attempts:  # an actor that failed is never used again
+        assert [item for item, other in calls(log) if other == pid][-1] == "raise"
+    assert sorted(item for item, _ in calls(log) if item != "raise") == ["1", "2", "3", "4"]  # no item done twice
+
+
+def test_an_item_that_raises_once_is_done(tmp_path: Path) -> None:
+    outcomes = run([1, "raise-once", 2], worker_kwargs={"mark": str(tmp_path)})
+    assert values(outcomes) == [1, "raise-once", 4]
+    assert left_out(outcomes) == {}
+
+
+def test_the_chunk_of_an_actor_that_died_is_done_again(tmp_path: Path) -> None:
+    outcomes = run([1, 2, "exit-once", 3, 4, 5, 6], worker_kwargs={"mark": str(tmp_path)})
+    assert values(outcomes) == [1, 4, "exit-once", 9, 16, 25, 36]
+    assert left_out(outcomes) == {}
+
+
+def test_a_killer_item_is_left_out_and_its_companions_survive(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    outcomes = run([1, 2, "exit", 3, 4, 5, 6, 7], chunk_size=4, worker_kwargs={"log": str(log)})
+    assert values(outcomes) == [1, 4, None, 9, 16, 25, 36, 49]
+    assert set(left_out(outcomes)) == {2}
+    assert "process was lost" in left_out(outcomes)[2]
+    killed = [pid for item, pid in calls(log) if item == "exit"]
+    assert len(killed) == len(set(killed)) == 4  # in its chunk twice, by itself twice
+
+
+def test_two_killers_among_single_items() -> None:
+    outcomes = run([1, "exit", "exit", 2, 3], chunk_size=1)
+    assert values(outcomes) == [1, None, None, 4, 9]
+    assert set(left_out(outcomes)) == {1, 2}
+
+
+def test_a_constructor_that_raises_ends_the_map_at_once(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    with pytest.raises(WorkerFailed, match=r"Unconstructible cannot be constructed.*RuntimeError: no such device"):
+        run([1, 2, 3], workers.Unconstructible, worker_kwargs={"log": str(log)})
+    assert len(log.read_text().splitlines()) <= 2  # one per actor, none started again
+
+
+def test_a_constructor_that_kills_its_process_ends_the_map() -> None:
+    with pytest.raises(WorkerFailed, match="DiesAtBirth cannot be constructed"):
+        run([1, 2, 3], workers.DiesAtBirth, num_actors=1)
+
+
+def test_a_worker_that_workers_cannot_import_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "only_the_driver_has_this.py").write_text("class Worker:\n    def __call__(self, item): return item\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    from only_the_driver_has_this import Worker
+
+    with pytest.raises(WorkerFailed, match="No module named 'only_the_driver_has_this'"):
+        run([1], Worker)
+
+
+def test_a_worker_that_fails_on_everything_ends_the_map() -> None:
+    with pytest.raises(WorkerFailed, match="failed on every item so far, last with: ValueError: asked to raise"):
+        run(["raise"] * 9, chunk_size=1)
+
+
+def test_values_that_cannot_travel_are_left_out() -> None:
+    outcomes = run([0, 1, 2], workers.Unpicklable, chunk_size=1, num_actors=1)
+    assert values(outcomes) == [0, None, 2]
+    assert "generator" in (outcomes[1].error or "")
+
+
+def test_an_array_in_the_object_store_is_shared() -> None:
+    array = ray.put(np.ones(1_000_000))
+    assert values(run([1, 2], workers.SharedArray, worker_kwargs={"array": array})) == [1_000_001, 1_000_002]
+
+
+def test_actors_end_when_the_generator_is_closed_early(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    outcomes = actor_map(
+        workers.Squarer,
+        list(range(1000)),
+        worker_kwargs={"log": str(log), "seconds": 0.02},
+        chunk_size=1,
+        num_actors=2,
+    )
+    next(outcomes)
+    outcomes.close()
+    for pid in {int(pid) for _, pid in calls(log)}:
+        wait_for_end(pid)
+    assert len(calls(log)) < 1000
+    assert values(run([2], num_actors=2)) == [4]  # their CPUs are free again
+
+
+def test_results_come_before_all_is_done(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    options: dict[str, Any] = {"chunk_size": 1, "num_actors": 1, "worker_kwargs": {"log": str(log), "seconds": 0.05}}
+    outcomes = actor_map(workers.Squarer, list(range(50)), **options)
+    assert [outcome.value for outcome in next(outcomes)] == [0]
+    assert len(calls(log)) < 50
+    outcomes.close()
+
+
+def test_more_actors_than_the_cluster_holds_hold_up_nothing() -> None:
+    assert values(run(list(range(8)), num_actors=8, chunk_size=1)) == [n * n for n in range(8)]
+
+
+@pytest.mark.parametrize(("num_cpus", "threads"), [(0.5, 1), (1, 1), (2, 2)])
+def test_an_actor_has_as_many_threads_as_cpus(num_cpus: float, threads: int) -> None:
+    if "OMP_NUM_THREADS" in os.environ:
+        pytest.skip("OMP_NUM_THREADS is set; Ray leaves it alone")
+    [outcome] = run([0], workers.Threads, num_cpus=num_cpus, num_actors=1)
+    assert outcome.value == (str(threads), threads)
+
+
+@pytest.mark.parametrize("wrong", [{"chunk_size": 0}, {"num_actors": 0}])
+def test_sizes_below_one_are_refused_before_anything_runs(wrong: dict[str, int]) -> None:
+    with pytest.raises(InvalidInput, match="1 or more"):
+        actor_map(workers.Squarer, [1], **{"worker_kwargs": {}, "chunk_size": 1, "num_actors": 1, **wrong})
+
+
+def wait_for_end(pid: int) -> None:
+    """Returns once no process has this number; a test that waits for ever is ended by pytest's time limit."""
+    while Path(f"/proc/{pid}").exists() and "zombie" not in Path(f"/proc/{pid}/status").read_text():
+        os.sched_yield()

@@ -1,0 +1,133 @@
+"""Workers for the tests of actor maps and of pool scoring: good ones, and ones that fail in every way."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+
+class Squarer:
+    """Squares numbers, one log line per call; says "raise", "exit" and "once" items what they ask for.
+
+    Args:
+        log: a file to which a line per call is appended: `item pid`.
+        mark: a folder in which an item `"once-..."` leaves a mark; without one there the process exits.
+        seconds: how long an item takes.
+    """
+
+    def __init__(self, log: str | None = None, mark: str | None = None, seconds: float = 0.0) -> None:
+        self.log, self.mark, self.seconds = log, mark, seconds
+
+    def __call__(self, item: Any) -> Any:
+        if self.log is not None:
+            append_line(self.log, f"{item} {os.getpid()}")
+        time.sleep(self.seconds)
+        if item == "raise":
+            raise ValueError("asked to raise")
+        if item == "exit":
+            os._exit(1)
+        if isinstance(item, str) and item.startswith(("exit-once", "raise-once")):
+            assert self.mark is not None
+            mark = Path(self.mark) / item
+            if not mark.exists():
+                mark.touch()
+                if item.startswith("exit"):
+                    os._exit(1)
+                raise ValueError("asked to raise once")
+            return item
+        return item * item
+
+
+class Unconstructible:
+    """A worker whose constructor raises."""
+
+    def __init__(self, log: str) -> None:
+        append_line(log, str(os.getpid()))
+        raise RuntimeError("no such device")
+
+
+class DiesAtBirth:
+    """A worker whose constructor takes the process with it."""
+
+    def __init__(self) -> None:
+        os._exit(1)
+
+
+class SharedArray:
+    """Holds an array of the object store; adds it up with the item."""
+
+    def __init__(self, array: Any) -> None:
+        import ray
+
+        self.array = ray.get(array)
+
+    def __call__(self, item: int) -> int:
+        return int(self.array.sum()) + item
+
+
+class Unpicklable:
+    """Returns what no pickle can carry for odd items."""
+
+    def __call__(self, item: int) -> Any:
+        return (part for part in ()) if item % 2 else item
+
+
+class Threads:
+    """Says how many threads torch uses in its actor."""
+
+    def __call__(self, item: int) -> tuple[str | None, int]:
+        import torch
+
+        return os.environ.get("OMP_NUM_THREADS"), torch.get_num_threads()
+
+
+class Node:
+    """Says on which node it runs, after the time that an item takes."""
+
+    def __init__(self, seconds: float = 0.0) -> None:
+        self.seconds = seconds
+
+    def __call__(self, item: int) -> str:
+        import ray
+
+        time.sleep(self.seconds)
+        return str(ray.get_runtime_context().get_node_id())
+
+
+class LoggingScorer:
+    """A pool scorer whose values are a function of the string, with a log line per scoring.
+
+    `data["name"]` is `gaussian`; the log's path comes in the environment variable ARCHRAY_TEST_LOG of the actor.
+    """
+
+    SECONDS = 0.1
+
+    def __init__(self, space: str, data: dict[str, Any], proxy: dict[str, Any], device: str) -> None:
+        self.metrics = proxy["metrics"]
+        self.log = os.environ["ARCHRAY_TEST_LOG"]
+
+    def __call__(self, architecture: str) -> dict[str, Any]:
+        append_line(self.log, architecture)
+        time.sleep(self.SECONDS)
+        if os.environ.get("ARCHRAY_TEST_KILLER") == architecture:
+            os._exit(1)
+        value = sum(architecture.encode()) / 7
+        failed = architecture.count("none") > 3
+        values = {metric: float("nan") if failed else value + i for i, metric in enumerate(self.metrics)}
+        failure = "the input does not reach the output" if failed else None
+        return {
+            "architecture": architecture,
+            **values,
+            "failure": failure,
+            "seconds": 0.1,
+            "parameters": len(architecture),
+        }
+
+
+def append_line(path: str, line: str) -> None:
+    """Appends a line in one write, so that lines of several processes do not mix."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    os.write(descriptor, f"{line}\n".encode())
+    os.close(descriptor)
