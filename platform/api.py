@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -17,6 +17,7 @@ from archray.errors import InvalidInput, RunFolderError
 from archray.platform.config import SearchConfig, merge, nest, read_config_file, validate
 from archray.platform.folder import Folder
 from archray.platform.methods import METHODS, get_method
+from archray.platform.pool import PoolSettings
 from archray.platform.run import Run, refuse_existing
 from archray.platform.stages import Context, run_stages
 from archray.trainables.data import DATASETS, DataSettings, check_data
@@ -115,7 +116,7 @@ def search(
     place = str(out) if out is not None else default_place(chosen.method)
     refuse_existing(Folder(place))
     tune_options = TuneOptions(run_config, tune_config, tuple(callbacks), time_budget_s)
-    run = Run.create(place, chosen, arrays=arrays and _arrays_writer(arrays), command=command)
+    run = Run.create(place, chosen, arrays=_arrays_writer(arrays) if arrays is not None else None, command=command)
     return _execute(run, tune_options, console or Console())
 
 
@@ -233,7 +234,7 @@ def proxies(
         space=space,
         data=data_settings,
         proxies=settings or ProxySettings(metrics=("grad_norm", "snip", "ntk_trace", "kappa")),
-        size=size,
+        pool=validate(PoolSettings, {"size": size}),
         seed=seed,
         resources=resources or ResourceSettings(),
         cluster=cluster or ClusterSettings(),
@@ -304,10 +305,13 @@ def default_place(method: str) -> str:
     return str(Path("archray-runs") / f"{method}-{datetime.now():%Y%m%d-%H%M%S}")
 
 
-def _arrays_writer(arrays: tuple[Any, ...]) -> Any:
+def _arrays_writer(arrays: tuple[Any, ...]) -> Callable[[Path], None]:
     from archray.trainables.data import save_arrays
 
-    return lambda path: save_arrays(path, *arrays)
+    def write(path: Path) -> None:
+        save_arrays(path, *arrays)
+
+    return write
 
 
 def _refuse_smaller_budget(before: SearchConfig, after: SearchConfig) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import json
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -70,7 +70,12 @@ def read_config_file(path: Path) -> dict[str, Any]:
     """A configuration file (`.toml`, `.json`, `.yaml`) as a dictionary. Raises: InvalidInput."""
     if not path.is_file():
         raise InvalidInput(f"there is no configuration file {path}; check the path given to --config")
-    readers = {".toml": tomllib.loads, ".json": json.loads, ".yaml": yaml.safe_load, ".yml": yaml.safe_load}
+    readers: dict[str, Callable[[str], Any]] = {
+        ".toml": tomllib.loads,
+        ".json": json.loads,
+        ".yaml": yaml.safe_load,
+        ".yml": yaml.safe_load,
+    }
     reader = readers.get(path.suffix)
     if reader is None:
         raise InvalidInput(f"{path}: expected a file ending in {', '.join(readers)}, got {path.suffix or 'no ending'}")

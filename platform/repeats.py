@@ -56,10 +56,14 @@ def write_repeats_report(run: Run) -> str:
 
     runs = repeat_runs(run)
     table = repeat_table(runs)
-    best = runs[int(table["value"].astype(float).idxmax())]
+    best = runs[int(table["value"].astype(float).argmax())]
     view = get_method(run.config.method).view(best)
     repeats = [
-        {**row, "test_accuracy": _tested(r, "final"), "baseline": _tested(r, "baseline")}
+        {
+            **{str(k): v for k, v in row.items()},
+            "test_accuracy": _tested(r, "final"),
+            "baseline": _tested(r, "baseline"),
+        }
         for row, r in zip(table.to_dict("records"), runs, strict=True)
     ]
     run.folder.write_bytes("report.html", render(replace(view, manifest=run.manifest, repeats=repeats)).encode())

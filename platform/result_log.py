@@ -44,7 +44,7 @@ class ResultLog(tune.Callback):
 
 
 class KeepSnapshot(tune.Callback):
-    """Copies Tune's state files, whole, after every step in which a trial reported, saved or ended."""
+    """Copies Tune's state files, whole, after every step in which a trial saved or ended."""
 
     def __init__(self) -> None:
         self._changed: Any = None
@@ -52,10 +52,14 @@ class KeepSnapshot(tune.Callback):
     def __getstate__(self) -> dict[str, Any]:
         return {"_changed": None}
 
-    def on_trial_result(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
+    def on_trial_save(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
         self._changed = trial
 
-    on_trial_save = on_trial_complete = on_trial_error = on_trial_result
+    def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
+        self._changed = trial
+
+    def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
+        self._changed = trial
 
     def on_step_begin(self, iteration: int, trials: list[Any], **info: Any) -> None:
         """The step before has written its state: to Tune's own staging folder, in this thread."""

@@ -25,13 +25,13 @@ def score_to_file(
     space: str,
     data: DataSettings,
     proxies: ProxySettings,
-    size: int | None,
+    pool: PoolSettings,
     seed: int,
     resources: ResourceSettings,
     cluster: ClusterSettings,
     console: Console,
 ) -> pd.DataFrame:
-    """Scores `size` canonical forms of a space into the Parquet table `out`.
+    """Scores canonical forms of a space into the Parquet table `out`.
 
     What is finished lies in `<out>.parts` until all is; the same call continues from there.
 
@@ -46,6 +46,7 @@ def score_to_file(
         PROXIES.get(name)
     check_data(data)
     check_address(cluster)
+    architectures = candidates(space, pool.size, seed)
     parts = Folder(f"{out}.parts")
     _check_same_scoring(
         parts,
@@ -53,7 +54,7 @@ def score_to_file(
             "space": space,
             "data": data.model_dump(mode="json"),
             "proxies": proxies.model_dump(mode="json"),
-            "size": size,
+            "size": pool.size,
             "seed": seed,
         },
     )
@@ -62,12 +63,12 @@ def score_to_file(
     with connect(cluster, user_files=user_files, announce=console.print):
         score_pool(
             parts,
-            candidates(space, size, seed),
+            architectures,
             space=space,
             data=data,
             proxy=proxies,
             resources=resources,
-            pool=PoolSettings(size=size),
+            pool=pool,
             console=console,
         )
     table = parts.read_parquet("pool.parquet")

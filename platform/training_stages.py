@@ -20,7 +20,7 @@ from archray.platform.export import write_model
 from archray.platform.folder import Folder
 from archray.platform.run import digest
 from archray.platform.stages import Context, Stage
-from archray.platform.tuning import TrialPlan, curve_table, run_trials, trial_table
+from archray.platform.tuning import TrialPlan, curve_table, listed, run_trials, trial_table
 from archray.searchers import RandomSearch
 from archray.trainables.standalone import StandaloneSettings, StandaloneTrainable
 from archray.trainables.training import TrainingSettings
@@ -149,12 +149,13 @@ def _train_found(context: Context, folder: Folder) -> None:
     results = run_trials(tuned, plan, context)
     context.grids["final"] = results
     trials = write_tables(folder, tuned, results)
-    trained = [r for r in results if r.checkpoint is not None and not math.isnan(r.metrics.get(METRIC, math.nan))]
+    ended = [(result.metrics or {}, result.checkpoint) for result in listed(results)]
+    trained = [(told[METRIC], kept) for told, kept in ended if kept and not math.isnan(told.get(METRIC, math.nan))]
     if not trained:
         raise ArchrayError(f"the final training of {architecture} failed: {failure_reasons(trials)}")
-    best = max(trained, key=lambda result: result.metrics[METRIC])
-    with best.checkpoint.as_directory() as checkpoint:
-        write_model(folder / "model", Path(checkpoint), context.run)
+    checkpoint = max(trained, key=lambda entry: entry[0])[1]
+    with checkpoint.as_directory() as place:
+        write_model(folder / "model", Path(place), context.run)
 
 
 def final_stage() -> Stage:

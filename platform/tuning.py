@@ -7,11 +7,11 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pandas as pd
 from ray import tune
-from ray.tune import CheckpointConfig, FailureConfig, ResultGrid, RunConfig, TuneConfig, Tuner
+from ray.tune import CheckpointConfig, FailureConfig, Result, ResultGrid, RunConfig, TuneConfig, Tuner
 
 from archray.errors import InvalidInput, RunInterrupted
 from archray.platform.folder import Folder
@@ -22,6 +22,7 @@ from archray.platform.stages import Context
 from archray.searchers.base import ArchraySearcher
 
 MAX_FAILURES = 2  # a lost worker or node is tried again this often; NaN and bad architectures are results
+AnySearcher = TypeVar("AnySearcher", bound=ArchraySearcher)
 KEPT_CHECKPOINTS = 2  # with one, a kill can leave a snapshot that names a checkpoint already deleted
 OURS_RUN = ("name", "storage_path", "storage_filesystem")
 OURS_TUNE = ("metric", "mode", "search_alg", "num_samples")
@@ -108,7 +109,7 @@ def run_trials(folder: Folder, plan: TrialPlan, context: Context, *, search: boo
     return results
 
 
-def restored_searcher(folder: Folder, make: Callable[[], ArchraySearcher]) -> ArchraySearcher:
+def restored_searcher(folder: Folder, make: Callable[[], AnySearcher]) -> AnySearcher:
     """The searcher of a Tune run in `folder` with the state it ended with."""
     searcher = make()
     names = [name for name in folder.files() if name.startswith("searcher-state-")]
@@ -119,10 +120,15 @@ def restored_searcher(folder: Folder, make: Callable[[], ArchraySearcher]) -> Ar
     return searcher
 
 
+def listed(results: ResultGrid) -> list[Result]:
+    """The results of all trials; a `ResultGrid` iterates by index only."""
+    return [results[number] for number in range(len(results))]
+
+
 def trial_table(results: ResultGrid) -> pd.DataFrame:
     """One row a trial: its id, its configuration without `settings`, its last result, the error if it has one."""
     rows = []
-    for result in results:
+    for result in listed(results):
         metrics = result.metrics or {}
         row = {"trial_id": metrics.get("trial_id"), **_told(result.config or {})}
         row |= {k: v for k, v in metrics.items() if k not in row and k != "config" and not isinstance(v, dict | list)}
@@ -136,7 +142,9 @@ def curve_table(folder: Folder, results: ResultGrid) -> pd.DataFrame:
     table = read_results(folder)
     if table.empty:
         return table
-    architectures = {(r.metrics or {}).get("trial_id"): _told(r.config or {}).get("architecture") for r in results}
+    architectures = {
+        (r.metrics or {}).get("trial_id"): _told(r.config or {}).get("architecture") for r in listed(results)
+    }
     return table.assign(architecture=table["trial_id"].map(architectures))
 
 

@@ -77,7 +77,9 @@ class HNASConfig(TrainedSearchConfig):
             raise InvalidInput("kappa is the other half of HNAS's objective; choose another proxy")
         for name in self.scored.metrics:
             PROXIES.get(name)
-        if self.pool.table is not None:
+        if self.pool.table is None:
+            candidates(self.space, self.pool.size, self.seed)
+        else:
             space = get_space(self.space)
             for architecture in PoolFile.of(self.pool.table).load(self.search.proxy).architectures:
                 space.decode(architecture)

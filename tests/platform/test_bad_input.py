@@ -33,6 +33,8 @@ CASES: list[tuple[tuple[str, ...], str]] = [
     (("proxies", "--space", "nasbench2"), "no space"),
     (("proxies", "--metrics", "kapa"), "no proxy"),
     (("proxies", "--size", "0"), "size"),
+    (("proxies", "--size", "20000"), "a pool of 20000 is too large"),
+    ((*SEARCH, "--pool-size", "20000"), "a pool of 20000 is too large"),
     (("proxies", "--out", "taken/file"), "exists already"),
 ]
 

@@ -73,7 +73,7 @@ def test_unknown_method_and_preset_list_the_known():
         make_config("hnas", "huge", None, {})
 
 
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("name", METHODS.names())
 def test_every_method_has_valid_presets_and_flags(name):
     method = get_method(name)
     assert set(method.presets) == {"smoke", "demo", "paper"}
