@@ -8,14 +8,15 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
 from archray.trainables.nets import NetworkSettings, build
 from archray.trainables.proxies import ProxySettings, score
 from archray.trainables.proxies.grasp import grasp
 from archray.trainables.proxies.layers import WEIGHT_LAYERS, batch_statistics, forward
 from archray.trainables.proxies.tangents import recognised
 from archray.trainables.spaces import get_space
-from torch import Tensor, nn
-from torch.nn import functional as F
 
 
 class Functional(nn.Module):

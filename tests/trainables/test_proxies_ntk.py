@@ -8,14 +8,15 @@ from typing import Any
 
 import pytest
 import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
 from archray.trainables.nets import NetworkSettings, build
 from archray.trainables.proxies import ProxySettings, score
 from archray.trainables.proxies.gram import gram_matrix, inner_product_gram
 from archray.trainables.proxies.layers import WEIGHT_LAYERS, forward
 from archray.trainables.proxies.ntk import DegenerateKernel, exact_gram_matrix, kappa, knas, ntk_trace
 from archray.trainables.proxies.per_sample import weight_gradients
-from torch import Tensor, nn
-from torch.nn import functional as F
 
 CELL = "|nor_conv_3x3~0|+|nor_conv_1x1~0|avg_pool_3x3~1|+|skip_connect~0|nor_conv_1x1~1|nor_conv_3x3~2|"
 

@@ -100,7 +100,9 @@ def inner_product_gram(layer: WeightLayer, inputs: Tensor, output_gradients: Ten
         u, b = inputs.reshape(m, -1, inputs.shape[-1]), output_gradients.reshape(m, -1, output_gradients.shape[-1])
     else:
         inputs, padding = padded(layer, inputs)
-        u = F.unfold(inputs, layer.kernel_size, layer.dilation, padding, layer.stride).transpose(1, 2)  # (m, S, d_in)
+        u = F.unfold(inputs, layer.kernel_size, layer.dilation, tuple(padding), layer.stride).transpose(
+            1, 2
+        )  # (m, S, d_in)
         b = output_gradients.flatten(2).transpose(1, 2)  # (m, S, C_out)
     s = u.shape[1]
     u, b = u.reshape(m * s, -1), b.reshape(m * s, -1)

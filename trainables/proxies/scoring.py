@@ -50,7 +50,7 @@ def score(
             values = _Pass(network, images, labels, metrics, settings).values()
     except Exception as error:  # a network of the user's can fail in any way, and must not end the scoring of others
         reason = out_of_memory(error) or f"{type(error).__name__}: {error}"
-        values = {name: (math.nan, reason) for name in metrics}
+        values = dict.fromkeys(metrics, (math.nan, reason))
     return {proxy.name: Score.of(proxy, *values[proxy.name]) for proxy in proxies}
 
 
@@ -73,7 +73,7 @@ class _Pass:
         record = forward(self.network, self.images, copy_outputs="fisher" in self.metrics)
         failure = _failure_of(record, self.labels)
         if failure:
-            return {name: (math.nan, failure) for name in self.metrics}
+            return dict.fromkeys(self.metrics, (math.nan, failure))
         values: dict[str, Value] = {}
         if "relu" in self.needs:
             values["naswot"] = _guarded(lambda: naswot([(call.output > 0).flatten(1) for call in record.relus]))
@@ -95,7 +95,7 @@ class _Pass:
         if self.settings.ntk_gradient == "exact":
             parameters = {id(p): p for layer in record.layers for p in (layer.weight, layer.bias) if p is not None}
             return exact_gram_matrix(outputs, list(parameters.values()), self.settings.gram_memory_mib)
-        edges = [call.edge for call in record.calls]
+        edges: list[Any] = [call.edge for call in record.calls]
         output_gradients = torch.autograd.grad(outputs.sum(), edges, retain_graph=True, allow_unused=True)
         return gram_matrix(record.calls, output_gradients, self.settings.gram_memory_mib)
 

@@ -28,7 +28,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from archray.trainables.proxies.layers import Call, Record
+from archray.trainables.proxies.layers import Record
 from archray.trainables.proxies.per_sample import padded
 
 # Nodes of the autograd graph that are linear, whatever their arguments.
@@ -194,7 +194,7 @@ class _Tangents:
         return y_s, _NormTangent(x_s, shift / count, scale / count, along)
 
     def relu(self, i: int, x_s: Tensor) -> Tensor:
-        return torch.ops.aten.threshold_backward(x_s, self.record.relus[i].output, 0)  # type: ignore[no-any-return]
+        return torch.ops.aten.threshold_backward(x_s, self.record.relus[i].output, 0)
 
 
 @dataclass
