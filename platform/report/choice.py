@@ -38,11 +38,13 @@ def _search(view: RunView, best: int) -> str:
     metric = Quantity.of(view.metric)
     known = values_by_architecture(view)
     values = sorted(known.values(), reverse=view.mode == "max")
-    number = int(trial_numbers(view.evaluated)[best])
+    number = trial_numbers(view.evaluated)[best]
+    which = "the one found" if np.isnan(number) else f"number {int(number)}"
+    best_way = "highest" if view.mode == "max" else "lowest"
     text = (
         "What μ and ν should be, the score itself cannot say: a Bayesian optimiser tried values, and for each the "
-        f"objective's best architecture was trained. Of {count(len(known), 'architecture')} trained, the one of "
-        f"trial {number} has the {'highest' if view.mode == 'max' else 'lowest'} {metric.label}, "
+        "objective's best architecture, or its best not known yet, was trained. Of "
+        f"{count(len(known), 'architecture')} trained, {which} has the {best_way} {metric.label}, "
         f"{metric.show(values[0])}"
     )
     if len(values) > 1:

@@ -7,7 +7,7 @@ from typing import Any
 
 from archray.platform.report.quantity import MISSING, Quantity, count, duration, finite_values
 from archray.platform.report.section import breakable, escape
-from archray.platform.report.view import RunView, failures, numbers
+from archray.platform.report.view import RunView, failures, is_repeat, numbers
 
 _TEST = Quantity.of("test_accuracy")
 
@@ -87,17 +87,14 @@ def _architecture(view: RunView) -> str:
 
 
 def _facts(view: RunView) -> str:
-    trained = view.evaluated
-    trials = (
-        len(trained) - int(trained["repeat"].fillna(False).astype(bool).sum()) if "repeat" in trained else len(trained)
-    )
+    trials = int((~is_repeat(view.evaluated)).sum())
     facts = {
         "Method": display_method(view.method),
         "Space": view.space,
         "Data": view.data,
         "Training-free metric": view.proxy,
         "Scored architectures": count(len(view.pool), "in the pool", "in the pool") if len(view.pool) else None,
-        "Search": count(trials, "training") if len(trained) else None,
+        "Search": count(trials, "training") if trials else None,
         "Failures": _failed(view),
         "Seed": view.seed,
         "Started": view.started,

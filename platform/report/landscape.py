@@ -7,6 +7,7 @@ import pandas as pd
 from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
+from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 
 from archray.platform.report.plot import FOUND, INK, MUTED, SURFACE, Size, logarithmic, plot
@@ -15,7 +16,7 @@ from archray.platform.report.quantity import Quantity, count, significant
 from archray.platform.report.scored import Plane, plane, scored, values_by_architecture
 from archray.platform.report.section import Section, figure
 from archray.platform.report.trials import trial_numbers
-from archray.platform.report.view import RunView, failures, numbers
+from archray.platform.report.view import RunView, failures, is_repeat, numbers
 from archray.searchers.pool import Pool
 
 _UNTRAINED = (0.55, 0.58, 0.62, 0.22)  # a veil of grey, on a light and on a dark page
@@ -37,7 +38,7 @@ def landscape_section(view: RunView) -> Section | None:
     def draw(canvas: Figure, narrow: bool) -> None:
         axes = canvas.subplots()
         draw_plane(axes, ground, pool, known, metric)
-        draw_path(axes, path, view.best_trial())
+        draw_path(axes, path, view.best_trial(), value_range(known, metric) if known else None, metric.factor)
         logarithmic(axes.yaxis)
         axes.set_xlabel("√ν: where the objective wants M to be (M over the pool's largest)" if not narrow else "√ν")
         axes.set_ylabel("μ: how much that counts" if not narrow else "μ")
@@ -63,7 +64,7 @@ def landscape_section(view: RunView) -> Section | None:
 
 
 def asked(view: RunView) -> pd.DataFrame:
-    """The trials that asked for a point: `number` (from 1), `mu`, `nu`, `failed`; the index is that of the trials."""
+    """The questions: `number` of the training, `mu`, `nu`, `repeat`, ...; the index is that of the trials."""
     frame = view.evaluated
     path = pd.DataFrame(
         {
@@ -71,10 +72,12 @@ def asked(view: RunView) -> pd.DataFrame:
             "mu": numbers(frame, "mu"),
             "nu": numbers(frame, "nu"),
             "failed": failures(frame).notna(),
+            "repeat": is_repeat(frame),
+            "value": numbers(frame, "value"),
             "architecture": frame.get("architecture"),
         }
     )
-    return path[(path["mu"] > 0) & (path["nu"] >= 0)]
+    return path[(path["mu"] > 0) & (path["nu"] >= 0) & (path["number"].notna() | path["repeat"])]
 
 
 def _around(mu: pd.Series) -> tuple[float, float]:
@@ -110,59 +113,72 @@ def draw_plane(axes: Axes, ground: Plane, pool: Pool, known: dict[str, float], m
     axes.grid(False)
 
 
-def draw_path(axes: Axes, path: pd.DataFrame, best: int | None) -> None:
-    """The numbered points in the order they were asked for; several at one place share a mark."""
-    x, y = np.sqrt(path["nu"].to_numpy()), path["mu"].to_numpy()
-    low, high = np.log(axes.get_ylim())
-    left, right = axes.get_xlim()
+def draw_path(axes: Axes, path: pd.DataFrame, best: int | None, norm: Normalize | None, factor: float) -> None:
+    """Trainings numbered in their order, their ring in the colour of their value; free questions are dots."""
+    free = path[path["repeat"]]
+    axes.scatter(
+        np.sqrt(free["nu"]), free["mu"], s=16, color=SURFACE, edgecolor=INK, linewidth=0.8, zorder=3, clip_on=False
+    )
+    trained = path[~path["repeat"]]
+    x, y = np.sqrt(trained["nu"].to_numpy()), trained["mu"].to_numpy()
     axes.plot(x, y, color=SURFACE, linewidth=3.2, alpha=0.65, zorder=3, clip_on=False)
     axes.plot(x, y, color=INK, linewidth=1.0, alpha=0.75, zorder=3, clip_on=False)
+    low, high = np.log(axes.get_ylim())
+    left, right = axes.get_xlim()
     places = np.column_stack([(x - left) / (right - left), (np.log(y) - low) / (high - low)])
     drawn: list[list[int]] = []
-    for i in range(len(path)):
+    for i in range(len(trained)):
         near = next((group for group in drawn if np.abs(places[group[0]] - places[i]).max() < _SAME), None)
         if near is None:
             drawn.append([i])
         else:
             near.append(i)
     for group in drawn:
-        rows = path.iloc[group]
-        is_best = best is not None and best in rows.index
-        failed = bool(rows["failed"].all())
-        at = (x[group[0]], y[group[0]])
-        axes.scatter(
-            *at,
-            s=190,
-            facecolor=FOUND if is_best else SURFACE,
-            edgecolor=MUTED if failed else INK,
-            linewidth=1.0,
-            linestyle=(0, (2, 1.5)) if failed else "solid",
-            zorder=5 if is_best else 4,
-            clip_on=False,
-        )
+        rows = trained.iloc[group]
+        _draw_mark(axes, (x[group[0]], y[group[0]]), rows, best is not None and best in rows.index, norm, factor)
+
+
+def _draw_mark(
+    axes: Axes, at: tuple[float, float], rows: pd.DataFrame, best: bool, norm: Normalize | None, factor: float
+) -> None:
+    """The mark of the trainings at one place."""
+    order, value = spans(rows["number"].astype(int).tolist()), rows["value"].to_numpy()[0]
+    failed = bool(rows["failed"].all())
+    known = norm is not None and not failed and np.isfinite(value)
+    layer = 5 if best else 4
+    axes.scatter(
+        *at,
+        s=270,
+        facecolor=colormaps[VALUES](float(norm(value * factor))) if known and norm is not None else SURFACE,
+        edgecolor=MUTED if failed else INK,
+        linewidth=0.9,
+        linestyle=(0, (2, 1.5)) if failed else "solid",
+        zorder=layer,
+        clip_on=False,
+    )
+    axes.scatter(*at, s=150, facecolor=FOUND if best else SURFACE, linewidth=0, zorder=layer + 0.1, clip_on=False)
+    axes.annotate(
+        order[0],
+        at,
+        ha="center",
+        va="center_baseline",
+        fontsize=9,
+        color=SURFACE if best else INK,
+        zorder=layer + 0.2,
+        annotation_clip=False,
+    )
+    if len(order) > 1:
         axes.annotate(
-            spans(rows["number"].astype(int).tolist())[0],
+            "+" + ", ".join(order[1:]),
             at,
-            ha="center",
-            va="center_baseline",
+            xytext=(9, 8),
+            textcoords="offset points",
             fontsize=9,
-            color=SURFACE if is_best else INK,
-            zorder=6,
+            color=INK,
+            zorder=7,
             annotation_clip=False,
+            bbox={"facecolor": SURFACE, "edgecolor": "none", "pad": 1.2, "alpha": 0.85},
         )
-        more = ", ".join(spans(rows["number"].astype(int).tolist())[1:])
-        if more:
-            axes.annotate(
-                "+" + more,
-                at,
-                xytext=(9, 7),
-                textcoords="offset points",
-                fontsize=9,
-                color=INK,
-                zorder=6,
-                annotation_clip=False,
-                bbox={"facecolor": SURFACE, "edgecolor": "none", "pad": 1.2, "alpha": 0.85},
-            )
 
 
 def spans(order: list[int]) -> list[str]:
@@ -188,21 +204,29 @@ def _caption(view: RunView, ground: Plane, pool: Pool, known: dict[str, float], 
         else f"Each point (μ, ν) selects the architecture with the lowest κ/M + μ {penalty}. Here every point selects "
         "one and the same: within these bounds κ/M alone decides."
     )
-    text += " The numbers are the trials in their order; the line is the way the Bayesian optimiser went."
+    text += (
+        " The numbers are the trainings in their order, joined by a line; the ring of each has the colour of the "
+        f"{Quantity.of(view.metric).label} it reached."
+    )
+    if path["repeat"].any():
+        text += (
+            f" Small dots are {count(int(path['repeat'].sum()), 'further question')} of the Bayesian optimiser that "
+            "selected an architecture known already, and were answered without a training."
+        )
     best = view.best_trial()
     if best is not None and best in path.index:
         number, mu, nu = (path[name].to_numpy()[path.index.get_loc(best)] for name in ("number", "mu", "nu"))
         text += (
-            f" The best one, filled, is trial {int(number)}: μ = {significant(mu)}, √ν = {significant(np.sqrt(nu))}."
+            f" The best one, filled, is number {int(number)}: μ = {significant(mu)}, √ν = {significant(np.sqrt(nu))}."
         )
-    elsewhere = _elsewhere(path, ground, pool)
+    elsewhere = _elsewhere(path[~path["repeat"]], ground, pool)
     if elsewhere:
         text += (
-            f" {count(elsewhere, 'trial')} took another architecture than the one their point selects: "
+            f" {count(elsewhere, 'training')} took another architecture than the one the point selects: "
             "that one was known already, and the objective's next best took its place."
         )
     if path["failed"].any():
-        text += " A dashed ring is a trial that failed."
+        text += " A dashed ring is a training that failed."
     return text
 
 

@@ -16,6 +16,7 @@ from archray.searchers.pool import Pool
 
 VALUES = "viridis"  # of the metric's values, here and in the landscape: even to the eye, also to a colour-blind one
 _CLOUD = "#8b96a5"  # the pool's points become an image, which cannot follow the page: a grey for light and dark
+_SKEWED = 8  # where the largest M is further above the median than this, M has a logarithmic axis too
 _MANY = 3000  # with more points than this, they are drawn smaller and fainter
 
 
@@ -89,6 +90,9 @@ def draw_cloud(axes: Axes, pool: Pool) -> None:
     )
     axes.set_yscale("log")
     logarithmic(axes.yaxis)
+    if pool.metric.max() > _SKEWED * np.median(pool.metric):
+        axes.set_xscale("log")
+        logarithmic(axes.xaxis)
 
 
 def draw_level(axes: Axes, view: RunView, pool: Pool, winner: int, mu: float, nu: float) -> None:
@@ -96,7 +100,8 @@ def draw_level(axes: Axes, view: RunView, pool: Pool, winner: int, mu: float, nu
     assert view.objective is not None  # or there is no point
     limits = axes.get_xlim(), axes.get_ylim()
     value = float(rank(pool, mu, nu, view.objective)[winner])
-    m = np.linspace(1e-3, limits[0][1], 400)
+    low, high = limits[0]
+    m = np.geomspace(low, high, 400) if axes.get_xscale() == "log" else np.linspace(1e-3, high, 400)
     distance = m**2 - nu
     penalty = mu * (np.abs(distance) if view.objective.penalty == "absolute" else distance**2)
     kappa = (m + view.objective.epsilon) * (value - penalty)  # the objective, solved for kappa

@@ -65,8 +65,9 @@ class RunView:
         started: when it started, as it should be printed.
         pool: a row per scored architecture: `architecture`, the metric called `proxy`, `kappa`, `failure` (reason
             or null).
-        evaluated: a row per suggestion of the search, in order: `number` (from 0), `architecture`, `mu`, `nu`,
-            `value` (the metric), `failure`, `repeat` (true if told a value already known, without training).
+        evaluated: a row per suggestion of the search, in order: `number` (from 0; below 0 for what the user gave),
+            `architecture`, `mu`, `nu`, `value` (the metric), `failure`, `repeat` (true if told a value already
+            known, without training).
         baseline: a row per random architecture trained with the same budget: `architecture`, `test_accuracy`,
             `failure`.
         final: a row per final training of the found architecture: `seed`, `test_accuracy`, `failure`, ...
@@ -107,7 +108,7 @@ class RunView:
 
     def best_trial(self) -> int | None:
         """The position in `evaluated` of the best value, the earliest of equals; None if there is no finite one."""
-        values = numbers(self.evaluated, "value").where(failures(self.evaluated).isna())
+        values = numbers(self.evaluated, "value").where(failures(self.evaluated).isna() & ~is_repeat(self.evaluated))
         if values.notna().sum() == 0:
             return None
         array = values.to_numpy()
@@ -134,3 +135,10 @@ def failures(frame: pd.DataFrame) -> pd.Series:
             given = column.notna() & (column.astype(str).str.strip() != "")
             reasons = reasons.where(reasons.notna() | ~given, column)
     return reasons
+
+
+def is_repeat(frame: pd.DataFrame) -> pd.Series:
+    """Which rows were answered with a value that was known already, without a training."""
+    if "repeat" not in frame:
+        return pd.Series(False, index=frame.index)
+    return frame["repeat"].map(lambda value: bool(value) if pd.notna(value) else False).astype(bool)
