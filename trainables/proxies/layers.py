@@ -11,6 +11,8 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 
+from archray.trainables.proxies.batch_norm import pairwise_sums
+
 # Convolution and linear layers carry the weights of all metrics (note P1).
 WeightLayer = nn.Conv1d | nn.Conv2d | nn.Conv3d | nn.Linear
 WEIGHT_LAYERS = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.Linear)
@@ -70,6 +72,8 @@ class Record:
 def forward(network: nn.Module, images: Tensor, *, copy_outputs: bool = False) -> Record:
     """Runs `network` on `images` (m, C, H, W), in the mode it is in, and records its layers.
 
+    Its graph can be differentiated once.
+
     copy_outputs: record copies of the outputs, which nothing changes in place.
     """
     record = Record()
@@ -94,7 +98,7 @@ def forward(network: nn.Module, images: Tensor, *, copy_outputs: bool = False) -
         if isinstance(module, kind)
     ]
     try:
-        with torch.enable_grad():
+        with torch.enable_grad(), pairwise_sums(network):
             record.logits = network(images)
     finally:
         for handle in handles:

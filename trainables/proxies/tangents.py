@@ -28,6 +28,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from archray.trainables.proxies import batch_norm
 from archray.trainables.proxies.layers import Record
 from archray.trainables.proxies.per_sample import padded
 
@@ -49,7 +50,6 @@ LINEAR_NODES = {
     "UnsafeViewBackward0",
     "ViewBackward0",
 }
-BATCH_NORM_NODES = {"NativeBatchNormBackward0", "CudnnBatchNormBackward0"}
 
 
 def recognised(record: Record) -> bool:
@@ -73,8 +73,8 @@ def recognised(record: Record) -> bool:
         known = name in LINEAR_NODES
         if name in ("ConvolutionBackward0", "AddmmBackward0", "MmBackward0"):
             known = node in layers
-        elif name in BATCH_NORM_NODES:
-            known = node in norms and node._saved_training
+        elif name in batch_norm.NODES:
+            known = node in norms and batch_norm.statistics(node) is not None
         elif name == "ReluBackward0":
             known = node in relus
         else:
@@ -159,8 +159,7 @@ class _Tangents:
         y_t, t = self._norm(i, x_t)
         s = self.along_theta.pop(i)
         call = self.record.norms[i]
-        node = call.node
-        mean, r = node._saved_result1, node._saved_result2  # (C,)
+        mean, r = self._statistics(i)
         count = call.input.numel() // call.input.shape[1]
         gamma = call.layer.weight if call.layer.weight is not None else 1.0
         b = self.gradients.norm_outputs[i]
@@ -175,7 +174,7 @@ class _Tangents:
     def _norm(self, i: int, x_s: Tensor) -> tuple[Tensor, _NormTangent]:
         """y_s = J x_s, and what the sum needs of it."""
         call = self.record.norms[i]
-        node = call.node
+        mean, r = self._statistics(i)
         # J is symmetric, so the backward kernel applies it; its other results are sum(yhat x_s) and sum(x_s).
         y_s, scale, shift = torch.ops.aten.native_batch_norm_backward(
             x_s,
@@ -183,8 +182,8 @@ class _Tangents:
             call.layer.weight,
             None,
             None,
-            node._saved_result1,
-            node._saved_result2,
+            mean,
+            r,
             True,
             call.layer.eps,
             [True, True, True],
@@ -192,6 +191,11 @@ class _Tangents:
         count = x_s.numel() // x_s.shape[1]
         along = _channel_sum(self.gradients.norm_outputs[i] * y_s)  # <b, y_s>
         return y_s, _NormTangent(x_s, shift / count, scale / count, along)
+
+    def _statistics(self, i: int) -> tuple[Tensor, Tensor]:
+        found = batch_norm.statistics(self.record.norms[i].node)
+        assert found is not None  # `recognised` saw to it
+        return found
 
     def relu(self, i: int, x_s: Tensor) -> Tensor:
         return torch.ops.aten.threshold_backward(x_s, self.record.relus[i].output, 0)

@@ -1,0 +1,64 @@
+"""Batch normalisation with pairwise sums, against torch's in float64."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from archray.trainables.proxies.batch_norm import PairwiseBatchNorm, pairwise_sums, statistics
+
+CHANNELS_LAST = torch.channels_last  # (m, H, W, C) in memory
+
+
+def normal(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+@pytest.mark.parametrize("mean", [0.0, 3.0, 300.0])
+@pytest.mark.parametrize("affine", [True, False])
+def test_outputs_and_gradients_are_those_of_float64(mean: float, affine: bool) -> None:
+    x = (mean + normal(16, 4, 12, 12)).contiguous(memory_format=CHANNELS_LAST).requires_grad_()
+    gamma, beta = (normal(4, seed=1).requires_grad_(), normal(4, seed=2).requires_grad_()) if affine else (None, None)
+    gradient = normal(16, 4, 12, 12, seed=3).contiguous(memory_format=CHANNELS_LAST)
+    y = PairwiseBatchNorm.apply(x, gamma, beta, 1e-5)
+    found = torch.autograd.grad(y, [t for t in (x, gamma, beta) if t is not None], gradient)
+    exact = [t.detach().double().requires_grad_() if t is not None else None for t in (x, gamma, beta)]
+    expected_y = F.batch_norm(exact[0], None, None, exact[1], exact[2], True, 0.0, 1e-5)
+    expected = torch.autograd.grad(expected_y, [t for t in exact if t is not None], gradient.double())
+    # float32 holds x itself to 300 * 6e-8
+    close = {"rtol": 1e-4, "atol": 1e-5 if mean < 10 else 1e-3}
+    torch.testing.assert_close(y.double(), expected_y, **close)
+    for a, b in zip(found, expected, strict=True):
+        torch.testing.assert_close(a.double(), b, **close)
+
+
+def test_a_constant_channel_is_zero() -> None:
+    x = torch.full((4, 2, 8, 8), 7.3).contiguous(memory_format=CHANNELS_LAST)
+    y = PairwiseBatchNorm.apply(x, None, None, 1e-5)
+    assert float(y.abs().max()) < 1e-3
+
+
+def test_statistics_have_the_digits_of_float32() -> None:
+    """torch's own channels-last kernel is off by about 6e-6 here."""
+    x = normal(64, 16, 32, 32).contiguous(memory_format=CHANNELS_LAST).requires_grad_()
+    found = statistics(PairwiseBatchNorm.apply(x, None, None, 1e-5).grad_fn)
+    assert found is not None
+    var, mean = torch.var_mean(x.detach().double(), (0, 2, 3), unbiased=False)
+    torch.testing.assert_close(found[1].double(), (var + 1e-5).rsqrt(), rtol=3e-7, atol=0)
+    torch.testing.assert_close(found[0].double(), mean, rtol=0, atol=3e-7)
+
+
+def test_modules_take_it_only_where_it_applies() -> None:
+    network = nn.Sequential(nn.BatchNorm2d(4)).train()
+    last = normal(4, 4, 6, 6).contiguous(memory_format=CHANNELS_LAST)
+    with pairwise_sums(network):
+        names = [type(network(x).grad_fn).__name__ for x in (last, last.contiguous())]
+    with pairwise_sums(network.double()):
+        names.append(type(network(last.double()).grad_fn).__name__)
+    assert names == ["PairwiseBatchNormBackward", "NativeBatchNormBackward0", "NativeBatchNormBackward0"]
+    assert "forward" not in vars(network[0])
+    frozen = nn.BatchNorm2d(4).eval()
+    with pairwise_sums(frozen):
+        assert statistics(frozen(last.detach().requires_grad_()).grad_fn) is None
