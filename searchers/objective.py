@@ -54,8 +54,5 @@ def objective(
 
 def lowest(objective_values: FloatArray, excluded: BoolArray | None = None) -> int | None:
     """The row with the lowest objective among those not `excluded`; the first of equals; None if none is left."""
-    if excluded is None:
-        return int(np.argmin(objective_values))
-    if excluded.all():
-        return None
-    return int(np.argmin(np.where(excluded, np.inf, objective_values)))
+    left = np.arange(len(objective_values)) if excluded is None else np.flatnonzero(~excluded)
+    return int(left[np.argmin(objective_values[left])]) if len(left) else None

@@ -1,0 +1,248 @@
+"""HNASSearch: Algorithm 7.1 step by step, repeats, budget, points of the user's, a million rows."""
+
+from __future__ import annotations
+
+import math
+import os
+import pickle
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from archray.errors import InvalidInput, InvalidPool
+from archray.searchers import HNASSearch, drive
+from archray.searchers.hnas import FIRST_MU, FIRST_POINTS, MAX_REPEATS
+from archray.searchers.objective import lowest, objective
+from archray.searchers.pool import PoolFile
+from archray.searchers.testing import hashed_score
+
+Make = Callable[..., HNASSearch]
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    rng = np.random.default_rng(3)
+    path = tmp_path_factory.mktemp("pool") / "pool.parquet"
+    frame = pd.DataFrame({"architecture": [f"a{row}" for row in range(30)]})
+    frame.assign(snip=rng.uniform(0.5, 8.0, 30), kappa=rng.uniform(0.0, 2e-3, 30)).to_parquet(path)
+    return path
+
+
+@pytest.fixture
+def make(table: Path) -> Make:
+    def search(**arguments: Any) -> HNASSearch:
+        return HNASSearch(table, **{"proxy": "snip", "budget": 8, "metric": "accuracy", "mode": "max", **arguments})
+
+    return search
+
+
+def score(config: dict[str, Any]) -> float:
+    return hashed_score({"architecture": config["architecture"]})
+
+
+def test_each_answer_minimises_the_objective_it_was_asked_with(make: Make, table: Path) -> None:
+    search = make()
+    drive(search, score)
+    pool = PoolFile.of(table).load("snip")
+    asked = search.asked()
+    trained: set[str] = set()
+    free = 0
+    for row in asked.itertuples():
+        values = objective(pool.kappa, pool.metric, row.mu, row.nu)
+        free = free + 1 if row.repeat else 0
+        if free == 0 and pool.architectures[lowest(values)] in trained:  # the bound on free answers was reached
+            taken = np.array([name in trained for name in pool.architectures])
+            assert row.architecture == pool.architectures[lowest(values, taken)]
+        else:
+            assert row.architecture == pool.architectures[lowest(values)]
+        assert row.repeat == (row.architecture in trained)
+        assert free <= MAX_REPEATS
+        trained.add(row.architecture)
+    assert len(trained) == 8
+
+
+def test_first_points(make: Make) -> None:
+    asked = make(on_repeat="next-best")
+    drive(asked, score)
+    first = asked.asked().head(FIRST_POINTS)
+    np.testing.assert_allclose(np.sqrt(first["nu"]), np.linspace(0, 1, FIRST_POINTS))
+    np.testing.assert_allclose(first["mu"], FIRST_MU)
+    later = asked.asked().iloc[FIRST_POINTS:]
+    assert later["nu"].between(0, 1).all()
+    assert later["mu"].between(1e-4, 1).all()
+
+
+@pytest.mark.parametrize("on_repeat", ["tell", "next-best"])
+def test_no_architecture_is_trained_twice_and_the_pool_is_exhausted(
+    table: Path, tmp_path: Path, on_repeat: Literal["tell", "next-best"]
+) -> None:
+    pd.read_parquet(table).head(9).to_parquet(tmp_path / "small.parquet")
+    search = HNASSearch(
+        tmp_path / "small.parquet", "snip", budget=100, on_repeat=on_repeat, metric="accuracy", mode="max"
+    )
+    names = drive(search, score, concurrency=3)["architecture"]
+    assert len(names) == 9
+    assert names.is_unique
+
+
+def test_next_best_asks_once_per_training(make: Make) -> None:
+    search = make(on_repeat="next-best")
+    drive(search, score)
+    assert not search.asked()["repeat"].any()
+    assert len(search.asked()) == 8
+
+
+def test_repeats_carry_the_known_value(make: Make) -> None:
+    search = make()
+    drive(search, score)
+    asked = search.asked()
+    assert asked["repeat"].any()
+    assert (asked.groupby("architecture")["value"].nunique() == 1).all()
+    assert asked["number"].tolist() == list(range(len(asked)))
+
+
+def test_best_is_the_best_validation(make: Make) -> None:
+    for mode, pick in (("max", max), ("min", min)):
+        search = make(mode=mode)
+        values = drive(search, score)["value"]
+        best = search.best()
+        assert best is not None
+        assert best["value"] == pick(values)
+        assert score(best) == best["value"]
+
+
+def test_failures_are_kept_as_such(make: Make) -> None:
+    def evaluate(config: dict[str, Any]) -> dict[str, Any]:
+        value = score(config)
+        return {"accuracy": math.nan, "failure": "diverged"} if value > 0.5 else {"accuracy": value}
+
+    search = make()
+    drive(search, evaluate)
+    history = search.history()
+    assert (history["failure"] == "diverged").equals(history["value"].isna())
+    assert history["failure"].notna().any()
+    best = search.best()
+    assert best is not None
+    assert best["value"] <= 0.5
+
+
+def test_points_to_evaluate(make: Make) -> None:
+    points = [{"architecture": "a7"}, {"mu": 0.5, "nu": 0.25}, {"architecture": "a7", "mu": 0.1, "nu": 0.1}]
+    search = make(points_to_evaluate=points)
+    configs = drive(search, score)
+    assert configs["architecture"][0] == "a7"
+    assert (configs["mu"][1], configs["nu"][1]) == (0.5, 0.25)
+    assert len(configs) == 8
+    assert configs["architecture"].is_unique
+    third = search.asked().iloc[2]
+    assert third["repeat"]
+    assert (third["trial"], third["architecture"]) == (1, "a7")
+
+
+def test_add_evaluated_point(make: Make) -> None:
+    plain = drive(make(), score)["architecture"].tolist()
+    search = make()
+    search.add_evaluated_point({"architecture": plain[0], "mu": 0.01, "nu": 0.0, "other": 1}, 2.0)
+    names = drive(search, score)["architecture"].tolist()
+    assert plain[0] not in names
+    assert len(names) == 8
+    best = search.best()
+    assert best is not None
+    assert (best["architecture"], best["value"]) == (plain[0], 2.0)
+    assert search.history()["given"].sum() == 1
+
+
+def test_extended_budget_continues(make: Make) -> None:
+    short = make(budget=4)
+    drive(short, score)
+    longer = make(budget=8)
+    longer.set_state(short.get_state())
+    drive(longer, score)
+    whole = make(budget=8)
+    drive(whole, score)
+    assert longer.asked().equals(whole.asked())
+
+
+def test_paper_code_preset(make: Make, table: Path) -> None:
+    search = make(preset="paper-code")
+    assert (search.penalty, search.on_repeat) == ("absolute", "next-best")
+    drive(search, score)
+    pool = PoolFile.of(table).load("snip")
+    first = search.asked().iloc[0]
+    values = pool.kappa / (pool.metric + 1e-6) + first["mu"] * np.abs(pool.metric**2 - first["nu"])
+    assert first["architecture"] == pool.architectures[int(values.argmin())]
+
+
+def test_paper_code_candidates_grow(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    names = [f"a{row}" for row in range(10_000)]
+    pd.DataFrame({"architecture": names, "snip": rng.random(10_000) + 0.1, "kappa": rng.random(10_000)}).to_parquet(
+        tmp_path / "pool.parquet"
+    )
+    search = HNASSearch(tmp_path / "pool.parquet", "snip", preset="paper-code", metric="accuracy", mode="max")
+    offered = [search._offered(number) for number in range(1, 7)]
+    assert [rows.sum() for rows in offered] == [2000, 4000, 6000, 8000, 10_000, 10_000]
+    assert all((smaller <= larger).all() for smaller, larger in pairwise(offered))
+
+
+def test_a_million_rows(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    n = 10**6
+    names = np.char.add("a", np.arange(n).astype(str))
+    path = tmp_path / "pool.parquet"
+    pd.DataFrame({"architecture": names, "snip": rng.random(n), "kappa": rng.random(n) * 1e-3}).to_parquet(path)
+
+    def search() -> HNASSearch:
+        return HNASSearch(path, "snip", budget=7, metric="accuracy", mode="max", on_repeat="next-best")
+
+    begun = search()
+    assert len(pickle.dumps(begun)) < 10_000
+    first = drive(begun, score, max_trials=5)["architecture"].tolist()
+    begun.save(str(tmp_path / "state"))
+    assert os.path.getsize(tmp_path / "state") < 10**6
+    assert len(pickle.dumps(begun)) < 10**6
+    continued = search()
+    continued.restore(str(tmp_path / "state"))
+    whole = drive(search(), score)["architecture"].tolist()
+    assert first + drive(continued, score)["architecture"].tolist() == whole
+
+
+def test_pickled_searcher_notices_a_changed_pool(tmp_path: Path, table: Path) -> None:
+    copy = tmp_path / "pool.parquet"
+    copy.write_bytes(table.read_bytes())
+    pickled = pickle.dumps(HNASSearch(copy, "snip", metric="accuracy", mode="max"))
+    pd.read_parquet(copy).head(20).to_parquet(copy)
+    with pytest.raises(InvalidPool, match="has changed"):
+        pickle.loads(pickled).set_search_properties(None, None, {"settings": {}})
+    with pytest.raises(InvalidPool, match="has changed"):
+        pickle.loads(pickled).suggest("t")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"budget": 0}, "budget: expected a whole number of 1 or more, got 0"),
+        ({"budget": 2.5}, "budget"),
+        ({"penalty": "cubic"}, "square, absolute"),
+        ({"preset": "paper"}, "paper-code"),
+        ({"on_repeat": "again"}, "tell or next-best"),
+        ({"log10_mu": (0, -4)}, "low < high"),
+        ({"mode": "largest"}, "'min' or 'max'"),
+        ({"seed": -1}, "seed"),
+        ({"points_to_evaluate": [{"mu": 0.1}]}, "architecture, or with mu and nu"),
+        ({"points_to_evaluate": [{"mu": -0.1, "nu": 0.1}]}, "mu > 0"),
+    ],
+)
+def test_bad_arguments(make: Make, change: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidInput, match=message):
+        make(**change)
+
+
+def test_missing_proxy_lists_the_columns(make: Make) -> None:
+    with pytest.raises(InvalidPool, match="no column ntk_trace; it has architecture, snip, kappa"):
+        make(proxy="ntk_trace")

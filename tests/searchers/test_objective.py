@@ -1,0 +1,98 @@
+"""Eq. 7.7 over a whole pool equals a plain loop, and has the invariances that the scale and the penalty promise."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from archray.errors import InvalidInput
+from archray.searchers.objective import check_penalty, lowest, objective, scale, usable
+
+positive = st.floats(1e-3, 1e3)
+rows = st.lists(st.tuples(positive, positive), min_size=1, max_size=30)
+weight = st.floats(1e-4, 1e2)
+target = st.floats(0.0, 1.0)
+penalties = st.sampled_from(["square", "absolute"])
+
+
+def loop(kappa: float, metric: float, mu: float, nu: float, penalty: str, epsilon: float) -> float:
+    distance = metric * metric - nu
+    return kappa / (metric + epsilon) + mu * (distance * distance if penalty == "square" else abs(distance))
+
+
+@given(rows, weight, target, penalties, st.sampled_from([0.0, 1e-6]))
+def test_equals_a_plain_loop(
+    table: list[tuple[float, float]], mu: float, nu: float, penalty: str, epsilon: float
+) -> None:
+    kappa, metric = np.array(table).T
+    values = objective(kappa, metric, mu, nu, penalty, epsilon)
+    expected = [loop(k, m, mu, nu, penalty, epsilon) for k, m in table]
+    np.testing.assert_allclose(values, expected, rtol=1e-12)
+    assert expected[lowest(values)] == pytest.approx(min(expected))
+
+
+@given(rows, weight, target, penalties, st.randoms(use_true_random=False))
+def test_the_order_of_rows_does_not_matter(
+    table: list[tuple[float, float]], mu: float, nu: float, penalty: str, random: object
+) -> None:
+    kappa, metric = np.array(table).T
+    order = np.random.default_rng(len(table)).permutation(len(table))
+    values = objective(kappa, metric, mu, nu, penalty)
+    np.testing.assert_array_equal(objective(kappa[order], metric[order], mu, nu, penalty), values[order])
+
+
+@given(rows, st.floats(1e-3, 1e3))
+def test_units_and_sign_of_the_metric_do_not_matter(table: list[tuple[float, float]], unit: float) -> None:
+    metric = np.array(table)[:, 1]
+    scaled, factor = scale(metric)
+    assert scaled.max() == 1.0
+    np.testing.assert_allclose(scaled * factor, metric)
+    for other in (metric * unit, -metric * unit):
+        again, _ = scale(other)
+        np.testing.assert_allclose(again, scaled, rtol=1e-12)
+
+
+@given(rows, st.floats(1e-3, 1e3), weight, target, penalties)
+def test_kappa_and_mu_share_a_unit(
+    table: list[tuple[float, float]], unit: float, mu: float, nu: float, penalty: str
+) -> None:
+    kappa, metric = np.array(table).T
+    values = objective(kappa, metric, mu, nu, penalty)
+    np.testing.assert_allclose(objective(unit * kappa, metric, unit * mu, nu, penalty), unit * values, rtol=1e-9)
+
+
+@given(rows, target, penalties)
+def test_a_heavy_penalty_selects_the_row_nearest_to_nu(
+    table: list[tuple[float, float]], nu: float, penalty: str
+) -> None:
+    kappa, metric = np.array(table).T
+    selected = lowest(objective(kappa, metric, 1e30, nu, penalty))
+    distance = np.abs(metric**2 - nu)
+    assert distance[selected] <= distance.min() + 1e-9
+
+
+@given(st.lists(st.floats(0, 10), min_size=1, max_size=20), st.data())
+def test_lowest_of_those_left(values: list[float], data: st.DataObject) -> None:
+    excluded = np.array(data.draw(st.lists(st.booleans(), min_size=len(values), max_size=len(values))))
+    left = [(value, row) for row, value in enumerate(values) if not excluded[row]]
+    assert lowest(np.array(values), excluded) == (min(left)[1] if left else None)
+
+
+def test_lowest_of_overflowing_values_is_still_among_those_left() -> None:
+    values = np.array([math.inf, math.inf, math.inf])
+    assert lowest(values, np.array([True, False, True])) == 1
+
+
+def test_usable_rows() -> None:
+    metric = [1.0, 0.0, math.nan, math.inf, -2.0, 1.0, 1.0]
+    kappa = [1.0, 1.0, 1.0, 1.0, 1.0, math.nan, math.inf]
+    assert usable(metric, kappa).tolist() == [True, False, False, False, True, False, False]
+
+
+def test_unknown_penalty_lists_the_known() -> None:
+    with pytest.raises(InvalidInput, match="square, absolute"):
+        check_penalty("cubic")

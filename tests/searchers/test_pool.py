@@ -1,0 +1,83 @@
+"""The table behind HNASSearch: what it accepts, and that a changed file is noticed."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from archray.errors import InvalidPool
+from archray.searchers.pool import PoolFile
+
+ROWS = {
+    "architecture": ["a", "b", "c", "d", "e"],
+    "snip": [2.0, 0.0, math.nan, -4.0, 1.0],
+    "kappa": [10.0, 10.0, 10.0, 20.0, math.nan],
+}
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    path = tmp_path / "pool.parquet"
+    pd.DataFrame(ROWS).to_parquet(path)
+    return path
+
+
+def test_scaled_and_unusable_rows_counted(table: Path) -> None:
+    pool = PoolFile.of(table).load("snip")
+    assert pool.architectures == ["a", "d"]
+    assert pool.metric.tolist() == [0.5, 1.0]
+    assert pool.kappa.tolist() == [10.0, 20.0]
+    assert (pool.factor, pool.excluded) == (4.0, 3)
+
+
+def test_csv_and_uri(table: Path, tmp_path: Path) -> None:
+    pd.DataFrame(ROWS).to_csv(tmp_path / "pool.csv", index=False)
+    for place in (tmp_path / "pool.csv", table.as_uri()):
+        assert PoolFile.of(place).load("snip").architectures == ["a", "d"]
+
+
+def test_path_is_kept_absolute(table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    file = PoolFile.of("pool.parquet")
+    monkeypatch.chdir("/")
+    assert len(file.load("snip")) == 2
+
+
+def test_a_changed_file_is_refused(table: Path) -> None:
+    file = PoolFile.of(table)
+    pd.DataFrame(ROWS).assign(kappa=1.0).to_parquet(table)
+    with pytest.raises(InvalidPool, match="has changed"):
+        file.load("snip")
+    table.unlink()
+    with pytest.raises(InvalidPool, match="cannot be read"):
+        file.load("snip")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"kappa": None}, "no column kappa; it has architecture, snip"),
+        ({"snip": None}, "no column snip; it has"),
+        ({"snip": [0.0] * 5}, "5 rows and none with a finite snip"),
+        ({"kappa": [math.nan] * 5}, "none with a finite snip"),
+        ({"architecture": ["a", "b", "c", "a", "e"]}, "'a' more than once"),
+        ({"architecture": [1, 2, 3, 4, 5]}, "expected strings"),
+        ({"snip": ["high"] * 5}, "expected numbers"),
+    ],
+)
+def test_bad_tables(tmp_path: Path, change: dict[str, list[object] | None], message: str) -> None:
+    columns = {name: values for name, values in {**ROWS, **change}.items() if values is not None}
+    pd.DataFrame(columns).to_parquet(tmp_path / "bad.parquet")
+    with pytest.raises(InvalidPool, match=message):
+        PoolFile.of(tmp_path / "bad.parquet").load("snip")
+
+
+def test_no_table_at_all(tmp_path: Path) -> None:
+    with pytest.raises(InvalidPool, match="cannot be read"):
+        PoolFile.of(tmp_path / "none.parquet")
+    (tmp_path / "text.parquet").write_text("not a table")
+    with pytest.raises(InvalidPool, match="no Parquet table"):
+        PoolFile.of(tmp_path / "text.parquet").load("snip")
