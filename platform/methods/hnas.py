@@ -196,6 +196,7 @@ def _objective(searcher: HNASSearch) -> dict[str, Any]:
         "scale": searcher.pool.factor,
         "penalty": searcher.penalty,
         "log10_mu": list(searcher.log10_mu),
+        "epsilon": searcher.epsilon,
         "pool": len(searcher.pool),
         "excluded": searcher.pool.excluded,
     }
@@ -215,6 +216,7 @@ def view(run: Run) -> RunView:
             scale=objective["scale"],
             penalty=objective["penalty"],
             mu_bounds=(10 ** objective["log10_mu"][0], 10 ** objective["log10_mu"][1]),
+            epsilon=objective["epsilon"],
         ),
         pool=read_table(run.folder / "pool", "pool.parquet"),
         evaluated=read_table(search, "asked.parquet"),

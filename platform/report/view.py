@@ -124,17 +124,14 @@ def numbers(frame: pd.DataFrame, column: str) -> pd.Series:
 
 
 def failures(frame: pd.DataFrame) -> pd.Series:
-    """The reason of each row's failure, null where there is none; an empty string is none.
+    """The reason of each row's failure, None where there is none; an empty string is none.
 
     `failure` is a result's own reason, `error` that of a trial that Tune gave up.
     """
-    reasons = pd.Series(None, index=frame.index, dtype=object)
-    for name in ("failure", "error"):
-        if name in frame:
-            column = frame[name].astype(object)
-            given = column.notna() & (column.astype(str).str.strip() != "")
-            reasons = reasons.where(reasons.notna() | ~given, column)
-    return reasons
+    columns = [frame[name].tolist() for name in ("failure", "error") if name in frame]
+    given = [[str(v) for v in row if pd.notna(v) and str(v).strip()] for row in zip(*columns, strict=True)]
+    reasons = [row[0] if row else None for row in given] or [None] * len(frame)
+    return pd.Series(reasons, index=frame.index, dtype=object)
 
 
 def is_repeat(frame: pd.DataFrame) -> pd.Series:

@@ -16,6 +16,7 @@ from archray.platform.report.cell import cell_section
 from archray.platform.report.comparison import comparison_section
 from archray.platform.report.repeats import repeats_section
 from archray.platform.report.section import table
+from archray.platform.report.view import failures
 
 VOID = {"meta", "link", "br", "wbr", "img", "hr", "path", "use"}
 HOSTILE = "<script>alert('x')</script>&\"|+"
@@ -170,6 +171,12 @@ def test_an_empty_view_has_a_page() -> None:
     text = render(RunView(method="hnas", space="nasbench201", data="digits"))
     assert Page(text).sections == []
     assert "found no architecture" in text
+
+
+def test_a_row_without_a_failure_has_no_note() -> None:
+    frame = pd.DataFrame({"failure": [None, float("nan"), "", "NaN loss"], "error": [None, None, "lost", "lost"]})
+    assert failures(frame).tolist() == [None, None, "lost", "NaN loss"]
+    assert failures(pd.DataFrame({"value": [1.0]})).tolist() == [None]
 
 
 def test_frames_may_be_none() -> None:
