@@ -12,15 +12,13 @@ import pandas as pd
 
 from archray.errors import InvalidInput
 from archray.searchers.base import ArchraySearcher, _Wait
-from archray.searchers.objective import BoolArray, Penalty, check_penalty, lowest, objective
+from archray.searchers.coordinates import FIRST_POINTS, Coordinates, PaperCodeCoordinates, PoolCoordinates
+from archray.searchers.objective import BoolArray, FloatArray, Penalty, check_penalty, lowest, objective
 from archray.searchers.pool import Pool, PoolFile
 from archray.searchers.records import Record
 
-LOG10_MU = (-4.0, 0.0)  # the range of log10 mu in the authors' program
-FIRST_POINTS = 5  # T evenly spaced on its range, at FIRST_MU, before the first fit (authors' program)
-FIRST_MU = 1e-2
 MAX_REPEATS = 5  # told for free in search of one new architecture; then the objective's next best is taken
-PAPER_CODE_EPSILON = 1e-6  # the authors' program divides by M + 1e-6
+PAPER_CODE_EPSILON = 1e-6  # the authors' program divides by M + 1e-6, M in its own units
 PAPER_CODE_GROWTH = 2000  # architectures that each step of the authors' program adds to the candidates
 ASKS, CANDIDATES = 1_000_003, 1_000_033  # streams of random numbers apart from the trials' seeds
 
@@ -29,7 +27,7 @@ class HNASSearch(ArchraySearcher):
     """Searches the pool's architecture with the best validation performance (Algorithm 7.1).
 
     For steps k = 1, ..., K:
-    1. choose mu_k, nu_k by Bayesian optimisation (`bo.next_point`), over T = sqrt(nu) in [0, max M] and log10 mu;
+    1. choose mu_k, nu_k by Bayesian optimisation (`bo.next_point`) over T = sqrt(nu) and log10 mu, in `coordinates`;
     2. obtain A_k, the pool's minimiser of kappa/M + mu F(M^2 - nu) (`objective`);
     3. suggest A_k as a trial, which reports its validation performance;
     4. tell it to the Gaussian process, in the order of suggestion.
@@ -37,21 +35,22 @@ class HNASSearch(ArchraySearcher):
 
     Suggests `{"architecture", "mu", "nu", "seed"}`, nu in units of scaled M^2; needs back the metric.
 
-    Where this deviates from the paper: M is |M| over the pool's maximum, so that one range of (mu, nu) serves every
-    metric; and an architecture that was suggested before is not trained again. Several (mu, nu) lead to one
-    architecture, and the paper does not say what happens then; `on_repeat` does.
+    Where this deviates from the paper: M is |M| over the pool's maximum, and the ranges of (mu, nu), which the paper
+    does not give, are measured by the pool (`PoolCoordinates`); and an architecture that was suggested before is not
+    trained again. Several (mu, nu) lead to one architecture, and the paper does not say what happens then;
+    `on_repeat` does.
 
     Args:
         pool: path or URI of a table with the columns `architecture`, `kappa` and `proxy`, one row per canonical form.
         proxy: the column that is M.
         budget: K, the number of trainings.
         penalty: F(x) = x^2 (`square`, Eq. 7.7 at t = 1) or |x| (`absolute`); `square` if None.
-        preset: `paper-code` does as the authors' program: absolute penalty, kappa/(M + 1e-6), the next best on a
-            repeat, and candidates that grow by 2,000 random rows of the pool with each step.
+        preset: `paper-code` does as the authors' program: absolute penalty, kappa/(M + 1e-6), `PaperCodeCoordinates`,
+            the next best on a repeat, and candidates that grow by 2,000 random rows of the pool with each step.
         on_repeat: `tell` (the default) tells the Bayesian optimiser the known value, for free, and asks again, at
             most 5 times per training; `next-best` takes the objective's best architecture not suggested yet.
         points_to_evaluate: `{"architecture"}` or `{"mu", "nu"}` or all three, suggested first; they count in budget.
-        log10_mu: range of log10 mu.
+        log10_mu: range of log10 mu in the units of the coordinates; None: (-2, 2), and (-4, 0) for `paper-code`.
         metric, mode, seed, max_concurrent, asynchronous: see `ArchraySearcher`.
 
     Raises: InvalidPool for a table that cannot serve, InvalidInput for any other argument.
@@ -71,23 +70,23 @@ class HNASSearch(ArchraySearcher):
         points_to_evaluate: Sequence[Mapping[str, Any]] | None = None,
         asynchronous: bool = False,
         max_concurrent: int | None = None,
-        log10_mu: tuple[float, float] = LOG10_MU,
+        log10_mu: tuple[float, float] | None = None,
     ) -> None:
         if preset not in (None, "paper-code"):
             raise InvalidInput(f"there is no preset {preset!r}; choose paper-code, or None")
         if on_repeat not in (None, "tell", "next-best"):
             raise InvalidInput(f"on_repeat: expected tell or next-best, got {on_repeat!r}")
-        if not (len(log10_mu) == 2 and log10_mu[0] < log10_mu[1] and all(map(math.isfinite, log10_mu))):
-            raise InvalidInput(f"log10_mu: expected (low, high) with low < high, got {log10_mu!r}")
         paper = preset == "paper-code"
+        self._coordinates_class = PaperCodeCoordinates if paper else PoolCoordinates
+        low, high = log10_mu if log10_mu is not None else self._coordinates_class.default_log10_mu
+        if not (math.isfinite(low) and math.isfinite(high) and low < high):
+            raise InvalidInput(f"log10_mu: expected (low, high) with low < high, got {log10_mu!r}")
         self.penalty: Penalty = penalty or ("absolute" if paper else "square")
         check_penalty(self.penalty)
         self.on_repeat = on_repeat or ("next-best" if paper else "tell")
         self.proxy = proxy
         self.preset = preset
-        self.log10_mu = (float(log10_mu[0]), float(log10_mu[1]))
-        self._epsilon = PAPER_CODE_EPSILON if paper else 0.0
-        self._growth = PAPER_CODE_GROWTH if paper else None
+        self._log10_mu = (float(low), float(high))
         self._observations: list[dict[str, Any]] = []  # what the Bayesian optimiser was told, in order
         super().__init__(
             budget=budget,
@@ -100,6 +99,7 @@ class HNASSearch(ArchraySearcher):
         )
         self._file = PoolFile.of(pool)
         self._pool: Pool | None = self._file.load(proxy)
+        self._coordinates: Coordinates | None = None
         self._rows: dict[str, int] | None = None
 
     @property
@@ -108,6 +108,28 @@ class HNASSearch(ArchraySearcher):
         if self._pool is None:
             self._pool = self._file.load(self.proxy)
         return self._pool
+
+    @property
+    def coordinates(self) -> Coordinates:
+        """The square that is searched."""
+        if self._coordinates is None:
+            self._coordinates = self._coordinates_class(self.pool, self.penalty, self._log10_mu)
+        return self._coordinates
+
+    @property
+    def log10_mu(self) -> tuple[float, float]:
+        """The range of log10 mu that is searched, in the units of the scaled objective."""
+        low, high = self.coordinates.mu_bounds()
+        return math.log10(low), math.log10(high)
+
+    @property
+    def epsilon(self) -> float:
+        """What is added to the scaled M in the quotient."""
+        return PAPER_CODE_EPSILON / self.pool.factor if self.preset == "paper-code" else 0.0
+
+    def scores(self, mu: float, nu: float) -> FloatArray:
+        """(n,) the objective of every row of the pool; the lowest is selected."""
+        return objective(self.pool.kappa, self.pool.metric, mu, nu, self.penalty, self.epsilon)
 
     # Algorithm 7.1 -------------------------------------------------------------------------------------------------
 
@@ -120,32 +142,33 @@ class HNASSearch(ArchraySearcher):
         told = list(self._observations)
         repeats: list[dict[str, Any]] = []
         while True:
-            sought, log10_mu = self._ask(told, number)
-            mu, nu = 10**log10_mu, sought**2
-            scores = objective(self.pool.kappa, self.pool.metric, mu, nu, self.penalty, self._epsilon)
+            point = self._ask(told, number)
+            mu, nu = self.coordinates.mu_nu(point)
+            asked = {"point": point, "mu": mu, "nu": nu, "for": number}
+            scores = self.scores(mu, nu)
             if self.on_repeat == "tell" and len(repeats) < MAX_REPEATS:
                 row = lowest(scores, ~offered)
                 assert row is not None
                 first = numbers.get(self.pool.architectures[row])
                 if first is not None:
-                    repeats.append({"point": [sought, log10_mu], "number": first, "for": number})
+                    repeats.append({**asked, "number": first})
                     told.append(repeats[-1])
                     continue
             row = lowest(scores, taken | ~offered)
             assert row is not None  # or nothing was left to offer
-            self._observations += [*repeats, {"point": [sought, log10_mu], "number": number, "for": number}]
+            self._observations += [*repeats, {**asked, "number": number}]
             return {"architecture": self.pool.architectures[row], "mu": mu, "nu": nu}
 
     def _ask(self, told: list[dict[str, Any]], number: int) -> list[float]:
-        """(T, log10 mu) of the next question, in scaled units: a first point, or expected improvement's choice."""
+        """The next point of the square: one of the first points, or expected improvement's choice."""
         asked = sum(not observation.get("given", False) for observation in told)
         if asked < FIRST_POINTS:
-            return [float(np.linspace(0.0, 1.0, FIRST_POINTS)[asked]), math.log10(FIRST_MU)]
+            return self.coordinates.first_point(asked)
         from archray.searchers.bo import next_point  # a second of imports, for those who do search
 
         seed = np.random.SeedSequence([self.seed, ASKS, len(told)]).generate_state(1)[0] >> 1
         points = [observation["point"] for observation in told]
-        return next_point(points, self._losses(told, number), [(0.0, 1.0), self.log10_mu], int(seed))
+        return next_point(points, self._losses(told, number), self.coordinates.bounds, int(seed))
 
     def _losses(self, told: list[dict[str, Any]], number: int) -> list[float | None]:
         """Per observation its loss, None while it is in flight. A failed trial counts as the worst one known."""
@@ -177,10 +200,10 @@ class HNASSearch(ArchraySearcher):
     def _offered(self, number: int) -> BoolArray:
         """(n,) True for the rows that are candidates at step `number`."""
         n = len(self.pool)
-        if self._growth is None or self._growth * number >= n:
+        if self.preset != "paper-code" or PAPER_CODE_GROWTH * number >= n:
             return np.ones(n, dtype=bool)
         offered = np.zeros(n, dtype=bool)
-        offered[np.random.default_rng([self.seed, CANDIDATES]).permutation(n)[: self._growth * number]] = True
+        offered[np.random.default_rng([self.seed, CANDIDATES]).permutation(n)[: PAPER_CODE_GROWTH * number]] = True
         return offered
 
     # Points of the user's ------------------------------------------------------------------------------------------
@@ -200,9 +223,7 @@ class HNASSearch(ArchraySearcher):
         numbers = self._numbers()
         config = dict(point)
         if config["architecture"] is None:
-            scores = objective(
-                self.pool.kappa, self.pool.metric, config["mu"], config["nu"], self.penalty, self._epsilon
-            )
+            scores = self.scores(config["mu"], config["nu"])
             row = lowest(scores, None if self.on_repeat == "tell" else self._taken(numbers))
             if row is None:
                 return None
@@ -218,8 +239,11 @@ class HNASSearch(ArchraySearcher):
 
     def _tell_given(self, config: Mapping[str, Any], number: int, sought: int) -> None:
         if config["mu"] is not None:
-            point = [math.sqrt(config["nu"]), math.log10(config["mu"])]
-            self._observations.append({"point": point, "number": number, "for": sought, "given": True})
+            mu, nu = config["mu"], config["nu"]
+            point = self.coordinates.point(mu, nu)
+            self._observations.append(
+                {"point": point, "mu": mu, "nu": nu, "number": number, "for": sought, "given": True}
+            )
 
     def asked(self) -> pd.DataFrame:
         """A row per question of the optimiser, in order: what was answered from memory, beside the trainings.
@@ -231,16 +255,14 @@ class HNASSearch(ArchraySearcher):
         rows = []
         for record in records.values():
             told = [observation for observation in self._observations if observation["for"] == record.number]
-            rows += [(records[o["number"]], *o["point"], True) for o in told if o["number"] != record.number]
-            own = next((o["point"] for o in told if o["number"] == record.number), (None, None))
-            rows.append((record, *own, False))
+            rows += [(records[o["number"]], o["mu"], o["nu"], True) for o in told if o["number"] != record.number]
+            rows.append((record, record.config["mu"], record.config["nu"], False))
         columns = ["number", "trial", "architecture", "mu", "nu", "value", "failure", "repeat", "given"]
         table, number = [], 0
-        for record, sought, log10_mu, repeat in rows:
-            row = self._row(record) | {"trial": record.number, "repeat": repeat}
+        for record, mu, nu, repeat in rows:
+            row = self._row(record) | {"trial": record.number, "mu": mu, "nu": nu, "repeat": repeat}
             row |= {"number": -1 if row["given"] and not repeat else number}
             number += row["number"] >= 0
-            row |= {"mu": None if log10_mu is None else 10**log10_mu, "nu": None if sought is None else sought**2}
             table.append(row)
         return pd.DataFrame(table, columns=columns).astype({"mu": float, "nu": float, "value": float})
 
@@ -256,7 +278,7 @@ class HNASSearch(ArchraySearcher):
             "penalty": self.penalty,
             "preset": self.preset,
             "on_repeat": self.on_repeat,
-            "log10_mu": self.log10_mu,
+            "log10_mu": self._log10_mu,
         }
 
     def _own_state(self) -> dict[str, Any]:
@@ -266,4 +288,9 @@ class HNASSearch(ArchraySearcher):
         self._observations = list(state.get("observations", ()))
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_pool": None, "_rows": None}  # only the path and the checksum travel
+        return {
+            **self.__dict__,
+            "_pool": None,
+            "_coordinates": None,
+            "_rows": None,
+        }  # only the path and the checksum travel

@@ -48,8 +48,13 @@ def objective(
         penalty: `square`, F(x) = x^{2t} with t = 1 as in Eq. 7.7, or `absolute`, F(x) = |x| as in the authors' program.
         epsilon: added to M in the quotient: 1e-6 in the authors' program.
     """
-    distance = metric**2 - nu
-    return kappa / (metric + epsilon) + mu * (distance**2 if penalty == "square" else np.abs(distance))
+    return kappa / (metric + epsilon) + mu * distance(metric, nu, penalty)
+
+
+def distance(metric: FloatArray, nu: float, penalty: Penalty = "square") -> FloatArray:
+    """F(M^2 - nu) of every row. Shape (n,) -> (n,)."""
+    difference = metric**2 - nu
+    return difference**2 if penalty == "square" else np.abs(difference)
 
 
 def lowest(objective_values: FloatArray, excluded: BoolArray | None = None) -> int | None:

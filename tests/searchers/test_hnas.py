@@ -16,7 +16,8 @@ import pytest
 
 from archray.errors import InvalidInput, InvalidPool
 from archray.searchers import HNASSearch, drive
-from archray.searchers.hnas import FIRST_MU, FIRST_POINTS, MAX_REPEATS
+from archray.searchers.coordinates import FIRST_POINTS
+from archray.searchers.hnas import MAX_REPEATS
 from archray.searchers.objective import lowest, objective
 from archray.searchers.pool import PoolFile
 from archray.searchers.testing import hashed_score
@@ -66,15 +67,14 @@ def test_each_answer_minimises_the_objective_it_was_asked_with(make: Make, table
     assert len(trained) == 8
 
 
-def test_first_points(make: Make) -> None:
-    asked = make(on_repeat="next-best")
-    drive(asked, score)
-    first = asked.asked().head(FIRST_POINTS)
-    np.testing.assert_allclose(np.sqrt(first["nu"]), np.linspace(0, 1, FIRST_POINTS))
-    np.testing.assert_allclose(first["mu"], FIRST_MU)
-    later = asked.asked().iloc[FIRST_POINTS:]
-    assert later["nu"].between(0, 1).all()
-    assert later["mu"].between(1e-4, 1).all()
+def test_first_points_are_spread_over_the_pool(make: Make, table: Path) -> None:
+    search = make(on_repeat="next-best")
+    drive(search, score)
+    targets = np.sqrt(search.asked()["nu"].head(FIRST_POINTS))
+    np.testing.assert_allclose(targets, np.quantile(PoolFile.of(table).load("snip").metric, [0, 0.25, 0.5, 0.75, 1]))
+    low, high = search.coordinates.mu_bounds()
+    assert search.asked()["mu"].between(low, high).all()
+    assert search.asked()["nu"].between(0, 1).all()
 
 
 @pytest.mark.parametrize("on_repeat", ["tell", "next-best"])
@@ -173,9 +173,17 @@ def test_paper_code_preset(make: Make, table: Path) -> None:
     assert (search.penalty, search.on_repeat) == ("absolute", "next-best")
     drive(search, score)
     pool = PoolFile.of(table).load("snip")
-    first = search.asked().iloc[0]
-    values = pool.kappa / (pool.metric + 1e-6) + first["mu"] * np.abs(pool.metric**2 - first["nu"])
-    assert first["architecture"] == pool.architectures[int(values.argmin())]
+    asked = search.asked()
+    np.testing.assert_allclose(np.sqrt(asked["nu"].head(FIRST_POINTS)), np.linspace(0, 1, FIRST_POINTS))
+    metric, taken = pool.metric * pool.factor, []  # the authors' program knows no scale
+    for row in asked.itertuples():
+        mu, nu = row.mu / pool.factor**3, row.nu * pool.factor**2
+        values = pool.kappa / (metric + 1e-6) + mu * np.abs(metric**2 - nu)
+        values[taken] = np.inf
+        assert row.architecture == pool.architectures[int(values.argmin())]
+        taken.append(int(values.argmin()))
+        assert mu * (1 + 1e-9) >= 1e-4
+        assert mu <= 1 + 1e-9
 
 
 def test_paper_code_candidates_grow(tmp_path: Path) -> None:

@@ -40,7 +40,7 @@ class HNASConformance(SearcherConformance):
         self.pool = pool
 
     def make(self, **arguments: Any) -> HNASSearch:
-        return HNASSearch(self.pool, on_repeat=self.on_repeat, log10_mu=(-2.0, 2.0), **arguments)
+        return HNASSearch(self.pool, on_repeat=self.on_repeat, **arguments)
 
 
 @pytest.mark.usefixtures("ray_session")
