@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import shutil
+import socket
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -21,8 +22,10 @@ from archray.errors import ArchrayError, InvalidInput
 from archray.registry import file_module_name, is_reference, split_reference
 
 ROOMS = ("platform", "searchers", "trainables", "cluster")
+AUTO = "auto"  # Ray's word for "the cluster that runs on this machine"
 LOCAL = "local"  # Ray's word for "start a cluster of your own"
 LOOPBACK = "127.0.0.1"
+ANSWER_SECONDS = 10.0  # for a connection to be accepted
 IMPORT_SECONDS = 120.0  # a worker that unpacks its environment and imports; far more than it takes
 USAGE_REPORTS = "RAY_USAGE_STATS_ENABLED"  # Ray's reports to its makers: off unless the user turned them on
 
@@ -209,6 +212,8 @@ def _init(address: str | None, settings: ClusterSettings, runtime_env: dict[str,
         "logging_level": logging.ERROR,
     }
     if address is not None:
+        if address != AUTO:
+            _check_answers(address)
         return ray.init(address=address, **options)
     # Not None: Ray would join whatever cluster was started last on this machine, another run's perhaps.
     return ray.init(
@@ -219,6 +224,19 @@ def _init(address: str | None, settings: ClusterSettings, runtime_env: dict[str,
         dashboard_host=LOOPBACK,
         **options,
     )
+
+
+def _check_answers(address: str) -> None:
+    """Raises: ConnectionError if nothing listens there. Ray itself would try for more than ten minutes."""
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdecimal():
+        raise ConnectionError("expected auto, local or ip:port")
+    if host in (LOOPBACK, "localhost"):
+        host = ray.util.get_node_ip_address()  # Ray replaces loopback by it, and listens there
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=ANSWER_SECONDS).close()
+    except OSError as error:
+        raise ConnectionError(f"nothing answers there ({error}); is the cluster up, and its port open?") from error
 
 
 def _announce(connection: Connection, announce: Callable[[str], None]) -> None:

@@ -1,0 +1,208 @@
+"""Starting and joining Ray for real, each case in a process of its own; what workers can import then."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from archray.cluster.connect import (
+    ClusterError,
+    ClusterSettings,
+    check_address,
+    connect,
+    runtime_environment,
+    worker_reference,
+)
+from archray.errors import InvalidInput
+from archray.registry import file_module_name, load_reference
+
+USER_FILE = "class Thing:\n    value = 7\n"
+
+
+@pytest.fixture
+def user_file(tmp_path: Path) -> Path:
+    path = tmp_path / "code" / "own_thing.py"
+    path.parent.mkdir()
+    path.write_text(USER_FILE)
+    return path
+
+
+# Before Ray starts
+
+
+def test_ray_client_is_refused_with_the_command_to_use() -> None:
+    with pytest.raises(
+        InvalidInput, match=r"RAY_API_SERVER_ADDRESS=http://head:8265 ray job submit --working-dir \. -- "
+    ):
+        check_address(ClusterSettings(address="ray://head:10001"))
+
+
+def test_the_address_comes_from_the_environment_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAY_ADDRESS", "10.0.0.1:6379")
+    assert check_address(ClusterSettings()) == "10.0.0.1:6379"
+    assert check_address(ClusterSettings(address="local", num_cpus=2)) is None
+    monkeypatch.setenv("RAY_ADDRESS", "ray://head:10001")
+    with pytest.raises(InvalidInput, match="Ray Client"):
+        check_address(ClusterSettings())
+
+
+def test_sizes_of_a_cluster_that_runs_are_refused() -> None:
+    with pytest.raises(InvalidInput, match="leave them out"):
+        check_address(ClusterSettings(address="10.0.0.1:6379", num_cpus=2))
+    with pytest.raises(ValidationError):
+        ClusterSettings.model_validate({"adress": "auto"})
+
+
+def test_a_cluster_gets_the_package_in_the_layout_of_a_wheel(user_file: Path, tmp_path: Path) -> None:
+    environment = runtime_environment([user_file], tmp_path, local=False)
+    package, copy = map(Path, environment["py_modules"])
+    assert (package / "errors.py").is_file()
+    assert (package / "cluster" / "connect.py").is_file()
+    assert not (package / "platform" / "__init__.py").exists()
+    assert copy.name == f"{file_module_name(user_file)}.py"
+
+
+def test_references_to_files_become_modules(user_file: Path) -> None:
+    reference = worker_reference(f"{user_file}:Thing")
+    assert reference == f"{file_module_name(user_file)}:Thing"
+    assert load_reference(f"{user_file}:Thing") is load_reference(reference)
+    assert worker_reference("nasbench201") == "nasbench201"
+    assert worker_reference("package.module:Thing") == "package.module:Thing"
+
+
+# A Ray that is there already
+
+
+@pytest.mark.usefixtures("ray_session")
+def test_a_ray_of_the_users_is_used_and_left_running() -> None:
+    import ray
+
+    with connect() as connection:
+        assert not connection.started
+    assert ray.is_initialized()
+
+
+@pytest.mark.usefixtures("ray_session")
+def test_a_ray_of_the_users_whose_workers_lack_a_file_is_refused(user_file: Path) -> None:
+    with (
+        pytest.raises(ClusterError, match=f"cannot import {file_module_name(user_file)}"),
+        connect(user_files=[user_file]),
+    ):
+        pass
+
+
+# Ray started and joined, in other processes
+
+LOAD = """
+import sys
+from pathlib import Path
+import ray
+from archray.cluster.connect import ClusterSettings, connect, worker_reference
+
+def load(reference):
+    import os, platform
+    import archray.searchers
+    from archray.registry import load_reference
+    thing = load_reference(reference)
+    return thing.value, archray.__file__, sys.modules[thing.__module__].__file__, os.getcwd(), platform.python_version()
+
+FILE = Path(sys.argv[1])
+REFERENCE = worker_reference(f"{FILE}:Thing")
+"""
+
+LOCAL = """
+said = []
+with connect(ClusterSettings(num_cpus=1, num_gpus=0, dashboard=False), user_files=[FILE], announce=said.append) as mine:
+    FILE.unlink()  # the workers have their own copy
+    value, package, file, folder, version = ray.get(ray.remote(load).remote(REFERENCE))
+    assert mine.started and value == 7, (mine, value)
+    assert not said, said
+    print(mine.address, flush=True)
+    sys.stdin.readline()
+assert not ray.is_initialized()
+"""
+
+DASHBOARD = """
+import urllib.request
+said = []
+with connect(ClusterSettings(num_cpus=1, num_gpus=0), announce=said.append) as mine:
+    assert mine.dashboard_url.startswith("http://127.0.0.1:"), mine
+    assert mine.dashboard_url in said[0], said
+    with urllib.request.urlopen(mine.dashboard_url) as page:
+        assert page.status == 200
+"""
+
+JOINED = """
+from ray.cluster_utils import Cluster
+cluster = Cluster(initialize_head=True, head_node_args=dict(num_cpus=1, num_gpus=0, include_dashboard=False))
+said = []
+for _ in range(2):
+    with connect(ClusterSettings(address=cluster.address), user_files=[FILE], announce=said.append) as joined:
+        value, package, file, folder, version = ray.get(ray.remote(load).remote(REFERENCE))
+        assert not joined.started and value == 7
+        assert "py_modules_files" in package and "py_modules_files" in file, (package, file)
+    assert not ray.is_initialized()
+assert said == [f"Joined the Ray cluster at {cluster.address}."] * 2, said
+cluster.shutdown()
+"""
+
+NOBODY = """
+from archray.cluster.connect import ClusterError
+for address, reason in {"127.0.0.1:1": "nothing answers there", "head": "expected auto, local or ip:port"}.items():
+    try:
+        with connect(ClusterSettings(address=address)):
+            raise AssertionError(address)
+    except ClusterError as error:
+        assert str(error).startswith(f"cannot join the Ray cluster at {address}: {reason}"), error
+"""
+
+
+def start(program: str, user_file: Path) -> subprocess.Popen[str]:
+    """Runs a program from another folder than the repository."""
+    return subprocess.Popen(
+        [sys.executable, "-c", LOAD + program, str(user_file)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        cwd=user_file.parent.parent,
+        env={name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"},
+        text=True,
+    )
+
+
+def test_two_runs_on_one_machine_have_a_ray_each(user_file: Path, tmp_path: Path) -> None:
+    second_file = tmp_path / "second" / "own_thing.py"
+    second_file.parent.mkdir()
+    second_file.write_text(USER_FILE)
+    first, second = start(LOCAL, user_file), start(LOCAL, second_file)
+    assert first.stdout is not None
+    assert second.stdout is not None
+    addresses = {first.stdout.readline(), second.stdout.readline()}
+    assert len(addresses - {""}) == 2
+    first.communicate("\n")
+    assert first.returncode == 0
+    assert second.poll() is None  # the end of one leaves the other alone
+    second.communicate("\n")
+    assert second.returncode == 0
+
+
+def test_the_dashboard_is_on_loopback(user_file: Path) -> None:
+    process = start(DASHBOARD, user_file)
+    process.communicate()
+    assert process.returncode == 0
+
+
+def test_a_cluster_is_joined_and_left_running(user_file: Path) -> None:
+    process = start(JOINED, user_file)
+    process.communicate()
+    assert process.returncode == 0
+
+
+def test_no_cluster_at_the_address_is_said_at_once(user_file: Path) -> None:
+    process = start(NOBODY, user_file)
+    process.communicate()
+    assert process.returncode == 0

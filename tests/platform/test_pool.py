@@ -1,0 +1,231 @@
+"""Pool scoring: candidates from the seed, shards as they come, nothing scored twice after a kill."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import archray_test_cluster as workers
+import pandas as pd
+import pytest
+from rich.console import Console
+
+from archray.errors import InvalidInput
+from archray.platform.folder import Folder
+from archray.platform.pool import PoolSettings, candidates, score_pool
+from archray.platform.scoring_progress import ScoringProgress
+from archray.trainables.data import DataSettings
+from archray.trainables.nets import NetworkSettings
+from archray.trainables.proxies import ProxySettings
+from archray.trainables.spaces import Decision, Space, get_space
+
+SMALL = ProxySettings(batch_size=8, network=NetworkSettings(channels=2, cells=1))
+CHUNK = 4
+
+
+class WideSpace(Space):
+    """2^40 architectures; the last 38 decisions change nothing: four canonical forms."""
+
+    name = "wide"
+    decisions = tuple(Decision(f"d{i}", ("a", "b")) for i in range(40))
+
+    def canonical(self, architecture: tuple[str, ...]) -> tuple[str, ...]:
+        return architecture[:2] + ("a",) * 38
+
+
+# Candidates
+
+
+def test_all_canonical_forms_of_a_space() -> None:
+    space = get_space("nasbench201")
+    pool = candidates("nasbench201", None, seed=0)
+    assert len(pool) == len(set(pool))
+    assert set(pool) == {space.encode(space.canonical(a)) for a in space.enumerate()}
+
+
+def test_a_draw_is_of_distinct_canonical_forms_and_from_the_seed() -> None:
+    space = get_space("nasbench201")
+    pool = candidates(space, 50, seed=3)
+    assert len(set(pool)) == 50
+    assert all(space.canonical(space.decode(text)) == space.decode(text) for text in pool)
+    assert pool == candidates("nasbench201", 50, seed=3)
+    assert pool != candidates("nasbench201", 50, seed=4)
+
+
+def test_a_pool_larger_than_the_space_is_refused() -> None:
+    with pytest.raises(InvalidInput, match=r"a pool of 15626 is too large"):
+        candidates("nasbench201", 15_626, seed=0)
+
+
+def test_a_space_too_large_to_enumerate_is_drawn_from() -> None:
+    assert len(set(candidates(WideSpace(), 4, seed=0))) == 4
+    with pytest.raises(InvalidInput, match="500 draws from wide gave 4 different architectures of 5"):
+        candidates(WideSpace(), 5, seed=0)
+    with pytest.raises(InvalidInput, match="give a pool size"):
+        candidates(WideSpace(), None, seed=0)
+
+
+# Scoring
+
+
+def score(folder: Path, pool: list[str], scorer: object = None, chunk: int | None = CHUNK) -> tuple[pd.DataFrame, str]:
+    """The table, and what was printed."""
+    printed = io.StringIO()
+    place = Folder(folder)
+    name = score_pool(
+        place,
+        pool,
+        space="nasbench201",
+        data=DataSettings(),
+        proxy=SMALL,
+        pool=PoolSettings(chunk=chunk),
+        console=Console(file=printed, width=200),
+        scorer=scorer,  # type: ignore[arg-type]
+    )
+    return place.read_parquet(name), printed.getvalue()
+
+
+@pytest.mark.usefixtures("ray_session")
+def test_a_pool_is_scored_in_the_order_of_its_candidates(tmp_path: Path) -> None:
+    pool = candidates("nasbench201", 10, seed=0)
+    table, printed = score(tmp_path, pool)
+    assert list(table.columns) == ["architecture", "ntk_trace", "kappa", "failure", "seconds", "parameters"]
+    assert list(table["architecture"]) == pool
+    assert table["kappa"].notna().equals(table["failure"].isna())
+    assert (table["parameters"] > 0).all()
+    assert sum(len(pd.read_parquet(shard)) for shard in (tmp_path / "shards").iterdir()) == 10
+    assert "scored 10/10" in printed
+    assert "10 architectures scored" in printed
+
+
+@pytest.mark.usefixtures("ray_session")
+def test_only_what_no_shard_holds_is_scored(tmp_path: Path) -> None:
+    pool = candidates("nasbench201", 12, seed=0)
+    whole, _ = score(tmp_path / "whole", pool)
+    score(tmp_path / "resumed", pool[:5])
+    before = {shard.name: shard.read_bytes() for shard in (tmp_path / "resumed" / "shards").iterdir()}
+    resumed, printed = score(tmp_path / "resumed", pool)
+    assert "5 of 12 architectures were scored before" in printed
+    assert {name: (tmp_path / "resumed" / "shards" / name).read_bytes() for name in before} == before
+    assert_same_values(resumed, whole)
+
+
+@pytest.mark.usefixtures("ray_session")
+def test_an_architecture_that_the_scorer_cannot_take_is_a_row_with_its_reason(tmp_path: Path) -> None:
+    good = candidates("nasbench201", 3, seed=0)
+    table, printed = score(tmp_path, [good[0], "|no_such_operation~0|", *good[1:]])
+    row = table.iloc[1]
+    assert row["architecture"] == "|no_such_operation~0|"
+    assert row["failure"].startswith("InvalidArchitecture: ")
+    assert row[["ntk_trace", "kappa", "seconds", "parameters"]].isna().all()
+    assert table.drop(index=1)["parameters"].notna().all()
+    assert "1 left out" in printed
+
+
+# Killed and resumed
+
+
+def start_scoring(folder: Path, log: Path, pool: list[str], scorer: str = "LoggingScorer") -> subprocess.Popen[bytes]:
+    """A process of its own, with a Ray of its own, that scores the pool."""
+    program = f"""
+import json, sys
+from archray_test_cluster import {scorer}
+from archray.cluster.connect import ClusterSettings, connect
+from archray.platform.folder import Folder
+from archray.platform.pool import PoolSettings, score_pool
+from archray.trainables.data import DataSettings
+from archray.trainables.proxies import ProxySettings
+with connect(ClusterSettings(num_cpus=2, num_gpus=0, dashboard=False)):
+    score_pool(Folder({str(folder)!r}), json.load(sys.stdin), space="nasbench201", data=DataSettings(),
+        proxy=ProxySettings(), pool=PoolSettings(chunk={CHUNK}), scorer={scorer})
+"""
+    modules = os.pathsep.join(filter(None, [str(Path(workers.__file__).parent), os.environ.get("PYTHONPATH")]))
+    process = subprocess.Popen(
+        [sys.executable, "-c", program],
+        stdin=subprocess.PIPE,
+        env={**os.environ, "ARCHRAY_TEST_LOG": str(log), "PYTHONPATH": modules},
+        start_new_session=True,
+    )
+    assert process.stdin is not None
+    process.stdin.write(json.dumps(pool).encode())
+    process.stdin.close()
+    return process
+
+
+def test_a_scoring_that_was_killed_goes_on_where_it_was(tmp_path: Path) -> None:
+    pool = candidates("nasbench201", 60, seed=1)
+    log, resumed = tmp_path / "log", tmp_path / "resumed"
+    process = start_scoring(resumed, log, pool)
+    while len(Folder(resumed / "shards").files()) < 2:
+        assert process.poll() is None
+        time.sleep(0.02)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    finished = shard_rows(resumed)
+    assert 2 * CHUNK <= len(finished) < len(pool)
+    quiet = wait_until_quiet(log)  # the killed driver's Ray ends with it
+    assert len(quiet) < len(pool)
+
+    assert start_scoring(resumed, log, pool).wait() == 0
+    times = Counter(log.read_text().split())
+    assert {name: times[name] for name in finished} == dict.fromkeys(finished, 1)  # no finished chunk again
+    in_flight = set(quiet) - set(finished)
+    assert len(in_flight) <= 2 * 2 * CHUNK  # two chunks in each of two actors: all that a kill can lose
+    assert all(times[name] == 1 for name in set(pool) - in_flight)
+    assert set(times) == set(pool)
+
+    undisturbed = tmp_path / "undisturbed"
+    assert start_scoring(undisturbed, tmp_path / "other-log", pool).wait() == 0
+    assert_same_values(Folder(resumed).read_parquet("pool.parquet"), Folder(undisturbed).read_parquet("pool.parquet"))
+
+
+def shard_rows(folder: Path) -> list[str]:
+    shards = Folder(folder / "shards")
+    return [name for shard in shards.files() for name in shards.read_parquet(shard)["architecture"]]
+
+
+def wait_until_quiet(log: Path) -> list[str]:
+    """The log once it has stopped growing for several items' time."""
+    while True:
+        before = log.read_text().splitlines()
+        time.sleep(20 * workers.LoggingScorer.SECONDS)
+        if log.read_text().splitlines() == before:
+            return before
+
+
+def assert_same_values(left: pd.DataFrame, right: pd.DataFrame) -> None:
+    """Equal but for the time that each row took."""
+    pd.testing.assert_frame_equal(left.drop(columns="seconds"), right.drop(columns="seconds"), check_exact=True)
+
+
+# Progress
+
+
+def test_progress_without_a_terminal_is_lines() -> None:
+    printed = io.StringIO()
+    with ScoringProgress(Console(file=printed, width=100), total=10, done=4, failed=1) as progress:
+        for _ in range(3):
+            progress.advance(2)
+    lines = printed.getvalue().splitlines()
+    assert lines[0].strip() == "4 of 10 architectures were scored before"
+    assert lines[-1].strip().startswith("scored 10/10")
+    assert "0:00 left" in lines[-1]
+    assert "1 with a failed metric" in lines[-1]
+
+
+def test_progress_in_a_terminal_is_a_bar() -> None:
+    printed = io.StringIO()
+    console = Console(file=printed, force_terminal=True, width=100)
+    with ScoringProgress(console, total=4) as progress:
+        progress.advance(2)
+        progress.advance(1)
+        progress._bar.refresh()
+    assert "3/4" in printed.getvalue()
+    assert "left" in printed.getvalue()
