@@ -85,7 +85,7 @@ def _normalise(module: nn.BatchNorm2d) -> Any:
             and x.is_contiguous(memory_format=torch.channels_last)
         )
         if applies:
-            return PairwiseBatchNorm.apply(x, module.weight, module.bias, module.eps)  # type: ignore[no-untyped-call]
+            return PairwiseBatchNorm.apply(x, module.weight, module.bias, module.eps)
         return type(module).forward(module, x)
 
     return forward
