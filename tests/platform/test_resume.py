@@ -1,15 +1,12 @@
 """A run killed (SIGKILL) in every stage ends as an undisturbed one, and does nothing twice that was finished."""
 
 import json
-import os
 import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import pandas as pd
 import pytest
+from archray_test_command import PATIENCE, finish, kill_when, start, wait_until
 
 COMMAND = (
     "search", "hnas", "--preset", "smoke", "--pool-size", "16", "--budget", "4", "--epochs", "3", "--final-epochs", "4",
@@ -17,35 +14,7 @@ COMMAND = (
     "--set", "cluster.dashboard=false", "--set", "pool.chunk=2",
     "--set", "train.batch_size=16", "--set", "final.batch_size=16",
 )  # fmt: skip
-PATIENCE = 180  # seconds that a step of this test may take on a busy machine before it counts as stuck
 TRAINING_STAGES = ("search", "final", "baseline")
-
-
-def start(*arguments: str, cwd: Path) -> subprocess.Popen:
-    log = open(cwd / "log.txt", "a")  # noqa: SIM115  # the process writes to it
-    return subprocess.Popen(
-        [sys.executable, "-m", "archray.platform.cli", *arguments],
-        cwd=cwd,
-        stdout=log,
-        stderr=log,
-        start_new_session=True,
-    )
-
-
-def finish(*arguments: str, cwd: Path) -> None:
-    process = start(*arguments, cwd=cwd)
-    assert process.wait(timeout=2 * PATIENCE) == 0, (cwd / "log.txt").read_text()
-
-
-def kill_when(process: subprocess.Popen, condition, cwd: Path) -> None:
-    """Kills the driver and all it started as soon as `condition` holds; it must not have ended before."""
-    deadline = time.monotonic() + PATIENCE
-    while not condition():
-        assert process.poll() is None, "the run ended before it could be killed: " + (cwd / "log.txt").read_text()
-        assert time.monotonic() < deadline, (cwd / "log.txt").read_text()
-        time.sleep(0.005)
-    os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
 
 
 def shards(run: Path) -> dict[str, bytes]:
@@ -136,3 +105,18 @@ def test_a_finished_run_is_extended(tmp_path):
     manifest = json.loads((tmp_path / "run" / "manifest.json").read_text())
     assert manifest["config"]["search"]["budget"] == 6
     assert manifest["amended"][0]["replaced"]["search"]["budget"] == 4
+
+
+@pytest.mark.timeout(600)
+def test_ctrl_c_loses_no_finished_epoch(tmp_path):
+    """The first Ctrl-C lets every running trial save; the command that continues is told, and does not repeat them."""
+    process = start(*COMMAND, "--max-concurrent", "2", "--out", "run", cwd=tmp_path)
+    stage = tmp_path / "run" / "search"
+    wait_until(process, lambda: epochs_reported(stage), tmp_path)
+    process.send_signal(signal.SIGINT)
+    assert process.wait(timeout=PATIENCE) == 130, (tmp_path / "log.txt").read_text()
+    said = (tmp_path / "log.txt").read_text()
+    assert "saved its next checkpoint" in said and f"archray resume {tmp_path / 'run'}" in said
+    assert not (stage / "done.json").exists()
+    finish("resume", "run", cwd=tmp_path)
+    assert set(epochs_reported(stage).values()) == {3}, "every epoch of every trial was trained once"

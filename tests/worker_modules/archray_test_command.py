@@ -1,0 +1,44 @@
+"""The `archray` command in a process of its own, to be waited for or killed."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+PATIENCE = 300  # seconds that one step may take on a busy machine before it counts as stuck
+
+
+def start(*arguments: str, cwd: Path) -> subprocess.Popen:
+    """Starts the command; what it prints is added to `cwd/log.txt`."""
+    with open(cwd / "log.txt", "a") as log:
+        return subprocess.Popen(
+            [sys.executable, "-m", "archray.platform.cli", *arguments],
+            cwd=cwd,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
+
+
+def finish(*arguments: str, cwd: Path) -> None:
+    """Runs the command to its end, which must be a good one."""
+    assert start(*arguments, cwd=cwd).wait(timeout=2 * PATIENCE) == 0, (cwd / "log.txt").read_text()
+
+
+def wait_until(process: subprocess.Popen, condition: Callable[[], object], cwd: Path) -> None:
+    """Returns as soon as `condition` holds; the process must not have ended before."""
+    deadline = time.monotonic() + PATIENCE
+    while not condition():
+        assert process.poll() is None, "it ended too early: " + (cwd / "log.txt").read_text()
+        assert time.monotonic() < deadline, (cwd / "log.txt").read_text()
+        time.sleep(0.005)
+
+
+def kill_when(process: subprocess.Popen, condition: Callable[[], object], cwd: Path) -> None:
+    """Kills the driver, and all it started, as soon as `condition` holds."""
+    wait_until(process, condition, cwd)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
