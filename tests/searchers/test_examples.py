@@ -1,0 +1,57 @@
+"""The example of HNASSearch alone, and the benchmark on NAS-Bench-201's table, run through on small inputs."""
+
+from __future__ import annotations
+
+import runpy
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from archray.trainables.spaces import get_space
+
+
+def run(path: Path) -> dict[str, Any]:
+    """The names in a script; its classes travel to Ray's workers by value, as those of `__main__` do."""
+    return runpy.run_path(str(path), run_name="script")
+
+
+@pytest.mark.usefixtures("ray_session")
+def test_hnas_in_your_own_experiment(repository: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    example = run(repository / "examples" / "hnas_in_your_own_experiment.py")
+    best = example["main"](tmp_path, budget=3, epochs=1)
+    assert "x" in best["architecture"]
+    assert 0 < best["value"] <= 1
+    assert f"best: {best['architecture']}" in capsys.readouterr().out
+
+
+@pytest.fixture
+def scored(tmp_path: Path) -> Path:
+    """A pool and a table of 30 forms with invented values."""
+    space, rng = get_space("nasbench201"), np.random.default_rng(0)
+    forms = sorted({space.encode(space.canonical(space.sample(rng))) for _ in range(40)})[:30]
+    n = len(forms)
+    pool = pd.DataFrame({"architecture": forms, "kappa": rng.lognormal(3, 1, n), "failure": None})
+    pool.assign(grad_norm=rng.random(n), snip=rng.random(n)).to_parquet(tmp_path / "pool.parquet")
+    table = pd.DataFrame({"arch": forms, "cifar10_valid_12": rng.random(n) * 100})
+    table.assign(cifar10_test_200=table["cifar10_valid_12"] + 1).to_csv(tmp_path / "table.csv", index=False)
+    return tmp_path
+
+
+def test_benchmark(repository: Path, scored: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    benchmark = run(repository / "benchmarks" / "hnas_nasbench201.py")
+    table = str(scored / "table.csv")
+    options = ["--metrics", "grad_norm", "snip", "--budget", "6", "--seeds", "2", "--settings", "next-best, square"]
+    benchmark["main"]([str(scored / "pool.parquet"), "--table", table, *options])
+    lines = capsys.readouterr().out.splitlines()
+    assert "| setting | grad_norm | snip |" in lines
+    assert sum(line.startswith(("| next-best, square | ", "| random search | ")) for line in lines) == 2
+
+
+def test_benchmark_refuses_another_table(repository: Path, scored: Path) -> None:
+    pd.read_csv(scored / "table.csv").head(3).to_csv(scored / "short.csv", index=False)
+    benchmark = run(repository / "benchmarks" / "hnas_nasbench201.py")
+    with pytest.raises(SystemExit, match="does not hold 2"):
+        benchmark["main"]([str(scored / "pool.parquet"), "--table", str(scored / "short.csv")])
