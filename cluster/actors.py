@@ -84,6 +84,7 @@ def actor_map(
     num_gpus: float = 0,
     runtime_env: Mapping[str, Any] | None = None,
     counter: str | None = None,
+    stop: Callable[[], bool] = lambda: False,
 ) -> Generator[list[Outcome], None, None]:
     """Calls `worker(**worker_kwargs)(item)` for every item; yields lists of outcomes as they come, in any order.
 
@@ -105,6 +106,7 @@ def actor_map(
         num_gpus: GPUs, or the share of one, per actor.
         runtime_env: Ray's runtime environment for the actors, on top of the job's.
         counter: the name of a Ray metric that counts the items done (`ray_<name>` on the nodes' metrics ports).
+        stop: asked between chunks; once it says True no further chunk is sent, and what is in flight is the last.
 
     Raises: InvalidInput for sizes below 1 or without Ray. While iterating, WorkerFailed if the worker cannot be
     constructed, at once, or if nothing but failures came.
@@ -116,7 +118,7 @@ def actor_map(
     options: dict[str, Any] = {"num_cpus": num_cpus, "num_gpus": num_gpus, "max_restarts": 0, "max_task_retries": 0}
     if runtime_env:
         options["runtime_env"] = dict(runtime_env)
-    return _Map(worker, items, dict(worker_kwargs), num_actors, chunk_size, options, counter).outcomes()
+    return _Map(worker, items, dict(worker_kwargs), num_actors, chunk_size, options, counter, stop).outcomes()
 
 
 class _Map:
@@ -131,6 +133,7 @@ class _Map:
         chunk_size: int | None,
         options: dict[str, Any],
         counter: str | None,
+        stop: Callable[[], bool],
     ) -> None:
         self._name = getattr(worker, "__name__", repr(worker))
         self._setup = (cloudpickle.dumps(worker), ray.put(worker_kwargs), counter)
@@ -138,6 +141,7 @@ class _Map:
         self._num_actors = num_actors
         self._chunk_size = chunk_size
         self._options = options
+        self._stop = stop
         self._remote = ray.remote(MapActor)
         self._actors: list[_Actor] = []
         self._starting: dict[ObjectRef, _Actor] = {}
@@ -154,6 +158,11 @@ class _Map:
     def outcomes(self) -> Generator[list[Outcome], None, None]:
         try:
             while self._running or self._waiting():
+                if self._stop():
+                    self._next = len(self._items)
+                    self._again.clear()
+                    if not self._running:
+                        return
                 self._start_actors()
                 self._send_chunks()
                 for ref in self._wait():

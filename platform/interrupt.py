@@ -1,6 +1,6 @@
-"""Ctrl-C during a Tune run: the first ends it at the next checkpoint of every trial, the second at once.
+"""Ctrl-C: the first ends a stage when what is under way is saved, the second at once.
 
-Tune's own handler stops at the first Ctrl-C and drops what trials did since their last checkpoint.
+In a Tune run that is the next checkpoint of every trial; Tune's own handler drops what trials did since their last one.
 """
 
 from __future__ import annotations
@@ -59,8 +59,11 @@ class StopAtCheckpoint(tune.Callback):
 
 
 @contextmanager
-def stop_gracefully(console: Console) -> Iterator[Interrupt]:
-    """Handles Ctrl-C (and SIGTERM) as the module says while the block runs; does nothing off the main thread."""
+def stop_gracefully(console: Console, when: str) -> Iterator[Interrupt]:
+    """Handles Ctrl-C (and SIGTERM) as the module says while the block runs; does nothing off the main thread.
+
+    when: what the first Ctrl-C waits for, as it is told.
+    """
     INTERRUPT.reset()
     if threading.current_thread() is not threading.main_thread():
         yield INTERRUPT
@@ -71,7 +74,7 @@ def stop_gracefully(console: Console) -> Iterator[Interrupt]:
         if INTERRUPT.requested:
             raise KeyboardInterrupt
         INTERRUPT.requested = True
-        console.print("\nStopping when every running trial has saved its next checkpoint; again to stop at once.")
+        console.print(f"\nStopping when {when}; again to stop at once.")
 
     disabled = os.environ.get("TUNE_DISABLE_SIGINT_HANDLER")
     os.environ["TUNE_DISABLE_SIGINT_HANDLER"] = "1"

@@ -15,8 +15,9 @@ from rich.console import Console
 
 from archray.cluster.actors import Outcome, actor_map
 from archray.cluster.resources import ResourceSettings, actor_count
-from archray.errors import InvalidInput
+from archray.errors import InvalidInput, RunInterrupted
 from archray.platform.folder import Folder
+from archray.platform.interrupt import INTERRUPT, stop_gracefully
 from archray.platform.scoring_progress import ScoringProgress
 from archray.trainables.data import DataSettings
 from archray.trainables.proxies import ProxySettings
@@ -109,7 +110,8 @@ def score_pool(
         candidates: distinct canonical strings.
         scorer: the worker, `PoolScorer` by default: `scorer(space=, data=, proxy=, device=)(architecture)` is a row.
 
-    Raises: InvalidInput if no node can hold an actor; WorkerFailed if the scorer cannot be made at all.
+    Raises: InvalidInput if no node can hold an actor; WorkerFailed if the scorer cannot be made at all;
+    RunInterrupted after Ctrl-C, when the chunks that were in flight are saved.
     """
     resources, pool, console = resources or ResourceSettings(), pool or PoolSettings(), console or Console()
     metrics = list(proxy.metrics)
@@ -135,14 +137,18 @@ def score_pool(
         num_cpus=resources.cpus_per_trial,
         num_gpus=gpus,
         counter=COUNTER,
+        stop=lambda: INTERRUPT.requested,
     )
     progress = ScoringProgress(console, total=len(candidates), done=len(known), failed=_failures(rows))
-    with progress, closing(finished):
+    graceful = stop_gracefully(console, "the architectures under way are scored")
+    with graceful, progress, closing(finished):
         for number, outcomes in enumerate(finished, start=_next_shard(shards)):
             table = _table([_row(outcome, metrics) for outcome in outcomes], metrics)
             shards.write_parquet(f"part-{number:05d}.parquet", table)
             progress.advance(len(table), failed=_failures(table))
     rows = read_shards(shards, metrics).drop_duplicates("architecture").set_index("architecture")
+    if len(rows) < len(candidates):
+        raise RunInterrupted(f"stopped with {len(rows)} of {len(candidates)} architectures scored; they are saved")
     table = rows.loc[list(candidates)].reset_index()
     folder.write_parquet(POOL, table)
     left_out = int(table["seconds"].isna().sum())

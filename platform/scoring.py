@@ -9,7 +9,7 @@ from rich.console import Console
 
 from archray.cluster.connect import ClusterSettings, check_address, connect, worker_reference
 from archray.cluster.resources import ResourceSettings
-from archray.errors import InvalidInput, RunFolderError
+from archray.errors import InvalidInput, RunFolderError, RunInterrupted
 from archray.platform.folder import Folder
 from archray.platform.pool import PoolSettings, candidates, score_pool
 from archray.platform.run import digest
@@ -60,17 +60,20 @@ def score_to_file(
     )
     user_files = [Path(split_reference(n)[0]) for n in (space, data.name) if is_reference(n) and ".py:" in n]
     space, data = worker_reference(space), data.model_copy(update={"name": worker_reference(data.name)})
-    with connect(cluster, user_files=user_files, announce=console.print):
-        score_pool(
-            parts,
-            architectures,
-            space=space,
-            data=data,
-            proxy=proxies,
-            resources=resources,
-            pool=pool,
-            console=console,
-        )
+    try:
+        with connect(cluster, user_files=user_files, announce=console.print):
+            score_pool(
+                parts,
+                architectures,
+                space=space,
+                data=data,
+                proxy=proxies,
+                resources=resources,
+                pool=pool,
+                console=console,
+            )
+    except (KeyboardInterrupt, RunInterrupted) as error:
+        raise RunInterrupted(f"{error or 'stopped'}. The same command continues") from error
     table = parts.read_parquet("pool.parquet")
     Folder(out.parent).write_bytes(out.name, parts.read_bytes("pool.parquet"))
     parts.remove()

@@ -93,7 +93,7 @@ def run_trials(folder: Folder, plan: TrialPlan, context: Context, *, search: boo
     context.console.print(f"    {plan.concurrency} trials at a time, {plan.cpus:g} CPUs and {plan.gpus:g} GPUs each")
     trainable = tune.with_resources(plan.trainable, {"cpu": plan.cpus, "gpu": plan.gpus})
     param_space = {"settings": plan.settings, **plan.keys}
-    with stop_gracefully(context.console) as interrupt:
+    with stop_gracefully(context.console, "every running trial has saved its next checkpoint") as interrupt:
         if mend_state(folder):  # without a whole state `Tuner.restore` would begin anew, and say nothing
             tuner = Tuner.restore(folder.uri, trainable=trainable, param_space=param_space)
         else:

@@ -150,6 +150,22 @@ def test_actors_end_when_the_generator_is_closed_early(tmp_path: Path) -> None:
     assert values(run([2], num_actors=2)) == [4]  # their CPUs are free again
 
 
+def test_a_stop_lets_what_is_in_flight_come_back(tmp_path: Path) -> None:
+    log, came = tmp_path / "log", []
+    generator = actor_map(
+        workers.Squarer,
+        list(range(40)),
+        worker_kwargs={"log": str(log)},
+        num_actors=2,
+        chunk_size=1,
+        stop=lambda: len(came) >= 3,
+    )
+    for outcomes in generator:
+        came += outcomes
+    assert 3 <= len(came) < 40
+    assert sorted(str(outcome.item) for outcome in came) == sorted(item for item, _ in calls(log)), "nothing is lost"
+
+
 def test_results_come_before_all_is_done(tmp_path: Path) -> None:
     log = tmp_path / "log"
     options: dict[str, Any] = {"chunk_size": 1, "num_actors": 1, "worker_kwargs": {"log": str(log), "seconds": 0.05}}

@@ -108,6 +108,23 @@ def test_a_finished_run_is_extended(tmp_path):
 
 
 @pytest.mark.timeout(600)
+def test_ctrl_c_loses_no_scored_architecture(tmp_path):
+    """The first Ctrl-C while a pool is scored waits for the chunks under way."""
+    arguments = ("proxies", "--size", "400", "--channels", "4", "--cells", "1", "--set", "batch_size=32")
+    process = start(*arguments, cwd=tmp_path)
+    parts = tmp_path / "pool.parquet.parts" / "shards"
+    wait_until(process, lambda: list(parts.glob("part-*.parquet")), tmp_path)
+    process.send_signal(signal.SIGINT)
+    assert process.wait(timeout=PATIENCE) == 130, (tmp_path / "log.txt").read_text()
+    assert "of 400 architectures scored; they are saved" in (tmp_path / "log.txt").read_text()
+    scored = sum(len(pd.read_parquet(part)) for part in parts.glob("part-*.parquet"))
+    assert 0 < scored < 400
+    finish(*arguments, cwd=tmp_path)
+    assert len(pd.read_parquet(tmp_path / "pool.parquet")) == 400
+    assert not (tmp_path / "pool.parquet.parts").exists()
+
+
+@pytest.mark.timeout(600)
 def test_ctrl_c_loses_no_finished_epoch(tmp_path):
     """The first Ctrl-C lets every running trial save; the command that continues is told, and does not repeat them."""
     process = start(*COMMAND, "--max-concurrent", "2", "--out", "run", cwd=tmp_path)
