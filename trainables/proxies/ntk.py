@@ -17,17 +17,19 @@ def ntk_trace(gram: Tensor) -> float:
     return float((gram.trace() / len(gram)).sqrt())
 
 
-def kappa(gram: Tensor) -> float:
-    """kappa = lambda_max(Theta) / lambda_min(Theta), Theorem 7.2, in float64. gram: (m, m) symmetric.
+def kappa(gram: Tensor, rounding: float = 0.0) -> float:
+    """kappa = lambda_max(Theta) / lambda_min(Theta), Theorem 7.2, in float64.
 
-    Raises: DegenerateKernel if an entry is not finite or lambda_min is not above the rounding of the eigenvalues.
+    gram: (m, m) symmetric. rounding: of the numbers that `gram` was made of (the eps of their type), relative to
+    lambda_max: a lambda_min below it has an accidental value and an accidental sign.
+    Raises: DegenerateKernel if an entry is not finite or lambda_min is not positive (note P4) beyond rounding.
     """
     if not bool(gram.isfinite().all()):
         raise DegenerateKernel("the kernel has entries that are not finite")
     eigenvalues = torch.linalg.eigvalsh(gram.double())  # ascending
     low, high = float(eigenvalues[0]), float(eigenvalues[-1])
-    if low <= 0:
-        raise DegenerateKernel(f"lambda_min of the kernel is {low:.3g}, not positive (lambda_max {high:.3g})")
+    if low <= max(0.0, rounding * high):
+        raise DegenerateKernel(f"lambda_min of the kernel is not positive: {low:.3g}, lambda_max is {high:.3g}")
     return high / low
 
 

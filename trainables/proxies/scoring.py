@@ -79,9 +79,13 @@ class _Pass:
             values["naswot"] = _guarded(lambda: naswot([(call.output > 0).flatten(1) for call in record.relus]))
         if "labels" in self.needs:
             gram = self._gram(record)
-            for name, metric in (("ntk_trace", ntk_trace), ("kappa", kappa), ("knas", knas)):
-                if name in self.metrics:
-                    values[name] = _guarded(lambda metric=metric: metric(gram))  # type: ignore[misc]
+            rounding = torch.finfo(record.logits.dtype).eps
+            of_kernel: dict[str, Callable[[], float]] = {
+                "ntk_trace": lambda: ntk_trace(gram),
+                "kappa": lambda: kappa(gram, rounding),
+                "knas": lambda: knas(gram),
+            }
+            values |= {name: _guarded(metric) for name, metric in of_kernel.items() if name in self.metrics}
         if "cross_entropy" in self.needs:
             values |= self._cross_entropy(record)
         return values | self._own_passes()
