@@ -10,19 +10,18 @@ import json
 import logging
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
 from ray.tune.result import DEFAULT_METRIC
-from ray.tune.search import UNDEFINED_METRIC_MODE, Searcher
+from ray.tune.search import UNDEFINED_METRIC_MODE
 from ray.tune.search.variant_generator import parse_spec_vars
 
 from archray.errors import InvalidInput
 from archray.searchers.ledger import Ledger
 from archray.searchers.records import Record, read_metric
-from archray.searchers.state import SearcherStateError, read_state, read_tune_trials, write_state
+from archray.searchers.state import PersistentSearcher, SearcherStateError, TuneTrial
 
 logger = logging.getLogger(__name__)
 
@@ -34,7 +33,7 @@ class _Wait:
 WAIT = _Wait()  # what `_propose` returns when results it needs are not in yet
 
 
-class ArchraySearcher(Searcher):
+class ArchraySearcher(PersistentSearcher):
     """Base of archray's searchers.
 
     A subclass defines `_propose(number)`, the next trial's config, and may define the other methods under "What a
@@ -81,7 +80,6 @@ class ArchraySearcher(Searcher):
         self._points = [self._check_point(dict(point)) for point in points_to_evaluate or ()]
         self._points_used = 0
         self._ledger = Ledger(self.result_keys)
-        self._restore_problem: SearcherStateError | None = None
 
     # What a subclass defines ---------------------------------------------------------------------------------------
 
@@ -199,7 +197,7 @@ class ArchraySearcher(Searcher):
         self._concurrency = max_concurrent
         return True
 
-    def suggest(self, trial_id: str) -> dict[str, Any] | str | None:
+    def suggest(self, trial_id: str) -> dict[str, Any] | str | None:  # type: ignore[override]  # Ray forgot FINISHED
         """The next trial's config, None while results it depends on are not in, or FINISHED.
 
         Raises: SearcherStateError if the state it was to continue from could not be read.
@@ -247,9 +245,9 @@ class ArchraySearcher(Searcher):
         In a reproducible run, hand them all over before the first suggestion. Raises: InvalidInput.
         """
         config = self._check_point(dict(parameters))
-        if error or value is None:
-            found, failure = None, "the evaluation handed over had failed"
-        else:
+        found: float | None = None
+        failure: str | None = "the evaluation handed over had failed"
+        if not error and value is not None:
             found, failure = read_metric({"value": value}, "value")
         self._on_given(self._ledger.give(config, found, failure))
 
@@ -289,35 +287,8 @@ class ArchraySearcher(Searcher):
         self._ledger.set_state(state.get("ledger", {}))
         self._set_own_state(state.get("own", {}))
 
-    def save(self, checkpoint_path: str) -> None:
-        write_state(checkpoint_path, self.get_state())
-
-    def restore(self, checkpoint_path: str) -> None:
-        """Continues from a saved state.
-
-        Tune answers an exception here by silently starting a new experiment, so a state that cannot be used is
-        logged, and raised by the next `suggest`, which ends the run.
-        """
-        try:
-            self.set_state(read_state(checkpoint_path))
-            self._restore_problem = None
-        except Exception as error:
-            logger.error("%s cannot continue from %s: %s", type(self).__name__, checkpoint_path, error)
-            known = isinstance(error, SearcherStateError)
-            self._restore_problem = error if known else SearcherStateError(f"{checkpoint_path}: {error!r}")
-
-    def restore_from_dir(self, checkpoint_dir: str) -> None:
-        """Continues from the newest readable state in a folder of Tune's, brought in line with Tune's own trials."""
-        files = sorted(Path(checkpoint_dir).glob(self.CKPT_FILE_TMPL.format("*")), reverse=True)
-        if not files:
-            self._restore_problem = SearcherStateError(f"there is no searcher state in {checkpoint_dir}")
-            logger.error("%s", self._restore_problem)
-        for file in files:
-            self.restore(str(file))
-            if self._restore_problem is None:
-                break
-        trials = read_tune_trials(checkpoint_dir)
-        if self._restore_problem is None and trials is not None and self._metric:
+    def _reconcile(self, trials: Sequence[TuneTrial]) -> None:
+        if self._metric:
             self._ledger.reconcile(trials, self._metric)
 
     # Inside --------------------------------------------------------------------------------------------------------
@@ -351,10 +322,6 @@ class ArchraySearcher(Searcher):
     def _full_identity(self) -> dict[str, Any]:
         identity = {"seed": self.seed, "asynchronous": self.asynchronous, "points_to_evaluate": self._points}
         return json.loads(json.dumps({**identity, **self._identity()}))  # as it reads after a round trip
-
-    def _check_restored(self) -> None:
-        if self._restore_problem is not None:
-            raise self._restore_problem
 
     def _require_metric_mode(self) -> str:
         if self._mode and not self._metric:

@@ -60,7 +60,7 @@ def drive(
     while max_trials is None or ended < max_trials:
         while not finished and len(waiting) < concurrency:
             trial_id = f"drive_{_count(searcher, rows):05d}"
-            config = searcher.suggest(trial_id)
+            config: Any = searcher.suggest(trial_id)  # Ray's annotation leaves out FINISHED
             finished = config == Searcher.FINISHED
             if not isinstance(config, dict):
                 break

@@ -215,7 +215,7 @@ class HNASSearch(ArchraySearcher):
         if name is not None and not isinstance(name, str):
             raise InvalidInput(f"expected architecture to be a string, got {name!r}")
         mu, nu = point.get("mu"), point.get("nu")
-        if (mu is None) != (nu is None) or (mu is not None and not (mu > 0 and nu >= 0)):
+        if (mu is None) != (nu is None) or (mu is not None and nu is not None and not (mu > 0 and nu >= 0)):
             raise InvalidInput(f"expected mu > 0 and nu >= 0, or neither, got mu={mu!r}, nu={nu!r}")
         return {"architecture": name, "mu": mu, "nu": nu}
 

@@ -96,7 +96,8 @@ class SearcherConformance:
         for concurrency in CONCURRENCIES:
             searcher = self.fresh()
             assert len(self.run(searcher, concurrency=concurrency)) == self.expected_trials(self.budget)
-            assert [searcher.suggest("late"), searcher.suggest("later")] == [Searcher.FINISHED] * 2
+            late: list[Any] = [searcher.suggest("late"), searcher.suggest("later")]
+            assert late == [Searcher.FINISHED] * 2
 
     # What trials can do
 
@@ -132,7 +133,7 @@ class SearcherConformance:
         searcher = self.fresh()
         searcher.set_max_concurrency(1)
         for number in range(2 * self.budget):
-            config = searcher.suggest(f"t{number}")
+            config: Any = searcher.suggest(f"t{number}")
             if not isinstance(config, dict):
                 break
             result = self.result(config, iteration=1)
@@ -185,7 +186,7 @@ class SearcherConformance:
 
     def test_saved_in_the_middle_and_restored(self, tmp_path: Path) -> None:
         for concurrency, completion_seed in ((1, None), (3, None), (3, 1)):
-            options = {"concurrency": concurrency, "completion_seed": completion_seed}
+            options: dict[str, Any] = {"concurrency": concurrency, "completion_seed": completion_seed}
             for cut in (self.budget // 2, self.budget - 1):
                 begun = self.fresh()
                 first = self.run(begun, max_trials=cut, **options)
@@ -239,7 +240,7 @@ class TwiceCompleted(Searcher):
     def set_max_concurrency(self, max_concurrent: int) -> bool:
         return self.searcher.set_max_concurrency(max_concurrent)
 
-    def suggest(self, trial_id: str) -> dict[str, Any] | str | None:
+    def suggest(self, trial_id: str) -> Any:
         return self.searcher.suggest(trial_id)
 
     def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
@@ -263,7 +264,7 @@ def recorded(searcher: Searcher) -> Iterator[Configs]:
     try:
         yield configs
     finally:
-        del searcher.suggest  # type: ignore[method-assign]
+        del searcher.suggest
 
 
 def assert_finite_best(searcher: Searcher) -> None:

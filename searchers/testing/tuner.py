@@ -51,7 +51,7 @@ class TunerConformance(SearcherConformance):
         assert same_configs(own_configs(results), self.run(whole, concurrency=self.concurrency))
         restored = self.fresh()
         restored.restore_from_dir(str(tmp_path / "run"))
-        if hasattr(whole, "history"):
+        if hasattr(whole, "history") and hasattr(restored, "history"):
             ours, theirs = (frame.history().drop(columns="trial_id") for frame in (whole, restored))
             assert ours.equals(theirs)
 
@@ -137,7 +137,8 @@ def quiet_ray() -> Iterator[None]:
 
 def own_configs(results: tune.ResultGrid) -> Configs:
     """What the searcher suggested to each trial."""
-    return [{k: v for k, v in (result.config or {}).items() if k != "conformance"} for result in results]
+    configs = [results[number].config or {} for number in range(len(results))]
+    return [{k: v for k, v in config.items() if k != "conformance"} for config in configs]
 
 
 def same_configs(ours: Configs, theirs: Configs) -> bool:
