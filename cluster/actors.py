@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import math
+import time
 from collections import Counter, deque
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -27,6 +28,7 @@ ATTEMPTS = 2  # an item that failed so often is left out; a chunk that killed so
 STARTS = 3  # actors in a row that died while they started before the map gives up
 HOPELESS = 5  # items left out, with none done, before the map gives up: then the worker is wrong, not the items
 CHUNK_SECONDS = 5.0  # how long a chunk should take when its size is ours to choose: what a killed driver loses
+TICK = 1.0  # seconds between two looks at `stop` when nothing comes back
 WARN_AFTER = 30.0  # seconds without any actor before a line says what the map is waiting for
 
 
@@ -152,6 +154,7 @@ class _Map:
         self._seconds_per_item: float | None = None
         self._ever_ready = False
         self._failed_starts = 0
+        self._idle_since = time.monotonic()
         self._done = 0
         self._left_out = 0
 
@@ -245,8 +248,11 @@ class _Map:
 
     def _wait(self) -> list[ObjectRef]:
         refs = [*self._starting, *self._running]
-        ready, _ = ray.wait(refs, num_returns=1, timeout=WARN_AFTER)
-        if not ready and not self._running:
+        ready, _ = ray.wait(refs, num_returns=1, timeout=TICK)
+        if ready or self._running:
+            self._idle_since = time.monotonic()
+        elif time.monotonic() - self._idle_since > WARN_AFTER:
+            self._idle_since = time.monotonic()
             logger.warning(
                 "no actor for %s has started yet; each needs %s CPU and %s GPU, free in the cluster: %s",
                 self._name, self._options["num_cpus"], self._options["num_gpus"], ray.available_resources(),

@@ -166,6 +166,27 @@ def test_a_stop_lets_what_is_in_flight_come_back(tmp_path: Path) -> None:
     assert sorted(str(outcome.item) for outcome in came) == sorted(item for item, _ in calls(log)), "nothing is lost"
 
 
+def test_a_map_that_is_stopped_ends_with_what_is_in_flight(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    seen: list[Outcome] = []
+    options: dict[str, Any] = {"chunk_size": 2, "num_actors": 1, "stop": lambda: len(seen) >= 4}
+    for chunk in actor_map(workers.Squarer, list(range(40)), worker_kwargs={"log": str(log)}, **options):
+        seen += chunk
+    assert [outcome.index for outcome in seen] == list(range(len(seen)))
+    assert len(calls(log)) == len(seen) < 40
+
+
+def test_a_stop_does_not_wait_for_actors_that_cannot_start() -> None:
+    asked: list[None] = []
+
+    def stop() -> bool:
+        asked.append(None)
+        return len(asked) > 2
+
+    options: dict[str, Any] = {"worker_kwargs": {}, "chunk_size": 1, "num_actors": 1, "num_cpus": 64}
+    assert list(actor_map(workers.Squarer, [1, 2], stop=stop, **options)) == []
+
+
 def test_results_come_before_all_is_done(tmp_path: Path) -> None:
     log = tmp_path / "log"
     options: dict[str, Any] = {"chunk_size": 1, "num_actors": 1, "worker_kwargs": {"log": str(log), "seconds": 0.05}}
