@@ -46,9 +46,10 @@ class HNASSearch(ArchraySearcher):
         budget: K, the number of trainings.
         penalty: F(x) = x^2 (`square`, Eq. 7.7 at t = 1) or |x| (`absolute`); `square` if None.
         preset: `paper-code` does as the authors' program: absolute penalty, kappa/(M + 1e-6), `PaperCodeCoordinates`,
-            the next best on a repeat, and candidates that grow by 2,000 random rows of the pool with each step.
-        on_repeat: `tell` (the default) tells the Bayesian optimiser the known value, for free, and asks again, at
-            most 5 times per training; `next-best` takes the objective's best architecture not suggested yet.
+            and candidates that grow by 2,000 random rows of the pool with each step.
+        on_repeat: `next-best` (the default, and the authors' program) takes the objective's best architecture not
+            suggested yet; `tell` tells the Bayesian optimiser the known value, for free, and asks again, at most
+            5 times per training, then it takes the next best too.
         points_to_evaluate: `{"architecture"}` or `{"mu", "nu"}` or all three, suggested first; they count in budget.
         log10_mu: range of log10 mu in the units of the coordinates; None: (-2, 2), and (-4, 0) for `paper-code`.
         metric, mode, seed, max_concurrent, asynchronous: see `ArchraySearcher`.
@@ -83,7 +84,7 @@ class HNASSearch(ArchraySearcher):
             raise InvalidInput(f"log10_mu: expected (low, high) with low < high, got {log10_mu!r}")
         self.penalty: Penalty = penalty or ("absolute" if paper else "square")
         check_penalty(self.penalty)
-        self.on_repeat = on_repeat or ("next-best" if paper else "tell")
+        self.on_repeat = on_repeat or "next-best"
         self.proxy = proxy
         self.preset = preset
         self._log10_mu = (float(low), float(high))

@@ -37,7 +37,10 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def make(table: Path) -> Make:
     def search(**arguments: Any) -> HNASSearch:
-        return HNASSearch(table, **{"proxy": "snip", "budget": 8, "metric": "accuracy", "mode": "max", **arguments})
+        return HNASSearch(
+            table,
+            **{"proxy": "snip", "budget": 8, "metric": "accuracy", "mode": "max", "on_repeat": "tell"} | arguments,
+        )
 
     return search
 
@@ -169,7 +172,7 @@ def test_extended_budget_continues(make: Make) -> None:
 
 
 def test_paper_code_preset(make: Make, table: Path) -> None:
-    search = make(preset="paper-code")
+    search = make(preset="paper-code", on_repeat=None)
     assert (search.penalty, search.on_repeat) == ("absolute", "next-best")
     drive(search, score)
     pool = PoolFile.of(table).load("snip")
