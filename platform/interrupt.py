@@ -21,20 +21,23 @@ class Interrupt:
     """Whether the person asked to stop; one per process, as the signal handler is."""
 
     def __init__(self) -> None:
-        self.requested = False
-        self._waiting_for: set[str] | None = None
+        self.reset()
 
     def reset(self) -> None:
         self.requested = False
-        self._waiting_for = None
+        self._unsaved: set[str] = set()  # trials that reported an epoch after their last checkpoint
+        self._saved: set[str] = set()  # trials that saved one after the request
+
+    def trial_reported(self, trial_id: str) -> None:
+        self._unsaved.add(trial_id)
 
     def trial_saved(self, trial_id: str, running: set[str]) -> None:
-        """Ends the run once every trial that was running has saved, or ended, after the request."""
+        """Ends the run once every running trial has saved since the request, and no reported epoch is unsaved."""
+        self._unsaved.discard(trial_id)
         if not self.requested:
             return
-        waiting = running if self._waiting_for is None else self._waiting_for & running
-        self._waiting_for = waiting - {trial_id}
-        if not self._waiting_for:
+        self._saved.add(trial_id)
+        if running <= self._saved and not running & self._unsaved:
             os.kill(os.getpid(), signal.SIGUSR1)  # Tune's graceful stop: it saves its state, then fit() returns
 
 
@@ -44,18 +47,23 @@ INTERRUPT = Interrupt()
 class StopAtCheckpoint(tune.Callback):
     """Tells `INTERRUPT` of every checkpoint. Holds no state: Tune pickles callbacks and restores the pickle."""
 
+    def on_trial_result(
+        self, iteration: int, trials: list[Any], trial: Any, result: dict[str, Any], **info: Any
+    ) -> None:
+        INTERRUPT.trial_reported(trial.trial_id)
+
     def on_trial_save(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
-        self._saved(trials, trial)
+        INTERRUPT.trial_saved(trial.trial_id, _running(trials))
 
     def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
-        self._saved(trials, trial)
+        INTERRUPT.trial_saved(trial.trial_id, _running(trials) - {trial.trial_id})
 
     def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
-        self._saved(trials, trial)
+        INTERRUPT.trial_saved(trial.trial_id, _running(trials) - {trial.trial_id})
 
-    def _saved(self, trials: list[Any], trial: Any) -> None:
-        running = {t.trial_id for t in trials if t.status == "RUNNING"}
-        INTERRUPT.trial_saved(trial.trial_id, running)
+
+def _running(trials: list[Any]) -> set[str]:
+    return {trial.trial_id for trial in trials if trial.status == "RUNNING"}
 
 
 @contextmanager
