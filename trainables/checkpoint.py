@@ -18,8 +18,11 @@ def write_state(folder: str | Path, state: dict[str, Any]) -> Path:
     """
     path = Path(folder) / STATE_FILE
     unfinished = path.with_name(f".{STATE_FILE}.{os.getpid()}")
-    torch.save(state, unfinished)
-    unfinished.replace(path)
+    try:
+        torch.save(state, unfinished)
+        unfinished.replace(path)
+    finally:
+        unfinished.unlink(missing_ok=True)
     return path
 
 

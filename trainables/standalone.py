@@ -63,8 +63,11 @@ class StandaloneTrainable(tune.Trainable):
     Raises: InvalidInput for settings that are wrong, DataNotFound.
     """
 
+    _trainer: Trainer | None
+    _result: dict[str, Any] | None  # the last one; before the first epoch None, or the failure that building met
+    _gauges: EpochGauges
+
     def setup(self, config: dict[str, Any]) -> None:
-        self._trainer: Trainer | None = None
         self._begin(config)
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
@@ -89,7 +92,7 @@ class StandaloneTrainable(tune.Trainable):
             raise RuntimeError("the trial failed and holds no trainer; see `failure` in its result")
         return self._trainer
 
-    def save_checkpoint(self, checkpoint_dir: str) -> str:
+    def save_checkpoint(self, checkpoint_dir: str) -> None:
         trainer = self._trainer
         write_state(
             checkpoint_dir,
@@ -103,9 +106,8 @@ class StandaloneTrainable(tune.Trainable):
                 "result": self._result,
             },
         )
-        return checkpoint_dir
 
-    def load_checkpoint(self, checkpoint: str) -> None:
+    def load_checkpoint(self, checkpoint: Any) -> None:  # the folder that `save_checkpoint` was given
         state = read_state(checkpoint, self._device)
         if state["trainer"] is None:  # the trial had failed
             self._result = state["result"]
@@ -119,7 +121,7 @@ class StandaloneTrainable(tune.Trainable):
         self._settings = read_settings(config.get("settings", {}))
         self._architecture = _architecture_of(config)
         self._seed = _seed_of(config, self._settings.seed)
-        self._result: dict[str, Any] | None = None
+        self._result = None
         self._parameters = 0
         given = self.trial_resources  # by Tune; None outside it
         resources = given.required_resources if given is not None else None

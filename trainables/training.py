@@ -6,7 +6,7 @@ A pure loop over tensors that lie on one device. It knows nothing of Ray, of fil
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -104,11 +104,9 @@ class Trainer:
         self.seed = seed
         self.epochs_done = 0
         self._format = torch.channels_last if settings.channels_last else torch.contiguous_format
-        self.network = network.to(self.device, memory_format=self._format)
-        self._augmentation = settings.augmentation and Augmentation(
-            settings.augmentation, image_size=dataset.image_size, flip=dataset.flip, black=dataset.black
-        )
-        self._forward: nn.Module = torch.compile(self.network) if settings.compile else self.network
+        self.network = network.to(self.device).to(memory_format=self._format)
+        self._augmentation = _augmentation(settings, dataset)
+        self._forward: Callable[[Tensor], Tensor] = torch.compile(self.network) if settings.compile else self.network
         self.optimizer = torch.optim.SGD(
             self.network.parameters(),
             lr=settings.lr,
@@ -224,3 +222,9 @@ class Trainer:
         if not self.settings.amp:
             return nullcontext()
         return torch.autocast(self.device.type, dtype=torch.bfloat16)
+
+
+def _augmentation(settings: TrainingSettings, dataset: Dataset) -> Augmentation | None:
+    if settings.augmentation is None:
+        return None
+    return Augmentation(settings.augmentation, image_size=dataset.image_size, flip=dataset.flip, black=dataset.black)

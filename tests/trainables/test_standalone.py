@@ -175,6 +175,7 @@ def test_a_write_that_fails_leaves_the_old_state(tmp_path: Path) -> None:
     with pytest.raises((AttributeError, TypeError, RuntimeError)):
         write_state(tmp_path, {"weights": torch.zeros(1000), "epoch": (x for x in ())})
     assert read_state(tmp_path) == {"epoch": 1}
+    assert [path.name for path in tmp_path.iterdir()] == [STATE_FILE]
 
 
 def test_a_trained_network_out_of_its_checkpoint(tmp_path: Path) -> None:
