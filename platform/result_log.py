@@ -90,13 +90,16 @@ def mend_state(folder: Folder) -> bool:
 
 
 def read_results(folder: Folder) -> pd.DataFrame:
-    """A row a trial and `training_iteration`, in order. A later report of an iteration replaces an earlier one."""
+    """A row a trial and epoch, in order. A later report of an epoch replaces an earlier one.
+
+    A trial that was restored after its last epoch reports that again, under one more `training_iteration`.
+    """
     results = folder / RESULTS
     lines = [line for name in results.files() for line in results.read_bytes(name).decode().splitlines()]
     if not lines:
         return pd.DataFrame()
     table = pd.DataFrame([json.loads(line) for line in lines])
-    keys = ["trial_id", "training_iteration"]
+    keys = ["trial_id", "epoch" if "epoch" in table else "training_iteration"]
     return table.drop_duplicates(keys, keep="last").sort_values(keys, ignore_index=True)
 
 

@@ -41,10 +41,16 @@ def some_but_not_all_ended(stage: Path) -> bool:
     return bool(ended_trials(stage)) and not (stage / "done.json").exists()
 
 
-def epochs_reported(stage: Path) -> dict[str, int]:
-    """How many epochs each trial reported, over all its attempts: a trial that ran twice has more than its epochs."""
-    logs = stage.glob("tune-*/results/*.jsonl")
-    return {log.stem: len(log.read_text().splitlines()) for log in logs}
+def epochs_trained(stage: Path) -> dict[str, int]:
+    """How many epochs each trial trained, over all its attempts: one that ran twice has more than its epochs.
+
+    An epoch that is only reported again has the time that it took the first time.
+    """
+    counts = {}
+    for log in stage.glob("tune-*/results/*.jsonl"):
+        told = [json.loads(line) for line in log.read_text().splitlines()]
+        counts[log.stem] = len({(result["epoch"], result["seconds_epoch"]) for result in told})
+    return counts
 
 
 def values(run: Path) -> dict:
@@ -76,7 +82,7 @@ def test_killed_in_every_stage(tmp_path, concurrent):
     for stage in TRAINING_STAGES:
         process = start("resume", "killed", cwd=tmp_path)
         kill_when(process, lambda stage=stage: some_but_not_all_ended(run / stage), tmp_path)
-        epochs = epochs_reported(run / stage)
+        epochs = epochs_trained(run / stage)
         finished[stage] = {trial: epochs[trial] for trial in ended_trials(run / stage)}
     finish("resume", "killed", cwd=tmp_path)
 
@@ -86,9 +92,9 @@ def test_killed_in_every_stage(tmp_path, concurrent):
     assert len(scored) == len(set(scored)) == 16
     for stage, counts in finished.items():
         assert counts, "at least one trial had finished"
-        now = epochs_reported(run / stage)
+        now = epochs_trained(run / stage)
         assert {trial: now[trial] for trial in counts} == counts, f"no finished trial of {stage} ran again"
-    assert len(epochs_reported(run / "search")) == 4
+    assert len(epochs_trained(run / "search")) == 4
     assert values(run) == values(tmp_path / "undisturbed")
 
 
@@ -97,9 +103,9 @@ def test_a_finished_run_is_extended(tmp_path):
     """`resume --budget` goes on where the search ended: the same trials as with that budget from the beginning."""
     finish(*COMMAND, "--max-concurrent", "2", "--out", "long", "--budget", "6", cwd=tmp_path)
     finish(*COMMAND, "--max-concurrent", "2", "--out", "run", cwd=tmp_path)
-    before = epochs_reported(tmp_path / "run" / "search")
+    before = epochs_trained(tmp_path / "run" / "search")
     finish("resume", "run", "--budget", "6", cwd=tmp_path)
-    now = epochs_reported(tmp_path / "run" / "search")
+    now = epochs_trained(tmp_path / "run" / "search")
     assert {trial: now[trial] for trial in before} == before and len(now) == 6
     assert values(tmp_path / "run") == values(tmp_path / "long")
     manifest = json.loads((tmp_path / "run" / "manifest.json").read_text())
@@ -129,11 +135,11 @@ def test_ctrl_c_loses_no_finished_epoch(tmp_path):
     """The first Ctrl-C lets every running trial save; the command that continues is told, and does not repeat them."""
     process = start(*COMMAND, "--max-concurrent", "2", "--out", "run", cwd=tmp_path)
     stage = tmp_path / "run" / "search"
-    wait_until(process, lambda: epochs_reported(stage), tmp_path)
+    wait_until(process, lambda: epochs_trained(stage), tmp_path)
     process.send_signal(signal.SIGINT)
     assert process.wait(timeout=PATIENCE) == 130, (tmp_path / "log.txt").read_text()
     said = (tmp_path / "log.txt").read_text()
     assert "saved its next checkpoint" in said and f"archray resume {tmp_path / 'run'}" in said
     assert not (stage / "done.json").exists()
     finish("resume", "run", cwd=tmp_path)
-    assert set(epochs_reported(stage).values()) == {3}, "every epoch of every trial was trained once"
+    assert set(epochs_trained(stage).values()) == {3}, "every epoch of every trial was trained once"
