@@ -257,3 +257,30 @@ def test_bad_arguments(make: Make, change: dict[str, Any], message: str) -> None
 def test_missing_proxy_lists_the_columns(make: Make) -> None:
     with pytest.raises(InvalidPool, match="no column ntk_trace; it has architecture, snip, kappa"):
         make(proxy="ntk_trace")
+
+
+def test_asynchronous_decides_on_whatever_is_in(make: Make, tmp_path: Path) -> None:
+    def search(asynchronous: bool = True) -> HNASSearch:
+        searcher = make(asynchronous=asynchronous, on_repeat="next-best", budget=7)
+        searcher.set_max_concurrency(2)
+        return searcher
+
+    def suggestions(searcher: HNASSearch, trials: range) -> list[Any]:
+        """The first trial never ends; the others do at once."""
+        given = []
+        for number in trials:
+            given.append(searcher.suggest(f"t{number}"))
+            if number and isinstance(given[-1], dict):
+                searcher.on_trial_complete(trial_id=f"t{number}", result={"accuracy": score(given[-1])})
+        return given
+
+    whole = suggestions(search(), range(8))
+    assert whole[-1] == HNASSearch.FINISHED
+    begun = search()
+    first = suggestions(begun, range(4))
+    begun.save(str(tmp_path / "state"))
+    continued = search()
+    continued.restore(str(tmp_path / "state"))
+    assert first + suggestions(continued, range(4, 8)) == whole
+    ordered = search(asynchronous=False)
+    assert suggestions(ordered, range(4))[2:] == [None, None]  # the third needs the first
