@@ -18,13 +18,17 @@ from rich.console import Console
 
 
 class Interrupt:
-    """Whether the person asked to stop; one per process, as the signal handler is."""
+    """Whether the person asked to stop; one per process, as the signal handler is.
+
+    Attributes:
+        requested: Ctrl-C was pressed. stopping: the Tune run is ending, and what still comes in is not kept.
+    """
 
     def __init__(self) -> None:
         self.reset()
 
     def reset(self) -> None:
-        self.requested = False
+        self.requested = self.stopping = False
         self._unsaved: set[str] = set()  # trials that reported an epoch after their last checkpoint
         self._saved: set[str] = set()  # trials that saved one after the request
 
@@ -38,6 +42,7 @@ class Interrupt:
             return
         self._saved.add(trial_id)
         if running <= self._saved and not running & self._unsaved:
+            self.stopping = True
             os.kill(os.getpid(), signal.SIGUSR1)  # Tune's graceful stop: it saves its state, then fit() returns
 
 

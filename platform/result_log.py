@@ -1,8 +1,9 @@
-"""What a Tune run must not lose when its driver is killed: every reported result, and a whole snapshot.
+"""What a Tune run must not lose however its driver ends: every reported result, and Tune's own state, whole.
 
-Tune copies its own files to the run's folder in the background and in place: a kill can leave them short, and a
-restored trial begins its `result.json` anew. These callbacks write through `Folder`, whole files only. They hold no
-path: Tune pickles callbacks, and a run may be moved.
+Tune copies its files to the run's folder in the background, in place, and a copy fails when a temporary file vanishes
+under it: a kill can leave them short, and the last state missing. A restored trial begins its `result.json` anew.
+These callbacks write through `Folder`, whole files only. They hold no path: Tune pickles callbacks, and a run may be
+moved.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import pandas as pd
 from ray import tune
 
 from archray.platform.folder import Folder
+from archray.platform.interrupt import INTERRUPT
 
 RESULTS = "results"  # one file of JSON lines a trial, a line a result
 SNAPSHOT = "snapshot"  # Tune's state files as they were after the last step in which something happened
@@ -33,6 +35,8 @@ class ResultLog(tune.Callback):
     def on_trial_result(
         self, iteration: int, trials: list[Any], trial: Any, result: dict[str, Any], **info: Any
     ) -> None:
+        if INTERRUPT.stopping:
+            return  # Tune's last snapshot does not hold it: the epoch will be trained again
         folder = _experiment_folder(trial) / RESULTS
         name = f"{trial.trial_id}.jsonl"
         if trial.trial_id not in self._lines:
@@ -44,13 +48,16 @@ class ResultLog(tune.Callback):
 
 
 class KeepSnapshot(tune.Callback):
-    """Copies Tune's state files, whole, after every step in which a trial saved or ended."""
+    """Copies Tune's state files after every step in which a trial started, reported, saved or ended, and at the end."""
 
     def __init__(self) -> None:
         self._changed: Any = None
 
     def __getstate__(self) -> dict[str, Any]:
         return {"_changed": None}
+
+    def on_trial_start(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
+        self._changed = trial
 
     def on_trial_save(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
         self._changed = trial
@@ -63,30 +70,33 @@ class KeepSnapshot(tune.Callback):
 
     def on_step_begin(self, iteration: int, trials: list[Any], **info: Any) -> None:
         """The step before has written its state: to Tune's own staging folder, in this thread."""
-        if self._changed is None:
-            return
-        folder = _experiment_folder(self._changed) / SNAPSHOT
-        staged = Path(self._changed.storage.experiment_driver_staging_path)
-        for file in sorted(staged.iterdir()):
-            if file.name.startswith(STATE_FILES):
-                folder.write_bytes(file.name, file.read_bytes())
-        self._changed = None
+        if self._changed is not None:
+            _copy_state(self._changed)
+            self._changed = None
+
+    def on_experiment_end(self, trials: list[Any], **info: Any) -> None:
+        if trials:
+            _copy_state(trials[0])
 
 
-def mend_state(folder: Folder) -> bool:
-    """Puts the kept snapshot in the place of state files that a kill cut short; whether there is a state to restore.
+def _copy_state(trial: Any) -> None:
+    """Copies the state files of the experiment that `trial` belongs to."""
+    folder = _experiment_folder(trial) / SNAPSHOT
+    staged = Path(trial.storage.experiment_driver_staging_path)
+    for file in sorted(staged.iterdir()):
+        if file.name.startswith(STATE_FILES):
+            folder.write_bytes(file.name, file.read_bytes())
+
+
+def restore_state(folder: Folder) -> bool:
+    """Puts the kept state files in the place of Tune's own copies; whether there is a state to restore.
 
     folder: of a Tune experiment.
     """
     snapshot = folder / SNAPSHOT
     for name in snapshot.files():
-        if name.endswith(".json") and not _is_whole(folder, name):
-            for kept in snapshot.files():  # all of them: they belong together
-                folder.write_bytes(kept, snapshot.read_bytes(kept))
-            break
-    return folder.exists("tuner.pkl") and any(
-        name.startswith("experiment_state-") and _is_whole(folder, name) for name in folder.files()
-    )
+        folder.write_bytes(name, snapshot.read_bytes(name))
+    return folder.exists("tuner.pkl") and any(name.startswith("experiment_state-") for name in snapshot.files())
 
 
 def read_results(folder: Folder) -> pd.DataFrame:
@@ -105,11 +115,3 @@ def read_results(folder: Folder) -> pd.DataFrame:
 
 def _experiment_folder(trial: Any) -> Folder:
     return Folder(trial.storage.experiment_fs_path, filesystem=trial.storage.storage_filesystem)
-
-
-def _is_whole(folder: Folder, name: str) -> bool:
-    try:
-        folder.read_json(name)
-    except (ValueError, OSError):
-        return False
-    return True

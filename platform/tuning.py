@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import tempfile
 from collections.abc import Callable
@@ -17,7 +18,7 @@ from archray.errors import InvalidInput, RunInterrupted
 from archray.platform.folder import Folder
 from archray.platform.interrupt import StopAtCheckpoint, stop_gracefully
 from archray.platform.progress import TrialProgress
-from archray.platform.result_log import KeepSnapshot, ResultLog, mend_state, read_results
+from archray.platform.result_log import SNAPSHOT, KeepSnapshot, ResultLog, read_results, restore_state
 from archray.platform.stages import Context
 from archray.searchers.base import ArchraySearcher
 
@@ -94,7 +95,7 @@ def run_trials(folder: Folder, plan: TrialPlan, context: Context, *, search: boo
     trainable = tune.with_resources(plan.trainable, {"cpu": plan.cpus, "gpu": plan.gpus})
     param_space = {"settings": plan.settings, **plan.keys}
     with stop_gracefully(context.console, "every running trial has saved its next checkpoint") as interrupt:
-        if mend_state(folder):  # without a whole state `Tuner.restore` would begin anew, and say nothing
+        if restore_state(folder):  # without a whole state `Tuner.restore` would begin anew, and say nothing
             tuner = Tuner.restore(folder.uri, trainable=trainable, param_space=param_space)
         else:
             tuner = Tuner(
@@ -112,10 +113,10 @@ def run_trials(folder: Folder, plan: TrialPlan, context: Context, *, search: boo
 def restored_searcher(folder: Folder, make: Callable[[], AnySearcher]) -> AnySearcher:
     """The searcher of a Tune run in `folder` with the state it ended with."""
     searcher = make()
-    names = [name for name in folder.files() if name.startswith("searcher-state-")]
+    snapshot = folder / SNAPSHOT
     with tempfile.TemporaryDirectory() as scratch:
-        for name in names:
-            (Path(scratch) / name).write_bytes(folder.read_bytes(name))
+        for name in snapshot.files():
+            (Path(scratch) / name).write_bytes(snapshot.read_bytes(name))
         searcher.restore_from_dir(scratch)
     return searcher
 
@@ -145,6 +146,7 @@ def curve_table(folder: Folder, results: ResultGrid) -> pd.DataFrame:
     architectures = {
         (r.metrics or {}).get("trial_id"): _told(r.config or {}).get("architecture") for r in listed(results)
     }
+    table = table[table["trial_id"].isin(list(architectures))]  # a kill may leave results of a trial Tune forgot
     return table.assign(architecture=table["trial_id"].map(architectures))
 
 
@@ -209,11 +211,9 @@ def _check_ended(folder: Folder, plan: TrialPlan, results: ResultGrid, interrupt
 
 
 def _trial_statuses(folder: Folder) -> list[str]:
-    """The status of every trial in Tune's last snapshot."""
-    import json
-
-    names = sorted(name for name in folder.files() if name.startswith("experiment_state-"))
+    """The status of every trial in Tune's last state."""
+    snapshot = folder / SNAPSHOT
+    names = [name for name in snapshot.files() if name.startswith("experiment_state-")]
     if not names:
         return []
-    trials = folder.read_json(names[-1])["trial_data"]
-    return [json.loads(state)["status"] for state, _ in trials]
+    return [json.loads(state)["status"] for state, _ in snapshot.read_json(names[-1])["trial_data"]]

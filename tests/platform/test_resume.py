@@ -23,13 +23,10 @@ def shards(run: Path) -> dict[str, bytes]:
 
 def snapshot(stage: Path) -> list[tuple[dict, str]]:
     """Tune's last snapshot of a stage: the stub and the status of every trial."""
-    states = sorted(stage.glob("tune-*/experiment_state-*.json"))
+    states = sorted(stage.glob("tune-*/snapshot/experiment_state-*.json"))
     if not states:
         return []
-    try:
-        trials = json.loads(states[-1].read_text())["trial_data"]
-    except json.JSONDecodeError:  # being replaced this moment
-        return []
+    trials = json.loads(states[-1].read_text())["trial_data"]
     return [(json.loads(stub), json.loads(stub)["status"]) for stub, _ in trials]
 
 
