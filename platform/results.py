@@ -7,7 +7,6 @@ from typing import Any
 
 import pandas as pd
 from rich.console import Console
-from rich.table import Table
 
 from archray.platform.export import DESCRIPTION, STATE_DICT
 from archray.platform.folder import Folder
@@ -147,12 +146,8 @@ def print_trials(run: Run, console: Console) -> None:
     trials = read_table(run.folder / "search", "trials.parquet")
     if trials.empty:
         return
-    table = Table(title="trials of the search, best first", box=None, title_justify="left")
-    table.add_column("validation", justify="right")
-    table.add_column("epochs", justify="right")
-    table.add_column("architecture", overflow="fold")
-    table.add_column("failure", overflow="fold")
+    console.print("trials of the search, best first:")
     for row in trials.sort_values("validation_accuracy", ascending=False).to_dict("records"):
-        failure = row.get("failure") or row.get("error") or ""
-        table.add_row(percent(row["validation_accuracy"]), str(row.get("epoch", "")), row["architecture"], str(failure))
-    console.print(table)
+        failure = row.get("failure") or row.get("error")
+        outcome = f"failed: {failure}" if isinstance(failure, str) else f"{percent(row['validation_accuracy']):>8}"
+        console.print(f"    {outcome}  {row['architecture']}", soft_wrap=True, highlight=False, markup=False)

@@ -8,6 +8,8 @@ import pandas as pd
 import pytest
 from archray_test_command import PATIENCE, finish, kill_when, start, wait_until
 
+import archray
+
 COMMAND = (
     "search", "hnas", "--preset", "smoke", "--pool-size", "16", "--budget", "4", "--epochs", "3", "--final-epochs", "4",
     "--final-seeds", "3", "--random", "3", "--seed", "3",
@@ -64,7 +66,7 @@ def values(run: Path) -> dict:
     }
 
 
-@pytest.mark.parametrize("concurrent", [1, 2])
+@pytest.mark.parametrize("concurrent", [pytest.param(1, marks=pytest.mark.slow), 2])
 @pytest.mark.timeout(900)
 def test_killed_in_every_stage(tmp_path, concurrent):
     arguments = (*COMMAND, "--max-concurrent", str(concurrent))
@@ -96,18 +98,19 @@ def test_killed_in_every_stage(tmp_path, concurrent):
 
 
 @pytest.mark.timeout(600)
-def test_a_finished_run_is_extended(tmp_path):
-    """`resume --budget` goes on where the search ended: the same trials as with that budget from the beginning."""
-    finish(*COMMAND, "--max-concurrent", "2", "--out", "long", "--budget", "6", cwd=tmp_path)
-    finish(*COMMAND, "--max-concurrent", "2", "--out", "run", cwd=tmp_path)
+def test_a_finished_run_is_extended(ray_session, tmp_path):
+    """`resume` with a larger budget goes on where the search ended, with the trials that it would have had."""
+    options = {"preset": "smoke", "seed": 3, "pool_size": 16, "random": 1, "max_concurrent": 2}
+    archray.search("hnas", **options, budget=5, out=tmp_path / "long")
+    archray.search("hnas", **options, budget=3, out=tmp_path / "run")
     before = epochs_trained(tmp_path / "run" / "search")
-    finish("resume", "run", "--budget", "6", cwd=tmp_path)
+    archray.resume(tmp_path / "run", budget=5)
     now = epochs_trained(tmp_path / "run" / "search")
-    assert {trial: now[trial] for trial in before} == before and len(now) == 6
+    assert {trial: now[trial] for trial in before} == before and len(now) == 5
     assert values(tmp_path / "run") == values(tmp_path / "long")
     manifest = json.loads((tmp_path / "run" / "manifest.json").read_text())
-    assert manifest["config"]["search"]["budget"] == 6
-    assert manifest["amended"][0]["replaced"]["search"]["budget"] == 4
+    assert manifest["config"]["search"]["budget"] == 5
+    assert manifest["amended"][0]["replaced"]["search"]["budget"] == 3
 
 
 @pytest.mark.timeout(600)
