@@ -40,6 +40,8 @@ def landscape_section(view: RunView) -> Section | None:
         draw_plane(axes, ground, pool, known, metric)
         draw_path(axes, path, view.best_trial(), value_range(known, metric) if known else None, metric.factor)
         logarithmic(axes.yaxis)
+        if axes.get_xscale() == "log":
+            logarithmic(axes.xaxis)
         axes.set_xlabel("√ν: where the objective wants M to be (M over the pool's largest)" if not narrow else "√ν")
         axes.set_ylabel("μ: how much that counts" if not narrow else "μ")
         if known:
@@ -101,8 +103,9 @@ def draw_plane(axes: Axes, ground: Plane, pool: Pool, known: dict[str, float], m
     border[:, 1:] |= selected[:, 1:] != selected[:, :-1]
     border[1:, :] |= selected[1:, :] != selected[:-1, :]
     large[border] = (1.0, 1.0, 1.0, 0.55)
-    # Drawn over the logarithm of mu, in a coordinate system of its own: an image has even pixels.
+    # Drawn over logarithms, in a coordinate system of its own: an image has even pixels.
     low, high = ground.root_nu[0], ground.root_nu[-1]
+    axes.set_xscale("log" if low > 0 else "linear")
     axes.set_xlim(low, high)
     axes.set_yscale("log")
     axes.set_ylim(ground.mu[0], ground.mu[-1])
@@ -123,9 +126,7 @@ def draw_path(axes: Axes, path: pd.DataFrame, best: int | None, norm: Normalize 
     x, y = np.sqrt(trained["nu"].to_numpy()), trained["mu"].to_numpy()
     axes.plot(x, y, color=SURFACE, linewidth=3.2, alpha=0.65, zorder=3, clip_on=False)
     axes.plot(x, y, color=INK, linewidth=1.0, alpha=0.75, zorder=3, clip_on=False)
-    low, high = np.log(axes.get_ylim())
-    left, right = axes.get_xlim()
-    places = np.column_stack([(x - left) / (right - left), (np.log(y) - low) / (high - low)])
+    places = axes.transAxes.inverted().transform(axes.transData.transform(np.column_stack([x, y])))  # (n, 2) shares
     drawn: list[list[int]] = []
     for i in range(len(trained)):
         near = next((group for group in drawn if np.abs(places[group[0]] - places[i]).max() < _SAME), None)

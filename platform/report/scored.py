@@ -62,7 +62,7 @@ class Plane:
     """Which architecture each (mu, nu) selects.
 
     Args:
-        root_nu: (w,) evenly spaced; mu: (h,) evenly spaced in its logarithm.
+        root_nu: (w,) evenly spaced, in its logarithm if it does not begin at 0; mu: (h,) in its logarithm.
         selected: (h, w) rows of the pool.
     """
 
@@ -73,7 +73,7 @@ class Plane:
 
 def plane(pool: Pool, how: Objective, mu_bounds: tuple[float, float]) -> Plane:
     """The plane of (mu, sqrt(nu)) over its bounds, by the objective that the search itself used."""
-    root_nu = np.linspace(*how.root_nu_bounds, _GRID)
+    root_nu = (np.geomspace if how.root_nu_bounds[0] > 0 else np.linspace)(*how.root_nu_bounds, _GRID)
     mu = np.geomspace(*mu_bounds, _GRID)
     selected = np.empty((mu.size, root_nu.size), dtype=np.int64)
     for i, weight in enumerate(mu.tolist()):

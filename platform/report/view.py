@@ -35,7 +35,7 @@ class Objective:
         scale: the pool's largest |M|; every M is divided by it (note H1).
         penalty: F by name, `square` or `absolute` (note H2).
         mu_bounds: the range of mu, searched on a logarithmic scale; None takes the range of the trials.
-        root_nu_bounds: the range of sqrt(nu), in units of `scale`.
+        root_nu_bounds: the range of sqrt(nu), in units of `scale`; drawn on a logarithmic axis unless it begins at 0.
         epsilon: added to M in the quotient: 1e-6 in the preset `paper-code`.
     """
 
