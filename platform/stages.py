@@ -85,7 +85,8 @@ def run_stages(stages: Sequence[Stage], context: Context) -> None:
                 continue
             console.print(f"[bold]{label}[/bold]: {stage.title}")
             if stage.needs_ray and not connected:
-                stack.enter_context(connect(context.run.config.cluster, user_files=context.run.user_files))
+                run = context.run
+                stack.enter_context(connect(run.config.cluster, user_files=run.user_files, announce=console.print))
                 connected = True
             try:
                 _execute(stage, context)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, Literal
 
+import pandas as pd
 from pydantic import BaseModel, ConfigDict, Field
 
 from archray.cluster.resources import concurrency
@@ -115,9 +115,10 @@ def _pool_inputs(context: Context) -> dict[str, Any]:
 def _score(context: Context, folder: Folder) -> None:
     config = _config(context)
     if config.pool.table is not None:
-        given = Path(config.pool.table)
-        folder.write_bytes("pool.parquet", given.read_bytes())
-        context.console.print(f"    taken from {given}", soft_wrap=True)
+        given = config.pool.table
+        table = pd.read_csv(given) if given.endswith(".csv") else pd.read_parquet(given)
+        folder.write_parquet("pool.parquet", table)
+        context.console.print(f"    {len(table)} architectures taken from {given}", soft_wrap=True)
         return
     score_pool(
         folder,
