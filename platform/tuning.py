@@ -159,7 +159,6 @@ def _set_tune_environment() -> None:
     for name, value in {
         "TUNE_GLOBAL_CHECKPOINT_S": "0",  # a snapshot after every step: a killed driver repeats no finished trial
         "TUNE_WARN_EXCESSIVE_EXPERIMENT_CHECKPOINT_SYNC_THRESHOLD_S": "0",
-        "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "0",
         "RAY_AIR_NEW_OUTPUT": "0",  # the old engine is silent at verbose=0
     }.items():
         os.environ.setdefault(name, value)
