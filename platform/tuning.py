@@ -131,6 +131,8 @@ def trial_table(results: ResultGrid) -> pd.DataFrame:
     rows = []
     for result in listed(results):
         metrics = result.metrics or {}
+        if not metrics and not result.error:
+            continue  # a time budget ended it before its first result
         row = {"trial_id": metrics.get("trial_id"), **_told(result.config or {})}
         row |= {k: v for k, v in metrics.items() if k not in row and k != "config" and not isinstance(v, dict | list)}
         row["error"] = str(result.error) if result.error else None
