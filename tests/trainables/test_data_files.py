@@ -121,8 +121,8 @@ def test_imagenet16_keeps_the_first_120_classes(tmp_path, subfolder):
 def test_imagenet16_refuses_other_files(tmp_path):
     write_imagenet16(tmp_path)
     settings = DataSettings(name="imagenet16-120", data_dir=str(tmp_path))
-    (tmp_path / "train_data_batch_4").write_bytes(pickle.dumps({"data": print, "labels": [1]}))
-    with pytest.raises(DataNotFound, match=r"train_data_batch_4 is not a batch .*builtins\.print"):
+    (tmp_path / "train_data_batch_4").write_bytes(pickle.dumps({"data": len, "labels": [1]}))
+    with pytest.raises(DataNotFound, match=r"train_data_batch_4 is not a batch .*builtins\.len"):
         load_data(settings)
     (tmp_path / "train_data_batch_4").write_bytes(b"rubbish")
     with pytest.raises(DataNotFound, match="train_data_batch_4"):
