@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from datetime import datetime
 from typing import Any
 
 import pandas as pd
@@ -52,7 +53,7 @@ def run_view(run: Run) -> RunView:
         decisions=decided(get_space(run.space), architecture) if architecture else (),
         seed=run.config.seed,
         seconds=seconds(run),
-        started=run.manifest["created"],
+        started=f"{datetime.fromisoformat(run.manifest['created']):%Y-%m-%d %H:%M} UTC",
         baseline=read_table(run.folder / "baseline", "trials.parquet"),
         final=read_table(run.folder / "final", "trials.parquet"),
         curves=stage_tables(run, "curves.parquet"),
