@@ -30,7 +30,7 @@ $(INSTALLED): pyproject.toml setup.py
 	  echo "archray needs Python 3.11 or newer; '$(PYTHON)' is $$($(PYTHON) -V). Say make PYTHON=/path/to/python3.11" >&2; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || { \
 	  echo "no virtual environment could be made; on Debian: apt install python3-venv" >&2; exit 1; }
-	@echo "Installing archray and what it needs into $(VENV): about 90 seconds and 5.4 GB, once."
+	@echo "Installing archray and what it needs into $(VENV): about 2 minutes and 6.6 GB, once."
 	@$(BIN)/python -m pip install --disable-pip-version-check --quiet $(if $(CONSTRAINTS),--constraint $(CONSTRAINTS)) --editable '.[dev]'
 	@touch $@
 
