@@ -57,7 +57,7 @@ def search(
     preset: Annotated[
         str | None,
         typer.Option(
-            help="smoke (seconds), demo (minutes on two cores), paper. Other options override it. [default: demo]"
+            help="smoke (seconds), demo (minutes on two cores), paper. Other options override it. Default: demo."
         ),
     ] = None,
     config: Annotated[Path | None, typer.Option(help="Configuration file: .toml, .json or .yaml.")] = None,
@@ -65,7 +65,7 @@ def search(
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Any option by its path, e.g. train.lr=0.05.")
     ] = None,
     out: Annotated[
-        str | None, typer.Option(help="Folder of the run, new; a path or s3://... [default: archray-runs/...]")
+        str | None, typer.Option(help="Folder of the run, new; a path or s3://... Default: archray-runs/....")
     ] = None,
     seed: Seed = None,
     repeats: Annotated[int | None, typer.Option(help="Whole runs, with the seeds SEED, SEED + 1, ...")] = None,
@@ -88,14 +88,14 @@ def search(
     cells: Cells = None,
     address: Address = None,
     max_concurrent: Annotated[
-        int | None, typer.Option(help="Trials at a time. [default: what the resources hold]", rich_help_panel="Cluster")
+        int | None, typer.Option(help="Trials at a time. Default: what the resources hold.", rich_help_panel="Cluster")
     ] = None,
     cpus_per_trial: Annotated[float | None, typer.Option(help="CPUs of a trial.", rich_help_panel="Cluster")] = None,
     gpus_per_trial: Annotated[
         float | None, typer.Option(help="GPUs of a trial, fractions allowed.", rich_help_panel="Cluster")
     ] = None,
     time_budget_s: Annotated[
-        float | None, typer.Option(help="Seconds after which the search stage starts no further trial.")
+        float | None, typer.Option(help="Seconds after which the search stage ends with what it has.")
     ] = None,
 ) -> None:
     """Search an architecture, train it, and write a report."""
@@ -175,7 +175,7 @@ def report(run: RunFolder) -> None:
 @app.command()
 def export(
     run: RunFolder,
-    to: Annotated[str | None, typer.Option(help="Where to; a new folder. [default: DIR/export]")] = None,
+    to: Annotated[str | None, typer.Option(help="Where to; a new folder. Default: DIR/export.")] = None,
 ) -> None:
     """Write the trained network: state_dict, architecture, a loader, and a torch.export program."""
     from archray.platform import api
@@ -201,7 +201,7 @@ def proxies(
     data: Data = None,
     data_dir: DataDir = None,
     out: Annotated[Path, typer.Option(help="The Parquet table to write; it must not exist.")] = Path("pool.parquet"),
-    size: Annotated[int | None, typer.Option(help="Canonical forms to score, drawn uniformly. [default: all]")] = None,
+    size: Annotated[int | None, typer.Option(help="Canonical forms to score, drawn uniformly. Default: all.")] = None,
     metrics: Annotated[
         str, typer.Option(help="Comma-separated; 'archray list proxies' names them.")
     ] = "grad_norm,snip,ntk_trace,kappa",
