@@ -81,6 +81,8 @@ class Run:
         if not folder.exists("manifest.json"):
             raise RunFolderError(f"{folder} holds no run (no manifest.json); give the folder that --out named")
         manifest = folder.read_json("manifest.json")
+        if "config" not in manifest or "versions" not in manifest:
+            raise RunFolderError(f"{folder}/manifest.json is none of archray's; give the folder that --out named")
         if to_resume:
             check_versions(manifest, str(folder), force)
         config = config_class(manifest["config"]["method"]).model_validate(manifest["config"])

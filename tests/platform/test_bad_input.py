@@ -29,6 +29,7 @@ CASES: list[tuple[tuple[str, ...], str]] = [
     ((*SEARCH, "--address", "ray://head:10001"), "ray job submit"),
     (("resume", "empty"), "holds no run"),
     (("show", "absent"), "holds no run"),
+    (("show", "finished"), "none of archray's"),
     (("list", "colours"), "choose one of spaces"),
     (("proxies", "--space", "nasbench2"), "no space"),
     (("proxies", "--metrics", "kapa"), "no proxy"),
