@@ -210,6 +210,7 @@ def proxies(
     out: str | Path = "pool.parquet",
     *,
     size: int | None = None,
+    chunk: int | None = None,
     seed: int = 0,
     data_settings: DataSettings | None = None,
     settings: ProxySettings | None = None,
@@ -223,6 +224,7 @@ def proxies(
 
     Args:
         size: how many canonical forms, drawn uniformly; all of them by default.
+        chunk: architectures an actor gets at a time; by default as many as take seconds.
 
     Raises: RunFolderError if `out` exists; ArchrayError for anything wrong, before Ray starts.
     """
@@ -234,7 +236,7 @@ def proxies(
         space=space,
         data=data_settings,
         proxies=settings or ProxySettings(metrics=("grad_norm", "snip", "ntk_trace", "kappa")),
-        pool=validate(PoolSettings, {"size": size}),
+        pool=validate(PoolSettings, {"size": size, "chunk": chunk}),
         seed=seed,
         resources=resources or ResourceSettings(),
         cluster=cluster or ClusterSettings(),

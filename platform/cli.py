@@ -202,6 +202,9 @@ def proxies(
     data_dir: DataDir = None,
     out: Annotated[Path, typer.Option(help="The Parquet table to write; it must not exist.")] = Path("pool.parquet"),
     size: Annotated[int | None, typer.Option(help="Canonical forms to score, drawn uniformly. Default: all.")] = None,
+    chunk: Annotated[
+        int | None, typer.Option(help="Architectures an actor gets at a time. Default: as many as take seconds.")
+    ] = None,
     metrics: Annotated[
         str, typer.Option(help="Comma-separated; 'archray list proxies' names them.")
     ] = "grad_norm,snip,ntk_trace,kappa",
@@ -238,6 +241,7 @@ def proxies(
         space or "nasbench201",
         out=out,
         size=size,
+        chunk=chunk,
         seed=seed or 0,
         data_settings=validate(
             DataSettings, told({"name": data, "data_dir": data_dir, "image_size": image_size, "seed": seed})

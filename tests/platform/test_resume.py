@@ -116,7 +116,7 @@ def test_a_finished_run_is_extended(ray_session, tmp_path):
 @pytest.mark.timeout(600)
 def test_ctrl_c_loses_no_scored_architecture(tmp_path):
     """The first Ctrl-C while a pool is scored waits for the chunks under way."""
-    arguments = ("proxies", "--size", "400", "--channels", "4", "--cells", "1", "--set", "batch_size=32")
+    arguments = ("proxies", "--size", "400", "--chunk", "1", "--channels", "4", "--cells", "1", "--batch-size", "32")
     process = start(*arguments, cwd=tmp_path)
     parts = tmp_path / "pool.parquet.parts" / "shards"
     wait_until(process, lambda: list(parts.glob("part-*.parquet")), tmp_path)
