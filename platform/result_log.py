@@ -1,7 +1,7 @@
 """What a Tune run must not lose however its driver ends: every reported result, and Tune's own state, whole.
 
-Tune copies its files to the run's folder in the background, in place, and a copy fails when a temporary file vanishes
-under it: a kill can leave them short, and the last state missing. A restored trial begins its `result.json` anew.
+Tune copies its files to the run's folder in the background and in place: a kill left a result file empty, and after a
+graceful stop the last state was missing there. A restored trial begins its `result.json` anew.
 These callbacks write through `Folder`, whole files only. They hold no path: Tune pickles callbacks, and a run may be
 moved.
 """
