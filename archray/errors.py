@@ -31,9 +31,5 @@ class RunFolderError(ArchrayError):
     """A run folder that exists already, is not a run, or belongs to other versions."""
 
 
-class MissingDependency(ArchrayError, ImportError):
-    """An optional package is not installed; the message holds the command that installs it."""
-
-
 class RunInterrupted(ArchrayError):
     """A stage ended before its work was done; `archray resume` continues it."""

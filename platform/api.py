@@ -154,7 +154,7 @@ def resume(
         )
     values = merge(run.config.model_dump(mode="json"), *(nest(method.flags[k], v) for k, v in given.items()))
     amended = validate(method.config, values)
-    _refuse_smaller_budget(run.config, amended)
+    amended.check_extends(run.config)
     run.amend(amended)
     return _execute(run, TuneOptions(run_config, tune_config, tuple(callbacks), time_budget_s), console or Console())
 
@@ -314,12 +314,6 @@ def _arrays_writer(arrays: tuple[Any, ...]) -> Callable[[Path], None]:
         save_arrays(path, *arrays)
 
     return write
-
-
-def _refuse_smaller_budget(before: SearchConfig, after: SearchConfig) -> None:
-    old, new = (getattr(getattr(config, "search", None), "budget", 0) for config in (before, after))
-    if new < old:
-        raise InvalidInput(f"the run has a budget of {old} trainings; expected more, got {new}")
 
 
 def _execute(run: Run, tune_options: Any, console: Console) -> SearchResult:

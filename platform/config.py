@@ -48,6 +48,9 @@ class SearchConfig(BaseModel):
     def check(self) -> None:
         """What the types do not say; called before Ray starts. Raises: ArchrayError."""
 
+    def check_extends(self, before: SearchConfig) -> None:
+        """Whether a run with the configuration `before` can go on with this one. Raises: InvalidInput."""
+
 
 def merge(*layers: Mapping[str, Any]) -> dict[str, Any]:
     """Nested dictionaries laid over each other: a later layer wins, key by key."""

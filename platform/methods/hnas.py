@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from archray.cluster.resources import concurrency
 from archray.errors import ArchrayError, InvalidInput
+from archray.platform.config import SearchConfig
 from archray.platform.folder import Folder
 from archray.platform.methods.method import Method
 from archray.platform.pool import PoolSettings, candidates, score_pool
@@ -83,6 +84,12 @@ class HNASConfig(TrainedSearchConfig):
             space = get_space(self.space)
             for architecture in PoolFile.of(self.pool.table).load(self.search.proxy).architectures:
                 space.decode(architecture)
+
+    def check_extends(self, before: SearchConfig) -> None:
+        if isinstance(before, HNASConfig) and self.search.budget < before.search.budget:
+            raise InvalidInput(
+                f"the run has a budget of {before.search.budget} trainings; expected more, got {self.search.budget}"
+            )
 
     @property
     def scored(self) -> ProxySettings:
