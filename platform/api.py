@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -22,7 +23,7 @@ from archray.platform.run import Run, refuse_existing
 from archray.platform.stages import Context, run_stages
 from archray.trainables.data import DATASETS, DataSettings, check_data
 from archray.trainables.proxies import PROXIES, ProxySettings
-from archray.trainables.spaces import SPACES, get_space
+from archray.trainables.spaces import SPACES, Space, get_space
 
 if TYPE_CHECKING:
     import torch
@@ -250,7 +251,7 @@ def list_names(kind: str) -> dict[str, str]:
     Raises: InvalidInput for another kind.
     """
     listed = {
-        "spaces": lambda: {n: f"{SPACES.get(n)().size:,} architectures" for n in SPACES},
+        "spaces": lambda: {n: _size(SPACES.get(n)()) for n in SPACES},
         "datasets": lambda: {n: DATASETS.get(n).description for n in DATASETS},
         "proxies": lambda: {n: PROXIES.get(n).description for n in PROXIES},
         "methods": lambda: {n: METHODS.get(n).summary for n in METHODS},
@@ -258,6 +259,10 @@ def list_names(kind: str) -> dict[str, str]:
     if kind not in listed:
         raise InvalidInput(f"there is nothing called {kind!r} to list; choose one of {', '.join(listed)}")
     return listed[kind]()
+
+
+def _size(space: Space) -> str:
+    return f"{space.kind}s, continuous" if math.isinf(space.size) else f"{space.size:,} architectures"
 
 
 def make_config(

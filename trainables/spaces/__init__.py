@@ -4,13 +4,28 @@ from __future__ import annotations
 
 from archray.errors import InvalidInput
 from archray.registry import Registry, is_reference, load_reference
+from archray.trainables.spaces.feature_map import FeatureMapSpace, LogUniform
+from archray.trainables.spaces.fourier import Fourier
 from archray.trainables.spaces.nasbench201 import NASBench201
+from archray.trainables.spaces.ngrams import NGrams
 from archray.trainables.spaces.space import Architecture, Decision, Space
 
 SPACES: Registry[type[Space]] = Registry("space")
-SPACES.register(NASBench201.name, NASBench201)
+for _space in (NASBench201, Fourier, NGrams):
+    SPACES.register(_space.name, _space)
 
-__all__ = ["SPACES", "Architecture", "Decision", "NASBench201", "Space", "get_space"]
+__all__ = [
+    "SPACES",
+    "Architecture",
+    "Decision",
+    "FeatureMapSpace",
+    "Fourier",
+    "LogUniform",
+    "NASBench201",
+    "NGrams",
+    "Space",
+    "get_space",
+]
 
 
 def get_space(name_or_reference: str | Space) -> Space:

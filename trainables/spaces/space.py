@@ -37,6 +37,7 @@ class Space(ABC):
     """
 
     name: ClassVar[str]
+    kind: ClassVar[str] = "network"  # what an architecture describes: "network" or "feature map"
     decisions: tuple[Decision, ...]
 
     def __eq__(self, other: object) -> bool:
@@ -47,8 +48,8 @@ class Space(ABC):
         return hash(type(self))
 
     @property
-    def size(self) -> int:
-        """How many architectures there are, isomorphic ones counted apart."""
+    def size(self) -> int | float:
+        """How many architectures there are, isomorphic ones counted apart; infinite with a continuous constant."""
         return math.prod(len(decision.choices) for decision in self.decisions)
 
     def sample(self, rng: np.random.Generator) -> Architecture:
