@@ -14,7 +14,7 @@ from ray import tune
 
 from archray.errors import InvalidArchitecture, InvalidInput
 from archray.trainables.checkpoint import read_state, write_state
-from archray.trainables.data import DataSettings, load_data
+from archray.trainables.data import DataSettings, load_images
 from archray.trainables.devices import choose_device, out_of_memory
 from archray.trainables.gauges import EpochGauges
 from archray.trainables.nets import NetworkSettings, build, count_parameters
@@ -134,7 +134,7 @@ class StandaloneTrainable(tune.Trainable):
 
     def _build(self) -> None:
         settings = self._settings
-        dataset = load_data(settings.data, device=self._device)
+        dataset = load_images(settings.data, device=self._device)
         network = build(
             settings.space,
             self._architecture,

@@ -11,6 +11,7 @@ from sklearn.datasets import load_digits
 from archray.errors import DataNotFound, InvalidInput, UnknownName
 from archray.trainables.data import DATASETS, DataSettings, check_data, load_data, proxy_batch
 from archray.trainables.data.augment import AugmentationSettings
+from archray.trainables.data.load import read_data
 from archray.trainables.data.split import stratified_split
 
 
@@ -72,14 +73,14 @@ def test_digits_keep_class_proportions(part):
 
 
 def test_splits_depend_on_the_seed_alone():
-    same = load_data(DataSettings(seed=5)), load_data.__wrapped__(DataSettings(seed=5))
+    same = load_data(DataSettings(seed=5)), read_data(DataSettings(seed=5))
     other = load_data(DataSettings(seed=6))
     assert same[0].checksum() == same[1].checksum() != other.checksum()
     assert len(same[0].checksum()) == 64
 
 
 def test_checksum_sees_every_tensor():
-    dataset = load_data.__wrapped__(DataSettings(limit=50))
+    dataset = read_data(DataSettings(limit=50))
     seen = {dataset.checksum()}
     for part in parts(dataset):
         part.images[0, 0, 0, 0] += 1
@@ -175,7 +176,7 @@ def test_a_data_set_by_reference(tmp_path):
     assert load_data(settings).name == "stripes"
     with pytest.raises(UnknownName, match="function from DataSettings to a Dataset, got int"):
         check_data(DataSettings(name=f"{file}:number"))
-    with pytest.raises(InvalidInput, match=r"to return an archray\.trainables\.data\.Dataset, got int"):
+    with pytest.raises(InvalidInput, match=r"to return an archray\.trainables\.data\.Dataset .*got int"):
         load_data(DataSettings(name=f"{file}:wrong"))
 
 

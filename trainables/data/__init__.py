@@ -1,4 +1,4 @@
-"""Data sets as tensors on the device, and their augmentation. Importing this loads no torch until it is used."""
+"""Data sets: images as tensors on the device and their augmentation; texts. No torch is loaded until it is used."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from archray.trainables.data.arrays import save_arrays
-from archray.trainables.data.load import DATASETS, check_data, load_data
+from archray.trainables.data.load import DATASETS, check_data, data_kind, load_data, load_images, load_text
 from archray.trainables.data.settings import DataSettings
+from archray.trainables.data.text import TextDataset, TextSplit
 
 if TYPE_CHECKING:
     from archray.trainables.data.augment import Augmentation, AugmentationSettings
@@ -29,8 +30,13 @@ __all__ = [
     "DataSettings",
     "Dataset",
     "Split",
+    "TextDataset",
+    "TextSplit",
     "check_data",
+    "data_kind",
     "load_data",
+    "load_images",
+    "load_text",
     "proxy_batch",
     "save_arrays",
 ]

@@ -1,9 +1,10 @@
-"""A data set on a device: normalised tensors in three parts."""
+"""A data set of images on a device: normalised tensors in three parts."""
 
 from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -36,13 +37,15 @@ class Split:
 
 @dataclass(frozen=True)
 class Dataset:
-    """Three parts on one device.
+    """Images in three parts on one device.
 
     Attributes:
         image_size: height and width, in pixels.
         black: per channel, what a black pixel has become by normalisation; crops and cutouts fill with it.
         flip: whether a mirrored image keeps its label.
     """
+
+    kind: ClassVar[str] = "images"
 
     name: str
     train: Split

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from archray.errors import InvalidInput, UnknownName
 from archray.registry import Registry, is_reference, load_reference
-from archray.trainables.data import arrays, cifar, digits, folder, gaussian, imagenet16
-from archray.trainables.data.raw import RawData
+from archray.trainables.data import arrays, cifar, digits, docstrings, folder, gaussian, imagenet16, imdb
+from archray.trainables.data.raw import RawData, RawText
 from archray.trainables.data.settings import PATH_PREFIXES, DataSettings
+from archray.trainables.data.text import TextDataset, make_text_dataset
 
 if TYPE_CHECKING:
     from archray.trainables.data.dataset import Dataset
@@ -19,11 +20,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class DataSource:
-    """A kind of data set: what `archray list datasets` says, a cheap check, and a reader."""
+    """A data set that can be named.
+
+    Attributes:
+        description: what `archray list datasets` says.
+        check: raises if the data cannot be read; cheap.
+        kind: "images" or "text".
+    """
 
     description: str
     check: Callable[[DataSettings], None]
-    read: Callable[[DataSettings], RawData]
+    read: Callable[[DataSettings], RawData | RawText]
+    kind: str = "images"
 
 
 DATASETS: Registry[DataSource] = Registry("data set")
@@ -41,41 +49,100 @@ for _name, _source_of_name in {
     ),
     "folder:PATH": DataSource("your images, as PATH/CLASS/IMAGE or PATH/train/CLASS/IMAGE", folder.check, folder.read),
     "arrays:PATH": DataSource("your arrays, in an .npz that save_arrays writes", arrays.check, arrays.read),
+    "docstrings": DataSource(
+        "texts: installed libraries' docstrings; of two: docstrings:numpy,torch",
+        docstrings.check,
+        docstrings.read,
+        "text",
+    ),
+    "imdb": DataSource("texts: 50,000 film reviews of 2 classes; from --data-dir", imdb.check, imdb.read, "text"),
 }.items():
     DATASETS.register(_name, _source_of_name)
 
 
 def check_data(settings: DataSettings) -> None:
-    """Whether the data are there, without reading the images and without torch.
+    """Whether the data are there, without reading the points and without torch.
 
     Raises: UnknownName for a name that is no data set; DataNotFound, with a hint, when files are missing;
-    InvalidInput for files of another form.
+    InvalidInput for files of another form, or options that the data do not have.
     """
     source = _source(settings)
     if source is None:
         _own(settings)
     else:
-        source.check(settings)
+        _check(source, settings)
 
 
-@lru_cache(maxsize=4)
-def load_data(settings: DataSettings, device: str = "cpu") -> Dataset:
-    """The data set of these settings on `device`; the last four are kept for this process.
-
-    Raises: as `check_data`; InvalidInput for images that cannot be used.
-    """
-    from archray.trainables.data.dataset import Dataset, make_dataset
-
+def data_kind(settings: DataSettings) -> str:
+    """`"images"` or `"text"`; a function of the user's is called to find out. Raises: as `load_data`."""
     source = _source(settings)
-    if source is not None:
-        source.check(settings)
-        return make_dataset(source.read(settings), settings).to(device)
+    return load_data(settings).kind if source is None else source.kind
+
+
+def load_data(settings: DataSettings, device: str = "cpu") -> Dataset | TextDataset:
+    """The data set of these settings, images on `device`; the last four are kept for this process.
+
+    Raises: as `check_data`; InvalidInput for points that cannot be used.
+    """
+    return _kept(settings, device)
+
+
+def load_images(settings: DataSettings, device: str = "cpu") -> Dataset:
+    """`load_data` for what needs images. Raises: also InvalidInput if the data are texts."""
+    _refuse(settings, "text", "images", "digits")
+    dataset = load_data(settings, device)
+    assert not isinstance(dataset, TextDataset)  # refused above
+    return dataset
+
+
+def load_text(settings: DataSettings) -> TextDataset:
+    """`load_data` for what needs texts. Raises: also InvalidInput if the data are images."""
+    _refuse(settings, "images", "text", "docstrings")
+    dataset = load_data(settings)
+    assert isinstance(dataset, TextDataset)  # refused above
+    return dataset
+
+
+def read_data(settings: DataSettings, device: str = "cpu") -> Dataset | TextDataset:
+    """`load_data`, made anew."""
+    source = _source(settings)
+    if source is None:
+        return _made_by_user(settings, device)
+    _check(source, settings)
+    raw = source.read(settings)
+    if isinstance(raw, RawText):
+        return make_text_dataset(raw, settings)
+    from archray.trainables.data.dataset import make_dataset
+
+    return make_dataset(raw, settings).to(device)
+
+
+_kept = lru_cache(maxsize=4)(read_data)
+
+
+def _made_by_user(settings: DataSettings, device: str) -> Dataset | TextDataset:
+    from archray.trainables.data.dataset import Dataset
+
     dataset = _own(settings)(settings)
+    if isinstance(dataset, TextDataset):
+        return dataset
     if not isinstance(dataset, Dataset):
         raise InvalidInput(
-            f"expected {settings.name!r} to return an archray.trainables.data.Dataset, got {type(dataset).__name__}"
+            f"expected {settings.name!r} to return an archray.trainables.data.Dataset (or TextDataset), "
+            f"got {type(dataset).__name__}"
         )
     return dataset.to(device)
+
+
+def _refuse(settings: DataSettings, kind: str, needed: str, example: str) -> None:
+    if data_kind(settings) == kind:
+        raise InvalidInput(f"expected a data set of {needed}, got {settings.name!r} ({kind}); try {example!r}")
+
+
+def _check(source: DataSource, settings: DataSettings) -> None:
+    if source.kind == "text" and (settings.image_size is not None or settings.flip is not None):
+        raise InvalidInput(f"{settings.name} is text and has no image_size or flip; leave them out")
+    source.check(settings)
 
 
 def _source(settings: DataSettings) -> DataSource | None:
@@ -83,6 +150,8 @@ def _source(settings: DataSettings) -> DataSource | None:
     for prefix in PATH_PREFIXES:
         if settings.name.startswith(prefix) and len(settings.name) > len(prefix):
             return DATASETS.get(f"{prefix}PATH")
+    if settings.name.startswith(docstrings.PREFIX):
+        return DATASETS.get("docstrings")
     if settings.name in DATASETS or not is_reference(settings.name):
         return DATASETS.get(settings.name)
     return None

@@ -1,4 +1,4 @@
-"""Images as a reader hands them over: NumPy arrays, not yet split, scaled or normalised."""
+"""Data as a reader hands them over: NumPy arrays, not yet split, scaled or normalised."""
 
 from __future__ import annotations
 
@@ -10,28 +10,45 @@ import numpy.typing as npt
 
 Images = npt.NDArray[Any]  # (n, C, H, W): uint8 in 0..255, or float
 Labels = npt.NDArray[np.int64]  # (n,) in 0..K-1
-Part = tuple[Images, Labels]
+Texts = npt.NDArray[np.object_]  # (n,) of str
+Part = tuple[npt.NDArray[Any], Labels]  # (points, labels): points are Images or Texts
 
 
 @dataclass(frozen=True)
-class RawData:
+class RawParts:
     """One data set as its files hold it.
 
     Attributes:
         train, validation, test: parts; what is None is cut from `train` (see `split.split_parts`).
         num_classes: K.
-        mean, std: published normalisation per channel, of images scaled to 0..1; None computes it from `train`.
         validation_fraction: share of `train` for validation, when the settings name none; None halves `test`.
-        flip: whether a mirrored image keeps its label.
-        normalised: the images are normalised already (gaussian).
     """
 
     train: Part
     num_classes: int
     validation: Part | None = None
     test: Part | None = None
+    validation_fraction: float | None = 0.2
+
+
+@dataclass(frozen=True)
+class RawText(RawParts):
+    """Texts. classes: K names."""
+
+    classes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class RawData(RawParts):
+    """Images.
+
+    Attributes:
+        mean, std: published normalisation per channel, of images scaled to 0..1; None computes it from `train`.
+        flip: whether a mirrored image keeps its label.
+        normalised: the images are normalised already (gaussian).
+    """
+
     mean: tuple[float, ...] | None = None
     std: tuple[float, ...] | None = None
-    validation_fraction: float | None = 0.2
     flip: bool = True
     normalised: bool = False

@@ -14,19 +14,22 @@ class DataSettings(BaseModel):
 
     Attributes:
         name: `digits`, `cifar10`, `cifar100`, `imagenet16-120`, `gaussian`, `folder:PATH` (images in class
-            folders), `arrays:PATH.npz` (see `save_arrays`), or `module:attribute` / `path.py:attribute` naming a
-            function from these settings to a `Dataset`.
-        data_dir: the folder that holds the published files of CIFAR and ImageNet16-120.
-        seed: fixes the splits that are not published, `limit`'s choice, and the draws of `gaussian`.
+            folders), `arrays:PATH.npz` (see `save_arrays`), the texts `docstrings` (of five libraries, or
+            `docstrings:numpy,torch` of those named) and `imdb`, or `module:attribute` / `path.py:attribute` naming a
+            function from these settings to a `Dataset` or a `TextDataset`.
+        data_dir: the folder that holds the published files of CIFAR, ImageNet16-120 and IMDb.
+        seed: fixes the splits that are not published, `limit`'s choice, and the draws of `gaussian` and `docstrings`.
         image_size: height and width in pixels; None is the data set's own (digits 8, gaussian and folder 32).
-            Other sizes are resized once, on loading, bilinearly with antialiasing.
-        validation_fraction: share of the training images held out for validation. None follows each data set:
+            Other sizes are resized once, on loading, bilinearly with antialiasing. Texts have none.
+        validation_fraction: share of the training points held out for validation. None follows each data set:
             cifar10 0.5 (the sizes of NAS-Bench-201's `cifar10-valid`; its published index lists are not
             available here, so the split is a seeded, stratified one); cifar100 and imagenet16-120 halve the
-            official test images into validation and test, as NAS-Bench-201 does; digits 0.25 (60/20/20 over
-            all); folder and arrays use a validation part of their own if they have one, else 0.2.
-        limit: at most this many images in each part, chosen by seed, classes kept in proportion; None is all.
+            official test images into validation and test, as NAS-Bench-201 does, and imdb its test texts; digits
+            and docstrings 0.25 (60/20/20 over all); folder and arrays use a validation part of their own if they
+            have one, else 0.2.
+        limit: at most this many points in each part, chosen by seed, classes kept in proportion; None is all.
         flip: whether a mirrored image keeps its label, so that augmentation may flip. None: yes, but not digits.
+            Texts have none.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")

@@ -1,4 +1,4 @@
-"""Seeded, stratified splits of labelled images."""
+"""Seeded, stratified splits of labelled points: images or texts."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ import numpy as np
 import numpy.typing as npt
 
 from archray.errors import InvalidInput
-from archray.trainables.data.raw import Labels, Part, RawData
+from archray.trainables.data.raw import Labels, Part, RawParts
 
-TEST_FRACTION = 0.2  # of all images, where a data set has no test part of its own
+TEST_FRACTION = 0.2  # of all points, where a data set has no test part of its own
 
 
 def stratified_split(labels: Labels, fraction: float, seed: int) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
-    """Indices (kept, held out): `fraction` of the images, drawn by `seed`, each class in its proportion.
+    """Indices (kept, held out): `fraction` of the points, drawn by `seed`, each class in its proportion.
 
     Args:
         labels: (n,) classes.
-        fraction: share held out, in (0, 1). round(fraction * n) images are held out in all: each class gives the
+        fraction: share held out, in (0, 1). round(fraction * n) points are held out in all: each class gives the
             whole part of its share, and the classes with the largest remainders one more.
 
     Both index arrays are sorted. Raises: InvalidInput if a part would be empty.
@@ -26,7 +26,7 @@ def stratified_split(labels: Labels, fraction: float, seed: int) -> tuple[npt.ND
     total = round(fraction * len(labels))
     if total == 0 or total == len(labels):
         raise InvalidInput(
-            f"a share of {fraction} cannot be held out of {len(labels)} images; give more images or another share"
+            f"a share of {fraction} cannot be held out of {len(labels)} points; give more of them or another share"
         )
     exact = fraction * counts
     take = np.floor(exact).astype(int)
@@ -39,10 +39,10 @@ def stratified_split(labels: Labels, fraction: float, seed: int) -> tuple[npt.ND
     return np.flatnonzero(~mask), np.flatnonzero(mask)
 
 
-def split_parts(raw: RawData, validation_fraction: float | None, seed: int) -> tuple[Part, Part, Part]:
+def split_parts(raw: RawParts, validation_fraction: float | None, seed: int) -> tuple[Part, Part, Part]:
     """(train, validation, test) of a data set; parts that its files hold are kept as they are.
 
-    A missing test part is 20 % of all. A missing validation part is `validation_fraction` of the training images
+    A missing test part is 20 % of all. A missing validation part is `validation_fraction` of the training points
     that remain; if neither the settings nor the data set name a fraction, it is half of the test part.
     """
     train, validation, test = raw.train, raw.validation, raw.test
@@ -58,13 +58,13 @@ def split_parts(raw: RawData, validation_fraction: float | None, seed: int) -> t
 
 
 def limit_part(part: Part, limit: int | None, seed: int) -> Part:
-    """At most `limit` images of a part, classes in proportion; all of them if `limit` is None."""
+    """At most `limit` points of a part, classes in proportion; all of them if `limit` is None."""
     if limit is None or limit >= len(part[1]):
         return part
     return _hold_out(part, limit / len(part[1]), seed)[1]
 
 
 def _hold_out(part: Part, fraction: float, seed: int) -> tuple[Part, Part]:
-    images, labels = part
+    points, labels = part
     kept, held = stratified_split(labels, fraction, seed)
-    return (images[kept], labels[kept]), (images[held], labels[held])
+    return (points[kept], labels[kept]), (points[held], labels[held])

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from archray.trainables.data import DataSettings, load_data, proxy_batch
+from archray.trainables.data import DataSettings, load_images, proxy_batch
 from archray.trainables.devices import choose_device
 from archray.trainables.nets import build, count_parameters
 from archray.trainables.proxies.scoring import score
@@ -29,7 +29,7 @@ class PoolScorer:
         self.space = get_space(space)
         self.settings = ProxySettings.model_validate(proxy)
         self.device = choose_device(device)
-        dataset = load_data(DataSettings.model_validate(data))
+        dataset = load_images(DataSettings.model_validate(data))
         images, labels = proxy_batch(dataset, self.settings.batch_size, self.settings.seed, self.settings.augment)
         self.images, self.labels = images.to(self.device), labels.to(self.device)
         self.in_channels, self.num_classes = dataset.in_channels, dataset.num_classes
