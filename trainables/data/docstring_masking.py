@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 NAMES = ("numpy", "scipy", "scikit", "sklearn", "pandas", "torch")  # also inside other words: from_numpy, PyTorch
 ALIASES = ("np", "npt", "nx", "pd", "sp", "sk", "nn", "aten", "c10", "c10d")  # whole words and parts of snake_case
 
-_PATH = r"[\w.\-/\\~]"  # what a dotted path, a path of files or a host is made of
+_RUN = r"[\w.\-/\\~]"  # what a dotted path, a path of files or a host is made of
 _VERSIONED = r"versionadded|versionchanged|deprecated|version"
 
 
@@ -19,28 +19,25 @@ def masker(modules: Iterable[str]) -> Callable[[str], str]:
         modules: what stands behind a library's name in import paths (`linalg`, `nn`): a dotted path that begins with
             one of them goes too.
 
-    Each of these becomes one blank: a URL; a line from `import` or `from ... import` on; a word or path that holds one
-    of NAMES, in any case; an identifier that is or contains one of ALIASES between underscores, with the dotted path
-    behind it; a dotted path that begins with one of `modules`; a version number; a placeholder of a template
-    (`{input}`, `%(klass)s`). The masked text holds none of them.
+    Each of these becomes one blank: a placeholder of a template (`{input}`, `%(klass)s`); a URL; a line from `import`
+    or `from ... import` on; a word or path that holds one of NAMES, in any case; an identifier that is one of ALIASES or
+    holds one between underscores, with the dotted path behind it; a dotted path that begins with one of `modules`; a
+    version number.
     """
     firsts = "|".join(sorted((re.escape(module) for module in modules), key=lambda name: (-len(name), name)))
     patterns = [
+        re.compile(r"\{\w+\}|%\(\w+\)s"),
         re.compile(r"\w+://\S+|\bwww\.\S+"),
         re.compile(r"\b(?:from\s+[\w.]+\s+)?import\b.*"),
-        re.compile(rf"{_PATH}*(?:{'|'.join(NAMES)}){_PATH}*", re.IGNORECASE),
-        re.compile(rf"\b(?:[^\W_]*_+)*(?:{'|'.join(ALIASES)})(?![^\W_])\w*(?:\.\w+)*\.?"),
-        re.compile(rf"(?:\b(?:{firsts})(?:\.\w+)+)" if firsts else r"(?!)"),
+        re.compile(rf"(?<!{_RUN}){_RUN}*?(?:{'|'.join(NAMES)}){_RUN}*", re.IGNORECASE),
+        re.compile(rf"\b(?:[^\W_]*_)*(?:{'|'.join(ALIASES)})(?![^\W_])\w*(?:\.\w+)*\.?"),
+        re.compile(rf"\b(?:{firsts})(?:\.\w+)+"),
         re.compile(rf"(?<=::) *v?\d+(?:\.\d+)+\w*|\b(?:{_VERSIONED})\s+v?\d+(?:\.\d+)+\w*|\bv?\d+\.\d+\.\d+\w*"),
-        re.compile(r"\{\w+\}|%\(\w+\)s"),
     ]
 
     def mask(text: str) -> str:
-        before = None
-        while text != before:  # what a blank has cut apart may match anew
-            before = text
-            for pattern in patterns:
-                text = pattern.sub(" ", text)
+        for pattern in patterns:  # in this order no blank gives an earlier pattern something new to find
+            text = pattern.sub(" ", text)
         return text
 
     return mask

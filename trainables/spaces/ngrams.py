@@ -13,10 +13,10 @@ UNUSED = spelling(1.0)  # what the canonical form says for an alpha that no weig
 class NGrams(FeatureMapSpace):
     """Bags of n-grams: how text becomes tokens, which n-grams are counted, and how the counts are weighted.
 
-    tokens: split on spaces, runs of word characters (punctuation splits), or words and punctuation marks apart
-    (words). order: n-grams of 1 to this many tokens. counts: all, or whether there is one (binary). weights: none,
-    Naive-Bayes log-ratios (two classes only), or SIF; alpha smooths either. scale: none, rows of length 1
-    (normalise), or divided by the number of n-grams (average).
+    tokens: split on spaces; also between word characters and punctuation (punctuation); or nearly as NLTK does, with
+    contractions and single marks apart (words). order: n-grams of 1 to this many tokens. counts: all, or whether there
+    is one (binary). weights: none, Naive-Bayes log-ratios (two classes only), or SIF; alpha smooths either. scale: none,
+    length 1 (normalise), or divided by the sum of the counts (average).
     """
 
     name: ClassVar[str] = "ngrams"
