@@ -67,7 +67,7 @@ def _in_body(node: ast.AST) -> Iterator[str]:
                 yield docstring
             if isinstance(child, ast.ClassDef):
                 yield from _in_body(child)
-        elif isinstance(child, ast.If | ast.Try):
+        elif isinstance(child, ast.If | ast.Try | ast.ExceptHandler):
             yield from _in_body(child)
         elif isinstance(child, ast.Expr) and isinstance(child.value, ast.Call):
             yield from _attached(child.value)

@@ -20,8 +20,8 @@ def masker(modules: Iterable[str]) -> Callable[[str], str]:
             one of them goes too.
 
     Each of these becomes one blank: a placeholder of a template (`{input}`, `%(klass)s`); a URL; a line from `import`
-    or `from ... import` on; a word or path that holds one of NAMES, in any case; an identifier that is one of ALIASES or
-    holds one between underscores, with the dotted path behind it; a dotted path that begins with one of `modules`; a
+    or `from ... import` on; a word or path that holds one of NAMES, in any case; an identifier that is one of ALIASES
+    or holds one between underscores, with the dotted path behind it; a dotted path that begins with one of `modules`; a
     version number.
     """
     firsts = "|".join(sorted((re.escape(module) for module in modules), key=lambda name: (-len(name), name)))

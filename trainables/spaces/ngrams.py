@@ -15,8 +15,8 @@ class NGrams(FeatureMapSpace):
 
     tokens: split on spaces; also between word characters and punctuation (punctuation); or nearly as NLTK does, with
     contractions and single marks apart (words). order: n-grams of 1 to this many tokens. counts: all, or whether there
-    is one (binary). weights: none, Naive-Bayes log-ratios (two classes only), or SIF; alpha smooths either. scale: none,
-    length 1 (normalise), or divided by the sum of the counts (average).
+    is one (binary). weights: none, Naive-Bayes log-ratios (two classes only), or SIF; alpha smooths either. scale:
+    none, length 1 (normalise), or divided by the sum of the counts (average).
     """
 
     name: ClassVar[str] = "ngrams"

@@ -1,0 +1,341 @@
+"""Texts as data: docstrings of the installed libraries, their masking and cache, IMDb's folders, a user's own."""
+
+import json
+import logging
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from archray.errors import DataNotFound, InvalidInput
+from archray.trainables.data import (
+    DataSettings,
+    TextDataset,
+    TextSplit,
+    check_data,
+    data_kind,
+    load_data,
+    load_images,
+    load_text,
+)
+from archray.trainables.data import docstrings as source
+from archray.trainables.data.cache import cache_folder, cached_json
+from archray.trainables.data.docstring_extraction import docstrings_of, module_names, package_folder
+from archray.trainables.data.docstring_masking import ALIASES, NAMES, masker
+from archray.trainables.data.load import read_data
+
+ALL = DataSettings(name="docstrings")
+MASK = masker({"linalg", "functional"})
+
+LEAKS = [
+    re.compile("|".join(NAMES), re.IGNORECASE),
+    re.compile(rf"\b(?:{'|'.join(ALIASES)})\."),  # an alias and a dot
+    re.compile(r"\b(?:np|pd)\b"),
+    re.compile(r"\bimport\b"),
+]
+
+
+def parts(dataset):
+    return dataset.train, dataset.validation, dataset.test
+
+
+@pytest.fixture(scope="module")
+def masked(tmp_path_factory):
+    """Every library's masked docstrings, made once here; the cache of whoever runs the tests is left alone."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        yield source.masked_docstrings()
+
+
+@pytest.fixture
+def docstrings(masked):
+    return load_text(ALL)
+
+
+# Masking
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("Like numpy.linalg.norm of x", "Like of x"),
+        ("a :class:`~torch.nn.Module` here", "a :class:` ` here"),
+        (
+            "x.to_numpy() and from_numpy",
+            "x.to_numpy() and from_numpy".replace("x.to_numpy", "").replace("from_numpy", ""),
+        ),
+        (">>> import numpy as np\n>>> np.ones(3)", ">>> \n>>> (3)"),
+        (">>> from sklearn.svm import SVC\n>>> SVC()", ">>> \n>>> SVC()"),
+        ("use F.relu or functional.relu, not linalg", "use F.relu or , not linalg"),
+        ("see https://example.org/a?b=c for more", "see for more"),
+        ("PyTorch and SciPy, scikit-learn; PANDAS", "and , ; "),
+        ("an np array, is_np_array, input", "an array, , input"),
+        (".. versionadded:: 1.8.0\nsince version 0.20", ".. versionadded:: \nsince "),
+        ("the {input} and %(klass)s of a tensor", "the and of a tensor"),
+    ],
+)
+def test_masking(text, expected):
+    assert MASK(text).split() == expected.split()
+
+
+pieces = st.sampled_from(
+    [
+        *NAMES,
+        *ALIASES,
+        "linalg",
+        "import",
+        "from",
+        "x",
+        "Tensor",
+        ".",
+        "_",
+        " ",
+        "\n",
+        "/",
+        "-",
+        "{",
+        "}",
+        "1.2.3",
+        ">>>",
+    ]
+)
+
+
+@given(st.lists(pieces, max_size=12).map("".join))
+def test_masked_text_holds_no_name_alias_or_import(text):
+    masked = MASK(text)
+    for leak in [*LEAKS, re.compile(r"\b(?:linalg|functional)\.\w")]:
+        assert not leak.search(masked), masked
+
+
+# Extraction
+
+
+def test_extraction_takes_what_is_public(tmp_path):
+    files = {
+        "__init__.py": '"""Module docstrings are not taken."""\ndef top():\n    "top"\n',
+        "core.py": (
+            'class A:\n    """class A"""\n    def m(self):\n        """\n        A.m\n          indented\n        """\n'
+            '    def _hidden(self):\n        "hidden"\n    async def later(self):\n        "A.later"\n'
+            'class _B:\n    "hidden"\n    def m(self):\n        "hidden"\n'
+            'try:\n    import x\nexcept ImportError:\n    def fallback():\n        "fallback"\n'
+            "def bare(): pass\n"
+            'add_newdoc("numpy", "sin", "The sine of every element")\n'
+        ),
+        "_core/a.py": 'def f():\n    "from _core"\n',
+        "_private/a.py": 'def f():\n    "hidden"\n',
+        "tests/test_a.py": 'def f():\n    "hidden"\n',
+        "broken.py": "def f(:\n",
+    }
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    found = list(docstrings_of(tmp_path))
+    assert found == [
+        "top", "from _core", "class A", "A.m\n  indented", "A.later", "fallback", "The sine of every element"
+    ]  # fmt: skip
+    assert module_names(tmp_path) == ["broken", "core"]
+    assert package_folder("no_such_package_here") is None
+
+
+# The data set
+
+
+def test_docstrings_are_split_and_labelled(docstrings):
+    assert docstrings.kind == data_kind(ALL) == "text"
+    assert docstrings.classes == ("numpy", "scipy", "scikit-learn", "pandas", "torch")
+    sizes = np.array([len(part) for part in parts(docstrings)])
+    assert np.abs(sizes / sizes.sum() - [0.6, 0.2, 0.2]).max() < 0.001
+    labels = np.concatenate([part.labels for part in parts(docstrings)])
+    counts = np.bincount(labels)
+    assert counts.max() <= source.PER_LIBRARY and counts.min() > 500
+    for part in parts(docstrings):
+        assert np.abs(np.bincount(part.labels) / len(part) - counts / counts.sum()).max() < 0.002
+    texts = [" ".join(text.split()) for part in parts(docstrings) for text in part.texts]
+    assert len(set(texts)) == len(texts)
+    assert min(len(text.split()) for text in texts) >= source.MINIMUM_WORDS
+
+
+def test_no_docstring_tells_its_library(masked):
+    paths = {name for package in source.PACKAGES.values() for name in module_names(package_folder(package))}
+    assert {"linalg", "stats", "nn", "svm", "tseries"} <= paths
+    dotted = re.compile(rf"\b(?:{'|'.join(paths)})\.\w")
+    for library, texts in masked.items():
+        whole = "\n".join(texts)
+        for leak in [*LEAKS, dotted]:
+            found = leak.search(whole)
+            assert found is None, (library, whole[found.start() - 60 : found.end() + 60])
+
+
+def test_the_same_versions_give_the_same_texts(docstrings, monkeypatch):
+    assert read_data(ALL).checksum() == docstrings.checksum()
+    assert read_data(DataSettings(name="docstrings", seed=1)).checksum() != docstrings.checksum()
+    small = {"numpy": package_folder("numpy") / "fft", "torch": package_folder("torch") / "amp"}
+    monkeypatch.setattr(source, "PACKAGES", {name: name for name in small})
+    monkeypatch.setattr(source, "package_folder", small.get)
+    made = source._make()
+    assert made == source._make()
+    assert len(made["numpy"]) > 5
+
+
+def test_a_text_of_two_libraries_is_left_out(monkeypatch, tmp_path):
+    shared = "one two three four five six seven eight nine ten"
+    for library, own in {"a": "eleven", "b": "twelve"}.items():
+        (tmp_path / library).mkdir()
+        texts = (shared, f"{shared} {own}", f"{shared}\n      {own}", "too short")
+        (tmp_path / library / "m.py").write_text(
+            "\n".join(f'def f{i}():\n    """{text}"""' for i, text in enumerate(texts))
+        )
+    monkeypatch.setattr(source, "PACKAGES", {"a": "a", "b": "b"})
+    monkeypatch.setattr(source, "package_folder", tmp_path.joinpath)
+    assert source._make() == {"a": [f"{shared} eleven"], "b": [f"{shared} twelve"]}
+
+
+def test_two_libraries(masked):
+    pair = load_text(DataSettings(name="docstrings:torch,numpy"))
+    assert pair.classes == ("numpy", "torch") and pair.num_classes == 2
+    own = set(masked["torch"])
+    assert all((text in own) == label for text, label in zip(pair.test.texts, pair.test.labels, strict=True))
+
+
+@pytest.mark.parametrize("libraries", ["", "numpy", "numpy,numpy", "numpy,jax", "numpy;torch"])
+def test_a_choice_that_is_none(libraries):
+    for function in (check_data, load_data):
+        with pytest.raises(
+            InvalidInput, match=r"two or more of numpy, scipy, scikit-learn, pandas, torch .*got 'docst"
+        ):
+            function(DataSettings(name=f"docstrings:{libraries}"))
+
+
+def test_a_library_that_is_not_installed(monkeypatch):
+    monkeypatch.setattr(source, "PACKAGES", {**source.PACKAGES, "torch": "no_such_package_here"})
+    with pytest.raises(DataNotFound, match="pip install torch"):
+        check_data(ALL)
+
+
+def test_limit_and_options(masked):
+    few = load_text(DataSettings(name="docstrings", limit=50))
+    assert [len(part) for part in parts(few)] == [50, 50, 50]
+    with pytest.raises(InvalidInput, match="docstrings is text and has no image_size or flip"):
+        check_data(DataSettings(name="docstrings", image_size=8))
+
+
+def test_checksum_sees_every_text_and_label(masked):
+    few = read_data(DataSettings(name="docstrings", limit=20))
+    seen = {few.checksum()}
+    for name in ("train", "validation", "test"):
+        part = getattr(few, name)
+        longer = TextSplit((part.texts[0] + "x", *part.texts[1:]), part.labels)
+        moved = TextSplit(("", part.texts[0] + part.texts[1], *part.texts[2:]), part.labels)
+        other = TextSplit(part.texts, (part.labels + 1) % 5)
+        seen |= {TextDataset(**{**vars(few), name: each}).checksum() for each in (longer, moved, other)}
+    assert len(seen) == 10
+
+
+def test_images_and_texts_are_not_taken_for_each_other():
+    assert data_kind(DataSettings()) == load_images(DataSettings()).kind == "images"
+    with pytest.raises(InvalidInput, match=r"expected a data set of images, got 'docstrings' .*try 'digits'"):
+        load_images(ALL)
+    with pytest.raises(InvalidInput, match=r"expected a data set of text, got 'digits' .*try 'docstrings'"):
+        load_text(DataSettings())
+
+
+def test_texts_load_no_torch(masked):
+    code = (
+        "import sys; from archray.trainables.data import DataSettings, load_text; "
+        "load_text(DataSettings(name='docstrings:numpy,torch', limit=10)); "
+        "assert 'torch' not in sys.modules and 'pandas' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(__file__).parents[2])
+
+
+# The cache
+
+
+def test_cache_is_read_when_it_is_there(monkeypatch, tmp_path, caplog):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert cached_json("a.json", lambda: {"x": [1]}) == {"x": [1]}
+    assert cached_json("a.json", lambda: pytest.fail("made twice")) == {"x": [1]}
+    assert [file.name for file in (tmp_path / "archray").iterdir()] == ["a.json"]
+    (tmp_path / "archray" / "a.json").write_text('{"x": [')
+    with caplog.at_level(logging.WARNING):
+        assert cached_json("a.json", lambda: 2) == 2
+    assert "cannot be read and is made again" in caplog.text
+    assert json.loads((tmp_path / "archray" / "a.json").read_text()) == 2
+
+
+def test_cache_that_cannot_be_written(monkeypatch, tmp_path, caplog):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    with caplog.at_level(logging.WARNING):
+        assert cached_json("a.json", lambda: 3) == 3
+    assert "cannot be" in caplog.text
+    monkeypatch.setenv("XDG_CACHE_HOME", "relative")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert cache_folder() == tmp_path / ".cache" / "archray"
+
+
+# IMDb
+
+
+def write_imdb(folder, reviews=6):
+    for part in ("train", "test"):
+        for cls in ("neg", "pos"):
+            (folder / "aclImdb" / part / cls).mkdir(parents=True)
+            for i in range(reviews):
+                (folder / "aclImdb" / part / cls / f"{i}_7.txt").write_text(f"{part} {cls} {i} é", encoding="utf-8")
+    (folder / "aclImdb" / "train" / "unsup").mkdir()
+    (folder / "aclImdb" / "train" / "unsup" / "0_0.txt").write_text("no label")
+    return DataSettings(name="imdb", data_dir=str(folder))
+
+
+def test_imdb_halves_its_test_part(tmp_path):
+    settings = write_imdb(tmp_path)
+    check_data(settings)
+    data = load_text(settings)
+    assert data.classes == ("neg", "pos")
+    assert [len(part) for part in parts(data)] == [12, 6, 6]
+    for part, folder in zip(parts(data), ("train", "test", "test"), strict=True):
+        for text, label in zip(part.texts, part.labels, strict=True):
+            assert text.startswith(f"{folder} {data.classes[label]} ") and text.endswith("é")
+    assert set(data.validation.texts).isdisjoint(data.test.texts)
+    own = load_text(settings.model_copy(update={"validation_fraction": 0.25}))
+    assert [len(part) for part in parts(own)] == [9, 3, 12]
+
+
+def test_imdb_that_is_missing_or_damaged(tmp_path):
+    for data_dir in (None, str(tmp_path)):
+        with pytest.raises(DataNotFound, match=r"aclImdb_v1\.tar\.gz"):
+            check_data(DataSettings(name="imdb", data_dir=data_dir))
+    settings = write_imdb(tmp_path)
+    damaged = tmp_path / "aclImdb" / "test" / "pos" / "3_7.txt"
+    damaged.write_bytes(b"\xff\xfe\xfa")
+    with pytest.raises(DataNotFound, match=r"3_7\.txt is not a text in UTF-8"):
+        load_text(settings)
+    for file in damaged.parent.iterdir():
+        file.unlink()
+    with pytest.raises(DataNotFound, match=r"expected test/pos/\*\.txt in .*aclImdb"):
+        check_data(settings)
+
+
+def test_texts_of_the_users(tmp_path):
+    file = tmp_path / "own_text.py"
+    file.write_text(
+        "import numpy as np\n"
+        "from archray.trainables.data import TextDataset, TextSplit\n"
+        "def proverbs(settings):\n"
+        "    part = TextSplit(('many hands', 'too many cooks'), np.array([0, 1]))\n"
+        "    return TextDataset('proverbs', part, part, part, 2, ('yes', 'no'))\n"
+    )
+    settings = DataSettings(name=f"{file}:proverbs")
+    assert data_kind(settings) == "text"
+    assert load_text(settings).train.texts == ("many hands", "too many cooks")
+    with pytest.raises(InvalidInput, match="expected a data set of images"):
+        load_images(settings)
+    with pytest.raises(InvalidInput, match="a label of 64 bits for each of 2 texts"):
+        TextSplit(("a", "b"), np.array([0, 1, 0]))
