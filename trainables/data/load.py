@@ -15,6 +15,8 @@ from archray.trainables.data.settings import PATH_PREFIXES, DataSettings
 from archray.trainables.data.text import TextDataset, make_text_dataset
 
 if TYPE_CHECKING:
+    import torch
+
     from archray.trainables.data.dataset import Dataset
 
 
@@ -79,15 +81,15 @@ def data_kind(settings: DataSettings) -> str:
     return load_data(settings).kind if source is None else source.kind
 
 
-def load_data(settings: DataSettings, device: str = "cpu") -> Dataset | TextDataset:
+def load_data(settings: DataSettings, device: str | torch.device = "cpu") -> Dataset | TextDataset:
     """The data set of these settings, images on `device`; the last four are kept for this process.
 
     Raises: as `check_data`; InvalidInput for points that cannot be used.
     """
-    return _kept(settings, device)
+    return _kept(settings, str(device))
 
 
-def load_images(settings: DataSettings, device: str = "cpu") -> Dataset:
+def load_images(settings: DataSettings, device: str | torch.device = "cpu") -> Dataset:
     """`load_data` for what needs images. Raises: also InvalidInput if the data are texts."""
     _refuse(settings, "text", "images", "digits")
     dataset = load_data(settings, device)
@@ -103,7 +105,7 @@ def load_text(settings: DataSettings) -> TextDataset:
     return dataset
 
 
-def read_data(settings: DataSettings, device: str = "cpu") -> Dataset | TextDataset:
+def read_data(settings: DataSettings, device: str | torch.device = "cpu") -> Dataset | TextDataset:
     """`load_data`, made anew."""
     source = _source(settings)
     if source is None:
@@ -120,7 +122,7 @@ def read_data(settings: DataSettings, device: str = "cpu") -> Dataset | TextData
 _kept = lru_cache(maxsize=4)(read_data)
 
 
-def _made_by_user(settings: DataSettings, device: str) -> Dataset | TextDataset:
+def _made_by_user(settings: DataSettings, device: str | torch.device) -> Dataset | TextDataset:
     from archray.trainables.data.dataset import Dataset
 
     dataset = _own(settings)(settings)
