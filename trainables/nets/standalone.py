@@ -11,6 +11,7 @@ from torch import nn
 
 from archray.errors import InvalidInput
 from archray.registry import Registry
+from archray.trainables.nets.darts import build_darts
 from archray.trainables.nets.initialisation import initialise
 from archray.trainables.nets.nasbench201 import build_nasbench201
 from archray.trainables.nets.operations import Normalisation
@@ -20,6 +21,8 @@ from archray.trainables.spaces import Architecture, Space, get_space
 # name of a space -> builder(space, architecture, *, channels, cells, in_channels, num_classes, normalisation)
 NETWORKS: Registry[Callable[..., nn.Module]] = Registry("network")
 NETWORKS.register("nasbench201", build_nasbench201)
+for _name in ("darts", "darts-none"):
+    NETWORKS.register(_name, build_darts)
 
 
 def build(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from archray.errors import InvalidInput
 from archray.registry import Registry, is_reference, load_reference
+from archray.trainables.spaces.darts import DARTS, DARTSWithNone
 from archray.trainables.spaces.feature_map import FeatureMapSpace, LogUniform
 from archray.trainables.spaces.fourier import Fourier
 from archray.trainables.spaces.nasbench201 import NASBench201
@@ -11,12 +12,14 @@ from archray.trainables.spaces.ngrams import NGrams
 from archray.trainables.spaces.space import Architecture, Decision, Space
 
 SPACES: Registry[type[Space]] = Registry("space")
-for _space in (NASBench201, Fourier, NGrams):
+for _space in (NASBench201, DARTS, DARTSWithNone, Fourier, NGrams):
     SPACES.register(_space.name, _space)
 
 __all__ = [
+    "DARTS",
     "SPACES",
     "Architecture",
+    "DARTSWithNone",
     "Decision",
     "FeatureMapSpace",
     "Fourier",
