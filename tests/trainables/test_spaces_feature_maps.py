@@ -115,7 +115,7 @@ def test_continuous(space):
 
 
 def test_kinds():
-    kinds = {name: SPACES.get(name).kind for name in SPACES}
+    kinds = {name: SPACES.get(name).kind for name in ("fourier", "nasbench201", "ngrams")}
     assert kinds == {"fourier": "feature map", "nasbench201": "network", "ngrams": "feature map"}
     assert (FOURIER.data_kind, NGRAMS.data_kind) == ("images", "text")
 
