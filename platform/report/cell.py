@@ -40,8 +40,13 @@ def cell_section(view: RunView) -> Section | None:
 def decision_table(decisions: Sequence[Decided]) -> str:
     """Each decision with its choice and the choices it was not."""
     columns = (Column("Decision", "code"), Column("Chosen", "code"), Column("Instead of", "code"))
-    rows = [
-        (d.name, d.choice, ", ".join(choice for choice in d.choices if choice != d.choice) or "nothing else")
-        for d in decisions
-    ]
+    rows = [(d.name, d.choice, _between(d.bounds) if d.bounds else _others(d)) for d in decisions]
     return table(columns, rows, label="The decisions of the found architecture")
+
+
+def _others(decision: Decided) -> str:
+    return ", ".join(choice for choice in decision.choices if choice != decision.choice) or "nothing else"
+
+
+def _between(bounds: tuple[float, float]) -> str:
+    return f"any value from {bounds[0]:g} to {bounds[1]:g}"

@@ -17,6 +17,7 @@ def failures_section(view: RunView) -> Section | None:
     stages = {
         "scoring the pool": view.pool,
         "search": view.evaluated,
+        "rounds of halving": view.rounds,
         "final training": view.final,
         "random architectures": view.baseline,
     }

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from archray.platform.report import found_map
+from archray.platform.report.found_map import Card
 from archray.platform.report.quantity import MISSING, Quantity, count, duration, finite_values
 from archray.platform.report.section import breakable, escape
 from archray.platform.report.view import RunView, failures, is_repeat, numbers
@@ -22,7 +24,8 @@ def header(view: RunView) -> str:
 
 def title(view: RunView) -> str:
     """What the page is about, in a few words."""
-    return f"{display_method(view.method)} on {view.data}"
+    text = f"{display_method(view.method)} on {view.data}"
+    return text[:1].upper() + text[1:]
 
 
 def display_method(method: str) -> str:
@@ -34,7 +37,9 @@ def _lead(view: RunView) -> str:
     final = finite_values(numbers(view.final, "test_accuracy"))
     random = finite_values(numbers(view.baseline, "test_accuracy"))
     if view.architecture is None:
-        return '<p class="lead">The run found no architecture; the failures below say why.</p>'
+        return f'<p class="lead">The run found no {escape(_thing(view))}; the failures below say why.</p>'
+    if len(view.progress):
+        return f'<p class="lead">{escape(found_map.lead(view))}</p>'
     if final.size == 0:
         return (
             '<p class="lead">The search chose an architecture. There is no test accuracy: no final training ended.</p>'
@@ -55,7 +60,26 @@ def _lead(view: RunView) -> str:
     return f'<p class="lead">{escape(text)}</p>'
 
 
+def _thing(view: RunView) -> str:
+    """What a run finds, in words."""
+    return "feature map" if len(view.progress) else "architecture"
+
+
 def _figures(view: RunView) -> str:
+    cards = found_map.cards(view) if len(view.progress) else _accuracies(view)
+    if not cards:
+        return ""
+    return (
+        '<div class="cards">'
+        + "".join(
+            f'<div class="card {look}"><strong>{escape(value)}</strong><span>{escape(label)}</span></div>'
+            for look, value, label in cards
+        )
+        + "</div>"
+    )
+
+
+def _accuracies(view: RunView) -> list[Card]:
     final = finite_values(numbers(view.final, "test_accuracy"))
     random = finite_values(numbers(view.baseline, "test_accuracy"))
     best = view.best_trial()
@@ -68,22 +92,16 @@ def _figures(view: RunView) -> str:
     if best is not None:
         value = numbers(view.evaluated, "value")[best]
         cards.append(("trial", metric.show(value), f"best search trial, {metric.label}"))
-    if not cards:
-        return ""
-    return (
-        '<div class="cards">'
-        + "".join(
-            f'<div class="card {kind}"><strong>{escape(value)}</strong><span>{escape(label)}</span></div>'
-            for kind, value, label in cards
-        )
-        + "</div>"
-    )
+    return cards
 
 
 def _architecture(view: RunView) -> str:
     if view.architecture is None:
         return ""
-    return f'<div class="architecture"><span>architecture</span><code>{breakable(view.architecture)}</code></div>'
+    return (
+        f'<div class="architecture"><span>{escape(_thing(view))}</span>'
+        f"<code>{breakable(view.architecture)}</code></div>"
+    )
 
 
 def _facts(view: RunView) -> str:
@@ -95,6 +113,7 @@ def _facts(view: RunView) -> str:
         "Training-free metric": view.proxy,
         "Scored architectures": count(len(view.pool), "in the pool", "in the pool") if len(view.pool) else None,
         "Search": count(trials, "training") if trials else None,
+        **(found_map.facts(view) if len(view.progress) else {}),
         "Failures": _failed(view),
         "Seed": view.seed,
         "Started": view.started,
@@ -115,6 +134,7 @@ def _failed(view: RunView) -> str | None:
         "search": int(failures(view.evaluated).notna().sum()),
         "final": int(failures(view.final).notna().sum()),
         "random": int(failures(view.baseline).notna().sum()),
+        "rounds": int(failures(view.rounds).notna().sum()),
     }
     return ", ".join(f"{number} in {where}" for where, number in failed.items() if number) or None
 

@@ -9,14 +9,18 @@ from string import Template
 from archray.platform.report.cell import cell_section
 from archray.platform.report.choice import choice_section
 from archray.platform.report.comparison import comparison_section
+from archray.platform.report.correlation import correlation_section
 from archray.platform.report.curves import curves_section
 from archray.platform.report.failed import failures_section
 from archray.platform.report.found import header, title
+from archray.platform.report.found_map import map_repeats_section
 from archray.platform.report.landscape import landscape_section
 from archray.platform.report.manifest import manifest_section
 from archray.platform.report.pool import pool_section
 from archray.platform.report.repeats import repeats_section
+from archray.platform.report.rounds import rounds_section
 from archray.platform.report.section import Section, escape
+from archray.platform.report.solver_calls import seconds_section, solver_calls_section
 from archray.platform.report.trials import trials_section
 from archray.platform.report.view import RunView
 
@@ -36,6 +40,18 @@ HNAS_SECTIONS: tuple[MakeSection, ...] = (
 )
 
 
+FEATURE_MAP_SECTIONS: tuple[MakeSection, ...] = (
+    cell_section,
+    map_repeats_section,
+    correlation_section,
+    solver_calls_section,
+    seconds_section,
+    rounds_section,
+    failures_section,
+    manifest_section,
+)
+
+
 def render(view: RunView, sections: Sequence[MakeSection] = HNAS_SECTIONS) -> str:
     """The report of a run as one self-contained HTML page: no script, no request, light and dark.
 
@@ -46,16 +62,21 @@ def render(view: RunView, sections: Sequence[MakeSection] = HNAS_SECTIONS) -> st
     Raises: ValueError if two sections have one anchor.
     """
     made = [section for make in sections if (section := make(view)) is not None]
-    anchors = [section.anchor for section in made]
+    return write_page(f"archray: {title(view)}", header(view), made)
+
+
+def write_page(title: str, header: str, sections: Sequence[Section]) -> str:
+    """A page of its header, HTML, the list of its sections and these. Raises: ValueError if two have one anchor."""
+    anchors = [section.anchor for section in sections]
     if len(set(anchors)) != len(anchors):
         raise ValueError(f"expected sections with distinct anchors, got {', '.join(anchors)}")
     here = files("archray.platform.report")
     return Template((here / "page.html").read_text(encoding="utf-8")).substitute(
-        title=escape(f"archray: {title(view)}"),
+        title=escape(title),
         style=(here / "page.css").read_text(encoding="utf-8"),
-        header=header(view),
-        contents="".join(f'<a href="#{escape(s.anchor)}">{escape(s.title)}</a>' for s in made),
+        header=header,
+        contents="".join(f'<a href="#{escape(s.anchor)}">{escape(s.title)}</a>' for s in sections),
         sections="".join(
-            f'<section id="{escape(s.anchor)}"><h2>{escape(s.title)}</h2>{s.body}</section>' for s in made
+            f'<section id="{escape(s.anchor)}"><h2>{escape(s.title)}</h2>{s.body}</section>' for s in sections
         ),
     )

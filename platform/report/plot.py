@@ -29,6 +29,9 @@ SURFACE = "#010206"
 FOUND = "#010207"
 RANDOM = "#010208"
 TRIAL = "#010209"
+GREEN = "#01020a"
+PINK = "#01020b"
+INDIGO = "#01020c"
 _VARIABLES = {
     INK: "--ink",
     MUTED: "--muted",
@@ -37,6 +40,9 @@ _VARIABLES = {
     FOUND: "--found",
     RANDOM: "--random",
     TRIAL: "--trial",
+    GREEN: "--op-1",
+    PINK: "--op-4",
+    INDIGO: "--op-6",
 }
 
 _STYLE = {
@@ -108,6 +114,14 @@ def logarithmic(axis: Axis) -> None:
     """Ticks at powers of ten, written in Unicode."""
     axis.set_major_locator(LogLocator(10, numticks=8))
     axis.set_major_formatter(FuncFormatter(lambda value, _: power_of_ten(round(np.log10(value))) if value > 0 else ""))
+    axis.set_minor_formatter(NullFormatter())
+
+
+def plain(axis: Axis) -> None:
+    """A logarithmic axis of few decades: ticks at 1, 2 and 5 times powers of ten, written as plain numbers."""
+    low, high = axis.get_view_interval()
+    axis.set_major_locator(LogLocator(10, subs=(1, 2, 5) if high < 1000 * low else (1,), numticks=8))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axis.set_minor_formatter(NullFormatter())
 
 

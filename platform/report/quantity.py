@@ -95,6 +95,12 @@ def power_of_ten(exponent: int) -> str:
     return "10" + str(exponent).translate(_SUPERSCRIPTS)
 
 
+def whole_number(value: object) -> str:
+    """A count in a table: `15 625`."""
+    number = as_float(value)
+    return MISSING if math.isnan(number) else signed(f"{number:,.0f}").replace(",", "\N{NARROW NO-BREAK SPACE}")
+
+
 def count(number: int, one: str, many: str | None = None) -> str:
     """`1 trial`, `8 trials`, `15 625 architectures`."""
     digits = f"{number:,}".replace(",", "\N{NARROW NO-BREAK SPACE}")

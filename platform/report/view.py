@@ -9,22 +9,42 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from archray.trainables.spaces.feature_map import FeatureMapSpace, spelling
 from archray.trainables.spaces.space import Space
 
 
 @dataclass(frozen=True)
 class Decided:
-    """One decision of the found architecture: its name, what was chosen, and what there was to choose from."""
+    """One decision of the found architecture: its name, what was chosen, and what there was to choose from.
+
+    Args:
+        bounds: of a constant, the range it was drawn from; it has no `choices`.
+    """
 
     name: str
     choice: str
     choices: tuple[str, ...]
+    bounds: tuple[float, float] | None = None
 
 
 def decided(space: Space, architecture: str) -> tuple[Decided, ...]:
-    """The decisions of `architecture`, a string of `space`. Raises: InvalidArchitecture."""
+    """The decisions of `architecture`, a string of `space`; a feature map's constant is the last of them.
+
+    A constant that makes no difference to this map is `unused`.
+
+    Raises: InvalidArchitecture.
+    """
     chosen = space.decode(architecture)
-    return tuple(Decided(d.name, c, d.choices) for d, c in zip(space.decisions, chosen, strict=True))
+    if not isinstance(space, FeatureMapSpace):
+        return tuple(Decided(d.name, c, d.choices) for d, c in zip(space.decisions, chosen, strict=True))
+    *choices, value = chosen
+    constant = space.constant
+    ends = {space.canonical((*choices, spelling(end))) for end in (constant.low, constant.high)}
+    if len(ends) == 1:
+        last = Decided(constant.name, "unused", ())
+    else:
+        last = Decided(constant.name, value, (), (constant.low, constant.high))
+    return (*(Decided(d.name, c, d.choices) for d, c in zip(space.decisions, choices, strict=True)), last)
 
 
 @dataclass(frozen=True)
@@ -51,7 +71,7 @@ class RunView:
     """One run, as its report shows it. All but the first three may be missing; a section without data is left out.
 
     Args:
-        method: `hnas`.
+        method: `hnas`, `halving`, ...
         space: the name or reference of the space.
         data: the name of the data set.
         manifest: config, versions, seeds, hardware, git commit, data checksum: anything that nests and prints.
@@ -75,8 +95,17 @@ class RunView:
             `epoch` (from 1), and any of `train_loss`, `validation_accuracy`.
         repeats: a mapping per repeat of the whole run: `repeat`, `seed`, `architecture`, `value`, `test_accuracy`
             (a number, or a sequence over final seeds), `baseline` (likewise, over architectures).
+        progress: a row per solver call of a search for a feature map, in order: `repeat`, `calls` (so far), `seconds`
+            (so far, of featurising, solving and scoring), `architecture` (the best so far), `dimension` (of this
+            solve), `candidates` (that shared it), `score`, `test_error` (of the best so far; where solves are shared
+            that of an oracle, which solves for it alone at the full dimension; NaN if not known), `final` (whether
+            this is the standalone solve that ends the search).
+        correlation: a row per `repeat`, `bases` (`shared` or `independent`), `dimension` and `architecture`: the
+            validation accuracy with shared weights, `shared`, and solved for on its own, `standalone`.
+        rounds: a row per round and candidate of a successive halving, `WeightSharingHalving.rounds()`, and `repeat`.
 
-    Accuracies are fractions in [0, 1]; they are shown in percent. Frames may be None, which is the same as empty.
+    Accuracies and errors are fractions in [0, 1]; they are shown in percent. Frames may be None, which is the same
+    as empty.
     """
 
     method: str
@@ -98,6 +127,9 @@ class RunView:
     final: pd.DataFrame = field(default_factory=pd.DataFrame)
     curves: pd.DataFrame = field(default_factory=pd.DataFrame)
     repeats: Sequence[Mapping[str, Any]] = ()
+    progress: pd.DataFrame = field(default_factory=pd.DataFrame)
+    correlation: pd.DataFrame = field(default_factory=pd.DataFrame)
+    rounds: pd.DataFrame = field(default_factory=pd.DataFrame)
 
     def __post_init__(self) -> None:
         for entry in fields(self):
@@ -136,6 +168,11 @@ def failures(frame: pd.DataFrame) -> pd.Series:
 
 def is_repeat(frame: pd.DataFrame) -> pd.Series:
     """Which rows were answered with a value that was known already, without a training."""
-    if "repeat" not in frame:
+    return flags(frame, "repeat")
+
+
+def flags(frame: pd.DataFrame, column: str) -> pd.Series:
+    """`column` as booleans, one per row of `frame`; false where it is missing."""
+    if column not in frame:
         return pd.Series(False, index=frame.index)
-    return frame["repeat"].map(lambda value: bool(value) if pd.notna(value) else False).astype(bool)
+    return frame[column].map(lambda value: bool(value) if pd.notna(value) else False).astype(bool)

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from archray_test_report import hnas_view
+from archray_test_report import feature_map_view, hnas_view, method_progress
 
-from archray.platform.report import render
+from archray.platform.report import FEATURE_MAP_SECTIONS, render, render_comparison
 
 CANDIDATES = ("chromium", "chromium-browser", "google-chrome")
 ARGUMENTS = [
@@ -77,6 +77,21 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1200, 700, 390, 320])
 def test_it_opens_without_a_word(browser: Any, report: Path, scheme: str, width: int) -> None:
+    assert drawings_shown(browser, report, scheme, width) == 5  # of the two forms of each drawing, one
+
+
+@pytest.mark.parametrize(("scheme", "width"), [("light", 1200), ("dark", 390), ("light", 320)])
+def test_feature_maps_open_without_a_word(browser: Any, tmp_path: Path, scheme: str, width: int) -> None:
+    file = tmp_path / "report.html"
+    file.write_text(render(feature_map_view(), FEATURE_MAP_SECTIONS), encoding="utf-8")
+    assert drawings_shown(browser, file, scheme, width) == 3
+    runs = [(method, method_progress(method)) for method in ("halving", "random", "successive-halving", "hyperband")]
+    file.write_text(render_comparison(runs), encoding="utf-8")
+    assert drawings_shown(browser, file, scheme, width) == 2
+
+
+def drawings_shown(browser: Any, report: Path, scheme: str, width: int) -> int:
+    """Opens a page, which must say nothing, ask for nothing and fit; returns how many drawings it shows."""
     page = browser.new_page(color_scheme=scheme, viewport={"width": width, "height": 900})
     said: list[str] = []
     asked: list[str] = []
@@ -90,8 +105,8 @@ def test_it_opens_without_a_word(browser: Any, report: Path, scheme: str, width:
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     assert page.evaluate(ESCAPED_TEXT) == []
     shown = page.evaluate("[...document.querySelectorAll('.plot')].filter(plot => plot.offsetParent).length")
-    assert shown == 5  # of the two forms of each drawing, one
     page.close()
+    return int(shown)
 
 
 def test_light_and_dark_differ_and_both_can_be_read(browser: Any, report: Path) -> None:

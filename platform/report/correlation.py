@@ -1,0 +1,195 @@
+"""Shared-weights accuracy against standalone accuracy of the same feature maps. Khodak et al. 2020, Figure 1."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+from scipy.stats import spearmanr
+
+from archray.platform.report.plot import FOUND, MUTED, SURFACE, TRIAL, Size, plot
+from archray.platform.report.quantity import MISSING, Quantity, count, finite_values, signed, whole_number
+from archray.platform.report.section import Column, Section, figure, table
+from archray.platform.report.view import RunView, numbers
+
+_ACCURACY = Quantity.of("validation_accuracy")
+_FEWEST = 3  # maps that a rank correlation needs: two always agree or disagree
+_PANEL = {1: 340, 2: 270, 3: 215}  # height of a row of so many panels in pixels
+_NARROW_PANEL = {1: 300, 2: 190}
+
+
+@dataclass(frozen=True)
+class Panel:
+    """The maps of one dimension and kind of bases.
+
+    Args:
+        bases: `shared` or `independent`; empty where it is not told.
+        rows: `architecture`, `shared`, `standalone` of each map, in all repeats; only finite ones.
+        rho: (repeats,) Spearman's rho of each repeat; NaN of one with fewer than three maps or with equal values only.
+        maps: of a repeat; the most of any where they differ.
+    """
+
+    bases: str
+    dimension: int
+    rows: pd.DataFrame
+    rho: np.ndarray
+    maps: int
+
+    @property
+    def mean_rho(self) -> float:
+        """The mean over the repeats that have one; NaN without any."""
+        finite = finite_values(self.rho)
+        return float(finite.mean()) if finite.size else math.nan
+
+
+def correlation_section(view: RunView) -> Section | None:
+    """A panel per dimension and kind of bases, and the table of their rho. Nothing without two finite accuracies."""
+    panels = list(correlation_panels(view.correlation))
+    if not panels:
+        return None
+
+    def draw(canvas: Figure, narrow: bool) -> None:
+        _draw(canvas, panels, view.architecture, narrow)
+
+    described = ", ".join(f"{_words(panel.mean_rho)} at {panel.dimension}{_of(panel.bases)}" for panel in panels)
+    drawing = plot(
+        "correlation",
+        draw,
+        description=f"Shared against standalone validation accuracy; Spearman's rho {described}.",
+        wide=Size(760, _height(panels, _PANEL)),
+        narrow=Size(350, _height(panels, _NARROW_PANEL)),
+    )
+    return Section(
+        "correlation",
+        "Do shared weights tell good maps from bad ones?",
+        figure(drawing, _caption(view, panels)) + _table(panels),
+    )
+
+
+def correlation_panels(correlation: pd.DataFrame) -> Iterator[Panel]:
+    """The panels, shared bases first, then by dimension."""
+    names = ("dimension", "shared", "standalone")
+    frame = correlation.assign(**{name: numbers(correlation, name) for name in names})
+    frame = frame[frame[list(names)].notna().all(axis=1)]
+    frame = frame.assign(
+        **{name: frame.get(name, empty) for name, empty in (("bases", ""), ("repeat", 0), ("architecture", None))}
+    )
+    for bases in sorted(frame["bases"].unique(), key=lambda name: (name != "shared", str(name))):
+        kind = frame[frame["bases"] == bases]
+        for dimension, rows in kind.groupby("dimension"):
+            repeats = [repeat for _, repeat in rows.groupby("repeat")]
+            rho = np.array([spearman(repeat["shared"], repeat["standalone"]) for repeat in repeats])
+            yield Panel(str(bases), int(dimension), rows, rho, max(map(len, repeats)))
+
+
+def spearman(x: pd.Series, y: pd.Series) -> float:
+    """Spearman's rho of finite values; NaN of fewer than three, or where one side is all equal."""
+    if len(x) < _FEWEST or x.nunique() < 2 or y.nunique() < 2:
+        return math.nan
+    return float(spearmanr(x, y).statistic)
+
+
+def _draw(canvas: Figure, panels: list[Panel], found: str | None, narrow: bool) -> None:
+    """The panels of each kind of bases begin a row of their own; all have the same axes."""
+    columns = _columns(panels, max(_NARROW_PANEL if narrow else _PANEL))
+    kinds = list(dict.fromkeys(panel.bases for panel in panels))
+    places: list[Panel | None] = []
+    for kind in kinds:
+        places += [panel for panel in panels if panel.bases == kind]
+        places += [None] * (-len(places) % columns)
+    grid = canvas.subplots(len(places) // columns, columns, squeeze=False, sharex=True, sharey=True)
+    low, high = _range(panels)
+    for axes, panel in zip(grid.flat, places, strict=True):
+        if panel is None:
+            axes.set_visible(False)
+            continue
+        _draw_panel(axes, panel, found, several=len(kinds) > 1)
+        axes.set(xlim=(low, high), ylim=(low, high))
+        for axis in (axes.xaxis, axes.yaxis):
+            axis.set_major_locator(MaxNLocator(4 if narrow else 5))
+        axes.tick_params(labelbottom=True)
+    canvas.supxlabel(f"with shared weights, {_ACCURACY.axis}" if not narrow else "shared weights (%)", fontsize=12)
+    canvas.supylabel(f"standalone, {_ACCURACY.axis}" if not narrow else "standalone (%)", fontsize=12)
+
+
+def _draw_panel(axes: Axes, panel: Panel, found: str | None, several: bool) -> None:
+    x, y = (panel.rows[name] * _ACCURACY.factor for name in ("shared", "standalone"))
+    axes.axline((0, 0), slope=1, color=MUTED, linewidth=0.8, linestyle=(0, (4, 3)), zorder=1)
+    axes.scatter(x, y, s=26, color=TRIAL, edgecolor=SURFACE, linewidth=0.5, alpha=0.8, zorder=2, clip_on=False)
+    own = panel.rows["architecture"] == found
+    axes.scatter(x[own], y[own], s=52, color=FOUND, edgecolor=SURFACE, linewidth=0.8, zorder=3, clip_on=False)
+    where = f", {panel.bases}" if several else ""
+    axes.set_title(
+        f"{whole_number(panel.dimension)} features{where}\nρ = {_words(panel.mean_rho)}, {count(panel.maps, 'map')}"
+    )
+
+
+def _range(panels: list[Panel]) -> tuple[float, float]:
+    """The limits of every axis in percent: all accuracies, and a little more."""
+    values = np.concatenate([panel.rows[["shared", "standalone"]].to_numpy().ravel() for panel in panels])
+    low, high = float(values.min()) * _ACCURACY.factor, float(values.max()) * _ACCURACY.factor
+    margin = max(0.04 * (high - low), 0.5)
+    return low - margin, high + margin
+
+
+def _columns(panels: list[Panel], most: int) -> int:
+    """Panels in a row: as few as give no more rows than `most` does."""
+    kinds = [panel.bases for panel in panels]
+    longest = max(kinds.count(kind) for kind in kinds)
+    return math.ceil(longest / math.ceil(longest / most))
+
+
+def _height(panels: list[Panel], of_row: Mapping[int, int]) -> int:
+    """The height of the drawing in pixels."""
+    columns = _columns(panels, max(of_row))
+    kinds = [panel.bases for panel in panels]
+    return 30 + of_row[columns] * sum(math.ceil(kinds.count(kind) / columns) for kind in dict.fromkeys(kinds))
+
+
+def _words(rho: float) -> str:
+    return signed(f"{rho:.2f}") if math.isfinite(rho) else MISSING
+
+
+def _of(bases: str) -> str:
+    return f" with {bases} bases" if bases else ""
+
+
+def _caption(view: RunView, panels: list[Panel]) -> str:
+    text = (
+        "Each point is a feature map: its validation accuracy with the weights that all maps of the panel share, and "
+        "with weights solved for on its own. On the dashed line the two are equal. ρ is Spearman's rank correlation"
+    )
+    repeats = max(panel.rho.size for panel in panels)
+    text += f", the mean over {count(repeats, 'repeat')}, whose points are drawn together." if repeats > 1 else "."
+    if any((panel.rows["architecture"] == view.architecture).any() for panel in panels):
+        text += " Blue is the feature map that was found."
+    if any(panel.bases == "independent" for panel in panels):
+        text += (
+            " With shared bases all maps are built on the same random projections; with independent bases each has "
+            "its own, and a weight stands for another feature in every map."
+        )
+    lost = len(view.correlation) - sum(len(panel.rows) for panel in panels)
+    if lost:
+        text += f" {count(lost, 'point')} without both accuracies {'is' if lost == 1 else 'are'} left out."
+    return f"{text} As Figure 1 of Khodak et al. 2020."
+
+
+def _table(panels: list[Panel]) -> str:
+    several = max(panel.rho.size for panel in panels) > 1
+    columns = [Column("Bases")] if any(panel.bases for panel in panels) else []
+    columns += [Column("Features", "number"), Column("Maps", "number"), Column("Spearman's ρ", "number")]
+    columns += [Column("standard error", "number"), Column("repeats", "number")] if several else []
+    rows = []
+    for panel in panels:
+        finite = finite_values(panel.rho)
+        error = finite.std(ddof=1) / math.sqrt(finite.size) if finite.size > 1 else math.nan
+        row: list[object] = [panel.bases] if columns[0].heading == "Bases" else []
+        row += [whole_number(panel.dimension), panel.maps, _words(panel.mean_rho)]
+        rows.append(row + ([_words(error), finite.size] if several else []))
+    return table(columns, rows, label="Rank correlation of shared and standalone accuracy")

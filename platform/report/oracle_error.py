@@ -1,0 +1,141 @@
+"""Oracle test error over solver calls and over seconds: the arithmetic of Figures 2 and 3 of Khodak et al. 2020.
+
+A search knows a best feature map after each solver call. Its oracle test error is that of the map solved on its own at
+the full dimension; between two calls it is what it was after the first of them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import pandas as pd
+
+from archray.errors import InvalidInput
+from archray.platform.report.view import numbers
+
+By = Literal["calls", "seconds"]
+
+_POINTS = 400  # of a curve: steps finer than this are not seen
+
+
+@dataclass(frozen=True)
+class ErrorCurve:
+    """The mean over repeats as a step curve: from each `x` on to the next, `mean` holds.
+
+    Args:
+        x: (k,) solver calls or seconds, ascending; the first is where every repeat has an error, the last where the
+            last repeat has ended.
+        mean, standard_error: (k,) fractions; the standard error is NaN for a single repeat.
+        repeats: how many repeats the mean is over.
+    """
+
+    x: np.ndarray
+    mean: np.ndarray
+    standard_error: np.ndarray
+    repeats: int
+
+
+def by_repeat(progress: pd.DataFrame) -> list[tuple[object, pd.DataFrame]]:
+    """The repeats of a progress table, each with its rows in the order of its solver calls."""
+    if progress.empty:
+        return []
+    ordered = progress.sort_values("calls", kind="stable") if "calls" in progress else progress
+    return list(ordered.groupby("repeat")) if "repeat" in ordered else [(0, ordered)]
+
+
+def last_rows(progress: pd.DataFrame) -> pd.DataFrame:
+    """A row per repeat: its last solver call, with what the search chose."""
+    return pd.DataFrame([rows.iloc[-1] for _, rows in by_repeat(progress)]).reset_index(drop=True)
+
+
+def total(progress: pd.DataFrame, by: By) -> float:
+    """The solver calls or seconds after which every repeat has ended; NaN if none is known."""
+    return float(numbers(progress, by).max()) if len(progress) else float("nan")
+
+
+def errors_at(progress: pd.DataFrame, by: By, x: np.ndarray) -> np.ndarray:
+    """The oracle test error of each repeat at each `x`, (repeats, len(x)) fractions; NaN before a repeat's first.
+
+    A row without a test error leaves the one before it standing. A repeat that has ended keeps its last one.
+    """
+    rows = []
+    for _, frame in by_repeat(progress):
+        at, error = numbers(frame, by).to_numpy(), numbers(frame, "test_error").to_numpy()
+        known = np.isfinite(at) & np.isfinite(error)
+        at, error = at[known], error[known]
+        place = np.searchsorted(at, x, side="right")  # (len(x),) how many steps lie at or before each x
+        rows.append(np.concatenate([[np.nan], error])[place])
+    return np.array(rows) if rows else np.empty((0, len(x)))
+
+
+def error_at(
+    progress: pd.DataFrame, *, calls: float | None = None, seconds: float | None = None
+) -> tuple[float, float, int]:
+    """Mean and standard error over repeats of the oracle test error after so many solver calls, or seconds.
+
+    With neither, at the end of each repeat. Only repeats that have an error by then count.
+
+    Returns: mean (a fraction; NaN without a repeat), standard error (NaN with fewer than two), number of repeats.
+    Raises: InvalidInput if both are given.
+    """
+    if calls is not None and seconds is not None:
+        raise InvalidInput(f"expected calls or seconds, got calls={calls} and seconds={seconds}; ask for one at a time")
+    by: By = "calls" if seconds is None else "seconds"
+    x = calls if calls is not None else seconds if seconds is not None else float("inf")
+    errors = errors_at(progress, by, np.array([x], dtype=float))[:, 0]
+    errors = errors[np.isfinite(errors)]
+    mean, standard_error = _mean(errors[:, None])
+    return float(mean[0]), float(standard_error[0]), errors.size
+
+
+def error_curve(progress: pd.DataFrame, by: By) -> ErrorCurve | None:
+    """The mean over repeats on a grid of all their steps. Repeats without any test error are left out.
+
+    None if there is no test error, or no x at which all others have one.
+    """
+    x = _steps(progress, by)
+    if x.size == 0:
+        return None
+    x = np.unique(np.append(x, total(progress, by)))
+    errors = errors_at(progress, by, x)  # (repeats, k)
+    errors = errors[np.isfinite(errors[:, -1])]
+    begun = np.isfinite(errors).all(axis=0)
+    x, errors = x[begun], errors[:, begun]
+    if x.size > _POINTS:
+        kept = np.linspace(0, x.size - 1, _POINTS).round().astype(int)
+        x, errors = x[kept], errors[:, kept]
+    mean, standard_error = _mean(errors)
+    return ErrorCurve(x, mean, standard_error, len(errors))
+
+
+def reaches(progress: pd.DataFrame, error: float, by: By) -> float | None:
+    """The solver calls or seconds from which on the mean over repeats stays at or below `error`; None if it does not.
+
+    Args:
+        error: a fraction.
+    """
+    x = _steps(progress, by)
+    if x.size == 0:
+        return None
+    good = errors_at(progress, by, x).mean(axis=0) <= error  # where a repeat has no error yet, the mean is NaN
+    if not good[-1]:
+        return None
+    late = np.flatnonzero(~good)
+    return float(x[late[-1] + 1] if late.size else x[0])
+
+
+def _steps(progress: pd.DataFrame, by: By) -> np.ndarray:
+    """Every x at which some repeat's test error may change, ascending."""
+    x, error = numbers(progress, by).to_numpy(), numbers(progress, "test_error").to_numpy()
+    return np.unique(x[np.isfinite(x) & np.isfinite(error)])
+
+
+def _mean(errors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and standard error of (repeats, k) finite values, each (k,)."""
+    count, size = errors.shape
+    if count == 0:
+        return np.full(size, np.nan), np.full(size, np.nan)
+    spread = errors.std(axis=0, ddof=1) / np.sqrt(count) if count > 1 else np.full(size, np.nan)
+    return errors.mean(axis=0), spread

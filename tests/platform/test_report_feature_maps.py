@@ -1,0 +1,448 @@
+"""The report of searches for feature maps: its numbers against plain loops, its sections, and several runs compared."""
+
+from __future__ import annotations
+
+import html
+import itertools
+import math
+import re
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+from archray_test_report import feature_map_view, hnas_view, method_progress
+from scipy.stats import spearmanr
+
+from archray.errors import InvalidInput
+from archray.platform.report import FEATURE_MAP_SECTIONS, RunView, comparison_table, error_at, render, render_comparison
+from archray.platform.report.cell import decision_table
+from archray.platform.report.correlation import correlation_panels, correlation_section, spearman
+from archray.platform.report.equal_cost import calls_compared, seconds_compared, written
+from archray.platform.report.oracle_error import error_curve, reaches
+from archray.platform.report.rounds import rounds_of, rounds_section
+from archray.platform.report.solver_calls import seconds_section, solver_calls_section
+from archray.platform.report.view import decided
+from archray.trainables.spaces import get_space
+
+MISSING_NUMBER = re.compile(r"\b(nan|NaN|inf|None|NaT)\b")
+HOSTILE = "<script>alert('x')</script>&\"|+"
+METHODS = ("halving", "fast-halving", "random", "successive-halving", "hyperband")
+ANCHORS = ["cell", "repeats", "correlation", "solver-calls", "seconds", "rounds", "failures", "manifest"]
+
+
+@pytest.fixture(scope="module")
+def view() -> RunView:
+    return feature_map_view()
+
+
+@pytest.fixture(scope="module")
+def page(view: RunView) -> str:
+    return render(view, FEATURE_MAP_SECTIONS)
+
+
+@pytest.fixture(scope="module")
+def runs() -> list[tuple[str, pd.DataFrame]]:
+    return [(method, method_progress(method)) for method in METHODS]
+
+
+def sections(text: str) -> list[str]:
+    return re.findall(r'<section id="([^"]*)"', text)
+
+
+def words(text: str) -> str:
+    """The text of a page as it is read: without its style, its attributes and its tags."""
+    text = re.sub(r"<style>.*?</style>", " ", text, flags=re.S)
+    return re.sub(r"[ \n]+", " ", html.unescape(re.sub(r"<[^>]*>", " ", text.replace("<wbr>", ""))))
+
+
+# Test error by calls and by seconds
+
+
+def by_loop(progress: pd.DataFrame, by: str, x: float) -> list[float]:
+    """The last known test error of each repeat at or before x, one repeat after another."""
+    found = []
+    for repeat in sorted(set(progress["repeat"])):
+        last = None
+        for row in progress[progress["repeat"] == repeat].to_dict("records"):
+            if row[by] <= x and not math.isnan(row["test_error"]):
+                last = row["test_error"]
+        if last is not None:
+            found.append(last)
+    return found
+
+
+def with_gaps(progress: pd.DataFrame) -> pd.DataFrame:
+    """Some test errors are not known: those of a repeat's first two calls, and one in five elsewhere."""
+    rng = np.random.default_rng(0)
+    unknown = (rng.random(len(progress)) < 0.2) | ((progress["repeat"] == 1) & (progress["calls"] <= 2))
+    return progress.assign(test_error=progress["test_error"].mask(unknown))
+
+
+@pytest.mark.parametrize("method", ["halving", "random", "hyperband"])
+@pytest.mark.parametrize("by", ["calls", "seconds"])
+def test_error_at_is_each_repeats_last_value(method: str, by: str) -> None:
+    progress = with_gaps(method_progress(method))
+    end = progress[by].max()
+    for x in [0, 1, 2, *np.linspace(0.01, 1.1, 25) * end]:
+        expected = by_loop(progress, by, x)
+        mean, standard_error, repeats = error_at(progress, **{by: x})
+        assert repeats == len(expected)
+        if expected:
+            assert mean == pytest.approx(sum(expected) / len(expected), rel=1e-12)
+        else:
+            assert math.isnan(mean)
+        if len(expected) > 1:
+            assert standard_error == pytest.approx(np.std(expected, ddof=1) / len(expected) ** 0.5, rel=1e-9, abs=1e-15)
+        else:
+            assert math.isnan(standard_error)
+
+
+def test_error_at_the_end() -> None:
+    progress = method_progress("halving")
+    last = progress.groupby("repeat")["test_error"].last()
+    assert error_at(progress) == pytest.approx((last.mean(), last.sem(), 3))
+    assert error_at(pd.DataFrame())[2] == 0
+    with pytest.raises(InvalidInput, match="one at a time"):
+        error_at(progress, calls=1, seconds=1.0)
+
+
+def test_the_order_of_the_rows_does_not_matter() -> None:
+    progress = method_progress("random")
+    mixed = progress.sample(frac=1, random_state=0)
+    assert error_at(mixed, calls=7) == error_at(progress, calls=7)
+    assert error_at(mixed) == error_at(progress)
+
+
+@pytest.mark.parametrize("by", ["calls", "seconds"])
+def test_the_curve_is_the_mean_on_a_common_grid(by: str) -> None:
+    progress = with_gaps(method_progress("halving"))
+    curve = error_curve(progress, by)  # type: ignore[arg-type]
+    assert curve is not None and curve.repeats == 3
+    assert (np.diff(curve.x) > 0).all()
+    for x, mean in zip(curve.x, curve.mean, strict=True):
+        values = by_loop(progress, by, x)
+        assert len(values) == 3  # it begins where every repeat has a value
+        assert mean == pytest.approx(np.mean(values))
+    before = progress.loc[progress[by] < curve.x[0], by].max()
+    assert len(by_loop(progress, by, before)) < 3
+    assert curve.x[-1] == progress[by].max()
+
+
+def test_a_long_curve_is_thinned_on_its_steps() -> None:
+    progress = pd.concat([method_progress("hyperband", repeats=5).assign(repeat=lambda t, i=i: t["repeat"] + 5 * i)
+                          for i in range(2)])  # fmt: skip
+    curve = error_curve(progress, "seconds")
+    assert curve is not None and len(curve.x) == 400
+    assert curve.x[-1] == progress["seconds"].max()
+    assert curve.mean[-1] == pytest.approx(error_at(progress)[0])
+
+
+def test_a_repeat_without_any_error_is_left_out() -> None:
+    progress = method_progress("halving")
+    lost = progress.assign(test_error=progress["test_error"].mask(progress["repeat"] == 2))
+    curve = error_curve(lost, "calls")
+    assert curve is not None and curve.repeats == 2 == error_at(lost)[2]
+    assert error_curve(progress.assign(test_error=np.nan), "calls") is None
+    assert error_curve(progress.drop(columns="seconds"), "seconds") is None
+
+
+def test_reaching_an_error_is_for_good() -> None:
+    progress = pd.DataFrame({"repeat": 0, "calls": [1, 2, 3, 4], "test_error": [0.3, 0.1, 0.2, 0.05]})
+    assert reaches(progress, 0.1, "calls") == 4
+    assert reaches(progress, 0.2, "calls") == 2
+    assert reaches(progress, 0.3, "calls") == 1
+    assert reaches(progress, 0.01, "calls") is None
+    assert reaches(progress, 0.1, "seconds") is None
+    late = pd.concat([progress, progress.assign(repeat=1, calls=progress["calls"] + 2)])
+    assert reaches(late, 0.3, "calls") == 3  # not before both repeats have an error
+
+
+# Figure 1
+
+
+def test_rho_is_scipys_on_the_same_rows(view: RunView) -> None:
+    panels = list(correlation_panels(view.correlation))
+    assert [(panel.bases, panel.dimension) for panel in panels] == [
+        ("shared", 250), ("shared", 1000), ("independent", 250), ("independent", 1000),
+    ]  # fmt: skip
+    text = words(render(view, [correlation_section]))
+    for panel in panels:
+        frame = view.correlation
+        frame = frame[(frame["bases"] == panel.bases) & (frame["dimension"] == panel.dimension)]
+        rho = [spearmanr(rows["shared"], rows["standalone"]).statistic for _, rows in frame.groupby("repeat")]
+        assert panel.rho.tolist() == pytest.approx(rho)
+        assert panel.maps == 16 and len(panel.rows) == 48
+        assert f"ρ = {np.mean(rho):.2f}, 16 maps" in text
+        assert f"{panel.bases} " in text
+    assert "the mean over 3 repeats" in text
+
+
+def test_one_kind_of_bases_needs_no_name(view: RunView) -> None:
+    one = view.correlation[(view.correlation["bases"] == "shared") & (view.correlation["repeat"] == 0)]
+    section = correlation_section(replace(view, correlation=one))
+    assert section is not None
+    text = words(section.body)
+    assert "features, shared" not in text and "repeats" not in text
+    assert "shared" in text
+    bare = words(render(replace(view, correlation=one.drop(columns=["bases", "repeat"])), [correlation_section]))
+    assert "Bases" not in bare and "ρ = " in bare
+
+
+def test_maps_without_both_accuracies_are_counted_and_left_out(view: RunView) -> None:
+    frame = view.correlation.copy()
+    frame.loc[[0, 5], "shared"] = np.nan
+    frame.loc[5, "standalone"] = np.inf
+    assert sum(len(panel.rows) for panel in correlation_panels(frame)) == len(frame) - 2
+    text = render(replace(view, correlation=frame), [correlation_section])
+    assert "2 points without both accuracies are left out" in text
+    assert correlation_section(replace(view, correlation=frame.assign(shared=np.nan))) is None
+
+
+def test_a_rank_correlation_needs_three_different_maps() -> None:
+    assert math.isnan(spearman(pd.Series([1.0, 2.0]), pd.Series([1.0, 2.0])))
+    assert math.isnan(spearman(pd.Series([1.0, 1.0, 1.0]), pd.Series([1.0, 2.0, 3.0])))
+    assert spearman(pd.Series([1.0, 2.0, 3.0]), pd.Series([3.0, 2.0, 1.0])) == -1
+
+
+# The rounds
+
+
+def test_the_rounds_sizes_add_up(view: RunView) -> None:
+    for _, rounds in view.rounds.groupby("repeat"):
+        told = rounds_of(rounds, "min")
+        assert [row["round"] for row in told] == list(range(1, 8))
+        for row, following in itertools.pairwise(told):
+            assert row["kept"] + row["dropped"] + row["eliminated"] == row["candidates"]
+            assert following["candidates"] == row["kept"]
+        first = rounds[rounds["round"] == 1].dropna(subset="score").sort_values("score")
+        assert told[0]["leader"] == first["candidate"].iloc[0]
+        assert told[0]["best"] == first["score"].iloc[0]
+        assert told[0]["eliminated"] == rounds[rounds["round"] == 1]["score"].isna().sum()
+        assert told[1]["lost"] == 1 and told[0]["lost"] == 0
+    highest = rounds_of(view.rounds.assign(score=-view.rounds["score"]), "max")
+    assert [row["leader"] for row in highest] == [row["leader"] for row in rounds_of(view.rounds, "min")]
+
+
+def test_the_rounds_say_what_was_lost(view: RunView) -> None:
+    text = words(render(view, [rounds_section]))
+    missing = int(view.rounds["score"].isna().sum())
+    assert missing and f"{missing} scores are not a number (its score is NaN)" in text
+    assert "3 replicas of a round were lost for good" in text
+    assert "Scores of the 8 candidates that lasted longest" in text
+    whole = view.rounds[view.rounds["score"].notna()].assign(lost=0, replicas=1, failure=None)
+    quiet = words(render(replace(view, rounds=whole), [rounds_section]))
+    assert "not a number" not in quiet and "lost" not in quiet and "Eliminated" not in quiet
+
+
+def test_a_round_without_any_score(view: RunView) -> None:
+    rounds = view.rounds[view.rounds["repeat"] == 0]
+    broken = rounds.assign(
+        score=rounds["score"].mask(rounds["round"] >= 3), kept=rounds["kept"] & (rounds["round"] < 3)
+    )
+    broken = broken[broken["round"] <= 3]
+    told = rounds_of(broken, "min")
+    assert told[2]["leader"] is None and told[2]["kept"] == 0
+    text = words(render(replace(view, rounds=broken, progress=pd.DataFrame()), [rounds_section]))
+    assert not MISSING_NUMBER.search(text.replace("its score is NaN", ""))
+
+
+# The page
+
+
+def test_every_section_is_there_once(page: str) -> None:
+    assert sections(page) == ANCHORS
+
+
+def test_no_number_is_missing_from_the_text(page: str, view: RunView) -> None:
+    assert not MISSING_NUMBER.search(words(page).replace("its score is NaN", ""))
+    holes = replace(
+        view,
+        progress=with_gaps(view.progress).assign(score=np.nan, dimension=np.nan, candidates=np.nan),
+        correlation=view.correlation.assign(shared=view.correlation["shared"].mask(view.correlation["repeat"] == 1)),
+        rounds=view.rounds.assign(budget=np.nan, failure=None),
+    )
+    assert not MISSING_NUMBER.search(words(render(holes, FEATURE_MAP_SECTIONS)))
+
+
+def test_the_head_tells_error_calls_and_seconds(view: RunView, page: str) -> None:
+    text = words(page)
+    last = view.progress.groupby("repeat").last()
+    errors = last["test_error"] * 100
+    assert f"{errors.mean():.2f} ± {errors.sem():.2f} %" in text
+    assert f"repeat 0 chose in 7 solver calls and {last['seconds'][0]:.1f} s" in text
+    assert f"with 2\N{NARROW NO-BREAK SPACE}000 features, it has a test error of {errors[0]:.2f} %" in text
+    assert "Solved once more in full, with new random draws: 2.10 %" in text
+    assert "feature map" in text and "architecture " not in text
+    assert "21 calls in 3 repeats" in text
+
+
+def test_one_search_has_no_mean(view: RunView) -> None:
+    one = feature_map_view(repeats=1)
+    text = words(render(one, FEATURE_MAP_SECTIONS))
+    assert "repeats" not in sections(render(one, FEATURE_MAP_SECTIONS))
+    assert "±" not in text and "The search chose the feature map below in 7 solver calls" in text
+    unknown = words(render(replace(one, progress=one.progress.assign(test_error=np.nan)), FEATURE_MAP_SECTIONS))
+    assert "its test error is not known" in unknown
+
+
+def test_the_captions_say_which_error_it_is(view: RunView) -> None:
+    figures = [solver_calls_section, seconds_section]
+    assert "Oracle test error" in render(view, figures)
+    mean, standard_error, _ = error_at(view.progress)
+    assert render(view, figures).count(f"{100 * mean:.2f} ± {100 * standard_error:.2f} %") >= 3
+    alone = render(replace(view, progress=method_progress("random")), figures)
+    assert "Oracle" not in alone and "as solved." in alone
+    assert "with the features of that solve" in render(replace(view, progress=method_progress("hyperband")), figures)
+    gaps = with_gaps(view.progress)
+    unknown = int(gaps["test_error"].isna().sum())
+    assert f"{unknown} solver calls of 21 have no known test error" in render(replace(view, progress=gaps), figures)
+
+
+@pytest.mark.parametrize(
+    ("missing", "gone"),
+    [
+        ("progress", {"repeats", "solver-calls", "seconds"}),
+        ("correlation", {"correlation"}),
+        ("rounds", {"rounds"}),
+    ],
+)
+def test_a_section_without_data_is_left_out(view: RunView, missing: str, gone: set[str]) -> None:
+    for nothing in (None, pd.DataFrame(), pd.DataFrame().assign(repeat=0)):
+        text = render(replace(view, **{missing: nothing}), FEATURE_MAP_SECTIONS)
+        assert set(ANCHORS) - set(sections(text)) == gone
+    text = render(RunView("halving", "fourier", "digits"), FEATURE_MAP_SECTIONS)
+    assert sections(text) == []
+
+
+@pytest.mark.parametrize("frame", ["progress", "correlation", "rounds"])
+def test_a_column_may_be_missing(view: RunView, frame: str) -> None:
+    whole = getattr(view, frame)
+    shown = {"correlation": [correlation_section], "rounds": [rounds_section]}.get(frame, FEATURE_MAP_SECTIONS[:2])
+    for column in whole.columns:
+        render(replace(view, **{frame: whole.drop(columns=column)}), shown)
+    render(replace(view, **{frame: whole.head(1)}), shown)
+
+
+def test_everything_is_escaped(view: RunView) -> None:
+    hostile = replace(
+        view,
+        method=HOSTILE,
+        architecture=HOSTILE,
+        progress=view.progress.assign(architecture=HOSTILE, repeat=HOSTILE),
+        correlation=view.correlation.assign(architecture=HOSTILE, bases=HOSTILE, repeat=HOSTILE),
+        rounds=view.rounds.assign(candidate=HOSTILE, failure=HOSTILE, repeat=HOSTILE).drop_duplicates("round"),
+    )
+    text = render(hostile, FEATURE_MAP_SECTIONS)
+    assert "<script" not in text and "&lt;script&gt;" in text
+    text = render_comparison([(HOSTILE, method_progress("random")), (f"halving {HOSTILE}", method_progress("halving"))])
+    assert "<script" not in text and "&lt;script&gt;" in text
+
+
+def test_the_same_view_gives_the_same_page(view: RunView, page: str) -> None:
+    assert render(view, FEATURE_MAP_SECTIONS) == page
+
+
+def test_other_methods_reports_are_as_they_were() -> None:
+    assert "feature map" not in words(render(hnas_view(pool_size=10, trials=2, baseline=1, epochs=2), [])).lower()
+
+
+# The found map's values
+
+
+def test_a_feature_maps_constant_is_a_decision() -> None:
+    *choices, gamma = decided(get_space("fourier"), "kernel=laplace|preprocess=minmax|gamma=0.0123")
+    assert [(d.name, d.choice) for d in choices] == [("kernel", "laplace"), ("preprocess", "minmax")]
+    assert (gamma.name, gamma.choice, gamma.bounds) == ("gamma", "0.0123", (1e-5, 10.0))
+    assert "any value from 1e-05 to 10" in decision_table([gamma])
+
+
+def test_a_constant_that_means_nothing_is_unused() -> None:
+    space = get_space("ngrams")
+    rng = np.random.default_rng(0)
+    found = {"none": set(), "sif": set()}
+    for _ in range(50):
+        architecture = space.canonical(space.sample(rng))
+        weights = architecture[[decision.name for decision in space.decisions].index("weights")]
+        if weights in found:
+            found[weights].add(decided(space, space.encode(architecture))[-1].choice == "unused")
+    assert found == {"none": {True}, "sif": {False}}
+
+
+# Several runs
+
+
+def test_the_comparison_tables_numbers(runs: list[tuple[str, pd.DataFrame]]) -> None:
+    told = comparison_table(runs)
+    assert told.index.tolist() == list(METHODS)
+    assert calls_compared(runs) == [8, 9]  # a quarter of 32, and all of halving's
+    seconds = seconds_compared(runs)
+    ends = {label: progress["seconds"].max() for label, progress in runs}
+    assert seconds == pytest.approx([min(ends.values()), ends["random"]], rel=0.01)
+    assert min(ends.values()) <= seconds[0] and ends["random"] <= seconds[1]
+    for label, progress in runs:
+        assert told.loc[label, ("at the end", "mean")] == pytest.approx(np.mean(by_loop(progress, "calls", math.inf)))
+        assert told.loc[label, ("run", "repeats")] == 3
+        assert told.loc[label, ("run", "seconds")] == pytest.approx(progress.groupby("repeat")["seconds"].max().mean())
+        counted = told.loc[label, ("at 8 solver calls", "mean")]
+        if label in ("successive-halving", "hyperband"):
+            assert math.isnan(counted)
+            assert math.isnan(told.loc[label, ("to random search's error", "solver calls")])
+        else:
+            assert counted == pytest.approx(np.mean(by_loop(progress, "calls", 8)))
+        timed = [name for name in told.columns.get_level_values(0).unique() if re.fullmatch(r"at .* s", name)]
+        for name, second in zip(timed, seconds, strict=True):
+            errors = by_loop(progress, "seconds", second)
+            assert told.loc[label, (name, "mean")] == pytest.approx(np.mean(errors))
+            assert told.loc[label, (name, "standard error")] == pytest.approx(np.std(errors, ddof=1) / 3**0.5)
+
+
+def test_the_comparison_in_words(runs: list[tuple[str, pd.DataFrame]]) -> None:
+    label, progress = runs[0]
+    late = progress.assign(test_error=progress["test_error"].mask((progress["repeat"] == 1) & (progress["calls"] < 9)))
+    shown = written(comparison_table([(label, late), *runs[1:]]))
+    assert shown.loc["halving", "at 8 solver calls (%)"].endswith("(2 of 3)")
+    assert shown.loc["hyperband", "at 8 solver calls (%)"] == "–"
+    last = progress.groupby("repeat")["test_error"].last() * 100
+    assert shown.loc["halving", "at the end (%)"] == f"{last.mean():.2f} ± {last.sem():.2f}"
+    assert shown.loc["random", "solver calls"] == "32"
+
+
+def test_the_comparisons_page(runs: list[tuple[str, pd.DataFrame]]) -> None:
+    text = render_comparison(runs, "Digits & <maps>")
+    assert sections(text) == ["table", "over-calls", "over-seconds"]
+    assert "Digits &amp; &lt;maps&gt;" in text
+    read = words(text)
+    assert not MISSING_NUMBER.search(read)
+    assert "At equal seconds" in read and "all methods may be compared" in read
+    assert "successive-halving, hyperband: many solves with few features" in read
+    calls = text[text.index('id="over-calls"') : text.index('id="over-seconds"')]
+    assert "fast-halving" in calls and "hyperband" not in calls
+    assert "hyperband" in text[text.index('id="over-seconds"') :]
+
+
+def test_how_far_halving_comes_is_said() -> None:
+    random = method_progress("random")
+    error, _, _ = error_at(random)
+    better = method_progress("halving").assign(test_error=lambda t: np.where(t["calls"] >= 4, error / 2, 1.0))
+    told = comparison_table([("halving", better), ("random", random)])
+    assert told.loc["halving", ("to random search's error", "solver calls")] == 4
+    read = words(render_comparison([("halving", better), ("random", random)]))
+    assert "halving is at or below it from solver call 4 on: 12 % of random search's 32" in read
+    worse = better.assign(test_error=1.0)
+    assert "halving does not come down to it" in words(render_comparison([("halving", worse), ("random", random)]))
+
+
+def test_two_runs_of_one_method_and_one_without_data(runs: list[tuple[str, pd.DataFrame]]) -> None:
+    given = [("halving, d = 500", runs[0][1]), ("halving, d = 2000", runs[0][1]), ("own", pd.DataFrame())]
+    told = comparison_table(given)
+    assert told.loc["own", ("run", "repeats")] == 0
+    assert ("to random search's error", "solver calls") not in told
+    assert words(render_comparison(given)).count("halving, d = 500") >= 3
+    assert sections(render_comparison([("own", pd.DataFrame())])) == ["table"]
+
+
+@pytest.mark.parametrize("labels", [[], ["halving", "halving"]])
+def test_runs_that_cannot_be_compared(labels: list[str]) -> None:
+    with pytest.raises(InvalidInput, match="expected"):
+        render_comparison([(label, method_progress("halving", repeats=1)) for label in labels])
