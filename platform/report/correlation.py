@@ -184,7 +184,7 @@ def _table(panels: list[Panel]) -> str:
     several = max(panel.rho.size for panel in panels) > 1
     columns = [Column("Bases")] if any(panel.bases for panel in panels) else []
     columns += [Column("Features", "number"), Column("Maps", "number"), Column("Spearman's ρ", "number")]
-    columns += [Column("standard error", "number"), Column("repeats", "number")] if several else []
+    columns += [Column("Standard error", "number"), Column("Repeats", "number")] if several else []
     rows = []
     for panel in panels:
         finite = finite_values(panel.rho)
