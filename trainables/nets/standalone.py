@@ -13,6 +13,7 @@ from archray.errors import InvalidInput
 from archray.registry import Registry
 from archray.trainables.nets.darts import build_darts
 from archray.trainables.nets.initialisation import initialise
+from archray.trainables.nets.nasbench1shot1 import build_nasbench1shot1
 from archray.trainables.nets.nasbench201 import build_nasbench201
 from archray.trainables.nets.operations import Normalisation
 from archray.trainables.nets.settings import NetworkSettings
@@ -23,6 +24,8 @@ NETWORKS: Registry[Callable[..., nn.Module]] = Registry("network")
 NETWORKS.register("nasbench201", build_nasbench201)
 for _name in ("darts", "darts-none"):
     NETWORKS.register(_name, build_darts)
+for _name in ("nasbench1shot1-1", "nasbench1shot1-2", "nasbench1shot1-3"):
+    NETWORKS.register(_name, build_nasbench1shot1)
 
 
 def build(

@@ -7,12 +7,19 @@ from archray.registry import Registry, is_reference, load_reference
 from archray.trainables.spaces.darts import DARTS, DARTSWithNone
 from archray.trainables.spaces.feature_map import FeatureMapSpace, LogUniform
 from archray.trainables.spaces.fourier import Fourier
+from archray.trainables.spaces.nasbench1shot1 import (
+    NASBench1Shot1,
+    NASBench1Shot1Space1,
+    NASBench1Shot1Space2,
+    NASBench1Shot1Space3,
+)
 from archray.trainables.spaces.nasbench201 import NASBench201
 from archray.trainables.spaces.ngrams import NGrams
 from archray.trainables.spaces.space import Architecture, Decision, Space
 
 SPACES: Registry[type[Space]] = Registry("space")
-for _space in (NASBench201, DARTS, DARTSWithNone, Fourier, NGrams):
+_NETWORKS = (NASBench201, DARTS, DARTSWithNone, NASBench1Shot1Space1, NASBench1Shot1Space2, NASBench1Shot1Space3)
+for _space in (*_NETWORKS, Fourier, NGrams):
     SPACES.register(_space.name, _space)
 
 __all__ = [
@@ -24,6 +31,10 @@ __all__ = [
     "FeatureMapSpace",
     "Fourier",
     "LogUniform",
+    "NASBench1Shot1",
+    "NASBench1Shot1Space1",
+    "NASBench1Shot1Space2",
+    "NASBench1Shot1Space3",
     "NASBench201",
     "NGrams",
     "Space",

@@ -1,0 +1,192 @@
+"""The networks of NAS-Bench-1Shot1: NAS-Bench-101's for evaluation, and the search form of its supernets.
+
+Ying et al. 2019, section 2; Zela et al. 2020, section 3.2. Both: a 3 x 3 stem, three stacks of cells, 2 x 2 max-pooling
+and twice the channels between stacks, mean pooling, a linear layer. NAS-Bench-101 has 128 channels, 3 cells per stack.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import nn
+
+from archray.errors import InvalidInput
+from archray.trainables.nets.darts_operations import Form
+from archray.trainables.nets.nasbench1shot1_operations import OPERATIONS, ConvBNReLU, projection
+from archray.trainables.nets.operations import ReLUConvBN
+from archray.trainables.spaces.nasbench1shot1 import OUTPUT, Module101, NASBench1Shot1
+from archray.trainables.spaces.space import Architecture, Space
+
+STACKS = 3
+
+
+def vertex_channels(matrix: Sequence[Sequence[int]], channels: int) -> list[int]:
+    """The channels of each vertex (V,) of a cell that gives `channels`; 0 for the input. Ying et al. 2019, appendix.
+
+    The output's parents share its channels, the first ones taking one more where they do not divide. Any other vertex
+    has as many as the widest that it feeds.
+
+    matrix: (V, V) without loose ends. Raises: InvalidInput if there are fewer channels than parents of the output.
+    """
+    last = len(matrix) - 1
+    concatenated = [vertex for vertex in range(1, last) if matrix[vertex][last]]
+    if channels < len(concatenated):
+        raise InvalidInput(f"a cell with {len(concatenated)} branches needs as many channels, got {channels}")
+    share, more = divmod(channels, len(concatenated))
+    widths = [0] * last + [channels]
+    for number, vertex in enumerate(concatenated):
+        widths[vertex] = share + (number < more)
+    for vertex in range(last - 1, 0, -1):
+        if vertex not in concatenated:
+            widths[vertex] = max(widths[fed] for fed in range(vertex + 1, last) if matrix[vertex][fed])
+    return widths
+
+
+class Cell(nn.Module):
+    """A cell of NAS-Bench-101, (n, C_in, H, W) -> (n, C_out, H, W).
+
+    A vertex applies its operation to the sum of its parents; where the cell's input is one, it is projected to the
+    vertex's width, where a parent is a channel wider, its last channel is left out. The output concatenates its
+    parents and adds the projected input if that is one.
+    """
+
+    def __init__(self, module: Module101, in_channels: int, out_channels: int, form: Form) -> None:
+        super().__init__()
+        matrix, self.last = module.matrix, len(module.matrix) - 1
+        self.widths = vertex_channels(matrix, out_channels)
+        self.parents = [[v for v in range(1, fed) if matrix[v][fed]] for fed in range(self.last + 1)]
+        self.projections = nn.ModuleDict(
+            {str(v): projection(in_channels, self.widths[v], form) for v in range(1, self.last + 1) if matrix[0][v]}
+        )
+        self.operations = nn.ModuleDict(
+            {str(v): OPERATIONS[module.operations[v]](self.widths[v], form) for v in range(1, self.last)}
+        )
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        values: dict[int, torch.Tensor] = {}
+        for vertex in range(1, self.last):
+            terms = [values[parent][:, : self.widths[vertex]] for parent in self.parents[vertex]]
+            values[vertex] = self.operations[str(vertex)](_sum(self._projected(x, vertex) + terms))
+        out = torch.cat([values[parent] for parent in self.parents[self.last]], dim=1)
+        return _sum([out, *self._projected(x, self.last)])
+
+    def _projected(self, x: torch.Tensor, vertex: int) -> list[torch.Tensor]:
+        return [self.projections[str(vertex)](x)] if str(vertex) in self.projections else []
+
+
+class SearchCell(nn.Module):
+    """A cell as a supernet computes it when one architecture is forced, (n, C_in, H, W) -> (n, (nodes + 1) C, H, W).
+
+    Every node has C channels. A node applies its operation to the sum of its parents, each counted once; the cell's
+    input is projected anew for each node that reads it. The output concatenates the projected input and all nodes,
+    with zeros in place of those that are not the output's parents. Loose ends are not made.
+    """
+
+    def __init__(
+        self, space: NASBench1Shot1, architecture: Architecture, in_channels: int, channels: int, form: Form
+    ) -> None:
+        super().__init__()
+        operations, self.parents = space.graph(architecture)
+        self.live = space.live(architecture)
+        self.channels = channels
+        readers = {**{str(node): self.parents[node - 1] for node in self.live}, OUTPUT: self.parents[-1]}
+        self.projections = nn.ModuleDict(
+            {name: projection(in_channels, channels, form) for name, parents in readers.items() if 0 in parents}
+        )
+        self.operations = nn.ModuleDict(
+            {str(node): OPERATIONS[operations[node - 1]](channels, form) for node in self.live}
+        )
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        values: dict[int, torch.Tensor] = {}
+        for node in self.live:
+            parents = self.parents[node - 1]
+            projected = [self.projections[str(node)](x)] if 0 in parents else []
+            values[node] = self.operations[str(node)](_sum(projected + [values[p] for p in parents if p > 0]))
+        zeros = x.new_zeros(len(x), self.channels, *x.shape[2:])
+        first = self.projections[OUTPUT](x) if OUTPUT in self.projections else zeros
+        nodes = range(1, len(self.parents))
+        return torch.cat([first, *(values[node] if node in self.parents[-1] else zeros for node in nodes)], dim=1)
+
+
+def _sum(terms: list[torch.Tensor]) -> torch.Tensor:
+    total = terms[0]
+    for term in terms[1:]:
+        total = total + term
+    return total
+
+
+class NASBench1Shot1Network(nn.Module):
+    """Images (n, in_channels, H, W) to logits (n, num_classes).
+
+    Args:
+        channels: of the stem and, in the evaluation forms, of the first stack's cells. In the search form it is the
+            width of a node in the first stack, whose cells give nodes + 1 times as many.
+        cells: per stack.
+        form: `search`, with cells as `SearchCell` and a 1 x 1 convolution after the last; otherwise NAS-Bench-101's
+            network, `training` or `scoring`.
+
+    Pooling rounds odd heights and widths up.
+    """
+
+    def __init__(
+        self,
+        space: NASBench1Shot1,
+        architecture: Architecture,
+        *,
+        channels: int,
+        cells: int,
+        in_channels: int,
+        num_classes: int,
+        form: Form,
+    ) -> None:
+        super().__init__()
+        running = form != "scoring"
+        self.stem = ConvBNReLU(in_channels, channels, 3, affine=True, running=running)
+        module = space.to_nasbench101(architecture, pad=False)
+        layers: list[nn.Module] = []
+        width, given = channels, channels
+        for stack in range(STACKS):
+            if stack > 0:
+                layers.append(nn.MaxPool2d(2, ceil_mode=True))
+                width *= 2
+            for _ in range(cells):
+                if form == "search":
+                    layers.append(SearchCell(space, architecture, given, width, form))
+                    given = (len(space.nodes) + 1) * width
+                else:
+                    layers.append(Cell(module, given, width, form))
+                    given = width
+        self.stacks = nn.Sequential(*layers)
+        self.head = ReLUConvBN(given, width, 1, affine=False, running=running) if form == "search" else nn.Identity()
+        self.classifier = nn.Linear(width, num_classes)
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        features = self.head(self.stacks(self.stem(images))).mean(dim=(2, 3))  # (n, 4C)
+        logits: torch.Tensor = self.classifier(features)  # (n, K)
+        return logits
+
+
+def build_nasbench1shot1(
+    space: Space,
+    architecture: Architecture,
+    *,
+    channels: int,
+    cells: int,
+    in_channels: int,
+    num_classes: int,
+    normalisation: Form,
+) -> nn.Module:
+    """The builder that the registry of networks holds; arguments as `NASBench1Shot1Network`."""
+    if not isinstance(space, NASBench1Shot1):
+        raise InvalidInput(f"expected a space of NAS-Bench-1Shot1, got {space.name!r}")
+    return NASBench1Shot1Network(
+        space,
+        architecture,
+        channels=channels,
+        cells=cells,
+        in_channels=in_channels,
+        num_classes=num_classes,
+        form=normalisation,
+    )

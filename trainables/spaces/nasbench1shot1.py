@@ -1,0 +1,185 @@
+"""NAS-Bench-1Shot1: three subsets of NAS-Bench-101 for weight sharing. Zela et al. 2020; Ying et al. 2019; note G6."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Sequence
+from typing import ClassVar, NamedTuple
+
+from archray.errors import InvalidArchitecture
+from archray.trainables.spaces.space import Architecture, Decision, Space
+
+OPERATIONS = ("conv1x1-bn-relu", "conv3x3-bn-relu", "maxpool3x3")  # NAS-Bench-101's names
+INPUT, OUTPUT = "input", "output"
+PADDED = 7  # vertices of a cell in NAS-Bench-101's tables; smaller cells get one that nothing reads
+PADDING = OPERATIONS[0]  # what the tables write for a vertex that does not count
+
+_VERTEX = re.compile(r"([^~+]*)~([0-9](?:,[0-9])*)")
+
+
+class Module101(NamedTuple):
+    """A cell as NAS-Bench-101 writes it.
+
+    Attributes:
+        matrix: (V, V) upper triangular, 1 where the row's vertex feeds the column's.
+        operations: (V,) `input`, the operations, `output`.
+    """
+
+    matrix: tuple[tuple[int, ...], ...]
+    operations: tuple[str, ...]
+
+
+class NASBench1Shot1(Space):
+    """Cells with an operation on each node and a fixed number of parents per node.
+
+    Node 0 is the cell's input; nodes 1 to n apply their operation to the sum of their parents; the output, node n + 1,
+    concatenates its parents. Per node there are two decisions, the operation and the parents (`"0,2"`); the last
+    decision is the output's parents. Strings are `conv3x3-bn-relu~0+maxpool3x3~0,1+...+output~1,4`: each node's
+    operation and its parents.
+
+    A node that leads nowhere is a loose end: it has no influence, and `to_nasbench101` prunes it. `size` counts all
+    choices. Zela et al. count 6,240 and 363,648 for spaces 1 and 3, where the operation of a node without successors
+    is not counted as a choice, and 29,160 for space 2, where it is.
+    """
+
+    parents: ClassVar[tuple[int, ...]]  # how many node 1, 2, ... and the output have
+
+    @property
+    def nodes(self) -> range:
+        """The nodes with an operation, 1 to n."""
+        return range(1, len(self.parents))
+
+    def graph(self, architecture: Architecture) -> tuple[tuple[str, ...], tuple[tuple[int, ...], ...]]:
+        """The operations (n,) of nodes 1 to n, and the parents (n + 1,) of these nodes and of the output.
+
+        Raises: InvalidArchitecture.
+        """
+        self.check(architecture)
+        parents = (*architecture[1:-1:2], architecture[-1])
+        return architecture[:-1:2], tuple(tuple(map(int, choice.split(","))) for choice in parents)
+
+    def architecture(self, operations: Sequence[str], parents: Sequence[Sequence[int]]) -> Architecture:
+        """The architecture of such a graph, whatever the order of a node's parents. Raises: InvalidArchitecture."""
+        spelt = [",".join(map(str, sorted(of_node))) for of_node in parents]
+        if len(operations) != len(self.nodes) or len(spelt) != len(self.parents):
+            raise InvalidArchitecture(
+                f"{self.name}: expected {len(self.nodes)} operations and the parents of {len(self.parents)} nodes, "
+                f"got {len(operations)} and {len(spelt)}"
+            )
+        pairs = itertools.chain.from_iterable(zip(operations, spelt[:-1], strict=True))
+        architecture = (*pairs, spelt[-1])
+        self.check(architecture)
+        return architecture
+
+    def encode(self, architecture: Architecture) -> str:
+        """`operation~parents` of each node, joined by `+`. Raises: InvalidArchitecture."""
+        operations, _ = self.graph(architecture)
+        spelt = (*architecture[1:-1:2], architecture[-1])
+        return "+".join(f"{name}~{of_node}" for name, of_node in zip((*operations, OUTPUT), spelt, strict=True))
+
+    def decode(self, text: str) -> Architecture:
+        """The architecture of a string. Raises: InvalidArchitecture, naming the form expected or the choices."""
+        vertices = [_VERTEX.fullmatch(part) for part in text.split("+")]
+        found = [vertex.groups() for vertex in vertices if vertex is not None]
+        if len(found) != len(vertices) or len(found) != len(self.parents) or found[-1][0] != OUTPUT:
+            raise InvalidArchitecture(
+                f"{self.name}: expected {len(self.nodes)} nodes and the output as operation~parent,parent+...+"
+                f"output~parent,parent, got {text!r}; an operation is one of {', '.join(OPERATIONS)}"
+            )
+        parents = [[int(parent) for parent in of_node.split(",")] for _, of_node in found]
+        return self.architecture([name for name, _ in found[:-1]], parents)
+
+    def live(self, architecture: Architecture) -> tuple[int, ...]:
+        """The nodes that lead to the output, in order; the others are loose ends."""
+        return _live(self.graph(architecture)[1])
+
+    def to_nasbench101(self, architecture: Architecture, *, pad: bool = True) -> Module101:
+        """The cell as NAS-Bench-101 writes it, loose ends without edges.
+
+        pad: keep every node, a loose end as an isolated `conv1x1-bn-relu`, and 7 vertices in all, as the published
+            tables do; otherwise only live nodes are vertices.
+        """
+        operations, parents = self.graph(architecture)
+        live = self.live(architecture)
+        kept = self.nodes if pad else live
+        spare = PADDED - 2 - len(kept) if pad else 0
+        last = len(kept) + spare + 1
+        place = {0: 0, **{node: at for at, node in enumerate(kept, 1)}, len(self.parents): last}
+        matrix = [[0] * (last + 1) for _ in range(last + 1)]
+        for node in (*live, len(self.parents)):
+            for parent in parents[node - 1]:
+                matrix[place[parent]][place[node]] = 1
+        names = [operations[node - 1] if node in live else PADDING for node in kept] + [PADDING] * spare
+        return Module101(tuple(map(tuple, matrix)), (INPUT, *names, OUTPUT))
+
+    def canonical(self, architecture: Architecture) -> Architecture:
+        """The first architecture, in enumeration order, whose cell without loose ends is isomorphic to this one's.
+
+        Nodes of a cell start from weights that are drawn alike, so their order has no meaning. A live node can take
+        any place that has its number of parents and comes after them; the places left over get their first choices.
+        """
+        operations, parents = self.graph(architecture)
+        live, output = _live(parents), len(self.parents)
+        first = [decision.choices[0] for decision in self.decisions]
+        best: tuple[tuple[int, ...], Architecture] | None = None
+        for places in itertools.permutations(self.nodes, len(live)):
+            place = {0: 0, output: output, **dict(zip(live, places, strict=True))}
+            choices = first.copy()
+            for node in (*live, output):
+                at, of_node = place[node], sorted(place[parent] for parent in parents[node - 1])
+                if self.parents[at - 1] != len(of_node) or of_node[-1] >= at:
+                    break
+                if node != output:
+                    choices[2 * at - 2] = operations[node - 1]
+                choices[2 * at - 1 if node != output else -1] = ",".join(map(str, of_node))
+            else:
+                rank = tuple(d.choices.index(choice) for d, choice in zip(self.decisions, choices, strict=True))
+                if best is None or rank < best[0]:
+                    best = rank, tuple(choices)
+        assert best is not None  # the places as given are one way
+        return best[1]
+
+
+def _live(parents: Sequence[Sequence[int]]) -> tuple[int, ...]:
+    """The nodes from which the output, the last with parents, can be reached."""
+    needed = set(parents[-1])
+    for node in range(len(parents) - 1, 0, -1):
+        if node in needed:
+            needed.update(parents[node - 1])
+    return tuple(sorted(needed - {0}))
+
+
+def _decisions(parents: Sequence[int]) -> tuple[Decision, ...]:
+    """For each node its operation and its parents; for the output its parents."""
+    decisions = []
+    for node, count in enumerate(parents, 1):
+        if node < len(parents):
+            decisions.append(Decision(f"operation_{node}", OPERATIONS))
+        choices = tuple(",".join(map(str, chosen)) for chosen in itertools.combinations(range(node), count))
+        decisions.append(Decision(f"parents_{node}", choices))
+    return tuple(decisions)
+
+
+class NASBench1Shot1Space1(NASBench1Shot1):
+    """Space 1: four nodes of 1, 2, 2, 2 parents, the output of 2. 14,580 choices."""
+
+    name: ClassVar[str] = "nasbench1shot1-1"
+    parents = (1, 2, 2, 2, 2)
+    decisions = _decisions(parents)
+
+
+class NASBench1Shot1Space2(NASBench1Shot1):
+    """Space 2: four nodes of 1, 1, 2, 2 parents, the output of 3. 29,160 choices."""
+
+    name: ClassVar[str] = "nasbench1shot1-2"
+    parents = (1, 1, 2, 2, 3)
+    decisions = _decisions(parents)
+
+
+class NASBench1Shot1Space3(NASBench1Shot1):
+    """Space 3: five nodes of 1, 1, 1, 2, 2 parents, the output of 2. 1,312,200 choices."""
+
+    name: ClassVar[str] = "nasbench1shot1-3"
+    parents = (1, 1, 1, 2, 2, 2)
+    decisions = _decisions(parents)
