@@ -6,7 +6,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from archray.searchers.records import Record, read_metric
+from archray.searchers.records import Record, plain, read_metric
 from archray.searchers.state import TuneTrial
 
 logger = logging.getLogger(__name__)
@@ -25,7 +25,7 @@ class Ledger:
         self.result_keys = tuple(result_keys)
         self.records: dict[int, Record] = {}
         self._by_trial: dict[str, int] = {}
-        self._reported: dict[str, float] = {}  # the newest value of each running trial
+        self._newest: dict[str, dict[str, Any]] = {}  # of each running trial, its newest `value` and `result`
         self._orphans: list[TuneTrial] = []  # trials of Tune's whose suggestion this book does not hold yet
 
     @property
@@ -66,18 +66,23 @@ class Ledger:
         """Notes the newest value of a running trial. A retry reports the same iterations again."""
         value, _ = read_metric(result, metric)
         if trial_id in self._by_trial and value is not None:
-            self._reported[trial_id] = value
+            self._newest[trial_id] = {"value": value, "result": self._kept(result)}
 
     def end(self, record: Record, result: Mapping[str, Any] | None, error: bool, metric: str) -> None:
         """Ends a trial with its last result; one that was stopped without any has its newest value."""
-        reported = self._reported.pop(record.trial_id or "", None)
+        newest = self._newest.pop(record.trial_id or "", None)
         if error:
             record.end(None, FAILED)
-        elif not result and reported is not None:
-            record.end(reported, None)
+        elif not result and newest is not None:
+            record.end(newest["value"], None)
+            record.result = newest["result"]
         else:
             record.end(*read_metric(result, metric))
-            record.result = {key: result[key] for key in self.result_keys if result and key in result}
+            record.result = self._kept(result or {})
+
+    def _kept(self, result: Mapping[str, Any]) -> dict[str, Any]:
+        """The entries of a result that go into the record."""
+        return {key: plain(result[key]) for key in self.result_keys if key in result}
 
     # After a restore: see the docstring of `state`
 
@@ -112,12 +117,12 @@ class Ledger:
     def get_state(self) -> dict[str, Any]:
         return {
             "records": [record.to_dict() for record in self.records.values()],
-            "reported": dict(self._reported),
+            "newest": dict(self._newest),
         }
 
     def set_state(self, state: Mapping[str, Any]) -> None:
         records = [Record.from_dict(entry) for entry in state.get("records", ())]
         self.records = {record.number: record for record in records}
         self._by_trial = {record.trial_id: record.number for record in records if record.trial_id is not None}
-        self._reported = dict(state.get("reported", {}))
+        self._newest = dict(state.get("newest", {}))
         self._orphans = []

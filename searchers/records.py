@@ -64,3 +64,10 @@ def read_metric(result: Mapping[str, Any] | None, metric: str) -> tuple[float | 
         return value, None
     reason = result.get("failure")
     return None, str(reason)[:MAX_REASON] if reason else f"{metric} is {value}"
+
+
+def plain(value: Any) -> Any:
+    """What JSON can hold of an entry of a result: arrays and their numbers, in lists too, as Python's own."""
+    if isinstance(value, list | tuple):
+        return [plain(entry) for entry in value]
+    return value.tolist() if hasattr(value, "tolist") else value

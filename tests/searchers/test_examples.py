@@ -1,7 +1,8 @@
-"""The example of HNASSearch alone, and the benchmark on NAS-Bench-201's table, run through on small inputs."""
+"""The examples of a searcher alone, and the benchmark on NAS-Bench-201's table, run through on small inputs."""
 
 from __future__ import annotations
 
+import inspect
 import runpy
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,22 @@ def test_hnas_in_your_own_experiment(repository: Path, tmp_path: Path, capsys: p
     assert "x" in best["architecture"]
     assert 0 < best["value"] <= 1
     assert f"best: {best['architecture']}" in capsys.readouterr().out
+
+
+@pytest.mark.usefixtures("ray_session")
+def test_halving_in_your_own_experiment(repository: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    example = run(repository / "examples" / "halving_in_your_own_experiment.py")
+    lines = inspect.getsource(example["shared_solve"]).splitlines()
+    assert sum(bool(line.strip()) for line in lines) <= 15
+    best = example["main"](tmp_path, budget=64)
+    assert best["candidate"] in example["CANDIDATES"]
+    assert best["round"] == 7
+    assert best["value"] < 0.5  # chance is 0.9
+    told = capsys.readouterr().out
+    assert f"best: {best['candidate']}" in told
+    assert example["main"](tmp_path, budget=64) == best  # continued, with nothing left to do
+    assert told.splitlines()[-9:] == capsys.readouterr().out.splitlines()[-9:]
+    assert len(list((tmp_path / "digits").glob("shared_solve_*"))) == 13
 
 
 @pytest.fixture

@@ -1,0 +1,47 @@
+"""Shared solves that are made up, for Ray's workers: each score is a function of the config alone."""
+
+import math
+import os
+import signal
+from typing import Any
+
+from ray import tune
+
+from archray.searchers.testing import hashed_score
+
+CANDIDATES = [{"kernel": kernel, "gamma": 0.1 * step} for kernel in ("gaussian", "laplace") for step in range(4)]
+
+
+def shared_solve(config: dict[str, Any]) -> dict[str, Any]:
+    """Noisy scores of the candidates, their mean, and where the weights would lie."""
+    scores = [
+        hashed_score({"candidate": c, "round": config["round"], "replica": config["replica"]})
+        for c in config["candidates"]
+    ]
+    weights = f"mem://{config['round']}/{config['replica']}"
+    return {"scores": scores, "score": sum(scores) / len(scores), "weights": weights}
+
+
+class Misreporting(tune.Trainable):
+    """A user's trainable that does not report what the searcher needs; `report` says what it reports instead."""
+
+    def step(self) -> dict[str, Any]:
+        return {"score": 0.5, "done": True, **self.config["report"]}
+
+    def save_checkpoint(self, checkpoint_dir: str) -> None:
+        """Nothing to save."""
+
+
+class Losing(tune.Trainable):
+    """Its second replica loses its process in round 2, in each attempt; its first candidate has no score there."""
+
+    def step(self) -> dict[str, Any]:
+        if self.config["round"] == 2 and self.config["replica"] == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+        result = shared_solve(self.config)
+        if self.config["round"] == 2:
+            result["scores"][0] = math.nan
+        return {**result, "done": True}
+
+    def save_checkpoint(self, checkpoint_dir: str) -> None:
+        """Nothing to save."""
