@@ -1,0 +1,79 @@
+"""How much memory a solve needs, and the sizes of its blocks. All sizes in GiB unless said otherwise."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from archray.errors import InvalidInput
+from archray.trainables.feature_maps.settings import Precision
+
+GIB = 2**30
+BLOCK_BYTES = 13  # per feature of a block: float32, its copy in float64, and the signs of rounding
+LARGEST_BLOCK = 2**26  # bytes; larger blocks are no faster
+SMALLEST_BLOCK = 64  # rows, or columns, below which products are slow
+
+
+@dataclass(frozen=True)
+class RidgePlan:
+    """How a ridge problem is solved within its memory.
+
+    Attributes:
+        dual: whether the (n, n) side is factorised, the smaller one, or the (d, d) side.
+        gram: the arithmetic of the Gram matrix.
+        keep: whether all features are held, or computed for each use.
+        rows, columns: in a block of features.
+    """
+
+    dual: bool
+    gram: Precision
+    keep: bool
+    rows: int
+    columns: int
+
+    @classmethod
+    def make(cls, n: int, d: int, classes: int, *, memory_gib: float, gram: Precision = "float64") -> RidgePlan:
+        """The fastest plan for n points and d features. Raises: InvalidInput if there is none."""
+        needed = ridge_memory(n, d, classes)
+        if needed > memory_gib:
+            side = "d x d" if d <= n else "n x n"
+            raise InvalidInput(
+                f"expected ridge's {side} Gram matrix of {min(n, d):,} to fit memory_gib={memory_gib:g}, and {n:,} "
+                f"points with {d:,} features need {needed:.3g} GiB; give more memory_gib, fewer features, or "
+                "fewer points"
+            )
+        spare = (memory_gib - needed) * GIB  # beyond the Gram matrix and the smallest blocks
+        kept = n * d * (4 + (gram == "int8"))
+        dual = n < d
+        # The primal form reads the features once in float64 arithmetic: there is nothing to keep them for.
+        keep = kept <= spare and (gram != "float64" or dual)
+        block = min(max(spare - kept * keep, 0.0), LARGEST_BLOCK) / BLOCK_BYTES  # in features
+        return cls(
+            dual=dual,
+            gram=gram if keep else "float64",
+            keep=keep,
+            rows=min(n, max(SMALLEST_BLOCK, int(block / d))),
+            columns=min(d, max(SMALLEST_BLOCK, int(block / n))),
+        )
+
+
+def ridge_memory(n: int, d: int, classes: int) -> float:
+    """The least that a ridge solve of n points, d features and so many classes holds."""
+    side = min(n, d)
+    block = SMALLEST_BLOCK * (n if n < d else d) * BLOCK_BYTES
+    vectors = 8 * classes * (3 * d + 3 * n)
+    return (8 * side**2 + block + vectors) / GIB
+
+
+def dense_memory(n: int, d: int, classes: int) -> float:
+    """What a solver of scikit-learn holds: all features in float32 and in float64, and its vectors."""
+    return (12 * n * d + 8 * classes * (3 * d + 3 * n)) / GIB
+
+
+def check_fits(needed: float, memory_gib: float, what: str) -> None:
+    """Raises: InvalidInput if `what` needs more than `memory_gib`."""
+    if needed > memory_gib or math.isnan(needed):
+        raise InvalidInput(
+            f"expected {what} to fit memory_gib={memory_gib:g}, and it needs {needed:.3g} GiB; give more memory_gib "
+            "or fewer features"
+        )

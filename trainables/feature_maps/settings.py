@@ -1,0 +1,51 @@
+"""How a regularised linear problem over feature maps is solved and scored. Khodak et al. 2020, Algorithm 1."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+Loss = Literal["ridge", "svm", "logistic"]
+Score = Literal["loss", "accuracy"]
+Validation = Literal["auto", "assigned", "all"]
+Bases = Literal["shared", "independent"]
+Precision = Literal["float64", "float32", "int8"]
+
+LOSS_OF_DATA: dict[str, Loss] = {"images": "ridge", "text": "svm"}  # as in the paper, section 2
+
+
+class SolveSettings(BaseModel):
+    """The problem lam ||w||^2 + summed loss, its solver and its scores. Defaults: section 2 and appendix B.2.
+
+    Attributes:
+        loss: `ridge` (square loss of targets +-1, one class against the rest, closed form), `svm` (hinge loss, one
+            against the rest, liblinear) or `logistic` (log loss, L-BFGS). `auto`: ridge for images, svm for text.
+        lam: the weight of ||w||^2. In scikit-learn's words: Ridge's alpha = lam, C = 1 / (2 lam). The intercept is not
+            penalised, except by liblinear, which has it as one more weight.
+        score: what a candidate is scored by on validation points: mean loss (the paper) or accuracy (its authors'
+            program).
+        validation: `assigned` (Algorithm 1): a candidate is scored on the points that were assigned to it. `all`:
+            every candidate on every point. `auto`: all when a candidate would get fewer than 30 points (note W3).
+        bases: `shared`: one Gaussian and one Cauchy basis and one offset for all candidates of a solve; without it
+            the same weight means another feature for every map. `independent`: a basis for each candidate.
+        gram: the arithmetic of ridge's Gram matrix. `float64` factorises it, and that is the solution. `float32` and
+            `int8` (dense features rounded to 8 bits; for CPUs with AVX-512 VNNI or AMX) factorise a cheaper one and
+            use it as the preconditioner of conjugate gradients in float64: the same predictions to better than 1e-6,
+            sooner. They keep all features; where `memory_gib` does not hold these, the Gram matrix is a float64 one.
+        memory_gib: bound on what a solve holds beside the data, in GiB.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    loss: Loss | Literal["auto"] = "auto"
+    lam: float = Field(0.5, gt=0)
+    score: Score = "loss"
+    validation: Validation = "auto"
+    bases: Bases = "shared"
+    gram: Precision = "float64"
+    memory_gib: float = Field(4.0, gt=0)
+
+    def loss_for(self, data_kind: str) -> Loss:
+        """The loss for data of this kind, `images` or `text`."""
+        return LOSS_OF_DATA[data_kind] if self.loss == "auto" else self.loss
