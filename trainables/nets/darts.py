@@ -31,7 +31,7 @@ def reductions(cells: int) -> tuple[int, int]:
 def drop_path(x: torch.Tensor, probability: float) -> torch.Tensor:
     """x (n, ...) with whole samples set to zero with `probability`, the others scaled up to keep the mean."""
     kept = 1.0 - probability
-    return x * (x.new_empty(len(x), 1, 1, 1).bernoulli_(kept) / kept)
+    return x * (x.new_empty(x.shape[0], 1, 1, 1).bernoulli_(kept) / kept)
 
 
 class Cell(nn.Module):

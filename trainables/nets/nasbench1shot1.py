@@ -104,7 +104,7 @@ class SearchCell(nn.Module):
             parents = self.parents[node - 1]
             projected = [self.projections[str(node)](x)] if 0 in parents else []
             values[node] = self.operations[str(node)](_sum(projected + [values[p] for p in parents if p > 0]))
-        zeros = x.new_zeros(len(x), self.channels, *x.shape[2:])
+        zeros = x.new_zeros(x.shape[0], self.channels, *x.shape[2:])
         first = self.projections[OUTPUT](x) if OUTPUT in self.projections else zeros
         nodes = range(1, len(self.parents))
         return torch.cat([first, *(values[node] if node in self.parents[-1] else zeros for node in nodes)], dim=1)
