@@ -17,7 +17,7 @@ GAEA_RATE = 0.1  # App. C.1.1 and C.3
 GAEA_FLOOR = 1e-5  # in the authors' code: an operation whose weight falls to zero could never come back (note G1)
 
 
-def ascent_left(gradient: Tensor, lr: float, supported: Tensor | None = None) -> Tensor:
+def relative_step(gradient: Tensor, lr: float, supported: Tensor | None = None) -> Tensor:
     """lr * gradient less the row's minimum, which changes neither update; finite, and at least 0 where supported.
 
     An infinite gradient counts as a quarter of the largest float, so that an operation with -inf takes all.
@@ -38,7 +38,7 @@ def log_entropic_step(log_weights: Tensor, gradient: Tensor, lr: float) -> Tenso
     -inf stays -inf; every row needs one entry above.
     """
     # The best entry of the support moves by 0 and the others down: no row loses all its entries to underflow.
-    return (log_weights - ascent_left(gradient, lr, log_weights > -torch.inf)).log_softmax(-1)
+    return (log_weights - relative_step(gradient, lr, log_weights > -torch.inf)).log_softmax(-1)
 
 
 def entropic_step(weights: Tensor, gradient: Tensor, lr: float, floor: float = 0.0) -> Tensor:
@@ -64,7 +64,7 @@ def normalised(weights: Tensor, floor: float = 0.0) -> Tensor:
 
 def projected_step(weights: Tensor, gradient: Tensor, lr: float) -> Tensor:
     """Projected gradient: Eq. 6 with phi(u) = ||u||_2^2 / 2 over the simplex. (..., k) -> (..., k)."""
-    return project_to_simplex(weights - ascent_left(gradient, lr))
+    return project_to_simplex(weights - relative_step(gradient, lr))
 
 
 class MirrorDescent(Optimizer):
