@@ -14,8 +14,8 @@ from scipy.linalg import blas, lapack
 from torch import Tensor
 
 
-class NotPositiveDefinite(ArithmeticError):
-    """A Cholesky factorisation that broke down: numbers that are not finite, or a lam below the rounding errors."""
+class SolveFailed(ArithmeticError):
+    """Arithmetic that broke down: numbers that are not finite, or a lam below the rounding errors of the features."""
 
 
 class Gram(Protocol):
@@ -34,7 +34,7 @@ class Gram(Protocol):
         ...
 
     def factorise(self, lam: float) -> None:
-        """G becomes the Cholesky factor of G + lam I. Raises: NotPositiveDefinite."""
+        """G becomes the Cholesky factor of G + lam I. Raises: SolveFailed."""
         ...
 
     def solve(self, right: Tensor) -> Tensor:
@@ -88,7 +88,7 @@ class BlasGram:
         np.einsum("ii->i", self.matrix)[:] += lam
         self.matrix, info = self._potrf(self.matrix, lower=1, overwrite_a=1, clean=0)
         if info != 0 or not np.isfinite(np.einsum("ii->i", self.matrix)).all():
-            raise NotPositiveDefinite(f"Cholesky of a {len(self.matrix)} x {len(self.matrix)} matrix broke down")
+            raise SolveFailed(f"Cholesky of a {len(self.matrix)} x {len(self.matrix)} matrix broke down")
 
     def solve(self, right: Tensor) -> Tensor:
         solution, _ = self._potrs(self.matrix, right.numpy().astype(self._dtype), lower=1)
@@ -122,7 +122,7 @@ class TorchGram:
         self.matrix.diagonal().add_(lam)
         self.matrix, info = torch.linalg.cholesky_ex(self.matrix)
         if int(info) != 0 or not bool(torch.isfinite(self.matrix.diagonal()).all()):
-            raise NotPositiveDefinite(f"Cholesky of a {len(self.matrix)} x {len(self.matrix)} matrix broke down")
+            raise SolveFailed(f"Cholesky of a {len(self.matrix)} x {len(self.matrix)} matrix broke down")
 
     def solve(self, right: Tensor) -> Tensor:
         return torch.cholesky_solve(right.to(self.matrix.dtype), self.matrix).double()

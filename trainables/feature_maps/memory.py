@@ -61,13 +61,22 @@ def ridge_memory(n: int, d: int, classes: int) -> float:
     """The least that a ridge solve of n points, d features and so many classes holds."""
     side = min(n, d)
     block = SMALLEST_BLOCK * (n if n < d else d) * BLOCK_BYTES
-    vectors = 8 * classes * (3 * d + 3 * n)
-    return (8 * side**2 + block + vectors) / GIB
+    return (8 * side**2 + block) / GIB + vector_memory(n, d, classes)
 
 
 def dense_memory(n: int, d: int, classes: int) -> float:
     """What a solver of scikit-learn holds: all features in float32 and in float64, and its vectors."""
-    return (12 * n * d + 8 * classes * (3 * d + 3 * n)) / GIB
+    return 12 * n * d / GIB + vector_memory(n, d, classes)
+
+
+def vector_memory(n: int, d: int, classes: int) -> float:
+    """Weights, targets and what a solver has of the same sizes."""
+    return 24 * classes * (n + d) / GIB
+
+
+def rows_in_block(d: int) -> int:
+    """How many rows of d features are scored at once."""
+    return max(SMALLEST_BLOCK, LARGEST_BLOCK // (BLOCK_BYTES * d))
 
 
 def check_fits(needed: float, memory_gib: float, what: str) -> None:

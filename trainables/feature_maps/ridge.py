@@ -16,7 +16,7 @@ from torch import Tensor
 from archray.errors import InvalidInput
 from archray.trainables.feature_maps.conjugate_gradients import NotConverged, conjugate_gradients
 from archray.trainables.feature_maps.features import DenseFeatures, Features, blocks, keep
-from archray.trainables.feature_maps.gram import Gram, NotPositiveDefinite, make_gram
+from archray.trainables.feature_maps.gram import Gram, SolveFailed, make_gram
 from archray.trainables.feature_maps.int8 import int8_gram
 from archray.trainables.feature_maps.memory import RidgePlan
 from archray.trainables.feature_maps.settings import Precision
@@ -37,6 +37,10 @@ class LinearModel(NamedTuple):
 
     weights: Tensor
     intercept: Tensor
+
+    def decisions(self, features: Tensor) -> Tensor:
+        """Decision values (m, K) of dense features (m, d), in the features' precision."""
+        return features @ self.weights.to(features.dtype) + self.intercept.to(features.dtype)
 
 
 @dataclass(frozen=True)
@@ -64,7 +68,7 @@ def solve_ridge(
         memory_gib: bound on what is held beside the features' own inputs.
 
     Raises: InvalidInput if the smaller side does not fit `memory_gib`, or int8 is asked for on a GPU;
-    NotPositiveDefinite for features that are not finite.
+    SolveFailed for features that are not finite.
     """
     if gram == "int8" and features.device.type != "cpu":
         raise InvalidInput("expected gram float64 or float32 on a GPU, got int8, which is for CPUs")
@@ -78,7 +82,7 @@ def solve_ridge(
         assert isinstance(features, DenseFeatures)  # such a plan keeps them
         try:
             return _preconditioned(features, centred, mean, lam, plan)
-        except (NotPositiveDefinite, NotConverged) as error:
+        except (SolveFailed, NotConverged) as error:
             logger.warning("the %s Gram matrix does not do for lam = %g (%s): float64", plan.gram, lam, error)
     solve = _dual if plan.dual else _primal
     return RidgeSolution(solve(features, centred, mean, lam, plan), "float64", 0)

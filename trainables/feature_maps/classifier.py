@@ -1,0 +1,132 @@
+"""A feature map with its linear model: what a standalone solve found, as something that loads and predicts."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from archray.errors import InvalidInput
+from archray.trainables.checkpoint import read_state
+from archray.trainables.feature_maps.fourier import FourierBases, FourierFeatures, FourierMap, Statistics
+from archray.trainables.feature_maps.linear import decisions
+from archray.trainables.feature_maps.ngrams import BinWeights, NGramMap, featurise, weighted
+from archray.trainables.feature_maps.ridge import LinearModel
+from archray.trainables.feature_maps.tokens import Corpus
+
+PROBE = 8  # numbers of a basis that a checkpoint holds, to know it again
+
+
+class Classifier(ABC):
+    """A map from points to decision values; the class of a point is that of its largest."""
+
+    dimension: int
+
+    @abstractmethod
+    def __call__(self, points: Any) -> Tensor:
+        """Decision values (m, K) of m points."""
+
+    def predict(self, points: Any) -> Tensor:
+        """Classes (m,) int64."""
+        return self(points).argmax(1)
+
+    @abstractmethod
+    def state(self) -> dict[str, Any]:
+        """All that `load_classifier` needs: tensors and plain data."""
+
+
+class FourierClassifier(Classifier):
+    """Of images: (m, C, H, W) normalised as the data set's, or flat (m, p)."""
+
+    def __init__(self, each: FourierMap, bases: FourierBases, statistics: Statistics, model: LinearModel) -> None:
+        self.dimension = bases.dimension
+        self._map, self._bases, self._statistics, self._model = each, bases, statistics, model
+
+    def __call__(self, points: Tensor) -> Tensor:
+        inputs = points.flatten(1).to(self._bases.device)
+        only = np.zeros(len(inputs), dtype=np.int64)
+        features = FourierFeatures(inputs, [self._map], only, self._bases, self._statistics)
+        return self._model.decisions(features.block(slice(0, len(inputs))))
+
+    def state(self) -> dict[str, Any]:
+        """The basis is drawn again from its seed; a few of its numbers prove that it is the same one."""
+        return {
+            "kind": "images",
+            "map": dict(self._map),
+            "dimension": self.dimension,
+            "inputs": self._bases.inputs,
+            "seed": self._bases.seed,
+            "bases": self._bases.bases,
+            "probe": self._probe(),
+            "statistics": {name: getattr(self._statistics, name).cpu() for name in Statistics.__dataclass_fields__},
+            "weights": self._model.weights.cpu(),
+            "intercept": self._model.intercept.cpu(),
+        }
+
+    @classmethod
+    def from_state(cls, state: dict[str, Any]) -> FourierClassifier:
+        """Raises: InvalidInput if this version of torch draws another basis from the seed."""
+        bases = FourierBases(state["inputs"], state["dimension"], state["seed"], state["bases"])
+        model = LinearModel(state["weights"], state["intercept"])
+        classifier = cls(state["map"], bases, Statistics(**state["statistics"]), model)
+        if not torch.allclose(classifier._probe(), state["probe"], rtol=1e-5):
+            raise InvalidInput(
+                f"torch {torch.__version__} draws another random basis from this classifier's seed than the version "
+                "that it was solved with; load it with that version"
+            )
+        return classifier
+
+    def _probe(self) -> Tensor:
+        basis, offset = self._bases.draw(self._bases.key(str(self._map["kernel"]), 0))
+        return torch.cat([basis.flatten()[-PROBE:], offset[-PROBE:]]).cpu()
+
+
+class NGramClassifier(Classifier):
+    """Of texts: a sequence of strings."""
+
+    def __init__(self, each: NGramMap, seed: int, bin_weights: BinWeights, model: LinearModel) -> None:
+        self.dimension = len(model.weights)
+        self._map, self._seed, self._bin_weights, self._model = each, seed, bin_weights, model
+
+    def __call__(self, points: Sequence[str]) -> Tensor:
+        only = np.zeros(len(points), dtype=np.int64)
+        corpus = Corpus(points)
+        counts = featurise(corpus, np.arange(len(points)), [self._map], only, self.dimension, [self._seed])
+        return decisions(weighted(counts, [self._map], only, self._bin_weights), self._model)
+
+    def state(self) -> dict[str, Any]:
+        positive = self._bin_weights.positive
+        return {
+            "kind": "text",
+            "map": dict(self._map),
+            "seed": self._seed,
+            "total": torch.from_numpy(self._bin_weights.total),
+            "positive": None if positive is None else torch.from_numpy(positive),
+            "weights": self._model.weights,
+            "intercept": self._model.intercept,
+        }
+
+    @classmethod
+    def from_state(cls, state: dict[str, Any]) -> NGramClassifier:
+        positive = None if state["positive"] is None else state["positive"].numpy()
+        model = LinearModel(state["weights"], state["intercept"])
+        return cls(state["map"], state["seed"], BinWeights(state["total"].numpy(), positive), model)
+
+
+def load_classifier(folder: str | Path) -> Classifier:
+    """The classifier in a `FeatureMapTrainable`'s checkpoint of a standalone solve, on the CPU.
+
+    Raises: InvalidInput for the checkpoint of a shared solve, or of one that failed: neither holds a classifier.
+    """
+    state = read_state(folder)
+    if state.get("classifier") is None:
+        failure = (state.get("result") or {}).get("failure")
+        why = f"its solve failed: {failure}" if failure else "its solve was for several maps, or has not ended"
+        raise InvalidInput(f"the checkpoint {folder} holds no classifier, {why}")
+    kind = FourierClassifier if state["classifier"]["kind"] == "images" else NGramClassifier
+    return kind.from_state(state["classifier"])

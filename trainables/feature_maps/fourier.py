@@ -1,0 +1,212 @@
+"""Random Fourier features, every point by its own map. Rahimi and Recht 2008; Khodak et al. 2020, B.2.1; note W2.
+
+The feature vector of a point x is sqrt(2/d) cos(s B x' + b), with x' the preprocessed point, B (d, p) standard normal
+and s = sqrt(2 gamma) for the Gaussian kernel exp(-gamma ||x - y||_2^2), B standard Cauchy and s = gamma for the Laplace
+kernel exp(-gamma ||x - y||_1), and b uniform on [0, 2 pi).
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from archray.trainables.feature_maps.assignment import Assignment, stream
+from archray.trainables.feature_maps.features import ALL, blocks
+from archray.trainables.feature_maps.memory import GIB
+from archray.trainables.feature_maps.settings import Bases
+
+FourierMap = Mapping[str, str | int | float]  # `Fourier.configuration` of a string: kernel, preprocess, gamma
+
+CACHE_ROWS = 256  # rows whose cosines are taken at once, while they lie in the cache
+INPUT_ROWS = 2048  # points that are preprocessed at once
+
+
+@dataclass(frozen=True)
+class Statistics:
+    """What preprocessing takes from the training points, per input.
+
+    Attributes:
+        low, width: (p,) least value and range; a constant input has width 1.
+        mean, deviation: (p,); a constant input has deviation 1.
+    """
+
+    low: Tensor
+    width: Tensor
+    mean: Tensor
+    deviation: Tensor
+
+    @classmethod
+    def of(cls, inputs: Tensor) -> Statistics:
+        """inputs: (n, p) training points."""
+        low, high = torch.aminmax(inputs, dim=0)
+        deviation, mean = torch.std_mean(inputs, dim=0, correction=0)
+        one = torch.ones_like(low)  # rounding leaves a constant input a deviation that is not quite zero
+        return cls(low, torch.where(high > low, high - low, one), mean, torch.where(high > low, deviation, one))
+
+    def preprocess(self, inputs: Tensor, how: str) -> Tensor:
+        """inputs: (m, p). how: none, minmax, normalise (each row to length 1; zero rows stay) or standard."""
+        if how == "minmax":
+            return (inputs - self.low) / self.width
+        if how == "standard":
+            return (inputs - self.mean) / self.deviation
+        if how == "normalise":
+            length = torch.linalg.vector_norm(inputs, dim=1, keepdim=True)
+            return inputs / torch.where(length > 0, length, torch.ones_like(length))
+        return inputs
+
+
+class FourierBases:
+    """The bases of one solve, drawn on the CPU and so the same on every device.
+
+    bases: `shared` has one basis per kernel and one offset; `independent` has both for every map, which are drawn
+    again whenever they are needed: so many would not fit the memory.
+    """
+
+    def __init__(
+        self, inputs: int, dimension: int, seed: int, bases: Bases = "shared", device: str | torch.device = "cpu"
+    ) -> None:
+        self.inputs, self.dimension, self.seed, self.bases = inputs, dimension, seed, bases
+        self.device = torch.device(device)
+        self._drawn: dict[tuple[str | int, ...], tuple[Tensor, Tensor]] = {}
+
+    @property
+    def held(self) -> int:
+        """How many bases are held at a time, at most: one per kernel, or one."""
+        return 2 if self.bases == "shared" else 1
+
+    def key(self, kernel: str, number: int) -> tuple[str | int, ...]:
+        """What the basis of map `number` is drawn for; maps with equal keys share it."""
+        return (kernel,) if self.bases == "shared" else (kernel, number)
+
+    def draw(self, key: tuple[str | int, ...]) -> tuple[Tensor, Tensor]:
+        """The basis of a key, transposed (p, d), and its offset (d,)."""
+        if key not in self._drawn:
+            if self.bases == "independent":
+                self._drawn.clear()
+            kernel, *number = key
+            basis = torch.empty(self.inputs, self.dimension)
+            generator = torch.Generator().manual_seed(stream(self.seed, "basis", *key))
+            if kernel == "gaussian":
+                basis.normal_(generator=generator)
+            else:
+                # By the quantile function: `cauchy_` in float32 could return infinity.
+                basis.uniform_(generator=generator).sub_(0.5).clamp_(-0.4999999, 0.4999999).mul_(math.pi).tan_()
+            generator.manual_seed(stream(self.seed, "offset", *number))
+            offset = torch.rand(self.dimension, generator=generator).mul_(2 * math.pi)
+            self._drawn[key] = basis.to(self.device), offset.to(self.device)
+        return self._drawn[key]
+
+
+class FourierFeatures:
+    """The features of n points, each by the map that is assigned to it, computed block by block.
+
+    The points are taken in the order `order`, in which those of one basis and preprocessing lie together: then a block
+    is one matrix product or a few, however many maps there are, because gamma only scales rows.
+
+    Args:
+        inputs: (n, p) float32. assignment: (n,) index into `maps`.
+
+    Attributes:
+        order: (n,) the point of each row of the features.
+        seconds: spent in `block` until now.
+    """
+
+    def __init__(
+        self,
+        inputs: Tensor,
+        maps: Sequence[FourierMap],
+        assignment: Assignment,
+        bases: FourierBases,
+        statistics: Statistics,
+    ) -> None:
+        self._inputs, self._bases, self._statistics = inputs, bases, statistics
+        groups = [(bases.key(str(each["kernel"]), i), str(each["preprocess"])) for i, each in enumerate(maps)]
+        self._groups = list(dict.fromkeys(groups))
+        number = np.array([self._groups.index(group) for group in groups])[assignment]  # (n,)
+        order = np.argsort(number, kind="stable")
+        self.order = torch.from_numpy(order).to(inputs.device)
+        self._starts = np.searchsorted(number[order], np.arange(len(self._groups) + 1))
+        scales = np.array([row_scale(each) for each in maps], dtype=np.float32)[assignment[order]]
+        self._scales = torch.from_numpy(scales).to(inputs.device)  # (n,)
+        self.seconds = 0.0
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return len(self._inputs), self._bases.dimension
+
+    @property
+    def device(self) -> torch.device:
+        return self._inputs.device
+
+    def block(self, rows: slice, columns: slice = ALL) -> Tensor:
+        begin = time.perf_counter()
+        first, last, _ = rows.indices(len(self._inputs))
+        width = len(range(self._bases.dimension)[columns])
+        block = torch.empty(last - first, width, device=self.device)
+        for (key, how), part in self._runs(first, last):
+            basis, offset = self._bases.draw(key)
+            points = self._statistics.preprocess(self._inputs[self.order[part]], how) * self._scales[part, None]
+            target = block[part.start - first : part.stop - first]
+            torch.mm(points, basis[:, columns], out=target)
+            cosines_(target, offset[columns], self._bases.dimension)
+        _synchronise(self.device)
+        self.seconds += time.perf_counter() - begin
+        return block
+
+    def _runs(self, first: int, last: int) -> Iterator[tuple[tuple[tuple[str | int, ...], str], slice]]:
+        """The groups that rows first..last touch, and their rows."""
+        for group, start, stop in zip(self._groups, self._starts[:-1], self._starts[1:], strict=True):
+            for begin in range(max(int(start), first), min(int(stop), last), INPUT_ROWS):
+                yield group, slice(begin, min(begin + INPUT_ROWS, int(stop), last))
+
+
+def every_map(
+    inputs: Tensor, maps: Sequence[FourierMap], bases: FourierBases, statistics: Statistics, rows: int
+) -> Iterator[tuple[int, slice, Tensor]]:
+    """All points by all maps: map number, rows of the inputs, their features (rows, d), valid until the next one.
+
+    Projections are computed once for all maps of one basis and preprocessing. rows: at once.
+    """
+    groups: dict[tuple[tuple[str | int, ...], str], list[int]] = {}
+    for number, each in enumerate(maps):
+        groups.setdefault((bases.key(str(each["kernel"]), number), str(each["preprocess"])), []).append(number)
+    buffer = torch.empty(min(rows, len(inputs)), bases.dimension, device=inputs.device)
+    for (key, how), numbers in groups.items():
+        basis, offset = bases.draw(key)
+        for part in blocks(len(inputs), rows):
+            projections = statistics.preprocess(inputs[part], how) @ basis
+            features = buffer[: len(projections)]
+            for number in numbers:
+                torch.mul(projections, row_scale(maps[number]), out=features)
+                yield number, part, cosines_(features, offset, bases.dimension)
+
+
+def fourier_memory(inputs: int, dimension: int, held: int) -> float:
+    """GiB held for bases, so many at a time, and for points while they are preprocessed."""
+    return (4 * held * (inputs + 1) * dimension + 12 * INPUT_ROWS * inputs) / GIB
+
+
+def row_scale(each: FourierMap) -> float:
+    """What a map's gamma multiplies projections by: sqrt(2 gamma) or gamma."""
+    gamma = float(each["gamma"])
+    return math.sqrt(2 * gamma) if each["kernel"] == "gaussian" else gamma
+
+
+def cosines_(projections: Tensor, offset: Tensor, dimension: int) -> Tensor:
+    """sqrt(2/d) cos(projections + offset), in place. projections: (m, w). offset: (w,)."""
+    step = CACHE_ROWS if projections.device.type == "cpu" else max(1, len(projections))
+    for rows in blocks(len(projections), step):
+        projections[rows].add_(offset).cos_().mul_(math.sqrt(2 / dimension))
+    return projections
+
+
+def _synchronise(device: torch.device) -> None:
+    """Waits for a GPU, so that the clock measures its work."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)

@@ -1,0 +1,117 @@
+"""The problem over random Fourier features of images."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from archray.trainables.data import Dataset
+from archray.trainables.feature_maps.assignment import Assignment
+from archray.trainables.feature_maps.classifier import FourierClassifier
+from archray.trainables.feature_maps.features import blocks, keep
+from archray.trainables.feature_maps.fourier import (
+    FourierBases,
+    FourierFeatures,
+    FourierMap,
+    Statistics,
+    every_map,
+    fourier_memory,
+)
+from archray.trainables.feature_maps.linear import fit_logistic, fit_svm
+from archray.trainables.feature_maps.losses import signs
+from archray.trainables.feature_maps.memory import check_fits, dense_memory, ridge_memory, rows_in_block
+from archray.trainables.feature_maps.problem import Problem, Solution, Tally, timed
+from archray.trainables.feature_maps.ridge import LinearModel, solve_ridge
+from archray.trainables.feature_maps.settings import SolveSettings
+
+
+class FourierProblem(Problem):
+    """Fourier features of a data set's images, which lie on the device where all is computed."""
+
+    def __init__(self, data: Dataset, settings: SolveSettings) -> None:
+        super().__init__(settings, settings.loss_for("images"), data.train.images.device)
+        self.data = data
+        self.sizes = (len(data.train), len(data.validation))
+        self.inputs = data.train.images.flatten(1)  # (n, p)
+        self.statistics = Statistics.of(self.inputs)
+
+    def check(self, maps: Sequence[FourierMap], dimension: int) -> None:
+        check_fourier_memory(self.settings, *self.inputs.shape, self.data.num_classes, dimension)
+
+    def fit(self, maps: Sequence[FourierMap], assignment: Assignment, dimension: int, seed: int) -> FourierSolution:
+        self.check(maps, dimension)
+        settings = self.settings
+        bases = FourierBases(self.inputs.shape[1], dimension, seed, settings.bases, self.device)
+        features = FourierFeatures(self.inputs, maps, assignment, bases, self.statistics)
+        labels = self.data.train.labels[features.order]
+        memory = settings.memory_gib - fourier_memory(bases.inputs, dimension, bases.held)
+        model, seconds = timed(lambda: self._model(features, labels, memory, seed))
+        return FourierSolution(self, maps, bases, model, features.seconds, seconds - features.seconds)
+
+    def _model(self, features: FourierFeatures, labels: Tensor, memory_gib: float, seed: int) -> LinearModel:
+        lam, classes = self.settings.lam, self.data.num_classes
+        if self.loss == "ridge":
+            targets = signs(labels, classes)
+            return solve_ridge(features, targets, lam, gram=self.settings.gram, memory_gib=memory_gib).model
+        matrix = keep(features, rows_in_block(features.shape[1])).matrix.double().cpu().numpy()
+        if self.loss == "svm":
+            model = fit_svm(matrix, labels.cpu().numpy(), classes, lam, seed)
+        else:
+            model = fit_logistic(matrix, labels.cpu().numpy(), classes, lam)
+        return LinearModel(model.weights.to(self.device), model.intercept.to(self.device))
+
+    def test(self, classifier: FourierClassifier) -> tuple[float, float]:  # type: ignore[override]
+        tally = Tally(1, self.loss, self.device)
+        test = self.data.test
+        for rows in blocks(len(test), rows_in_block(classifier.dimension)):
+            tally.add(0, classifier(test.images[rows]), test.labels[rows])
+        (loss,), (accuracy,), _ = tally.means()
+        return loss, accuracy
+
+
+class FourierSolution(Solution):
+    """Weights that the maps share. model: weights (d, K), intercept (K,)."""
+
+    def __init__(
+        self,
+        problem: FourierProblem,
+        maps: Sequence[FourierMap],
+        bases: FourierBases,
+        model: LinearModel,
+        seconds_featurise: float,
+        seconds_solve: float,
+    ) -> None:
+        self.seconds_featurise, self.seconds_solve = seconds_featurise, seconds_solve
+        self.model = model
+        self._problem, self._maps, self._bases = problem, maps, bases
+        self._rows = rows_in_block(bases.dimension)
+
+    def score_assigned(self, assignment: Assignment, tally: Tally) -> None:
+        validation, statistics = self._problem.data.validation, self._problem.statistics
+        features = FourierFeatures(validation.images.flatten(1), self._maps, assignment, self._bases, statistics)
+        labels = validation.labels[features.order]
+        owners = torch.from_numpy(assignment).to(features.device)[features.order]
+        for rows in blocks(len(labels), self._rows):
+            tally.add(owners[rows], self.model.decisions(features.block(rows)), labels[rows])
+
+    def score_all(self, tally: Tally) -> None:
+        validation = self._problem.data.validation
+        inputs = validation.images.flatten(1)
+        for number, rows, features in every_map(inputs, self._maps, self._bases, self._problem.statistics, self._rows):
+            tally.add(number, self.model.decisions(features), validation.labels[rows])
+
+    def classifier(self) -> FourierClassifier:
+        (only,) = self._maps
+        return FourierClassifier(only, self._bases, self._problem.statistics, self.model)
+
+
+def check_fourier_memory(settings: SolveSettings, points: int, inputs: int, classes: int, dimension: int) -> None:
+    """Raises: InvalidInput if a solve of so many points with so many inputs does not fit `memory_gib`."""
+    own = fourier_memory(inputs, dimension, FourierBases(inputs, dimension, 0, settings.bases).held)
+    ridge = settings.loss_for("images") == "ridge"
+    solver = (ridge_memory if ridge else dense_memory)(points, dimension, classes)
+    side = min(points, dimension)
+    matrix = f"with a Gram matrix of {side:,} x {side:,}" if ridge else "with all features at once"
+    check_fits(own + solver, settings.memory_gib, f"a solve of {points:,} points and {dimension:,} features, {matrix},")

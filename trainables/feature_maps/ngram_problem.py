@@ -1,0 +1,122 @@
+"""The problem over hashed n-grams of texts."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from scipy.sparse import csr_matrix
+
+from archray.trainables.data import TextDataset
+from archray.trainables.feature_maps.assignment import Assignment, stream
+from archray.trainables.feature_maps.classifier import Classifier, NGramClassifier
+from archray.trainables.feature_maps.linear import decisions, fit_logistic, fit_sparse_ridge, fit_svm
+from archray.trainables.feature_maps.memory import check_fits, vector_memory
+from archray.trainables.feature_maps.ngrams import BinWeights, NGramMap, check_maps, featurise, weighted
+from archray.trainables.feature_maps.problem import Problem, Solution, Tally, timed
+from archray.trainables.feature_maps.ridge import LinearModel
+from archray.trainables.feature_maps.settings import Bases, SolveSettings
+from archray.trainables.feature_maps.tokens import corpus_of
+
+
+class NGramProblem(Problem):
+    """Bags of n-grams of a data set's texts, on the CPU."""
+
+    def __init__(self, data: TextDataset, settings: SolveSettings) -> None:
+        super().__init__(settings, settings.loss_for("text"), "cpu")
+        self.data = data
+        self.sizes = (len(data.train), len(data.validation))
+        self.labels = np.asarray(data.train.labels)
+
+    def check(self, maps: Sequence[NGramMap], dimension: int) -> None:
+        check_maps(maps, self.data.num_classes)
+        check_ngram_memory(self.settings, self.sizes[0], self.data.num_classes, dimension)
+
+    def fit(self, maps: Sequence[NGramMap], assignment: Assignment, dimension: int, seed: int) -> NGramSolution:
+        self.check(maps, dimension)
+        seeds = hash_seeds(len(maps), seed, self.settings.bases)
+        begin = time.perf_counter()
+        corpus = corpus_of(self.data.train.texts)
+        counts = featurise(corpus, np.arange(len(corpus)), maps, assignment, dimension, seeds)
+        bin_weights = BinWeights.fit(counts, self.labels, self.data.num_classes)
+        features = weighted(counts, maps, assignment, bin_weights)
+        seconds = time.perf_counter() - begin
+        model, seconds_solve = timed(lambda: self._model(features, seed))
+        return NGramSolution(self, maps, seeds, bin_weights, model, seconds, seconds_solve)
+
+    def _model(self, features: csr_matrix, seed: int) -> LinearModel:
+        lam, classes = self.settings.lam, self.data.num_classes
+        if self.loss == "ridge":
+            return fit_sparse_ridge(features, self.labels, classes, lam, self.settings.memory_gib)
+        if self.loss == "svm":
+            return fit_svm(features, self.labels, classes, lam, seed)
+        return fit_logistic(features, self.labels, classes, lam)
+
+    def test(self, classifier: Classifier) -> tuple[float, float]:
+        tally = Tally(1, self.loss)
+        tally.add(0, classifier(self.data.test.texts), torch.from_numpy(self.data.test.labels))
+        (loss,), (accuracy,), _ = tally.means()
+        return loss, accuracy
+
+
+class NGramSolution(Solution):
+    """Weights that the maps share. seeds: of the hash of each map."""
+
+    def __init__(
+        self,
+        problem: NGramProblem,
+        maps: Sequence[NGramMap],
+        seeds: Sequence[int],
+        bin_weights: BinWeights,
+        model: LinearModel,
+        seconds_featurise: float,
+        seconds_solve: float,
+    ) -> None:
+        self.seconds_featurise, self.seconds_solve = seconds_featurise, seconds_solve
+        self.model = model
+        self._maps, self._seeds, self._bin_weights = maps, seeds, bin_weights
+        self._corpus = corpus_of(problem.data.validation.texts)
+        self._labels = torch.from_numpy(np.asarray(problem.data.validation.labels))
+
+    def score_assigned(self, assignment: Assignment, tally: Tally) -> None:
+        dimension = len(self.model.weights)
+        counts = featurise(self._corpus, np.arange(len(assignment)), self._maps, assignment, dimension, self._seeds)
+        features = weighted(counts, self._maps, assignment, self._bin_weights)
+        tally.add(torch.from_numpy(assignment), decisions(features, self.model), self._labels)
+
+    def score_all(self, tally: Tally) -> None:
+        rows = np.arange(len(self._corpus))
+        only = np.zeros(len(rows), dtype=np.int64)
+        counts: dict[tuple[object, ...], csr_matrix] = {}
+        # Maps with equal counts follow each other, and only the last counts are held.
+        keys = [
+            (*(each[name] for name in ("tokens", "case", "stop_words", "order", "counts")), seed)
+            for each, seed in zip(self._maps, self._seeds, strict=True)
+        ]
+        for number in sorted(range(len(keys)), key=lambda i: tuple(map(str, keys[i]))):
+            each, key = [self._maps[number]], keys[number]
+            if key not in counts:
+                dimension = len(self.model.weights)
+                counts = {key: featurise(self._corpus, rows, each, only, dimension, [self._seeds[number]])}
+            features = weighted(counts[key], each, only, self._bin_weights)
+            tally.add(number, decisions(features, self.model), self._labels)
+
+    def classifier(self) -> NGramClassifier:
+        (only,), (seed,) = self._maps, self._seeds
+        return NGramClassifier(only, seed, self._bin_weights, self.model)
+
+
+def hash_seeds(maps: int, seed: int, bases: Bases) -> list[int]:
+    """The seed of each map's hash: one for all if bases are shared, else one per map."""
+    return [stream(seed, "hash", *([] if bases == "shared" else [number])) for number in range(maps)]
+
+
+def check_ngram_memory(settings: SolveSettings, points: int, classes: int, dimension: int) -> None:
+    """Raises: InvalidInput if the weights alone do not fit `memory_gib`: of sparse features nothing else need be held.
+
+    ridge takes a solver without a Gram matrix where that matrix does not fit.
+    """
+    needed = vector_memory(points, dimension, classes)
+    check_fits(needed, settings.memory_gib, f"the weights of {dimension:,} features and {classes} classes")
