@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 from ray import tune
-from threadpoolctl import threadpool_limits
+from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]  # comes with scikit-learn
 
 from archray.errors import InvalidInput
 from archray.trainables.checkpoint import read_state, write_state
@@ -67,7 +67,9 @@ class FeatureMapTrainable(tune.Trainable):
 
     _problem: Problem | None = None  # kept for the next trial of a reused actor
     _problem_of: Any = None
-    _solved: Solved | None
+    _result: dict[str, Any] | None  # the last one; before the first step None, or the failure that reading data met
+    _solved: Solved | None  # by the last step
+    _restored_classifier: dict[str, Any] | None  # its state, if the last step was before a restore
 
     def setup(self, config: dict[str, Any]) -> None:
         self._begin(config)
@@ -79,8 +81,9 @@ class FeatureMapTrainable(tune.Trainable):
     def step(self) -> dict[str, Any]:
         if self._result is not None and self._result["done"]:
             return dict(self._result)
-        self._result = self._guarded(self._solve_next)
-        return dict(self._result)
+        result: dict[str, Any] = self._guarded(self._solve_next)
+        self._result = result
+        return dict(result)
 
     def save_checkpoint(self, checkpoint_dir: str) -> None:
         classifier = self._solved.classifier if self._solved else None
@@ -112,9 +115,9 @@ class FeatureMapTrainable(tune.Trainable):
         self._maps: list[FeatureMap] = [space.configuration(name) for name in self._names]
         self._seed = _whole(config, "seed", settings.seed, least=0)
         self._steps = 0
-        self._result: dict[str, Any] | None = None
+        self._result = None
         self._solved = None
-        self._restored_classifier: dict[str, Any] | None = None
+        self._restored_classifier = None
         given = self.trial_resources  # by Tune; None outside it
         resources = given.required_resources if given is not None else None
         self._set_threads(None if resources is None else resources.get("CPU", 0.0))
@@ -201,11 +204,12 @@ class FeatureMapTrainable(tune.Trainable):
         try:
             return work()
         except SolveFailed as error:
-            reason: str | None = str(error)
+            reason = str(error)
         except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
-            reason = out_of_memory(error)
-            if reason is None:
+            found = out_of_memory(error)
+            if found is None:
                 raise
+            reason = found
         self._solved = None
         gc.collect()
         if torch.cuda.is_initialized():

@@ -38,7 +38,8 @@ class FourierProblem(Problem):
         self.statistics = Statistics.of(self.inputs)
 
     def check(self, maps: Sequence[FourierMap], dimension: int) -> None:
-        check_fourier_memory(self.settings, *self.inputs.shape, self.data.num_classes, dimension)
+        points, inputs = self.inputs.shape
+        check_fourier_memory(self.settings, points, inputs, self.data.num_classes, dimension)
 
     def fit(self, maps: Sequence[FourierMap], assignment: Assignment, dimension: int, seed: int) -> FourierSolution:
         self.check(maps, dimension)
