@@ -20,6 +20,7 @@ _PUBLIC = {
     "resume": "archray.platform.api",
     "report": "archray.platform.api",
     "show": "archray.platform.api",
+    "compare": "archray.platform.api",
     "export": "archray.platform.api",
     "proxies": "archray.platform.api",
     "list_names": "archray.platform.api",

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 from rich.console import Console
 
-from archray.cluster.connect import ClusterSettings, check_address
+from archray.cluster.connect import ClusterSettings, check_address, connect
 from archray.cluster.resources import ResourceSettings
 from archray.errors import InvalidInput, RunFolderError
 from archray.platform.config import SearchConfig, merge, nest, read_config_file, validate
@@ -21,13 +21,15 @@ from archray.platform.methods import METHODS, get_method
 from archray.platform.pool import PoolSettings
 from archray.platform.run import Run, refuse_existing
 from archray.platform.stages import Context, run_stages
-from archray.trainables.data import DATASETS, DataSettings, check_data
+from archray.trainables.data import DATASETS, DataSettings, check_data, data_kind
 from archray.trainables.proxies import PROXIES, ProxySettings
 from archray.trainables.spaces import SPACES, Space, get_space
 
 if TYPE_CHECKING:
     import torch
     from ray import tune
+
+    from archray.trainables.feature_maps.classifier import Classifier
 
 DEFAULT_PRESET = "demo"
 
@@ -65,8 +67,8 @@ class SearchResult:
         """All trials of all stages."""
         return Folder(self.path).read_parquet("trials.parquet")
 
-    def model(self) -> torch.nn.Module:
-        """The trained network, on the CPU, in evaluation mode."""
+    def model(self) -> torch.nn.Module | Classifier:
+        """The trained network, on the CPU, in evaluation mode; of a search for a feature map, its classifier."""
         from archray.platform.export import load_model
 
         return load_model(Run.open(self.path))
@@ -163,16 +165,18 @@ def resume(
 def report(path: str | Path) -> str:
     """Writes the report of a run anew, also of one that has not ended; returns where it lies."""
     from archray.platform.repeats import write_repeats_report
-    from archray.platform.results import write_report
+    from archray.platform.results import REPORT, write_report
 
     run = Run.open(str(path))
-    return write_report(run) if run.config.repeats == 1 else write_repeats_report(run)
+    write = write_report if run.config.repeats == 1 else write_repeats_report
+    write(run)
+    return f"{run.folder}/{REPORT}"
 
 
 def show(path: str | Path, console: Console | None = None) -> None:
     """Prints what a run found, and how far it is."""
     from archray.platform.repeats import print_repeats, repeat_runs
-    from archray.platform.results import print_found, print_trials
+    from archray.platform.results import print_found
     from archray.platform.stages import DONE
 
     console = console or Console()
@@ -180,14 +184,32 @@ def show(path: str | Path, console: Console | None = None) -> None:
     if run.config.repeats > 1:
         print_repeats(repeat_runs(run), console)
         return
+    method = get_method(run.config.method)
     print_found(run, console)
-    print_trials(run, console)
-    stages = get_method(run.config.method).stages
-    left = [stage.name for stage in stages if not (run.folder / stage.name).exists(DONE)]
+    method.show(run, console)
+    left = [stage.name for stage in method.stages if not (run.folder / stage.name).exists(DONE)]
     if left:
         console.print(f"not done yet: {', '.join(left)}; continue with: archray resume {run.folder}", soft_wrap=True)
     else:
         console.print(f"report              {run.folder}/report.html", soft_wrap=True)
+
+
+def compare(
+    paths: Sequence[str | Path], *, out: str | Path | None = None, console: Console | None = None
+) -> pd.DataFrame:
+    """Compares runs that select a feature map: test error at equal solver calls, and at equal seconds.
+
+    Args:
+        paths: folders of runs, one for each method; repeats of a run give means and standard errors.
+        out: an HTML file with the curves and the table, new.
+
+    Returns: a row per run. Raises: RunFolderError for a folder that holds no run, or one without solver calls.
+    """
+    from archray.platform.comparison import compare_runs
+
+    return compare_runs(
+        [Run.open(str(path)) for path in paths], out=None if out is None else Path(out), console=console or Console()
+    )
 
 
 def export(path: str | Path, to: str | Path | None = None) -> list[str]:
@@ -299,12 +321,20 @@ COMMON_FLAGS = {
 def check(config: SearchConfig, *, data_given: bool = False) -> None:
     """Everything about a configuration that can be found wrong before Ray starts. Raises: ArchrayError."""
     method = get_method(config.method)
-    reason = method.serves(get_space(config.space))
+    space = get_space(config.space)
+    reason = method.serves(space)
     if reason is not None:
         raise InvalidInput(f"{config.method} cannot search {config.space}: {reason}")
-    config.check()
     if not data_given:
         check_data(config.data)
+        held = data_kind(config.data)
+        if held != space.data_kind:
+            others = [name for name in DATASETS if DATASETS.get(name).kind == space.data_kind]
+            raise InvalidInput(
+                f"{config.space} is for {space.data_kind}, and {config.data.name} holds {held}; "
+                f"choose --data {', '.join(others)}"
+            )
+    config.check()
     check_address(config.cluster)
 
 
@@ -325,7 +355,8 @@ def _execute(run: Run, tune_options: Any, console: Console) -> SearchResult:
     from archray.platform.repeats import run_repeats
 
     if run.config.repeats > 1:
-        return run_repeats(run, lambda repeat: _execute(repeat, tune_options, console), console)
+        with connect(run.config.cluster, user_files=run.user_files, announce=console.print):
+            return run_repeats(run, lambda repeat: _execute(repeat, tune_options, console), console)
     context = Context(run, console, tune_options)
     run_stages(get_method(run.config.method).stages, context)
     return result_of(run, context.grids)

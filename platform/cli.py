@@ -81,6 +81,20 @@ def search(
         int | None, typer.Option(help="Architectures to score, drawn from the space.", rich_help_panel="HNAS")
     ] = None,
     epochs: Annotated[int | None, typer.Option(help="Epochs of a trial.")] = None,
+    candidates: Annotated[
+        int | None, typer.Option(help="Feature maps to choose from.", rich_help_panel="Feature maps")
+    ] = None,
+    dimension: Annotated[
+        int | None, typer.Option(help="Features of a full solve.", rich_help_panel="Feature maps")
+    ] = None,
+    replicas: Annotated[
+        int | None, typer.Option(help="Shared solves of a round of halving.", rich_help_panel="Feature maps")
+    ] = None,
+    loss: Annotated[str | None, typer.Option(help="ridge, svm or logistic.", rich_help_panel="Feature maps")] = None,
+    correlation: Annotated[
+        int | None,
+        typer.Option(help="Feature maps to compare shared and standalone accuracy of.", rich_help_panel="Feature maps"),
+    ] = None,
     final_epochs: FinalEpochs = None,
     final_seeds: FinalSeeds = None,
     random: RandomCount = None,
@@ -122,6 +136,11 @@ def search(
         pool=pool,
         pool_size=pool_size,
         epochs=epochs,
+        candidates=candidates,
+        dimension=dimension,
+        replicas=replicas,
+        loss=loss,
+        correlation=correlation,
         final_epochs=final_epochs,
         final_seeds=final_seeds,
         random=random,
@@ -170,6 +189,17 @@ def report(run: RunFolder) -> None:
     from archray.platform import api
 
     typer.echo(api.report(run))
+
+
+@app.command()
+def compare(
+    runs: Annotated[list[str], typer.Argument(metavar="DIR...", help="Folders of runs, one for each method.")],
+    out: Annotated[Path | None, typer.Option(help="An HTML file to write, with the curves.")] = None,
+) -> None:
+    """Compare runs that select a feature map: test error at equal solver calls, and at equal seconds."""
+    from archray.platform import api
+
+    api.compare(runs, out=out)
 
 
 @app.command()

@@ -16,7 +16,6 @@ from archray.cluster.connect import ClusterSettings
 from archray.cluster.resources import ResourceSettings
 from archray.errors import InvalidInput
 from archray.trainables.data import DataSettings
-from archray.trainables.nets import NetworkSettings
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -27,7 +26,7 @@ class SearchConfig(BaseModel):
     Fields:
         method: the recipe, by its registered name.
         space: a registered space, or a reference to one of the user's.
-        data, network: what the architectures are trained on, and the skeleton they are put in.
+        data: what the architectures are trained on.
         seed: the root of every random choice of the run.
         repeats: whole runs, in folders `repeat-00`, ...; repeat r has the root seed `seed + r`.
         resources: what one trial takes, and how many run at the same time.
@@ -39,7 +38,6 @@ class SearchConfig(BaseModel):
     method: str
     space: str = "nasbench201"
     data: DataSettings = DataSettings()
-    network: NetworkSettings = NetworkSettings()
     seed: int = Field(0, ge=0)
     repeats: int = Field(1, ge=1)
     resources: ResourceSettings = ResourceSettings()

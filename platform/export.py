@@ -1,4 +1,4 @@
-"""The trained network of a run, as files that load without archray's run folder."""
+"""What a run trained, a network or the classifier of a feature map, as files that load without its folder."""
 
 from __future__ import annotations
 
@@ -9,14 +9,16 @@ from typing import Any
 import torch
 
 from archray.errors import RunFolderError
+from archray.platform.feature_map_model import DESCRIPTION, KIND, LOADER, export_classifier, load_written
 from archray.platform.folder import Folder
 from archray.platform.run import CODE, Run, refuse_existing
 from archray.trainables.checkpoint import read_state
-from archray.trainables.data import load_data
+from archray.trainables.data import load_images
+from archray.trainables.feature_maps.classifier import Classifier
 from archray.trainables.nets import NetworkSettings, build, count_parameters
 from archray.trainables.trained import load_trained
 
-STATE_DICT, DESCRIPTION, PROGRAM, LOADER = "state_dict.pt", "architecture.json", "program.pt2", "load_model.py"
+STATE_DICT, PROGRAM = "state_dict.pt", "program.pt2"
 
 _LOADER = '''"""Loads the exported network; run as a script, prints it. Needs archray; program.pt2 needs only torch."""
 
@@ -67,10 +69,10 @@ def write_model(folder: Folder, checkpoint: Path, run: Run) -> None:
             "architecture": state["architecture"],
             "space": run.space,
             "space_file": None,
-            "network": run.config.network.model_dump(mode="json"),
+            "network": state["settings"]["network"],
             "in_channels": state["in_channels"],
             "num_classes": state["num_classes"],
-            "image_size": load_data(run.data).image_size,
+            "image_size": load_images(run.data).image_size,
             "parameters": count_parameters(network),
             "validation_accuracy": state["result"]["validation_accuracy"],
             "test_accuracy": state["result"]["test_accuracy"],
@@ -79,18 +81,27 @@ def write_model(folder: Folder, checkpoint: Path, run: Run) -> None:
     )
 
 
-def load_model(run: Run) -> torch.nn.Module:
-    """The trained network of a run, on the CPU, in evaluation mode. Raises: RunFolderError if there is none yet."""
-    return _load(_model_folder(run), run)
+def load_model(run: Run) -> torch.nn.Module | Classifier:
+    """The trained network of a run, on the CPU, in evaluation mode, or the classifier of its feature map.
+
+    Raises: RunFolderError if there is none yet.
+    """
+    folder = _model_folder(run)
+    return load_written(folder) if _is_classifier(folder) else _load(folder, run)
 
 
 def export_model(run: Run, to: Folder) -> list[str]:
     """Writes state_dict, description, a loader and a `torch.export` program; returns the names of the files.
 
+    Of a feature map there is no program, and the state says all that its classifier needs.
+
     Raises: RunFolderError if the run has no trained network yet, or `to` is not empty.
     """
     source = _model_folder(run)
     refuse_existing(to)
+    if _is_classifier(source):
+        export_classifier(source, to)
+        return to.files()
     described = source.read_json(DESCRIPTION)
     reference = run.manifest["references"].get("space")
     if reference is not None:
@@ -105,9 +116,13 @@ def export_model(run: Run, to: Folder) -> list[str]:
 
 def _model_folder(run: Run) -> Folder:
     folder = run.folder / "model"
-    if not folder.exists(STATE_DICT):
+    if not folder.exists(DESCRIPTION):
         raise RunFolderError(f"{run.folder} holds no trained network yet; finish it with 'archray resume {run.folder}'")
     return folder
+
+
+def _is_classifier(folder: Folder) -> bool:
+    return folder.read_json(DESCRIPTION).get("kind") == KIND
 
 
 def _load(folder: Folder, run: Run) -> torch.nn.Module:

@@ -66,6 +66,13 @@ class Folder:
         infos = self._fs.get_file_info(fs.FileSelector(self.path, allow_not_found=True))
         return sorted(i.base_name for i in infos if i.type == fs.FileType.Directory)
 
+    def set_aside(self) -> None:
+        """Renames the folder to the first free one of `NAME-before-1`, `NAME-before-2`, ..."""
+        number = 1
+        while self._fs.get_file_info(f"{self.path}-before-{number}").type != fs.FileType.NotFound:
+            number += 1
+        self._fs.move(self.path, f"{self.path}-before-{number}")
+
     def remove(self) -> None:
         """Deletes the folder and all in it."""
         self._fs.delete_dir(self.path)

@@ -71,10 +71,9 @@ class TrialProgress(tune.Callback):
     def _line(self, trials: list[Any], trial: Any, text: str) -> None:
         ended = sum(t.status in ("TERMINATED", "ERROR") or t is trial for t in trials)
         seconds = time.monotonic() - self._started.get(trial.trial_id, time.monotonic())
-        architecture = trial.config.get("architecture", trial.trial_id)
         assert self._progress is not None  # Tune calls `setup` first
         self._progress.console.print(
-            f"    {self.name} {ended}/{self.total}  {text}  {seconds:.0f} s  {architecture}",
+            f"    {self.name} {ended}/{self.total}  {text}  {seconds:.0f} s  {_tried(trial)}",
             markup=False,
             soft_wrap=True,
         )
@@ -85,3 +84,12 @@ class TrialProgress(tune.Callback):
         ended = sum(t.status in ("TERMINATED", "ERROR") for t in trials)
         best = "" if math.isnan(self._best) else f"best {self.metric} {self._best:.4f}"
         self._progress.update(self._task, completed=ended, state=f"{best} {state}")
+
+
+def _tried(trial: Any) -> str:
+    """What a trial is about, in a few words."""
+    config = trial.config
+    if "candidates" in config:
+        left = len(config["candidates"])
+        return f"round {config['round']}, " + ("alone" if left == 1 else f"{left} candidates")
+    return str(config.get("architecture", trial.trial_id))

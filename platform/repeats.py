@@ -10,12 +10,14 @@ import pandas as pd
 from rich.console import Console
 from rich.table import Table
 
-from archray.platform.report import render
-from archray.platform.results import percent, read_table
+from archray.platform.report import RunView, render
+from archray.platform.results import PROGRESS, REPORT, percent, read_table
 from archray.platform.run import Run
 
 if TYPE_CHECKING:
     from archray.platform.api import SearchResult
+
+POOLED = ("progress", "correlation", "rounds")  # tables of a report that show all repeats together
 
 
 def repeat_runs(run: Run) -> list[Run]:
@@ -46,18 +48,20 @@ def run_repeats(run: Run, execute: Callable[[Run], SearchResult], console: Conso
             "repeats": table.to_dict("records"),
         },
     )
-    write_repeats_report(run)
+    view = write_repeats_report(run)
+    if not view.progress.empty:
+        run.folder.write_parquet(PROGRESS, view.progress)
     return replace(best, path=str(run.folder), repeats=tuple(results))
 
 
-def write_repeats_report(run: Run) -> str:
-    """One report over all repeats, on the figures of the repeat with the best validation; returns where it lies."""
+def write_repeats_report(run: Run) -> RunView:
+    """One report over all repeats, on the figures of the repeat with the best validation; returns what it shows."""
     from archray.platform.methods import get_method
 
     runs = repeat_runs(run)
     table = repeat_table(runs)
     best = runs[int(table["value"].astype(float).argmax())]
-    view = get_method(run.config.method).view(best)
+    method = get_method(run.config.method)
     repeats = [
         {
             **{str(k): v for k, v in row.items()},
@@ -66,8 +70,20 @@ def write_repeats_report(run: Run) -> str:
         }
         for row, r in zip(table.to_dict("records"), runs, strict=True)
     ]
-    run.folder.write_bytes("report.html", render(replace(view, manifest=run.manifest, repeats=repeats)).encode())
-    return f"{run.folder}/report.html"
+    views = [method.view(repeat) for repeat in runs]
+    view = replace(
+        method.view(best),
+        manifest=run.manifest,
+        repeats=repeats,
+        **{name: _pooled([getattr(each, name) for each in views]) for name in POOLED},
+    )
+    run.folder.write_bytes(REPORT, render(view, method.sections).encode())
+    return view
+
+
+def _pooled(tables: list[pd.DataFrame]) -> pd.DataFrame:
+    """The tables of all repeats, with a column `repeat`."""
+    return pd.concat([table.assign(repeat=number) for number, table in enumerate(tables)], ignore_index=True)
 
 
 def repeat_table(runs: list[Run]) -> pd.DataFrame:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
 import pandas as pd
 from rich.console import Console
 
-from archray.platform.export import DESCRIPTION, STATE_DICT
 from archray.platform.folder import Folder
 from archray.platform.report import render
 from archray.platform.report.view import RunView, decided
@@ -18,6 +18,8 @@ from archray.platform.stages import DONE, Context, Stage
 from archray.trainables.spaces import get_space
 
 TRAINING_STAGES = ("search", "final", "baseline")
+PROGRESS = "progress.parquet"
+REPORT = "report.html"
 
 
 def read_table(folder: Folder, name: str) -> pd.DataFrame:
@@ -66,15 +68,18 @@ def seconds(run: Run) -> float:
     return float(sum(stage.read_json(DONE)["seconds"] for stage in stages if stage.exists(DONE)))
 
 
-def report_stage() -> Stage:
-    """The last stage: what was found, the table of all trials, the model and the report, in the run's folder."""
-    return Stage("report", "write what was found, and why", _report_inputs, _write_results, needs_ray=False)
+def report_stage(stages: Sequence[str] = TRAINING_STAGES) -> Stage:
+    """The last stage: what was found, the table of all trials, the model and the report, in the run's folder.
 
+    stages: those whose outputs the report shows.
+    """
 
-def _report_inputs(context: Context) -> dict[str, Any]:
-    run = context.run
-    done = {name: (run.folder / name).read_json(DONE)["outputs"] for name in ("search", "final", "baseline")}
-    return {"done": done, "config": run.manifest["config"]}
+    def inputs(context: Context) -> dict[str, Any]:
+        run = context.run
+        done = {name: (run.folder / name).read_json(DONE)["outputs"] for name in stages}
+        return {"done": done, "config": run.manifest["config"]}
+
+    return Stage("report", "write what was found, and why", inputs, _write_results, needs_ray=False)
 
 
 def _write_results(context: Context, folder: Folder) -> None:
@@ -82,19 +87,23 @@ def _write_results(context: Context, folder: Folder) -> None:
     chosen = found(run)
     assert chosen is not None  # the search stage is done
     model = run.folder / "final" / "model"
-    for name in (STATE_DICT, DESCRIPTION):
+    for name in model.files():
         (run.folder / "model").write_bytes(name, model.read_bytes(name))
     run.folder.write_parquet("trials.parquet", stage_tables(run, "trials.parquet"))
-    write_report(run)
+    view = write_report(run)
+    if not view.progress.empty:
+        run.folder.write_parquet(PROGRESS, view.progress)
     run.folder.write_json("architecture.json", {**chosen, **summary(run)})
 
 
-def write_report(run: Run) -> str:
-    """Writes `report.html`; returns where it lies."""
+def write_report(run: Run) -> RunView:
+    """Writes `report.html`; returns what it shows."""
     from archray.platform.methods import get_method
 
-    run.folder.write_bytes("report.html", render(get_method(run.config.method).view(run)).encode())
-    return f"{run.folder}/report.html"
+    method = get_method(run.config.method)
+    view = method.view(run)
+    run.folder.write_bytes(REPORT, render(view, method.sections).encode())
+    return view
 
 
 def summary(run: Run) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import zlib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +19,11 @@ from archray.errors import ArchrayError
 from archray.platform.config import SearchConfig
 from archray.platform.export import write_model
 from archray.platform.folder import Folder
-from archray.platform.run import digest
+from archray.platform.run import Run, digest
 from archray.platform.stages import Context, Stage
 from archray.platform.tuning import TrialPlan, curve_table, listed, run_trials, trial_table
 from archray.searchers import RandomSearch
+from archray.trainables.nets import NetworkSettings
 from archray.trainables.standalone import StandaloneSettings, StandaloneTrainable
 from archray.trainables.training import TrainingSettings
 
@@ -32,14 +34,22 @@ class TrainedSearchConfig(SearchConfig):
     """A search that ends with the standalone training of what it found.
 
     Fields:
+        network: the skeleton that architectures are put in.
         final: how the found architecture is trained.
         final_seeds: how many times, each from its own initial parameters.
         baseline: how many random architectures are trained the same way, to compare with; 0 for none.
     """
 
+    network: NetworkSettings = NetworkSettings()
     final: TrainingSettings = TrainingSettings(epochs=200)
     final_seeds: int = Field(1, ge=1)
     baseline: int = Field(0, ge=0)
+
+
+def trained_config(run: Run) -> TrainedSearchConfig:
+    """The configuration of a run whose method trains networks."""
+    assert isinstance(run.config, TrainedSearchConfig)  # methods with these stages have such a configuration
+    return run.config
 
 
 def stage_seed(seed: int, stage: str) -> int:
@@ -49,11 +59,11 @@ def stage_seed(seed: int, stage: str) -> int:
 
 def standalone_settings(context: Context, training: TrainingSettings, *, test: bool) -> dict[str, Any]:
     """What every `StandaloneTrainable` of the run is told; `test`: the test split is evaluated, in the last epoch."""
-    run = context.run
+    run, config = context.run, trained_config(context.run)
     return StandaloneSettings(
         space=run.space,
         data=run.data,
-        network=run.config.network,
+        network=config.network,
         training=training,
         evaluate_test="last" if test else "never",
     ).model_dump(mode="json")
@@ -61,13 +71,13 @@ def standalone_settings(context: Context, training: TrainingSettings, *, test: b
 
 def training_inputs(context: Context, training: TrainingSettings) -> dict[str, Any]:
     """What a training depends on, whatever the architecture."""
-    manifest = context.run.manifest
+    manifest, config = context.run.manifest, trained_config(context.run)
     return {
         "space": context.run.space,
         "data": manifest["data_checksum"],
-        "network": context.run.config.network.model_dump(mode="json"),
+        "network": config.network.model_dump(mode="json"),
         "training": training.model_dump(mode="json"),
-        "seed": context.run.config.seed,
+        "seed": config.seed,
     }
 
 
@@ -117,14 +127,8 @@ def found_architecture(context: Context) -> dict[str, Any]:
 # Final training
 
 
-def _final_config(context: Context) -> TrainedSearchConfig:
-    config = context.run.config
-    assert isinstance(config, TrainedSearchConfig)  # methods with these stages have such a configuration
-    return config
-
-
 def _final_inputs(context: Context) -> dict[str, Any]:
-    config = _final_config(context)
+    config = trained_config(context.run)
     return {
         **training_inputs(context, config.final),
         "final_seeds": config.final_seeds,
@@ -132,21 +136,31 @@ def _final_inputs(context: Context) -> dict[str, Any]:
     }
 
 
-def _train_found(context: Context, folder: Folder) -> None:
-    config = _final_config(context)
+def train_with_seeds(
+    context: Context,
+    folder: Folder,
+    *,
+    inputs: dict[str, Any],
+    seeds: int,
+    plan: Callable[..., TrialPlan],
+    write: Callable[[Folder, Path, Run], None],
+) -> None:
+    """Trains what the search found once for each of `seeds` seeds, and writes the best on validation to `model/`.
+
+    Args:
+        inputs: what the training depends on; the Tune run's folder is named by it.
+        plan: makes the plan of the trials, given `total`, `concurrency` and `keys`.
+        write: writes a model from the folder of a trial's checkpoint.
+
+    Raises: ArchrayError if no training has a validation accuracy.
+    """
+    config = context.run.config
     architecture = found_architecture(context)["architecture"]
     root = np.random.SeedSequence(stage_seed(config.seed, "final"))
-    seeds = [int(seed) for seed in root.generate_state(config.final_seeds)]
-    plan = trial_plan(
-        context,
-        config.final,
-        total=len(seeds),
-        test=True,
-        concurrency=concurrency(config.resources),
-        keys={"architecture": architecture, "seed": tune.grid_search(seeds)},
-    )
-    tuned = folder / f"tune-{digest(_final_inputs(context))}"
-    results = run_trials(tuned, plan, context)
+    grid = tune.grid_search([int(seed) for seed in root.generate_state(seeds)])
+    tuned = folder / f"tune-{digest(inputs)}"
+    keys = {"architecture": architecture, "seed": grid}
+    results = run_trials(tuned, plan(total=seeds, concurrency=concurrency(config.resources), keys=keys), context)
     context.grids["final"] = results
     trials = write_tables(folder, tuned, results)
     ended = [(result.metrics or {}, result.checkpoint) for result in listed(results)]
@@ -155,7 +169,18 @@ def _train_found(context: Context, folder: Folder) -> None:
         raise ArchrayError(f"the final training of {architecture} failed: {failure_reasons(trials)}")
     checkpoint = max(trained, key=lambda entry: entry[0])[1]
     with checkpoint.as_directory() as place:
-        write_model(folder / "model", Path(place), context.run)
+        write(folder / "model", Path(place), context.run)
+
+
+def _train_found(context: Context, folder: Folder) -> None:
+    config = trained_config(context.run)
+
+    def plan(**given: Any) -> TrialPlan:
+        return trial_plan(context, config.final, test=True, **given)
+
+    train_with_seeds(
+        context, folder, inputs=_final_inputs(context), seeds=config.final_seeds, plan=plan, write=write_model
+    )
 
 
 def final_stage() -> Stage:
@@ -166,12 +191,12 @@ def final_stage() -> Stage:
 
 
 def _baseline_inputs(context: Context) -> dict[str, Any]:
-    config = _final_config(context)
+    config = trained_config(context.run)
     return {**training_inputs(context, config.final), "baseline": config.baseline}
 
 
 def _train_random(context: Context, folder: Folder) -> None:
-    config = _final_config(context)
+    config = trained_config(context.run)
     if config.baseline == 0:
         context.console.print("    none asked for")
         return

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 import pandas as pd
 from ray import tune
 from ray.tune import CheckpointConfig, FailureConfig, Result, ResultGrid, RunConfig, TuneConfig, Tuner
+from ray.tune.schedulers import TrialScheduler
 
 from archray.errors import InvalidInput, RunInterrupted
 from archray.platform.folder import Folder
@@ -67,7 +68,9 @@ class TrialPlan:
         total: how many trainings there are: at most with a searcher, exactly without.
         checkpoint_every: Tune steps between two checkpoints of a trial.
         cpus, gpus: what one trial takes.
-        concurrency: trials at the same time.
+        concurrency: trials at the same time; None: as many as find their resources free.
+        scheduler: makes a fresh scheduler of Tune's. Tune saves no scheduler's state and cannot continue with one:
+            such trials are begun anew after an interruption.
     """
 
     trainable: type[tune.Trainable]
@@ -77,8 +80,9 @@ class TrialPlan:
     total: int
     cpus: float
     gpus: float
-    concurrency: int
+    concurrency: int | None
     searcher: Callable[[], ArchraySearcher] | None = None
+    scheduler: Callable[[], TrialScheduler] | None = None
     keys: dict[str, Any] = field(default_factory=dict)
     checkpoint_every: int = 1
 
@@ -91,7 +95,11 @@ def run_trials(folder: Folder, plan: TrialPlan, context: Context, *, search: boo
     """
     _set_tune_environment()
     options = context.tune_options if search else TuneOptions(callbacks=context.tune_options.callbacks)
-    context.console.print(f"    {plan.concurrency} trials at a time, {plan.cpus:g} CPUs and {plan.gpus:g} GPUs each")
+    several = "as many trials at a time as fit" if plan.concurrency is None else f"{plan.concurrency} trials at a time"
+    context.console.print(f"    {several}, {plan.cpus:g} CPUs and {plan.gpus:g} GPUs each")
+    if plan.scheduler is not None and folder.exists():
+        folder.set_aside()
+        context.console.print("    the trials begin anew: Tune does not save what their scheduler had decided")
     trainable = tune.with_resources(plan.trainable, {"cpu": plan.cpus, "gpu": plan.gpus})
     param_space = {"settings": plan.settings, **plan.keys}
     with stop_gracefully(context.console, "every running trial has saved its next checkpoint") as interrupt:
@@ -173,6 +181,7 @@ def _tune_config(plan: TrialPlan, options: TuneOptions) -> TuneConfig:
         metric=plan.metric,
         mode=plan.mode,
         search_alg=plan.searcher() if plan.searcher else None,
+        scheduler=plan.scheduler() if plan.scheduler else told.scheduler,
         num_samples=-1 if plan.searcher else 1,
         max_concurrent_trials=told.max_concurrent_trials or plan.concurrency,
         time_budget_s=options.time_budget_s or told.time_budget_s,

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from rich.console import Console
+
 from archray.platform.config import SearchConfig
+from archray.platform.report.page import HNAS_SECTIONS, MakeSection
 from archray.platform.report.view import RunView
+from archray.platform.results import print_trials
 from archray.platform.run import Run
 from archray.platform.stages import Stage
 from archray.registry import Registry
 from archray.trainables.spaces import Space
+
+
+def serves_networks(space: Space) -> str | None:
+    """None for a space whose architectures are networks; else why it cannot be searched."""
+    return None if space.kind == "network" else f"its architectures are {space.kind}s, not networks"
 
 
 @dataclass(frozen=True)
@@ -28,6 +37,8 @@ class Method:
         extendable: configuration paths that `resume` may change on a finished run.
         serves: None if the method can search the space, else why not.
         view: gathers what the report shows from a run's folder.
+        sections: what the report is made of.
+        show: prints the trials of the search.
     """
 
     name: str
@@ -38,7 +49,9 @@ class Method:
     view: Callable[[Run], RunView]
     flags: Mapping[str, str] = field(default_factory=dict)
     extendable: tuple[str, ...] = ()
-    serves: Callable[[Space], str | None] = lambda space: None
+    serves: Callable[[Space], str | None] = serves_networks
+    sections: Sequence[MakeSection] = HNAS_SECTIONS
+    show: Callable[[Run, Console], None] = print_trials
 
 
 METHODS: Registry[Method] = Registry("method")

@@ -43,11 +43,10 @@ class FeatureMapSpace(Space):
 
     An architecture is one choice per decision and, as its last entry, the constant as text of 6 significant digits;
     its string is `decision=choice|...|constant=0.0123`. A subclass sets `name`, `decisions`, `constant` and
-    `data_kind`, the kind of data its maps are for: "images" or "text".
+    `data_kind`.
     """
 
     kind: ClassVar[str] = "feature map"
-    data_kind: ClassVar[str]
     constant: LogUniform
 
     @property

@@ -17,7 +17,6 @@ class Fourier(FeatureMapSpace):
     """
 
     name: ClassVar[str] = "fourier"
-    data_kind: ClassVar[str] = "images"
     decisions = (
         Decision("kernel", ("gaussian", "laplace")),
         Decision("preprocess", ("none", "minmax", "normalise", "standard")),

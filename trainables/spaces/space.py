@@ -38,6 +38,7 @@ class Space(ABC):
 
     name: ClassVar[str]
     kind: ClassVar[str] = "network"  # what an architecture describes: "network" or "feature map"
+    data_kind: ClassVar[str] = "images"  # what its architectures are for: "images" or "text"
     decisions: tuple[Decision, ...]
 
     def __eq__(self, other: object) -> bool:

@@ -1,0 +1,176 @@
+"""Whole searches for a feature map: every method, the folder it leaves, the comparison, and a killed driver."""
+
+import io
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+from archray_test_command import finish, kill_when, start
+from rich.console import Console
+
+import archray
+from archray.errors import InvalidInput, RunFolderError
+from archray.platform.folder import Folder
+from archray.platform.methods import get_method
+from archray.platform.methods.halving import halving_progress
+from archray.platform.single_solves import best_so_far
+
+METHODS = ("halving", "fast-halving", "random", "successive-halving", "hyperband")
+TINY = {"preset": "smoke", "data": "digits", "data__limit": 200, "seed": 1}
+
+
+@pytest.fixture(scope="module")
+def results(ray_session, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs")
+    options = {"halving": {"correlation": 3, "correlation__dimensions": [32, 64], "final_seeds": 2}}
+    return {name: archray.search(name, **TINY, **options.get(name, {}), out=folder / name) for name in METHODS}
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_run_holds_everything(results, name):
+    result = results[name]
+    folder = Folder(result.path)
+    assert {"manifest.json", "architecture.json", "trials.parquet", "progress.parquet", "report.html"} <= set(
+        folder.files()
+    )
+    for stage in get_method(name).stages:
+        assert (folder / stage.name).exists("done.json")
+    found = folder.read_json("architecture.json")
+    assert found["architecture"] == result.architecture and 0 <= found["test_accuracy"] <= 1
+    progress = folder.read_parquet("progress.parquet")
+    assert progress["calls"].is_monotonic_increasing and progress["seconds"].is_monotonic_increasing
+    assert progress["architecture"].iloc[-1] == result.architecture
+    assert progress["test_error"].between(0, 1).all(), "an oracle solve has filled what the search did not know"
+    assert "Test error" in folder.read_bytes("report.html").decode() or progress.empty
+
+
+def test_halving_halves(results):
+    progress = Folder(results["halving"].path).read_parquet("progress.parquet")
+    assert progress["candidates"].tolist() == [8, 4, 2, 1]
+    assert progress["final"].tolist() == [False, False, False, True]
+    assert progress["calls"].tolist() == [1, 2, 3, 4]
+    assert set(progress["dimension"]) == {64}
+    fast = Folder(results["fast-halving"].path).read_parquet("progress.parquet")
+    assert fast["dimension"].tolist() == [32, 46, 64, 64]
+    rounds = Folder(results["halving"].path).__truediv__("search").read_parquet("rounds.parquet")
+    assert rounds[rounds["round"] == 1]["kept"].sum() == 4
+
+
+def test_figure_1_has_a_row_a_map_and_dimension(results):
+    table = (Folder(results["halving"].path) / "correlation").read_parquet("correlation.parquet")
+    assert len(table) == 3 * 2 and set(table["dimension"]) == {32, 64}
+    assert table[["shared", "standalone"]].apply(lambda column: column.between(0, 1)).all(axis=None)
+
+
+def test_hyperband_fills_its_brackets(results):
+    trials = Folder(results["hyperband"].path).read_parquet("trials.parquet")
+    search = trials[trials["stage"] == "search"]
+    assert sorted(search["first_rung"]) == [0, 0, 1, 1]
+    assert search["resource"].max() == 2 and (search["resource"] == 1).sum() == 1, "one of two went on to 2"
+
+
+def test_the_trained_classifier_loads_and_is_exported(results, tmp_path):
+    from archray.trainables.data import DataSettings, load_data
+
+    result = results["halving"]
+    data = load_data(DataSettings(name="digits", limit=200))
+    predicted = result.model()(data.test.images).argmax(1)
+    accuracy = float((predicted == data.test.labels).float().mean())
+    tested = pd.read_parquet(f"{result.path}/final/trials.parquet")["test_accuracy"]
+    assert np.isclose(tested, accuracy).any()
+    files = archray.export(result.path, tmp_path / "out")
+    assert any(name.endswith("load_model.py") for name in files)
+
+
+def test_comparison(results, tmp_path):
+    output = io.StringIO()
+    table = archray.compare(
+        [results[name].path for name in METHODS], out=tmp_path / "compare.html", console=Console(file=output, width=300)
+    )
+    assert len(table) == len(METHODS) and "halving" in output.getvalue()
+    assert "fast-halving" in (tmp_path / "compare.html").read_text()
+    with pytest.raises(RunFolderError, match="choose another"):
+        archray.compare([results["random"].path], out=tmp_path / "compare.html")
+
+
+def test_repeats_pool_their_progress(ray_session, tmp_path):
+    result = archray.search("random", **TINY, repeats=2, out=tmp_path / "run")
+    progress = Folder(result.path).read_parquet("progress.parquet")
+    assert progress.groupby("repeat")["calls"].max().tolist() == [3, 3]
+
+
+def test_progress_of_halving():
+    trials = pd.DataFrame(
+        {
+            "round": [1, 1, 2],
+            "candidates": [["a", "b"], ["a", "b"], ["b"]],
+            "dimension": [8, 8, 8],
+            "seconds": [1.0, 2.0, 4.0],
+            "test_accuracy": [np.nan, np.nan, 0.75],
+        }
+    )
+    rounds = pd.DataFrame({"round": [1, 1, 2], "candidate": ["a", "b", "b"], "score": [0.5, 0.25, 0.125]})
+    progress = halving_progress(trials, rounds, "min")
+    assert progress["calls"].tolist() == [2, 3] and progress["seconds"].tolist() == [3.0, 7.0]
+    assert progress["architecture"].tolist() == ["b", "b"]
+    assert progress["test_error"].isna().tolist() == [True, False]
+    assert halving_progress(trials, rounds, "max")["architecture"].tolist() == ["a", "b"]
+
+
+def test_best_so_far_counts_each_step_once():
+    solves = pd.DataFrame(
+        {
+            "trial_id": ["x", "x", "y"],
+            "training_iteration": [1, 2, 1],
+            "timestamp": [1, 3, 2],
+            "architecture": ["a", "a", "b"],
+            "dimension": [4, 8, 4],
+            "score": [0.5, 0.375, 0.25],
+            "seconds": [1.0, 3.0, 1.5],
+            "validation_accuracy": [0.5, 0.6, 0.7],
+            "test_accuracy": [0.4, 0.5, 0.6],
+        }
+    )
+    progress = best_so_far(solves, "min")
+    assert progress["architecture"].tolist() == ["a", "b", "b"]
+    assert progress["seconds"].tolist() == [1.0, 2.5, 4.5]
+    assert np.allclose(progress["test_error"], [0.6, 0.4, 0.4])
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"space": "nasbench201"}, "no space of feature maps"),
+        ({"space": "ngrams"}, "maps text, and digits holds images"),
+        ({"candidates": 1}, "candidates"),
+        ({"dimension": 500_000, "solve__memory_gib": 0.001}, "memory"),
+    ],
+)
+def test_bad_input_before_ray(tmp_path, options, message):
+    with pytest.raises(InvalidInput, match=message):
+        archray.search("halving", preset="smoke", **options, out=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.timeout(600)
+def test_killed_in_round_3_of_8(tmp_path):
+    """The command goes on in round 3, and ends with what an undisturbed run finds."""
+    arguments = ("search", "halving", "--candidates", "256", "--dimension", "128", "--set", "cluster.dashboard=false")
+    finish(*arguments, "--out", "undisturbed", cwd=tmp_path)
+    run = tmp_path / "killed"
+
+    def solved() -> list[dict]:
+        logs = run.glob("search/tune-*/results/*.jsonl")
+        return [json.loads(line) for log in logs for line in log.read_text().splitlines()]
+
+    process = start(*arguments, "--out", "killed", cwd=tmp_path)
+    kill_when(process, lambda: len(solved()) == 2, tmp_path)
+    before = {result["trial_id"]: result["seconds"] for result in solved()}
+    finish("resume", "killed", cwd=tmp_path)
+    after = {result["trial_id"]: result["seconds"] for result in solved()}
+    assert len(before) >= 2 and {trial: after[trial] for trial in before} == before, "no round was solved again"
+    found = [json.loads((folder / "architecture.json").read_text()) for folder in (run, tmp_path / "undisturbed")]
+    assert found[0] == found[1]
+    rounds = [pd.read_parquet(folder / "search" / "rounds.parquet") for folder in (run, tmp_path / "undisturbed")]
+    pd.testing.assert_frame_equal(*rounds)
