@@ -1,0 +1,228 @@
+"""Speed of feature-map selection, side by side in one run: `python benchmarks/feature_maps.py`.
+
+Prints seconds of the ridge solve against scikit-learn's on the same features, of a shared solve against a standalone
+one, of featurising by blocks against a loop over points, and of a whole halving run against random search.
+Inputs are random images with CIFAR-10's sizes and the spread of its principal components.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import os
+import platform
+import statistics
+import time
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import torch
+from sklearn.linear_model import RidgeClassifier
+
+from archray.searchers import WeightSharingHalving
+from archray.searchers.drive import drive
+from archray.trainables.data import Dataset, Split
+from archray.trainables.feature_maps.assignment import assign
+from archray.trainables.feature_maps.features import DenseFeatures, keep
+from archray.trainables.feature_maps.fourier import FourierBases, FourierFeatures, row_scale
+from archray.trainables.feature_maps.fourier_problem import FourierProblem
+from archray.trainables.feature_maps.losses import signs
+from archray.trainables.feature_maps.ridge import LinearModel, solve_ridge
+from archray.trainables.feature_maps.settings import SolveSettings
+from archray.trainables.spaces import get_space
+
+GRAMS = ("float64", "float32", "int8")
+STANDALONE = "kernel=gaussian|preprocess=normalise|gamma=0.5"  # of usual accuracy on these inputs
+LAM = 0.5
+NAIVE_POINTS = 1000  # the loop is run on so many points, and its time scaled to all
+
+
+def images_like_cifar(points: int, inputs: int, classes: int, seed: int) -> Split:
+    """Random images: a class mean, 64 components with a power-law spectrum, and a little noise."""
+    shapes = torch.Generator().manual_seed(0)  # the same for all splits
+    means = 0.25 * torch.randn(classes, inputs, generator=shapes)
+    components = torch.randn(64, inputs, generator=shapes) / torch.arange(1, 65)[:, None] ** 0.5
+    draws = torch.Generator().manual_seed(seed)
+    labels = torch.randint(classes, (points,), generator=draws)
+    images = means[labels] + 0.3 * torch.randn(points, 64, generator=draws) @ components
+    images += 0.2 * torch.randn(points, inputs, generator=draws)
+    side = round((inputs / 3) ** 0.5)
+    return Split(images.view(points, 3, side, side), labels)
+
+
+def alternating(works: dict[str, Callable[[], object]], repeats: int) -> dict[str, list[float]]:
+    """Seconds of each work, taken in turns after one round that does not count."""
+    seconds: dict[str, list[float]] = {name: [] for name in works}
+    for repeat in range(repeats + 1):
+        for name, work in works.items():
+            gc.collect()
+            begin = time.perf_counter()
+            work()
+            if repeat:
+                seconds[name].append(time.perf_counter() - begin)
+    return seconds
+
+
+def shown(seconds: Sequence[float]) -> str:
+    return f"{statistics.median(seconds):7.2f}  (least {min(seconds):.2f}, most {max(seconds):.2f})"
+
+
+def solves(problem: FourierProblem, dimension: int, repeats: int) -> None:
+    """Our solve against scikit-learn's, given the same features of one map."""
+    each = get_space("fourier").configuration(STANDALONE)  # type: ignore[attr-defined]
+    bases = FourierBases(problem.inputs.shape[1], dimension, 0)
+
+    def featurise(split: Split) -> tuple[torch.Tensor, torch.Tensor]:
+        inputs = split.images.flatten(1)
+        features = FourierFeatures(inputs, [each], np.zeros(len(inputs), dtype=np.int64), bases, problem.statistics)
+        return keep(features, 1000).matrix, split.labels
+
+    matrix, labels = featurise(problem.data.train)
+    held_out, _ = featurise(problem.data.validation)
+    targets = signs(labels, problem.data.num_classes)
+    double, numbers = matrix.double().numpy(), labels.numpy()
+    models: dict[str, LinearModel] = {}
+    reference = RidgeClassifier(alpha=LAM)
+    single = RidgeClassifier(alpha=LAM)
+
+    def ours(gram: str) -> None:
+        solution = solve_ridge(DenseFeatures(matrix), targets, LAM, gram=gram)  # type: ignore[arg-type]
+        models[gram] = solution.model
+
+    seconds = alternating(
+        {
+            "scikit-learn float64": lambda: reference.fit(double, numbers),
+            "scikit-learn float32": lambda: single.fit(matrix.numpy(), numbers),
+            **{f"ours, gram={gram}": lambda gram=gram: ours(gram) for gram in GRAMS},  # type: ignore[misc]
+        },
+        repeats,
+    )
+    expected = reference.decision_function(held_out.double().numpy())
+    print(
+        f"\nridge solve, {len(matrix):,} x {dimension:,} features given; predictions on {len(held_out):,} other points"
+    )
+    print(f"{'':22}{'seconds, median':>34}  {'times':>6}  {'largest error':>14}  {'classes agree':>13}")
+    base = statistics.median(seconds["scikit-learn float64"])
+    for name, taken in seconds.items():
+        if name.startswith("ours"):
+            model = models[name.rpartition("=")[2]]
+            decisions = (held_out.double() @ model.weights + model.intercept).numpy()
+        else:
+            fitted = single if name.endswith("32") else reference
+            decisions = fitted.decision_function(held_out.numpy() if fitted is single else held_out.double().numpy())
+        error = np.abs(decisions - expected).max() / np.abs(expected).max()
+        agree = (decisions.argmax(1) == expected.argmax(1)).mean()
+        print(f"{name:22}{shown(taken)}  {base / statistics.median(taken):6.2f}  {error:14.1e}  {agree:13.2%}")
+
+
+def naive_features(problem: FourierProblem, candidates: list[dict], dimension: int) -> float:
+    """Seconds for all training points, one at a time, each by its own map; from a part of them."""
+    bases = FourierBases(problem.inputs.shape[1], dimension, 0)
+    chosen = assign(NAIVE_POINTS, len(candidates), 0, "train")
+    for kernel in ("gaussian", "laplace"):
+        bases.draw((kernel,))
+    begin = time.perf_counter()
+    for point, number in enumerate(chosen):
+        each = candidates[number]
+        basis, offset = bases.draw((each["kernel"],))
+        inputs = problem.statistics.preprocess(problem.inputs[point : point + 1], each["preprocess"])
+        torch.cos(row_scale(each) * (inputs @ basis) + offset) * (2 / dimension) ** 0.5
+    return (time.perf_counter() - begin) * len(problem.inputs) / NAIVE_POINTS
+
+
+def shared_against_standalone(
+    data: Dataset, candidates: list[dict], dimension: int, gram: str, repeats: int
+) -> FourierProblem:
+    """A shared solve over all candidates against standalone ones, all that a trial does included."""
+    problem = FourierProblem(data, SolveSettings(lam=LAM, gram=gram))  # type: ignore[arg-type]
+    alone = [get_space("fourier").configuration(STANDALONE)]  # type: ignore[attr-defined]
+    parts: dict[str, list[object]] = {"shared": [], "standalone": []}
+    seconds = alternating(
+        {
+            "shared": lambda: parts["shared"].append(problem.solve(candidates, dimension, 0)),
+            "standalone": lambda: parts["standalone"].append(problem.solve(alone, dimension, 0)),
+        },
+        repeats,
+    )
+    ratio = statistics.median(seconds["shared"]) / statistics.median(seconds["standalone"])
+    for name, taken in seconds.items():
+        last = parts[name][-1]
+        split = ", ".join(f"{k[8:]} {getattr(last, k):.2f}" for k in vars(last) if k.startswith("seconds_"))
+        print(f"gram={gram:8} {name:11}{shown(taken)}  last: {split}")
+    print(f"gram={gram:8} shared / standalone {ratio:.2f}")
+    return problem
+
+
+def searches(problem: FourierProblem, names: list[str], solves_of_random: int, dimension: int) -> None:
+    """A halving run over all candidates against standalone solves of the first ones."""
+    space = get_space("fourier")
+
+    def score(names: list[str], seed: int) -> list[float]:
+        maps = [space.configuration(name) for name in names]  # type: ignore[attr-defined]
+        return problem.solve(maps, dimension, seed).scores(problem.settings)
+
+    calls: list[float] = []
+
+    def evaluate(config: dict) -> dict:
+        begin = time.perf_counter()
+        scores = score(config["candidates"], config["seed"])
+        calls.append(time.perf_counter() - begin)
+        return {"scores": scores, "score": sum(scores) / len(scores), "weights": None}
+
+    halving = WeightSharingHalving(names, budget=dimension, metric="score", mode="min", seed=0)
+    begin = time.perf_counter()
+    drive(halving, evaluate)
+    halved = time.perf_counter() - begin
+    begin = time.perf_counter()
+    losses = [score([name], number)[0] for number, name in enumerate(names[:solves_of_random])]
+    random = time.perf_counter() - begin
+    best = halving.best()
+    assert best is not None
+    print(f"\nwhole searches with {dimension:,} features, gram={problem.settings.gram}")
+    print(
+        f"halving, {len(names)} candidates: {halved:7.1f} s, {len(calls)} solver calls "
+        f"({', '.join(f'{call:.1f}' for call in calls)}); validation loss {best['value']:.3f}"
+    )
+    print(
+        f"random search:           {random:7.1f} s, {solves_of_random} solver calls; validation loss {min(losses):.3f}"
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--points", type=int, default=20_000)
+    parser.add_argument("--validation", type=int, default=10_000)
+    parser.add_argument("--dimension", type=int, default=3_000)
+    parser.add_argument("--inputs", type=int, default=3_072, help="3 x side x side")
+    parser.add_argument("--classes", type=int, default=10)
+    parser.add_argument("--candidates", type=int, default=256)
+    parser.add_argument("--random", type=int, default=32, help="solves of random search")
+    parser.add_argument("--repeats", type=int, default=5, help="timings of each, taken in turns")
+    parser.add_argument("--search-gram", choices=GRAMS, default="float64", help="of the whole searches")
+    options = parser.parse_args()
+    print(
+        f"{platform.processor() or platform.machine()}, {os.cpu_count()} CPUs, Python {platform.python_version()}, "
+        f"torch {torch.__version__} with {torch.get_num_threads()} threads, load {os.getloadavg()[0]:.2f}"
+    )
+    train, validation = (
+        images_like_cifar(points, options.inputs, options.classes, seed)
+        for seed, points in enumerate((options.points, options.validation))
+    )
+    data = Dataset("random", train, validation, validation, options.classes, 3, train.images.shape[-1])
+    space, rng = get_space("fourier"), np.random.default_rng(0)
+    names = [space.encode(space.sample(rng)) for _ in range(options.candidates)]
+    candidates = [space.configuration(name) for name in names]  # type: ignore[attr-defined]
+    problem = FourierProblem(data, SolveSettings(lam=LAM))
+    solves(problem, options.dimension, options.repeats)
+    print(f"\nsolve over {options.candidates} maps against one map's, featurisation and scoring included; seconds")
+    for gram in GRAMS:
+        made = shared_against_standalone(data, candidates, options.dimension, gram, options.repeats)
+        if gram == options.search_gram:
+            problem = made
+    naive = naive_features(problem, candidates, options.dimension)
+    print(f"featurising point by point: {naive:.0f} s for all points (from {NAIVE_POINTS:,} of them)")
+    searches(problem, names, options.random, options.dimension)
+
+
+if __name__ == "__main__":
+    main()
