@@ -44,9 +44,9 @@ def project_to_simplex(rows: Tensor) -> Tensor:
     Args:
         rows: finite.
     """
-    # theta lies between the maximum less one and the maximum: adding a constant to a row changes nothing, and nor does
-    # raising what is more than one below the maximum. So sums stay small however large the entries are.
-    rows = (rows - rows.amax(-1, keepdim=True)).clamp(min=-1.0)
+    # Adding a constant to a row changes nothing; with the maximum at 0 the 1 that is subtracted below is never lost to
+    # rounding, however large the entries are.
+    rows = rows - rows.amax(-1, keepdim=True)
     ordered = rows.sort(-1, descending=True).values
     excess = ordered.cumsum(-1) - 1.0  # (..., k): the sum of the j largest, less one
     j = torch.arange(1, rows.shape[-1] + 1, device=rows.device, dtype=rows.dtype)
