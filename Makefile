@@ -9,6 +9,8 @@ VENV ?= .venv
 CONSTRAINTS ?=
 RUN ?= archray-runs/demo-$(shell date +%Y%m%d-%H%M%S)
 PYTEST_ARGS ?=
+# Processes that run tests, each with a Ray of its own; a test file stays in one process.
+TEST_PROCESSES ?= 2
 
 # The folder of .venv may be given relative or absolute; commands that change folder need it absolute.
 BIN := $(abspath $(VENV))/bin
@@ -38,7 +40,7 @@ demo: $(INSTALLED)
 	$(BIN)/archray search hnas --space nasbench201 --data digits --preset demo --out $(RUN)
 
 test: $(INSTALLED)
-	$(BIN)/python -m pytest -m "not slow" $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadfile -m "not slow" $(PYTEST_ARGS)
 
 test-slow: $(INSTALLED)
 	$(BIN)/python -m pytest -m slow $(PYTEST_ARGS)

@@ -213,7 +213,9 @@ def _run_config(folder: Folder, plan: TrialPlan, options: TuneOptions) -> RunCon
 def _check_ended(folder: Folder, plan: TrialPlan, results: ResultGrid, interrupted: bool) -> None:
     """That `fit()` returned proves nothing: it also returns after an interrupt."""
     statuses = _trial_statuses(folder)
-    running = [status for status in statuses if status not in ("TERMINATED", "ERROR")]
+    # Tune's Hyperband leaves trials that it will not continue PAUSED (seen in 2.60).
+    ended_as = ("TERMINATED", "ERROR") if plan.scheduler is None else ("TERMINATED", "ERROR", "PAUSED")
+    running = [status for status in statuses if status not in ended_as]
     expected = plan.total if plan.searcher is None else 1
     if interrupted or running or len(results) < expected:
         ended = len(statuses) - len(running)

@@ -6,7 +6,7 @@ import json
 import numpy as np
 import pandas as pd
 import pytest
-from archray_test_command import finish, kill_when, start
+from archray_test_command import ended_trials, finish, kill_when, start
 from rich.console import Console
 
 import archray
@@ -142,7 +142,7 @@ def test_best_so_far_counts_each_step_once():
     ("options", "message"),
     [
         ({"space": "nasbench201"}, "no space of feature maps"),
-        ({"space": "ngrams"}, "maps text, and digits holds images"),
+        ({"space": "ngrams"}, "is for text, and digits holds images"),
         ({"candidates": 1}, "candidates"),
         ({"dimension": 500_000, "solve__memory_gib": 0.001}, "memory"),
     ],
@@ -156,20 +156,22 @@ def test_bad_input_before_ray(tmp_path, options, message):
 @pytest.mark.timeout(600)
 def test_killed_in_round_3_of_8(tmp_path):
     """The command goes on in round 3, and ends with what an undisturbed run finds."""
-    arguments = ("search", "halving", "--candidates", "256", "--dimension", "128", "--set", "cluster.dashboard=false")
+    arguments = ("search", "halving", "--candidates", "256", "--set", "cluster.dashboard=false")
     finish(*arguments, "--out", "undisturbed", cwd=tmp_path)
     run = tmp_path / "killed"
 
-    def solved() -> list[dict]:
+    def seconds() -> dict[str, float]:
         logs = run.glob("search/tune-*/results/*.jsonl")
-        return [json.loads(line) for log in logs for line in log.read_text().splitlines()]
+        told = [json.loads(line) for log in logs for line in log.read_text().splitlines()]
+        return {result["trial_id"]: result["seconds"] for result in told}
 
     process = start(*arguments, "--out", "killed", cwd=tmp_path)
-    kill_when(process, lambda: len(solved()) == 2, tmp_path)
-    before = {result["trial_id"]: result["seconds"] for result in solved()}
+    kill_when(process, lambda: len(ended_trials(run / "search")) == 2, tmp_path)
+    ended, before = ended_trials(run / "search"), seconds()
     finish("resume", "killed", cwd=tmp_path)
-    after = {result["trial_id"]: result["seconds"] for result in solved()}
-    assert len(before) >= 2 and {trial: after[trial] for trial in before} == before, "no round was solved again"
+    after = seconds()
+    assert len(ended) == 2 and len(after) == 9
+    assert {trial: after[trial] for trial in ended} == {trial: before[trial] for trial in ended}, "solved once"
     found = [json.loads((folder / "architecture.json").read_text()) for folder in (run, tmp_path / "undisturbed")]
     assert found[0] == found[1]
     rounds = [pd.read_parquet(folder / "search" / "rounds.parquet") for folder in (run, tmp_path / "undisturbed")]

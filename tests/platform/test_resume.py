@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from archray_test_command import PATIENCE, finish, kill_when, start, wait_until
+from archray_test_command import PATIENCE, ended_trials, finish, kill_when, start, wait_until
 
 import archray
 
@@ -21,19 +21,6 @@ TRAINING_STAGES = ("search", "final", "baseline")
 
 def shards(run: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in run.glob("pool/shards/part-*.parquet")}
-
-
-def snapshot(stage: Path) -> list[tuple[dict, str]]:
-    """Tune's last snapshot of a stage: the stub and the status of every trial."""
-    states = sorted(stage.glob("tune-*/snapshot/experiment_state-*.json"))
-    if not states:
-        return []
-    trials = json.loads(states[-1].read_text())["trial_data"]
-    return [(json.loads(stub), json.loads(stub)["status"]) for stub, _ in trials]
-
-
-def ended_trials(stage: Path) -> list[str]:
-    return [stub["trial_id"] for stub, status in snapshot(stage) if status == "TERMINATED"]
 
 
 def some_but_not_all_ended(stage: Path) -> bool:

@@ -1,5 +1,6 @@
 """The `archray` command in a process of its own, to be waited for or killed."""
 
+import json
 import os
 import signal
 import subprocess
@@ -42,3 +43,16 @@ def kill_when(process: subprocess.Popen, condition: Callable[[], object], cwd: P
     wait_until(process, condition, cwd)
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
+
+
+def snapshot(stage: Path) -> list[tuple[dict, str]]:
+    """Tune's last snapshot of a stage: the stub and the status of every trial."""
+    states = sorted(stage.glob("tune-*/snapshot/experiment_state-*.json"))
+    if not states:
+        return []
+    trials = json.loads(states[-1].read_text())["trial_data"]
+    return [(json.loads(stub), json.loads(stub)["status"]) for stub, _ in trials]
+
+
+def ended_trials(stage: Path) -> list[str]:
+    return [stub["trial_id"] for stub, status in snapshot(stage) if status == "TERMINATED"]
