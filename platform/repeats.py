@@ -17,8 +17,6 @@ from archray.platform.run import Run
 if TYPE_CHECKING:
     from archray.platform.api import SearchResult
 
-POOLED = ("progress", "correlation", "rounds")  # tables of a report that show all repeats together
-
 
 def repeat_runs(run: Run) -> list[Run]:
     """The repeats of a run that have begun."""
@@ -75,7 +73,9 @@ def write_repeats_report(run: Run) -> RunView:
         method.view(best),
         manifest=run.manifest,
         repeats=repeats,
-        **{name: _pooled([getattr(each, name) for each in views]) for name in POOLED},
+        progress=_pooled([each.progress for each in views]),
+        correlation=_pooled([each.correlation for each in views]),
+        rounds=_pooled([each.rounds for each in views]),
     )
     run.folder.write_bytes(REPORT, render(view, method.sections).encode())
     return view

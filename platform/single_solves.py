@@ -51,7 +51,7 @@ def best_so_far(solves: pd.DataFrame, mode: str) -> pd.DataFrame:
     own = solves.groupby("trial_id")["seconds"].diff().fillna(solves["seconds"])  # of this step alone
     solves = solves.assign(own_seconds=own).sort_values(["timestamp", "trial_id"], kind="stable")
     rows: list[dict[str, Any]] = []
-    best: dict[str, Any] | None = None
+    best: dict[Any, Any] | None = None
     sign = 1 if mode == "min" else -1
     least, seconds = math.inf, 0.0
     for calls, solve in enumerate(solves.to_dict("records"), start=1):

@@ -35,6 +35,7 @@ from archray.platform.stages import Context, Stage
 from archray.platform.training_stages import stage_seed
 from archray.platform.tuning import run_trials
 from archray.searchers import RandomSearch
+from archray.searchers.base import trial_seed
 
 Presets = Mapping[str, Mapping[str, Any]]
 Flags = Mapping[str, str]
@@ -149,7 +150,9 @@ def _search_by_hyperband(context: Context, folder: Folder) -> None:
     assert isinstance(config, HyperbandConfig)  # the run was opened with its method's configuration
     first_rungs = config.first_rungs
     candidates = sample_candidates(context, len(first_rungs))
+    root = stage_seed(config.seed, "search")
     begins = dict(zip(candidates, first_rungs, strict=True))
+    seeds = {candidate: trial_seed(root, number) for number, candidate in enumerate(candidates, start=1)}
 
     def scheduler() -> TrialScheduler:
         return HyperBandScheduler(time_attr=RESOURCE, max_t=config.max_resource, reduction_factor=config.eta)
@@ -160,14 +163,23 @@ def _search_by_hyperband(context: Context, folder: Folder) -> None:
         settings=solve_settings(context, rungs=config.dimensions),
         keys={
             "architecture": tune.grid_search(candidates),
-            "first_rung": tune.sample_from(lambda spec: begins[spec.config.architecture]),
-            "seed": stage_seed(config.seed, "search"),
+            "first_rung": _by_architecture(begins),
+            "seed": _by_architecture(seeds),
         },
         concurrency=None,  # a paused trial counts as one in flight: a limit would keep a bracket from filling
         scheduler=scheduler,
     )
     tuned = folder / f"tune-{digest(_hyperband_inputs(context))}"
     write_single_solves(context, folder, tuned, run_trials(tuned, plan, context, search=True))
+
+
+def _by_architecture(values: Mapping[str, int]) -> Any:
+    """A value of a trial's config that its architecture decides."""
+
+    def choose(spec: Any) -> int:
+        return values[spec.config.architecture]
+
+    return tune.sample_from(choose)
 
 
 def _told(config: SearchConfig, fields: set[str]) -> dict[str, Any]:
