@@ -14,7 +14,7 @@ Assignment = np.ndarray[tuple[int], np.dtype[np.int64]]
 def stream(seed: int, *names: str | int) -> int:
     """The seed of one purpose: a function of `seed` and the names; streams of different names are independent."""
     words = [zlib.crc32(name.encode()) if isinstance(name, str) else name for name in names]
-    return int(np.random.SeedSequence([seed, *words]).generate_state(1, np.uint64)[0] >> np.uint64(1))
+    return int(np.random.SeedSequence(seed, spawn_key=words).generate_state(1, np.uint64)[0] >> np.uint64(1))
 
 
 def assign(points: int, candidates: int, seed: int, part: str) -> Assignment:

@@ -35,14 +35,14 @@ def fit_svm(features: Matrix, labels: npt.NDArray[np.int64], classes: int, lam: 
 
     features: (n, d). labels: (n,). seed: of the order of coordinates. Raises: InvalidInput for a class without points.
     """
-    _check_classes(labels, classes)
+    _check(features, labels, classes)
     model = LinearSVC(loss="hinge", C=1 / (2 * lam), dual=True, random_state=seed % 2**32, max_iter=MAX_ITERATIONS)
     return _linear(model.fit(features, labels), classes)
 
 
 def fit_logistic(features: Matrix, labels: npt.NDArray[np.int64], classes: int, lam: float) -> LinearModel:
     """Log loss over all classes, by L-BFGS. Raises: InvalidInput for a class without points."""
-    _check_classes(labels, classes)
+    _check(features, labels, classes)
     model = _linear(LogisticRegression(C=1 / (2 * lam), max_iter=MAX_ITERATIONS).fit(features, labels), classes)
     # Of two classes there is one sigmoid: a softmax over half its argument with both signs.
     return LinearModel(model.weights / 2, model.intercept / 2) if classes == 2 else model
@@ -56,6 +56,8 @@ def fit_sparse_ridge(
     Raises: SolveFailed for features that are not finite.
     """
     n, d = features.shape
+    if not np.isfinite(features.data).all():
+        raise SolveFailed("the features of the training points are not all finite")
     targets = signs(torch.from_numpy(labels), classes)  # (n, K)
     if ridge_memory(n, d, classes) > memory_gib:
         fitted = Ridge(alpha=lam, solver="sparse_cg", tol=TOLERANCE).fit(features, targets.numpy())
@@ -94,12 +96,15 @@ def _linear(model: Any, classes: int) -> LinearModel:
     return LinearModel(torch.from_numpy(weights.T.copy()), torch.from_numpy(intercept.copy()))
 
 
-def _check_classes(labels: npt.NDArray[np.int64], classes: int) -> None:
+def _check(features: Matrix, labels: npt.NDArray[np.int64], classes: int) -> None:
     missing = sorted(set(range(classes)) - set(labels.tolist()))
     if missing:
         raise InvalidInput(
             f"expected training points of all {classes} classes, got none of {missing}; give more points"
         )
+    values = features.data if isinstance(features, csr_matrix) else features
+    if not np.isfinite(values).all():
+        raise SolveFailed("the features of the training points are not all finite")
 
 
 def decisions(features: Matrix, model: LinearModel) -> Tensor:
