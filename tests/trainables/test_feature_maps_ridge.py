@@ -6,7 +6,7 @@ import torch
 from sklearn.linear_model import Ridge, RidgeClassifier
 
 from archray.errors import InvalidInput
-from archray.trainables.feature_maps import ridge
+from archray.trainables.feature_maps import int8, products, ridge
 from archray.trainables.feature_maps.conjugate_gradients import NotConverged, conjugate_gradients
 from archray.trainables.feature_maps.features import DenseFeatures
 from archray.trainables.feature_maps.gram import BlasGram, SolveFailed, TorchGram
@@ -130,13 +130,22 @@ def test_both_kinds_of_gram_matrix_are_the_same_matrix(dtype: torch.dtype) -> No
             torch.testing.assert_close(one, other, rtol=0, atol=1e-10 if dtype == torch.float64 else 1e-4)
 
 
-# The 8-bit preconditioner and conjugate gradients
+# Products, the 8-bit preconditioner and conjugate gradients
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("rows", [1, 3, 200])
+def test_products_are_those_in_float64(dtype: torch.dtype, rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(products, "CACHE_BYTES", 1)  # 16 rows a block
+    matrix = torch.randn(rows, 9, generator=torch.Generator().manual_seed(0)).to(dtype)
+    right, left = torch.randn(9, 4).double(), torch.randn(rows, 4).double()
+    torch.testing.assert_close(products.times(matrix, right), matrix.double() @ right)
+    torch.testing.assert_close(products.transpose_times(matrix, left), matrix.double().T @ left)
+    torch.testing.assert_close(products.normal_times(matrix, right), matrix.double().T @ (matrix.double() @ right))
 
 
 @pytest.mark.parametrize("dual", [False, True])
 def test_the_8_bit_gram_matrix_is_that_of_the_rounded_features(dual: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    from archray.trainables.feature_maps import int8
-
     monkeypatch.setattr(int8, "PANEL", 7)
     monkeypatch.setattr(int8, "LONGEST", 13)
     features, _ = problem(40, 30)

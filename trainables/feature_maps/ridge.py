@@ -19,6 +19,7 @@ from archray.trainables.feature_maps.features import DenseFeatures, Features, bl
 from archray.trainables.feature_maps.gram import Gram, SolveFailed, make_gram
 from archray.trainables.feature_maps.int8 import int8_gram
 from archray.trainables.feature_maps.memory import RidgePlan
+from archray.trainables.feature_maps.products import normal_times, times, transpose_times
 from archray.trainables.feature_maps.settings import Precision
 
 logger = logging.getLogger(__name__)
@@ -133,19 +134,19 @@ def _preconditioned(
     features: DenseFeatures, targets: Tensor, mean: Tensor, lam: float, plan: RidgePlan
 ) -> RidgeSolution:
     """By conjugate gradients in float64, the factorised cheaper Gram matrix as preconditioner."""
-    n, _ = features.shape
+    matrix, n = features.matrix, features.shape[0]
     ones = torch.ones(n, 1, dtype=torch.float64, device=features.device)
-    sums = features.transpose_times(torch.cat([targets, ones], 1))  # (d, K + 1)
+    sums = transpose_times(matrix, torch.cat([targets, ones], 1))  # (d, K + 1)
     right, feature_mean = sums[:, :-1].contiguous(), sums[:, -1] / n
     gram = _cheap_gram(features, feature_mean, plan)
     gram.factorise(lam)
 
     def primal(vectors: Tensor) -> Tensor:
-        product = features.normal_times(vectors).add_(vectors, alpha=lam)
+        product = normal_times(matrix, vectors).add_(vectors, alpha=lam)
         return product.addmm_(feature_mean[:, None], (feature_mean @ vectors)[None], alpha=-n)
 
     def dual(vectors: Tensor) -> Tensor:
-        product = features.times(features.transpose_times(vectors - vectors.mean(0)))
+        product = times(matrix, transpose_times(matrix, vectors - vectors.mean(0)))
         return (product - product.mean(0)).add_(vectors, alpha=lam)
 
     found, iterations = conjugate_gradients(
@@ -156,7 +157,7 @@ def _preconditioned(
         limit=MAX_ITERATIONS,
     )
     if plan.dual:
-        found = features.transpose_times(found)
+        found = transpose_times(matrix, found)
     return RidgeSolution(LinearModel(found, mean - feature_mean @ found), plan.gram, iterations)
 
 
