@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pandas as pd
@@ -32,14 +33,14 @@ class CorrelationOptions(BaseModel):
 
     Fields:
         maps: how many candidates (the paper: 32); 0 leaves the stage out.
-        dimensions: features of the solves; the paper has 3,125 * 2^i.
+        dimensions: features of the solves; none: a quarter, a half and all of the search's dimension.
         bases: a shared solve for each of these.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     maps: int = Field(0, ge=0)
-    dimensions: tuple[int, ...] = (3_125, 6_250, 12_500, 25_000, 50_000, 100_000)
+    dimensions: tuple[int, ...] = ()
     bases: tuple[Bases, ...] = ("shared",)
 
 
@@ -113,9 +114,11 @@ def correlation_stage(options: Any) -> Stage:
             context.console.print("    not asked for (correlation.maps)")
             return
         maps = sample_candidates(context, chosen.maps)
+        full = feature_map_config(context.run).full_dimension
+        dimensions = tuple(sorted(set(chosen.dimensions or (math.ceil(full / 4), math.ceil(full / 2), full))))
         seed = stage_seed(context.run.config.seed, "correlation")
-        alone = _standalone_accuracies(context, folder, maps, chosen.dimensions, seed)
-        shared = [_shared_accuracies(context, folder, maps, chosen.dimensions, bases, seed) for bases in chosen.bases]
+        alone = _standalone_accuracies(context, folder, maps, dimensions, seed)
+        shared = [_shared_accuracies(context, folder, maps, dimensions, bases, seed) for bases in chosen.bases]
         folder.write_parquet(CORRELATION, pd.concat(shared).merge(alone, on=["architecture", "dimension"]))
 
     return Stage("correlation", "shared against standalone accuracy", inputs, solve)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from archray.cluster.resources import concurrency
 from archray.errors import InvalidInput
@@ -17,7 +17,7 @@ from archray.platform.run import Run
 from archray.platform.stages import Context
 from archray.platform.training_stages import stage_seed
 from archray.platform.tuning import TrialPlan
-from archray.trainables.data import load_data
+from archray.trainables.data import DataSettings, load_data
 from archray.trainables.feature_map import FeatureMapSettings, FeatureMapTrainable, check_memory
 from archray.trainables.feature_maps.settings import SolveSettings
 from archray.trainables.spaces import Space, get_space
@@ -42,6 +42,14 @@ class FeatureMapConfig(SearchConfig):
     solve: SolveSettings = SolveSettings()
     dimension: int | None = Field(None, ge=1)
     final_seeds: int = Field(1, ge=1)
+
+    @field_validator("data")
+    @classmethod
+    def _split_of_the_paper(cls, data: DataSettings) -> DataSettings:
+        """CIFAR-10 in 40,000, 10,000 and 10,000 images unless the user says otherwise (appendix B.2.1)."""
+        if data.name == "cifar10" and data.validation_fraction is None:
+            return data.model_copy(update={"validation_fraction": 0.2})
+        return data
 
     @property
     def full_dimension(self) -> int:

@@ -95,7 +95,7 @@ def run_trials(folder: Folder, plan: TrialPlan, context: Context, *, search: boo
     """
     _set_tune_environment()
     options = context.tune_options if search else TuneOptions(callbacks=context.tune_options.callbacks)
-    several = "as many trials at a time as fit" if plan.concurrency is None else f"{plan.concurrency} trials at a time"
+    several = _several(plan.concurrency)
     context.console.print(f"    {several}, {plan.cpus:g} CPUs and {plan.gpus:g} GPUs each")
     if plan.scheduler is not None and folder.exists():
         folder.set_aside()
@@ -116,6 +116,12 @@ def run_trials(folder: Folder, plan: TrialPlan, context: Context, *, search: boo
         requested = interrupt.requested
     _check_ended(folder, plan, results, requested)
     return results
+
+
+def _several(concurrency: int | None) -> str:
+    if concurrency is None:
+        return "as many trials at a time as fit"
+    return "1 trial at a time" if concurrency == 1 else f"{concurrency} trials at a time"
 
 
 def restored_searcher(folder: Folder, make: Callable[[], AnySearcher]) -> AnySearcher:

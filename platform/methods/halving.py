@@ -166,12 +166,12 @@ def _method(name: str, summary: str, config: type[HalvingConfig]) -> Method:
         ),
         presets={
             "smoke": {"candidates": 8, "dimension": 64},
-            "demo": {"candidates": 256},
+            "demo": {"candidates": 256, "correlation": {"maps": 32}},
             "paper": {
-                "data": {"name": "cifar10", "validation_fraction": 0.2},
+                "data": {"name": "cifar10"},
                 "dimension": 100_000,
                 "candidates": 256,
-                "correlation": {"maps": 32},
+                "correlation": {"maps": 32, "dimensions": [3_125 * 2**i for i in range(6)]},
             },
         },
         view=_view,

@@ -188,7 +188,7 @@ def _told(config: SearchConfig, fields: set[str]) -> dict[str, Any]:
 
 # The recipes
 
-_PAPER = {"data": {"name": "cifar10", "validation_fraction": 0.2}, "dimension": 100_000}
+_PAPER = {"data": {"name": "cifar10"}, "dimension": 100_000}
 _FLAGS = {"dimension": "dimension", "loss": "solve.loss", "final_seeds": "final_seeds"}
 
 

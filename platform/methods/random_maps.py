@@ -62,7 +62,7 @@ RANDOM = Method(
     presets={
         "smoke": {"candidates": 3, "dimension": 64},
         "demo": {"candidates": 32},
-        "paper": {"data": {"name": "cifar10", "validation_fraction": 0.2}, "dimension": 100_000, "candidates": 32},
+        "paper": {"data": {"name": "cifar10"}, "dimension": 100_000, "candidates": 32},
     },
     view=lambda run: feature_map_view(run, progress_of=("search",)),
     sections=FEATURE_MAP_SECTIONS,

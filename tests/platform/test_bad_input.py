@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 
 SEARCH = ("search", "hnas", "--preset", "smoke", "--out", "run")
+MAPS = ("search", "halving", "--preset", "smoke", "--out", "run")
 
 
 CASES: list[tuple[tuple[str, ...], str]] = [
-    (("search", "hmas"), "no method 'hmas'; choose one of hnas"),
+    (("search", "hmas"), "no method 'hmas'; choose one of fast-halving, halving, hnas"),
     ((*SEARCH, "--space", "nasbench301"), "no space 'nasbench301'"),
     ((*SEARCH, "--data", "cifar11"), "cifar11"),
     ((*SEARCH, "--proxy", "ntk_trase"), "no proxy 'ntk_trase'"),
@@ -27,6 +28,15 @@ CASES: list[tuple[tuple[str, ...], str]] = [
     (("search", "hnas", "--preset", "smoke", "--out", "taken"), "not empty"),
     (("search", "hnas", "--preset", "smoke", "--out", "finished"), "archray resume"),
     ((*SEARCH, "--address", "ray://head:10001"), "ray job submit"),
+    ((*SEARCH, "--space", "fourier"), "its architectures are feature maps, not networks"),
+    ((*SEARCH, "--data", "docstrings"), "nasbench201 is for images, and docstrings holds text"),
+    ((*MAPS, "--space", "nasbench201"), "it is no space of feature maps; choose fourier or ngrams"),
+    ((*MAPS, "--space", "ngrams"), "ngrams is for text, and digits holds images; choose --data docstrings"),
+    ((*MAPS, "--candidates", "1"), "candidates: Input should be greater than or equal to 2"),
+    ((*MAPS, "--dimension", "500000", "--set", "solve.memory_gib=0.001"), "give more memory_gib or fewer features"),
+    ((*MAPS, "--epochs", "3"), "there is no option 'epochs'"),
+    (("search", "hyperband", "--out", "run", "--dimension", "32"), "need a dimension of 64 or more, got 32"),
+    (("compare", "absent"), "holds no run"),
     (("resume", "empty"), "holds no run"),
     (("show", "absent"), "holds no run"),
     (("show", "finished"), "none of archray's"),
