@@ -205,7 +205,7 @@ def compare(
 
     Returns: a row per run. Raises: RunFolderError for a folder that holds no run, or one without solver calls.
     """
-    from archray.platform.comparison import compare_runs
+    from archray.platform.feature_maps.comparison import compare_runs
 
     return compare_runs(
         [Run.open(str(path)) for path in paths], out=None if out is None else Path(out), console=console or Console()

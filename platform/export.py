@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from archray.errors import RunFolderError
-from archray.platform.feature_map_model import DESCRIPTION, KIND, LOADER, export_classifier, load_written
+from archray.platform.feature_maps.model import DESCRIPTION, KIND, LOADER, export_classifier, load_written
 from archray.platform.folder import Folder
 from archray.platform.run import CODE, Run, refuse_existing
 from archray.trainables.checkpoint import read_state

@@ -10,20 +10,15 @@ from pydantic import Field
 
 from archray.cluster.resources import concurrency
 from archray.errors import ArchrayError
-from archray.platform.feature_map_stages import (
+from archray.platform.feature_maps.config import FeatureMapConfig, serves
+from archray.platform.feature_maps.stages import (
     CorrelationOptions,
     correlation_stage,
     final_solve_stage,
     oracle_stage,
 )
-from archray.platform.feature_map_view import feature_map_view, print_feature_map
-from archray.platform.feature_maps import (
-    FeatureMapConfig,
-    sample_candidates,
-    serves,
-    solve_inputs,
-    solve_plan,
-)
+from archray.platform.feature_maps.trials import sample_candidates, solve_inputs, solve_plan
+from archray.platform.feature_maps.view import feature_map_view, print_feature_map
 from archray.platform.folder import Folder
 from archray.platform.methods.method import Method
 from archray.platform.report import FEATURE_MAP_SECTIONS

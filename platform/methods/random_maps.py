@@ -6,15 +6,16 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from archray.platform.feature_map_stages import final_solve_stage
-from archray.platform.feature_map_view import feature_map_view, print_feature_map
-from archray.platform.feature_maps import FeatureMapConfig, sample_candidates, serves, solve_inputs, solve_plan
+from archray.platform.feature_maps.config import FeatureMapConfig, serves
+from archray.platform.feature_maps.single_solves import write_single_solves
+from archray.platform.feature_maps.stages import final_solve_stage
+from archray.platform.feature_maps.trials import sample_candidates, solve_inputs, solve_plan
+from archray.platform.feature_maps.view import feature_map_view, print_feature_map
 from archray.platform.folder import Folder
 from archray.platform.methods.method import Method
 from archray.platform.report import FEATURE_MAP_SECTIONS
 from archray.platform.results import report_stage
 from archray.platform.run import digest
-from archray.platform.single_solves import write_single_solves
 from archray.platform.stages import Context, Stage
 from archray.platform.training_stages import stage_seed
 from archray.platform.tuning import run_trials

@@ -9,7 +9,7 @@ import pandas as pd
 from ray.tune import ResultGrid
 
 from archray.errors import ArchrayError
-from archray.platform.feature_maps import feature_map_config
+from archray.platform.feature_maps.config import feature_map_config
 from archray.platform.folder import Folder
 from archray.platform.results import PROGRESS
 from archray.platform.stages import Context

@@ -9,8 +9,9 @@ import pandas as pd
 from rich.console import Console
 from rich.table import Table
 
-from archray.platform.feature_map_stages import CORRELATION
-from archray.platform.feature_maps import METRIC, feature_map_config
+from archray.platform.feature_maps.config import feature_map_config
+from archray.platform.feature_maps.stages import CORRELATION
+from archray.platform.feature_maps.trials import METRIC
 from archray.platform.report.view import RunView
 from archray.platform.results import PROGRESS, percent, read_table, run_view
 from archray.platform.run import Run

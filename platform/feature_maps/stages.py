@@ -9,14 +9,9 @@ import pandas as pd
 from pydantic import BaseModel, ConfigDict, Field
 from ray import tune
 
-from archray.platform.feature_map_model import write_classifier
-from archray.platform.feature_maps import (
-    feature_map_config,
-    sample_candidates,
-    solve_inputs,
-    solve_plan,
-    solve_settings,
-)
+from archray.platform.feature_maps.config import feature_map_config
+from archray.platform.feature_maps.model import write_classifier
+from archray.platform.feature_maps.trials import sample_candidates, solve_inputs, solve_plan, solve_settings
 from archray.platform.folder import Folder
 from archray.platform.results import PROGRESS
 from archray.platform.run import digest
