@@ -137,8 +137,9 @@ def test_both_kinds_of_gram_matrix_are_the_same_matrix(dtype: torch.dtype) -> No
 @pytest.mark.parametrize("rows", [1, 3, 200])
 def test_products_are_those_in_float64(dtype: torch.dtype, rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(products, "CACHE_BYTES", 1)  # 16 rows a block
-    matrix = torch.randn(rows, 9, generator=torch.Generator().manual_seed(0)).to(dtype)
-    right, left = torch.randn(9, 4).double(), torch.randn(rows, 4).double()
+    draws = torch.Generator().manual_seed(0)
+    matrix, right, left = (torch.randn(size, generator=draws).double() for size in ((rows, 9), (9, 4), (rows, 4)))
+    matrix = matrix.to(dtype)
     torch.testing.assert_close(products.times(matrix, right), matrix.double() @ right)
     torch.testing.assert_close(products.transpose_times(matrix, left), matrix.double().T @ left)
     torch.testing.assert_close(products.normal_times(matrix, right), matrix.double().T @ (matrix.double() @ right))

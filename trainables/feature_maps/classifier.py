@@ -13,8 +13,10 @@ from torch import Tensor
 
 from archray.errors import InvalidInput
 from archray.trainables.checkpoint import read_state
+from archray.trainables.feature_maps.features import blocks
 from archray.trainables.feature_maps.fourier import FourierBases, FourierFeatures, FourierMap, Statistics
 from archray.trainables.feature_maps.linear import decisions
+from archray.trainables.feature_maps.memory import rows_in_block
 from archray.trainables.feature_maps.ngrams import BinWeights, NGramMap, featurise, weighted
 from archray.trainables.feature_maps.ridge import LinearModel
 from archray.trainables.feature_maps.tokens import Corpus
@@ -51,7 +53,8 @@ class FourierClassifier(Classifier):
         inputs = points.flatten(1).to(self._bases.device)
         only = np.zeros(len(inputs), dtype=np.int64)
         features = FourierFeatures(inputs, [self._map], only, self._bases, self._statistics)
-        return self._model.decisions(features.block(slice(0, len(inputs))))
+        rows = blocks(len(inputs), rows_in_block(self.dimension))
+        return torch.cat([self._model.decisions(features.block(part)) for part in rows])
 
     def state(self) -> dict[str, Any]:
         """The basis is drawn again from its seed; a few of its numbers prove that it is the same one."""

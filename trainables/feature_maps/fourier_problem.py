@@ -33,6 +33,7 @@ class FourierProblem(Problem):
     def __init__(self, data: Dataset, settings: SolveSettings) -> None:
         super().__init__(settings, settings.loss_for("images"), data.train.images.device)
         self.data = data
+        self.test_points, self.test_labels = data.test.images, data.test.labels
         self.sizes = (len(data.train), len(data.validation))
         self.inputs = data.train.images.flatten(1)  # (n, p)
         self.statistics = Statistics.of(self.inputs)
@@ -62,14 +63,6 @@ class FourierProblem(Problem):
         else:
             model = fit_logistic(matrix, labels.cpu().numpy(), classes, lam)
         return LinearModel(model.weights.to(self.device), model.intercept.to(self.device))
-
-    def test(self, classifier: FourierClassifier) -> tuple[float, float]:  # type: ignore[override]
-        tally = Tally(1, self.loss, self.device)
-        test = self.data.test
-        for rows in blocks(len(test), rows_in_block(classifier.dimension)):
-            tally.add(0, classifier(test.images[rows]), test.labels[rows])
-        (loss,), (accuracy,), _ = tally.means()
-        return loss, accuracy
 
 
 class FourierSolution(Solution):

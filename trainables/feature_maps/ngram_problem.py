@@ -11,7 +11,7 @@ from scipy.sparse import csr_matrix
 
 from archray.trainables.data import TextDataset
 from archray.trainables.feature_maps.assignment import Assignment, stream
-from archray.trainables.feature_maps.classifier import Classifier, NGramClassifier
+from archray.trainables.feature_maps.classifier import NGramClassifier
 from archray.trainables.feature_maps.linear import decisions, fit_logistic, fit_sparse_ridge, fit_svm
 from archray.trainables.feature_maps.memory import check_fits, vector_memory
 from archray.trainables.feature_maps.ngrams import BinWeights, NGramMap, check_maps, featurise, weighted
@@ -27,6 +27,7 @@ class NGramProblem(Problem):
     def __init__(self, data: TextDataset, settings: SolveSettings) -> None:
         super().__init__(settings, settings.loss_for("text"), "cpu")
         self.data = data
+        self.test_points, self.test_labels = data.test.texts, torch.from_numpy(np.asarray(data.test.labels))
         self.sizes = (len(data.train), len(data.validation))
         self.labels = np.asarray(data.train.labels)
 
@@ -53,12 +54,6 @@ class NGramProblem(Problem):
         if self.loss == "svm":
             return fit_svm(features, self.labels, classes, lam, seed)
         return fit_logistic(features, self.labels, classes, lam)
-
-    def test(self, classifier: Classifier) -> tuple[float, float]:
-        tally = Tally(1, self.loss)
-        tally.add(0, classifier(self.data.test.texts), torch.from_numpy(self.data.test.labels))
-        (loss,), (accuracy,), _ = tally.means()
-        return loss, accuracy
 
 
 class NGramSolution(Solution):

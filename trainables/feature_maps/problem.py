@@ -10,7 +10,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -91,9 +91,12 @@ class Problem(ABC):
 
     Attributes:
         sizes: training and validation points.
+        test_points, test_labels: as a classifier takes them, and (n,) int64.
     """
 
     sizes: tuple[int, int]
+    test_points: Any
+    test_labels: Tensor
 
     def __init__(self, settings: SolveSettings, loss: Loss, device: str | torch.device) -> None:
         self.settings, self.loss, self.device = settings, loss, torch.device(device)
@@ -124,6 +127,13 @@ class Problem(ABC):
             classifier=solution.classifier() if len(maps) == 1 else None,
         )
 
+    def test(self, classifier: Classifier) -> tuple[float, float]:
+        """Mean loss and accuracy on the test points."""
+        tally = Tally(1, self.loss, self.device)
+        tally.add(0, classifier(self.test_points), self.test_labels)
+        (loss,), (accuracy,), _ = tally.means()
+        return loss, accuracy
+
     @abstractmethod
     def check(self, maps: Sequence[FeatureMap], dimension: int) -> None:
         """Raises: InvalidInput if the data cannot have these maps, or the solve does not fit `memory_gib`."""
@@ -131,10 +141,6 @@ class Problem(ABC):
     @abstractmethod
     def fit(self, maps: Sequence[FeatureMap], assignment: Assignment, dimension: int, seed: int) -> Solution:
         """Solves with training point i featurised by map `assignment[i]`."""
-
-    @abstractmethod
-    def test(self, classifier: Classifier) -> tuple[float, float]:
-        """Mean loss and accuracy on the test points."""
 
 
 class Solution(ABC):
