@@ -1,0 +1,68 @@
+"""Batches of training images without end: order and augmentation from generators of their own."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from archray.trainables.data.augment import Augmentation
+from archray.trainables.data.dataset import Split
+
+
+class Batch(NamedTuple):
+    """Images (b, C, H, W) and labels (b,)."""
+
+    images: Tensor
+    labels: Tensor
+
+
+class Batches:
+    """Passes over some images of a split, each in a new order, cut into batches of nearly equal size.
+
+    Args:
+        indices: of the images, on the split's device.
+        batch_size: the largest batch.
+        ordering, augmenting: seeds.
+    """
+
+    def __init__(
+        self,
+        split: Split,
+        indices: Tensor,
+        batch_size: int,
+        augmentation: Augmentation | None,
+        *,
+        ordering: int,
+        augmenting: int,
+    ) -> None:
+        self._split, self._indices, self._augmentation = split, indices, augmentation
+        self._per_pass = math.ceil(len(indices) / batch_size)
+        device = split.images.device
+        self._ordering = torch.Generator(device).manual_seed(ordering)
+        self._augmenting = torch.Generator(device).manual_seed(augmenting)
+        self._stream = self._drawn()
+        self._upcoming: Batch | None = None
+
+    def upcoming(self) -> Batch:
+        """The batch that `take` will return, as augmented."""
+        if self._upcoming is None:
+            self._upcoming = next(self._stream)
+        return self._upcoming
+
+    def take(self) -> Batch:
+        batch, self._upcoming = self.upcoming(), None
+        return batch
+
+    def _drawn(self) -> Iterator[Batch]:
+        device = self._indices.device
+        while True:
+            order = self._indices[torch.randperm(len(self._indices), generator=self._ordering, device=device)]
+            for some in order.tensor_split(self._per_pass):
+                images = self._split.images[some]
+                if self._augmentation is not None:
+                    images = self._augmentation(images, self._augmenting)
+                yield Batch(images, self._split.labels[some])

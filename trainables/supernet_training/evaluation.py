@@ -1,0 +1,83 @@
+"""Evaluation with shared weights: of a mixture, or of many architectures in one pass over the data."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from archray.trainables.data.dataset import Split
+from archray.trainables.nets.supernet import Supernet
+from archray.trainables.spaces import Architecture
+from archray.trainables.supernet_training.mixing import Mixture
+from archray.trainables.training import Metrics
+
+ORDER = 0  # seed of the order of the images in evaluations
+
+
+@torch.no_grad()
+def score_architectures(
+    supernet: Supernet,
+    architectures: Sequence[Architecture | str],
+    split: Split,
+    batch: int = 512,
+    *,
+    amp: bool = False,
+) -> list[Metrics]:
+    """Loss and accuracy of each architecture with the supernet's weights, in evaluation mode; their order is kept.
+
+    Every batch of images is seen by all architectures before the next one; images stay where they are.
+
+    Args:
+        architectures: of the supernet's space, decoded or strings.
+        split: on the supernet's device; NaN for all if it has no images.
+        batch: images per forward pass.
+
+    Raises: InvalidArchitecture.
+    """
+    paths = [supernet.path(supernet.space.decode(each) if isinstance(each, str) else each) for each in architectures]
+    return _evaluated(supernet, [lambda path=path: path for path in paths], split, batch, amp)
+
+
+@torch.no_grad()
+def evaluate(
+    supernet: Supernet, draw: Callable[[], Mixture], split: Split, batch: int, *, amp: bool = False
+) -> Metrics:
+    """Loss and accuracy of the mixture that `draw` gives for each batch, in evaluation mode."""
+    return _evaluated(supernet, [draw], split, batch, amp)[0]
+
+
+def _evaluated(
+    supernet: Supernet, draws: Sequence[Callable[[], Mixture]], split: Split, batch: int, amp: bool
+) -> list[Metrics]:
+    device = split.images.device
+    losses = torch.zeros(len(draws), device=device)  # sums stay on the device: one synchronisation in all
+    correct = torch.zeros(len(draws), dtype=torch.int64, device=device)
+    was_training = supernet.training
+    supernet.eval()
+    try:
+        for images, labels in _mixed_batches(split, batch):
+            for number, draw in enumerate(draws):
+                with torch.autocast(device.type, dtype=torch.bfloat16) if amp else nullcontext():
+                    logits = supernet(images, draw())
+                losses[number] += F.cross_entropy(logits.float(), labels, reduction="sum")
+                correct[number] += (logits.argmax(1) == labels).sum()
+    finally:
+        supernet.train(was_training)
+    count = len(split) or math.nan
+    return [Metrics(loss / count, right / count) for loss, right in zip(losses.tolist(), correct.tolist(), strict=True)]
+
+
+def _mixed_batches(split: Split, batch: int) -> Iterator[tuple[Tensor, Tensor]]:
+    """Batches of nearly equal size in a fixed random order.
+
+    Some supernets normalise by the statistics of the batch at hand, and data may be sorted by class.
+    """
+    count = len(split)
+    order = torch.randperm(count, generator=torch.Generator().manual_seed(ORDER)).to(split.images.device)
+    for some in order.tensor_split(math.ceil(count / batch)) if count else ():
+        yield split.images[some], split.labels[some]

@@ -1,0 +1,190 @@
+"""How a supernet is trained: relaxation, architecture optimizer, objective. Defaults: GAEA's and DARTS' on CIFAR-10."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from archray.trainables.data.augment import AugmentationSettings
+from archray.trainables.optimizers import GAEA_FLOOR, GAEA_RATE
+from archray.trainables.relaxations.gumbel import TAU_MAX, TAU_MIN
+from archray.trainables.relaxations.relaxation import Domain
+
+
+class SoftmaxSettings(BaseModel):
+    """A mixture by the softmax of logits (DARTS)."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: Literal["softmax"] = "softmax"
+
+
+class SimplexSettings(BaseModel):
+    """A mixture by the parameters themselves (GAEA)."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: Literal["simplex"] = "simplex"
+
+
+class GumbelSettings(BaseModel):
+    """One drawn operation per edge with a straight-through gradient.
+
+    Defaults are GDAS'. SNAS has `hard` false, start 1, end 0.03, exponential.
+
+    Attributes:
+        start, end: the temperature at the beginning and the end of the search.
+        form: of its course in between.
+        hard: false mixes all operations by the perturbed softmax.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: Literal["gumbel"] = "gumbel"
+    start: float = Field(TAU_MAX, gt=0)
+    end: float = Field(TAU_MIN, gt=0)
+    form: Literal["linear", "exponential"] = "linear"
+    hard: bool = True
+
+
+class PathSettings(BaseModel):
+    """One uniformly drawn operation per edge; there are no architecture parameters to train.
+
+    Attributes:
+        fair: strict fairness, see `relaxations.Path`. The weights are updated after every path.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: Literal["path"] = "path"
+    fair: bool = False
+
+
+class AdamSettings(BaseModel):
+    """Adam on logits, as in DARTS' program (Liu et al. 2019, App. A.1)."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: Literal["adam"] = "adam"
+    lr: float = Field(3e-4, gt=0)
+    betas: tuple[Annotated[float, Field(ge=0, lt=1)], Annotated[float, Field(ge=0, lt=1)]] = (0.5, 0.999)
+    weight_decay: float = Field(1e-3, ge=0)
+
+
+class MirrorDescentSettings(BaseModel):
+    """Mirror descent on simplices: exponentiated gradient, or projected gradient for comparison. GAEA (note G1).
+
+    Attributes:
+        floor: of weights; None is the authors' 1e-5 for the entropy, and none in log space or for `euclidean`.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: Literal["mirror-descent"] = "mirror-descent"
+    lr: float = Field(GAEA_RATE, gt=0)
+    dgf: Literal["entropy", "euclidean"] = "entropy"
+    floor: float | None = Field(None, ge=0, lt=1)
+    log_space: bool = False
+
+    @model_validator(mode="after")
+    def _one_geometry(self) -> MirrorDescentSettings:
+        if self.dgf == "euclidean" and (self.floor or self.log_space):
+            raise ValueError("floor and log_space belong to dgf entropy; leave them out")
+        if self.floor and self.log_space:
+            raise ValueError("in log space there is no floor; choose one of floor and log_space")
+        return self
+
+    @property
+    def actual_floor(self) -> float:
+        if self.floor is not None:
+            return self.floor
+        return GAEA_FLOOR if self.dgf == "entropy" and not self.log_space else 0.0
+
+
+class NoOptimizerSettings(BaseModel):
+    """Architecture parameters stay as they are: the weights alone are trained, on all training data."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: Literal["none"] = "none"
+
+
+RelaxationSettings = Annotated[
+    SoftmaxSettings | SimplexSettings | GumbelSettings | PathSettings, Field(discriminator="name")
+]
+OptimizerSettings = Annotated[AdamSettings | MirrorDescentSettings | NoOptimizerSettings, Field(discriminator="name")]
+
+
+def domain_of(optimizer: OptimizerSettings) -> Domain:
+    """What the architecture parameters are under an optimizer: logits, or points on simplices."""
+    return "simplex" if isinstance(optimizer, MirrorDescentSettings) else "logits"
+
+
+def mismatch(relaxation: RelaxationSettings, optimizer: OptimizerSettings, partial_channels: int) -> str | None:
+    """Why these three do not go together; None if they do."""
+    if isinstance(relaxation, PathSettings):
+        if not isinstance(optimizer, NoOptimizerSettings):
+            return f"the relaxation path has no parameters to train; set the optimizer to none, not {optimizer.name}"
+    elif isinstance(relaxation, SoftmaxSettings) and isinstance(optimizer, MirrorDescentSettings):
+        return "mirror-descent needs parameters on simplices; choose the relaxation simplex or gumbel, or adam"
+    elif isinstance(relaxation, SimplexSettings) and isinstance(optimizer, AdamSettings):
+        return "adam leaves the simplex; choose mirror-descent, or the relaxation softmax or gumbel"
+    drawn = isinstance(relaxation, PathSettings) or (isinstance(relaxation, GumbelSettings) and relaxation.hard)
+    if partial_channels > 1 and drawn:
+        return (
+            f"partial channels are for mixtures, and {relaxation.name} draws one operation; choose softmax, simplex or "
+            "gumbel with hard false, or partial_channels 1"
+        )
+    return None
+
+
+class SupernetTrainingSettings(BaseModel):
+    """How weights and architecture parameters are trained side by side.
+
+    The defaults are DARTS' search on CIFAR-10 (Liu et al. 2019, App. A.1): 50 epochs, batch 64, SGD at 0.025 down to
+    0.001, momentum 0.9, weight decay 3e-4, clipping at 5. GAEA PC-DARTS (App. C.1.1): batch 256, lr 0.1, lr_min 0,
+    10 epochs of warm-up.
+
+    Attributes:
+        objective: `bilevel`, the architecture's gradient is of its own part of the training data at the present
+            weights; `bilevel-second-order`, at weights one step ahead (DARTS' finite difference); `erm`, single
+            level, both gradients are of all training data.
+        architecture_fraction: share of the training data that is the architecture's own, drawn by seed.
+        blocks: `alternating`, each step updates the architecture, then the weights; `random`, each of twice as many
+            steps updates one of them, drawn with equal chances (GAEA, Algorithm 1).
+        warmup_epochs: first epochs, in which only weights are updated.
+        augmentation: of the images of both blocks; None leaves them as they are.
+        grad_clip: bound on the L2 norm of the weights' whole gradient; None does not clip.
+        amp: forward passes in bfloat16 (autocast).
+        evaluation_batch: images per forward pass of an evaluation. Where a network normalises by the statistics of
+            the batch at hand, in NAS-Bench-201's supernet, it also changes results.
+        threads: torch threads of a trial; None: as many as the CPUs that Tune gave it.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    epochs: int = Field(50, ge=1)
+    batch_size: int = Field(64, ge=1)
+    lr: float = Field(0.025, gt=0)
+    lr_min: float = Field(0.001, ge=0)
+    momentum: float = Field(0.9, ge=0, lt=1)
+    nesterov: bool = False
+    weight_decay: float = Field(3e-4, ge=0)
+    grad_clip: float | None = Field(5.0, gt=0)
+    objective: Literal["bilevel", "bilevel-second-order", "erm"] = "bilevel"
+    architecture_fraction: float = Field(0.5, gt=0, lt=1)
+    blocks: Literal["alternating", "random"] = "alternating"
+    warmup_epochs: int = Field(0, ge=0)
+    augmentation: AugmentationSettings | None = AugmentationSettings()
+    amp: bool = False
+    evaluation_batch: int = Field(512, ge=1)
+    threads: int | None = Field(None, ge=1)
+
+    @model_validator(mode="after")
+    def _consistent(self) -> SupernetTrainingSettings:
+        if self.nesterov and self.momentum == 0:
+            raise ValueError("nesterov needs momentum above 0; set nesterov to false or momentum to 0.9")
+        if self.lr_min > self.lr:
+            raise ValueError(f"expected lr_min to be at most lr, {self.lr}, got {self.lr_min}")
+        return self
