@@ -1,0 +1,75 @@
+"""What a `SupernetTrainable` is told."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+
+from archray.errors import InvalidInput
+from archray.trainables.data import DataSettings
+from archray.trainables.nets import NetworkSettings
+from archray.trainables.supernet_training.settings import (
+    MirrorDescentSettings,
+    OptimizerSettings,
+    RelaxationSettings,
+    SimplexSettings,
+    SupernetTrainingSettings,
+    mismatch,
+)
+
+
+class SupernetSettings(BaseModel):
+    """All options of a `SupernetTrainable`; they stand in its Tune config under the key `settings`.
+
+    The default method is GAEA: the simplex mixture and mirror descent. Any relaxation goes with any objective and, as
+    far as they mean the same by a parameter, with any optimizer.
+
+    Args:
+        space: a registered name, or a reference to a space of the user's that has a supernet.
+        network: width, depth and initialisation of the supernet.
+        partial_channels: K of PC-DARTS: operations see 1/K of the channels, and edges have weights of their own.
+        none: whether the operation `none` takes part. GAEA leaves it out on NAS-Bench-201 (note G1).
+        score: what `scores` are in a config with `candidates`: "loss", least is best, or "accuracy".
+        weights_dir: where a trial with `candidates` stores the weights: a local path or a pyarrow URI that every node
+            reads. None stores none, and the next round starts from new weights.
+        device: "auto" (a GPU if the trial was given one, else the CPU), or torch's own word.
+        seed: of a trial whose config has no `seed` of its own.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    space: str = "nasbench201"
+    data: DataSettings = DataSettings()
+    network: NetworkSettings = NetworkSettings()
+    partial_channels: int = Field(1, ge=1)
+    none: bool = True
+    relaxation: RelaxationSettings = SimplexSettings()
+    optimizer: OptimizerSettings = MirrorDescentSettings()
+    training: SupernetTrainingSettings = SupernetTrainingSettings()
+    score: Literal["loss", "accuracy"] = "loss"
+    weights_dir: str | None = None
+    device: str = "auto"
+    seed: int = Field(0, ge=0)
+
+    @field_validator("weights_dir")
+    @classmethod
+    def _absolute(cls, place: str | None) -> str | None:
+        return place if place is None or "://" in place else str(Path(place).expanduser().absolute())
+
+    @model_validator(mode="after")
+    def _go_together(self) -> SupernetSettings:
+        wrong = mismatch(self.relaxation, self.optimizer, self.partial_channels)
+        if wrong is not None:
+            raise ValueError(wrong)
+        return self
+
+
+def read_settings(values: dict[str, Any] | SupernetSettings) -> SupernetSettings:
+    """The settings in `values`. Raises: InvalidInput, naming each key that is unknown or wrong."""
+    try:
+        return SupernetSettings.model_validate(values)
+    except ValidationError as error:
+        wrong = "; ".join(f"{'.'.join(map(str, e['loc'])) or 'settings'}: {e['msg']}" for e in error.errors())
+        raise InvalidInput(f"the settings of the trainable cannot be used: {wrong}") from error
