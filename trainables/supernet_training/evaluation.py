@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -40,7 +41,7 @@ def score_architectures(
     Raises: InvalidArchitecture.
     """
     paths = [supernet.path(supernet.space.decode(each) if isinstance(each, str) else each) for each in architectures]
-    return _evaluated(supernet, [lambda path=path: path for path in paths], split, batch, amp)
+    return _evaluated(supernet, [partial(_given, path) for path in paths], split, batch, amp)
 
 
 @torch.no_grad()
@@ -70,6 +71,10 @@ def _evaluated(
         supernet.train(was_training)
     count = len(split) or math.nan
     return [Metrics(loss / count, right / count) for loss, right in zip(losses.tolist(), correct.tolist(), strict=True)]
+
+
+def _given(mixture: Mixture) -> Mixture:
+    return mixture
 
 
 def _mixed_batches(split: Split, batch: int) -> Iterator[tuple[Tensor, Tensor]]:

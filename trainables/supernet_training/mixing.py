@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 from torch import Tensor
 
@@ -16,7 +16,7 @@ Mixture = Mapping[str, MixtureWeights]  # group -> weights
 class Mixing(ABC):
     """Gives each step its mixture, and learns from gradients if there is something to learn."""
 
-    learns: ClassVar[bool] | bool = False
+    learns: bool = False
 
     @abstractmethod
     def reseed(self, seed: int) -> None:

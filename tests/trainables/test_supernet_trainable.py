@@ -1,0 +1,259 @@
+"""The supernet trainable: results, failures, exact resume, reused actors; rounds of halving, driven and under Tune."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from ray.tune import RunConfig, TuneConfig, Tuner
+
+from archray.errors import InvalidInput, UnknownName
+from archray.searchers import WeightSharingHalving, drive
+from archray.trainables.spaces import get_space
+from archray.trainables.supernet import SupernetSettings, SupernetTrainable
+from archray.trainables.supernet_training import read_weights
+
+EVERY = {"train_loss", "train_accuracy", "validation_loss", "validation_accuracy", "epoch", "epochs", "lr"}
+EVERY |= {"parameters", "seconds_epoch", "failure", "done"}
+SEARCH = EVERY | {"architecture", "discretised_loss", "discretised_accuracy", "discretisation_drop", "entropy"}
+HALVING = EVERY | {"scores", "score", "weights", "candidates_left"}
+CELLS = (
+    "|nor_conv_1x1~0|+|none~0|skip_connect~1|+|skip_connect~0|none~1|avg_pool_3x3~2|",
+    "|nor_conv_3x3~0|+|none~0|skip_connect~1|+|skip_connect~0|none~1|nor_conv_1x1~2|",
+    "|skip_connect~0|+|nor_conv_3x3~0|nor_conv_1x1~1|+|none~0|nor_conv_3x3~1|skip_connect~2|",
+    "|none~0|+|none~0|none~1|+|skip_connect~0|none~1|none~2|",
+)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread() -> Iterator[None]:
+    """More threads have nothing to gain in networks as small as these, and wait for each other."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def make_config(seed: int = 5, training: dict[str, Any] | None = None, **settings: Any) -> dict[str, Any]:
+    """A tiny supernet on 40 digits."""
+    return {
+        "settings": {
+            "data": {"name": "digits", "limit": 40},
+            "network": {"channels": 2, "cells": 1},
+            "training": {"epochs": 2, "batch_size": 10, "threads": 1, **(training or {})},
+            **settings,
+        },
+        "seed": seed,
+    }
+
+
+def make_round(candidates: tuple[str, ...] = CELLS[:2], **config: Any) -> dict[str, Any]:
+    settings = config.pop("settings", {})
+    asked = {"candidates": list(candidates), "budget": 1, "round": 1, "replica": 0, "warm_start": None}
+    return make_config(**settings) | asked | config
+
+
+def run(config: dict[str, Any]) -> list[dict[str, Any]]:
+    trainable = SupernetTrainable(config)
+    results = [trainable.step()]
+    while not results[-1]["done"]:
+        results.append(trainable.step())
+    return results
+
+
+def comparable(results: list[dict[str, Any]]) -> list[dict[str, str]]:
+    """Without wall-clock time and paths, and NaN made equal to itself."""
+    left_out = ("seconds_epoch", "weights")
+    return [{key: repr(value) for key, value in result.items() if key not in left_out} for result in results]
+
+
+# A search by gradients
+
+
+@pytest.mark.parametrize("space", ["nasbench201", "darts"])
+def test_results_of_a_search(space: str) -> None:
+    training = {"epochs": 1, "batch_size": 20} if space == "darts" else {}
+    results = run(make_config(training=training, space=space, partial_channels=2))
+    last = results[-1]
+    groups = {name.removeprefix("entropies_") for name in last if name.startswith("entropies_")}
+    assert ({"edges", "inputs_2"} if space == "nasbench201" else {"normal", "reduce", "reduce_inputs_3"}) <= groups
+    for result in results:
+        assert set(result) == SEARCH | {f"{key}_{group}" for key in ("entropy", "entropies") for group in groups}
+    get_space(space).decode(last["architecture"])
+    assert last["discretisation_drop"] == last["validation_accuracy"] - last["discretised_accuracy"]
+    assert (last["failure"], last["lr"]) == (None, pytest.approx(0.001))
+    assert all(math.isfinite(last[key]) for key in EVERY - {"failure"})
+    operations = [each for group in groups if "inputs" not in group for each in last[f"entropies_{group}"]]
+    assert last["entropy"] == pytest.approx(sum(operations) / len(operations))
+    assert 0 < last["entropy"] < math.log(5 if space == "nasbench201" else 8)
+    json.dumps(results)
+
+
+def test_uniform_paths_have_nothing_to_discretise() -> None:
+    last = run(make_config(relaxation={"name": "path"}, optimizer={"name": "none"}))[-1]
+    assert last["architecture"] is None and last["failure"] is None
+    assert math.isnan(last["discretisation_drop"]) and math.isfinite(last["validation_loss"])
+
+
+def test_the_seed_decides_and_other_keys_do_not() -> None:
+    expected = comparable(run(make_config()))
+    torch.manual_seed(123)
+    assert comparable(run(make_config() | {"mu": 0.3, "anything": [1]})) == expected
+    assert comparable(run(make_config(seed=6))) != expected
+    config = make_config()
+    del config["seed"]
+    config["settings"]["seed"] = 5
+    assert comparable(run(config)) == expected
+
+
+@pytest.mark.parametrize(
+    "method",
+    [
+        {"relaxation": {"name": "gumbel"}, "optimizer": {"name": "mirror-descent"}},
+        {"relaxation": {"name": "softmax"}, "optimizer": {"name": "adam"}},
+        {"relaxation": {"name": "path", "fair": True}, "optimizer": {"name": "none"}},
+    ],
+    ids=["gaea-gdas", "darts", "paths"],
+)
+def test_a_restored_trial_goes_on_bit_for_bit(tmp_path: Path, method: dict[str, Any]) -> None:
+    config = make_config(training={"epochs": 3, "blocks": "random"}, **method)
+    expected = run(config)
+    begun = SupernetTrainable(config)
+    begun.step()
+    begun.save_checkpoint(str(tmp_path))
+    restored = SupernetTrainable(config)
+    restored.load_checkpoint(str(tmp_path))
+    rest = [restored.step(), restored.step()]
+    assert comparable(rest) == comparable(expected[1:])
+    restored.save_checkpoint(str(tmp_path))
+    ended = SupernetTrainable(config)
+    ended.load_checkpoint(str(tmp_path))
+    assert comparable([ended.step()]) == comparable(expected[2:])  # and does no work
+
+
+def test_a_reused_actor_gives_the_same_results_as_a_fresh_one() -> None:
+    other = make_config(seed=1, space="nasbench201", relaxation={"name": "softmax"}, optimizer={"name": "adam"})
+    reused = SupernetTrainable(other)
+    reused.step()
+    for config in (make_round(), make_config()):
+        assert reused.reset_config(config)
+        results = [reused.step()]
+        while not results[-1]["done"]:
+            results.append(reused.step())
+        assert comparable(results) == comparable(run(config))
+
+
+# Failures
+
+
+def test_divergence_is_a_result(tmp_path: Path) -> None:
+    config = make_config(training={"lr": 1e30, "grad_clip": None})
+    trainable = SupernetTrainable(config)
+    result = trainable.step()
+    assert result["done"] and "epoch 1" in result["failure"]
+    assert set(result) == set(run(make_config())[-1])
+    assert math.isnan(result["validation_accuracy"]) and result["architecture"] is None
+    assert len(result["entropies_edges"]) == 6
+    trainable.save_checkpoint(str(tmp_path))
+    restored = SupernetTrainable(config)
+    restored.load_checkpoint(str(tmp_path))
+    assert comparable([restored.step()]) == comparable([result])
+    with pytest.raises(RuntimeError, match="see `failure`"):
+        _ = trainable.trainer
+
+
+def test_wrong_input_is_refused() -> None:
+    for config, reason in (
+        (make_config(colour="red"), "colour"),
+        (make_config(relaxation={"name": "softmax"}), "needs parameters on simplices"),
+        (make_config(relaxation={"name": "path", "start": 1.0}), "start"),
+        (make_config(partial_channels=3), "partial_channels"),
+        (make_round(candidates=()), "at least one architecture"),
+        (make_round(budget=0), "budget"),
+        (make_round(warm_start=3), "warm_start"),
+        (make_config(seed=-1), "seed"),
+    ):
+        with pytest.raises(InvalidInput, match=reason):
+            SupernetTrainable(config)
+    with pytest.raises(UnknownName):
+        SupernetTrainable(make_config(space="fourier"))
+    settings = SupernetSettings.model_validate(make_config()["settings"])
+    assert SupernetSettings.model_validate_json(settings.model_dump_json()) == settings
+
+
+def test_a_candidate_that_is_none_fails_the_trial() -> None:
+    [result] = run(make_round(("|conv5x5~0|", CELLS[0])))
+    assert "conv5x5" in result["failure"]
+    assert all(map(math.isnan, result["scores"])) and len(result["scores"]) == 2
+
+
+# Halving
+
+
+def test_a_round_trains_scores_and_stores_the_weights(tmp_path: Path) -> None:
+    place = {"weights_dir": str(tmp_path / "weights")}
+    results = run(make_round(CELLS, budget=2, settings=place))
+    assert all(set(result) == HALVING for result in results)
+    first, last = results
+    assert (first["weights"], len(first["scores"]), math.isnan(first["score"])) == (None, 4, True)
+    assert (last["epochs"], last["done"], last["candidates_left"]) == (2, True, 4)
+    assert last["score"] == pytest.approx(sum(last["scores"]) / 4) == pytest.approx(last["validation_loss"])
+    assert [each.as_uri() for each in (tmp_path / "weights").iterdir()] == [last["weights"]]
+    by_accuracy = run(make_round(CELLS, budget=2, settings=place | {"score": "accuracy"}))[-1]
+    assert by_accuracy["score"] == pytest.approx(last["validation_accuracy"])
+    assert by_accuracy["score"] == pytest.approx(sum(by_accuracy["scores"]) / 4)
+    json.dumps(results)
+
+
+def test_a_warm_start_begins_with_the_stored_weights(tmp_path: Path) -> None:
+    place = {"weights_dir": str(tmp_path)}
+    stored = run(make_round(settings=place))[-1]["weights"]
+    still = {"training": {"lr": 1e-12, "lr_min": 0.0}}  # trains nothing to speak of
+    trainable = SupernetTrainable(make_round(warm_start=stored, round=2, settings=still | {"seed": 9}))
+    trainable.step()
+    assert trainable.trainer.epochs_done == 1
+    for name, each in trainable.trainer.supernet.named_parameters():
+        torch.testing.assert_close(each.detach(), read_weights(stored)["supernet"][name], rtol=0, atol=1e-9)
+    another = make_round(warm_start=stored, settings={"network": {"channels": 4, "cells": 1}})
+    with pytest.raises(InvalidInput, match="of a supernet with this trial's space, network and data"):
+        SupernetTrainable(another).step()
+    with pytest.raises(FileNotFoundError):  # Tune tries again, then the round goes on without this replica
+        SupernetTrainable(make_round(warm_start=f"{stored}-gone")).step()
+
+
+def make_searcher() -> WeightSharingHalving:
+    return WeightSharingHalving(list(CELLS), replicas=2, budget=2, growth=2.0, metric="score", mode="min", seed=0)
+
+
+def test_halving_driven_and_under_tune_finds_the_same(tmp_path: Path, ray_session: None) -> None:
+    def settings_in(folder: str) -> dict[str, Any]:
+        return make_config(weights_dir=str(tmp_path / folder))["settings"]
+
+    driven = make_searcher()
+    settings = settings_in("driven")
+    table = drive(driven, lambda config: run(config | {"settings": settings})[-1], concurrency=2)
+    assert list(table["round"]) == [1, 1, 2, 2, 3]
+    assert table["failure"].isna().all()
+    before = dict(zip(zip(table["round"], table["replica"], strict=True), table["weights"], strict=True))
+    started = table[table["round"] > 1]
+    assert list(started["warm_start"]) == [before[key] for key in ((1, 0), (1, 1), (2, 0))]
+    best = driven.best()
+    assert best is not None and best["candidate"] in CELLS
+
+    tuned = make_searcher()
+    results = Tuner(
+        SupernetTrainable,
+        param_space={"settings": settings_in("tuned")},
+        tune_config=TuneConfig(search_alg=tuned, num_samples=-1, max_concurrent_trials=2, reuse_actors=True),
+        run_config=RunConfig(name="run", storage_path=str(tmp_path), verbose=0),
+    ).fit()
+    assert results.num_errors == 0
+    found = tuned.best()
+    assert found is not None
+    assert (found["candidate"], found["value"]) == (best["candidate"], pytest.approx(best["value"], rel=1e-4))
+    assert len(list((tmp_path / "tuned").iterdir())) == 5
