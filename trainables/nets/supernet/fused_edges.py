@@ -2,8 +2,7 @@
 
 The outputs, the gradients and the running statistics are those of the modules one by one. What is saved: a node's ReLU
 and its pools are made once and not per edge; the gradients of depthwise convolutions are the fast ones of `depthwise`;
-what follows a depthwise convolution, the 1 x 1 convolution, its normalisation, the weight and the sum, is one 1 x 1
-convolution (`normalised_sum`); edges of few channels go through it together.
+normalisations, weights and the sum are one pass (`normalised_sum`); small edges go through all this together.
 """
 
 from __future__ import annotations
@@ -13,6 +12,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from archray.trainables.nets.supernet.depthwise import depthwise
 from archray.trainables.nets.supernet.normalised_sum import EPS, normalised_sum
@@ -22,9 +22,8 @@ POOLS = ("max_pool_3x3", "avg_pool_3x3")
 SKIP = "skip_connect"
 SEPARABLE = {"sep_conv_3x3": 3, "sep_conv_5x5": 5}  # kernels
 DILATED = {"dil_conv_3x3": 3, "dil_conv_5x5": 5}
-# Edges are evaluated together up to this many channels: narrower tensors leave vector lanes empty, and wider ones gain
-# nothing, as their 1 x 1 convolutions are block-diagonal and their depthwise convolutions leave the cache.
-TOGETHER = 16
+LANES = 16  # numbers in a vector register: narrower tensors waste them
+CACHE = 2**19  # numbers in a tensor of 2 MB: smaller ones take less time than what surrounds each kernel
 
 
 class FusedEdges:
@@ -40,64 +39,67 @@ class FusedEdges:
     def __call__(self, x: Tensor, edges: Sequence[nn.ModuleDict], rows: Tensor, stride: int) -> list[list[Term]]:
         """x: (n, C, H, W); edges: the modules of E edges; rows: (E, operations) -> the terms of each edge's target."""
         terms = self._convolutions(x, edges, rows, stride)
-        for name in POOLS:
-            pooled = _pooled(x, [edge[name] for edge in edges])
-            for of_edge, row in zip(terms, rows, strict=True):
-                of_edge.append((pooled, row[self.column[name]]))
-        for of_edge, row, edge in zip(terms, rows, edges, strict=True):
-            of_edge.append((edge[SKIP](x), row[self.column[SKIP]]))
+        pools = [_pooled(x, [edge[name] for edge in edges]) for name in POOLS]
+        weights = rows[:, [self.column[name] for name in (*POOLS, SKIP)]].flatten().split(1)
+        for number, (of_edge, edge) in enumerate(zip(terms, edges, strict=True)):
+            of_edge += zip((*pools, edge[SKIP](x)), weights[3 * number : 3 * number + 3], strict=True)
         return terms
 
     def _convolutions(self, x: Tensor, edges: Sequence[nn.ModuleDict], rows: Tensor, stride: int) -> list[list[Term]]:
         """Per edge one term: the weighted sum of its four convolutions."""
-        channels = x.shape[1]
+        channels, together = x.shape[1], _together(x)
         active = x.relu()
         # A dilation of 2 at stride 2 reads every second pixel only: it is none on these.
         halved, dilation = (active, 2) if stride == 1 else (active[..., ::2, ::2], 1)
+        columns = [self.column[name] for name in (*SEPARABLE, *DILATED)]
+        mixture = rows[:, columns].T.repeat_interleave(channels, dim=1).split(together * channels, dim=1)  # (4, E C)
         terms: list[list[Term]] = []
-        together = max(1, TOGETHER // channels)
-        for at in range(0, len(edges), together):
+        for part, at in zip(mixture, range(0, len(edges), together), strict=True):
             some = edges[at : at + together]
-            features, weights, norms = [], [], []
+            modules = {name: [edge[name] for edge in some] for name in (*SEPARABLE, *DILATED)}
             u, v = (_repeated(each, len(some)) for each in (active, halved))
+            outs = []
             for name in SEPARABLE:
-                modules = [edge[name] for edge in some]
-                first = depthwise(u, _stacked(modules, 1), stride)
-                middle, *moments = normalised_sum([first], _block_diagonal(modules, 2)[None], relu=True)
-                _update_all([[module[3] for module in modules]], *moments, first)
-                features.append(depthwise(middle, _stacked(modules, 5)))
-                weights.append(_block_diagonal(modules, 6))
-                norms.append([module[7] for module in modules])
+                first = _pointwise(depthwise(u, _weights(modules[name], 1), stride), modules[name], 2)
+                middle, *moments = normalised_sum([first], relu=True)
+                _update([module[3] for module in modules[name]], *moments, first)
+                outs.append(_pointwise(depthwise(middle, _weights(modules[name], 5)), modules[name], 6))
             for name in DILATED:
-                modules = [edge[name] for edge in some]
-                features.append(depthwise(v, _stacked(modules, 1), 1, dilation))
-                weights.append(_block_diagonal(modules, 2))
-                norms.append([module[3] for module in modules])
-            columns = [self.column[name] for name in (*SEPARABLE, *DILATED)]
-            mixture = rows[at : at + together, columns].T.repeat_interleave(channels, dim=1)  # (4, edges x C)
-            out, *moments = normalised_sum(features, torch.stack(weights), mixture)
-            _update_all(norms, *moments, out)
-            terms += [[(each, None)] for each in out.split(channels, dim=1)]
+                outs.append(_pointwise(depthwise(v, _weights(modules[name], 1), 1, dilation), modules[name], 2))
+            out, *moments = normalised_sum(outs, part)
+            _update([module[-1] for of_name in modules.values() for module in of_name], *moments, out)
+            terms += [[(each, None)] for each in (out.split(channels, dim=1) if len(some) > 1 else (out,))]
         return terms
+
+
+def _together(x: Tensor) -> int:
+    """How many edges that leave x are evaluated as one, side by side in channels."""
+    lanes, cache = LANES // x.shape[1], CACHE // x.numel()
+    return max(1, lanes if x.shape[1] < LANES else cache)
 
 
 def _pooled(x: Tensor, modules: Sequence[Any]) -> Tensor:
     """The pool and its normalisation, which the edges have in common."""
     pooled, mean, scale = torch.native_batch_norm(modules[0][0](x), None, None, None, None, True, 0.0, EPS)
     with torch.no_grad():
-        for module in modules:
-            _update(module[1], mean, scale**-2 - EPS, pooled)
+        moments = (each.expand(len(modules), -1) for each in (mean, scale**-2 - EPS))
+    _update([module[1] for module in modules], *moments, pooled)
     return pooled
 
 
-def _stacked(modules: Sequence[Any], layer: int) -> Tensor:
-    """The weights of a depthwise layer of each of E modules, (E C, 1, k, k)."""
+def _weights(modules: Sequence[Any], layer: int) -> Tensor:
+    """The weights of a convolution of each of E modules, (E C, ...)."""
     return torch.cat([module[layer].weight for module in modules])
 
 
-def _block_diagonal(modules: Sequence[Any], layer: int) -> Tensor:
-    """The weights of a 1 x 1 convolution of each of E modules, (E C, E C), none between modules."""
-    return torch.block_diag(*(module[layer].weight[:, :, 0, 0] for module in modules))
+def _pointwise(x: Tensor, modules: Sequence[Any], layer: int) -> Tensor:
+    """A 1 x 1 convolution of each of E modules: (n, E C, H, W) -> (n, E C, H, W)."""
+    weights, edges = _weights(modules, layer), len(modules)
+    channels = weights.shape[1]
+    if edges > 1 and channels < LANES:  # as one convolution without groups, which is faster than with them
+        blocks = weights.view(edges, channels, 1, channels) * torch.eye(edges, dtype=x.dtype)[:, None, :, None]
+        weights, edges = blocks.view(edges * channels, -1, 1, 1), 1
+    return functional.conv2d(x, weights, groups=edges)
 
 
 def _repeated(x: Tensor, times: int) -> Tensor:
@@ -107,17 +109,17 @@ def _repeated(x: Tensor, times: int) -> Tensor:
 
 
 @torch.no_grad()
-def _update_all(norms: Sequence[Sequence[Any]], mean: Tensor, variance: Tensor, like: Tensor) -> None:
-    """norms: T times E layers; mean, variance: (T, E C)."""
-    for of_term, means, variances in zip(norms, mean, variance, strict=True):
-        channels = len(means) // len(of_term)
-        for norm, m, v in zip(of_term, means.split(channels), variances.split(channels), strict=True):
-            _update(norm, m, v, like)
+def _update(norms: Sequence[Any], mean: Tensor, variance: Tensor, like: Tensor) -> None:
+    """Moves running statistics as the layers would: by the mean and the unbiased variance of their inputs.
 
-
-def _update(norm: nn.BatchNorm2d, mean: Tensor, variance: Tensor, like: Tensor) -> None:
-    """Moves the running statistics as the layer itself would: by the mean and the unbiased variance, (C,)."""
+    Args:
+        norms: batch normalisations of C channels each.
+        mean, variance: of all their channels, in order; the variance is the biased one.
+        like: (n, ., H, W), of their inputs' size.
+    """
+    channels, momentum = norms[0].num_features, norms[0].momentum
     count = like.shape[0] * like.shape[2] * like.shape[3]
-    norm.running_mean.lerp_(mean, norm.momentum)
-    norm.running_var.lerp_(variance * (count / (count - 1)), norm.momentum)
-    norm.num_batches_tracked += 1
+    unbiased = variance * (count / (count - 1))
+    torch._foreach_lerp_([norm.running_mean for norm in norms], mean.reshape(-1, channels).unbind(), momentum)
+    torch._foreach_lerp_([norm.running_var for norm in norms], unbiased.reshape(-1, channels).unbind(), momentum)
+    torch._foreach_add_([norm.num_batches_tracked for norm in norms], 1)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-Term = tuple[Tensor, Tensor | None]  # a tensor and its weight (), None for 1
+Term = tuple[Tensor, Tensor | None]  # a tensor and its weight, () or (1,); None for 1
 
 
 def weighted_sum(terms: Sequence[Term]) -> Tensor:
@@ -22,7 +22,7 @@ def weighted_sum(terms: Sequence[Term]) -> Tensor:
         products = [tensor if weight is None else weight * tensor for tensor, weight in terms]
         return torch.stack(products).sum(0)
     given = [weight for _, weight in terms if weight is not None]
-    weights = torch.stack(given) if given else tensors[0].new_empty(0)
+    weights = torch.cat([weight.reshape(1) for weight in given]) if given else tensors[0].new_empty(0)
     return _WeightedSum.apply(tuple(weight is not None for _, weight in terms), weights, *tensors)
 
 
