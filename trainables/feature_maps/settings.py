@@ -33,7 +33,8 @@ class SolveSettings(BaseModel):
         gram: the arithmetic of ridge's Gram matrix. `float64` factorises it, and that is the solution. `float32` and
             `int8` (dense features rounded to 8 bits; for CPUs with AVX-512 VNNI or AMX) factorise a cheaper one and
             use it as the preconditioner of conjugate gradients in float64: the same predictions to better than 1e-6,
-            sooner. They keep all features; where `memory_gib` does not hold these, the Gram matrix is a float64 one.
+            sooner. They keep all features; where `memory_gib` does not hold these, or conjugate gradients do not
+            converge, the Gram matrix is a float64 one.
         memory_gib: bound on what a solve holds beside the data, in GiB.
     """
 
@@ -44,7 +45,7 @@ class SolveSettings(BaseModel):
     score: Score = "loss"
     validation: Validation = "auto"
     bases: Bases = "shared"
-    gram: Precision = "float64"
+    gram: Precision = "float32"
     memory_gib: float = Field(4.0, gt=0)
 
     def loss_for(self, data_kind: str) -> Loss:
