@@ -27,9 +27,9 @@ class SolveSettings(BaseModel):
             program).
         validation: `assigned` (Algorithm 1): a candidate is scored on the points that were assigned to it. `all`:
             every candidate on every point. `auto`: all when a candidate would get fewer than 30 points (note W3).
-        bases: `shared`: one Gaussian and one Cauchy basis and one offset (for n-grams: one hash) for all candidates of
-            a solve; without it the same weight means another feature for every map. `independent`: a basis, or hash,
-            for each candidate.
+        bases: `shared`: one Gaussian and one Cauchy basis and one offset, or one hash of n-grams, for all candidates of
+            a solve; without it the same weight means another feature for every map. `independent`: a basis, or a hash,
+            for each candidate (note W2 has a hash each; on docstrings a shared one ranked maps as well or better).
         gram: the arithmetic of ridge's Gram matrix. `float64` factorises it, and that is the solution. `float32` and
             `int8` (dense features rounded to 8 bits; for CPUs with AVX-512 VNNI or AMX) factorise a cheaper one and
             use it as the preconditioner of conjugate gradients in float64: the same predictions to better than 1e-6,
