@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import torch
 from torch import Tensor, nn
@@ -67,8 +67,10 @@ def build_supernet(
         )
     groups(space, partial_channels=partial_channels, none=none)  # raises
 
+    supernet_of: Callable[..., Supernet] = SUPERNETS.get(space.name)
+
     def make() -> Supernet:
-        supernet = SUPERNETS.get(space.name)(
+        supernet = supernet_of(
             space,
             channels=network.channels,
             cells=network.cells,

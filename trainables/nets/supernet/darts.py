@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from archray.errors import InvalidInput
-from archray.trainables.nets.darts import Cell, build_darts, reductions
+from archray.trainables.nets.darts import Cell, DARTSNetwork, build_darts, reductions
 from archray.trainables.nets.darts_operations import OPERATIONS as MODULES
 from archray.trainables.nets.supernet.fused_edges import FusedEdges
 from archray.trainables.nets.supernet.group import NONE, Group, Rows, columns_of, path_weights, without_none
@@ -79,9 +79,11 @@ class DARTSSupernet(Supernet):
             num_classes=num_classes,
             normalisation="search",
         )
+        assert isinstance(network, DARTSNetwork)  # what `build_darts` makes
         self.stem, self.classifier = network.stem, network.classifier
         self.cells = nn.ModuleList()
         for number, cell in enumerate(network.cells):
+            assert isinstance(cell, Cell)
             reduction = number in reductions(len(network.cells))
             channels *= 2 if reduction else 1
             self.cells.append(MixedDARTSCell(cell, channels, reduction, groups[0].operations, partial_channels))
@@ -109,6 +111,7 @@ class DARTSSupernet(Supernet):
         return {
             f"cells.{number}.edges.{edge.key}.": f"cells.{number}.mixed.edges.{edge.key}.{operation}."
             for number, cell in enumerate(self.cells)
+            if isinstance(cell, MixedDARTSCell)
             for edge, operation in zip(EDGES, chosen[cell.reduction], strict=True)
             if operation is not None
         }

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from archray.trainables.nets.supernet.depthwise import depthwise
-from archray.trainables.nets.supernet.normalised_sum import EPS, normalised_sum
+from archray.trainables.nets.supernet.normalised_sum import normalised_sum
 from archray.trainables.nets.supernet.weighted_sum import Term
 
 POOLS = ("max_pool_3x3", "avg_pool_3x3")
@@ -56,18 +56,18 @@ class FusedEdges:
         terms: list[list[Term]] = []
         for part, at in zip(mixture, range(0, len(edges), together), strict=True):
             some = edges[at : at + together]
-            modules = {name: [edge[name] for edge in some] for name in (*SEPARABLE, *DILATED)}
+            modules: dict[str, list[Any]] = {name: [edge[name] for edge in some] for name in (*SEPARABLE, *DILATED)}
             u, v = (_repeated(each, len(some)) for each in (active, halved))
             outs = []
             for name in SEPARABLE:
                 first = _pointwise(depthwise(u, _weights(modules[name], 1), stride), modules[name], 2)
-                middle, *moments = normalised_sum([first], relu=True)
-                _update([module[3] for module in modules[name]], *moments, first)
+                middle, mean, variance = normalised_sum([first], relu=True)
+                _update([module[3] for module in modules[name]], mean, variance, first)
                 outs.append(_pointwise(depthwise(middle, _weights(modules[name], 5)), modules[name], 6))
             for name in DILATED:
                 outs.append(_pointwise(depthwise(v, _weights(modules[name], 1), 1, dilation), modules[name], 2))
-            out, *moments = normalised_sum(outs, part)
-            _update([module[-1] for of_name in modules.values() for module in of_name], *moments, out)
+            out, mean, variance = normalised_sum(outs, part)
+            _update([module[-1] for of_name in modules.values() for module in of_name], mean, variance, out)
             terms += [[(each, None)] for each in (out.split(channels, dim=1) if len(some) > 1 else (out,))]
         return terms
 
@@ -80,10 +80,8 @@ def _together(x: Tensor) -> int:
 
 def _pooled(x: Tensor, modules: Sequence[Any]) -> Tensor:
     """The pool and its normalisation, which the edges have in common."""
-    pooled, mean, scale = torch.native_batch_norm(modules[0][0](x), None, None, None, None, True, 0.0, EPS)
-    with torch.no_grad():
-        moments = (each.expand(len(modules), -1) for each in (mean, scale**-2 - EPS))
-    _update([module[1] for module in modules], *moments, pooled)
+    pooled, mean, variance = normalised_sum([modules[0][0](x)])
+    _update([module[1] for module in modules], mean.repeat(len(modules), 1), variance.repeat(len(modules), 1), pooled)
     return pooled
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -101,7 +101,7 @@ class MixedCell(nn.Module):
         self, x: Tensor, leaving: Sequence[int], weights: Tensor, chosen: Sequence[int] | None
     ) -> list[list[Term]]:
         """What each of the edges `leaving` a node makes of it: terms of the edge's target."""
-        modules = [self.edges[self.graph[number].key] for number in leaving]
+        modules: list[Any] = [self.edges[self.graph[number].key] for number in leaving]
         if chosen is None and self.fused is not None and self._can_fuse(x):
             return self.fused(x, modules, weights[leaving], self.graph[leaving[0]].stride)
         every = range(len(self.operations))
