@@ -40,7 +40,7 @@ demo: $(INSTALLED)
 	$(BIN)/archray search hnas --space nasbench201 --data digits --preset demo --out $(RUN)
 
 test: $(INSTALLED)
-	$(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadfile -m "not slow" $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder -m "not slow" $(PYTEST_ARGS)
 
 test-slow: $(INSTALLED)
 	$(BIN)/python -m pytest -m slow $(PYTEST_ARGS)
