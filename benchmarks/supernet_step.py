@@ -92,7 +92,7 @@ def agree(partial: int) -> bool:
         weights = mixture(supernet, torch.float64)
         logits = way(images, weights)
         logits.square().sum().backward()
-        found.append([logits, *(p.grad for p in parameters), *(w.grad for w in weights.values())])
+        found.append([logits.detach(), *(p.grad for p in parameters), *(w.grad for w in weights.values())])
     worst = max(float((a - b).abs().max() / b.abs().max().clamp(min=1)) for a, b in zip(*found, strict=True))
     print(f"K = {partial}: largest deviation of outputs and gradients in float64, relative to the largest: {worst:.1e}")
     return worst < TOLERANCE

@@ -3,26 +3,44 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from torch.nn import functional as F
 
 from archray.errors import InvalidInput
+from archray.registry import load_reference
 from archray.trainables.nets import NetworkSettings, build
 from archray.trainables.nets.darts import build_darts
+from archray.trainables.nets.nasbench1shot1 import build_nasbench1shot1
 from archray.trainables.nets.supernet import build_supernet, copy_weights, discretise, groups
+from archray.trainables.nets.supernet.depthwise import depthwise
+from archray.trainables.nets.supernet.normalised_sum import normalised_sum
+from archray.trainables.relaxations import MixtureWeights
 from archray.trainables.spaces import get_space
 
 TINY = NetworkSettings(channels=4, cells=1)
-SPACES = ("nasbench201", "darts", "darts-none")
+SPACES = ("nasbench201", "darts", "darts-none", "nasbench1shot1-1", "nasbench1shot1-2", "nasbench1shot1-3")
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    """Networks this small only wait for a second thread."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 def standalone(name: str, architecture: tuple[str, ...]) -> torch.nn.Module:
     """The standalone network in search form (notes G3 and P5)."""
-    if name.startswith("darts"):
+    if name != "nasbench201":
+        make = build_darts if name.startswith("darts") else build_nasbench1shot1
         sizes = {"channels": 4, "cells": 1, "in_channels": 3, "num_classes": 10}
-        return build_darts(get_space(name), architecture, **sizes, normalisation="search").train()
+        return make(get_space(name), architecture, **sizes, normalisation="search").train()
     return build(name, architecture, network=TINY, in_channels=3, num_classes=10, seed=1, for_scoring=True)
 
 
@@ -66,9 +84,8 @@ def unfused(supernet: torch.nn.Module) -> torch.nn.Module:
     return plain
 
 
-@pytest.mark.parametrize("channels", [4, 16])
-@pytest.mark.parametrize("partial", [1, 2])
-def test_fused_edges_are_the_plain_ones(channels: int, partial: int) -> None:
+@pytest.mark.parametrize(("channels", "partial", "size"), [(4, 1, 8), (16, 1, 6), (4, 2, 7), (16, 2, 8)])
+def test_fused_edges_are_the_plain_ones(channels: int, partial: int, size: int) -> None:
     """Outputs, gradients of weights, parameters and images, and running statistics, in float64."""
     settings = NetworkSettings(channels=channels, cells=1)
     fused = build_supernet("darts-none", settings, 3, 10, seed=0, partial_channels=partial).double()
@@ -76,7 +93,7 @@ def test_fused_edges_are_the_plain_ones(channels: int, partial: int) -> None:
     given = mixture("darts-none", partial_channels=partial)
     told = []
     for supernet in (fused, plain):
-        images = torch.rand(4, 3, 16, 16, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+        images = torch.rand(4, 3, size, size, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
         images.requires_grad_()
         weights = {name: rows.double().requires_grad_() for name, rows in given.items()}
         logits = supernet(images, weights)
@@ -104,6 +121,8 @@ def test_discretising_a_path_gives_its_architecture(name: str) -> None:
         architecture = space.sample(rng)
         if "none" in architecture and name == "darts-none":
             continue  # DARTS never keeps `none` (note G4)
+        if name.startswith("nasbench1shot1") and len(space.live(architecture)) < len(space.nodes):
+            continue  # a path has no operation on a loose end
         weights = {group: rows.dense + 1e-3 for group, rows in supernet.path(architecture).items()}
         assert discretise(space, weights) == space.encode(architecture)
 
@@ -129,3 +148,105 @@ def test_wrong_weights_and_sizes_are_refused() -> None:
         build_supernet("nasbench201", TINY, 3, 10, seed=0, partial_channels=3)
     with pytest.raises(InvalidInput, match="partial_channels"):
         groups("darts", partial_channels=0)
+    with pytest.raises(InvalidInput, match="no partial channels"):
+        build_supernet("nasbench1shot1-1", TINY, 3, 10, seed=0, partial_channels=2)
+    with pytest.raises(InvalidInput, match="search form"):
+        build_supernet("darts", NetworkSettings(normalisation="training"), 3, 10, seed=0)
+    with pytest.raises(InvalidInput, match="with or without none"):
+        discretise("nasbench201", {"edges": torch.ones(6, 3)})
+    whole = standalone("nasbench201", ("nor_conv_3x3",) * 6)
+    partial = build_supernet("nasbench201", TINY, 3, 10, seed=0, partial_channels=2)
+    with pytest.raises(InvalidInput, match="whole channels"):
+        copy_weights(partial, ("nor_conv_3x3",) * 6, whole)
+    wide = build_supernet("nasbench201", NetworkSettings(channels=8, cells=1), 3, 10, seed=0)
+    with pytest.raises(InvalidInput, match="size"):
+        copy_weights(wide, ("nor_conv_3x3",) * 6, whole)
+
+
+@pytest.mark.parametrize("partial", [1, 4])
+def test_the_benchmarks_reference_agrees(partial: int) -> None:
+    """One module per operation and a shuffle per edge, as the original has it: outputs and gradients."""
+    benchmark = Path(__file__).parents[2] / "benchmarks" / "supernet_step.py"
+    assert load_reference(f"{benchmark}:agree")(partial)
+
+
+@pytest.mark.parametrize(("kernel", "stride", "dilation"), [(3, 1, 1), (5, 1, 1), (3, 1, 2), (5, 1, 2), (5, 2, 1)])
+@pytest.mark.parametrize("size", [(4, 4), (5, 7), (12, 8)])
+@pytest.mark.parametrize("layout", [torch.channels_last, torch.contiguous_format])
+def test_depthwise_gradients(
+    kernel: int, stride: int, dilation: int, size: tuple[int, int], layout: torch.memory_format
+) -> None:
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(2, 3, *size, dtype=torch.float64, generator=generator).contiguous(memory_format=layout)
+    weight = torch.randn(3, 1, kernel, kernel, dtype=torch.float64, generator=generator).requires_grad_()
+    x.requires_grad_()
+    expected = F.conv2d(x, weight, None, stride, dilation * (kernel // 2), dilation, groups=3)
+    found = depthwise(x, weight, stride, dilation)
+    assert torch.allclose(found, expected)
+    above = torch.randn(expected.shape, dtype=torch.float64, generator=generator)
+    for ours, torchs in zip(
+        torch.autograd.grad(found, (x, weight), above), torch.autograd.grad(expected, (x, weight), above), strict=True
+    ):
+        assert torch.allclose(ours, torchs, rtol=1e-10, atol=1e-10)
+
+
+def test_the_gradient_of_a_normalised_sum() -> None:
+    generator = torch.Generator().manual_seed(0)
+    inputs = [torch.randn(2, 3, 2, 2, dtype=torch.float64, generator=generator).requires_grad_() for _ in range(2)]
+    mixture = torch.rand(2, 3, dtype=torch.float64, generator=generator).requires_grad_()
+    for relu in (False, True):
+        assert torch.autograd.gradcheck(
+            lambda w, *y, relu=relu: normalised_sum(y, w, relu=relu)[0], (mixture, *inputs), atol=1e-6
+        )
+
+
+def test_only_the_chosen_operation_is_evaluated_and_its_weight_has_a_gradient() -> None:
+    supernet = build_supernet("darts", TINY, 3, 10, seed=0)
+    weights = {}
+    for group in supernet.groups:
+        dense = torch.zeros(group.shape)
+        dense[:, 4] = 1.0
+        weights[group.name] = MixtureWeights(dense.requires_grad_(), torch.full((group.edges,), 4))
+    supernet(torch.rand(2, 3, 8, 8), weights).square().sum().backward()
+    for name, parameter in supernet.named_parameters():
+        if ".edges." in name:
+            assert (parameter.grad is not None) == (".sep_conv_3x3." in name), name
+    for each in weights.values():
+        assert each.dense.grad is not None
+        assert (each.dense.grad[:, 4] != 0).all()
+        assert not each.dense.grad[:, :4].any()
+
+
+@pytest.mark.parametrize("partial", [1, 2])
+def test_none_on_every_edge(partial: int) -> None:
+    supernet = build_supernet("darts", TINY, 3, 10, seed=0, partial_channels=partial)
+    weights = {
+        group.name: MixtureWeights(torch.zeros(group.shape), torch.full((group.edges,), -1))
+        if group.name in ("normal", "reduce")
+        else torch.ones(group.shape)
+        for group in supernet.groups
+    }
+    assert supernet(torch.rand(2, 3, 7, 7), weights).isfinite().all()
+
+
+def test_darts_keeps_the_two_strongest_edges_of_a_node() -> None:
+    names = groups("darts")[0].operations
+    rows = {group.name: torch.full(group.shape, 0.1) for group in groups("darts", partial_channels=4)}
+    node_3 = slice(2, 5)  # its three edges
+    rows["normal"][node_3, names.index("none")] = 0.9  # never kept, and no part of a rank
+    rows["normal"][node_3, names.index("dil_conv_5x5")] = torch.tensor([0.5, 0.4, 0.3])
+    kept = get_space("darts").genotype(get_space("darts").decode(discretise("darts", rows))).normal
+    assert kept[2:4] == (("dil_conv_5x5", 0), ("dil_conv_5x5", 1))
+    rows["normal_inputs_3"] = torch.tensor([[0.1, 0.2, 0.7]])  # products 0.05, 0.08, 0.21
+    kept = get_space("darts").genotype(get_space("darts").decode(discretise("darts", rows))).normal
+    assert kept[2:4] == (("dil_conv_5x5", 1), ("dil_conv_5x5", 2))
+    without = {group.name: torch.rand(group.shape) for group in groups("darts", none=False)}
+    assert "none" not in discretise("darts", without)
+
+
+def test_the_seed_fixes_the_weights_and_leaves_the_global_generator() -> None:
+    before = torch.random.get_rng_state()
+    one, same, other = (build_supernet("nasbench201", TINY, 3, 10, seed=seed) for seed in (3, 3, 4))
+    assert torch.equal(before, torch.random.get_rng_state())
+    assert all(torch.equal(a, b) for a, b in zip(one.parameters(), same.parameters(), strict=True))
+    assert not torch.equal(one.classifier.weight, other.classifier.weight)

@@ -13,6 +13,7 @@ from archray.trainables.nets.initialisation import initialise
 from archray.trainables.nets.settings import NetworkSettings
 from archray.trainables.nets.supernet.darts import DARTSSupernet
 from archray.trainables.nets.supernet.group import Group
+from archray.trainables.nets.supernet.nasbench1shot1 import NASBench1Shot1Supernet
 from archray.trainables.nets.supernet.nasbench201 import NASBench201Supernet
 from archray.trainables.nets.supernet.supernet import Supernet
 from archray.trainables.relaxations import MixtureWeights
@@ -22,6 +23,8 @@ SUPERNETS: Registry[type[Supernet]] = Registry("supernet")
 SUPERNETS.register("nasbench201", NASBench201Supernet)
 for _name in ("darts", "darts-none"):
     SUPERNETS.register(_name, DARTSSupernet)
+for _name in ("nasbench1shot1-1", "nasbench1shot1-2", "nasbench1shot1-3"):
+    SUPERNETS.register(_name, NASBench1Shot1Supernet)
 
 
 def groups(space: Space | str, *, partial_channels: int = 1, none: bool = True) -> tuple[Group, ...]:
