@@ -139,9 +139,8 @@ def measure(partial: int, options: argparse.Namespace) -> None:
 
 
 KINDS = {  # substring of a kernel's name -> where its time is put
-    "native_batch_norm": "normalisation",
+    "native_batch_norm": "torch's batch norm",
     "convolution": "convolutions",
-    "mm": "1 x 1 convolutions as matrix products",
     "pool": "pools",
     "clamp": "ReLU",
     "relu": "ReLU",
@@ -158,7 +157,9 @@ def where(partial: int, options: argparse.Namespace) -> None:
         times: dict[str, float] = {}
         for event in profiler.key_averages():
             kernel = event.key.lower()
-            kind = next((kind for part, kind in KINDS.items() if part in kernel), "other: sums, copies, overhead")
+            kind = next(
+                (kind for part, kind in KINDS.items() if part in kernel), "sums (archray: normalised), copies, overhead"
+            )
             times[kind] = times.get(kind, 0.0) + event.self_cpu_time_total / 1e6
         print(f"K = {partial} | {name}: " + ", ".join(f"{k} {v:.2f} s" for k, v in sorted(times.items())))
 
