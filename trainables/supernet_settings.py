@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
@@ -20,17 +20,41 @@ from archray.trainables.supernet_training.settings import (
 )
 
 
-class SupernetSettings(BaseModel):
-    """All options of a `SupernetTrainable`; they stand in its Tune config under the key `settings`.
+class SupernetOptions(BaseModel):
+    """What a supernet is and how it is trained, whatever its space and data.
 
     The default method is GAEA: the simplex mixture and mirror descent. Any relaxation goes with any objective and, as
     far as they mean the same by a parameter, with any optimizer.
 
     Args:
-        space: a registered name, or a reference to a space of the user's that has a supernet.
         network: width, depth and initialisation of the supernet.
         partial_channels: K of PC-DARTS: operations see 1/K of the channels, and edges have weights of their own.
-        none: whether the operation `none` takes part. GAEA leaves it out on NAS-Bench-201 (note G1).
+        none: whether the operation `none` takes part, where the space has it. GAEA leaves it out on NAS-Bench-201
+            (note G1).
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    network: NetworkSettings = NetworkSettings()
+    partial_channels: int = Field(1, ge=1)
+    none: bool = True
+    relaxation: RelaxationSettings = SimplexSettings()
+    optimizer: OptimizerSettings = MirrorDescentSettings()
+    training: SupernetTrainingSettings = SupernetTrainingSettings()
+
+    @model_validator(mode="after")
+    def _go_together(self) -> Self:
+        wrong = mismatch(self.relaxation, self.optimizer, self.partial_channels)
+        if wrong is not None:
+            raise ValueError(wrong)
+        return self
+
+
+class SupernetSettings(SupernetOptions):
+    """All options of a `SupernetTrainable`; they stand in its Tune config under the key `settings`.
+
+    Args:
+        space: a registered name, or a reference to a space of the user's that has a supernet.
         score: what `scores` are in a config with `candidates`: "loss", least is best, or "accuracy".
         weights_dir: where a trial with `candidates` stores the weights: a local path or a pyarrow URI that every node
             reads. None stores none, and the next round starts from new weights.
@@ -38,16 +62,8 @@ class SupernetSettings(BaseModel):
         seed: of a trial whose config has no `seed` of its own.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
     space: str = "nasbench201"
     data: DataSettings = DataSettings()
-    network: NetworkSettings = NetworkSettings()
-    partial_channels: int = Field(1, ge=1)
-    none: bool = True
-    relaxation: RelaxationSettings = SimplexSettings()
-    optimizer: OptimizerSettings = MirrorDescentSettings()
-    training: SupernetTrainingSettings = SupernetTrainingSettings()
     score: Literal["loss", "accuracy"] = "loss"
     weights_dir: str | None = None
     device: str = "auto"
@@ -57,13 +73,6 @@ class SupernetSettings(BaseModel):
     @classmethod
     def _absolute(cls, place: str | None) -> str | None:
         return place if place is None or "://" in place else str(Path(place).expanduser().absolute())
-
-    @model_validator(mode="after")
-    def _go_together(self) -> SupernetSettings:
-        wrong = mismatch(self.relaxation, self.optimizer, self.partial_channels)
-        if wrong is not None:
-            raise ValueError(wrong)
-        return self
 
 
 def read_settings(values: dict[str, Any] | SupernetSettings) -> SupernetSettings:
