@@ -1,0 +1,134 @@
+"""Stage 1 of GAEA: k supernets trained at the same time, each of which finds an architecture. Li et al. 2021, C.1.1."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from ray import tune
+from ray.tune import ResultGrid
+
+from archray.cluster.resources import concurrency
+from archray.errors import ArchrayError
+from archray.platform.folder import Folder
+from archray.platform.result_log import read_results
+from archray.platform.run import digest
+from archray.platform.stages import Context, Stage
+from archray.platform.supernets.config import supernet_config
+from archray.platform.training_stages import failure_reasons, stage_seed, write_tables
+from archray.platform.tuning import TrialPlan, run_trials
+from archray.trainables.supernet import SupernetTrainable
+from archray.trainables.supernet_settings import SupernetSettings
+
+FOUND, ENTROPIES = "found.parquet", "entropies.parquet"
+METRIC, MODE = "discretised_accuracy", "max"
+
+
+def supernet_settings(context: Context, **more: Any) -> dict[str, Any]:
+    """What every `SupernetTrainable` of the run is told. more: further fields of `SupernetSettings`."""
+    run, options = context.run, supernet_config(context.run).supernet
+    chosen = {name: getattr(options, name) for name in type(options).model_fields}
+    return SupernetSettings(**chosen, space=run.space, data=run.data, **more).model_dump(mode="json")
+
+
+def supernet_inputs(context: Context) -> dict[str, Any]:
+    """What the training of the supernets depends on."""
+    config = supernet_config(context.run)
+    return {
+        "space": context.run.space,
+        "data": context.run.manifest["data_checksum"],
+        "supernet": config.supernet.model_dump(mode="json"),
+        "search_seeds": config.search_seeds,
+        "seed": config.seed,
+    }
+
+
+def train_supernets(context: Context, folder: Folder, *, metric: str = METRIC) -> tuple[pd.DataFrame, ResultGrid]:
+    """Trains a supernet for each search seed, and writes the tables of the trials.
+
+    metric: what the terminal shows of a trial, an accuracy.
+    Returns: the table of the trials, and Tune's results with the last checkpoint of each.
+    """
+    config = supernet_config(context.run)
+    root = np.random.SeedSequence(stage_seed(config.seed, "search"))
+    plan = TrialPlan(
+        trainable=SupernetTrainable,
+        settings=supernet_settings(context),
+        metric=metric,
+        mode=MODE,
+        total=config.search_seeds,
+        cpus=config.resources.cpus_per_trial,
+        gpus=config.resources.gpus(),
+        concurrency=concurrency(config.resources),
+        keys={"seed": tune.grid_search([int(seed) for seed in root.generate_state(config.search_seeds)])},
+    )
+    tuned = folder / f"tune-{digest(supernet_inputs(context))}"
+    results = run_trials(tuned, plan, context, search=True)
+    context.grids["search"] = results
+    entropies = entropy_table(read_results(tuned))
+    if not entropies.empty:
+        folder.write_parquet(ENTROPIES, entropies)
+    return write_tables(folder, tuned, results), results
+
+
+def entropy_table(results: pd.DataFrame) -> pd.DataFrame:
+    """The entropy of every edge's weights, in nats: `trial_id`, `seed`, `epoch`, `group`, `edge`, `entropy`.
+
+    results: a row per trial and epoch, with a list `entropies_GROUP` for each group.
+    """
+    groups = [name for name in results.columns if name.startswith("entropies_")]
+    long = [
+        results[["trial_id", "seed", "epoch"]].assign(group=name.removeprefix("entropies_"), entropy=results[name])
+        for name in groups
+    ]
+    if not long:
+        return pd.DataFrame()
+    table = pd.concat(long, ignore_index=True)
+    table["edge"] = table["entropy"].map(lambda edges: list(range(len(edges))))
+    table = table.explode(["edge", "entropy"], ignore_index=True)
+    return table.astype({"edge": "int64", "entropy": "float64"})[
+        ["trial_id", "seed", "epoch", "group", "edge", "entropy"]
+    ]
+
+
+def write_found(context: Context, folder: Folder, found: pd.DataFrame) -> None:
+    """Writes what each search seed found, and the best of it.
+
+    found: `trial_id`, `seed`, `architecture`, `value` (validation accuracy with shared weights),
+        `validation_accuracy` (of the mixture), `failure`.
+    Raises: ArchrayError if no seed found an architecture.
+    """
+    folder.write_parquet(FOUND, found)
+    usable = found[found["value"].notna() & found["architecture"].notna()]
+    if usable.empty:
+        raise ArchrayError(f"none of the {len(found)} searches found an architecture: {failure_reasons(found)}")
+    best = usable.loc[usable["value"].idxmax()]
+    told = {"architecture": best["architecture"], "value": float(best["value"]), "metric": METRIC}
+    folder.write_json("architecture.json", told)
+    context.console.print(
+        f"    {usable['architecture'].nunique()} architectures found, the best with shared weights "
+        f"{best['architecture']}  (validation accuracy {best['value']:.4f})",
+        soft_wrap=True,
+    )
+
+
+def _search(context: Context, folder: Folder) -> None:
+    trials, _ = train_supernets(context, folder)
+    missing = trials.reindex(columns=["failure", "error"])
+    found = pd.DataFrame(
+        {
+            "trial_id": trials["trial_id"],
+            "seed": trials["seed"],
+            "architecture": trials.get("architecture"),
+            "value": trials.get(METRIC, math.nan),
+            "validation_accuracy": trials.get("validation_accuracy", math.nan),
+            "failure": missing["failure"].fillna(missing["error"]),
+        }
+    )
+    write_found(context, folder, found)
+
+
+def search_stage() -> Stage:
+    return Stage("search", "train supernets, and discretise them", supernet_inputs, _search)

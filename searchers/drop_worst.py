@@ -1,0 +1,109 @@
+"""A Tune scheduler that drops the worst trials once, when all have come as far. GAEA, Li et al. 2021, App. C.1.3."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from ray.tune.experiment import Trial
+from ray.tune.schedulers import FIFOScheduler, TrialScheduler
+
+from archray.errors import InvalidInput
+
+
+class DropWorst(FIFOScheduler):
+    """Pauses every trial at one point of its schedule, stops all but the best there, and lets those go on to the end.
+
+    1. A trial that reports `at` of `time_attr` is paused.
+    2. When all `trials` have come there, or ended before, the best `keep` by the metric go on.
+    3. The others are stopped. A trial whose metric is NaN comes last.
+
+    What it decides is a function of the trials' last results, which Tune saves: an experiment that was killed is
+    continued by `Tuner.restore`, at any point, with the same decision. Tune's own schedulers forget theirs.
+
+    Do not limit concurrent trials with it: to Tune a paused trial is one in flight, and a limit below `trials` would
+    keep the rest from starting.
+
+    Args:
+        trials: how many there are in all.
+        keep: how many go on.
+        at: where the others are dropped, in units of `time_attr`.
+        time_attr: an entry of every result that grows with the trial.
+        metric, mode: as in Tune; of `TuneConfig` where they are not given.
+
+    Raises: InvalidInput.
+    """
+
+    def __init__(
+        self,
+        *,
+        trials: int,
+        keep: int,
+        at: int,
+        time_attr: str = "training_iteration",
+        metric: str | None = None,
+        mode: str | None = None,
+    ) -> None:
+        super().__init__()
+        if not 1 <= keep <= trials:
+            raise InvalidInput(f"expected to keep between 1 and {trials} of {trials} trials, got {keep}")
+        if at < 1:
+            raise InvalidInput(f"expected the point to drop at to be 1 or more, got {at}")
+        if mode not in (None, "min", "max"):
+            raise InvalidInput(f"expected mode to be min or max, got {mode!r}")
+        self.trials, self.keep, self.at, self.time_attr = trials, keep, at, time_attr
+        self._metric, self._mode = metric, mode
+        self._survivors: set[str] | None = None  # ids of trials; None before the decision, and after a restore
+
+    def set_search_properties(self, metric: str | None, mode: str | None, **spec: Any) -> bool:
+        if self._metric and metric:
+            return False
+        self._metric, self._mode = metric or self._metric, mode or self._mode
+        if self._metric is None or self._mode not in ("min", "max"):
+            raise InvalidInput("DropWorst needs to know what is best; give metric and mode, here or in TuneConfig")
+        return True
+
+    def on_trial_add(self, tune_controller: Any, trial: Trial) -> None:
+        """Of a restored experiment Tune makes paused trials pending, and would run them; this one is to wait."""
+        if trial.status == Trial.PENDING and self._time(trial) == self.at:
+            trial.set_status(Trial.PAUSED)
+
+    def on_trial_result(self, tune_controller: Any, trial: Trial, result: dict[str, Any]) -> str:
+        survives = self._survivors is not None and trial.trial_id in self._survivors  # a retry may come here again
+        return TrialScheduler.PAUSE if result[self.time_attr] == self.at and not survives else TrialScheduler.CONTINUE
+
+    def choose_trial_to_run(self, tune_controller: Any) -> Trial | None:
+        trials = tune_controller.get_trials()
+        for trial in trials:
+            if trial.status == Trial.PENDING:
+                return trial
+        if self._survivors is None:
+            if len(trials) < self.trials or any(self._before(trial) for trial in trials):
+                return None
+            self._survivors = self._best(trials)
+            for trial in trials:
+                if trial.status == Trial.PAUSED and trial.trial_id not in self._survivors:
+                    tune_controller.stop_trial(trial)
+        return next((trial for trial in trials if trial.status == Trial.PAUSED), None)
+
+    def debug_string(self) -> str:
+        return f"DropWorst: the best {self.keep} of {self.trials} go on after {self.time_attr} {self.at}"
+
+    def _before(self, trial: Trial) -> bool:
+        """Whether a trial is still on its way to the point, or being saved there."""
+        return trial.status in (Trial.PENDING, Trial.RUNNING) and self._time(trial) <= self.at
+
+    def _best(self, trials: list[Trial]) -> set[str]:
+        """Those that went on before an interruption, and the best of those that wait."""
+        beyond = [trial for trial in trials if self._time(trial) > self.at]
+        waiting = sorted((trial for trial in trials if trial.status == Trial.PAUSED), key=self._rank)
+        return {trial.trial_id for trial in [*beyond, *waiting][: max(self.keep, len(beyond))]}
+
+    def _rank(self, trial: Trial) -> tuple[float, str]:
+        value = trial.last_result.get(self._metric)
+        if value is None or math.isnan(value):
+            return math.inf, trial.trial_id
+        return (-value if self._mode == "max" else value), trial.trial_id
+
+    def _time(self, trial: Trial) -> float:
+        return float((trial.last_result or {}).get(self.time_attr, 0))
