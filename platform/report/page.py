@@ -52,6 +52,17 @@ FEATURE_MAP_SECTIONS: tuple[MakeSection, ...] = (
 )
 
 
+SUPERNET_SECTIONS: tuple[MakeSection, ...] = (
+    cell_section,
+    comparison_section,
+    repeats_section,
+    rounds_section,
+    curves_section,
+    failures_section,
+    manifest_section,
+)
+
+
 def render(view: RunView, sections: Sequence[MakeSection] = HNAS_SECTIONS) -> str:
     """The report of a run as one self-contained HTML page: no script, no request, light and dark.
 

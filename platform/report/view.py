@@ -90,9 +90,11 @@ class RunView:
             known, without training).
         baseline: a row per random architecture trained with the same budget: `architecture`, `test_accuracy`,
             `failure`.
-        final: a row per final training of the found architecture: `seed`, `test_accuracy`, `failure`, ...
-        curves: a row per trial and epoch: `trial_id`, `stage` (`search`, `final`, `baseline`), `architecture`,
-            `epoch` (from 1), and any of `train_loss`, `validation_accuracy`.
+        final: a row per final training of the found architecture: `seed`, `test_accuracy`, `failure`, and, where they
+            are known, `parameters` and `multiply_adds` (of one image) of the network.
+        curves: a row per trial and epoch: `trial_id`, `stage` (`search`, `selection`, `final`, `baseline`),
+            `architecture`, `epoch` (from 1), and any of `train_loss`, `validation_accuracy`; of a supernet, also
+            `seed` and `discretised_accuracy`. `repeat` may be missing.
         repeats: a mapping per repeat of the whole run: `repeat`, `seed`, `architecture`, `value`, `test_accuracy`
             (a number, or a sequence over final seeds), `baseline` (likewise, over architectures).
         progress: a row per solver call of a search for a feature map, in order: `repeat`, `calls` (so far), `seconds`
@@ -103,6 +105,18 @@ class RunView:
         correlation: a row per `repeat`, `bases` (`shared` or `independent`), `dimension` and `architecture`: the
             validation accuracy with shared weights, `shared`, and solved for on its own, `standalone`.
         rounds: a row per round and candidate of a successive halving, `WeightSharingHalving.rounds()`, and `repeat`.
+        found: of a search that trains supernets, a row per search seed: `repeat`, `trial_id`, `seed`, `architecture`,
+            `value` (validation accuracy of the architecture with shared weights), `validation_accuracy` (of the
+            mixture; NaN if there is none), `failure`.
+        entropies: a row per supernet, epoch, group and edge: `repeat`, `trial_id`, `seed`, `epoch`, `group`, `edge`,
+            `entropy` of the edge's weights in nats, and, where it is known, `operations`: how many it weighs.
+        scores: a row per architecture scored with shared weights: `repeat`, `trial_id`, `seed`, `architecture`,
+            `loss`, `accuracy`.
+        selection: a row per found architecture trained on the final schedule: `repeat`, `architecture`, `epochs` (so
+            many were trained), `value` (validation accuracy at the epoch where the worst were dropped),
+            `validation_accuracy` (at its end), `kept`, `failure`.
+        selection_curves: a row per such training and epoch: `repeat`, `trial_id`, `architecture`, `epoch`,
+            `validation_accuracy`.
 
     Accuracies and errors are fractions in [0, 1]; they are shown in percent. Frames may be None, which is the same
     as empty.
@@ -130,6 +144,11 @@ class RunView:
     progress: pd.DataFrame = field(default_factory=pd.DataFrame)
     correlation: pd.DataFrame = field(default_factory=pd.DataFrame)
     rounds: pd.DataFrame = field(default_factory=pd.DataFrame)
+    found: pd.DataFrame = field(default_factory=pd.DataFrame)
+    entropies: pd.DataFrame = field(default_factory=pd.DataFrame)
+    scores: pd.DataFrame = field(default_factory=pd.DataFrame)
+    selection: pd.DataFrame = field(default_factory=pd.DataFrame)
+    selection_curves: pd.DataFrame = field(default_factory=pd.DataFrame)
 
     def __post_init__(self) -> None:
         for entry in fields(self):
