@@ -7,36 +7,33 @@ from __future__ import annotations
 
 import gc
 import math
-from collections.abc import Callable
 from typing import Any
 
-import torch
-from ray import tune
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]  # comes with scikit-learn
 
 from archray.errors import InvalidInput
-from archray.trainables.checkpoint import read_state, write_state
+from archray.trainables.checkpoint import read_state
 from archray.trainables.data import load_images, load_text
-from archray.trainables.devices import choose_device, out_of_memory
 from archray.trainables.feature_map_settings import (
     FeatureMapSettings,
     check_data_kind,
     check_memory,
     feature_map_space,
-    read_settings,
 )
 from archray.trainables.feature_maps.fourier_problem import FourierProblem
 from archray.trainables.feature_maps.gram import SolveFailed
 from archray.trainables.feature_maps.ngram_problem import NGramProblem
 from archray.trainables.feature_maps.problem import FeatureMap, Problem, Solved
+from archray.trainables.trial import TrialFailed, TrialTrainable
+from archray.trainables.trial_config import whole_number
 
-__all__ = ["FeatureMapSettings", "FeatureMapTrainable", "check_memory", "read_settings"]
+__all__ = ["FeatureMapSettings", "FeatureMapTrainable", "check_memory"]
 
 SECONDS = ("seconds", "seconds_featurise", "seconds_solve", "seconds_score")
 ACCURACIES_AND_LOSSES = ("validation_accuracy", "validation_loss", "test_accuracy", "test_loss")
 
 
-class FeatureMapTrainable(tune.Trainable):
+class FeatureMapTrainable(TrialTrainable):
     """Solves one regularised problem per step, every point featurised by a feature map.
 
     Config: `settings` (a `FeatureMapSettings` as a dict, unknown keys refused), `seed` (optional), and either
@@ -65,87 +62,61 @@ class FeatureMapTrainable(tune.Trainable):
     Raises: InvalidInput for settings or candidates that are wrong, and solves beyond `memory_gib`; DataNotFound.
     """
 
+    settings_type = FeatureMapSettings
+    failures = (TrialFailed, SolveFailed)
+    _settings: FeatureMapSettings
     _problem: Problem | None = None  # kept for the next trial of a reused actor
     _problem_of: Any = None
-    _result: dict[str, Any] | None  # the last one; before the first step None, or the failure that reading data met
     _solved: Solved | None  # by the last step
     _restored_classifier: dict[str, Any] | None  # its state, if the last step was before a restore
-
-    def setup(self, config: dict[str, Any]) -> None:
-        self._begin(config)
-
-    def reset_config(self, new_config: dict[str, Any]) -> bool:
-        self._begin(new_config)
-        return True
-
-    def step(self) -> dict[str, Any]:
-        if self._result is not None and self._result["done"]:
-            return dict(self._result)
-        result: dict[str, Any] = self._guarded(self._solve_next)
-        self._result = result
-        return dict(result)
-
-    def save_checkpoint(self, checkpoint_dir: str) -> None:
-        classifier = self._solved.classifier if self._solved else None
-        state = classifier.state() if classifier is not None else self._restored_classifier
-        write_state(
-            checkpoint_dir,
-            {
-                "architecture": self._names[0] if len(self._names) == 1 else None,
-                "seed": self._seed,
-                "settings": self._settings.model_dump(mode="json"),
-                "classifier": state,
-                "steps": self._steps,
-                "result": self._result,
-            },
-        )
 
     def load_checkpoint(self, checkpoint: Any) -> None:  # the folder that `save_checkpoint` was given
         state = read_state(checkpoint)
         self._steps, self._result, self._solved = state["steps"], state["result"], None
         self._restored_classifier = state["classifier"]
 
-    def _begin(self, config: dict[str, Any]) -> None:
-        """Sets all state of a trial; of the trial before only the problem is left, if it is the same one."""
-        settings = read_settings(config.get("settings", {}))
-        space = feature_map_space(settings.space)
-        check_data_kind(space, settings.data)
-        self._settings = settings
-        self._names, self._dimensions = _solves_of(config, settings)
+    def _state(self) -> dict[str, Any]:
+        classifier = self._solved.classifier if self._solved else None
+        return {
+            "architecture": self._names[0] if len(self._names) == 1 else None,
+            "classifier": classifier.state() if classifier is not None else self._restored_classifier,
+            "steps": self._steps,
+        }
+
+    def _read(self, config: dict[str, Any]) -> None:
+        space = feature_map_space(self._settings.space)
+        check_data_kind(space, self._settings.data)
+        self._kind = space.data_kind
+        self._names, self._dimensions = _solves_of(config, self._settings)
         self._maps: list[FeatureMap] = [space.configuration(name) for name in self._names]
-        self._seed = _whole(config, "seed", settings.seed, least=0)
         self._steps = 0
-        self._result = None
-        self._solved = None
         self._restored_classifier = None
-        given = self.trial_resources  # by Tune; None outside it
-        resources = given.required_resources if given is not None else None
-        self._set_threads(None if resources is None else resources.get("CPU", 0.0))
-        device = choose_device(settings.device, gpus=None if resources is None else resources.get("GPU", 0.0))
-        problem_of = (settings.data, settings.solve, space.data_kind, device)
+
+    def _build(self) -> None:
+        settings = self._settings
+        problem_of = (settings.data, settings.solve, self._kind, self._device)
         if self._problem_of != problem_of:
             self._problem = self._problem_of = None
             gc.collect()
-            self._result = self._guarded(lambda: self._make_problem(space.data_kind, device))
-            self._problem_of = None if self._problem is None else problem_of
-        if self._problem is not None:
-            self._problem.check(self._maps, self._dimensions[-1])
+            self._problem = self._make_problem()
+            self._problem_of = problem_of
+        assert self._problem is not None  # as `_problem_of` says
+        self._problem.check(self._maps, self._dimensions[-1])
 
-    def _make_problem(self, data_kind: str, device: torch.device) -> None:
+    def _make_problem(self) -> Problem:
         settings = self._settings
-        if data_kind == "text":
-            self._problem = NGramProblem(load_text(settings.data), settings.solve)
-        else:
-            self._problem = FourierProblem(load_images(settings.data, device=str(device)), settings.solve)
+        if self._kind == "text":
+            return NGramProblem(load_text(settings.data), settings.solve)
+        return FourierProblem(load_images(settings.data, device=str(self._device)), settings.solve)
 
-    def _solve_next(self) -> dict[str, Any]:
+    def _step(self) -> dict[str, Any]:
         assert self._problem is not None  # else the trial had failed
         self._solved = self._restored_classifier = None
         solved = self._problem.solve(self._maps, self._dimensions[self._steps], self._seed)
         alone = len(self._maps) == 1
         scores = solved.scores(self._settings.solve)
         if all(map(math.isnan, scores)):
-            return self._failed("no candidate has a finite validation loss")
+            raise TrialFailed("no candidate has a finite validation loss")
         self._solved = solved
         test_loss = test_accuracy = math.nan
         if solved.classifier is not None and self._settings.evaluate_test:
@@ -199,34 +170,14 @@ class FeatureMapTrainable(tune.Trainable):
             failure=reason,
         )
 
-    def _guarded(self, work: Callable[[], Any]) -> Any:
-        """What `work` returns; a failed result where it meets something that a retry cannot cure."""
-        try:
-            return work()
-        except SolveFailed as error:
-            reason = str(error)
-        except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
-            found = out_of_memory(error)
-            if found is None:
-                raise
-            reason = found
+    def _set_threads(self, threads: int) -> None:
+        """torch's count and, in SciPy and NumPy, that of BLAS."""
+        super()._set_threads(threads)
+        threadpool_limits(threads, user_api="blas")
+
+    def _release(self) -> None:
         self._solved = None
-        gc.collect()
-        if torch.cuda.is_initialized():
-            torch.cuda.empty_cache()
-        return self._failed(reason)
-
-    def _set_threads(self, cpus: float | None) -> None:
-        """As many threads as the trial has CPUs. It is state of the process; in Tune that is this trial's own.
-
-        torch's count and, in SciPy and NumPy, that of BLAS. Outside Tune only the setting counts.
-        """
-        threads = self._settings.threads
-        if threads is None and cpus is not None:
-            threads = max(1, int(cpus))
-        if threads is not None:
-            torch.set_num_threads(threads)
-            threadpool_limits(threads, user_api="blas")
+        super()._release()
 
 
 def _solves_of(config: dict[str, Any], settings: FeatureMapSettings) -> tuple[list[str], tuple[int, ...]]:
@@ -237,21 +188,14 @@ def _solves_of(config: dict[str, Any], settings: FeatureMapSettings) -> tuple[li
             raise InvalidInput(f"expected the config's `candidates` to be strings of the space, got {candidates!r}")
         if not candidates:
             raise InvalidInput("expected the config's `candidates` to hold at least one feature map, got none")
-        return list(candidates), (_whole(config, "budget", settings.dimension, least=1),)
+        return list(candidates), (whole_number(config, "budget", settings.dimension, least=1),)
     architecture = config.get("architecture")
     if not isinstance(architecture, str):
         raise InvalidInput(
             f"expected `candidates` or `architecture` (a string of the space) in the config, got {sorted(config)}"
         )
-    first = _whole(config, "first_rung", 0, least=0)
+    first = whole_number(config, "first_rung", 0, least=0)
     dimensions = settings.dimensions[first:]
     if not dimensions:
         raise InvalidInput(f"expected `first_rung` below {len(settings.dimensions)}, the number of rungs, got {first}")
     return [architecture], dimensions
-
-
-def _whole(config: dict[str, Any], key: str, default: int, *, least: int) -> int:
-    value = config.get(key, default)
-    if not isinstance(value, int) or isinstance(value, bool) or value < least:
-        raise InvalidInput(f"expected the config's `{key}` to be an integer of {least} or more, got {value!r}")
-    return value

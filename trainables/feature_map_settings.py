@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from archray.errors import InvalidInput
 from archray.trainables.data import DataSettings, TextDataset, data_kind, load_data
@@ -51,15 +50,6 @@ class FeatureMapSettings(BaseModel):
     def dimensions(self) -> tuple[int, ...]:
         """Of the steps of a config with `architecture`."""
         return self.rungs or (self.dimension,)
-
-
-def read_settings(values: dict[str, Any] | FeatureMapSettings) -> FeatureMapSettings:
-    """The settings in `values`. Raises: InvalidInput, naming each key that is unknown or wrong."""
-    try:
-        return FeatureMapSettings.model_validate(values)
-    except ValidationError as error:
-        wrong = "; ".join(f"{'.'.join(map(str, e['loc'])) or 'settings'}: {e['msg']}" for e in error.errors())
-        raise InvalidInput(f"the settings of the trainable cannot be used: {wrong}") from error
 
 
 def feature_map_space(name_or_reference: str) -> FeatureMapSpace:

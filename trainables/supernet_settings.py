@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from archray.errors import InvalidInput
 from archray.trainables.data import DataSettings
 from archray.trainables.nets import NetworkSettings
 from archray.trainables.supernet_training.settings import (
@@ -44,7 +43,7 @@ class SupernetOptions(BaseModel):
 
     @model_validator(mode="after")
     def _go_together(self) -> Self:
-        wrong = mismatch(self.relaxation, self.optimizer, self.partial_channels)
+        wrong = mismatch(self.relaxation, self.optimizer, self.partial_channels, self.training.objective)
         if wrong is not None:
             raise ValueError(wrong)
         return self
@@ -73,12 +72,3 @@ class SupernetSettings(SupernetOptions):
     @classmethod
     def _absolute(cls, place: str | None) -> str | None:
         return place if place is None or "://" in place else str(Path(place).expanduser().absolute())
-
-
-def read_settings(values: dict[str, Any] | SupernetSettings) -> SupernetSettings:
-    """The settings in `values`. Raises: InvalidInput, naming each key that is unknown or wrong."""
-    try:
-        return SupernetSettings.model_validate(values)
-    except ValidationError as error:
-        wrong = "; ".join(f"{'.'.join(map(str, e['loc'])) or 'settings'}: {e['msg']}" for e in error.errors())
-        raise InvalidInput(f"the settings of the trainable cannot be used: {wrong}") from error

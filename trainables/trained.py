@@ -10,7 +10,8 @@ from archray.errors import InvalidInput
 from archray.trainables.checkpoint import read_state
 from archray.trainables.nets import build
 from archray.trainables.spaces import Space
-from archray.trainables.standalone import read_settings
+from archray.trainables.standalone import StandaloneSettings
+from archray.trainables.trial_config import read_settings
 
 
 def load_trained(folder: str | Path, space: str | Space | None = None) -> nn.Module:
@@ -24,7 +25,7 @@ def load_trained(folder: str | Path, space: str | Space | None = None) -> nn.Mod
     state = read_state(folder)
     if state["trainer"] is None:
         raise InvalidInput(f"the checkpoint {folder} holds no network, its trial failed: {state['result']['failure']}")
-    settings = read_settings(state["settings"])
+    settings = read_settings(StandaloneSettings, state["settings"])
     network = build(
         settings.space if space is None else space,
         state["architecture"],
