@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -23,11 +23,12 @@ from archray.trainables.relaxations import (
     entropy,
 )
 from archray.trainables.relaxations.relaxation import Domain
-from archray.trainables.supernet_training.mixing import Mixing, Mixture
+from archray.trainables.supernet_training.mixing import Lesson, Mixing, Mixture
 from archray.trainables.supernet_training.settings import (
     AdamSettings,
     GumbelSettings,
     MirrorDescentSettings,
+    NoOptimizerSettings,
     OptimizerSettings,
     PathSettings,
     RelaxationSettings,
@@ -35,10 +36,11 @@ from archray.trainables.supernet_training.settings import (
     domain_of,
     mismatch,
 )
+from archray.trainables.supernet_training.unrolled import as_leaves
 
 
 class ArchitectureParameters(Mixing):
-    """The parameters of all groups of a supernet.
+    """The parameters of all groups of a supernet, learned by the gradient of the mixture.
 
     Args:
         supernet: whose groups they are; it is not changed.
@@ -88,8 +90,17 @@ class ArchitectureParameters(Mixing):
 
         return draw
 
+    def learn(self, lesson: Lesson, progress: float) -> Tensor:
+        drawn = self.draw(progress)
+        loss, gradients = lesson.gradient(as_leaves(drawn))
+        self.update(drawn, gradients)
+        return loss
+
     def update(self, drawn: Mixture, gradients: Mapping[str, Tensor]) -> None:
-        """Raises: FloatingPointError if the optimizer refuses a gradient that is NaN."""
+        """One step by the gradients of a loss for the dense weights in `drawn`, a mixture of `draw`.
+
+        Raises: FloatingPointError if the optimizer refuses a gradient that is NaN.
+        """
         assert self.optimizer is not None  # else it does not learn
         self.optimizer.zero_grad(set_to_none=True)
         torch.autograd.backward([drawn[name].dense for name in gradients], list(gradients.values()))
@@ -107,6 +118,10 @@ class ArchitectureParameters(Mixing):
     def discretised(self) -> str:
         """The architecture of the strongest operations (note G4)."""
         return discretise(self.space, self.probabilities())
+
+    def derive(self, accuracies: Callable[[Sequence[str]], list[float]], seed: int) -> str | None:
+        """`discretised`; None for uniform paths, which learn nothing."""
+        return None if isinstance(self._settings, PathSettings) else self.discretised()
 
     def state_dict(self) -> dict[str, Any]:
         return {
@@ -141,6 +156,7 @@ def make_relaxation(settings: RelaxationSettings, domain: Domain, seed: int) -> 
 
 
 def make_optimizer(settings: OptimizerSettings, parameters: list[Tensor]) -> Optimizer | None:
+    """Raises: InvalidInput for an optimizer that needs more than a gradient."""
     if isinstance(settings, AdamSettings):
         return torch.optim.Adam(parameters, lr=settings.lr, betas=settings.betas, weight_decay=settings.weight_decay)
     if isinstance(settings, MirrorDescentSettings):
@@ -151,4 +167,6 @@ def make_optimizer(settings: OptimizerSettings, parameters: list[Tensor]) -> Opt
             floor=settings.actual_floor,
             log_space=settings.log_space,
         )
-    return None
+    if isinstance(settings, NoOptimizerSettings):
+        return None
+    raise InvalidInput(f"{settings.name} does not learn from the gradient of a mixture; see `build_mixing`")

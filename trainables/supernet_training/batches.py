@@ -47,6 +47,12 @@ class Batches:
         self._stream = self._drawn()
         self._upcoming: Batch | None = None
 
+    def images_in(self, batches: int) -> int:
+        """How many images the first so many batches hold."""
+        passes, rest = divmod(batches, self._per_pass)
+        size, larger = divmod(len(self._indices), self._per_pass)  # the first batches of a pass are larger by one
+        return passes * len(self._indices) + rest * size + min(rest, larger)
+
     def upcoming(self) -> Batch:
         """The batch that `take` will return, as augmented."""
         if self._upcoming is None:

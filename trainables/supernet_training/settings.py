@@ -61,6 +61,28 @@ class PathSettings(BaseModel):
     fair: bool = False
 
 
+class ControllerSettings(BaseModel):
+    """Whole architectures from an LSTM's policy. ENAS, Pham et al. 2018, section 2; needs the optimizer `reinforce`.
+
+    Defaults are those of the paper's search on CIFAR-10. Its program for the cell search has tanh_constant 1.1, a
+    further 2.5 times less for operations, and no temperature.
+
+    Attributes:
+        units: of the one layer, and of its embeddings.
+        temperature, tanh_constant: logits are tanh_constant tanh(logits / temperature); None leaves either step out.
+        samples: drawn to derive the architecture, the best of which by accuracy with shared weights is taken. Each is
+            evaluated on the validation data after every epoch.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: Literal["controller"] = "controller"
+    units: int = Field(100, ge=1)
+    temperature: float | None = Field(5.0, gt=0)
+    tanh_constant: float | None = Field(2.5, gt=0)
+    samples: int = Field(10, ge=1)
+
+
 class AdamSettings(BaseModel):
     """Adam on logits, as in DARTS' program (Liu et al. 2019, App. A.1)."""
 
@@ -102,6 +124,41 @@ class MirrorDescentSettings(BaseModel):
         return GAEA_FLOOR if self.dgf == "entropy" and not self.log_space else 0.0
 
 
+class XNASSettings(BaseModel):
+    """Exponentiated gradient with clipping per image and wipe-out, `optimizers.xnas`; needs the relaxation `simplex`.
+
+    The number of rounds is that of the images that the architecture will see. It costs a backward pass per image.
+
+    Attributes:
+        lr: None is the rate of the regret bound for these rounds.
+        clip: L, the bound on the gradient of one image for one weight.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: Literal["xnas"] = "xnas"
+    lr: float | None = Field(None, gt=0)
+    clip: float = Field(1.0, gt=0)
+
+
+class ReinforceSettings(BaseModel):
+    """REINFORCE with Adam for the relaxation `controller`. ENAS, Pham et al. 2018, section 3.2.
+
+    Defaults are the paper's; its program for the cell search has lr 3.5e-3.
+
+    Attributes:
+        entropy: weight of the policy's entropy in the reward.
+        baseline_decay: of the moving average of rewards.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: Literal["reinforce"] = "reinforce"
+    lr: float = Field(3.5e-4, gt=0)
+    entropy: float = Field(1e-4, ge=0)
+    baseline_decay: float = Field(0.99, ge=0, lt=1)
+
+
 class NoOptimizerSettings(BaseModel):
     """Architecture parameters stay as they are: the weights alone are trained, on all training data."""
 
@@ -111,18 +168,31 @@ class NoOptimizerSettings(BaseModel):
 
 
 RelaxationSettings = Annotated[
-    SoftmaxSettings | SimplexSettings | GumbelSettings | PathSettings, Field(discriminator="name")
+    SoftmaxSettings | SimplexSettings | GumbelSettings | PathSettings | ControllerSettings, Field(discriminator="name")
 ]
-OptimizerSettings = Annotated[AdamSettings | MirrorDescentSettings | NoOptimizerSettings, Field(discriminator="name")]
+OptimizerSettings = Annotated[
+    AdamSettings | MirrorDescentSettings | XNASSettings | ReinforceSettings | NoOptimizerSettings,
+    Field(discriminator="name"),
+]
+SECOND_ORDER = "bilevel-second-order"
 
 
 def domain_of(optimizer: OptimizerSettings) -> Domain:
     """What the architecture parameters are under an optimizer: logits, or points on simplices."""
-    return "simplex" if isinstance(optimizer, MirrorDescentSettings) else "logits"
+    return "simplex" if isinstance(optimizer, (MirrorDescentSettings, XNASSettings)) else "logits"
 
 
-def mismatch(relaxation: RelaxationSettings, optimizer: OptimizerSettings, partial_channels: int) -> str | None:
-    """Why these three do not go together; None if they do."""
+def mismatch(
+    relaxation: RelaxationSettings, optimizer: OptimizerSettings, partial_channels: int, objective: str = "bilevel"
+) -> str | None:
+    """Why these do not go together; None if they do."""
+    if isinstance(relaxation, ControllerSettings) != isinstance(optimizer, ReinforceSettings):
+        return (
+            f"the relaxation controller and the optimizer reinforce need each other; got {relaxation.name} and "
+            f"{optimizer.name}"
+        )
+    if isinstance(optimizer, XNASSettings) and not isinstance(relaxation, SimplexSettings):
+        return f"xnas needs the mixture by its own weights; choose the relaxation simplex, not {relaxation.name}"
     if isinstance(relaxation, PathSettings):
         if not isinstance(optimizer, NoOptimizerSettings):
             return f"the relaxation path has no parameters to train; set the optimizer to none, not {optimizer.name}"
@@ -130,12 +200,14 @@ def mismatch(relaxation: RelaxationSettings, optimizer: OptimizerSettings, parti
         return "mirror-descent needs parameters on simplices; choose the relaxation simplex or gumbel, or adam"
     elif isinstance(relaxation, SimplexSettings) and isinstance(optimizer, AdamSettings):
         return "adam leaves the simplex; choose mirror-descent, or the relaxation softmax or gumbel"
-    drawn = isinstance(relaxation, PathSettings) or (isinstance(relaxation, GumbelSettings) and relaxation.hard)
-    if partial_channels > 1 and drawn:
+    hard = isinstance(relaxation, GumbelSettings) and relaxation.hard
+    if partial_channels > 1 and (hard or isinstance(relaxation, (PathSettings, ControllerSettings))):
         return (
             f"partial channels are for mixtures, and {relaxation.name} draws one operation; choose softmax, simplex or "
             "gumbel with hard false, or partial_channels 1"
         )
+    if objective == SECOND_ORDER and isinstance(optimizer, (XNASSettings, ReinforceSettings)):
+        return f"{optimizer.name} does not look one step ahead; choose the objective bilevel or erm, not {objective}"
     return None
 
 
@@ -152,7 +224,8 @@ class SupernetTrainingSettings(BaseModel):
             level, both gradients are of all training data.
         architecture_fraction: share of the training data that is the architecture's own, drawn by seed.
         blocks: `alternating`, each step updates the architecture, then the weights; `random`, each of twice as many
-            steps updates one of them, drawn with equal chances (GAEA, Algorithm 1).
+            steps updates one of them, drawn with equal chances (GAEA, Algorithm 1); `phases`, in each epoch all steps
+            of the weights come first, then as many of the architecture (ENAS, section 2.2).
         warmup_epochs: first epochs, in which only weights are updated.
         augmentation: of the images of both blocks; None leaves them as they are.
         grad_clip: bound on the L2 norm of the weights' whole gradient; None does not clip.
@@ -174,7 +247,7 @@ class SupernetTrainingSettings(BaseModel):
     grad_clip: float | None = Field(5.0, gt=0)
     objective: Literal["bilevel", "bilevel-second-order", "erm"] = "bilevel"
     architecture_fraction: float = Field(0.5, gt=0, lt=1)
-    blocks: Literal["alternating", "random"] = "alternating"
+    blocks: Literal["alternating", "random", "phases"] = "alternating"
     warmup_epochs: int = Field(0, ge=0)
     augmentation: AugmentationSettings | None = AugmentationSettings()
     amp: bool = False

@@ -6,7 +6,7 @@ A pure loop over tensors that lie on one device. It knows nothing of Ray, of fil
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
@@ -20,15 +20,15 @@ from archray.trainables.data.dataset import Dataset, Split
 from archray.trainables.data.split import stratified_split
 from archray.trainables.nets.supernet import Supernet
 from archray.trainables.supernet_training.batches import Batch, Batches
-from archray.trainables.supernet_training.evaluation import evaluate
-from archray.trainables.supernet_training.mixing import Mixing, Mixture
-from archray.trainables.supernet_training.settings import SupernetTrainingSettings
-from archray.trainables.supernet_training.unrolled import as_leaves, mixture_gradient, unrolled_gradient
+from archray.trainables.supernet_training.evaluation import evaluate, score_architectures
+from archray.trainables.supernet_training.mixing import Lesson, Mixing, Mixture, Outcome
+from archray.trainables.supernet_training.settings import SECOND_ORDER, SupernetTrainingSettings
+from archray.trainables.supernet_training.unrolled import mixture_gradient, unrolled_gradient
 from archray.trainables.training import Metrics, cosine
 
 # Purposes of random streams
 WEIGHT_ORDER, WEIGHT_AUGMENTATION, ARCHITECTURE_ORDER, ARCHITECTURE_AUGMENTATION = 0, 1, 2, 3
-BLOCKS, MIXTURES, NETWORK, EVALUATION, HALVES = 4, 5, 6, 7, 8
+BLOCKS, MIXTURES, NETWORK, EVALUATION, HALVES, DERIVATION = 4, 5, 6, 7, 8, 9
 
 
 class Diverged(ArithmeticError):
@@ -40,13 +40,13 @@ class SupernetTrainer:
 
     In each step, while the architecture is not in its warm-up and there is something to learn (`blocks` alternating):
 
-    1. theta <- the architecture optimizer's update by grad_theta L(w, theta) on a batch of the architecture's data
-       (`erm`: of all training data; second order: at weights one step ahead);
+    1. theta <- what the mixing learns from a batch of the architecture's data (`erm`: of all training data): by
+       grad_theta L(w, theta), at these weights or (second order) one step ahead; by one for each image; or by reward;
     2. w <- SGD by grad_w L_train(w, theta) on a batch of the weights' data, clipped, at a cosine learning rate.
 
-    With `random` blocks, an epoch has twice as many steps, each 1. or 2. with equal chances. The result is the last
-    iterate (note G1). The learning rate is annealed per step, where DARTS' program does so per epoch. A mixing that
-    learns nothing leaves all training data to the weights.
+    With `random` blocks, an epoch has twice as many steps, each 1. or 2. with equal chances; in `phases` all 2. of an
+    epoch come before all 1. The result is the last iterate (note G1). The learning rate is annealed per step, where
+    DARTS' program does so per epoch. A mixing that learns nothing leaves all training data to the weights.
 
     All randomness of an epoch is seeded anew from (seed, epoch). torch's global generators are as they were after each
     call.
@@ -57,7 +57,7 @@ class SupernetTrainer:
         mixing: where each step's mixture comes from; its tensors lie on that device too.
         seed: of everything but initial weights and architecture parameters, which the caller made.
 
-    Raises: InvalidInput if the training data cannot be divided.
+    Raises: InvalidInput if the training data cannot be divided, or the mixing cannot learn by these settings.
     """
 
     def __init__(
@@ -87,6 +87,7 @@ class SupernetTrainer:
             nesterov=settings.nesterov,
             weight_decay=settings.weight_decay,
         )
+        mixing.prepare(settings, self._architecture_points())
 
     @property
     def finished(self) -> bool:
@@ -117,16 +118,13 @@ class SupernetTrainer:
             raise RuntimeError(f"training has finished after {self.epochs_done} epochs; there is no further epoch")
         self.supernet.train()
         self.mixing.reseed(self._stream(MIXTURES))
-        weight_batches = self._batches(self.weight_images, WEIGHT_ORDER, WEIGHT_AUGMENTATION)
-        architecture_batches = self._batches(self.architecture_images, ARCHITECTURE_ORDER, ARCHITECTURE_AUGMENTATION)
+        weight_batches, architecture_batches = self._batches()
         # Sums stay on the device: one synchronisation per epoch.
         loss_sum, architecture_loss = torch.zeros(2, device=self.device)
         correct = torch.zeros((), dtype=torch.int64, device=self.device)
         count = 0
-        blocks = self._blocks()
         with self._own_randomness():
-            for number, architecture in enumerate(blocks):
-                step = number * self.steps_per_epoch // len(blocks)
+            for architecture, step in self._blocks(self.epochs_done):
                 if architecture:
                     architecture_loss += self._architecture_step(
                         architecture_batches.take(), weight_batches.upcoming, step
@@ -145,23 +143,34 @@ class SupernetTrainer:
             return Metrics(math.nan, math.nan)
         return Metrics(loss_sum.item() / count, correct.item() / count)
 
-    def _blocks(self) -> list[bool]:
-        """For each step of the coming epoch whether it is the architecture's."""
-        steps = self.steps_per_epoch
-        if not self.mixing.learns or self.epochs_done < self.settings.warmup_epochs:
-            return [False] * steps
+    def _blocks(self, epoch: int) -> list[tuple[bool, int]]:
+        """For each step of an epoch whether it is the architecture's, and the number that rates and progress go by."""
+        steps = range(self.steps_per_epoch)
+        if not self.mixing.learns or epoch < self.settings.warmup_epochs:
+            return [(False, step) for step in steps]
+        if self.settings.blocks == "phases":
+            return [(architecture, step) for architecture in (False, True) for step in steps]
         if self.settings.blocks == "alternating":
-            return [True, False] * steps
-        drawing = torch.Generator().manual_seed(self._stream(BLOCKS))
-        return torch.randint(2, (2 * steps,), generator=drawing).bool().tolist()
+            return [(architecture, step) for step in steps for architecture in (True, False)]
+        drawing = torch.Generator().manual_seed(self._stream(BLOCKS, epoch))
+        drawn = torch.randint(2, (2 * len(steps),), generator=drawing).bool().tolist()
+        return [(architecture, number // 2) for number, architecture in enumerate(drawn)]
+
+    def _architecture_points(self) -> int:
+        """The images that all steps of the architecture in the whole training see."""
+        batches = self._batches()[1]
+        epochs = (self._blocks(epoch) for epoch in range(self.settings.epochs))
+        return sum(batches.images_in(sum(architecture for architecture, _ in blocks)) for blocks in epochs)
 
     def _architecture_step(self, batch: Batch, upcoming: Callable[[], Batch], step: int) -> Tensor:
-        """One update of the architecture parameters. upcoming: gives the batch that the weights see next."""
-        drawn = self.mixing.draw(self._progress(step))
-        leaves = as_leaves(drawn)
-        if self.settings.objective == "bilevel-second-order":
+        """One update of the architecture; the loss before it. upcoming: gives the batch that the weights see next."""
+
+        def gradient(leaves: Mixture) -> tuple[Tensor, dict[str, Tensor]]:
+            if self.settings.objective != SECOND_ORDER:
+                loss, _ = self._loss(batch, leaves)
+                return loss.detach(), mixture_gradient(loss, leaves)
             ahead = upcoming()
-            loss, gradients = unrolled_gradient(
+            return unrolled_gradient(
                 lambda mixture: self._loss(batch, mixture)[0],
                 lambda mixture: self._loss(ahead, mixture)[0],
                 leaves,
@@ -172,14 +181,16 @@ class SupernetTrainer:
                 nesterov=self.settings.nesterov,
                 weight_decay=self.settings.weight_decay,
             )
-        else:
-            loss, _ = self._loss(batch, leaves)
-            gradients = mixture_gradient(loss, leaves)
+
+        def outcome(mixture: Mixture) -> Outcome:
+            logits = self._logits(batch, mixture)
+            losses = F.cross_entropy(logits.float(), batch.labels, reduction="none")
+            return Outcome(losses, logits.argmax(1) == batch.labels)
+
         try:
-            self.mixing.update(drawn, gradients)
+            return self.mixing.learn(Lesson(gradient, outcome), self._progress(step))
         except FloatingPointError as error:
             raise Diverged(f"{error}, in epoch {self.epochs_done + 1}") from error
-        return loss.detach()
 
     def _weight_step(self, batch: Batch, step: int) -> tuple[Tensor, Tensor]:
         """One update of the weights; the loss and the logits before it."""
@@ -196,9 +207,13 @@ class SupernetTrainer:
         return loss.detach(), logits.detach()
 
     def _loss(self, batch: Batch, mixture: Mixture) -> tuple[Tensor, Tensor]:
-        with torch.autocast(self.device.type, dtype=torch.bfloat16) if self.settings.amp else nullcontext():
-            logits = self.supernet(batch.images, mixture)
+        logits = self._logits(batch, mixture)
         return F.cross_entropy(logits.float(), batch.labels), logits
+
+    def _logits(self, batch: Batch, mixture: Mixture) -> Tensor:
+        with torch.autocast(self.device.type, dtype=torch.bfloat16) if self.settings.amp else nullcontext():
+            logits: Tensor = self.supernet(batch.images, mixture)
+        return logits
 
     def evaluate(self, split: Split) -> Metrics:
         """Loss and accuracy on a whole split, in evaluation mode, under the mixture of the present parameters.
@@ -207,6 +222,21 @@ class SupernetTrainer:
         """
         draw = self.mixing.evaluation(self.progress, self._stream(EVALUATION))
         return evaluate(self.supernet, draw, split, self.settings.evaluation_batch, amp=self.settings.amp)
+
+    def derive(self) -> str | None:
+        """The architecture that was learned so far; None if nothing is. Where it is drawn, (seed, epoch) fix it."""
+
+        def accuracies(architectures: Sequence[str]) -> list[float]:
+            found = score_architectures(
+                self.supernet,
+                architectures,
+                self.dataset.validation,
+                self.settings.evaluation_batch,
+                amp=self.settings.amp,
+            )
+            return [metrics.accuracy for metrics in found]
+
+        return self.mixing.derive(accuracies, self._stream(DERIVATION))
 
     def state_dict(self) -> dict[str, Any]:
         """Tensors and plain data only; the tensors are the live ones, as with torch's own state dicts."""
@@ -237,15 +267,23 @@ class SupernetTrainer:
         found = {w: state.get("momentum_buffer") for w, state in self.optimizer.state.items()}
         return {w: buffer for w, buffer in found.items() if buffer is not None}
 
-    def _batches(self, images: Tensor, ordering: int, augmenting: int) -> Batches:
-        return Batches(
-            self.dataset.train,
-            images,
-            self.settings.batch_size,
-            self._augmentation,
-            ordering=self._stream(ordering),
-            augmenting=self._stream(augmenting),
+    def _batches(self) -> tuple[Batches, Batches]:
+        """The coming epoch's for the weights and for the architecture."""
+        weights, architecture = (
+            Batches(
+                self.dataset.train,
+                images,
+                self.settings.batch_size,
+                self._augmentation,
+                ordering=self._stream(ordering),
+                augmenting=self._stream(augmenting),
+            )
+            for images, ordering, augmenting in (
+                (self.weight_images, WEIGHT_ORDER, WEIGHT_AUGMENTATION),
+                (self.architecture_images, ARCHITECTURE_ORDER, ARCHITECTURE_AUGMENTATION),
+            )
         )
+        return weights, architecture
 
     def _stream(self, purpose: int, epoch: int | None = None) -> int:
         """The seed of one purpose, in the coming epoch unless told; all purposes and epochs are independent."""

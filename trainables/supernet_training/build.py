@@ -1,0 +1,59 @@
+"""From settings to the mixing that learns as they say."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from archray.errors import InvalidInput
+from archray.trainables.nets.supernet import Group, Supernet
+from archray.trainables.spaces import Space, get_space
+from archray.trainables.supernet_training.architecture import ArchitectureParameters
+from archray.trainables.supernet_training.mixing import Mixing
+from archray.trainables.supernet_training.points import PointParameters
+from archray.trainables.supernet_training.reinforce import DECISIONS, ReinforcedController, open_decisions
+from archray.trainables.supernet_training.settings import (
+    ControllerSettings,
+    OptimizerSettings,
+    ReinforceSettings,
+    RelaxationSettings,
+    XNASSettings,
+    mismatch,
+)
+
+
+def build_mixing(
+    supernet: Supernet,
+    relaxation: RelaxationSettings,
+    optimizer: OptimizerSettings,
+    *,
+    seed: int,
+    device: torch.device | str = "cpu",
+) -> Mixing:
+    """What learns the architecture: by the gradient of the mixture, by gradients of single images, or by reward.
+
+    Args:
+        seed: of initial parameters.
+        device: of architecture parameters.
+
+    Raises: InvalidInput if relaxation, optimizer and partial channels do not go together.
+    """
+    wrong = mismatch(relaxation, optimizer, supernet.partial_channels)
+    if wrong is not None:
+        raise InvalidInput(wrong)
+    if isinstance(relaxation, ControllerSettings) and isinstance(optimizer, ReinforceSettings):
+        return ReinforcedController(supernet, relaxation, optimizer, seed=seed)
+    if isinstance(optimizer, XNASSettings):
+        return PointParameters(supernet, optimizer, seed=seed, device=device)
+    return ArchitectureParameters(supernet, relaxation, optimizer, seed=seed, device=device)
+
+
+def entropy_rows(space: Space | str, groups: Sequence[Group], relaxation: RelaxationSettings) -> dict[str, int]:
+    """How many entropies `Mixing.entropies` has under each name.
+
+    groups: of the supernet of `space`.
+    """
+    if isinstance(relaxation, ControllerSettings):
+        return {DECISIONS: len(open_decisions(get_space(space), groups))}
+    return {group.name: group.edges for group in groups}
