@@ -303,7 +303,9 @@ def make_config(
             continue
         path = flags.get(name, name.replace("__", ".") if "__" in name else name)
         given.append(nest(path, value))
-    return validate(chosen.config, merge(chosen.presets[preset], from_file, *given, {"method": method}))
+    told = merge(chosen.presets[preset], from_file, *given, {"method": method})
+    space = told.get("space", chosen.config.model_fields["space"].default)
+    return validate(chosen.config, merge(chosen.defaults(space), told))
 
 
 COMMON_FLAGS = {

@@ -80,7 +80,24 @@ def search(
     pool_size: Annotated[
         int | None, typer.Option(help="Architectures to score, drawn from the space.", rich_help_panel="HNAS")
     ] = None,
-    epochs: Annotated[int | None, typer.Option(help="Epochs of a trial.")] = None,
+    epochs: Annotated[int | None, typer.Option(help="Epochs of a trial of the search.")] = None,
+    search_seeds: Annotated[
+        int | None, typer.Option(help="Searches at the same time, each with its own seed.", rich_help_panel="Supernets")
+    ] = None,
+    objective: Annotated[
+        str | None,
+        typer.Option(
+            help="bilevel (the architecture learns from its own half of the training data), bilevel-second-order, or "
+            "erm (both from all).",
+            rich_help_panel="Supernets",
+        ),
+    ] = None,
+    search_channels: Annotated[
+        int | None, typer.Option(help="Channels of the supernet.", rich_help_panel="Supernets")
+    ] = None,
+    search_cells: Annotated[
+        int | None, typer.Option(help="Cells per stage of the supernet.", rich_help_panel="Supernets")
+    ] = None,
     candidates: Annotated[
         int | None, typer.Option(help="Feature maps to choose from.", rich_help_panel="Feature maps")
     ] = None,
@@ -136,6 +153,10 @@ def search(
         pool=pool,
         pool_size=pool_size,
         epochs=epochs,
+        search_seeds=search_seeds,
+        objective=objective,
+        search_channels=search_channels,
+        search_cells=search_cells,
         candidates=candidates,
         dimension=dimension,
         replicas=replicas,

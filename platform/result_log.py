@@ -20,6 +20,7 @@ from archray.platform.interrupt import INTERRUPT
 
 RESULTS = "results"  # one file of JSON lines a trial, a line a result
 SNAPSHOT = "snapshot"  # Tune's state files as they were after the last step in which something happened
+SHORT = 64  # entries of a list that is kept; the scores of a round of halving may be ten thousand
 STATE_FILES = ("experiment_state-", "search_gen_state-", "searcher-state-")
 
 
@@ -42,9 +43,13 @@ class ResultLog(tune.Callback):
         if trial.trial_id not in self._lines:
             before = folder.read_bytes(name).decode().splitlines() if folder.exists(name) else []
             self._lines[trial.trial_id] = before
-        kept = {k: v for k, v in result.items() if v is None or isinstance(v, str | int | float)}
+        kept = {name: value for name, value in result.items() if _is_kept(value)}
         self._lines[trial.trial_id].append(json.dumps(kept, default=str))
         folder.write_bytes(name, "\n".join(self._lines[trial.trial_id]).encode())
+
+
+def _is_kept(value: Any) -> bool:
+    return value is None or isinstance(value, str | int | float) or (isinstance(value, list) and len(value) <= SHORT)
 
 
 class KeepSnapshot(tune.Callback):

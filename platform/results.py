@@ -15,9 +15,10 @@ from archray.platform.report import render
 from archray.platform.report.view import RunView, decided
 from archray.platform.run import Run
 from archray.platform.stages import DONE, Context, Stage
+from archray.platform.training_stages import found_in
 from archray.trainables.spaces import get_space
 
-TRAINING_STAGES = ("search", "final", "baseline")
+TRAINING_STAGES = ("search", "selection", "final", "baseline")
 PROGRESS = "progress.parquet"
 REPORT = "report.html"
 
@@ -39,8 +40,8 @@ def stage_tables(run: Run, name: str) -> pd.DataFrame:
 
 def found(run: Run) -> dict[str, Any] | None:
     """What the search found: `architecture` and the value it was chosen for; None before it has ended."""
-    search = run.folder / "search"
-    return search.read_json("architecture.json") if search.exists("architecture.json") else None
+    place = found_in(run)
+    return place.read_json("architecture.json") if place.exists("architecture.json") else None
 
 
 def run_view(run: Run) -> RunView:
@@ -68,7 +69,7 @@ def seconds(run: Run) -> float:
     return float(sum(stage.read_json(DONE)["seconds"] for stage in stages if stage.exists(DONE)))
 
 
-def report_stage(stages: Sequence[str] = TRAINING_STAGES) -> Stage:
+def report_stage(stages: Sequence[str] = ("search", "final", "baseline")) -> Stage:
     """The last stage: what was found, the table of all trials, the model and the report, in the run's folder.
 
     stages: those whose outputs the report shows.

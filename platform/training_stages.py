@@ -118,9 +118,15 @@ def failure_reasons(trials: pd.DataFrame) -> str:
     return "; ".join(sorted({str(reason) for reason in reasons})) or "no reason was recorded"
 
 
+def found_in(run: Run) -> Folder:
+    """The folder of the stage that chose the architecture: `selection` where there is one, else `search`."""
+    selection = run.folder / "selection"
+    return selection if selection.exists("architecture.json") else run.folder / "search"
+
+
 def found_architecture(context: Context) -> dict[str, Any]:
-    """What the search stage found."""
-    found: dict[str, Any] = context.folder("search").read_json("architecture.json")
+    """What the search found; of several architectures that it found, the one selected."""
+    found: dict[str, Any] = found_in(context.run).read_json("architecture.json")
     return found
 
 

@@ -69,8 +69,9 @@ class TrialPlan:
         checkpoint_every: Tune steps between two checkpoints of a trial.
         cpus, gpus: what one trial takes.
         concurrency: trials at the same time; None: as many as find their resources free.
-        scheduler: makes a fresh scheduler of Tune's. Tune saves no scheduler's state and cannot continue with one:
-            such trials are begun anew after an interruption.
+        scheduler: makes a fresh scheduler.
+        resumes: whether trials go on after an interruption. Tune saves no scheduler's state: with one of its own they
+            are begun anew.
     """
 
     trainable: type[tune.Trainable]
@@ -83,6 +84,7 @@ class TrialPlan:
     concurrency: int | None
     searcher: Callable[[], ArchraySearcher] | None = None
     scheduler: Callable[[], TrialScheduler] | None = None
+    resumes: bool = True
     keys: dict[str, Any] = field(default_factory=dict)
     checkpoint_every: int = 1
 
@@ -97,7 +99,7 @@ def run_trials(folder: Folder, plan: TrialPlan, context: Context, *, search: boo
     options = context.tune_options if search else TuneOptions(callbacks=context.tune_options.callbacks)
     several = _several(plan.concurrency)
     context.console.print(f"    {several}, {plan.cpus:g} CPUs and {plan.gpus:g} GPUs each")
-    if plan.scheduler is not None and folder.exists():
+    if not plan.resumes and folder.exists():
         folder.set_aside()
         context.console.print("    the trials begin anew: Tune does not save what their scheduler had decided")
     trainable = tune.with_resources(plan.trainable, {"cpu": plan.cpus, "gpu": plan.gpus})
@@ -155,15 +157,21 @@ def trial_table(results: ResultGrid) -> pd.DataFrame:
 
 
 def curve_table(folder: Folder, results: ResultGrid) -> pd.DataFrame:
-    """One row an epoch of every trial of the Tune run in `folder`, with the trial's id and architecture."""
+    """One row an epoch of every trial of the Tune run in `folder`, with the trial's id, architecture and seed.
+
+    The architecture is the one that was asked for; of a trial that was asked for none, the one of that epoch.
+    """
     table = read_results(folder)
     if table.empty:
         return table
-    architectures = {
-        (r.metrics or {}).get("trial_id"): _told(r.config or {}).get("architecture") for r in listed(results)
-    }
-    table = table[table["trial_id"].isin(list(architectures))]  # a kill may leave results of a trial Tune forgot
-    return table.assign(architecture=table["trial_id"].map(architectures))
+    asked = {(r.metrics or {}).get("trial_id"): _told(r.config or {}) for r in listed(results)}
+    table = table[table["trial_id"].isin(list(asked))]  # a kill may leave results of a trial Tune forgot
+    lists = [name for name in table.columns if table[name].map(lambda value: isinstance(value, list)).any()]
+    table = table.drop(columns=lists)
+    for key in ("architecture", "seed"):
+        told = table["trial_id"].map({trial: config.get(key) for trial, config in asked.items()})
+        table[key] = told if key not in table else told.where(told.notna(), table[key])
+    return table
 
 
 def _told(config: dict[str, Any]) -> dict[str, Any]:
@@ -219,7 +227,7 @@ def _run_config(folder: Folder, plan: TrialPlan, options: TuneOptions) -> RunCon
 def _check_ended(folder: Folder, plan: TrialPlan, results: ResultGrid, interrupted: bool) -> None:
     """That `fit()` returned proves nothing: it also returns after an interrupt."""
     statuses = _trial_statuses(folder)
-    # Tune's Hyperband leaves trials that it will not continue PAUSED (seen in 2.60).
+    # What a scheduler stops while it is paused, Tune goes on to save as PAUSED (seen in 2.60).
     ended_as = ("TERMINATED", "ERROR") if plan.scheduler is None else ("TERMINATED", "ERROR", "PAUSED")
     running = [status for status in statuses if status not in ended_as]
     expected = plan.total if plan.searcher is None else 1

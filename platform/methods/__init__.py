@@ -1,12 +1,13 @@
 """The methods: one recipe a file, a plain list of stages each."""
 
+from archray.platform.methods.gradient import GRADIENT_METHODS
 from archray.platform.methods.halving import FAST_HALVING, HALVING
 from archray.platform.methods.hnas import HNAS
 from archray.platform.methods.hyperband import HYPERBAND, SUCCESSIVE_HALVING
 from archray.platform.methods.method import METHODS, Method, config_class, get_method
 from archray.platform.methods.random_maps import RANDOM
 
-for _method in (HNAS, HALVING, FAST_HALVING, RANDOM, SUCCESSIVE_HALVING, HYPERBAND):
+for _method in (HNAS, HALVING, FAST_HALVING, RANDOM, SUCCESSIVE_HALVING, HYPERBAND, *GRADIENT_METHODS):
     METHODS.register(_method.name, _method)
 
 __all__ = ["METHODS", "Method", "config_class", "get_method"]

@@ -127,6 +127,7 @@ def _search_by_halving(context: Context, folder: Folder) -> None:
         settings=solve_settings(context, rungs=config.dimensions),
         searcher=searcher,
         scheduler=scheduler,
+        resumes=False,
     )
     tuned = folder / f"tune-{digest(_halving_inputs(context))}"
     write_single_solves(context, folder, tuned, run_trials(tuned, plan, context, search=True))
@@ -162,6 +163,7 @@ def _search_by_hyperband(context: Context, folder: Folder) -> None:
         },
         concurrency=None,  # a paused trial counts as one in flight: a limit would keep a bracket from filling
         scheduler=scheduler,
+        resumes=False,
     )
     tuned = folder / f"tune-{digest(_hyperband_inputs(context))}"
     write_single_solves(context, folder, tuned, run_trials(tuned, plan, context, search=True))

@@ -30,8 +30,9 @@ class Method:
     Attributes:
         name: as on the command line.
         summary: one sentence, with the paper.
-        config: its configuration; the defaults are the paper's.
+        config: its configuration.
         stages: what it does, in order.
+        defaults: the papers' options for a space, by its name or reference, where they are not those of `config`.
         presets: `smoke` (seconds), `demo` (minutes on two cores), `paper`, each a nested dictionary.
         flags: where the command line's short flags go in the configuration: `{"budget": "search.budget"}`.
         extendable: configuration paths that `resume` may change on a finished run.
@@ -47,6 +48,7 @@ class Method:
     stages: tuple[Stage, ...]
     presets: Mapping[str, Mapping[str, Any]]
     view: Callable[[Run], RunView]
+    defaults: Callable[[str], Mapping[str, Any]] = lambda space: {}
     flags: Mapping[str, str] = field(default_factory=dict)
     extendable: tuple[str, ...] = ()
     serves: Callable[[Space], str | None] = serves_networks

@@ -67,30 +67,33 @@ def train_supernets(context: Context, folder: Folder, *, metric: str = METRIC) -
     tuned = folder / f"tune-{digest(supernet_inputs(context))}"
     results = run_trials(tuned, plan, context, search=True)
     context.grids["search"] = results
-    entropies = entropy_table(read_results(tuned))
+    trials = write_tables(folder, tuned, results)
+    entropies = entropy_table(read_results(tuned), trials)
     if not entropies.empty:
         folder.write_parquet(ENTROPIES, entropies)
-    return write_tables(folder, tuned, results), results
+    return trials, results
 
 
-def entropy_table(results: pd.DataFrame) -> pd.DataFrame:
+def entropy_table(results: pd.DataFrame, trials: pd.DataFrame) -> pd.DataFrame:
     """The entropy of every edge's weights, in nats: `trial_id`, `seed`, `epoch`, `group`, `edge`, `entropy`.
 
-    results: a row per trial and epoch, with a list `entropies_GROUP` for each group.
+    Args:
+        results: a row per trial and epoch, with a list `entropies_GROUP` for each group.
+        trials: a row per trial, with its seed.
     """
-    groups = [name for name in results.columns if name.startswith("entropies_")]
+    results = results.merge(trials[["trial_id", "seed"]], on="trial_id")
+    keys = ["trial_id", "seed", "epoch"]
     long = [
-        results[["trial_id", "seed", "epoch"]].assign(group=name.removeprefix("entropies_"), entropy=results[name])
-        for name in groups
+        results[keys].assign(group=name.removeprefix("entropies_"), entropy=results[name])
+        for name in results.columns
+        if name.startswith("entropies_")
     ]
     if not long:
         return pd.DataFrame()
     table = pd.concat(long, ignore_index=True)
     table["edge"] = table["entropy"].map(lambda edges: list(range(len(edges))))
-    table = table.explode(["edge", "entropy"], ignore_index=True)
-    return table.astype({"edge": "int64", "entropy": "float64"})[
-        ["trial_id", "seed", "epoch", "group", "edge", "entropy"]
-    ]
+    table = table.explode(["edge", "entropy"], ignore_index=True).astype({"edge": "int64", "entropy": "float64"})
+    return table[[*keys, "group", "edge", "entropy"]]
 
 
 def write_found(context: Context, folder: Folder, found: pd.DataFrame) -> None:
