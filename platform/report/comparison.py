@@ -6,6 +6,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from archray.platform.report.network_size import network_size
 from archray.platform.report.plot import FOUND, INK, RANDOM, SURFACE, Size, plot
 from archray.platform.report.quantity import Quantity, count, finite_values
 from archray.platform.report.section import Section, figure
@@ -49,6 +50,11 @@ def _caption(view: RunView, found: np.ndarray, random: np.ndarray) -> str:
         parts.append(f"The found architecture's mean is above {share}.")
     if found.size == 1:
         parts.append("With one final seed, the spread between seeds is not known.")
+    size, random_size = network_size(view.final), network_size(view.baseline)
+    if size:
+        parts.append(
+            f"The found network has {size}" + (f"; a random one {random_size} on average." if random_size else ".")
+        )
     failed = int(failures(view.baseline).notna().sum())
     if failed:
         parts.append(

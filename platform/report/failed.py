@@ -17,7 +17,9 @@ def failures_section(view: RunView) -> Section | None:
     stages = {
         "scoring the pool": view.pool,
         "search": view.evaluated,
+        "supernets of the search": view.found,
         "rounds of halving": view.rounds,
+        "selection": view.selection,
         "final training": view.final,
         "random architectures": view.baseline,
     }

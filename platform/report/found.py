@@ -7,6 +7,7 @@ from typing import Any
 
 from archray.platform.report import found_map
 from archray.platform.report.found_map import Card
+from archray.platform.report.network_size import network_size
 from archray.platform.report.quantity import MISSING, Quantity, count, duration, finite_values
 from archray.platform.report.section import breakable, escape
 from archray.platform.report.view import RunView, failures, is_repeat, numbers
@@ -105,14 +106,14 @@ def _architecture(view: RunView) -> str:
 
 
 def _facts(view: RunView) -> str:
-    trials = int((~is_repeat(view.evaluated)).sum())
     facts = {
         "Method": display_method(view.method),
         "Space": view.space,
         "Data": view.data,
         "Training-free metric": view.proxy,
         "Scored architectures": count(len(view.pool), "in the pool", "in the pool") if len(view.pool) else None,
-        "Search": count(trials, "training") if trials else None,
+        "Search": _search(view),
+        "Network": network_size(view.final),
         **(found_map.facts(view) if len(view.progress) else {}),
         "Failures": _failed(view),
         "Seed": view.seed,
@@ -128,10 +129,18 @@ def _facts(view: RunView) -> str:
     return f'<dl class="facts">{rows}</dl>'
 
 
+def _search(view: RunView) -> str | None:
+    if len(view.found):
+        return count(len(view.found), "supernet")
+    trials = int((~is_repeat(view.evaluated)).sum())
+    return count(trials, "training") if trials else None
+
+
 def _failed(view: RunView) -> str | None:
     failed = {
         "scoring": int(failures(view.pool).notna().sum()),
-        "search": int(failures(view.evaluated).notna().sum()),
+        "search": int(failures(view.evaluated).notna().sum() + failures(view.found).notna().sum()),
+        "selection": int(failures(view.selection).notna().sum()),
         "final": int(failures(view.final).notna().sum()),
         "random": int(failures(view.baseline).notna().sum()),
         "rounds": int(failures(view.rounds).notna().sum()),

@@ -11,8 +11,11 @@ from archray.platform.report.choice import choice_section
 from archray.platform.report.comparison import comparison_section
 from archray.platform.report.correlation import correlation_section
 from archray.platform.report.curves import curves_section
+from archray.platform.report.discretisation import discretisation_section
+from archray.platform.report.entropies import entropies_section
 from archray.platform.report.failed import failures_section
 from archray.platform.report.found import header, title
+from archray.platform.report.found_cells import found_cells_section
 from archray.platform.report.found_map import map_repeats_section
 from archray.platform.report.landscape import landscape_section
 from archray.platform.report.manifest import manifest_section
@@ -20,6 +23,8 @@ from archray.platform.report.pool import pool_section
 from archray.platform.report.repeats import repeats_section
 from archray.platform.report.rounds import rounds_section
 from archray.platform.report.section import Section, escape
+from archray.platform.report.selection import selection_section
+from archray.platform.report.shared_scores import shared_scores_section
 from archray.platform.report.solver_calls import seconds_section, solver_calls_section
 from archray.platform.report.trials import trials_section
 from archray.platform.report.view import RunView
@@ -56,7 +61,12 @@ SUPERNET_SECTIONS: tuple[MakeSection, ...] = (
     cell_section,
     comparison_section,
     repeats_section,
+    found_cells_section,
+    entropies_section,
+    discretisation_section,
+    shared_scores_section,
     rounds_section,
+    selection_section,
     curves_section,
     failures_section,
     manifest_section,

@@ -32,13 +32,14 @@ def rounds_section(view: RunView) -> Section | None:
 
 
 def _sentences(view: RunView, repeats: dict[object, pd.DataFrame]) -> Iterator[str]:
-    best = "lowest" if view.mode == "min" else "highest"
+    best, of = "lowest" if view.mode == "min" else "highest", "solve" if view.found.empty else "supernet"
     text = (
-        "In each round the candidates that are left share the weights of one solve, and those with the "
-        f"{best} scores are kept. The last solve is of the winner alone."
+        f"In each round the candidates that are left share the weights of one {of}, and those with the "
+        f"{best} scores are kept."
     )
+    text += " The last solve is of the winner alone." if view.found.empty else ""
     if len(repeats) > 1:
-        text += f" The table has the repeat that found the feature map above, one of {len(repeats)}."
+        text += f" The table has the repeat that found the {_candidate(view).lower()} above, one of {len(repeats)}."
     yield text
     everything = pd.concat(repeats.values(), ignore_index=True)
     lost = eliminated(everything)
@@ -56,6 +57,11 @@ def _sentences(view: RunView, repeats: dict[object, pd.DataFrame]) -> Iterator[s
             f"{count(missing, 'replica')} of a round {'was' if missing == 1 else 'were'} lost for good; the round "
             "went on with the others."
         )
+
+
+def _candidate(view: RunView) -> str:
+    """What a candidate is: the heading of its column."""
+    return "Feature map" if view.found.empty else "Architecture"
 
 
 def eliminated(rounds: pd.DataFrame) -> pd.Series:
@@ -97,7 +103,7 @@ def _table(view: RunView, repeats: dict[object, pd.DataFrame]) -> str:
     """A row per round; with the repeat's number where there are several."""
     told = [(repeat, row) for repeat, frame in repeats.items() for row in rounds_of(frame, view.mode)]
     headings = {
-        "budget": "Features",
+        "budget": "Features" if view.found.empty else "Epochs",
         "candidates": "Candidates",
         "kept": "Kept",
         "dropped": "Dropped",
@@ -133,7 +139,7 @@ def _last_candidates(view: RunView, rounds: pd.DataFrame) -> str:
     lasted = scores.notna().sum(axis=1)  # rounds with a score
     last = scores.ffill(axis=1).iloc[:, -1] * (1 if view.mode == "min" else -1)
     order = np.lexsort((last.to_numpy(), -lasted.to_numpy()))[:_LAST]
-    columns = [Column("Feature map", "code"), *(Column(f"Round {number}", "number") for number in scores.columns)]
+    columns = [Column(_candidate(view), "code"), *(Column(f"Round {number}", "number") for number in scores.columns)]
     rows = [
         (scores.index[i], *("" if math.isnan(value) else significant(value, 3) for value in scores.iloc[i]))
         for i in order
