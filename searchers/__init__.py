@@ -3,7 +3,8 @@
 from archray.searchers.base import ArchraySearcher
 from archray.searchers.drive import drive
 from archray.searchers.hnas import HNASSearch
+from archray.searchers.nesbs import NESBSSearch
 from archray.searchers.random_search import RandomSearch
 from archray.searchers.weight_sharing_halving import WeightSharingHalving
 
-__all__ = ["ArchraySearcher", "HNASSearch", "RandomSearch", "WeightSharingHalving", "drive"]
+__all__ = ["ArchraySearcher", "HNASSearch", "NESBSSearch", "RandomSearch", "WeightSharingHalving", "drive"]
