@@ -53,7 +53,7 @@ class SupernetTrainable(EpochTrainable[SupernetTrainer]):
       supernet, `discretisation_drop`: validation_accuracy - discretised_accuracy. With the relaxation `path` there is
       nothing to discretise: None and NaN. With the relaxation `controller` the best of its samples, see there.
     - `entropy`: mean over edges, in nats; `entropy_GROUP`: mean over a group's edges; `entropies_GROUP`: of each edge.
-      A controller has one group, `decisions`: each decision of the space with two choices or more, given the others.
+      A controller has one group, `decisions`: each decision of the space with two choices or more, given those before.
 
     With `candidates` the weights alone are trained, on a candidate's path in each step, at a cosine schedule of their
     own. After the last epoch, and NaN before, the result holds

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import torch
 from torch import Tensor
 
 from archray.errors import InvalidInput
-from archray.trainables.nets.supernet import Supernet
+from archray.trainables.nets.supernet import Supernet, discretise
 from archray.trainables.optimizers import XNAS, point_gradients
+from archray.trainables.optimizers.xnas import xnas_rate
 from archray.trainables.supernet_training.architecture import ArchitectureParameters
 from archray.trainables.supernet_training.mixing import Lesson
 from archray.trainables.supernet_training.settings import (
@@ -21,6 +25,10 @@ from archray.trainables.supernet_training.settings import (
 
 class PointParameters(ArchitectureParameters):
     """The simplex mixture, learned by `XNAS` from the gradient of each image's own loss.
+
+    Wipe-out leaves an edge with one operation of weight 1, which may be `none`: no edge is then stronger than another,
+    and no second operation is known. `discretised` therefore goes by the weights without wipe-out, by the sums of all
+    clipped gradients. Their strongest operation is the same, as only what cannot win is wiped out.
 
     A batch costs one forward pass and a backward pass for every image in it: with b images some b times the backward
     pass of `ArchitectureParameters`. A smaller `batch_size`, or a smaller `architecture_fraction`, is what helps.
@@ -37,7 +45,8 @@ class PointParameters(ArchitectureParameters):
     ) -> None:
         super().__init__(supernet, SimplexSettings(), NoOptimizerSettings(), seed=seed, device=device)
         self.learns = True
-        self._xnas = settings
+        self._xnas, self._rounds = settings, 1
+        self._sums = {name: torch.zeros_like(each, dtype=torch.float64) for name, each in self.parameters.items()}
         for parameter in self.parameters.values():
             parameter.requires_grad_()
 
@@ -48,6 +57,7 @@ class PointParameters(ArchitectureParameters):
             wrong = f"xnas needs epochs after the warm-up of {training.warmup_epochs}, got {training.epochs} in all"
         if wrong is not None:
             raise InvalidInput(wrong)
+        self._rounds = points
         self.optimizer = XNAS(list(self.parameters.values()), points, self._xnas.clip, self._xnas.lr)
 
     def learn(self, lesson: Lesson, progress: float) -> Tensor:
@@ -55,6 +65,27 @@ class PointParameters(ArchitectureParameters):
         if self.optimizer is None:
             raise RuntimeError("xnas must be told by `prepare` how many images it will see before it can learn")
         losses = lesson.outcome(self.draw(progress)).losses  # (b,)
-        self.optimizer.add_points(point_gradients(losses, list(self.parameters.values())))
+        gradients = point_gradients(losses, list(self.parameters.values()))  # (b, edges, operations) of each group
+        self.optimizer.add_points(gradients)
         self.optimizer.step()
+        for total, gradient in zip(self._sums.values(), gradients, strict=True):
+            total += gradient.clamp(-self._xnas.clip, self._xnas.clip).sum(0)
         return losses.detach().mean()
+
+    def discretised(self) -> str:
+        """The architecture of the strongest operations (note G4) by the weights without wipe-out."""
+        return discretise(self.space, {name: self._unwiped(total) for name, total in self._sums.items()})
+
+    def _unwiped(self, total: Tensor) -> Tensor:
+        """(edges, operations): exponentiated gradient from the uniform point."""
+        lr, clip = self._xnas.lr, self._xnas.clip
+        rate = xnas_rate(total.shape[1], self._rounds, clip) if lr is None else lr
+        return (-rate * total).softmax(-1)
+
+    def state_dict(self) -> dict[str, Any]:
+        return super().state_dict() | {"sums": self._sums}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        super().load_state_dict(state)
+        for name, total in self._sums.items():
+            total.copy_(state["sums"][name])

@@ -28,7 +28,7 @@ ENTROPY_SEED = 0
 
 
 def open_decisions(space: Space, groups: Sequence[Group]) -> dict[int, Decision]:
-    """The decisions with two choices or more, by their place in the space; `none` is no choice unless a group has it."""
+    """The decisions with two choices or more, by their place in the space; `none` is one only if a group has it."""
     none = any(NONE in group.operations for group in groups)
     kept = {
         at: tuple(choice for choice in decision.choices if none or choice != NONE)
