@@ -9,7 +9,17 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import pandas as pd
+
 PATIENCE = 300  # seconds that one step may take on a busy machine before it counts as stuck
+
+
+HNAS_COMMAND = (
+    "search", "hnas", "--preset", "smoke", "--pool-size", "16", "--budget", "4", "--epochs", "3", "--final-epochs", "4",
+    "--final-seeds", "3", "--random", "3", "--seed", "3",
+    "--set", "cluster.dashboard=false", "--set", "pool.chunk=2",
+    "--set", "train.batch_size=16", "--set", "final.batch_size=16",
+)  # fmt: skip
 
 
 def start(*arguments: str, cwd: Path) -> subprocess.Popen:
@@ -56,3 +66,29 @@ def snapshot(stage: Path) -> list[tuple[dict, str]]:
 
 def ended_trials(stage: Path) -> list[str]:
     return [stub["trial_id"] for stub, status in snapshot(stage) if status == "TERMINATED"]
+
+
+def epochs_trained(stage: Path) -> dict[str, int]:
+    """How many epochs each trial trained, over all its attempts: one that ran twice has more than its epochs.
+
+    An epoch that is only reported again has the time that it took the first time.
+    """
+    counts = {}
+    for log in stage.glob("tune-*/results/*.jsonl"):
+        told = [json.loads(line) for line in log.read_text().splitlines()]
+        counts[log.stem] = len({(result["epoch"], result["seconds_epoch"]) for result in told})
+    return counts
+
+
+def found_values(run: Path) -> dict:
+    """All that a run found, without ids and times."""
+    pool = pd.read_parquet(run / "pool" / "pool.parquet").drop(columns="seconds")
+    trials = pd.read_parquet(run / "trials.parquet")
+    columns = ["stage", "architecture", "seed", "validation_accuracy", "validation_loss", "test_accuracy", "epoch"]
+    asked = pd.read_parquet(run / "search" / "asked.parquet")
+    return {
+        "found": json.loads((run / "architecture.json").read_text()),
+        "pool": pool.to_json(double_precision=15),
+        "asked": asked.to_json(double_precision=15),
+        "trials": trials[columns].sort_values(["stage", "seed"]).to_json(orient="records", double_precision=15),
+    }
