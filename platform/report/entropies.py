@@ -61,7 +61,7 @@ def entropies_section(view: RunView) -> Section | None:
         handles = seed_legend(nets)
         canvas.legend(handles=handles, loc="outside upper left", ncols=len(handles))
 
-    ends = [float(net.rows["entropy"].iloc[-1]) for net in nets]
+    ends = entropies_at_the_end(nets)
     drawing = plot(
         "entropies",
         draw,
@@ -89,6 +89,12 @@ def entropy_panels(view: RunView) -> list[Panel]:
     parts = [("all edges", frame)]
     parts += [(str(group), frame[frame["group"] == group]) for group in groups] if len(groups) > 1 else []
     return [Panel(title, _means(view, part), *uniform_entropy(part)) for title, part in parts]
+
+
+def entropies_at_the_end(nets: Sequence[Supernet]) -> list[float]:
+    """The mean entropy in the last epoch of any; supernets that did not come as far, which failed, have none."""
+    last = max(float(net.rows["epoch"].max()) for net in nets)
+    return [float(net.rows["entropy"].iloc[-1]) for net in nets if net.rows["epoch"].iloc[-1] == last]
 
 
 def _means(view: RunView, frame: pd.DataFrame) -> list[Supernet]:

@@ -30,8 +30,9 @@ def title(view: RunView) -> str:
 
 
 def display_method(method: str) -> str:
-    """A method's name as it is written in a sentence: an abbreviation in capitals."""
-    return method.upper() if method.isalpha() and len(method) <= 5 and method != "urs" else method
+    """A method's name as it is written in a sentence: an abbreviation in capitals, one with a hyphen too."""
+    short = all(part.isalpha() and len(part) <= 5 for part in method.split("-"))
+    return method.upper() if short and method != "urs" else method
 
 
 def _lead(view: RunView) -> str:

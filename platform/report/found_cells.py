@@ -80,6 +80,8 @@ def _sentences(found: pd.DataFrame, several: bool, *, mixed: bool) -> str:
     if len(found) > 1:
         text += f", each from a seed of its own{', of all repeats' if several else ''},"
     text += f" found {count(names.nunique(), 'distinct architecture')}."
+    if len(names) > 1 and names.nunique() == 1:
+        text += " There was nothing to select from."
     failed = int(found["failure"].notna().sum())
     text += f" {count(failed, 'search', 'searches')} failed." if failed else ""
     text += " “Shared weights” is an architecture's validation accuracy with the weights of its supernet"

@@ -53,7 +53,7 @@ def shared_scores_section(view: RunView) -> Section | None:
             _draw_row(axes, each, edges)
             if len(shown) > 1:
                 axes.set_ylabel(each.seed, rotation=0, ha="right", va="center", fontsize=11)
-        axes.set_xlabel(f"validation {_ACCURACY.axis} with shared weights" if not narrow else "shared weights (%)")
+        axes.set_xlabel("validation accuracy with shared weights (%)" if not narrow else "shared weights (%)")
 
     size = sum(each.accuracies.size for each in shown)
     drawing = plot(
