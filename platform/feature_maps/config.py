@@ -56,7 +56,9 @@ def serves(space: Space) -> str | None:
     """None for a space of feature maps; else why it cannot be searched."""
     if isinstance(space, FeatureMapSpace):
         return None
-    return "it is no space of feature maps; choose fourier or ngrams"
+    return (
+        "it is no space of feature maps; choose fourier or ngrams, or, to halve networks, the method supernet-halving"
+    )
 
 
 def feature_map_config(run: Run) -> FeatureMapConfig:

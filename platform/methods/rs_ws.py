@@ -1,0 +1,128 @@
+"""Random search with weight sharing. Li and Talwalkar 2019, section 3.2.
+
+A supernet is trained with one uniformly drawn path for each step, then random architectures are scored with its
+weights, and the best is taken. The paper scores on a mini-batch first, and only the best of these on all validation
+data; here all of them are, by actors over the cluster.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Literal
+
+import numpy as np
+import pandas as pd
+from pydantic import Field
+from ray.tune import Result
+
+from archray.errors import InvalidInput
+from archray.platform.folder import Folder
+from archray.platform.run import Run
+from archray.platform.stages import Context, Stage
+from archray.platform.supernets.config import SupernetSearchConfig
+from archray.platform.supernets.recipe import supernet_method
+from archray.platform.supernets.scoring import draw_architectures, score_with_shared_weights
+from archray.platform.supernets.search import supernet_inputs, supernet_settings, train_supernets, write_found
+from archray.platform.training_stages import stage_seed
+from archray.platform.tuning import listed
+from archray.trainables.supernet_scorer import trained_weights
+from archray.trainables.supernet_training import PathSettings
+
+METRIC = "validation_accuracy"  # of random paths, while training
+SCORES = "scores.parquet"
+
+
+class RandomSearchWSConfig(SupernetSearchConfig):
+    """The configuration of random search with weight sharing.
+
+    Fields:
+        samples: random architectures that are scored with the weights of each supernet; 1,000 in the authors' program,
+            in each of its rounds.
+    """
+
+    method: Literal["rs-ws"] = "rs-ws"
+    samples: int = Field(1000, ge=1)
+
+    def check(self) -> None:
+        if not isinstance(self.supernet.relaxation, PathSettings):
+            raise InvalidInput(
+                f"rs-ws trains a random path in each step; expected the relaxation path, got "
+                f"{self.supernet.relaxation.name}. Leave supernet.relaxation out, or choose another method"
+            )
+        super().check()
+        draw_architectures(self.space, self.supernet, self.samples, self.seed)
+
+
+def _config(run: Run) -> RandomSearchWSConfig:
+    assert isinstance(run.config, RandomSearchWSConfig)  # the run was opened with its method's configuration
+    return run.config
+
+
+def _inputs(context: Context) -> dict[str, Any]:
+    return {**supernet_inputs(context), "samples": _config(context.run).samples}
+
+
+def _search(context: Context, folder: Folder) -> None:
+    trials, results = train_supernets(context, folder, metric=METRIC)
+    reasons = trials.reindex(columns=["failure", "error"])
+    failures = dict(zip(trials["trial_id"], reasons["failure"].fillna(reasons["error"]), strict=True))
+    kept = {(result.metrics or {}).get("trial_id"): result for result in listed(results)}
+    found, tables = [], []
+    for number, trial in enumerate(trials.to_dict("records")):
+        row = {"trial_id": trial["trial_id"], "seed": trial["seed"], METRIC: trial.get(METRIC, math.nan)}
+        failure = failures[trial["trial_id"]]
+        if pd.notna(failure):
+            found.append({**row, "architecture": None, "value": math.nan, "failure": failure})
+            continue
+        scores = _score(context, folder, kept[trial["trial_id"]], number)
+        tables.append(scores.assign(trial_id=trial["trial_id"], seed=trial["seed"]))
+        found.append({**row, **best_of(scores)})
+    columns = ["trial_id", "seed", "architecture", "loss", "accuracy", "failure"]
+    scored = pd.concat(tables, ignore_index=True) if tables else pd.DataFrame(columns=columns)
+    folder.write_parquet(SCORES, scored[columns])
+    write_found(context, folder, pd.DataFrame(found))
+
+
+def _score(context: Context, folder: Folder, result: Result, number: int) -> pd.DataFrame:
+    """The scores of random architectures with the weights of a trial that has ended.
+
+    number: of the search seed; each has architectures of its own.
+    """
+    config, trial = _config(context.run), (result.metrics or {})["trial_id"]
+    root = np.random.SeedSequence([stage_seed(config.seed, "samples"), number])
+    seed = int(root.generate_state(1)[0])
+    assert result.checkpoint is not None  # a trial that ended without a failure has saved its last epoch
+    with result.checkpoint.as_directory() as place:
+        weights = trained_weights(place)
+    return score_with_shared_weights(
+        folder / f"scores-{trial}",
+        draw_architectures(context.run.space, config.supernet, config.samples, seed),
+        settings=supernet_settings(context),
+        weights=weights,
+        resources=config.resources,
+        console=context.console,
+    )
+
+
+def best_of(scores: pd.DataFrame) -> dict[str, Any]:
+    """`architecture` and `value` of the best accuracy, of equal ones the one with the least loss; or the `failure`.
+
+    scores: `architecture`, `loss`, `accuracy`, `failure`.
+    """
+    usable = scores.dropna(subset=["accuracy"]).sort_values(["accuracy", "loss"], ascending=[False, True])
+    if usable.empty:
+        reasons = "; ".join(sorted(set(scores["failure"].dropna())))
+        return {"architecture": None, "value": math.nan, "failure": f"no architecture has a score: {reasons}"}
+    best = usable.iloc[0]
+    return {"architecture": best["architecture"], "value": float(best["accuracy"]), "failure": None}
+
+
+RS_WS = supernet_method(
+    "rs-ws",
+    "Random search with weight sharing (Li and Talwalkar 2019)",
+    Stage("search", "train supernets on random paths, and score random architectures", _inputs, _search),
+    {"supernet": {"relaxation": {"name": "path"}, "optimizer": {"name": "none"}}},
+    config=RandomSearchWSConfig,
+    presets={"smoke": {"samples": 16}, "demo": {"samples": 200}},
+    flags={"samples": "samples"},
+)
