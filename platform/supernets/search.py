@@ -16,7 +16,7 @@ from archray.platform.folder import Folder
 from archray.platform.result_log import read_results
 from archray.platform.run import digest
 from archray.platform.stages import Context, Stage
-from archray.platform.supernets.config import supernet_config
+from archray.platform.supernets.config import SupernetSearchConfig, supernet_config
 from archray.platform.training_stages import failure_reasons, stage_seed, write_tables
 from archray.platform.tuning import TrialPlan, run_trials
 from archray.trainables.supernet import SupernetTrainable
@@ -26,11 +26,16 @@ FOUND, ENTROPIES = "found.parquet", "entropies.parquet"
 METRIC, MODE = "discretised_accuracy", "max"
 
 
+def settings_of(config: SupernetSearchConfig, **more: Any) -> dict[str, Any]:
+    """What a `SupernetTrainable` is told by a configuration. more: fields of `SupernetSettings` over its own."""
+    options = {name: getattr(config.supernet, name) for name in type(config.supernet).model_fields}
+    return SupernetSettings(**{**options, "space": config.space, "data": config.data, **more}).model_dump(mode="json")
+
+
 def supernet_settings(context: Context, **more: Any) -> dict[str, Any]:
-    """What every `SupernetTrainable` of the run is told. more: further fields of `SupernetSettings`."""
-    run, options = context.run, supernet_config(context.run).supernet
-    chosen = {name: getattr(options, name) for name in type(options).model_fields}
-    return SupernetSettings(**chosen, space=run.space, data=run.data, **more).model_dump(mode="json")
+    """What every `SupernetTrainable` of the run is told: space and data as they hold in its folder."""
+    run = context.run
+    return settings_of(supernet_config(run), space=run.space, data=run.data, **more)
 
 
 def supernet_inputs(context: Context) -> dict[str, Any]:
