@@ -1,0 +1,208 @@
+"""NESBSSearch: ensembles without repeated members, the deltas of a run, posteriors that are too sharp."""
+
+from __future__ import annotations
+
+import json
+import logging
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.stats import chisquare
+
+from archray.errors import InvalidInput
+from archray.searchers import NESBSSearch, drive
+from archray.searchers.ensemble_sampling import TooSharp, draw_ensemble
+from archray.searchers.posterior import Posterior, posterior_decisions
+from archray.trainables.spaces import get_space
+
+
+def normal_logits(space: str, scale: float = 1.0, seed: int = 0) -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    return {d.name: scale * rng.standard_normal(len(d.choices)) for d in posterior_decisions(get_space(space))}
+
+
+def squared_delta(config: dict[str, Any]) -> float:
+    return (config["delta"] - 0.25) ** 2
+
+
+@pytest.mark.parametrize("space", ["nasbench201", "darts"])
+@pytest.mark.parametrize("sampler", ["mc", "svgd-rd"])
+def test_members_are_different_architectures_of_the_space(space: str, sampler: Any) -> None:
+    search = NESBSSearch(normal_logits(space), 4, sampler, budget=3, space=space, iterations=200, delta_range=(-0.5, 1))
+    configs = drive(search, lambda config: 1.0)
+    found = get_space(space)
+    assert len(configs) == 3
+    for members in configs["members"]:
+        assert len({found.encode(found.canonical(found.decode(member))) for member in members}) == 4
+    assert configs["seed"].is_unique
+    assert configs["delta"].isna().all() if sampler == "mc" else configs["delta"].tolist() == [-0.5, 0.25, 1.0]
+
+
+def test_single_members_drawn_match_the_posterior() -> None:
+    logits = {"a": [0.0, 1.0, -1.0], "b": [0.5, 0.0]}
+    configs = drive(NESBSSearch(logits, 1, "mc", budget=2000), lambda config: 1.0)
+    p = [np.exp(row) / np.exp(row).sum() for row in logits.values()]
+    counts = np.zeros((3, 2))
+    for (member,) in configs["members"]:
+        choice = json.loads(member)
+        counts[choice["a"], choice["b"]] += 1
+    assert chisquare(counts.ravel(), np.outer(*p).ravel() * 2000).pvalue > 0.001
+
+
+def test_ensembles_drawn_match_the_posterior_given_no_repeats() -> None:
+    posterior, rng = Posterior({"a": np.log([0.5, 0.3, 0.2])}), np.random.default_rng(0)
+    counts = {(0, 1): 0, (0, 2): 0, (1, 2): 0}
+    for _ in range(2000):
+        pair = sorted(json.loads(member)["a"] for member in draw_ensemble(posterior, 2, rng))
+        counts[pair[0], pair[1]] += 1
+    weights = np.array([0.15, 0.1, 0.06])
+    assert chisquare(list(counts.values()), weights / weights.sum() * 2000).pvalue > 0.001
+
+
+def test_best_has_the_lowest_loss_by_default() -> None:
+    search = NESBSSearch(normal_logits("nasbench201"), 3, space="nasbench201", delta_range=(-0.5, 1.0), iterations=50)
+    frame = drive(search, lambda config: {"validation_loss": squared_delta(config)})
+    best = search.best()
+    assert best is not None
+    assert best["value"] == frame["value"].min()
+    assert best["delta"] == 0.25
+    assert len(best["members"]) == 3
+
+
+def test_deltas_of_a_grid() -> None:
+    logits = normal_logits("nasbench201")
+    for budget, expected in ((4, [-2.0, -1.0, 0.0, 1.0]), (1, [-0.5])):
+        search = NESBSSearch(logits, 2, delta="grid", budget=budget, space="nasbench201", iterations=5)
+        assert drive(search, squared_delta)["delta"].tolist() == expected
+
+
+def test_fixed_delta_runs_from_fresh_particles() -> None:
+    search = NESBSSearch(normal_logits("nasbench201"), 2, delta=0.5, budget=3, space="nasbench201", iterations=20)
+    frame = drive(search, squared_delta)
+    assert frame["delta"].tolist() == [0.5] * 3
+    assert len({tuple(members) for members in frame["members"]}) > 1
+
+
+def test_bayesian_optimisation_finds_the_best_delta() -> None:
+    search = NESBSSearch(normal_logits("nasbench201"), 2, delta="bo", budget=7, space="nasbench201", iterations=5)
+    drive(search, squared_delta)
+    best = search.best()
+    assert best is not None
+    assert abs(best["delta"] - 0.25) < 0.3
+    asked = search.asked()
+    assert asked["delta"].between(-2, 1).all()
+    assert asked["number"].tolist() == list(range(1, 8))
+    assert asked["value"].tolist() == pytest.approx([(delta - 0.25) ** 2 for delta in asked["delta"]])
+
+
+def test_bayesian_optimisation_keeps_a_loss_of_zero() -> None:
+    """A perfect ensemble is no failed one."""
+    losses = iter([1.0, 0.0, 1.0, 1.0])
+    plain, other = (NESBSSearch({"a": [0.0] * 4}, 2, delta="bo", budget=4, iterations=3) for _ in range(2))
+    drive(plain, lambda config: next(losses))
+    drive(other, lambda config: 1.0)
+    assert plain.asked()["delta"].tolist()[:2] == other.asked()["delta"].tolist()[:2]
+    assert plain.asked()["delta"].tolist()[2:] != other.asked()["delta"].tolist()[2:]
+
+
+def test_delta_where_particles_meet_is_passed_over(caplog: pytest.LogCaptureFixture) -> None:
+    """At -1 nothing repels them, and the relaxed posterior has one mode (note E2)."""
+    logits = normal_logits("nasbench201")
+    search = NESBSSearch(logits, 2, delta="grid", budget=3, delta_range=(-1.0, 0.0), space="nasbench201")
+    with caplog.at_level(logging.WARNING):
+        frame = drive(search, squared_delta)
+    assert frame["delta"].tolist() == [-0.5, 0.0]
+    assert "no ensemble at delta -1" in caplog.text
+    assert search.asked()["passed_over"].tolist() == [True, False, False]
+    assert search.asked()["delta"].tolist() == [-1.0, -0.5, 0.0]
+
+
+def test_bayesian_optimisation_leaves_deltas_where_particles_meet() -> None:
+    sharp = {name: [0.0, -8.0, -8.0] for name in "abc"}
+    search = NESBSSearch(sharp, 3, delta="bo", budget=4, iterations=200)
+    frame = drive(search, squared_delta)
+    assert len(frame) == 4
+    asked = search.asked()
+    assert asked["passed_over"].any()
+    assert (asked.loc[asked["passed_over"], "delta"] < 0).all()
+    assert asked.loc[~asked["passed_over"], "number"].tolist() == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("sampler", ["mc", "svgd-rd"])
+def test_too_sharp_a_posterior_says_so(sampler: Any) -> None:
+    logits = {"a": [0.0, -60.0, -60.0], "b": [0.0, -60.0]}
+    delta: Any = -1.0 if sampler == "svgd-rd" else None
+    search = NESBSSearch(logits, 3, sampler, delta=delta, iterations=300)
+    with pytest.raises(TooSharp, match=r"3 different members, got 1 at most.*too sharp.*raise temperature.*lower"):
+        search.suggest("t")
+    warm = NESBSSearch(logits, 3, sampler, temperature=100.0, delta=None if delta is None else 1.0, iterations=300)
+    assert isinstance(warm.suggest("t"), dict)
+    with pytest.raises(InvalidInput, match="ensemble_size: expected 6 at most"):
+        NESBSSearch(logits, 7, sampler)
+
+
+def test_grid_whose_every_delta_is_passed_over_says_so() -> None:
+    search = NESBSSearch({"a": [0.0, -60.0]}, 2, budget=2, delta_range=(-1.0, -0.999), iterations=300)
+    with pytest.raises(TooSharp, match="raise temperature or delta"):
+        search.suggest("t")
+
+
+def test_temperature_flattens() -> None:
+    logits = {"a": [0.0, 2.0]}
+    for temperature in (0.1, 1.0, 10.0):
+        found = NESBSSearch(logits, 1, "mc", temperature=temperature).posterior.log_probs[0]
+        assert found[1] - found[0] == pytest.approx(2.0 / temperature)
+
+
+def test_points_come_first_and_are_told() -> None:
+    logits = {"a": [0.0] * 4}
+    members = ['{"a": 0}', '{"a": 3}']
+    points: list[dict[str, Any]] = [{"members": members}, {"delta": 0.75}, {"members": members, "delta": 0.5}]
+    for delta in ("grid", "bo"):
+        search = NESBSSearch(logits, 2, delta=delta, budget=5, iterations=5, points_to_evaluate=points)
+        frame = drive(search, lambda config: 0.0)
+        assert len(frame) == 5
+        assert frame["delta"].tolist()[1:3] == [0.75, 0.5]
+        assert frame["members"][0] == frame["members"][2] == members
+        assert search.asked()["given"].tolist() == [True, True, False, False]
+        if delta == "grid":
+            assert frame["delta"].tolist()[3:] == [-2.0, 1.0]
+
+
+def test_evaluation_made_elsewhere() -> None:
+    search = NESBSSearch({"a": [0.0] * 4}, 2, delta="bo", budget=2, iterations=5)
+    search.add_evaluated_point({"members": ['{"a": 0}', '{"a": 3}'], "delta": 0.5}, -1.0)
+    drive(search, lambda config: 0.0)
+    best = search.best()
+    assert best is not None
+    assert best["number"] == -1
+    with pytest.raises(InvalidInput, match="got only delta"):
+        search.add_evaluated_point({"delta": 0.5}, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"ensemble_size": 0}, "ensemble_size"),
+        ({"sampler": "svgd"}, "mc or svgd-rd"),
+        ({"temperature": 0.0}, "temperature"),
+        ({"sampler": "mc", "delta": 0.0}, "mc has no delta"),
+        ({"delta": "random"}, "a number, grid or bo"),
+        ({"delta": float("nan")}, "a number, grid or bo"),
+        ({"delta_range": (1.0, 1.0)}, "low < high"),
+        ({"bandwidth": 0.0}, "bandwidth"),
+        ({"iterations": 0}, "iterations"),
+        ({"step": -0.1}, "step"),
+        ({"momentum": 1.0}, "momentum"),
+        ({"posterior": {"a": [np.nan]}}, "finite"),
+        ({"posterior": Posterior({"a": [0.0] * 4}), "space": "darts"}, "give it to the Posterior"),
+        ({"points_to_evaluate": [{}]}, "with members, or with delta"),
+        ({"points_to_evaluate": [{"members": ["x"]}]}, "3 strings"),
+        ({"points_to_evaluate": [{"members": ["x", "y", "x"]}]}, "a repeated one"),
+        ({"points_to_evaluate": [{"delta": "high"}]}, "delta to be a number"),
+    ],
+)
+def test_wrong_arguments(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidInput, match=message):
+        NESBSSearch(**{"posterior": {"a": [0.0] * 4}, "ensemble_size": 3, **arguments})

@@ -1,0 +1,44 @@
+"""NESBSSearch passes the conformance suite, with either sampler and every way to choose delta."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from archray.searchers import NESBSSearch
+from archray.searchers.testing import SearcherConformance, TunerConformance
+
+
+def posterior() -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(0)
+    return {name: rng.standard_normal(4) for name in ("a", "b", "c")}
+
+
+@pytest.mark.usefixtures("ray_session")
+class TestBayesianOptimisation(TunerConformance):
+    budget = 4
+
+    def make(self, **arguments: Any) -> NESBSSearch:
+        return NESBSSearch(posterior(), 3, delta="bo", iterations=10, **arguments)
+
+
+class TestGrid(SearcherConformance):
+    def make(self, **arguments: Any) -> NESBSSearch:
+        return NESBSSearch(posterior(), 3, delta="grid", iterations=10, **arguments)
+
+
+class TestPassedOver(SearcherConformance):
+    """The first delta of seven gives no ensemble."""
+
+    def make(self, **arguments: Any) -> NESBSSearch:
+        return NESBSSearch(posterior(), 2, delta="grid", delta_range=(-1, 1), iterations=150, **arguments)
+
+    def expected_trials(self, budget: int) -> int:
+        return budget - 1
+
+
+class TestMonteCarlo(SearcherConformance):
+    def make(self, **arguments: Any) -> NESBSSearch:
+        return NESBSSearch(posterior(), 3, "mc", **arguments)
