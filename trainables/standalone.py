@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from archray.errors import InvalidArchitecture
 from archray.trainables.data import DataSettings, load_images
-from archray.trainables.nets import NetworkSettings, build, count_parameters
+from archray.trainables.nets import NetworkSettings, build, count_multiply_adds, count_parameters
 from archray.trainables.training import Metrics, Trainer, TrainingSettings
 from archray.trainables.trial import EpochTrainable, TrialFailed
 from archray.trainables.trial_config import architecture_of
@@ -47,9 +47,10 @@ class StandaloneTrainable(EpochTrainable[Trainer]):
     `seed` (optional). Other keys belong to the searcher; Tune records them with the trial and they change nothing.
 
     Every result holds train_, validation_ and test_ loss and accuracy (fractions), `epoch`, `epochs`, `lr` (of the
-    next step), `parameters`, `seconds_epoch`, `failure`, `done`. What a retry cannot cure (an architecture that its
-    space refuses, a loss that is not finite, memory that ran out) is a result too: done, the metrics NaN, `failure`
-    the reason. Anything else raises, so that Tune retries it from the last checkpoint.
+    next step), `parameters` and `multiply_adds` (of one image; both without an auxiliary tower), `seconds_epoch`,
+    `failure`, `done`. What a retry cannot cure (an architecture that its space refuses, a loss that is not finite,
+    memory that ran out) is a result too: done, the metrics NaN, `failure` the reason. Anything else raises, so that
+    Tune retries it from the last checkpoint.
 
     A trial restored after its last epoch reports its last result again and does no work. Reused actors
     (`reuse_actors=True`) give the same results as fresh ones.
@@ -64,6 +65,7 @@ class StandaloneTrainable(EpochTrainable[Trainer]):
     def _read(self, config: dict[str, Any]) -> None:
         self._architecture = architecture_of(config)
         self._epochs = self._settings.training.epochs
+        self._multiply_adds = 0
 
     def _build(self) -> None:
         settings = self._settings
@@ -77,6 +79,8 @@ class StandaloneTrainable(EpochTrainable[Trainer]):
             seed=self._seed,
         )
         self._parameters = count_parameters(network)
+        size = dataset.image_size
+        self._multiply_adds = count_multiply_adds(network, (dataset.in_channels, size, size))
         self._trainer = Trainer(network, dataset, settings.training, seed=self._seed)
 
     def _epoch(self) -> dict[str, Any]:
@@ -89,10 +93,14 @@ class StandaloneTrainable(EpochTrainable[Trainer]):
         for split, metrics in (("training", train), ("validation", validation)):
             if math.isinf(metrics.loss) or (math.isnan(metrics.loss) and not math.isnan(metrics.accuracy)):
                 raise TrialFailed(f"the {split} loss is {metrics.loss} in epoch {trainer.epochs_done}")
-        return dict(zip(METRICS, (*train, *validation, *test), strict=True))
+        return self._values(train, validation, test)
 
     def _no_values(self) -> dict[str, Any]:
-        return dict.fromkeys(METRICS, math.nan)
+        return self._values(NO_METRICS, NO_METRICS, NO_METRICS)
+
+    def _values(self, train: Metrics, validation: Metrics, test: Metrics) -> dict[str, Any]:
+        metrics = dict(zip(METRICS, (*train, *validation, *test), strict=True))
+        return metrics | {"multiply_adds": self._multiply_adds}
 
     def _state(self) -> dict[str, Any]:
         return {"architecture": self._architecture, **super()._state()}

@@ -35,6 +35,9 @@ class TrainingSettings(BaseModel):
     Attributes:
         augmentation: of training images, crop, flip and cutout; None leaves them as they are.
         grad_clip: bound on the L2 norm of the whole gradient; None does not clip.
+        auxiliary_weight: what the loss of the network's auxiliary tower counts; DARTS has 0.4.
+        drop_path: probability of dropping an edge of a cell per image that training rises to, linearly over the
+            epochs: p e / epochs in epoch e = 0, 1, ... (Zoph et al. 2018; 0.2 in DARTS).
         amp: forward passes in bfloat16 (autocast), which needs no loss scaling.
         compile: `torch.compile`, on CUDA only.
         threads: torch threads of a trial; None: as many as the CPUs that Tune gave it.
@@ -51,6 +54,8 @@ class TrainingSettings(BaseModel):
     label_smoothing: float = Field(0.0, ge=0, lt=1)
     augmentation: AugmentationSettings | None = AugmentationSettings()
     grad_clip: float | None = Field(None, gt=0)
+    auxiliary_weight: float = Field(0.0, ge=0)
+    drop_path: float = Field(0.0, ge=0, lt=1)
     amp: bool = False
     channels_last: bool = False
     compile: bool = False
@@ -86,11 +91,14 @@ class Trainer:
     state holds no generator; torch's global generators are as they were after each call.
 
     Args:
-        network: moved to the data's device; images (n, C, H, W) -> logits (n, classes).
+        network: moved to the data's device; images (n, C, H, W) -> logits (n, classes). With an auxiliary tower it
+            has a module `auxiliary` and returns (logits, the tower's logits) in train mode. One with dropped paths
+            has an attribute `drop_path`, their probability, which is set before each epoch.
         dataset: its tensors lie on the device to train on.
         seed: of everything but the network's initial parameters, which the caller made.
 
-    Raises: InvalidInput if `settings.compile` is asked for without CUDA.
+    Raises: InvalidInput if `settings` ask for what the network lacks, an auxiliary tower or dropped paths, or leave a
+    tower without weight; if `settings.compile` is asked for without CUDA.
     """
 
     def __init__(self, network: nn.Module, dataset: Dataset, settings: TrainingSettings, *, seed: int) -> None:
@@ -99,6 +107,7 @@ class Trainer:
             raise InvalidInput(
                 f"compile needs a CUDA device, got {self.device.type}; set training.compile to false or use a GPU"
             )
+        _check_network(network, settings)
         self.settings = settings
         self.dataset = dataset
         self.seed = seed
@@ -106,7 +115,7 @@ class Trainer:
         self._format = torch.channels_last if settings.channels_last else torch.contiguous_format
         self.network = network.to(self.device).to(memory_format=self._format)
         self._augmentation = _augmentation(settings, dataset)
-        self._forward: Callable[[Tensor], Tensor] = torch.compile(self.network) if settings.compile else self.network
+        self._forward: Callable[[Tensor], Any] = torch.compile(self.network) if settings.compile else self.network
         self.optimizer = torch.optim.SGD(
             self.network.parameters(),
             lr=settings.lr,
@@ -129,7 +138,8 @@ class Trainer:
         return self._lr(self.epochs_done * self.steps_per_epoch)
 
     def epoch(self) -> Metrics:
-        """Trains one epoch. Loss and accuracy are the training batches' own, before each step, as augmented.
+        """Trains one epoch. Loss and accuracy are the training batches' own, before each step, as augmented, and
+        without the auxiliary tower's.
 
         A loss that is not finite is returned as it is: whether to stop is the caller's to say.
         Raises: RuntimeError when training has finished.
@@ -140,6 +150,9 @@ class Trainer:
         loss_sum = torch.zeros((), device=self.device)  # sums stay on the device: one synchronisation per epoch
         correct = torch.zeros((), dtype=torch.int64, device=self.device)
         self.network.train()
+        if self.settings.drop_path > 0:
+            probability = self.settings.drop_path * self.epochs_done / self.settings.epochs
+            self.network.drop_path = probability  # type: ignore[assignment]  # torch's stubs know tensors and modules
         with self._own_randomness():
             shuffling = torch.Generator(self.device).manual_seed(self._stream(0))
             augmenting = torch.Generator(self.device).manual_seed(self._stream(1))
@@ -160,14 +173,20 @@ class Trainer:
         for group in self.optimizer.param_groups:
             group["lr"] = lr
         with self._autocast():
-            logits = self._forward(images.contiguous(memory_format=self._format))
-        loss = F.cross_entropy(logits.float(), labels, label_smoothing=self.settings.label_smoothing)
+            outputs = self._forward(images.contiguous(memory_format=self._format))
+        logits, second = outputs if self.settings.auxiliary_weight > 0 else (outputs, None)
+        loss = whole = self._loss(logits, labels)
+        if second is not None:
+            whole = loss + self.settings.auxiliary_weight * self._loss(second, labels)
         self.optimizer.zero_grad(set_to_none=True)
-        loss.backward()
+        whole.backward()
         if self.settings.grad_clip is not None:
             nn.utils.clip_grad_norm_(self.network.parameters(), self.settings.grad_clip)
         self.optimizer.step()
         return loss.detach(), logits.detach()
+
+    def _loss(self, logits: Tensor, labels: Tensor) -> Tensor:
+        return F.cross_entropy(logits.float(), labels, label_smoothing=self.settings.label_smoothing)
 
     @torch.no_grad()
     def evaluate(self, split: Split) -> Metrics:
@@ -222,6 +241,25 @@ class Trainer:
         if not self.settings.amp:
             return nullcontext()
         return torch.autocast(self.device.type, dtype=torch.bfloat16)
+
+
+def _check_network(network: nn.Module, settings: TrainingSettings) -> None:
+    tower = getattr(network, "auxiliary", None) is not None
+    if settings.auxiliary_weight > 0 and not tower:
+        raise InvalidInput(
+            f"expected auxiliary_weight 0, as the network has no auxiliary tower, got {settings.auxiliary_weight}; "
+            "set network.auxiliary to true where the space has one, or training's auxiliary_weight to 0"
+        )
+    if tower and settings.auxiliary_weight == 0:
+        raise InvalidInput(
+            "expected auxiliary_weight above 0, as the network has an auxiliary tower, got 0; set training's "
+            "auxiliary_weight to 0.4, or network.auxiliary to false"
+        )
+    if settings.drop_path > 0 and not hasattr(network, "drop_path"):
+        raise InvalidInput(
+            f"expected drop_path 0, as the network has no paths to drop, got {settings.drop_path}; set training's "
+            "drop_path to 0"
+        )
 
 
 def _augmentation(settings: TrainingSettings, dataset: Dataset) -> Augmentation | None:

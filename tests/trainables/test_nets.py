@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from archray.errors import InvalidArchitecture
-from archray.trainables.nets import NetworkSettings, build, count_flops, count_parameters
+from archray.trainables.nets import NetworkSettings, build, count_multiply_adds, count_parameters
 from archray.trainables.nets.nasbench201 import live_edges
 from archray.trainables.nets.operations import OPERATIONS as MODULES
 from archray.trainables.spaces import NASBench201
@@ -37,7 +37,7 @@ def test_parameters_and_flops_are_the_benchmarks(benchmark_data):
         network = build(SPACE, row.arch, network=NetworkSettings(), in_channels=3, num_classes=10, seed=0)
         assert count_parameters(network) / 1e6 == pytest.approx(row.params_m_cifar10, abs=5e-7)
         # The table counts the classifier's ten additions too, and gives seven digits.
-        assert count_flops(network, (3, 32, 32)) / 1e6 == pytest.approx(row.flops_m_cifar10, rel=1e-6, abs=2e-5)
+        assert count_multiply_adds(network, (3, 32, 32)) / 1e6 == pytest.approx(row.flops_m_cifar10, rel=1e-6, abs=2e-5)
 
 
 def plain_forward(network, cell, x):
@@ -170,10 +170,10 @@ def test_wrong_architectures():
         small(("none",) * 4)
 
 
-def test_count_flops_leaves_the_network():
+def test_count_multiply_adds_leaves_the_network():
     network = small(RICH)
     before = {name: tensor.clone() for name, tensor in network.state_dict().items()}
-    assert count_flops(network, (1, 8, 8)) > 0
+    assert count_multiply_adds(network, (1, 8, 8)) > 0
     assert network.training
     assert all(torch.equal(before[name], tensor) for name, tensor in network.state_dict().items())
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from archray.errors import InvalidArchitecture, InvalidInput
-from archray.trainables.nets import NetworkSettings, build, count_flops, count_parameters
+from archray.trainables.nets import NetworkSettings, build, count_multiply_adds, count_parameters
 from archray.trainables.nets.nasbench1shot1 import (
     Cell,
     NASBench1Shot1Network,
@@ -205,7 +205,7 @@ def test_built_by_name(space):
     assert not torch.equal(one.classifier.weight, other.classifier.weight)
     F.cross_entropy(one(images()), torch.arange(4)).backward()
     assert all(parameter.grad is not None for parameter in one.parameters())
-    assert count_flops(one, (1, 8, 8)) > 0
+    assert count_multiply_adds(one, (1, 8, 8)) > 0
 
 
 def test_flops_by_hand():
@@ -214,7 +214,7 @@ def test_flops_by_hand():
     network = build(ONE, text, network=SMALL, in_channels=1, num_classes=10, seed=0)
     by_stack = [(64, 4, 4), (16, 4, 8), (4, 8, 16)]  # positions, channels before, channels
     cells = sum(at * (2 * before * width + 9 * width * width) for at, before, width in by_stack)
-    assert count_flops(network, (1, 8, 8)) == 64 * 9 * 4 + cells + 16 * 10
+    assert count_multiply_adds(network, (1, 8, 8)) == 64 * 9 * 4 + cells + 16 * 10
 
 
 @by_name

@@ -19,7 +19,7 @@ from archray.trainables.standalone import METRICS, StandaloneSettings, Standalon
 from archray.trainables.trained import load_trained
 
 CELL = "|nor_conv_3x3~0|+|none~0|nor_conv_1x1~1|+|skip_connect~0|none~1|avg_pool_3x3~2|"
-KEYS = {*METRICS, "epoch", "epochs", "lr", "parameters", "seconds_epoch", "failure", "done"}
+KEYS = {*METRICS, "epoch", "epochs", "lr", "parameters", "multiply_adds", "seconds_epoch", "failure", "done"}
 
 GREEDY_SPACE = """
 import torch
@@ -80,6 +80,7 @@ def test_every_result_has_the_same_keys_and_the_last_one_the_test_metrics() -> N
     assert last["lr"] == 0.0
     assert first["failure"] is None
     assert first["parameters"] > 0
+    assert first["multiply_adds"] > 0
     for split in ("train", "validation", "test"):
         assert 0 <= last[f"{split}_accuracy"] <= 1
         assert math.isfinite(last[f"{split}_loss"])

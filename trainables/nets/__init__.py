@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING, Any
 from archray.trainables.nets.settings import NetworkSettings
 
 if TYPE_CHECKING:
-    from archray.trainables.nets.cost import count_flops, count_parameters
+    from archray.trainables.nets.cost import count_multiply_adds, count_parameters
     from archray.trainables.nets.initialisation import initialise
     from archray.trainables.nets.standalone import NETWORKS, build
 
 _TORCH = {  # what needs torch, loaded when first asked for; no module here may have the name of one of these
     "NETWORKS": "standalone",
     "build": "standalone",
-    "count_flops": "cost",
+    "count_multiply_adds": "cost",
     "count_parameters": "cost",
     "initialise": "initialisation",
 }
 
-__all__ = ["NETWORKS", "NetworkSettings", "build", "count_flops", "count_parameters", "initialise"]
+__all__ = ["NETWORKS", "NetworkSettings", "build", "count_multiply_adds", "count_parameters", "initialise"]
 
 
 def __getattr__(name: str) -> Any:

@@ -4,43 +4,40 @@ from __future__ import annotations
 
 import torch
 from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
 
 
 def count_parameters(network: nn.Module) -> int:
-    """Trainable numbers in the network; for cells, those on live edges only (see `nasbench201.Cell`)."""
-    return sum(parameter.numel() for parameter in network.parameters() if parameter.requires_grad)
+    """Trainable numbers in the network, without its auxiliary tower (`network.auxiliary`), as papers count.
+
+    For cells, those on live edges only (see `nasbench201.Cell`).
+    """
+    tower = getattr(network, "auxiliary", None)
+    left_out = set() if tower is None else set(tower.parameters())
+    return sum(
+        parameter.numel() for parameter in network.parameters() if parameter.requires_grad and parameter not in left_out
+    )
 
 
 @torch.no_grad()
-def count_flops(network: nn.Module, image_shape: tuple[int, int, int]) -> int:
-    """Multiply-adds of convolutions and linear layers for one image; what NAS papers call FLOPs.
+def count_multiply_adds(network: nn.Module, image_shape: tuple[int, int, int]) -> int:
+    """Multiply-adds of one image's forward pass in evaluation mode; what NAS papers call FLOPs.
 
     Args:
         image_shape: (C, H, W).
 
-    Normalisation, pooling, activations and sums are not counted. The network is left as it was.
+    Of convolutions and matrix products, in layers or not. Normalisation, pooling, activations and sums are not
+    counted, and an auxiliary tower takes no part in evaluation. The network is left as it was.
     """
-    total = 0
-
-    def count(layer: nn.Module, inputs: tuple[torch.Tensor, ...], output: torch.Tensor) -> None:
-        nonlocal total
-        weight = layer.weight
-        assert isinstance(weight, torch.Tensor)
-        positions = output[0, 0].numel() if isinstance(layer, nn.Conv2d) else 1
-        total += weight.numel() * positions
-
-    handles = [
-        layer.register_forward_hook(count) for layer in network.modules() if isinstance(layer, nn.Conv2d | nn.Linear)
-    ]
-    # Batches of two in train mode would change running statistics; evaluation mode changes nothing, and where
-    # there are none (scoring form) a batch of two keeps 1 x 1 maps normalisable.
     training = network.training
     network.eval()
     try:
         reference = next(network.parameters())
-        network(torch.zeros(2, *image_shape, device=reference.device, dtype=reference.dtype))
+        # Two images: where normalisation has no running statistics (scoring form) one alone cannot pass 1 x 1 maps.
+        images = torch.zeros(2, *image_shape, device=reference.device, dtype=reference.dtype)
+        with FlopCounterMode(display=False) as counter:
+            network(images)
     finally:
         network.train(training)
-        for handle in handles:
-            handle.remove()
-    return total
+    flops = counter.get_total_flops()  # a multiply-add is two
+    return flops // 2 // len(images)

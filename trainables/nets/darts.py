@@ -6,8 +6,6 @@ forced path computes (note G3); the evaluation form has 20 cells of 36 channels,
 
 from __future__ import annotations
 
-from typing import Literal
-
 import torch
 from torch import nn
 from torch.nn import functional
@@ -15,10 +13,10 @@ from torch.nn import functional
 from archray.errors import InvalidInput
 from archray.trainables.nets.darts_operations import OPERATIONS, FactorizedReduce, Form, cell_conv
 from archray.trainables.nets.operations import ReLUConvBN, batch_norm
+from archray.trainables.nets.settings import Stem
 from archray.trainables.spaces.darts import DARTS, INPUTS, NODES, CellEdges
 from archray.trainables.spaces.space import Architecture, Space
 
-Stem = Literal["cifar", "imagenet"]
 STAGES = 3  # of normal cells, with a reduction cell between one and the next
 STEM_MULTIPLIER = 3  # the CIFAR stem is three times as wide as the cells after it
 
@@ -28,10 +26,11 @@ def reductions(cells: int) -> tuple[int, int]:
     return cells // 3, 2 * cells // 3
 
 
-def drop_path(x: torch.Tensor, probability: float) -> torch.Tensor:
+def drop_path(x: torch.Tensor, probability: float | torch.Tensor) -> torch.Tensor:
     """x (n, ...) with whole samples set to zero with `probability`, the others scaled up to keep the mean."""
     kept = 1.0 - probability
-    return x * (x.new_empty(x.shape[0], 1, 1, 1).bernoulli_(kept) / kept)
+    mask = torch.rand(x.shape[0], 1, 1, 1, device=x.device) < kept
+    return x * (mask / kept).to(x.dtype)
 
 
 class Cell(nn.Module):
@@ -75,13 +74,15 @@ class Cell(nn.Module):
             }
         )
 
-    def forward(self, before: torch.Tensor, last: torch.Tensor, drop: float = 0.0) -> torch.Tensor:
+    def forward(
+        self, before: torch.Tensor, last: torch.Tensor, drop: float | torch.Tensor | None = None
+    ) -> torch.Tensor:
         """drop: probability of setting an edge to zero per sample, in train mode; an identity is never dropped."""
         nodes = {0: self.preprocess_0(before), 1: self.preprocess_1(last)}
         for target, source in self.terms:
             operation = self.edges[edge_name(target, source)]
             term = operation(nodes[source])
-            if self.training and drop > 0 and not isinstance(operation, nn.Identity):
+            if self.training and drop is not None and not isinstance(operation, nn.Identity):
                 term = drop_path(term, drop)
             nodes[target] = nodes[target] + term if target in nodes else term
         return torch.cat([nodes[node] for node in NODES], dim=1)
@@ -196,6 +197,9 @@ class DARTSNetwork(nn.Module):
                 f"expected at least 2 channels and 3 cells, of which two are reduction cells, got {channels} channels "
                 f"and {cells} cells"
             )
+        # A tensor, which `torch.compile` does not take for a constant: a number that rises would be compiled each time.
+        self.register_buffer("_drop_probability", torch.zeros(()), persistent=False)
+        self._drop_probability: torch.Tensor
         self.drop_path = 0.0
         self.stem = STEMS[stem](in_channels, channels, running=form != "scoring")
         self.cells = nn.ModuleList()
@@ -221,11 +225,22 @@ class DARTSNetwork(nn.Module):
                 self.auxiliary = Auxiliary(last, num_classes, stem)
         self.classifier = nn.Linear(last, num_classes)
 
+    @property
+    def drop_path(self) -> float:
+        return self._drop_path
+
+    @drop_path.setter
+    def drop_path(self, probability: float) -> None:
+        self._drop_path = probability
+        self._drops = probability > 0
+        self._drop_probability.fill_(probability)
+
     def forward(self, images: torch.Tensor) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
         before, last = self.stem(images)
+        drop = self._drop_probability if self._drops else None
         second = None
         for number, cell in enumerate(self.cells):
-            before, last = last, cell(before, last, self.drop_path)
+            before, last = last, cell(before, last, drop)
             if self.training and self.auxiliary is not None and number == reductions(len(self.cells))[1]:
                 second = self.auxiliary(last)
         logits: torch.Tensor = self.classifier(last.mean(dim=(2, 3)))
@@ -241,11 +256,13 @@ def build_darts(
     in_channels: int,
     num_classes: int,
     normalisation: Form,
+    stem: Stem = "cifar",
+    auxiliary: bool = False,
 ) -> nn.Module:
-    """The builder that the registry of networks holds: a network for small images, without an auxiliary tower.
+    """The builder that the registry of networks holds.
 
-    cells: N, cells per stage: 3 N + 2 with the two reduction cells, so 6 is the original's network of 20 cells and 2
-    its network of 8.
+    cells: N, cells per stage: 3 N + 2 with the two reduction cells, so 6 is the original's network of 20 cells, 4
+    that of 14 and 2 that of 8. stem, auxiliary: as `DARTSNetwork`.
     """
     if not isinstance(space, DARTS):
         raise InvalidInput(f"expected a space of DARTS' genotypes, got {space.name!r}")
@@ -258,4 +275,6 @@ def build_darts(
         in_channels=in_channels,
         num_classes=num_classes,
         form=normalisation,
+        stem=stem,
+        auxiliary=auxiliary,
     )

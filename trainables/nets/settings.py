@@ -1,4 +1,4 @@
-"""What a network is, apart from its architecture: width, depth, initialisation, normalisation (note P5)."""
+"""What a network is, apart from its architecture: width, depth, stem, initialisation, normalisation (note P5)."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 Initialisation = Literal["pytorch-default", "lecun-normal", "xavier", "he"]
+Stem = Literal["cifar", "imagenet"]
 
 
 class NetworkSettings(BaseModel):
@@ -14,7 +15,12 @@ class NetworkSettings(BaseModel):
 
     Attributes:
         channels: C, channels of the first stage.
-        cells: N, cells per stage.
+        cells: N, cells per stage. DARTS has two reduction cells besides, 3 N + 2 in all: 20 cells (its network for
+            CIFAR-10) are N = 6, 14 (for ImageNet) 4, 8 (its supernet) 2.
+        stem: `cifar`, or `imagenet`: convolutions that make the map smaller before the first cell, by 4 and by 8 in
+            DARTS. Spaces with a single stem have `cifar`.
+        auxiliary: a second classifier amid the network, for training alone (`TrainingSettings.auxiliary_weight`);
+            of DARTS, and of a user's space whose `build` takes `auxiliary`.
         init: initialisation of convolutions and linear layers; `pytorch-default` leaves torch's own.
         normalisation: `auto` is `scoring` when the network is built to be scored and `training` otherwise.
     """
@@ -23,5 +29,7 @@ class NetworkSettings(BaseModel):
 
     channels: int = Field(16, ge=1)
     cells: int = Field(5, ge=1)
+    stem: Stem = "cifar"
+    auxiliary: bool = False
     init: Initialisation = "pytorch-default"
     normalisation: Literal["auto", "training", "scoring"] = "auto"

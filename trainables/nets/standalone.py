@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -19,7 +20,8 @@ from archray.trainables.nets.operations import Normalisation
 from archray.trainables.nets.settings import NetworkSettings
 from archray.trainables.spaces import Architecture, Space, get_space
 
-# name of a space -> builder(space, architecture, *, channels, cells, in_channels, num_classes, normalisation)
+# name of a space -> builder(space, architecture, *, channels, cells, in_channels, num_classes, normalisation), and
+# `stem` and `auxiliary` where there is a choice
 NETWORKS: Registry[Callable[..., nn.Module]] = Registry("network")
 NETWORKS.register("nasbench201", build_nasbench201)
 for _name in ("darts", "darts-none"):
@@ -42,19 +44,20 @@ def build(
 
     Args:
         space: a space, its name or a reference. One with a method `build` (a user's) builds its network itself:
-            `build(architecture, *, in_channels, num_classes)`; it is handed `channels`, `cells` and
-            `normalisation` too if its signature takes them.
+            `build(architecture, *, in_channels, num_classes)`; it is handed `channels`, `cells`, `stem`,
+            `auxiliary` and `normalisation` too if its signature takes them.
         architecture: choices, or the space's string for them.
-        network: width, depth, initialisation, normalisation. An initialisation other than `pytorch-default` is
-            applied over whatever a user's space has made.
+        network: width, depth, stem, auxiliary tower, initialisation, normalisation. An initialisation other than
+            `pytorch-default` is applied over whatever a user's space has made.
         in_channels: channels of the images.
         num_classes: outputs.
         seed: of the initial weights; the same seed gives the same weights, and torch's global generator is left
             as it was. None draws from the global generator.
-        for_scoring: the form for training-free metrics (note P5) where `network.normalisation` is `auto`.
+        for_scoring: the form for training-free metrics (note P5) where `network.normalisation` is `auto`; without the
+            auxiliary tower.
 
-    Raises: InvalidArchitecture; InvalidInput if a user's `build` returns no module; UnknownName if a space has
-    neither a `build` nor a registered network.
+    Raises: InvalidArchitecture; InvalidInput if the space's network has no such stem or no auxiliary tower, or a
+    user's `build` returns no module; UnknownName if a space has neither a `build` nor a registered network.
     """
     space = get_space(space)
     choices = space.decode(architecture) if isinstance(architecture, str) else tuple(architecture)
@@ -64,37 +67,45 @@ def build(
         normalisation = "scoring" if for_scoring else "training"
     else:
         normalisation = network.normalisation
-    options = {"channels": network.channels, "cells": network.cells, "normalisation": normalisation}
+    builder = getattr(space, "build", None) or partial(NETWORKS.get(space.name), space)
+    options = {
+        "channels": network.channels,
+        "cells": network.cells,
+        "stem": network.stem,
+        "auxiliary": network.auxiliary and not for_scoring,
+        "normalisation": normalisation,
+    }
+    taken = _taken_options(builder, options)
+    _check_taken(space, network, taken)
 
-    if seed is None:
-        return _build(space, choices, network, in_channels, num_classes, options)
-    with torch.random.fork_rng(devices=[]):  # weights are drawn on the CPU
-        torch.default_generator.manual_seed(seed)
-        return _build(space, choices, network, in_channels, num_classes, options)
-
-
-def _build(
-    space: Space,
-    architecture: Architecture,
-    network: NetworkSettings,
-    in_channels: int,
-    num_classes: int,
-    options: dict[str, Any],
-) -> nn.Module:
-    own = getattr(space, "build", None)
-    if own is None:
-        builder = NETWORKS.get(space.name)
-        module = builder(space, architecture, in_channels=in_channels, num_classes=num_classes, **options)
-    else:
-        taken = _taken_options(own, options)
-        module = own(architecture, in_channels=in_channels, num_classes=num_classes, **taken)
+    def make() -> nn.Module:
+        module = builder(choices, in_channels=in_channels, num_classes=num_classes, **taken)
         if not isinstance(module, nn.Module):
             raise InvalidInput(
                 f"expected the build method of space {space.name!r} to return a torch.nn.Module, "
                 f"got {type(module).__name__}"
             )
-    initialise(module, network.init)
-    return module.train()
+        initialise(module, network.init)
+        return module.train()
+
+    if seed is None:
+        return make()
+    with torch.random.fork_rng(devices=[]):  # weights are drawn on the CPU
+        torch.default_generator.manual_seed(seed)
+        return make()
+
+
+def _check_taken(space: Space, network: NetworkSettings, taken: dict[str, Any]) -> None:
+    if network.auxiliary and "auxiliary" not in taken:
+        raise InvalidInput(
+            f"expected auxiliary false, as networks of the space {space.name} have no auxiliary tower, got true; "
+            "set network.auxiliary to false"
+        )
+    if network.stem != "cifar" and "stem" not in taken:
+        raise InvalidInput(
+            f"expected the stem cifar, as networks of the space {space.name} have no other, got {network.stem}; "
+            "set network.stem to cifar"
+        )
 
 
 def _taken_options(function: Callable[..., Any], options: dict[str, Any]) -> dict[str, Any]:

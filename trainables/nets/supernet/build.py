@@ -54,19 +54,26 @@ def build_supernet(
     """The supernet of a space, in train mode, on the CPU, in channels-last layout.
 
     Args:
-        network: width, depth and initialisation. The normalisation is that of the search form (note G3).
+        network: width, depth and initialisation. The normalisation is that of the search form (note G3); stem and
+            auxiliary tower are for standalone networks.
         in_channels: channels of the images.
         num_classes: outputs.
         seed: of the initial weights; torch's global generator is left as it was. None draws from that generator.
         partial_channels, none: as `groups`.
 
-    Raises: UnknownName if the space has no supernet; InvalidInput if `network.normalisation` is not `auto`, or
-    `partial_channels` does not divide the cells' channels.
+    Raises: UnknownName if the space has no supernet; InvalidInput if `network` has another normalisation than
+    `auto`, another stem than `cifar` or an auxiliary tower, or if `partial_channels` does not divide the cells'
+    channels.
     """
     space = get_space(space)
     if network.normalisation != "auto":
         raise InvalidInput(
             f"expected normalisation auto, as a supernet is always in search form, got {network.normalisation}"
+        )
+    if network.stem != "cifar" or network.auxiliary:
+        raise InvalidInput(
+            f"expected the stem cifar and no auxiliary tower, as a supernet has no other form, got stem "
+            f"{network.stem} and auxiliary {network.auxiliary}; set them for the standalone networks alone"
         )
     groups(space, partial_channels=partial_channels, none=none)  # raises
 
