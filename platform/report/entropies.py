@@ -100,7 +100,7 @@ def entropies_at_the_end(nets: Sequence[Supernet]) -> list[float]:
 def _means(view: RunView, frame: pd.DataFrame) -> list[Supernet]:
     """A supernet per search seed with a row per epoch: the mean over edges."""
     return [
-        Supernet(net.repeat, net.seed, net.rows.groupby("epoch", as_index=False)["entropy"].mean(), net.chosen)
+        Supernet(net.repeat, net.seed, net.rows.groupby("epoch")["entropy"].mean().reset_index(), net.chosen)
         for net in supernets(view, frame)
     ]
 

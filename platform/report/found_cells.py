@@ -27,7 +27,7 @@ def found_cells_section(view: RunView) -> Section | None:
     columns += [Column("Note")]
     fates = _fates(view)
     rows = []
-    for i, row in frame.iterrows():
+    for i, row in enumerate(frame.to_dict("records")):
         name = row["architecture"] if isinstance(row["architecture"], str) else None
         note = row["failure"] or ("chosen" if name and name == view.architecture else fates.get((row["repeat"], name)))
         rows.append(
@@ -63,7 +63,7 @@ def _fates(view: RunView) -> dict[tuple[object, object], str]:
     frame = with_repeat(view.selection)
     kept, epochs, reasons = flags(frame, "kept"), numbers(frame, "epochs"), failures(frame)
     fates = {}
-    for i, row in frame.iterrows():
+    for i, row in enumerate(frame.to_dict("records")):
         if reasons[i]:
             words = "failed in the selection"
         elif kept[i]:
