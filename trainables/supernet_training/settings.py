@@ -10,6 +10,7 @@ from archray.trainables.data.augment import AugmentationSettings
 from archray.trainables.optimizers import GAEA_FLOOR, GAEA_RATE
 from archray.trainables.relaxations.gumbel import TAU_MAX, TAU_MIN
 from archray.trainables.relaxations.relaxation import Domain
+from archray.trainables.supernet_training.blocks import Order
 
 
 class SoftmaxSettings(BaseModel):
@@ -247,7 +248,7 @@ class SupernetTrainingSettings(BaseModel):
     grad_clip: float | None = Field(5.0, gt=0)
     objective: Literal["bilevel", "bilevel-second-order", "erm"] = "bilevel"
     architecture_fraction: float = Field(0.5, gt=0, lt=1)
-    blocks: Literal["alternating", "random", "phases"] = "alternating"
+    blocks: Order = "alternating"
     warmup_epochs: int = Field(0, ge=0)
     augmentation: AugmentationSettings | None = AugmentationSettings()
     amp: bool = False

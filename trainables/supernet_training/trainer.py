@@ -20,6 +20,7 @@ from archray.trainables.data.dataset import Dataset, Split
 from archray.trainables.data.split import stratified_split
 from archray.trainables.nets.supernet import Supernet
 from archray.trainables.supernet_training.batches import Batch, Batches
+from archray.trainables.supernet_training.blocks import Block, both_blocks, weight_blocks
 from archray.trainables.supernet_training.evaluation import evaluate, score_architectures
 from archray.trainables.supernet_training.mixing import Lesson, Mixing, Mixture, Outcome
 from archray.trainables.supernet_training.settings import SECOND_ORDER, SupernetTrainingSettings
@@ -143,24 +144,16 @@ class SupernetTrainer:
             return Metrics(math.nan, math.nan)
         return Metrics(loss_sum.item() / count, correct.item() / count)
 
-    def _blocks(self, epoch: int) -> list[tuple[bool, int]]:
-        """For each step of an epoch whether it is the architecture's, and the number that rates and progress go by."""
-        steps = range(self.steps_per_epoch)
+    def _blocks(self, epoch: int) -> list[Block]:
         if not self.mixing.learns or epoch < self.settings.warmup_epochs:
-            return [(False, step) for step in steps]
-        if self.settings.blocks == "phases":
-            return [(architecture, step) for architecture in (False, True) for step in steps]
-        if self.settings.blocks == "alternating":
-            return [(architecture, step) for step in steps for architecture in (True, False)]
-        drawing = torch.Generator().manual_seed(self._stream(BLOCKS, epoch))
-        drawn = torch.randint(2, (2 * len(steps),), generator=drawing).bool().tolist()
-        return [(architecture, number // 2) for number, architecture in enumerate(drawn)]
+            return weight_blocks(self.steps_per_epoch)
+        return both_blocks(self.settings.blocks, self.steps_per_epoch, self._stream(BLOCKS, epoch))
 
     def _architecture_points(self) -> int:
         """The images that all steps of the architecture in the whole training see."""
         batches = self._batches()[1]
         epochs = (self._blocks(epoch) for epoch in range(self.settings.epochs))
-        return sum(batches.images_in(sum(architecture for architecture, _ in blocks)) for blocks in epochs)
+        return sum(batches.images_in(sum(block.architecture for block in blocks)) for blocks in epochs)
 
     def _architecture_step(self, batch: Batch, upcoming: Callable[[], Batch], step: int) -> Tensor:
         """One update of the architecture; the loss before it. upcoming: gives the batch that the weights see next."""
