@@ -40,7 +40,10 @@ def curves_section(view: RunView) -> Section | None:
                 axes = grid[i * len(panels) + j, 0] if narrow else grid[i, j]
                 _draw_panel(axes, frame[frame["stage"].map(_panel) == panel], metric)
                 if narrow or i == 0:
-                    axes.set_title(panel if not narrow else f"{panel}: {Quantity.of(metric).label}")
+                    name = (
+                        f"selection, {panel}" if panel == _IN_FULL and (frame["stage"] == "selection").any() else panel
+                    )
+                    axes.set_title(name if not narrow else f"{name}: {Quantity.of(metric).label}")
                 if narrow or i == len(metrics) - 1:
                     axes.set_xlabel("epoch")
                 axes.set_ylabel(Quantity.of(metric).axis if not narrow else Quantity.of(metric).unit or "loss")

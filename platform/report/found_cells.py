@@ -22,9 +22,9 @@ def found_cells_section(view: RunView) -> Section | None:
     frame = frame.assign(failure=failures(frame))
     several = several_repeats(frame)
     mixture, value = numbers(frame, "validation_accuracy"), numbers(frame, "value")
-    columns = [*seed_columns(several), Column("Architecture", "code"), Column("Shared weights (%)", "number")]
+    columns = [*seed_columns(several), Column("Shared weights (%)", "number")]
     columns += [Column("Mixture (%)", "number")] if mixture.notna().any() else []
-    columns += [Column("Note")]
+    columns += [Column("Note"), Column("Architecture", "code")]
     fates = _fates(view)
     rows = []
     for i, row in enumerate(frame.to_dict("records")):
@@ -34,10 +34,10 @@ def found_cells_section(view: RunView) -> Section | None:
             (
                 *([row["repeat"]] if several else []),
                 whole(row.get("seed")),
-                name or MISSING,
                 _ACCURACY.bare(value[i]),
                 *([_ACCURACY.bare(mixture[i])] if mixture.notna().any() else []),
                 note or "",
+                name or MISSING,
             )
         )
     chosen = frame.index[(frame["architecture"] == view.architecture) & frame["failure"].isna()]

@@ -138,17 +138,17 @@ def _table(view: RunView, selection: pd.DataFrame, cut: int | None) -> str:
     ).sort_values(["repeat", "kept", "end"], ascending=[True, False, False], ignore_index=True)
     several = several_repeats(frame)
     columns = [Column("Repeat", "number")] if several else []
-    columns += [Column("Architecture", "code"), Column("Epochs", "number")]
+    columns += [Column("Outcome"), Column("Epochs", "number")]
     columns += [Column(f"At epoch {cut} (%)", "number")] if cut is not None else []
-    columns += [Column("At its end (%)", "number"), Column("Note")]
+    columns += [Column("At its end (%)", "number"), Column("Architecture", "code")]
     rows = [
         (
             *([row["repeat"]] if several else []),
-            row["architecture"] if isinstance(row["architecture"], str) else MISSING,
+            row["reason"] or fate(view, row),
             whole_number(row["epochs"]),
             *([_ACCURACY.bare(row["cut"])] if cut is not None else []),
             _ACCURACY.bare(row["end"]),
-            row["reason"] or fate(view, row),
+            row["architecture"] if isinstance(row["architecture"], str) else MISSING,
         )
         for _, row in frame.iterrows()
     ]

@@ -266,10 +266,10 @@ def test_a_row_per_search_seed(view: RunView) -> None:
     section = found_cells_section(view)
     rows = table_rows(section)
     assert [row[0] for row in rows] == [str(seed) for seed in SEEDS]
-    assert [row[1] for row in rows] == [name or "–" for name in FOUND]
-    assert [row[2] for row in rows] == ["50.00", "51.00", "52.00", "–", "54.00"]
-    assert [row[3] for row in rows] == ["70.00", "71.00", "72.00", "–", "74.00"]
-    assert [row[4] for row in rows] == [
+    assert [row[4] for row in rows] == [name or "–" for name in FOUND]
+    assert [row[1] for row in rows] == ["50.00", "51.00", "52.00", "–", "54.00"]
+    assert [row[2] for row in rows] == ["70.00", "71.00", "72.00", "–", "74.00"]
+    assert [row[3] for row in rows] == [
         "trained to the end",
         "chosen",
         "dropped after epoch 6",
@@ -284,7 +284,7 @@ def test_seeds_that_agree(view: RunView) -> None:
     same = replace(view, found=view.found.assign(architecture=CELLS[1], failure=None), selection=pd.DataFrame())
     text = words(found_cells_section(same))
     assert "found 1 distinct architecture. There was nothing to select from." in text
-    assert [row[-1] for row in table_rows(found_cells_section(same))] == ["chosen"] * 5
+    assert [row[-2] for row in table_rows(found_cells_section(same))] == ["chosen"] * 5
     assert all(net.chosen for net in supernets(same, same.entropies))
     one = replace(view, found=view.found.head(1))
     assert "1 search found 1 distinct architecture." in words(found_cells_section(one))
@@ -415,10 +415,10 @@ def test_the_selection(view: RunView) -> None:
     assert cut_epoch(view.selection) == 6
     section = selection_section(view)
     rows = table_rows(section)
-    assert [row[0] for row in rows] == [CELLS[1], CELLS[3], CELLS[0], CELLS[2]]
+    assert [row[4] for row in rows] == [CELLS[1], CELLS[3], CELLS[0], CELLS[2]]
     assert [row[1] for row in rows] == ["20", "20", "20", "6"]
     assert [row[3] for row in rows] == ["92.10", "90.30", "90.00", "71.20"]
-    assert [row[4] for row in rows] == ["chosen", "kept", "kept", "dropped"]
+    assert [row[0] for row in rows] == ["chosen", "kept", "kept", "dropped"]
     assert "After epoch 6 the best 3 on validation went on" in words(section)
     assert all(">epoch 6<" in svg and ">dropped<" in svg for svg in drawings(section))
 
@@ -441,9 +441,9 @@ def test_a_training_of_the_selection_that_failed(view: RunView) -> None:
     ]
     view = replace(view, selection=failed)
     assert cut_epoch(view.selection) == 6
-    rows = {row[0]: row for row in table_rows(selection_section(view))}
-    assert rows[CELLS[0]][1:] == ["2", "–", "–", "lost"]
-    assert table_rows(found_cells_section(view))[0][-1] == "failed in the selection"
+    rows = {row[-1]: row for row in table_rows(selection_section(view))}
+    assert rows[CELLS[0]][:-1] == ["lost", "2", "–", "–"]
+    assert table_rows(found_cells_section(view))[0][-2] == "failed in the selection"
     assert ["selection", "lost", "1", "4"] in table_rows(failures_section(view))
 
 
