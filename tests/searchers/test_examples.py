@@ -1,4 +1,4 @@
-"""The examples of a searcher alone, and the benchmark on NAS-Bench-201's table, run through on small inputs."""
+"""The examples of a searcher alone, and benchmarks of searchers, run through on small inputs."""
 
 from __future__ import annotations
 
@@ -44,6 +44,15 @@ def test_halving_in_your_own_experiment(repository: Path, tmp_path: Path, capsys
     assert len(list((tmp_path / "digits").glob("shared_solve_*"))) == 13
 
 
+@pytest.mark.usefixtures("ray_session")
+def test_nesbs_in_your_own_experiment(repository: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    example = run(repository / "examples" / "nesbs_in_your_own_experiment.py")
+    best = example["main"](tmp_path, budget=2, epochs=1)
+    assert len(set(best["members"])) == 3
+    assert best["delta"] in (-0.5, 1.0)
+    assert f"best: delta {best['delta']:g} with validation loss {best['value']:.3f}" in capsys.readouterr().out
+
+
 @pytest.fixture
 def scored(tmp_path: Path) -> Path:
     """A pool and a table of 30 forms with invented values."""
@@ -72,3 +81,9 @@ def test_benchmark_refuses_another_table(repository: Path, scored: Path) -> None
     benchmark = run(repository / "benchmarks" / "hnas_nasbench201.py")
     with pytest.raises(SystemExit, match="does not hold 2"):
         benchmark["main"]([str(scored / "pool.parquet"), "--table", str(scored / "short.csv")])
+
+
+def test_nesbs_benchmark(repository: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    benchmark = run(repository / "benchmarks" / "nesbs.py")
+    assert benchmark["main"](["--particles", "2", "--restarts", "2", "--iterations", "40", "--repeats", "1"]) == 0
+    assert "| 2 | 2 | " in capsys.readouterr().out
