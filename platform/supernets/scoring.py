@@ -17,12 +17,12 @@ from archray.errors import InvalidInput
 from archray.platform.folder import Folder
 from archray.platform.shards import count_failures, device_of, score_in_shards
 from archray.trainables.nets.supernet import discretise, groups
-from archray.trainables.spaces import Space
+from archray.trainables.spaces import Space, get_space
 from archray.trainables.supernet_scorer import SupernetScorer
 from archray.trainables.supernet_settings import SupernetOptions
 
 GROUP = 8  # architectures that one pass over the validation data scores: small, as a kill loses the groups in flight
-DRAWS = 100  # per architecture wanted, before the space counts as exhausted
+REPEATS = 1000  # draws in a row that give nothing new, before the space counts as exhausted
 TYPES = {"loss": "float64", "accuracy": "float64", "failure": "string"}
 
 
@@ -36,16 +36,23 @@ def draw_architectures(space: Space | str, options: SupernetOptions, count: int,
     Raises: InvalidInput if there are fewer.
     """
     parameters = groups(space, partial_channels=options.partial_channels, none=options.none)
+    space = get_space(space)
+    if count > space.size:
+        raise InvalidInput(f"{space.name} has {space.size} architectures, and {count} were asked for; ask for fewer")
     generator = torch.Generator().manual_seed(seed)
     drawn: dict[str, None] = {}
-    for _ in range(DRAWS * count):
+    repeats = 0
+    while len(drawn) < count:
         weights = {group.name: torch.rand(group.shape, generator=generator) for group in parameters}
-        drawn[discretise(space, weights)] = None
-        if len(drawn) == count:
-            return list(drawn)
-    raise InvalidInput(
-        f"{DRAWS * count} draws gave {len(drawn)} different architectures, and {count} were asked for; ask for fewer"
-    )
+        architecture = discretise(space, weights)
+        repeats = repeats + 1 if architecture in drawn else 0
+        if repeats == REPEATS:
+            raise InvalidInput(
+                f"{len(drawn)} different architectures were drawn from the supernet of {space.name} before {REPEATS} "
+                f"draws gave none that was new, and {count} were asked for; ask for fewer"
+            )
+        drawn[architecture] = None
+    return list(drawn)
 
 
 def score_with_shared_weights(
