@@ -1,9 +1,9 @@
 """The methods: one recipe a file, a plain list of stages each."""
 
-from archray.platform.methods.gradient import GRADIENT_METHODS
 from archray.platform.methods.halving import FAST_HALVING, HALVING
 from archray.platform.methods.hnas import HNAS
 from archray.platform.methods.hyperband import HYPERBAND, SUCCESSIVE_HALVING
+from archray.platform.methods.learned import LEARNED_METHODS
 from archray.platform.methods.method import METHODS, Method, config_class, get_method
 from archray.platform.methods.random_maps import RANDOM
 from archray.platform.methods.rs_ws import RS_WS
@@ -16,7 +16,7 @@ for _method in (
     RANDOM,
     SUCCESSIVE_HALVING,
     HYPERBAND,
-    *GRADIENT_METHODS,
+    *LEARNED_METHODS,
     RS_WS,
     SUPERNET_HALVING,
 ):

@@ -1,4 +1,4 @@
-"""Searches by the gradient of a supernet: a relaxation, an architecture optimizer and an objective each.
+"""Searches that learn an architecture with a supernet: a relaxation, an optimizer and an objective each.
 
 Hyperparameters are the papers': DARTS (Liu et al. 2019), PC-DARTS (Xu et al. 2020), GDAS (Dong and Yang 2019), SNAS
 (Xie et al. 2019), GAEA (Li et al. 2021, App. C), XNAS (Nayman et al. 2019), ENAS (Pham et al. 2018).
@@ -17,6 +17,8 @@ GUMBEL = {"name": "gumbel", "start": 10.0, "end": 0.1, "form": "linear", "hard":
 CONCRETE = {"name": "gumbel", "start": 1.0, "end": 0.03, "form": "exponential", "hard": False}  # SNAS
 ADAM = {"name": "adam", "lr": 3e-4, "betas": [0.5, 0.999], "weight_decay": 1e-3}  # DARTS, App. A.1
 EXPONENTIATED = {"name": "mirror-descent", "lr": 0.1}  # GAEA, App. C.1.1; note G1
+XNAS = {"name": "xnas"}  # at the rate of its regret bound
+CONTROLLER, REINFORCE = {"name": "controller"}, {"name": "reinforce"}  # ENAS
 PARTIAL = {"batch_size": 256, "lr": 0.1, "lr_min": 0.0}  # weights under partial channels: PC-DARTS; GAEA, C.1.1
 
 
@@ -32,7 +34,7 @@ def _method(
     return supernet_method(name, summary, search_stage(), {"supernet": supernet})
 
 
-GRADIENT_METHODS = (
+LEARNED_METHODS = (
     _method("darts", "DARTS, first order (Liu 2019)", SOFTMAX, ADAM),
     _method("darts-2nd", "DARTS, second order (Liu 2019, Eq. 6-8)", SOFTMAX, ADAM, objective="bilevel-second-order"),
     _method(
@@ -68,6 +70,14 @@ GRADIENT_METHODS = (
         "GAEA GDAS: exponentiated gradient of drawn operations (Li 2021)",
         GUMBEL,
         EXPONENTIATED,
+        epochs=150,
+    ),
+    _method("xnas", "XNAS: exponentiated gradient, clipped per image, with wipe-out (Nayman 2019)", SIMPLEX, XNAS),
+    _method(
+        "enas",
+        "ENAS: a controller that learns by reward from the supernet's accuracy (Pham 2018)",
+        CONTROLLER,
+        REINFORCE,
         epochs=150,
     ),
 )

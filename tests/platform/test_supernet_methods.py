@@ -1,0 +1,114 @@
+"""Every method that trains a supernet, for two epochs on a tiny one; and what their configurations say."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from archray.errors import InvalidInput
+from archray.platform.api import check, make_config
+from archray.platform.methods import METHODS, get_method
+from archray.platform.supernets.config import SupernetSearchConfig
+from archray.platform.supernets.search import settings_of
+from archray.trainables.nets.supernet import SUPERNETS
+from archray.trainables.spaces import get_space
+from archray.trainables.supernet import SupernetTrainable
+
+SUPERNET_METHODS = [name for name in METHODS if issubclass(get_method(name).config, SupernetSearchConfig)]
+TINY = {
+    "data": "digits",
+    "data__limit": 200,
+    "epochs": 2,
+    "supernet__training__batch_size": 25,
+    "supernet__training__threads": 1,
+}
+# A space whose supernet has partial channels and two groups, one of fifteen thousand cells, one of chosen inputs.
+SPACES = {"gaea-pc-darts": "darts", "pc-darts": "darts", "gaea-darts": "nasbench1shot1-1", "enas": "nasbench1shot1-2"}
+
+
+def tensors(state: object) -> list[torch.Tensor]:
+    """All tensors in a nested state, in order."""
+    if isinstance(state, torch.Tensor):
+        return [state.clone()]
+    children = state.values() if isinstance(state, dict) else state if isinstance(state, list | tuple) else ()
+    return [each for child in children for each in tensors(child)]
+
+
+def learned(trial: SupernetTrainable) -> list[torch.Tensor]:
+    """The architecture parameters, or the weights of the controller."""
+    state = trial.trainer.mixing.state_dict()
+    return tensors([state.get("parameters", {}), state.get("controller", {})])
+
+
+def changed(before: list[torch.Tensor], after: list[torch.Tensor]) -> bool:
+    return any(not torch.equal(old, new) for old, new in zip(before, after, strict=True))
+
+
+def test_the_registry_holds_the_field() -> None:
+    assert set(SUPERNET_METHODS) >= {
+        "darts", "darts-2nd", "pc-darts", "gdas", "snas", "gaea-darts", "gaea-pc-darts", "gaea-gdas", "rs-ws", "enas",
+        "xnas", "supernet-halving",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SUPERNET_METHODS)
+def test_two_epochs(name: str) -> None:
+    """Weights and architecture parameters change, the loss is finite, the result decodes in its space."""
+    space = get_space(SPACES.get(name, "nasbench201"))
+    config = make_config(name, "smoke", None, {**TINY, "space": space.name})
+    check(config)
+    assert isinstance(config, SupernetSearchConfig)
+    learns = config.supernet.optimizer.name != "none"
+    asked = {} if name != "supernet-halving" else {"candidates": [space.encode(next(iter(space.enumerate())))]}
+    trial = SupernetTrainable({"settings": settings_of(config), "seed": 1, **asked})
+    weights = tensors(trial.trainer.supernet.state_dict())
+    parameters = learned(trial)
+    assert parameters or not learns
+    for epoch in (1, 2):
+        result = trial.step()
+        assert result["failure"] is None and result["epoch"] == epoch
+        assert math.isfinite(result["train_loss"])
+    assert result["done"] and math.isfinite(result["validation_loss"])
+    assert changed(weights, tensors(trial.trainer.supernet.state_dict()))
+    assert changed(parameters, learned(trial)) == learns
+    if learns:
+        space.check(space.decode(result["architecture"]))
+        assert 0 <= result["discretised_accuracy"] <= 1 and result["entropy"] >= 0
+
+
+@pytest.mark.parametrize(
+    ("name", "space"),
+    [(name, "nasbench201") for name in SUPERNET_METHODS] + [("gaea-pc-darts", space) for space in sorted(SUPERNETS)],
+)
+def test_the_papers_options_go_together_in_every_space(name: str, space: str) -> None:
+    """Both networks can be built, without memory, as the paper has them."""
+    config = make_config(name, "paper", None, {"space": space, "data": "digits"})
+    assert isinstance(config, SupernetSearchConfig)
+    config.check()
+    assert config.supernet.none == (space != "nasbench201"), "GAEA leaves none out there"
+    assert config.network.auxiliary == space.startswith("darts")
+
+
+@pytest.mark.parametrize("objective", ["bilevel", "erm"])
+def test_the_objective_is_a_flag(objective: str) -> None:
+    config = make_config("gaea-darts", "smoke", None, {"objective": objective})
+    assert isinstance(config, SupernetSearchConfig)
+    assert config.supernet.training.objective == objective
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "told"),
+    [
+        ("gaea-darts", {"space": "fourier"}, "has no supernet"),
+        ("gaea-darts", {"selection__epoch": 2}, "selection.epoch"),
+        ("gaea-darts", {"network__auxiliary": True, "space": "nasbench201"}, "auxiliary"),
+        ("gaea-pc-darts", {"search_channels": 6}, "partial_channels"),
+        ("gaea-darts", {"supernet__optimizer__name": "adam"}, "supernet"),
+        ("halving", {"space": "nasbench201"}, "supernet-halving"),
+    ],
+)
+def test_what_does_not_go_together_is_refused_before_ray(name: str, options: dict, told: str) -> None:
+    with pytest.raises(InvalidInput, match=told):
+        check(make_config(name, "smoke", None, options))
