@@ -141,6 +141,7 @@ def _failed(view: RunView) -> str | None:
     failed = {
         "scoring": int(failures(view.pool).notna().sum()),
         "search": int(failures(view.evaluated).notna().sum() + failures(view.found).notna().sum()),
+        "shared scores": int(failures(view.scores).notna().sum()),
         "selection": int(failures(view.selection).notna().sum()),
         "final": int(failures(view.final).notna().sum()),
         "random": int(failures(view.baseline).notna().sum()),

@@ -7,6 +7,8 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+_LONG = 160  # characters of code in a table that get more of a narrow screen's width
+
 
 @dataclass(frozen=True)
 class Section:
@@ -65,7 +67,7 @@ def table(
     for index, row in enumerate(rows):
         look = "marked" if index == marked else "faint" if index in faint else ""
         cells = "".join(
-            f'<td class="{c.kind}">{breakable(value) if c.kind == "code" else escape(value)}</td>'
+            f'<td class="{_look(c, value)}">{breakable(value) if c.kind == "code" else escape(value)}</td>'
             for c, value in zip(columns, row, strict=True)
         )
         body.append(f'<tr class="{look}">{cells}</tr>' if look else f"<tr>{cells}</tr>")
@@ -73,3 +75,8 @@ def table(
         f'<div class="scroll" role="region" tabindex="0" aria-label="{escape(label)}">'
         f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(body)}</tbody></table></div>"
     )
+
+
+def _look(column: Column, value: object) -> str:
+    """The classes of a cell."""
+    return f"{column.kind} long" if column.kind == "code" and len(str(value)) > _LONG else column.kind

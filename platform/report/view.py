@@ -111,7 +111,7 @@ class RunView:
         entropies: a row per supernet, epoch, group and edge: `repeat`, `trial_id`, `seed`, `epoch`, `group`, `edge`,
             `entropy` of the edge's weights in nats, and, where it is known, `operations`: how many it weighs.
         scores: a row per architecture scored with shared weights: `repeat`, `trial_id`, `seed`, `architecture`,
-            `loss`, `accuracy`.
+            `loss`, `accuracy`, `failure`.
         selection: a row per found architecture trained on the final schedule: `repeat`, `architecture`, `epochs` (so
             many were trained), `value` (validation accuracy at the epoch where the worst were dropped),
             `validation_accuracy` (at its end), `kept`, `failure`.

@@ -404,6 +404,8 @@ def test_few_scores_or_none() -> None:
     unknown = replace(one, found=one.found.assign(architecture="elsewhere"))
     section = shared_scores_section(unknown)
     assert [row[-1] for row in table_rows(section)] == ["–"] * 3 and "Blue" not in words(section)
+    failed = replace(lost, scores=lost.scores.assign(failure="CUDA out of memory"))
+    assert ["scoring with shared weights", "CUDA out of memory", "3", "3"] in table_rows(failures_section(failed))
     many = pd.concat([one.scores.assign(trial_id=f"s{i}") for i in range(15)], ignore_index=True)
     assert "10 of 15 are drawn" in words(shared_scores_section(replace(one, scores=many)))
 
