@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 from archray.errors import InvalidInput
 from archray.registry import load_reference
-from archray.trainables.nets import NetworkSettings, build
+from archray.trainables.nets import NetworkSettings, build, count_parameters
 from archray.trainables.nets.darts import build_darts
 from archray.trainables.nets.nasbench1shot1 import build_nasbench1shot1
 from archray.trainables.nets.supernet import build_supernet, copy_weights, discretise, groups
@@ -137,6 +137,18 @@ def test_partial_channels_shuffle_into_what_passes_by() -> None:
     assert not torch.allclose(supernet(images, weights), supernet(images, changed))
 
 
+def test_partial_channels_where_operations_stand_on_nodes() -> None:
+    """Operations are narrower, and a node that no operation reaches still hands on the channels that pass by."""
+    whole, partial = (build_supernet("nasbench1shot1-1", TINY, 3, 10, seed=0, partial_channels=k) for k in (1, 2))
+    assert count_parameters(partial) < count_parameters(whole)
+    images = torch.rand(4, 3, 16, 16)
+    weights = mixture("nasbench1shot1-1", partial_channels=2)
+    none = {**weights, "operations": torch.zeros_like(weights["operations"])}
+    assert torch.isfinite(partial(images, weights)).all()
+    passed = [partial(images, {**none, "parents_2": row}) for row in torch.eye(2)[:, None]]
+    assert not torch.allclose(*passed)
+
+
 def test_wrong_weights_and_sizes_are_refused() -> None:
     supernet = build_supernet("nasbench201", TINY, 3, 10, seed=0)
     images = torch.rand(2, 3, 16, 16)
@@ -148,8 +160,8 @@ def test_wrong_weights_and_sizes_are_refused() -> None:
         build_supernet("nasbench201", TINY, 3, 10, seed=0, partial_channels=3)
     with pytest.raises(InvalidInput, match="partial_channels"):
         groups("darts", partial_channels=0)
-    with pytest.raises(InvalidInput, match="no partial channels"):
-        build_supernet("nasbench1shot1-1", TINY, 3, 10, seed=0, partial_channels=2)
+    with pytest.raises(InvalidInput, match="divide"):
+        build_supernet("nasbench1shot1-1", TINY, 3, 10, seed=0, partial_channels=3)
     with pytest.raises(InvalidInput, match="search form"):
         build_supernet("darts", NetworkSettings(normalisation="training"), 3, 10, seed=0)
     with pytest.raises(InvalidInput, match="with or without none"):

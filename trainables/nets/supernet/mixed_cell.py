@@ -8,9 +8,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from archray.errors import InvalidInput
 from archray.trainables.nets.supernet.group import LEFT_OUT, NONE, Rows
-from archray.trainables.nets.supernet.partial_channels import Edge, passing, seen, shuffled
+from archray.trainables.nets.supernet.partial_channels import Edge, channels_seen, passing, seen, shuffled
 from archray.trainables.nets.supernet.weighted_sum import Term, weighted_sum
 
 # x (n, C/K, H, W), the modules of the edges that leave it, their weights (edges, operations), stride -> terms per edge
@@ -59,17 +58,12 @@ class MixedCell(nn.Module):
         fused: Fused | None = None,
     ) -> None:
         super().__init__()
-        if channels % partial:
-            raise InvalidInput(
-                f"expected partial_channels to divide the cells' {channels} channels, got {partial}; choose a divisor"
-            )
+        width = channels_seen(channels, partial)
         self.graph, self.inputs, self.operations = tuple(edges), inputs, tuple(operations)
         self.partial, self.fused = partial, fused
         self.edges = nn.ModuleDict(
             {
-                edge.key: nn.ModuleDict(
-                    {name: make(name, channels // partial, edge.stride) for name in operations if name != NONE}
-                )
+                edge.key: nn.ModuleDict({name: make(name, width, edge.stride) for name in operations if name != NONE})
                 for edge in edges
             }
         )

@@ -12,6 +12,7 @@ from archray.trainables.nets.nasbench1shot1 import NASBench1Shot1Network, Search
 from archray.trainables.nets.nasbench1shot1_operations import OPERATIONS as MODULES
 from archray.trainables.nets.nasbench1shot1_operations import projection
 from archray.trainables.nets.supernet.group import LEFT_OUT, Group, Rows, path_weights
+from archray.trainables.nets.supernet.partial_channels import channels_seen, passing, seen, shuffled
 from archray.trainables.nets.supernet.supernet import Supernet
 from archray.trainables.nets.supernet.weighted_sum import Term, weighted_sum
 from archray.trainables.relaxations import MixtureWeights
@@ -30,20 +31,21 @@ class MixedSearchCell(nn.Module):
     """`SearchCell` of all architectures, (n, C_in, H, W) -> (n, (nodes + 1) C, H, W).
 
     Node i is sum_o w_o o(sum_p v_p x_p), p over the nodes before it; x_0 is the cell's input, projected for each node.
-    The output concatenates all v_p x_p.
+    The output concatenates all v_p x_p. Where channels are partial, o sees 1/K of what a node sums, and the rest passes
+    by (PC-DARTS, Xu et al. 2020, section 3.2); the parents' weights v are the edge normalisation.
+
+    Raises: InvalidInput if K does not divide C.
     """
 
-    def __init__(self, nodes: range, in_channels: int, channels: int) -> None:
+    def __init__(self, nodes: range, in_channels: int, channels: int, partial: int) -> None:
         super().__init__()
-        self.nodes = nodes
+        self.nodes, self.partial = nodes, partial
+        width = channels_seen(channels, partial)
         self.projections = nn.ModuleDict(
             {name: projection(in_channels, channels, "search") for name in (*map(str, nodes), OUTPUT)}
         )
         self.operations = nn.ModuleDict(
-            {
-                str(node): nn.ModuleDict({name: MODULES[name](channels, "search") for name in OPERATIONS})
-                for node in nodes
-            }
+            {str(node): nn.ModuleDict({name: MODULES[name](width, "search") for name in OPERATIONS}) for node in nodes}
         )
 
     def forward(self, x: Tensor, rows: Mapping[str, Rows]) -> Tensor:
@@ -60,10 +62,12 @@ class MixedSearchCell(nn.Module):
         chosen = range(len(OPERATIONS)) if rows.chosen is None else (rows.chosen[index],)
         block: nn.Module = self.operations[str(node)]
         assert isinstance(block, nn.ModuleDict)
+        some = seen(x, self.partial)
         terms: list[Term] = [
-            (block[OPERATIONS[column]](x), rows.dense[index, column]) for column in chosen if column != LEFT_OUT
+            (block[OPERATIONS[column]](some), rows.dense[index, column]) for column in chosen if column != LEFT_OUT
         ]
-        return weighted_sum(terms) if terms else torch.zeros_like(x)
+        mixed = weighted_sum(terms) if terms else torch.zeros_like(some)
+        return mixed if self.partial == 1 else shuffled(mixed, passing(x, self.partial, stride=1))
 
 
 def _terms(parents: list[Tensor], rows: Rows | None) -> list[Term]:
@@ -80,7 +84,7 @@ class NASBench1Shot1Supernet(Supernet):
     Args:
         channels, cells: as the standalone network's in search form.
 
-    Raises: InvalidInput if the space is not of NAS-Bench-1Shot1, or channels are partial.
+    Raises: InvalidInput if the space is not of NAS-Bench-1Shot1, or `partial_channels` does not divide the channels.
     """
 
     def __init__(
@@ -94,7 +98,7 @@ class NASBench1Shot1Supernet(Supernet):
         partial_channels: int = 1,
         none: bool = True,
     ) -> None:
-        super().__init__(space, self.groups_of(space, partial_channels=partial_channels, none=none))
+        super().__init__(space, self.groups_of(space, partial_channels=partial_channels, none=none), partial_channels)
         assert isinstance(space, NASBench1Shot1)  # `groups_of` refuses others
         # All but the cells is the standalone network's own.
         network = NASBench1Shot1Network(
@@ -111,7 +115,7 @@ class NASBench1Shot1Supernet(Supernet):
         given = channels
         for layer in network.stacks:
             if isinstance(layer, SearchCell):
-                self.stacks.append(MixedSearchCell(space.nodes, given, layer.channels))
+                self.stacks.append(MixedSearchCell(space.nodes, given, layer.channels, partial_channels))
                 given = (len(space.nodes) + 1) * layer.channels
             else:
                 self.stacks.append(layer)
@@ -155,11 +159,6 @@ class NASBench1Shot1Supernet(Supernet):
     def groups_of(cls, space: Space, *, partial_channels: int, none: bool) -> tuple[Group, ...]:
         if not isinstance(space, NASBench1Shot1):
             raise InvalidInput(f"expected a space of NAS-Bench-1Shot1, got {space.name!r}")
-        if partial_channels > 1:
-            raise InvalidInput(
-                f"{space.name} chooses operations on nodes, so it has no partial channels; set partial_channels to 1, "
-                f"got {partial_channels}"
-            )
         readers = range(2, len(space.parents) + 1)  # node 1 has the input alone to read
         return (
             Group(GROUP, len(space.nodes), OPERATIONS),

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from archray.errors import InvalidInput
 from archray.trainables.nets.supernet.group import Group
 from archray.trainables.relaxations import MixtureWeights
 
@@ -28,6 +29,15 @@ class Edge(NamedTuple):
     def key(self) -> str:
         """As standalone cells name it: `4<-1`."""
         return f"{self.target}<-{self.source}"
+
+
+def channels_seen(channels: int, partial: int) -> int:
+    """C/K, how many of C channels the operations see. Raises: InvalidInput if K does not divide C."""
+    if channels % partial:
+        raise InvalidInput(
+            f"expected partial_channels to divide the cells' {channels} channels, got {partial}; choose a divisor"
+        )
+    return channels // partial
 
 
 def seen(node: Tensor, partial: int) -> Tensor:
