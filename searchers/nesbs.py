@@ -180,8 +180,11 @@ class NESBSSearch(ArchraySearcher):
 
         losses = {record.number: self.loss(record) for record in self.known(number).values()}
         worst = max((loss for loss in losses.values() if loss is not None), default=None)
-        losses = {k: worst if loss is None else loss for k, loss in losses.items()} | {None: worst}
-        values = [losses.get(entry["number"]) for entry in told]  # failed or passed over: the worst; in flight: None
+        values: list[float | None] = []
+        for entry in told:
+            ended = entry["number"] is None or entry["number"] in losses
+            loss = losses.get(entry["number"])
+            values.append(worst if ended and loss is None else loss)  # passed over or failed: the worst known
         seed = np.random.SeedSequence([self.seed, ASKS, len(told)]).generate_state(1)[0] >> 1
         return next_point([[entry["delta"]] for entry in told], values, [self.delta_range], int(seed))[0]
 

@@ -45,7 +45,8 @@ class Posterior:
             )
         if space is not None and encode is not None:
             raise InvalidInput("posterior: expected a space, whose strings are used, or encode; got both")
-        self.space = None if space is None else get_space(space)
+        self._source = space
+        self._space: Space | None = None
         self.encode = encode
         self._of_space = () if self.space is None else posterior_decisions(self.space)
         rows = {str(name): _normalised(str(name), values) for name, values in log_probs.items()}
@@ -57,6 +58,13 @@ class Posterior:
         for number, row in enumerate(rows.values()):
             self.log_probs[number, : len(row)] = row
         self.sizes.flags.writeable = self.log_probs.flags.writeable = False
+
+    @property
+    def space(self) -> Space | None:
+        """Whose strings the draws have."""
+        if self._space is None and self._source is not None:
+            self._space = get_space(self._source)
+        return self._space
 
     def to_dict(self) -> dict[str, list[float | None]]:
         """decision -> log-probabilities, None for an impossible choice: JSON, and what makes an equal posterior."""
@@ -73,17 +81,13 @@ class Posterior:
     def tempered(self, temperature: float) -> Posterior:
         """Eq. 5.6 at tau: log p / tau, normalised. Above 1 it is flatter, below 1 sharper."""
         rows = {name: self.log_probs[i, : self.sizes[i]] / temperature for i, name in enumerate(self.decisions)}
-        return Posterior(rows, self.space, self.encode)
+        return Posterior(rows, self._source, self.encode)
 
     def draw(self, shape: tuple[int, ...], rng: np.random.Generator) -> IntArray:
         """Independent draws from p_alpha: numbers of choices. -> (*shape, B)."""
         below = np.cumsum(np.exp(self.log_probs), -1)  # (B, C)
         below /= below[:, -1:]  # at the end exactly 1, above every uniform number
         return (rng.random((*shape, len(self.sizes), 1)) >= below).sum(-1)
-
-    def mode(self) -> IntArray:
-        """(B,) the most probable choice of every decision, the first of equals."""
-        return self.log_probs.argmax(-1)
 
     def count(self) -> int:
         """How many draws are possible."""
@@ -105,6 +109,13 @@ class Posterior:
         if self.space is None:
             return architecture
         return self.space.encode(self.space.canonical(self.space.decode(architecture)))
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_space": None}  # opened again by its name, or by `_source` itself
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self.sizes.flags.writeable = self.log_probs.flags.writeable = False  # NumPy forgets
 
 
 def posterior_decisions(space: Space) -> tuple[Decision, ...]:

@@ -33,7 +33,11 @@ SMALLEST_MEDIAN = 1e-12  # of squared distances: particles this close would be t
 def squared_distances(particles: FloatArray) -> FloatArray:
     """Between all pairs. (..., n, D) -> (..., n, n)."""
     centred = particles - particles.mean(-2, keepdims=True)  # or the difference below would lose close particles
-    return _squared_distances(centred)
+    gram = centred @ centred.swapaxes(-1, -2)
+    norms = np.diagonal(gram, axis1=-2, axis2=-1)
+    squared = norms[..., :, None] + norms[..., None, :]
+    squared -= 2.0 * gram
+    return np.maximum(squared, 0.0, out=squared)
 
 
 def median_bandwidth(squared: FloatArray) -> FloatArray:
@@ -85,17 +89,14 @@ def svgd_rd_direction(
 
     Returns: (..., n, D)
     """
-    centred = particles - particles.mean(-2, keepdims=True)  # phi is the same anywhere, and more exact here
-    squared = _squared_distances(centred)
-    h = median_bandwidth(squared) if bandwidth is None else np.float64(bandwidth)
-    h = np.asarray(h)[..., None, None]
-    kernel = np.exp(squared / -h)
-    centred *= 2.0 * (1.0 + delta) / h
-    pull = kernel @ (gradient - centred)
-    centred *= kernel.sum(-1, keepdims=True)
-    pull += centred
-    pull /= particles.shape[-2]
-    return pull
+    kernel, h = rbf(particles, bandwidth)
+    scaled = particles - particles.mean(-2, keepdims=True)  # phi is the same anywhere, and more exact here
+    scaled *= 2.0 * (1.0 + delta) / h[..., None, None]  # c x
+    phi = kernel @ (gradient - scaled)
+    scaled *= kernel.sum(-1, keepdims=True)
+    phi += scaled
+    phi /= particles.shape[-2]
+    return phi
 
 
 def svgd_rd_step(
@@ -142,14 +143,6 @@ def svgd_rd(
     for _ in range(iterations):
         particles, velocity = svgd_rd_step(particles, velocity, gradient(particles), delta, bandwidth, step, momentum)
     return particles
-
-
-def _squared_distances(centred: FloatArray) -> FloatArray:
-    gram = centred @ centred.swapaxes(-1, -2)
-    norms = np.diagonal(gram, axis1=-2, axis2=-1)
-    squared = norms[..., :, None] + norms[..., None, :]
-    squared -= 2.0 * gram
-    return np.maximum(squared, 0.0, out=squared)
 
 
 def _median(values: FloatArray) -> FloatArray:

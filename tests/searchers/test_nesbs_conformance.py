@@ -18,7 +18,7 @@ def posterior() -> dict[str, np.ndarray]:
 
 @pytest.mark.usefixtures("ray_session")
 class TestBayesianOptimisation(TunerConformance):
-    budget = 4
+    budget = 3
 
     def make(self, **arguments: Any) -> NESBSSearch:
         return NESBSSearch(posterior(), 3, delta="bo", iterations=10, **arguments)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import pickle
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -27,6 +29,8 @@ def test_logits_are_normalised_and_cannot_be_changed() -> None:
     assert posterior.log_probs[1].tolist() == [0.0, -np.inf]
     with pytest.raises(ValueError, match="read-only"):
         posterior.log_probs[0, 0] = 0.0
+    with pytest.raises(ValueError, match="read-only"):
+        pickle.loads(pickle.dumps(posterior)).log_probs[0, 0] = 0.0
     source["width"][0] = 0.0
     assert posterior.log_probs[0, 0] > posterior.log_probs[0, 1]
 
@@ -122,6 +126,13 @@ def test_darts_has_a_decision_per_pair_of_inputs_and_per_edge() -> None:
     other = drawn[0].copy()
     other[5] = (other[5] + 1) % 7  # normal_3<-1, which nothing reads
     assert posterior.architecture(other) == posterior.architecture(drawn[0])
+
+
+def test_a_space_of_the_users_own_is_named_by_reference(repository: Path) -> None:
+    reference = f"{repository / 'examples' / 'own_space.py'}:ResidualSpace"
+    posterior = pickle.loads(pickle.dumps(Posterior(flat(reference), reference)))
+    drawn = posterior.draw((), np.random.default_rng(0))
+    assert posterior.form(posterior.architecture(drawn))
 
 
 def test_a_space_with_a_continuous_constant_is_refused() -> None:
