@@ -65,38 +65,36 @@ def _inputs(context: Context) -> dict[str, Any]:
 def _search(context: Context, folder: Folder) -> None:
     trials, results = train_supernets(context, folder, metric=METRIC)
     reasons = trials.reindex(columns=["failure", "error"])
-    failures = dict(zip(trials["trial_id"], reasons["failure"].fillna(reasons["error"]), strict=True))
-    kept = {(result.metrics or {}).get("trial_id"): result for result in listed(results)}
-    found, tables = [], []
-    for number, trial in enumerate(trials.to_dict("records")):
-        row = {"trial_id": trial["trial_id"], "seed": trial["seed"], METRIC: trial.get(METRIC, math.nan)}
-        failure = failures[trial["trial_id"]]
-        if pd.notna(failure):
-            found.append({**row, "architecture": None, "value": math.nan, "failure": failure})
-            continue
-        scores = _score(context, folder, kept[trial["trial_id"]], number)
-        tables.append(scores.assign(trial_id=trial["trial_id"], seed=trial["seed"]))
-        found.append({**row, **best_of(scores)})
-    columns = ["trial_id", "seed", "architecture", "loss", "accuracy", "failure"]
-    scored = pd.concat(tables, ignore_index=True) if tables else pd.DataFrame(columns=columns)
-    folder.write_parquet(SCORES, scored[columns])
+    trials["failure"] = reasons["failure"].fillna(reasons["error"])
+    ended = {(result.metrics or {}).get("trial_id"): result for result in listed(results)}
+    found: list[dict[str, Any]] = []
+    tables: list[pd.DataFrame] = []
+    for trial in trials.to_dict("records"):
+        key = {"trial_id": trial["trial_id"], "seed": trial["seed"]}
+        best = {"architecture": None, "value": math.nan, "failure": trial["failure"]}
+        if trial["failure"] is None or pd.isna(trial["failure"]):
+            scores = _score(context, folder, ended[trial["trial_id"]], trial["seed"])
+            tables.append(scores.assign(**key))
+            best = best_of(scores)
+        found.append({**key, METRIC: trial.get(METRIC, math.nan), **best})
+    if tables:
+        folder.write_parquet(SCORES, pd.concat(tables, ignore_index=True))
     write_found(context, folder, pd.DataFrame(found))
 
 
-def _score(context: Context, folder: Folder, result: Result, number: int) -> pd.DataFrame:
+def _score(context: Context, folder: Folder, result: Result, seed: int) -> pd.DataFrame:
     """The scores of random architectures with the weights of a trial that has ended.
 
-    number: of the search seed; each has architectures of its own.
+    seed: the trial's; each has architectures of its own.
     """
     config, trial = _config(context.run), (result.metrics or {})["trial_id"]
-    root = np.random.SeedSequence([stage_seed(config.seed, "samples"), number])
-    seed = int(root.generate_state(1)[0])
+    samples = np.random.SeedSequence([stage_seed(config.seed, "samples"), seed])
     assert result.checkpoint is not None  # a trial that ended without a failure has saved its last epoch
     with result.checkpoint.as_directory() as place:
         weights = trained_weights(place)
     return score_with_shared_weights(
         folder / f"scores-{trial}",
-        draw_architectures(context.run.space, config.supernet, config.samples, seed),
+        draw_architectures(context.run.space, config.supernet, config.samples, int(samples.generate_state(1)[0])),
         settings=supernet_settings(context),
         weights=weights,
         resources=config.resources,
