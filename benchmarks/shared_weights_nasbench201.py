@@ -103,8 +103,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("table", type=Path, help="NAS-Bench-201 as CSV, see above")
     parser.add_argument("--architectures", type=int, default=200, help="scored, and halved (default: %(default)s)")
-    parser.add_argument("--epochs", type=int, default=16, help="of each round of halving (default: %(default)s)")
-    parser.add_argument("--seeds", type=int, default=2, help="supernets of either kind (default: %(default)s)")
+    parser.add_argument("--epochs", type=int, default=32, help="of each round of halving (default: %(default)s)")
+    parser.add_argument("--seeds", type=int, default=1, help="supernets of either kind (default: %(default)s)")
     parser.add_argument("--channels", type=int, default=4, help="of the first stage (default: %(default)s)")
     options = parser.parse_args(arguments)
 
@@ -113,7 +113,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "network": {"channels": options.channels, "cells": 1},
         "relaxation": {"name": "path"},
         "optimizer": {"name": "none"},
-        "training": {"batch_size": 64, "augmentation": None, "threads": 1},
+        "training": {"batch_size": 64, "lr": 0.1, "augmentation": None, "threads": 1},
     }
     settings = {**supernet, "space": SPACE, "data": {"name": "digits"}}
     names = draw_architectures(SPACE, SupernetOptions.model_validate(supernet), options.architectures, seed=0)

@@ -33,6 +33,7 @@ TINY: dict[str, Any] = {
     "random": 0,
     "search_seeds": 1,
     "selection__epoch": 1,
+    "resources__actors": 1,
     "seed": 1,
 }
 
@@ -88,7 +89,7 @@ def test_only_what_no_shard_holds_is_scored(tmp_path: Path) -> None:
             architectures,
             settings=settings,
             weights=weights,
-            resources=ResourceSettings(),
+            resources=ResourceSettings(actors=1),
             console=Console(file=printed, width=200),
         )
 
