@@ -98,15 +98,16 @@ def search(
     search_cells: Annotated[
         int | None, typer.Option(help="Cells per stage of the supernet.", rich_help_panel="Supernets")
     ] = None,
+    samples: Annotated[
+        int | None, typer.Option(help="Random architectures that rs-ws scores.", rich_help_panel="Supernets")
+    ] = None,
     candidates: Annotated[
-        int | None, typer.Option(help="Feature maps to choose from.", rich_help_panel="Feature maps")
+        int | None, typer.Option(help="Feature maps, or architectures, that halving chooses from.")
     ] = None,
     dimension: Annotated[
         int | None, typer.Option(help="Features of a full solve.", rich_help_panel="Feature maps")
     ] = None,
-    replicas: Annotated[
-        int | None, typer.Option(help="Shared solves of a round of halving.", rich_help_panel="Feature maps")
-    ] = None,
+    replicas: Annotated[int | None, typer.Option(help="Shared solves, or supernets, of a round of halving.")] = None,
     loss: Annotated[str | None, typer.Option(help="ridge, svm or logistic.", rich_help_panel="Feature maps")] = None,
     correlation: Annotated[
         int | None,
@@ -157,6 +158,7 @@ def search(
         objective=objective,
         search_channels=search_channels,
         search_cells=search_cells,
+        samples=samples,
         candidates=candidates,
         dimension=dimension,
         replicas=replicas,

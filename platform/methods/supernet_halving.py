@@ -51,6 +51,10 @@ class SupernetHalvingConfig(SupernetSearchConfig):
     growth: float = Field(1.0, ge=1)
     score: Literal["loss", "accuracy"] = "loss"
 
+    @property
+    def mode(self) -> str:
+        return "min" if self.score == "loss" else "max"
+
     def check(self) -> None:
         super().check()
         draw_architectures(self.space, self.supernet, self.candidates, self.seed)
@@ -86,7 +90,7 @@ def _search(context: Context, folder: Folder) -> None:
         trainable=SupernetTrainable,
         settings=supernet_settings(context, score=config.score, weights_dir=(folder / f"weights-{told}").uri),
         metric="score",
-        mode="min" if config.score == "loss" else "max",
+        mode=config.mode,
         total=searcher().expected_trials,
         cpus=config.resources.cpus_per_trial,
         gpus=config.resources.gpus(),

@@ -44,6 +44,11 @@ class SupernetSearchConfig(TrainedSearchConfig):
     search_seeds: int = Field(5, ge=1)
     selection: SelectionSettings = SelectionSettings()
 
+    @property
+    def mode(self) -> str:
+        """Whether the best score with shared weights is the least (a loss) or the largest (an accuracy)."""
+        return "max"
+
     def check(self) -> None:
         """Builds both networks without memory: what does not go together is refused before Ray starts."""
         if self.search_seeds > self.selection.keep and self.selection.epoch >= self.final.epochs:

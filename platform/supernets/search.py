@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from archray.platform.stages import Context, Stage
 from archray.platform.supernets.config import SupernetSearchConfig, supernet_config
 from archray.platform.training_stages import failure_reasons, stage_seed, write_tables
 from archray.platform.tuning import TrialPlan, run_trials
+from archray.trainables.nets.supernet import groups
 from archray.trainables.supernet import SupernetTrainable
 from archray.trainables.supernet_settings import SupernetSettings
 
@@ -73,18 +75,25 @@ def train_supernets(context: Context, folder: Folder, *, metric: str = METRIC) -
     results = run_trials(tuned, plan, context, search=True)
     context.grids["search"] = results
     trials = write_tables(folder, tuned, results)
-    entropies = entropy_table(read_results(tuned), trials)
+    entropies = entropy_table(read_results(tuned), trials, _operations(context))
     if not entropies.empty:
         folder.write_parquet(ENTROPIES, entropies)
     return trials, results
 
 
-def entropy_table(results: pd.DataFrame, trials: pd.DataFrame) -> pd.DataFrame:
+def _operations(context: Context) -> dict[str, int]:
+    options = supernet_config(context.run).supernet
+    known = groups(context.run.space, partial_channels=options.partial_channels, none=options.none)
+    return {group.name: len(group.operations) for group in known}
+
+
+def entropy_table(results: pd.DataFrame, trials: pd.DataFrame, operations: Mapping[str, int]) -> pd.DataFrame:
     """The entropy of every edge's weights, in nats: `trial_id`, `seed`, `epoch`, `group`, `edge`, `entropy`.
 
     Args:
         results: a row per trial and epoch, with a list `entropies_GROUP` for each group.
         trials: a row per trial, with its seed.
+        operations: group -> how many operations each of its edges weighs, which becomes a column; some may be unknown.
     """
     results = results.merge(trials[["trial_id", "seed"]], on="trial_id")
     keys = ["trial_id", "seed", "epoch"]
@@ -98,7 +107,8 @@ def entropy_table(results: pd.DataFrame, trials: pd.DataFrame) -> pd.DataFrame:
     table = pd.concat(long, ignore_index=True)
     table["edge"] = table["entropy"].map(lambda edges: list(range(len(edges))))
     table = table.explode(["edge", "entropy"], ignore_index=True).astype({"edge": "int64", "entropy": "float64"})
-    return table[[*keys, "group", "edge", "entropy"]]
+    table["operations"] = table["group"].map(operations).astype("Int64")
+    return table[[*keys, "group", "edge", "entropy", "operations"]]
 
 
 def write_found(context: Context, folder: Folder, found: pd.DataFrame) -> None:

@@ -10,6 +10,7 @@ from rich.console import Console
 from archray.platform.report.view import RunView
 from archray.platform.results import percent, read_table, run_view
 from archray.platform.run import Run
+from archray.platform.supernets.config import supernet_config
 from archray.platform.supernets.search import ENTROPIES, FOUND
 from archray.platform.supernets.selection import SELECTED
 
@@ -25,7 +26,8 @@ def supernet_view(run: Run) -> RunView:
         "selection": read_table(selection, SELECTED),
         "selection_curves": read_table(selection, "curves.parquet"),
     }
-    return replace(run_view(run), **{name: table.assign(repeat=0) for name, table in tables.items()})
+    frames = {name: table.assign(repeat=0) for name, table in tables.items()}
+    return replace(run_view(run), mode=supernet_config(run).mode, **frames)
 
 
 def print_found(run: Run, console: Console) -> None:
