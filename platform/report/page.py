@@ -73,6 +73,14 @@ SUPERNET_SECTIONS: tuple[MakeSection, ...] = (
 )
 
 
+ENSEMBLE_SECTIONS: tuple[MakeSection, ...] = (
+    cell_section,
+    curves_section,
+    failures_section,
+    manifest_section,
+)
+
+
 def render(view: RunView, sections: Sequence[MakeSection] = HNAS_SECTIONS) -> str:
     """The report of a run as one self-contained HTML page: no script, no request, light and dark.
 

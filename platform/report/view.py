@@ -75,7 +75,8 @@ class RunView:
         space: the name or reference of the space.
         data: the name of the data set.
         manifest: config, versions, seeds, hardware, git commit, data checksum: anything that nests and prints.
-        architecture: the string of what was found; None if the run found nothing.
+        architecture: the string of what was found; None if the run found nothing, or an ensemble.
+        members: the strings of the ensemble that was found; empty for a search for one architecture.
         decisions: its decisions (`decided`), for the drawing of the cell.
         metric, mode: what the search trials were ranked by, and whether `max` or `min` is best.
         proxy: the training-free metric M of the pool.
@@ -117,8 +118,25 @@ class RunView:
             `validation_accuracy` (at its end), `kept`, `failure`.
         selection_curves: a row per such training and epoch: `repeat`, `trial_id`, `architecture`, `epoch`,
             `validation_accuracy`.
+        posterior: a row per decision and choice of the posterior over architectures: `decision`, `choice`,
+            `probability`.
+        posterior_curves: a row per epoch and decision of its training: `epoch` (from 1), `decision`, `entropy` (nats),
+            and of the epoch as a whole, the same in each of its rows, `elbo` and `kl` (nats).
+        ensembles: a row per sampled ensemble, in order: `number`, `sampler` (a method's name where several are set
+            side by side), `delta` (NaN for a sampler without), `temperature`, `members` (a sequence of strings),
+            `validation_loss` and `validation_error` of the averaged probabilities with shared weights, `failure`.
+            `repeat` may be missing.
+        estimated_true: a row per member and per ensemble that was trained: `kind` (`member` or `ensemble`), `name`,
+            `estimated` (validation error with shared weights), `true` (test error trained from scratch), and, of
+            ensembles of several sizes, `size`.
+        diversity: a row per ensemble trained in full: `method`, `members` (how many), `ate` (average test error of
+            its members), `ppd` (pairwise predictive disagreement), `test_error`, and, where they are known, `nll` and
+            `ece`; several rows of a method are its repeats.
+        ensemble: what became of the found ensemble: a row per member, one of the ensemble, and one per baseline:
+            `kind` (`member`, `ensemble`, `baseline`), `name`, `architecture` (null of several), `test_error`, `nll`
+            (nats), `ece`, of more than one model `ate` and `ppd`, `failure`.
 
-    Accuracies and errors are fractions in [0, 1]; they are shown in percent. Frames may be None, which is the same
+    Accuracies, errors, PPD and ECE are fractions in [0, 1]; they are shown in percent. Frames may be None, which is the same
     as empty.
     """
 
@@ -127,6 +145,7 @@ class RunView:
     data: str
     manifest: Mapping[str, Any] = field(default_factory=dict)
     architecture: str | None = None
+    members: Sequence[str] = ()
     decisions: Sequence[Decided] = ()
     metric: str = "validation_accuracy"
     mode: str = "max"
@@ -149,6 +168,12 @@ class RunView:
     scores: pd.DataFrame = field(default_factory=pd.DataFrame)
     selection: pd.DataFrame = field(default_factory=pd.DataFrame)
     selection_curves: pd.DataFrame = field(default_factory=pd.DataFrame)
+    posterior: pd.DataFrame = field(default_factory=pd.DataFrame)
+    posterior_curves: pd.DataFrame = field(default_factory=pd.DataFrame)
+    ensembles: pd.DataFrame = field(default_factory=pd.DataFrame)
+    estimated_true: pd.DataFrame = field(default_factory=pd.DataFrame)
+    diversity: pd.DataFrame = field(default_factory=pd.DataFrame)
+    ensemble: pd.DataFrame = field(default_factory=pd.DataFrame)
 
     def __post_init__(self) -> None:
         for entry in fields(self):
