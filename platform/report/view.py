@@ -136,8 +136,8 @@ class RunView:
             `kind` (`member`, `ensemble`, `baseline`), `name`, `architecture` (null of several), `test_error`, `nll`
             (nats), `ece`, of more than one model `ate` and `ppd`, `failure`.
 
-    Accuracies, errors, PPD and ECE are fractions in [0, 1]; they are shown in percent. Frames may be None, which is the same
-    as empty.
+    Accuracies, errors, PPD and ECE are fractions in [0, 1]; they are shown in percent. Frames may be None, which is
+    the same as empty.
     """
 
     method: str
