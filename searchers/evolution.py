@@ -1,0 +1,175 @@
+"""Ageing evolution. Real et al. 2019 (AmoebaNet), Algorithm 1; for ensembles NES-RE, Zaidi et al. 2021, Algorithm 2."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from archray.errors import InvalidInput
+from archray.searchers.base import ArchraySearcher, _check_count, _Wait
+from archray.searchers.records import Record
+from archray.trainables.spaces import Architecture, Space, get_space
+
+POPULATION, SAMPLE_SIZE = 100, 25  # P and S; Real et al. 2019, section 3.3
+STREAM = 1_000_121  # random numbers apart from the trials' seeds
+STEPS = 100  # of mutation in search of another network; a space where they are not enough is one network
+
+Parents = Callable[[Sequence[Mapping[str, Any]]], Sequence[int]]
+
+
+class RegularizedEvolution(ArchraySearcher):
+    """Suggests `{"architecture", "seed"}`, each a mutation of a good young one; needs back the metric.
+
+    Algorithm 1 of the paper, which each suggestion k follows with the results of suggestions 1 to k - q:
+    1. the first P architectures are drawn uniformly from the space; they are the population;
+    2. S of the population are drawn with replacement, and the best of them is the parent;
+    3. the child, a mutation of the parent, is suggested. With its result it joins the population, and the oldest
+       leaves it, however good.
+    With `parents`, step 2 draws the parent uniformly from those that `parents` chose. NES-RE (Zaidi et al. 2021)
+    chooses the members of the best ensemble that forward selection finds in the population.
+
+    Where this deviates from the paper: a mutation is the space's (one decision changed; there is no identity), and is
+    mutated on while it is the network it began as, in another spelling. With q > 1 the q - 1 newest results are left
+    out, as the order in which they come is no part of a reproducible run. A trial without a value joins no population:
+    one that failed among the first is replaced by a further random one. Architectures may come again: their
+    trainings have seeds of their own.
+
+    Args:
+        space: a space, its name or reference.
+        budget: the number of trainings, above the population.
+        population: P.
+        sample_size: S. 1: no selection at all.
+        parents: population -> the positions of those that may become parents, at least one, by nothing else than what
+            it is given: for each, the oldest first, a dictionary with `number`, `architecture`, `value` (of the
+            metric) and what `keep` names. It must pickle.
+        keep: entries of a trial's result that `parents` looks at, JSON-able and short: of what is large, the place.
+        points_to_evaluate: `{"architecture"}`, suggested first; they count in budget and in the population.
+        seed, metric, mode, max_concurrent, asynchronous: see `ArchraySearcher`.
+
+    Raises: InvalidInput for a wrong argument, InvalidArchitecture for a point that the space does not have.
+    """
+
+    def __init__(
+        self,
+        space: str | Space,
+        budget: int,
+        population: int = POPULATION,
+        sample_size: int = SAMPLE_SIZE,
+        parents: Parents | None = None,
+        keep: Sequence[str] = (),
+        seed: int = 0,
+        metric: str | None = None,
+        mode: str | None = None,
+        points_to_evaluate: Sequence[Mapping[str, Any]] | None = None,
+        max_concurrent: int | None = None,
+        asynchronous: bool = False,
+    ) -> None:
+        _check_count("population", population)
+        _check_count("sample_size", sample_size)
+        _check_count("budget", budget)
+        if budget <= population:
+            raise InvalidInput(
+                f"budget: expected more than the population, {population}, which is drawn at random, got {budget}; "
+                "lower population, or use RandomSearch"
+            )
+        self._source = space
+        self._space: Space | None = None
+        self.population = int(population)
+        self.sample_size = int(sample_size)
+        self.parents = parents
+        self.result_keys = tuple(keep)  # type: ignore[misc]  # of this searcher alone
+        super().__init__(
+            budget=budget,
+            seed=seed,
+            metric=metric,
+            mode=mode,
+            points_to_evaluate=points_to_evaluate,
+            max_concurrent=max_concurrent,
+            asynchronous=asynchronous,
+        )
+        self._prepare()
+
+    def _prepare(self) -> None:
+        if self._space is None:
+            self._space = get_space(self._source)
+            if self._space.size < 2:
+                raise InvalidInput(f"expected a space of 2 architectures or more, got {self._space.name} with 1")
+
+    # Algorithm 1 ---------------------------------------------------------------------------------------------------
+
+    def _propose(self, number: int) -> dict[str, Any] | _Wait | None:
+        rng = np.random.default_rng([self.seed, STREAM, number])
+        known = self.known(number)
+        failed = sum(record.value is None for record in known.values())
+        drawn = len(self.records()) - failed  # those in flight will join the population, as far as is known
+        alive = self._alive(known)
+        if drawn < self.population or not alive:
+            return {"architecture": self._name(self._opened.sample(rng))}
+        return {"architecture": self._name(self._mutated(self._parent(alive, rng), rng))}
+
+    def _alive(self, known: Mapping[int, Record]) -> list[Record]:
+        """The P youngest with a value, the oldest first; what was handed over is older than what was suggested."""
+        valued = [record for record in known.values() if record.value is not None]
+        valued.sort(key=lambda record: (record.number > 0, abs(record.number)))
+        return valued[-self.population :]
+
+    def _parent(self, alive: Sequence[Record], rng: np.random.Generator) -> Architecture:
+        if self.parents is None:
+            sample = rng.integers(len(alive), size=self.sample_size)  # (S,)
+            chosen = alive[min(sample, key=lambda place: (self._loss(alive[place]), place))]
+        else:
+            places = self.parents([_told(record) for record in alive])
+            if not len(places):
+                raise InvalidInput(f"expected parents to choose one of {len(alive)} or more, got none")
+            chosen = alive[places[rng.integers(len(places))]]
+        return self._opened.decode(chosen.config["architecture"])
+
+    def _mutated(self, parent: Architecture, rng: np.random.Generator) -> Architecture:
+        """`parent` after one mutation, or after as many as it takes to be another network."""
+        space, child = self._opened, parent
+        for _ in range(STEPS):
+            child = space.mutate(child, rng)
+            if space.canonical(child) != space.canonical(parent):
+                break
+        return child
+
+    def _loss(self, record: Record) -> float:
+        loss = self.loss(record)
+        assert loss is not None  # the population holds those with a value
+        return loss
+
+    @property
+    def _opened(self) -> Space:
+        self._prepare()
+        assert self._space is not None
+        return self._space
+
+    def _name(self, architecture: Architecture) -> str:
+        return self._opened.encode(self._opened.canonical(architecture))
+
+    # Points of the user's, and state ------------------------------------------------------------------------------
+
+    def _check_point(self, point: dict[str, Any]) -> dict[str, Any]:
+        name = point.get("architecture")
+        if not isinstance(name, str):
+            raise InvalidInput(f"expected a point with architecture, a string, got {point!r}")
+        return {"architecture": self._name(self._opened.decode(name))}
+
+    def _identity(self) -> dict[str, Any]:
+        return {
+            "space": self._source if isinstance(self._source, str) else self._source.name,
+            "population": self.population,
+            "sample_size": self.sample_size,
+            "parents": None if self.parents is None else getattr(self.parents, "__name__", type(self.parents).__name__),
+        }
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_space": None}  # opened again by its name, or by `_source` itself
+
+
+def _told(record: Record) -> dict[str, Any]:
+    """What `parents` is told of one of the population."""
+    architecture = record.config["architecture"]
+    return {**record.result, "number": record.number, "architecture": architecture, "value": record.value}

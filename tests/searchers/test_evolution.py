@@ -1,0 +1,156 @@
+"""RegularizedEvolution: the conformance suite, ageing, parents chosen by what is told, and that it finds good cells."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from archray.errors import InvalidInput
+from archray.searchers import RandomSearch, RegularizedEvolution, drive
+from archray.searchers.testing import SearcherConformance, TunerConformance
+from archray.trainables.spaces import Decision, Space, get_space
+
+
+class Bits(Space):
+    name = "bits"
+    decisions = tuple(Decision(f"b{place}", ("0", "1")) for place in range(12))
+
+
+class Pair(Space):
+    name = "pair"
+    decisions = (Decision("left", ("a", "b", "c")), Decision("right", ("a", "b", "c")))
+
+    def canonical(self, architecture: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(sorted(architecture))
+
+
+class One(Space):
+    name = "one"
+    decisions = (Decision("only", ("a",)),)
+
+
+@pytest.mark.usefixtures("ray_session")
+class TestOverSpace(TunerConformance):
+    def make(self, **arguments: Any) -> RegularizedEvolution:
+        return RegularizedEvolution("nasbench201", population=3, sample_size=2, **arguments)
+
+
+def two_youngest(population: Sequence[Mapping[str, Any]]) -> list[int]:
+    return list(range(len(population)))[-2:]
+
+
+class TestChosenParents(SearcherConformance):
+    def make(self, **arguments: Any) -> RegularizedEvolution:
+        return RegularizedEvolution(Bits(), population=3, parents=two_youngest, **arguments)
+
+
+def distance(one: str, other: str) -> int:
+    """How many decisions differ."""
+    space = Bits()
+    return sum(a != b for a, b in zip(space.decode(one), space.decode(other), strict=True))
+
+
+def ones(config: Mapping[str, Any]) -> float:
+    return float(Bits().decode(config["architecture"]).count("1"))
+
+
+def test_a_child_is_one_mutation_from_the_best_of_the_population() -> None:
+    """With S far above P every sample holds the best of the P youngest."""
+    search = RegularizedEvolution(Bits(), budget=40, population=5, sample_size=400, metric="m", mode="max")
+    frame = drive(search, ones)
+    names, values = frame["architecture"].tolist(), frame["value"].to_numpy()
+    for row in range(5, 40):
+        best = row - 5 + int(np.argmax(values[row - 5 : row]))  # the oldest of equal ones
+        assert distance(names[row], names[best]) == 1
+
+
+def test_the_oldest_leaves_however_good() -> None:
+    """The best one, handed over first, is no parent once five others have joined."""
+    best = "|".join(f"{decision.name}=1" for decision in Bits.decisions)
+    search = RegularizedEvolution(Bits(), budget=30, population=5, sample_size=400, metric="m", mode="max")
+    search.add_evaluated_point({"architecture": best}, 1e9)
+    names = drive(search, lambda config: 0.0)["architecture"].tolist()
+    assert distance(names[4], best) == 1  # of four random ones and itself
+    assert all(distance(name, best) > 0 for name in names[5:])
+
+
+def test_failed_trials_join_no_population() -> None:
+    """They are replaced by random ones at first, and are never parents."""
+    failing = {1, 2, 3}
+    count = iter(range(1, 100))
+    seen: list[list[int]] = []
+
+    def parents(population: Sequence[Mapping[str, Any]]) -> list[int]:
+        seen.append([told["number"] for told in population])
+        return [0]
+
+    search = RegularizedEvolution(Bits(), budget=12, population=4, parents=parents, metric="m", mode="max")
+    drive(search, lambda config: float("nan") if next(count) in failing else 1.0)
+    assert seen[0] == [4, 5, 6, 7]
+    assert len(seen) == 5
+
+
+def test_parents_are_told_what_is_kept() -> None:
+    told: list[Mapping[str, Any]] = []
+
+    def parents(population: Sequence[Mapping[str, Any]]) -> list[int]:
+        told[:] = population
+        return [len(population) - 1]
+
+    search = RegularizedEvolution(
+        Bits(), budget=6, population=3, parents=parents, keep=["place"], metric="m", mode="max"
+    )
+    frame = drive(search, lambda config: {"m": ones(config), "place": "/there", "other": 1})
+    assert told[0].keys() == {"number", "architecture", "value", "place"} and told[0]["place"] == "/there"
+    names = frame["architecture"].tolist()
+    assert [distance(*names[row : row + 2]) for row in (2, 3, 4)] == [1, 1, 1]
+
+
+def test_mutations_lead_to_other_networks() -> None:
+    space = Pair()
+    search = RegularizedEvolution(space, budget=60, population=1, sample_size=1, metric="m", mode="max")
+    names = drive(search, lambda config: 0.0)["architecture"].tolist()
+    assert all(before != after for before, after in itertools.pairwise(names))
+    assert all(space.encode(space.canonical(space.decode(name))) == name for name in names)
+
+
+def test_finds_better_cells_than_random_search() -> None:
+    """Over ten seeds of 150 trainings each, on an objective that adds up over the edges of a cell."""
+    space = get_space("nasbench201")
+    worth = {
+        (decision.name, choice): value
+        for decision in space.decisions
+        for choice, value in zip(decision.choices, (0.0, 1.0, 2.0, 4.0, 0.5), strict=True)
+    }
+
+    def value(config: Mapping[str, Any]) -> float:
+        names = [decision.name for decision in space.decisions]
+        return sum(worth[pair] for pair in zip(names, space.decode(config["architecture"]), strict=True))
+
+    def best(search: Any) -> float:
+        return float(drive(search, value, concurrency=2)["value"].max())
+
+    told = {"budget": 150, "metric": "m", "mode": "max"}
+    evolved = [best(RegularizedEvolution(space, population=20, sample_size=5, seed=s, **told)) for s in range(10)]
+    drawn = [best(RandomSearch(space, seed=s, **told)) for s in range(10)]
+    assert all(ours >= theirs for ours, theirs in zip(evolved, drawn, strict=True))
+    assert np.mean(evolved) > np.mean(drawn) + 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"budget": 5, "population": 5}, "budget: expected more than the population"),
+        ({"budget": 5, "population": 0}, "population"),
+        ({"budget": 5, "population": 2, "sample_size": 0}, "sample_size"),
+        ({"budget": 5, "population": 2, "points_to_evaluate": [{"members": []}]}, "a point with architecture"),
+        ({"budget": 5, "population": 2, "space": One()}, "2 architectures or more"),
+    ],
+)
+def test_wrong_arguments(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidInput, match=message):
+        RegularizedEvolution(**{"space": Bits(), **arguments})
