@@ -1,0 +1,152 @@
+"""The configuration of a search for an ensemble, and of NESBS' four stages. Shu 2022, ch. 5; notes E3, E5, E8."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Literal
+
+import torch
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from archray.errors import InvalidInput
+from archray.platform.run import Run
+from archray.platform.supernets.config import CLASSES, IMAGE_CHANNELS
+from archray.platform.training_stages import TrainedSearchConfig
+from archray.searchers import NESBSSearch
+from archray.searchers.nesbs import DELTA_RANGE
+from archray.searchers.svgd_rd import ITERATIONS, MOMENTUM, STEP
+from archray.trainables.nets import build
+from archray.trainables.nets.supernet import SUPERNETS, build_supernet
+from archray.trainables.spaces import Space, get_space
+from archray.trainables.supernet_settings import SupernetOptions
+from archray.trainables.supernet_training import NoOptimizerSettings, PathSettings
+
+Sampler = Literal["mc", "svgd-rd", "uniform"]
+
+
+class EnsembleConfig(TrainedSearchConfig):
+    """A search that ends with an ensemble of networks, each trained once from scratch.
+
+    Fields:
+        ensemble_size: n, members of the ensemble; 3 in the paper.
+    """
+
+    ensemble_size: int = Field(3, ge=1)
+    final_seeds: Literal[1] = 1
+
+    def check(self) -> None:
+        """Builds the standalone network without memory: what does not go together is refused before Ray starts."""
+        space = get_space(self.space)
+        if self.ensemble_size > space.size:
+            raise InvalidInput(
+                f"ensemble_size: expected {space.size} at most, the architectures of {space.name}, got "
+                f"{self.ensemble_size}; lower it"
+            )
+        some = next(iter(space.enumerate()))
+        with torch.device("meta"):
+            build(space, some, network=self.network, in_channels=IMAGE_CHANNELS, num_classes=CLASSES, seed=None)
+
+
+class SamplingOptions(BaseModel):
+    """What `NESBSSearch` is told, but for the posterior and the size of ensembles; see there.
+
+    Fields:
+        sampler: `mc`, `svgd-rd`, or `uniform`: draws from the uniform distribution over what the supernet can find.
+        budget: T, the number of ensembles that are evaluated with the shared weights (note E3).
+        average: what the members' outputs are averaged as, probabilities (note E8) or logits.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    sampler: Sampler = "svgd-rd"
+    temperature: float = Field(1.0, gt=0)
+    delta: float | Literal["grid", "bo"] | None = None
+    delta_range: tuple[float, float] = DELTA_RANGE
+    budget: int = Field(5, ge=1)
+    bandwidth: float | None = Field(None, gt=0)
+    iterations: int = Field(ITERATIONS, ge=1)
+    step: float = Field(STEP, gt=0)
+    momentum: float = Field(MOMENTUM, ge=0, lt=1)
+    average: Literal["probabilities", "logits"] = "probabilities"
+
+    @model_validator(mode="after")
+    def _go_together(self) -> SamplingOptions:
+        if self.sampler != "svgd-rd" and self.delta is not None:
+            raise ValueError(f"only svgd-rd has a delta, {self.sampler} has none; leave delta out, or choose svgd-rd")
+        low, high = self.delta_range
+        if not (math.isfinite(low) and math.isfinite(high) and low < high):
+            raise ValueError(f"expected delta_range as (low, high) with low < high, got {self.delta_range}")
+        return self
+
+    def searcher_options(self) -> dict[str, Any]:
+        """The arguments of `NESBSSearch`."""
+        options = self.model_dump(exclude={"average"})
+        return options | {"sampler": "mc" if self.sampler == "uniform" else self.sampler}
+
+
+class NESBSConfig(EnsembleConfig):
+    """The configuration of NESBS, and of what is compared with it at equal evaluations.
+
+    Fields:
+        supernet: what the supernet is, and how its weights are trained, on one random path in each step.
+        search: how ensembles are sampled, and how many.
+    """
+
+    method: Literal["nesbs", "urs", "single-best"] = "nesbs"
+    space: str = "darts"
+    supernet: SupernetOptions = SupernetOptions(relaxation=PathSettings(), optimizer=NoOptimizerSettings())
+    search: SamplingOptions = SamplingOptions()
+
+    @property
+    def sampled_size(self) -> int:
+        """How many architectures a suggestion has: one where the best single architecture is sought."""
+        return 1 if self.method == "single-best" else self.ensemble_size
+
+    @property
+    def sampled(self) -> int:
+        """How many suggestions are evaluated: `single-best` sees as many architectures as T ensembles of n have."""
+        return self.search.budget * (self.ensemble_size if self.method == "single-best" else 1)
+
+    def check(self) -> None:
+        super().check()
+        options = self.supernet
+        if not isinstance(options.relaxation, PathSettings):
+            raise InvalidInput(
+                f"{self.method} trains a random path in each step; expected the relaxation path, got "
+                f"{options.relaxation.name}. Leave supernet.relaxation out, or choose another method"
+            )
+        expected = {"urs": "uniform", "single-best": "mc"}.get(self.method)
+        if expected is not None and self.search.sampler != expected:
+            raise InvalidInput(
+                f"{self.method} samples by {expected}, got {self.search.sampler}; leave search.sampler out, or choose "
+                "the method nesbs"
+            )
+        with torch.device("meta"):
+            build_supernet(
+                get_space(self.space),
+                options.network,
+                in_channels=IMAGE_CHANNELS,
+                num_classes=CLASSES,
+                seed=None,
+                partial_channels=options.partial_channels,
+                none=options.none,
+            )
+
+
+def ensemble_config(run: Run) -> EnsembleConfig:
+    """The configuration of a run whose method ends in an ensemble."""
+    assert isinstance(run.config, EnsembleConfig)  # methods with these stages have such a configuration
+    return run.config
+
+
+def nesbs_config(run: Run) -> NESBSConfig:
+    """The configuration of a run of NESBS, or of a method with its stages."""
+    assert isinstance(run.config, NESBSConfig)  # methods with these stages have such a configuration
+    return run.config
+
+
+def serves(space: Space) -> str | None:
+    """None for a space that has a supernet and a posterior; else why it cannot be searched."""
+    if space.name in SUPERNETS:
+        return None
+    return f"it has no supernet; choose {', '.join(SUPERNETS)}"

@@ -1,0 +1,72 @@
+"""Stage 1 of NESBS: a supernet trained on one uniformly drawn path for each step. Shu 2022, section 5.2.1."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from ray import tune
+
+from archray.errors import ArchrayError
+from archray.platform.ensembles.config import nesbs_config
+from archray.platform.folder import Folder
+from archray.platform.run import digest
+from archray.platform.stages import Context, Stage
+from archray.platform.training_stages import failure_reasons, stage_seed, write_tables
+from archray.platform.tuning import TrialPlan, listed, run_trials
+from archray.trainables.checkpoint import read_state
+from archray.trainables.supernet import SupernetTrainable
+from archray.trainables.supernet_settings import SupernetSettings
+from archray.trainables.supernet_training import write_weights
+
+STAGE, WEIGHTS = "supernet", "weights.pt"
+METRIC, MODE = "validation_accuracy", "max"  # of random paths
+
+
+def supernet_settings(context: Context) -> dict[str, Any]:
+    """What a `SupernetTrainable` of the run is told: space and data as they hold in its folder."""
+    run = context.run
+    options = dict(nesbs_config(run).supernet)
+    return SupernetSettings(**options, space=run.space, data=run.data).model_dump(mode="json")
+
+
+def supernet_inputs(context: Context) -> dict[str, Any]:
+    """What the training of the supernet depends on."""
+    config = nesbs_config(context.run)
+    return {
+        "space": context.run.space,
+        "data": context.run.manifest["data_checksum"],
+        "supernet": config.supernet.model_dump(mode="json"),
+        "seed": config.seed,
+    }
+
+
+def _train(context: Context, folder: Folder) -> None:
+    config = nesbs_config(context.run)
+    plan = TrialPlan(
+        trainable=SupernetTrainable,
+        settings=supernet_settings(context),
+        metric=METRIC,
+        mode=MODE,
+        total=1,
+        cpus=config.resources.cpus_per_trial,
+        gpus=config.resources.gpus(),
+        concurrency=1,
+        keys={"seed": tune.grid_search([stage_seed(config.seed, STAGE)])},
+    )
+    tuned = folder / f"tune-{digest(supernet_inputs(context))}"
+    results = run_trials(tuned, plan, context)
+    context.grids[STAGE] = results
+    trials = write_tables(folder, tuned, results)
+    [result] = listed(results)
+    told = result.metrics or {}
+    if result.checkpoint is None or told.get("failure") is not None:
+        raise ArchrayError(f"the training of the supernet failed: {failure_reasons(trials)}")
+    with result.checkpoint.as_directory() as place:
+        state = read_state(Path(place))["trainer"]["supernet"]
+    write_weights(folder.uri, WEIGHTS, state)
+    context.console.print(f"    {METRIC} {told[METRIC]:.4f}, the mean of random paths", soft_wrap=True)
+
+
+def supernet_stage() -> Stage:
+    return Stage(STAGE, "train a supernet on random paths", supernet_inputs, _train)
