@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import itertools
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -15,8 +14,7 @@ from numpy.typing import ArrayLike
 from archray.errors import InvalidInput
 from archray.searchers.relaxed_posterior import IntArray
 from archray.searchers.svgd_rd import FloatArray
-from archray.trainables.spaces import Architecture, Decision, Space, get_space
-from archray.trainables.spaces.darts import CELLS, DARTS, NODES
+from archray.trainables.spaces import Decision, Space, architecture_of_decisions, get_space, posterior_decisions
 
 
 class Posterior:
@@ -98,7 +96,7 @@ class Posterior:
         numbered = {name: int(number) for name, number in zip(self.decisions, choices, strict=True)}
         if self.space is not None:
             chosen = {decision.name: decision.choices[numbered[decision.name]] for decision in self._of_space}
-            return self.space.encode(_read(self.space, chosen))
+            return self.space.encode(architecture_of_decisions(self.space, chosen))
         return json.dumps(numbered) if self.encode is None else self.encode(numbered)
 
     def form(self, architecture: str) -> str:
@@ -116,41 +114,6 @@ class Posterior:
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self.sizes.flags.writeable = self.log_probs.flags.writeable = False  # NumPy forgets
-
-
-def posterior_decisions(space: Space) -> tuple[Decision, ...]:
-    """The decisions that a posterior over `space` has a categorical distribution for.
-
-    They are the space's own, but for DARTS' (note E6): for each cell and node one over the pairs of inputs
-    (`normal_3_inputs`), then for each edge into the node one over its operations (`normal_3<-0`). A draw has a choice
-    for every edge; those of the pair drawn make the architecture.
-
-    Raises: InvalidInput for a space with a continuous constant.
-    """
-    if math.isinf(space.size):
-        raise InvalidInput(
-            f"posterior: expected a space of categorical decisions, got {space.name}, which has a continuous constant; "
-            "leave space out, and give the log-probabilities of values of your choosing"
-        )
-    if not isinstance(space, DARTS):
-        return space.decisions
-    pairs = {decision.name: decision for decision in space.decisions}
-    decisions = []
-    for cell, node in itertools.product(CELLS, NODES):
-        decisions.append(pairs[f"{cell}_{node}_inputs"])
-        decisions += [Decision(f"{cell}_{node}<-{source}", space.operations) for source in range(node)]
-    return tuple(decisions)
-
-
-def _read(space: Space, chosen: Mapping[str, str]) -> Architecture:
-    """The architecture of a choice for each of `posterior_decisions`, in their order."""
-    if not isinstance(space, DARTS):
-        return tuple(chosen.values())
-    architecture: list[str] = []
-    for cell, node in itertools.product(CELLS, NODES):
-        inputs = chosen[f"{cell}_{node}_inputs"]
-        architecture += [inputs, *(chosen[f"{cell}_{node}<-{source}"] for source in inputs.split(","))]
-    return tuple(architecture)
 
 
 def _normalised(name: str, values: Any) -> FloatArray:

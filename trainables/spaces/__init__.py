@@ -5,6 +5,7 @@ from __future__ import annotations
 from archray.errors import InvalidInput
 from archray.registry import Registry, is_reference, load_reference
 from archray.trainables.spaces.darts import DARTS, DARTSWithNone
+from archray.trainables.spaces.decisions import architecture_of_decisions, posterior_decisions
 from archray.trainables.spaces.feature_map import FeatureMapSpace, LogUniform
 from archray.trainables.spaces.fourier import Fourier
 from archray.trainables.spaces.nasbench1shot1 import (
@@ -38,7 +39,9 @@ __all__ = [
     "NASBench201",
     "NGrams",
     "Space",
+    "architecture_of_decisions",
     "get_space",
+    "posterior_decisions",
 ]
 
 
