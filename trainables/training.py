@@ -33,6 +33,8 @@ class TrainingSettings(BaseModel):
     one. Cutout (DeVries & Taylor 2017), label smoothing (Szegedy 2016) and clipping are off there.
 
     Attributes:
+        cycles: how often the learning rate falls from `lr` to zero within the epochs: cyclic cosine annealing (Huang
+            et al. 2017, Eq. 2), here in cycles of whole epochs, whose lengths differ by one at most.
         augmentation: of training images, crop, flip and cutout; None leaves them as they are.
         grad_clip: bound on the L2 norm of the whole gradient; None does not clip.
         auxiliary_weight: what the loss of the network's auxiliary tower counts; DARTS has 0.4.
@@ -46,6 +48,7 @@ class TrainingSettings(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     epochs: int = Field(12, ge=1)
+    cycles: int = Field(1, ge=1)
     batch_size: int = Field(256, ge=1)
     lr: float = Field(0.1, gt=0)
     momentum: float = Field(0.9, ge=0, lt=1)
@@ -66,6 +69,19 @@ class TrainingSettings(BaseModel):
         if self.nesterov and self.momentum == 0:
             raise ValueError("nesterov needs momentum above 0; set nesterov to false or momentum to 0.9")
         return self
+
+    @model_validator(mode="after")
+    def _cycles_have_epochs(self) -> TrainingSettings:
+        if self.cycles > self.epochs:
+            raise ValueError(
+                f"expected at most as many cycles as epochs, {self.epochs}, got {self.cycles}; lower cycles"
+            )
+        return self
+
+    @property
+    def cycle_ends(self) -> list[int]:
+        """The epochs after which a cycle ends, counted from 1; the last is `epochs`."""
+        return [cycle * self.epochs // self.cycles for cycle in range(1, self.cycles + 1)]
 
 
 class Metrics(NamedTuple):
@@ -221,7 +237,10 @@ class Trainer:
         self.epochs_done = state["epochs_done"]
 
     def _lr(self, step: int) -> float:
-        return cosine(self.settings.lr, step, self.settings.epochs * self.steps_per_epoch)
+        ends = [epoch * self.steps_per_epoch for epoch in self.settings.cycle_ends]
+        cycle = next((number for number, end in enumerate(ends) if step < end), len(ends) - 1)
+        begin = ends[cycle - 1] if cycle > 0 else 0
+        return cosine(self.settings.lr, step - begin, ends[cycle] - begin)
 
     def _stream(self, purpose: int) -> int:
         """The seed of one purpose in the coming epoch; the streams of all purposes and epochs are independent."""
