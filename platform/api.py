@@ -40,16 +40,18 @@ class SearchResult:
 
     Attributes:
         path: its folder.
-        architecture: what was found, as the space's string.
+        architecture: what was found, as the space's string; None for an ensemble.
+        members: the architectures of the ensemble that was found.
         validation_accuracy: in the search. test_accuracy: the mean over the final trainings. Fractions.
         grids: the `ResultGrid` of every stage that ran Tune in this process: `search`, `final`, `baseline`.
         repeats: the results of the repeats, of which this is the best on validation.
     """
 
     path: str
-    architecture: str
+    architecture: str | None
     validation_accuracy: float
     test_accuracy: float | None
+    members: Sequence[str] = ()
     grids: Mapping[str, tune.ResultGrid] = field(default_factory=dict, repr=False)
     repeats: Sequence[SearchResult] = field(default=(), repr=False)
 
@@ -68,7 +70,7 @@ class SearchResult:
         return Folder(self.path).read_parquet("trials.parquet")
 
     def model(self) -> torch.nn.Module | Classifier:
-        """The trained network, on the CPU, in evaluation mode; of a search for a feature map, its classifier."""
+        """The trained network or ensemble, on the CPU, in evaluation mode; of a feature map, its classifier."""
         from archray.platform.export import load_model
 
         return load_model(Run.open(self.path))
@@ -369,4 +371,11 @@ def result_of(run: Run, grids: Mapping[str, Any] | None = None) -> SearchResult:
     if not run.folder.exists("architecture.json"):
         raise RunFolderError(f"{run.folder} has not ended; continue it with 'archray resume {run.folder}'")
     told = run.folder.read_json("architecture.json")
-    return SearchResult(str(run.folder), told["architecture"], told["value"], told["test_accuracy"], grids or {})
+    return SearchResult(
+        str(run.folder),
+        told.get("architecture"),
+        told.get("validation_accuracy", told["value"]),
+        told["test_accuracy"],
+        tuple(told.get("members", ())),
+        grids or {},
+    )

@@ -37,7 +37,8 @@ SpaceName = Annotated[
     str | None, typer.Option("--space", help="A space ('archray list spaces'), or path.py:Class, module:Class.")
 ]
 Seed = Annotated[int | None, typer.Option(help="Root of every random choice.")]
-Budget = Annotated[int | None, typer.Option(help="Trainings in the search.")]
+ENSEMBLES = "Ensembles"
+Budget = Annotated[int | None, typer.Option(help="Trainings in the search; ensembles that are sampled.")]
 FinalEpochs = Annotated[int | None, typer.Option(help="Epochs of the final training.")]
 FinalSeeds = Annotated[int | None, typer.Option(help="Final trainings, each from its own initial parameters.")]
 RandomCount = Annotated[int | None, typer.Option("--random", help="Random architectures trained beside the found one.")]
@@ -101,6 +102,26 @@ def search(
     samples: Annotated[
         int | None, typer.Option(help="Random architectures that rs-ws scores.", rich_help_panel="Supernets")
     ] = None,
+    ensemble_size: Annotated[
+        int | None, typer.Option(help="Members of the ensemble, n.", rich_help_panel=ENSEMBLES)
+    ] = None,
+    sampler: Annotated[
+        str | None,
+        typer.Option(help="mc (draws from the posterior) or svgd-rd (particles).", rich_help_panel=ENSEMBLES),
+    ] = None,
+    temperature: Annotated[
+        float | None,
+        typer.Option(help="Of the posterior: below 1 sharpens, above 1 flattens it.", rich_help_panel=ENSEMBLES),
+    ] = None,
+    delta: Annotated[
+        str | None,
+        typer.Option(
+            help="Diversity of svgd-rd's particles: a number, grid, or bo (it is searched).", rich_help_panel=ENSEMBLES
+        ),
+    ] = None,
+    posterior_epochs: Annotated[
+        int | None, typer.Option(help="Epochs of the posterior.", rich_help_panel=ENSEMBLES)
+    ] = None,
     candidates: Annotated[
         int | None, typer.Option(help="Feature maps, or architectures, that halving chooses from.")
     ] = None,
@@ -159,6 +180,11 @@ def search(
         search_channels=search_channels,
         search_cells=search_cells,
         samples=samples,
+        ensemble_size=ensemble_size,
+        sampler=sampler,
+        temperature=temperature,
+        delta=delta,
+        posterior_epochs=posterior_epochs,
         candidates=candidates,
         dimension=dimension,
         replicas=replicas,

@@ -40,7 +40,7 @@ def run_repeats(run: Run, execute: Callable[[Run], SearchResult], console: Conso
     run.folder.write_json(
         "architecture.json",
         {
-            "architecture": best.architecture,
+            **({"members": list(best.members)} if best.members else {"architecture": best.architecture}),
             "value": best.validation_accuracy,
             "test_accuracy": best.test_accuracy,
             "repeats": table.to_dict("records"),
@@ -92,6 +92,8 @@ def repeat_table(runs: list[Run]) -> pd.DataFrame:
     for number, run in enumerate(runs):
         told = run.folder.read_json("architecture.json") if run.folder.exists("architecture.json") else {}
         row = {key: told.get(key) for key in ("architecture", "value", "test_accuracy", "random_test_accuracy")}
+        if "members" in told:  # its value is a loss
+            row |= {"architecture": " + ".join(told["members"]), "value": told["validation_accuracy"]}
         rows.append({"repeat": number, "seed": run.config.seed, **row})
     return pd.DataFrame(rows)
 

@@ -21,6 +21,7 @@ from archray.trainables.spaces import get_space
 TRAINING_STAGES = ("search", "selection", "final", "baseline")
 PROGRESS = "progress.parquet"
 REPORT = "report.html"
+ENSEMBLE = "ensemble.json"  # of the final stage of a search for an ensemble
 
 
 def read_table(folder: Folder, name: str) -> pd.DataFrame:
@@ -39,20 +40,22 @@ def stage_tables(run: Run, name: str) -> pd.DataFrame:
 
 
 def found(run: Run) -> dict[str, Any] | None:
-    """What the search found: `architecture` and the value it was chosen for; None before it has ended."""
+    """What the search found: `architecture`, or `members`, and the value it was chosen for; None before it has ended."""
     place = found_in(run)
     return place.read_json("architecture.json") if place.exists("architecture.json") else None
 
 
 def run_view(run: Run) -> RunView:
     """What the report of any method with standalone trainings shows."""
-    architecture = (found(run) or {}).get("architecture")
+    chosen = found(run) or {}
+    architecture = chosen.get("architecture")
     return RunView(
         method=run.config.method,
         space=run.config.space,
         data=run.config.data.name,
         manifest=run.manifest,
         architecture=architecture,
+        members=tuple(chosen.get("members", ())),
         decisions=decided(get_space(run.space), architecture) if architecture else (),
         seed=run.config.seed,
         seconds=seconds(run),
@@ -118,7 +121,17 @@ def summary(run: Run) -> dict[str, Any]:
         "test_accuracy_std": _deviation(tested["final"]),
         "random_test_accuracy": _mean(tested["baseline"]),
         "random_architectures": len(tested["baseline"]),
+        **ensemble_summary(run.folder / "final"),
     }
+
+
+def ensemble_summary(final: Folder) -> dict[str, Any]:
+    """The test accuracy of the ensemble in the folder of the final stage, and of its members; empty without one."""
+    if not final.exists(ENSEMBLE):
+        return {}
+    told = final.read_json(ENSEMBLE)
+    mean = None if told["ate"] is None else 1 - told["ate"]
+    return {"test_accuracy": 1 - told["test_error"], "test_accuracy_std": None, "members_test_accuracy": mean}
 
 
 def _mean(values: pd.Series) -> float | None:
@@ -140,10 +153,14 @@ def print_found(run: Run, console: Console) -> None:
         console.print("nothing found yet")
         return
     told = summary(run)
-    console.print(f"found               [bold]{chosen['architecture']}[/bold]", soft_wrap=True, highlight=False)
-    console.print(f"validation accuracy {percent(chosen['value'])} in the search")
+    names = chosen["members"] if "members" in chosen else [chosen["architecture"]]
+    for label, name in zip(("found", *[""] * len(names)), names, strict=False):
+        console.print(f"{label:<20}[bold]{name}[/bold]", soft_wrap=True, highlight=False)
+    console.print(f"validation accuracy {percent(chosen.get('validation_accuracy', chosen['value']))} in the search")
     deviation = f" +- {percent(told['test_accuracy_std'])}" if told["test_accuracy_std"] is not None else ""
     console.print(f"test accuracy       [bold]{percent(told['test_accuracy'])}[/bold]{deviation}")
+    if told.get("members_test_accuracy") is not None and len(names) > 1:
+        console.print(f"members             {percent(told['members_test_accuracy'])}, the mean of each alone")
     if told["random_architectures"]:
         console.print(
             f"random              {percent(told['random_test_accuracy'])}, the mean of "
