@@ -40,7 +40,7 @@ def stage_tables(run: Run, name: str) -> pd.DataFrame:
 
 
 def found(run: Run) -> dict[str, Any] | None:
-    """What the search found: `architecture`, or `members`, and the value it was chosen for; None before it has ended."""
+    """What the search found: `architecture`, or `members`, and the value it was chosen for; None before it ends."""
     place = found_in(run)
     return place.read_json("architecture.json") if place.exists("architecture.json") else None
 
