@@ -76,7 +76,7 @@ def train_supernets(context: Context, folder: Folder, *, metric: str = METRIC) -
     context.grids["search"] = results
     trials = write_tables(folder, tuned, results)
     entropies = entropy_table(read_results(tuned), trials, _operations(context))
-    if not entropies.empty:
+    if not entropies.empty and config.supernet.optimizer.name != "none":  # what nothing learns stays uniform
         folder.write_parquet(ENTROPIES, entropies)
     return trials, results
 

@@ -47,7 +47,7 @@ def _select(context: Context, folder: Folder) -> None:
     config = supernet_config(context.run)
     architectures = _found(context)
     if len(architectures) == 1:
-        context.console.print("    all searches found the same architecture; there is nothing to select from")
+        context.console.print("    one architecture was found; there is nothing to select from")
         found = context.folder("search").read_json("architecture.json")
         folder.write_json("architecture.json", found)
         return

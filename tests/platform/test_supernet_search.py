@@ -1,0 +1,100 @@
+"""GAEA's three stages from one command: the folder that they leave, and a driver killed in the second."""
+
+import json
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from archray_test_command import epochs_trained, finish, kill_when, snapshot, start
+
+import archray
+from archray.platform.folder import Folder
+
+OPTIONS = {"space": "nasbench201", "preset": "smoke", "seed": 2, "data__limit": 300, "random": 1}
+COMMAND = (
+    "search", "gaea-darts", "--space", "nasbench201", "--preset", "smoke", "--seed", "2", "--search-seeds", "3",
+    "--final-epochs", "5", "--final-seeds", "2", "--random", "1", "--set", "selection.epoch=2",
+    "--set", "data.limit=300", "--set", "cluster.dashboard=false",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def result(ray_session, tmp_path_factory):
+    out = tmp_path_factory.mktemp("runs") / "run"
+    return archray.search("gaea-darts", **OPTIONS, search_seeds=3, final_epochs=3, out=out)
+
+
+def test_the_search_stage_holds_what_each_seed_found(result):
+    search = Folder(result.path) / "search"
+    found = search.read_parquet("found.parquet")
+    assert len(found) == found["seed"].nunique() == 3
+    assert found["value"].between(0, 1).all() and found["failure"].isna().all()
+    entropies = search.read_parquet("entropies.parquet")
+    assert len(entropies) == 3 * 2 * 6, "of each seed, epoch and edge"
+    assert entropies["edge"].tolist()[:6] == list(range(6)) and set(entropies["operations"]) == {4}
+    means = entropies.groupby(["trial_id", "epoch"])["entropy"].mean()
+    curves = search.read_parquet("curves.parquet").set_index(["trial_id", "epoch"])
+    assert curves["entropy"].to_dict() == pytest.approx(means.to_dict())
+    assert set(curves["seed"]) == set(found["seed"])
+
+
+def test_the_worst_were_dropped(result):
+    selected = (Folder(result.path) / "selection").read_parquet("selected.parquet")
+    kept = selected[selected["kept"]]
+    assert len(kept) == 1 and kept["epochs"].tolist() == [3]
+    dropped = selected[~selected["kept"]]
+    assert set(dropped["epochs"]) <= {1}
+    assert (dropped["value"] <= kept["value"].item()).all()
+    assert result.architecture == kept["architecture"].item()
+    assert result.validation_accuracy == kept["validation_accuracy"].item()
+
+
+def test_the_best_was_trained_and_the_report_shows_how_it_was_found(result):
+    folder = Folder(result.path)
+    final = (folder / "final").read_parquet("trials.parquet")
+    assert final["architecture"].tolist() == [result.architecture]
+    assert final["multiply_adds"].item() > 0 and final["parameters"].item() > 0
+    page = folder.read_bytes("report.html").decode()
+    for anchor in ("entropies", "discretisation", "found-cells", "selection"):
+        assert f'id="{anchor}"' in page, anchor
+    trials = folder.read_parquet("trials.parquet")
+    assert set(trials["stage"]) == {"search", "selection", "final", "baseline"}
+
+
+def values(run: Path) -> dict:
+    """All that a run found, without ids and times."""
+    tables = {}
+    for name, columns, key in (
+        ("search/found.parquet", ["seed", "architecture", "value"], "seed"),
+        ("search/entropies.parquet", ["seed", "epoch", "group", "edge", "entropy"], None),
+        (
+            "selection/selected.parquet",
+            ["architecture", "epochs", "value", "validation_accuracy", "kept"],
+            "architecture",
+        ),
+        ("final/trials.parquet", ["architecture", "seed", "validation_loss", "test_accuracy"], "seed"),
+    ):
+        table = pd.read_parquet(run / name)[columns]
+        by = [key] if key else ["seed", "epoch", "group", "edge"]
+        tables[name] = table.sort_values(by).to_json(orient="records", double_precision=15)
+    return {"found": json.loads((run / "architecture.json").read_text()), **tables}
+
+
+def waits_at_the_cut(stage: Path) -> bool:
+    """Whether a trial is paused where the worst are dropped, and another is not there yet."""
+    statuses = [status for _, status in snapshot(stage)]
+    return "PAUSED" in statuses and len(statuses) > statuses.count("PAUSED") and not (stage / "done.json").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_killed_in_the_second_stage(tmp_path):
+    finish(*COMMAND, "--out", "undisturbed", cwd=tmp_path)
+    run = tmp_path / "killed"
+    process = start(*COMMAND, "--out", "killed", cwd=tmp_path)
+    kill_when(process, lambda: waits_at_the_cut(run / "selection"), tmp_path)
+    searched = epochs_trained(run / "search")
+    finish("resume", "killed", cwd=tmp_path)
+    assert epochs_trained(run / "search") == searched, "no supernet was trained again"
+    assert sorted(epochs_trained(run / "selection").values()) == [2, 2, 5]
+    assert values(run) == values(tmp_path / "undisturbed")
