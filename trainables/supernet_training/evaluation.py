@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from archray.errors import InvalidInput
 from archray.trainables.data.dataset import Split
 from archray.trainables.nets.supernet import Supernet
 from archray.trainables.spaces import Architecture
@@ -45,6 +46,24 @@ def score_architectures(
 
 
 @torch.no_grad()
+def predict_architecture(
+    supernet: Supernet, architecture: Architecture | str, split: Split, batch: int = 512, *, amp: bool = False
+) -> Tensor:
+    """Class probabilities with the supernet's weights, in evaluation mode: (images, classes) float32, in order.
+
+    The batches are those of `score_architectures`: the loss of these probabilities is the one it gives.
+
+    Raises: InvalidArchitecture; InvalidInput if the split has no images.
+    """
+    if not len(split):
+        raise InvalidInput("expected a split with images to predict on, got one of none")
+    path = supernet.path(supernet.space.decode(architecture) if isinstance(architecture, str) else architecture)
+    passes = list(_passes(supernet, [partial(_given, path)], split, batch, amp))
+    places = torch.cat([some for some, _, _ in passes])
+    return torch.cat([logits for _, _, logits in passes]).softmax(1)[places.argsort()]
+
+
+@torch.no_grad()
 def evaluate(
     supernet: Supernet, draw: Callable[[], Mixture], split: Split, batch: int, *, amp: bool = False
 ) -> Metrics:
@@ -58,31 +77,41 @@ def _evaluated(
     device = split.images.device
     losses = torch.zeros(len(draws), device=device)  # sums stay on the device: one synchronisation in all
     correct = torch.zeros(len(draws), dtype=torch.int64, device=device)
+    for some, number, logits in _passes(supernet, draws, split, batch, amp):
+        labels = split.labels[some]
+        losses[number] += F.cross_entropy(logits, labels, reduction="sum")
+        correct[number] += (logits.argmax(1) == labels).sum()
+    count = len(split) or math.nan
+    return [Metrics(loss / count, right / count) for loss, right in zip(losses.tolist(), correct.tolist(), strict=True)]
+
+
+def _passes(
+    supernet: Supernet, draws: Sequence[Callable[[], Mixture]], split: Split, batch: int, amp: bool
+) -> Iterator[tuple[Tensor, int, Tensor]]:
+    """For every batch and draw: the images' places in the split, the draw's number, the logits in float32."""
+    device = split.images.device
     was_training = supernet.training
     supernet.eval()
     try:
-        for images, labels in _mixed_batches(split, batch):
+        for some in _mixed_batches(split, batch):
+            images = split.images[some]
             for number, draw in enumerate(draws):
                 with torch.autocast(device.type, dtype=torch.bfloat16) if amp else nullcontext():
                     logits = supernet(images, draw())
-                losses[number] += F.cross_entropy(logits.float(), labels, reduction="sum")
-                correct[number] += (logits.argmax(1) == labels).sum()
+                yield some, number, logits.float()
     finally:
         supernet.train(was_training)
-    count = len(split) or math.nan
-    return [Metrics(loss / count, right / count) for loss, right in zip(losses.tolist(), correct.tolist(), strict=True)]
 
 
 def _given(mixture: Mixture) -> Mixture:
     return mixture
 
 
-def _mixed_batches(split: Split, batch: int) -> Iterator[tuple[Tensor, Tensor]]:
-    """Batches of nearly equal size in a fixed random order.
+def _mixed_batches(split: Split, batch: int) -> Sequence[Tensor]:
+    """Places of batches of nearly equal size in a fixed random order.
 
     Some supernets normalise by the statistics of the batch at hand, and data may be sorted by class.
     """
     count = len(split)
     order = torch.randperm(count, generator=torch.Generator().manual_seed(ORDER)).to(split.images.device)
-    for some in order.tensor_split(math.ceil(count / batch)) if count else ():
-        yield split.images[some], split.labels[some]
+    return order.tensor_split(math.ceil(count / batch)) if count else ()

@@ -1,0 +1,75 @@
+"""Ensembles of networks: measures, evaluation from cached predictions, selection, one module of all members.
+
+Importing this loads no torch until it is used.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from archray.trainables.ensembles.agreement import agreement, top_agreement
+from archray.trainables.ensembles.evaluator import CachedEnsembles, in_process
+from archray.trainables.ensembles.measures import (
+    average,
+    calibration_error,
+    classes_of,
+    disagreement,
+    ensemble_error,
+    ensemble_loss,
+    measure_ensemble,
+    member_errors,
+    member_losses,
+)
+from archray.trainables.ensembles.scores import arrange, restore, score_ensembles
+from archray.trainables.ensembles.selection import Selection, forward_selection
+
+if TYPE_CHECKING:
+    from archray.trainables.ensembles.ensemble import Ensemble
+    from archray.trainables.ensembles.prediction import predict
+    from archray.trainables.ensembles.saved import Member, load_ensemble, member_of, save_ensemble
+    from archray.trainables.ensembles.shared_predictions import SharedPredictions
+
+_TORCH = {  # what needs torch, loaded when first asked for; no module here may have the name of one of these
+    "Ensemble": "ensemble",
+    "Member": "saved",
+    "SharedPredictions": "shared_predictions",
+    "load_ensemble": "saved",
+    "member_of": "saved",
+    "predict": "prediction",
+    "save_ensemble": "saved",
+}
+
+__all__ = [
+    "CachedEnsembles",
+    "Ensemble",
+    "Member",
+    "Selection",
+    "SharedPredictions",
+    "agreement",
+    "arrange",
+    "average",
+    "calibration_error",
+    "classes_of",
+    "disagreement",
+    "ensemble_error",
+    "ensemble_loss",
+    "forward_selection",
+    "in_process",
+    "load_ensemble",
+    "measure_ensemble",
+    "member_errors",
+    "member_losses",
+    "member_of",
+    "predict",
+    "restore",
+    "save_ensemble",
+    "score_ensembles",
+    "top_agreement",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _TORCH:
+        return getattr(import_module(f"archray.trainables.ensembles.{_TORCH[name]}"), name)
+    raise AttributeError(f"module 'archray.trainables.ensembles' has no attribute {name!r}")

@@ -1,0 +1,161 @@
+"""Measures of one ensemble: loss, error, ATE, PPD, calibration. Shu 2022, sections 5.3.4 and 5.5.1; note E8.
+
+Everywhere `probabilities` are the members' class probabilities, (members, images, classes), and `labels` (images,):
+arrays, or tensors on the CPU. Computed in float64. Errors, disagreement and calibration error are fractions: the
+paper's percentages divided by 100.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from typing import Any, Literal, get_args
+
+import numpy as np
+import numpy.typing as npt
+
+from archray.errors import InvalidInput
+
+Averaged = Literal["probabilities", "logits"]
+Floats = npt.NDArray[np.float64]
+Integers = npt.NDArray[np.int64]
+
+FLOOR = float(np.finfo(np.float32).tiny)  # a probability below float32's least counts as that: a loss of 87.3, not inf
+BINS = 15  # of the calibration error, as in its paper
+SUM_TOLERANCE = 0.01  # by which probabilities of an image may miss 1: they may come from half precision
+
+
+def average(probabilities: npt.ArrayLike, how: Averaged = "probabilities") -> Floats:
+    """The ensemble's probabilities, (images, classes).
+
+    how: the mean of the members' probabilities, or the softmax of the mean of their logits, which is the normalised
+    geometric mean of their probabilities. Raises: InvalidInput.
+    """
+    p = _checked(probabilities)
+    if check_averaged(how) == "probabilities":
+        return _normalised(p.mean(axis=0))
+    z = np.log(np.maximum(p, FLOOR)).mean(axis=0)  # logits up to a constant for each image
+    return _normalised(np.exp(z - z.max(axis=1, keepdims=True)))
+
+
+def ensemble_loss(probabilities: npt.ArrayLike, labels: npt.ArrayLike, how: Averaged = "probabilities") -> float:
+    """The negative log-likelihood of the average, mean over images, in nats. Raises: InvalidInput."""
+    p = average(probabilities, how)
+    return float(_losses(p[None], check_labels(labels, *p.shape))[0])
+
+
+def ensemble_error(probabilities: npt.ArrayLike, labels: npt.ArrayLike, how: Averaged = "probabilities") -> float:
+    """The fraction of images that the average takes for another class. Raises: InvalidInput."""
+    p = average(probabilities, how)
+    return float((p.argmax(axis=1) != check_labels(labels, *p.shape)).mean())
+
+
+def member_losses(probabilities: npt.ArrayLike, labels: npt.ArrayLike) -> Floats:
+    """The negative log-likelihood of each member, (members,). Raises: InvalidInput."""
+    p = _checked(probabilities)
+    return _losses(p, check_labels(labels, *p.shape[1:]))
+
+
+def member_errors(probabilities: npt.ArrayLike, labels: npt.ArrayLike) -> Floats:
+    """The error of each member, (members,); on test images their mean is the ATE. Raises: InvalidInput."""
+    p = _checked(probabilities)
+    wrong: Floats = (p.argmax(axis=2) != check_labels(labels, *p.shape[1:])).mean(axis=1)
+    return wrong
+
+
+def classes_of(probabilities: npt.ArrayLike) -> Integers:
+    """The class that each member predicts, (members, images); the first one wins a draw. Raises: InvalidInput."""
+    return _checked(probabilities).argmax(axis=2)
+
+
+def disagreement(classes: npt.ArrayLike) -> float:
+    """PPD: the fraction of images on which two members' classes differ, mean over pairs; NaN of a single member.
+
+    classes: (members, images), `classes_of`. Fort, Hu & Lakshminarayanan 2019; note E8.
+    """
+    rows = np.asarray(classes)
+    if rows.ndim != 2 or 0 in rows.shape:
+        raise InvalidInput(f"expected classes of shape (members, images), got {rows.shape}; see classes_of")
+    pairs = [float((a != b).mean()) for a, b in itertools.combinations(rows, 2)]
+    return sum(pairs) / len(pairs) if pairs else math.nan
+
+
+def calibration_error(probabilities: npt.ArrayLike, labels: npt.ArrayLike, bins: int = BINS) -> float:
+    """The expected calibration error of one prediction, in [0, 1]. Guo et al. 2017, Eq. 3.
+
+    The images fall into `bins` intervals ((m - 1) / bins, m / bins] of confidence, the probability of the predicted
+    class; summed is each interval's share of images times |accuracy - mean confidence| there.
+
+    probabilities: (images, classes), of an average or of one member. Raises: InvalidInput.
+    """
+    if bins < 1:
+        raise InvalidInput(f"expected bins of 1 or more, got {bins}")
+    p = _checked(np.asarray(probabilities)[None])[0]
+    right = p.argmax(axis=1) == check_labels(labels, *p.shape)
+    confidence = np.minimum(p.max(axis=1), 1.0)
+    interval = np.ceil(confidence * bins).astype(int) - 1  # 0 .. bins - 1
+    gaps = np.bincount(interval, weights=right - confidence, minlength=bins)
+    return float(np.abs(gaps).sum() / len(p))
+
+
+def measure_ensemble(
+    probabilities: npt.ArrayLike, labels: npt.ArrayLike, how: Averaged = "probabilities"
+) -> dict[str, Any]:
+    """All measures of one ensemble, as plain data for JSON.
+
+    `loss`, `error`, `calibration_error`: of the average; `average_error`: mean of the members' errors (ATE on test
+    images); `disagreement`: PPD, None of a single member; `member_losses`, `member_errors`,
+    `member_calibration_errors`: lists in the members' order. Raises: InvalidInput.
+    """
+    p = _checked(probabilities)
+    averaged, errors, apart = average(p, how), member_errors(p, labels), disagreement(p.argmax(axis=2))
+    return {
+        "loss": ensemble_loss(p, labels, how),
+        "error": ensemble_error(p, labels, how),
+        "average_error": float(errors.mean()),
+        "disagreement": None if math.isnan(apart) else apart,
+        "calibration_error": calibration_error(averaged, labels),
+        "member_losses": member_losses(p, labels).tolist(),
+        "member_errors": errors.tolist(),
+        "member_calibration_errors": [calibration_error(each, labels) for each in p],
+    }
+
+
+def check_averaged(how: str) -> str:
+    """Raises: InvalidInput for something else than probabilities or logits."""
+    if how not in get_args(Averaged):
+        raise InvalidInput(f"expected probabilities or logits as what is averaged, got {how!r}")
+    return how
+
+
+def check_labels(labels: npt.ArrayLike, images: int, classes: int) -> Integers:
+    """The labels of so many images. Raises: InvalidInput."""
+    found = np.asarray(labels)
+    if found.shape != (images,) or found.dtype.kind not in "ui" or found.min() < 0 or found.max() >= classes:
+        raise InvalidInput(
+            f"expected {images} labels, integers 0..{classes - 1} as the probabilities have them, got {found.dtype} of "
+            f"shape {found.shape}"
+        )
+    return found.astype(np.int64)
+
+
+def _checked(probabilities: npt.ArrayLike) -> Floats:
+    p = np.asarray(probabilities, dtype=np.float64)
+    if p.ndim != 3 or 0 in p.shape:
+        raise InvalidInput(f"expected probabilities of shape (members, images, classes), got {p.shape}")
+    # NaN fails both comparisons
+    if not (p.min() >= 0 and np.abs(p.sum(axis=2) - 1).max() <= SUM_TOLERANCE):
+        raise InvalidInput("expected probabilities, none negative and of sum 1 over the classes, got other numbers")
+    return p
+
+
+def _losses(p: Floats, labels: Integers) -> Floats:
+    """(members, images, classes), (images,) -> (members,)."""
+    of_label = p[:, np.arange(len(labels)), labels]  # (members, images)
+    found: Floats = -np.log(np.maximum(of_label, FLOOR)).mean(axis=1)
+    return found
+
+
+def _normalised(p: Floats) -> Floats:
+    found: Floats = p / p.sum(axis=1, keepdims=True)
+    return found

@@ -1,0 +1,111 @@
+"""Loss and error of many ensembles of few distinct members, from predictions that are computed once.
+
+What an ensemble of n members costs at N images and C classes: n additions of a float32 array (C, N), one maximum over
+the other classes, one logarithm of N numbers. Nothing is gathered or copied for an ensemble: predictions are laid out
+once for each member, an image's true class first, so that the loss needs one row and the error no argmax.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from archray.errors import InvalidInput
+from archray.trainables.ensembles.measures import FLOOR, Averaged, Floats, Integers, check_averaged, check_labels
+
+Arranged = npt.NDArray[np.float32]  # (classes, images): row 0 is each image's true class, then the others in order
+
+
+def arrange(probabilities: npt.ArrayLike, labels: npt.ArrayLike, how: Averaged = "probabilities") -> Arranged:
+    """One member's predictions as `score_ensembles` needs them: (images, classes) -> (classes, images).
+
+    how: what is averaged; for `logits` these are log-probabilities. Raises: InvalidInput.
+    """
+    p = np.asarray(probabilities, dtype=np.float32)
+    if p.ndim != 2 or 0 in p.shape or not np.isfinite(p).all():
+        raise InvalidInput(f"expected finite probabilities of shape (images, classes), got {p.shape}")
+    first = np.take_along_axis(p.T, _order(check_labels(labels, *p.shape), p.shape[1]), axis=0)
+    if check_averaged(how) == "logits":
+        first = np.log(np.maximum(first, np.float32(FLOOR)))
+    return np.ascontiguousarray(first)
+
+
+def restore(arranged: Arranged, labels: npt.ArrayLike, how: Averaged = "probabilities") -> npt.NDArray[np.float32]:
+    """The probabilities, (images, classes), that `arrange` was given; for `logits` none is below FLOOR."""
+    classes, images = arranged.shape
+    back = np.argsort(_order(check_labels(labels, images, classes), classes), axis=0)
+    found = np.take_along_axis(arranged, back, axis=0).T
+    return np.ascontiguousarray(np.exp(found) if check_averaged(how) == "logits" else found)
+
+
+def score_ensembles(
+    arranged: Sequence[Arranged],
+    labels: npt.ArrayLike,
+    ensembles: Sequence[Sequence[int]] | npt.NDArray[np.integer],
+    how: Averaged = "probabilities",
+) -> tuple[Floats, Floats]:
+    """Losses and errors, (T,) each, of T ensembles: those of `ensemble_loss` and `ensemble_error` at float32.
+
+    A member's order in its ensemble changes nothing, not even the rounding.
+
+    Args:
+        arranged: of each distinct member, all with the same labels and `how`.
+        ensembles: (T, n) positions in `arranged`, or T lists of different lengths.
+
+    Raises: InvalidInput.
+    """
+    if len({each.shape for each in arranged}) != 1:
+        raise InvalidInput(f"expected members of one shape, got {sorted({each.shape for each in arranged})}")
+    classes, images = arranged[0].shape
+    y = check_labels(labels, images, classes)
+    logits = check_averaged(how) == "logits"
+    losses, errors = np.empty(len(ensembles)), np.empty(len(ensembles))
+    total, rival = np.empty((classes, images), np.float32), np.empty(images, np.float32)
+    for t, ensemble in enumerate(ensembles):
+        members = sorted(int(each) for each in ensemble)
+        if not members or members[0] < 0 or members[-1] >= len(arranged):
+            raise InvalidInput(f"expected positions 0..{len(arranged) - 1}, at least one, got {members}")
+        np.copyto(total, arranged[members[0]])
+        for member in members[1:]:
+            total += arranged[member]
+        errors[t] = _wrong(total, rival, y) / images
+        losses[t] = _loss_of_logits(total, len(members)) if logits else _loss(total[0], len(members), rival)
+    return losses, errors
+
+
+def _order(labels: Integers, classes: int) -> Integers:
+    """(classes, images): which class stands in each row: the true one, then the others in order."""
+    others = np.arange(classes - 1)[:, None]
+    return np.concatenate([labels[None], others + (others >= labels)])
+
+
+def _wrong(total: Arranged, rival: Arranged, labels: Integers) -> int:
+    """How many images have an argmax other than their label; the first class wins a draw, as argmax has it."""
+    if len(total) == 1:
+        return 0
+    np.max(total[1:], axis=0, out=rival)
+    wrong = int(np.count_nonzero(rival > total[0]))
+    drawn = np.flatnonzero(rival == total[0])  # saturated members that disagree do draw
+    if len(drawn):
+        wrong += int(np.count_nonzero(total[1:, drawn].argmax(axis=0) < labels[drawn]))
+    return wrong
+
+
+def _loss(of_label: Arranged, members: int, scratch: Arranged) -> float:
+    """-mean log(sum / n). of_label: (images,) sums over members."""
+    np.maximum(of_label, np.float32(members * FLOOR), out=scratch)
+    np.log(scratch, out=scratch)
+    return float(np.log(members) - scratch.mean(dtype=np.float64))
+
+
+def _loss_of_logits(total: Arranged, members: int) -> float:
+    """-mean log softmax of the mean logits. total: (classes, images) sums over members; it is used up."""
+    total /= members
+    of_label = total[0].mean(dtype=np.float64)
+    highest = total.max(axis=0)
+    total -= highest
+    np.exp(total, out=total)
+    normaliser = highest + np.log(total.sum(axis=0))
+    return float(normaliser.mean(dtype=np.float64) - of_label)
