@@ -8,7 +8,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from archray.trainables.ensembles.agreement import agreement, top_agreement
+from archray.trainables.ensembles.estimates import agreement, top_agreement
 from archray.trainables.ensembles.evaluator import CachedEnsembles, in_process
 from archray.trainables.ensembles.measures import (
     average,
