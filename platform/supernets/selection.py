@@ -15,7 +15,6 @@ from archray.platform.supernets.config import SupernetSearchConfig, supernet_con
 from archray.platform.supernets.search import FOUND
 from archray.platform.training_stages import (
     METRIC,
-    MODE,
     failure_reasons,
     stage_seed,
     training_inputs,
@@ -101,7 +100,7 @@ def selection_table(trials: pd.DataFrame, curves: pd.DataFrame, config: Supernet
             "kept": (trials["epoch"] == config.final.epochs),
             "failure": reasons["failure"].fillna(reasons["error"]),
         }
-    ).sort_values(METRIC, ascending=MODE == "min", ignore_index=True)
+    ).sort_values(METRIC, ascending=False, ignore_index=True)
 
 
 def selection_stage() -> Stage:

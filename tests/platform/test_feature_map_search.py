@@ -142,6 +142,7 @@ def test_best_so_far_counts_each_step_once():
     assert np.allclose(progress["test_error"], [0.6, 0.4, 0.4])
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_killed_in_round_3_of_8(tmp_path):
     """The command goes on in round 3, and ends with what an undisturbed run finds."""

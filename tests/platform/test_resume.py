@@ -17,7 +17,8 @@ def some_but_not_all_ended(stage: Path) -> bool:
     return bool(ended_trials(stage)) and not (stage / "done.json").exists()
 
 
-@pytest.mark.parametrize("concurrent", [pytest.param(1, marks=pytest.mark.slow), 2])
+@pytest.mark.slow
+@pytest.mark.parametrize("concurrent", [1, 2])
 @pytest.mark.timeout(900)
 def test_killed_in_every_stage(tmp_path, concurrent):
     arguments = (*HNAS_COMMAND, "--max-concurrent", str(concurrent))
