@@ -18,6 +18,7 @@ def failures_section(view: RunView) -> Section | None:
         "scoring the pool": view.pool,
         "search": view.evaluated,
         "supernets of the search": view.found,
+        "evaluating ensembles": view.ensembles,
         "scoring with shared weights": view.scores,
         "rounds of halving": view.rounds,
         "selection": view.selection,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from archray.platform.report import found_map
+from archray.platform.report import found_ensemble, found_map
 from archray.platform.report.found_map import Card
 from archray.platform.report.network_size import network_size
 from archray.platform.report.quantity import MISSING, Quantity, count, duration, finite_values
@@ -38,6 +38,8 @@ def display_method(method: str) -> str:
 def _lead(view: RunView) -> str:
     final = finite_values(numbers(view.final, "test_accuracy"))
     random = finite_values(numbers(view.baseline, "test_accuracy"))
+    if view.members:
+        return f'<p class="lead">{escape(found_ensemble.lead(view))}</p>'
     if view.architecture is None:
         return f'<p class="lead">The run found no {escape(_thing(view))}; the failures below say why.</p>'
     if len(view.progress):
@@ -64,11 +66,16 @@ def _lead(view: RunView) -> str:
 
 def _thing(view: RunView) -> str:
     """What a run finds, in words."""
+    if view.members or len(view.ensembles):
+        return "ensemble"
     return "feature map" if len(view.progress) else "architecture"
 
 
 def _figures(view: RunView) -> str:
-    cards = found_map.cards(view) if len(view.progress) else _accuracies(view)
+    if view.members:
+        cards = found_ensemble.cards(view)
+    else:
+        cards = found_map.cards(view) if len(view.progress) else _accuracies(view)
     if not cards:
         return ""
     return (
@@ -98,12 +105,13 @@ def _accuracies(view: RunView) -> list[Card]:
 
 
 def _architecture(view: RunView) -> str:
-    if view.architecture is None:
+    if view.members:
+        shown = found_ensemble.member_list(view)
+    elif view.architecture is not None:
+        shown = f"<code>{breakable(view.architecture)}</code>"
+    else:
         return ""
-    return (
-        f'<div class="architecture"><span>{escape(_thing(view))}</span>'
-        f"<code>{breakable(view.architecture)}</code></div>"
-    )
+    return f'<div class="architecture"><span>{escape(_thing(view))}</span>{shown}</div>'
 
 
 def _facts(view: RunView) -> str:
@@ -131,6 +139,8 @@ def _facts(view: RunView) -> str:
 
 
 def _search(view: RunView) -> str | None:
+    if len(view.ensembles):
+        return count(len(view.ensembles), "ensemble")
     if len(view.found):
         return count(len(view.found), "supernet")
     trials = int((~is_repeat(view.evaluated)).sum())
@@ -141,6 +151,7 @@ def _failed(view: RunView) -> str | None:
     failed = {
         "scoring": int(failures(view.pool).notna().sum()),
         "search": int(failures(view.evaluated).notna().sum() + failures(view.found).notna().sum()),
+        "ensembles": int(failures(view.ensembles).notna().sum()),
         "shared scores": int(failures(view.scores).notna().sum()),
         "selection": int(failures(view.selection).notna().sum()),
         "final": int(failures(view.final).notna().sum()),

@@ -12,14 +12,21 @@ from archray.platform.report.comparison import comparison_section
 from archray.platform.report.correlation import correlation_section
 from archray.platform.report.curves import curves_section
 from archray.platform.report.discretisation import discretisation_section
+from archray.platform.report.diversity import diversity_section
+from archray.platform.report.ensemble_delta import ensemble_delta_section
+from archray.platform.report.ensemble_result import ensemble_result_section
+from archray.platform.report.ensembles import ensembles_section
 from archray.platform.report.entropies import entropies_section
+from archray.platform.report.estimated_true import estimated_true_section
 from archray.platform.report.failed import failures_section
 from archray.platform.report.found import header, title
 from archray.platform.report.found_cells import found_cells_section
 from archray.platform.report.found_map import map_repeats_section
 from archray.platform.report.landscape import landscape_section
 from archray.platform.report.manifest import manifest_section
+from archray.platform.report.particles import particles_section
 from archray.platform.report.pool import pool_section
+from archray.platform.report.posterior import posterior_section
 from archray.platform.report.repeats import repeats_section
 from archray.platform.report.rounds import rounds_section
 from archray.platform.report.section import Section, escape
@@ -75,6 +82,13 @@ SUPERNET_SECTIONS: tuple[MakeSection, ...] = (
 
 ENSEMBLE_SECTIONS: tuple[MakeSection, ...] = (
     cell_section,
+    ensemble_result_section,
+    diversity_section,
+    posterior_section,
+    particles_section,
+    ensembles_section,
+    ensemble_delta_section,
+    estimated_true_section,
     curves_section,
     failures_section,
     manifest_section,

@@ -1,0 +1,153 @@
+"""The posterior over architectures: its training, and the probabilities it ends with. Shu 2022, Eq. 5.4, 5.6."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from archray.platform.report.plot import FOUND, MUTED, TRIAL, Size, plot
+from archray.platform.report.quantity import MISSING, Quantity, count, significant
+from archray.platform.report.section import Section, escape, figure, paragraphs
+from archray.platform.report.view import RunView, numbers
+
+_TITLES = {"elbo": "ELBO", "kl": "KL to the prior", "entropy": "entropy of a decision"}
+
+
+@dataclass(frozen=True)
+class Decisions:
+    """The decisions that have the same choices.
+
+    Args:
+        choices: their names.
+        probabilities: a row per decision, (choices,); NaN where one is not told.
+    """
+
+    choices: tuple[str, ...]
+    probabilities: dict[str, np.ndarray]
+
+
+def posterior_section(view: RunView) -> Section | None:
+    """The curves of its training, and a table of probabilities. Nothing without either."""
+    curves, decisions = _curves(view.posterior_curves), posterior_decisions(view.posterior)
+    shown = [name for name in _TITLES if curves[name].notna().any()] if len(curves) else []
+    if not shown and not decisions:
+        return None
+    body = ""
+    if shown:
+
+        def draw(canvas: Figure, narrow: bool) -> None:
+            panels = np.ravel(canvas.subplots(len(shown), 1) if narrow else canvas.subplots(1, len(shown)))
+            for axes, name in zip(panels, shown, strict=True):
+                _draw_panel(axes, curves, name, title=not narrow or len(shown) > 1)
+
+        drawing = plot(
+            "posterior",
+            draw,
+            description=f"Training of the posterior over {count(int(curves['epoch'].nunique()), 'epoch')}.",
+            wide=Size(760, 270),
+            narrow=Size(350, 30 + 200 * len(shown)),
+        )
+        body += figure(drawing, _caption(curves, shown))
+    if decisions:
+        body += paragraphs([_sentence(decisions)]) + "".join(map(_heat_table, decisions))
+    return Section("posterior", "The posterior over architectures", body)
+
+
+def posterior_decisions(posterior: pd.DataFrame) -> list[Decisions]:
+    """The decisions in order, those with the same choices together; a decision with one choice is left out."""
+    if not {"decision", "choice", "probability"} <= set(posterior.columns):
+        return []
+    frame = posterior.assign(probability=numbers(posterior, "probability"))
+    groups: dict[tuple[str, ...], dict[str, np.ndarray]] = {}
+    for decision, rows in frame.groupby("decision", sort=False):
+        choices = tuple(map(str, rows["choice"]))
+        if len(choices) > 1:
+            groups.setdefault(choices, {})[str(decision)] = rows["probability"].to_numpy()
+    return [Decisions(choices, probabilities) for choices, probabilities in groups.items()]
+
+
+def entropy(probabilities: np.ndarray) -> float:
+    """In nats, (choices,) -> a float; NaN if one is not told."""
+    return float(-np.where(probabilities > 0, probabilities * np.log(np.maximum(probabilities, 1e-300)), 0).sum()) + (
+        0.0 if np.isfinite(probabilities).all() else math.nan
+    )
+
+
+def _curves(frame: pd.DataFrame) -> pd.DataFrame:
+    """`posterior_curves` as floats by epoch; empty without an epoch."""
+    told = frame.assign(**{name: numbers(frame, name) for name in ("epoch", *_TITLES)})
+    return told[told["epoch"].notna()].sort_values("epoch", kind="stable")
+
+
+def _draw_panel(axes: Axes, curves: pd.DataFrame, name: str, *, title: bool) -> None:
+    by_epoch = curves.groupby("epoch")[name].mean().dropna()
+    if name == "entropy" and "decision" in curves:
+        for _, rows in curves.groupby("decision", sort=False):
+            axes.plot(rows["epoch"], rows[name], color=TRIAL, linewidth=1, alpha=0.55)
+    marker = "o" if len(by_epoch) == 1 else None
+    axes.plot(by_epoch.index, by_epoch, color=FOUND, linewidth=2.2, marker=marker, markersize=4, zorder=3)
+    if name == "entropy":
+        axes.set_ylim(bottom=0)
+    if name == "kl":
+        axes.axhline(0, color=MUTED, linewidth=0.8, zorder=1)
+    axes.xaxis.set_major_locator(MaxNLocator(4, integer=True))
+    axes.yaxis.set_major_locator(MaxNLocator(5))
+    axes.set_title(_TITLES[name] if title else "")
+    axes.set(xlabel="epoch", ylabel="nats")
+
+
+def _caption(curves: pd.DataFrame, shown: list[str]) -> str:
+    told = {
+        "elbo": "the evidence lower bound that is maximised",
+        "kl": "the part of it that keeps the posterior near the uniform prior",
+        "entropy": "the entropy of each decision (grey) and their mean (blue): at zero it is taken for certain",
+    }
+    text = "Training of the posterior with the supernet's weights held fixed, by epoch: "
+    text += "; ".join(told[name] for name in shown) + "."
+    ends = {name: curves[curves["epoch"] == curves["epoch"].max()][name].mean() for name in shown}
+    words = ", ".join(f"{_TITLES[name]} {significant(value)}" for name, value in ends.items() if math.isfinite(value))
+    return f"{text} At its end: {words}." if words else text
+
+
+def _sentence(decisions: list[Decisions]) -> str:
+    everything = [row for group in decisions for row in group.probabilities.values()]
+    entropies = np.array([entropy(row) for row in everything])
+    uniform = np.mean([math.log(row.size) for row in everything])
+    text = f"The posterior is a product over {count(len(everything), 'decision')} with more than one choice"
+    if np.isfinite(entropies).all():
+        mode = math.exp(sum(math.log(row.max()) for row in everything))
+        text += (
+            f"; their mean entropy is {entropies.mean():.2f} nats, where uniform choices have {uniform:.2f}. The most "
+            f"probable architecture has a probability of {significant(mode, 2)}, under a uniform posterior "
+            f"{significant(math.exp(-uniform * len(everything)), 2)}"
+        )
+    return f"{text}. The probabilities in percent; the deeper a cell's colour, the more probable the choice."
+
+
+def _heat_table(group: Decisions) -> str:
+    """A row per decision and a column per choice, each cell tinted by its probability."""
+    percent = Quantity("probability", "%", 100.0, 1)
+    head = "".join(
+        f'<th scope="col" class="{look}">{escape(name)}</th>'
+        for look, name in (("code", "Decision"), *(("number", choice) for choice in group.choices))
+    )
+    body = []
+    for decision, row in group.probabilities.items():
+        cells = "".join(
+            f'<td class="number" style="--share:{min(max(value, 0.0), 1.0):.3f}">{percent.bare(value)}</td>'
+            if math.isfinite(value)
+            else f'<td class="number">{MISSING}</td>'
+            for value in row
+        )
+        body.append(f'<tr><td class="code">{escape(decision)}</td>{cells}</tr>')
+    label = f"Probabilities of {count(len(group.probabilities), 'decision')} between {', '.join(group.choices)}"
+    return (
+        f'<div class="scroll" role="region" tabindex="0" aria-label="{escape(label)}">'
+        f'<table class="heat"><thead><tr>{head}</tr></thead><tbody>{"".join(body)}</tbody></table></div>'
+    )
