@@ -12,11 +12,11 @@ from archray.errors import InvalidInput
 from archray.platform.run import Run
 from archray.platform.supernets.config import CLASSES, IMAGE_CHANNELS
 from archray.platform.training_stages import TrainedSearchConfig
-from archray.searchers import NESBSSearch
 from archray.searchers.nesbs import DELTA_RANGE
 from archray.searchers.svgd_rd import ITERATIONS, MOMENTUM, STEP
 from archray.trainables.nets import build
 from archray.trainables.nets.supernet import SUPERNETS, build_supernet
+from archray.trainables.posterior_settings import PosteriorOptions
 from archray.trainables.spaces import Space, get_space
 from archray.trainables.supernet_settings import SupernetOptions
 from archray.trainables.supernet_training import NoOptimizerSettings, PathSettings
@@ -89,12 +89,14 @@ class NESBSConfig(EnsembleConfig):
 
     Fields:
         supernet: what the supernet is, and how its weights are trained, on one random path in each step.
+        posterior: how the posterior over architectures is learnt, given those weights.
         search: how ensembles are sampled, and how many.
     """
 
     method: Literal["nesbs", "urs", "single-best"] = "nesbs"
     space: str = "darts"
     supernet: SupernetOptions = SupernetOptions(relaxation=PathSettings(), optimizer=NoOptimizerSettings())
+    posterior: PosteriorOptions = PosteriorOptions()
     search: SamplingOptions = SamplingOptions()
 
     @property
