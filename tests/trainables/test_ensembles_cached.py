@@ -1,0 +1,181 @@
+"""Ensembles from cached predictions: each member's forward pass once, in this process, by actors, and after a stop."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import ray
+
+from archray.cluster.actors import actor_map
+from archray.errors import InvalidInput, RunInterrupted
+from archray.platform.folder import Folder
+from archray.searchers import NESBSSearch, drive
+from archray.searchers.posterior import Posterior
+from archray.trainables.ensembles import (
+    CachedEnsembles,
+    SharedPredictions,
+    disagreement,
+    ensemble_error,
+    ensemble_loss,
+    in_process,
+    member_errors,
+)
+from archray.trainables.spaces import get_space
+from archray.trainables.supernet import SupernetTrainable
+from archray.trainables.supernet_scorer import SupernetScorer, arrays_of
+
+SETTINGS: dict[str, Any] = {
+    "data": {"name": "digits", "limit": 40},
+    "network": {"channels": 2, "cells": 1},
+    "relaxation": {"name": "path"},
+    "optimizer": {"name": "none"},
+    "training": {"epochs": 1, "batch_size": 10, "threads": 1, "evaluation_batch": 8},
+}
+LABELS = np.arange(12) % 3
+
+
+class Invented:
+    """Predictions drawn by the member's name; counts how often each was asked for. `bad...` has none."""
+
+    def __init__(self) -> None:
+        self.asked: Counter[str] = Counter()
+
+    def __call__(self, member: str) -> np.ndarray | str:
+        self.asked[member] += 1
+        if member.startswith("bad"):
+            return f"no predictions of {member}"
+        return np.random.default_rng(list(member.encode())).dirichlet(np.ones(3), len(LABELS)).astype(np.float32)
+
+
+@pytest.fixture(scope="module")
+def trained() -> SupernetTrainable:
+    trainable = SupernetTrainable({"settings": SETTINGS, "seed": 3})
+    trainable.step()
+    return trainable
+
+
+def architectures(count: int) -> list[str]:
+    space, rng = get_space("nasbench201"), np.random.default_rng(0)
+    return list(dict.fromkeys(space.encode(space.sample(rng)) for _ in range(2 * count)))[:count]
+
+
+@pytest.mark.parametrize("how", ["probabilities", "logits"])
+def test_evaluation_is_that_of_the_members_predictions(how: Any) -> None:
+    worker = Invented()
+    row = CachedEnsembles(LABELS, in_process(worker), how=how)({"members": ["a", "b", "c"], "delta": 0.5})
+    p = np.stack([np.asarray(worker(member)) for member in "abc"])
+    assert row["validation_loss"] == pytest.approx(ensemble_loss(p, LABELS, how), rel=1e-5)
+    assert row["validation_error"] == ensemble_error(p, LABELS, how)
+    assert row["average_error"] == pytest.approx(member_errors(p, LABELS).mean())
+    assert row["disagreement"] == disagreement(p.argmax(2)) and row["failure"] is None
+
+
+def test_no_member_is_predicted_twice() -> None:
+    worker = Invented()
+    cached = CachedEnsembles(LABELS, in_process(worker))
+    alone = [cached({"members": members}) for members in (["a", "b"], ["b", "c"], ["c", "b"])]
+    rows = cached.evaluate([["a", "b"], ["b", "c"], ["c", "b"], ["a", "d"], ["d"]])
+    assert worker.asked == {"a": 1, "b": 1, "c": 1, "d": 1} and cached.forward_passes == 4
+    assert [row["validation_loss"] for row in rows[:3]] == [row["validation_loss"] for row in alone]
+    assert rows[1]["validation_loss"] == rows[2]["validation_loss"] and math.isnan(rows[4]["disagreement"])
+    assert [row["architecture"] for row in cached.members()] == ["a", "b", "c", "d"]
+    np.testing.assert_allclose(cached.probabilities(["b"])[0], worker("b"))
+
+
+def test_a_search_needs_as_many_forward_passes_as_there_are_distinct_members() -> None:
+    posterior = Posterior({"first": np.zeros(3), "second": np.zeros(2)})
+    worker = Invented()
+    cached = CachedEnsembles(LABELS, in_process(worker))
+    search = NESBSSearch(posterior, 3, "mc", budget=30)
+    table = drive(search, cached)
+    distinct = {member for members in table["members"] for member in members}
+    assert cached.forward_passes == len(distinct) <= 6 < table["members"].map(len).sum()
+    best = search.best()
+    assert best is not None and best["value"] == table["validation_loss"].min()
+
+
+def test_an_ensemble_with_a_member_that_failed_has_no_loss_and_says_why() -> None:
+    worker = Invented()
+    cached = CachedEnsembles(LABELS, in_process(worker))
+    rows = cached.evaluate([["a", "bad"], ["a", "b"], ["bad"]])
+    assert [math.isnan(row["validation_loss"]) for row in rows] == [True, False, True]
+    assert rows[0]["failure"] == "the member bad has no predictions: no predictions of bad"
+    assert worker.asked["bad"] == 1 and cached.members()[-1]["failure"] == "no predictions of bad"
+    with pytest.raises(InvalidInput, match="no predictions"):
+        cached.probabilities(["bad"])
+    with pytest.raises(InvalidInput, match="one member or more"):
+        cached.evaluate([[]])
+
+
+def test_what_is_in_the_folder_is_not_predicted_again(tmp_path: Path) -> None:
+    folder = Folder(tmp_path / "predictions")
+    first = Invented()
+
+    def stopped(members: Sequence[str]) -> Any:
+        yield from list(in_process(first)(members))[:2]
+
+    with pytest.raises(RunInterrupted, match="2 of 3 members"):
+        CachedEnsembles(LABELS, stopped, folder).add(["a", "b", "c"])
+    second = Invented()
+    resumed = CachedEnsembles(LABELS, in_process(second), folder)
+    rows = resumed.evaluate([["a", "b", "c"]])
+    assert second.asked == {"c": 1} and resumed.forward_passes == 1 and len(folder.files()) == 3
+    third = Invented()
+    assert (
+        CachedEnsembles(LABELS, in_process(third), folder).evaluate([["c", "a", "b"]])[0]["validation_loss"]
+        == (rows[0]["validation_loss"])
+    )
+    assert not third.asked
+    with pytest.raises(InvalidInput, match="integers 0"):
+        CachedEnsembles(LABELS[:5], in_process(third), folder).evaluate([["a"]])
+
+
+def test_predictions_have_the_loss_that_scoring_gives(trained: SupernetTrainable) -> None:
+    weights = arrays_of(trained.trainer.supernet.state_dict())
+    worker = SharedPredictions(SETTINGS, weights, "cpu")
+    cells = architectures(4)
+    cached = CachedEnsembles(worker.labels, in_process(worker))
+    cached.add(cells)
+    expected = {row["architecture"]: row for row in SupernetScorer(SETTINGS, weights, "cpu")(cells)}
+    for row in cached.members():
+        assert row["loss"] == pytest.approx(expected[row["architecture"]]["loss"], rel=1e-5)
+        assert row["accuracy"] == pytest.approx(expected[row["architecture"]]["accuracy"])
+    assert "|no_such_operation~0|" in str(worker("|no_such_operation~0|"))
+
+
+@pytest.mark.usefixtures("ray_session")
+def test_actors_predict_and_the_object_store_keeps(trained: SupernetTrainable, tmp_path: Path) -> None:
+    weights = arrays_of(trained.trainer.supernet.state_dict())
+    local = SharedPredictions(SETTINGS, weights, "cpu")
+    options = {"settings": SETTINGS, "weights": ray.put(weights), "device": "cpu"}
+    asked: list[str] = []
+
+    def predict(members: Sequence[str]) -> Any:
+        asked.extend(members)
+        return actor_map(SharedPredictions, members, worker_kwargs=options, num_actors=1)
+
+    cached = CachedEnsembles(local.labels, predict, Folder(tmp_path))
+    cells = [*architectures(5), "|no_such_operation~0|"]
+    rows = cached.evaluate([cells[:3], cells[1:4], cells[2:5], cells[4:]])
+    assert asked == cells and cached.forward_passes == 6
+    assert [row["failure"] is None for row in rows] == [True, True, True, False]
+    p = np.stack([np.asarray(local(cell)) for cell in cells[:3]])
+    assert rows[0]["validation_loss"] == pytest.approx(ensemble_loss(p, local.labels), rel=1e-5)
+    shared = ray.get(cached.references()[cells[0]])
+    assert shared.shape == (10, len(local.labels)) and not shared.flags.writeable
+    assert len(cached.references()) == 5
+
+
+def test_decisions_of_a_posterior_are_members(trained: SupernetTrainable) -> None:
+    space = get_space("nasbench201")
+    posterior = Posterior({d.name: np.zeros(len(d.choices)) for d in space.decisions}, "nasbench201")
+    worker = SharedPredictions(SETTINGS, arrays_of(trained.trainer.supernet.state_dict()), "cpu")
+    cached = CachedEnsembles(worker.labels, in_process(worker))
+    table = drive(NESBSSearch(posterior, 2, "mc", budget=3), cached)
+    assert table["validation_loss"].notna().all() and cached.forward_passes <= 6

@@ -1,0 +1,123 @@
+"""An ensemble as one module: what it averages, and that it comes back from its files."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from archray.errors import InvalidInput
+from archray.trainables.data import DataSettings, load_images
+from archray.trainables.data.dataset import Split
+from archray.trainables.ensembles import Ensemble, Member, average, load_ensemble, member_of, predict, save_ensemble
+from archray.trainables.nets import NetworkSettings
+from archray.trainables.spaces import get_space
+from archray.trainables.standalone import StandaloneTrainable
+
+CELLS = [
+    "|nor_conv_1x1~0|+|none~0|skip_connect~1|+|skip_connect~0|none~1|avg_pool_3x3~2|",
+    "|skip_connect~0|+|nor_conv_3x3~0|nor_conv_1x1~1|+|none~0|nor_conv_3x3~1|skip_connect~2|",
+]
+MEMBERS = [
+    Member(
+        space="nasbench201",
+        architecture=cell,
+        network=NetworkSettings(channels=channels, cells=1),
+        in_channels=1,
+        num_classes=10,
+    )
+    for cell, channels in zip(CELLS, (2, 4), strict=True)
+]
+
+
+@pytest.fixture(scope="module")
+def split() -> Split:
+    return load_images(DataSettings(name="digits", limit=40)).validation
+
+
+def made(**options: Any) -> Ensemble:
+    return Ensemble([member.build() for member in MEMBERS], **options).eval()
+
+
+@pytest.mark.parametrize("averaged", ["probabilities", "logits"])
+def test_an_ensemble_averages_what_its_members_predict(averaged: Any, split: Split) -> None:
+    ensemble = made(average=averaged)
+    expected = average([predict(member, split, batch=7) for member in ensemble.members], averaged)
+    with torch.no_grad():
+        found = ensemble(split.images)
+        np.testing.assert_allclose(found.numpy(), expected, rtol=1e-4)
+        ensemble.output = "log_probabilities"
+        torch.testing.assert_close(ensemble(split.images), found.log())
+        assert ensemble.member_logits(split.images).shape == (2, len(split), 10)
+
+
+def test_log_probabilities_stay_finite_where_probabilities_do_not() -> None:
+    member = torch.nn.Linear(1, 2)
+    with torch.no_grad():
+        member.weight.copy_(torch.tensor([[0.0], [1.0]]))
+        member.bias.zero_()
+    ensemble = Ensemble([member, member], output="log_probabilities")
+    assert ensemble(torch.tensor([[500.0]]))[0, 0].item() == pytest.approx(-500)
+
+
+def test_members_with_an_auxiliary_tower_in_train_mode() -> None:
+    network = NetworkSettings(channels=4, cells=3, auxiliary=True)
+
+    space = get_space("darts")
+    genotype = space.encode(space.sample(np.random.default_rng(0)))
+    member = Member(space="darts", architecture=genotype, network=network, in_channels=3, num_classes=10).build()
+    ensemble = Ensemble([member]).train()
+    assert ensemble(torch.randn(2, 3, 32, 32)).shape == (2, 10)
+
+
+@pytest.mark.parametrize("averaged", ["probabilities", "logits"])
+def test_an_ensemble_comes_back_from_its_files(averaged: Any, split: Split, tmp_path: Path) -> None:
+    ensemble = made(average=averaged)
+    save_ensemble(tmp_path, ensemble, MEMBERS, {"test_error": 0.5})
+    loaded = load_ensemble(tmp_path)
+    assert not loaded.training and loaded.average == averaged
+    with torch.no_grad():
+        torch.testing.assert_close(loaded(split.images), ensemble(split.images), rtol=0, atol=0)
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["architecture.json", "state_dict.pt"]
+    assert json.loads((tmp_path / "architecture.json").read_text())["test_error"] == 0.5
+    again = load_ensemble(lambda name: (tmp_path / name).read_bytes(), output="log_probabilities")
+    assert again.output == "log_probabilities"
+
+
+def test_members_come_from_the_checkpoints_of_their_trials(split: Split, tmp_path: Path) -> None:
+    settings = {
+        "data": {"name": "digits", "limit": 40},
+        "network": {"channels": 2, "cells": 1},
+        "training": {"epochs": 1, "batch_size": 10, "threads": 1},
+    }
+    trained = StandaloneTrainable({"settings": settings, "architecture": CELLS[0], "seed": 1})
+    trained.step()
+    (tmp_path / "checkpoint").mkdir()
+    trained.save_checkpoint(str(tmp_path / "checkpoint"))
+    member, network = member_of(tmp_path / "checkpoint")
+    assert member.architecture == CELLS[0] and member.space == "nasbench201"
+    save_ensemble(tmp_path / "model", Ensemble([network]), [member])
+    with torch.no_grad():
+        found = load_ensemble(tmp_path / "model")(split.images)
+        expected = trained.trainer.network.eval()(split.images).softmax(1)
+    torch.testing.assert_close(found, expected)
+
+
+def test_what_is_no_ensemble_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match="one member or more"):
+        Ensemble([])
+    with pytest.raises(InvalidInput, match="averaged"):
+        made(average="votes")
+    with pytest.raises(InvalidInput, match="as output"):
+        made(output="logits")
+    with pytest.raises(InvalidInput, match="each of 2 members"):
+        save_ensemble(tmp_path, made(), MEMBERS[:1])
+    with pytest.raises(InvalidInput, match="other entries"):
+        save_ensemble(tmp_path, made(), MEMBERS, {"kind": "mine"})
+    (tmp_path / "architecture.json").write_text('{"architecture": "|none~0|"}')
+    with pytest.raises(InvalidInput, match="single network"):
+        load_ensemble(tmp_path)
