@@ -7,12 +7,23 @@ from __future__ import annotations
 
 import numpy as np
 import torch
+from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor, nn
 
 from archray.errors import InvalidInput
 from archray.trainables.nets.darts import Cell, DARTSNetwork
 
 PROBABILITY = 0.01  # Shu 2022, Table 5.2
+DROP_PATH = "drop_path"  # the entry of a checkpoint whose network is to drop paths: `DropPathSettings` as a dict
+
+
+class DropPathSettings(BaseModel):
+    """How a network drops paths in evaluation mode; see `DroppedPaths`."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    probability: float = Field(PROBABILITY, gt=0, lt=1)
+    seed: int = Field(0, ge=0)
 
 
 class DroppedPaths(nn.Module):

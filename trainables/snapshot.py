@@ -5,13 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from archray.errors import InvalidInput
 from archray.trainables.checkpoint import read_state
-from archray.trainables.spaces import Space
 from archray.trainables.standalone import StandaloneTrainable
-from archray.trainables.trained import load_trained
 
 Weights = dict[str, Tensor]
 
@@ -21,7 +19,7 @@ class SnapshotTrainable(StandaloneTrainable):
 
     There the learning rate has come down to zero and the network to a minimum; the next cycle begins at the full rate
     and leads to another one (section 3). Results are those of `StandaloneTrainable`, of the network at hand, and the
-    last snapshot is the network after its last epoch. `load_snapshots` reads them from a checkpoint.
+    last snapshot is the network after its last epoch. `snapshot_states` reads them from a checkpoint.
     """
 
     _snapshots: list[Weights]
@@ -49,20 +47,16 @@ class SnapshotTrainable(StandaloneTrainable):
         super()._release()
 
 
-def load_snapshots(folder: str | Path, space: str | Space | None = None) -> list[nn.Module]:
-    """The networks at the ends of the cycles, in order, on the CPU, in evaluation mode.
+def snapshot_states(folder: str | Path) -> list[dict[str, Any]]:
+    """The networks at the ends of the cycles, in order: of each the state that a `StandaloneTrainable` would have saved
+    for `load_trained`.
 
-    folder: of a `SnapshotTrainable`'s checkpoint. space: instead of the trial's own, see `load_trained`.
-    Raises: InvalidInput for the checkpoint of a trial that failed, or that has ended no cycle.
+    folder: of a `SnapshotTrainable`'s checkpoint. Raises: InvalidInput if it holds no snapshot.
     """
-    snapshots: list[Weights] = read_state(folder).get("snapshots", [])
-    networks = []
-    for weights in snapshots:
-        network = load_trained(folder, space=space)
-        network.load_state_dict(weights)
-        networks.append(network)
-    if not networks:
+    state = read_state(folder)
+    snapshots: list[Weights] = state.pop("snapshots", [])
+    if not snapshots:
         raise InvalidInput(
             f"expected the checkpoint of a SnapshotTrainable after a cycle's end, got one without snapshots: {folder}"
         )
-    return networks
+    return [{**state, "trainer": {"network": weights}} for weights in snapshots]

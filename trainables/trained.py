@@ -8,6 +8,7 @@ from torch import nn
 
 from archray.errors import InvalidInput
 from archray.trainables.checkpoint import read_state
+from archray.trainables.mc_drop_path import DROP_PATH, DroppedPaths
 from archray.trainables.nets import build
 from archray.trainables.spaces import Space
 from archray.trainables.standalone import StandaloneSettings
@@ -17,7 +18,8 @@ from archray.trainables.trial_config import read_settings
 def load_trained(folder: str | Path, space: str | Space | None = None) -> nn.Module:
     """The network in a `StandaloneTrainable`'s checkpoint, on the CPU, in evaluation mode.
 
-    The checkpoint says all that is needed: settings, architecture, seed, channels, classes.
+    The checkpoint says all that is needed: settings, architecture, seed, channels, classes, and whether the network is
+    to drop paths (`DroppedPaths`).
 
     folder: of the checkpoint. space: instead of the trial's own, for a reference whose file has moved.
     Raises: InvalidInput for the checkpoint of a trial that failed: it holds no network.
@@ -35,4 +37,5 @@ def load_trained(folder: str | Path, space: str | Space | None = None) -> nn.Mod
         seed=state["seed"],
     )
     network.load_state_dict(state["trainer"]["network"])
-    return network.eval()
+    dropped = state.get(DROP_PATH)
+    return network.eval() if dropped is None else DroppedPaths(network, **dropped)

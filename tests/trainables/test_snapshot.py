@@ -11,11 +11,12 @@ import torch
 from pydantic import ValidationError
 
 from archray.errors import InvalidInput
+from archray.trainables.checkpoint import write_state
 from archray.trainables.data import load_images
 from archray.trainables.data.settings import DataSettings
 from archray.trainables.mc_drop_path import DroppedPaths
 from archray.trainables.nets import NetworkSettings, build
-from archray.trainables.snapshot import SnapshotTrainable, load_snapshots
+from archray.trainables.snapshot import SnapshotTrainable, snapshot_states
 from archray.trainables.spaces import get_space
 from archray.trainables.standalone import StandaloneTrainable
 from archray.trainables.trained import load_trained
@@ -68,12 +69,15 @@ def test_snapshots_are_the_networks_at_the_ends_of_cycles(tmp_path: Path) -> Non
             keeping = SnapshotTrainable(config())
             keeping.load_checkpoint(str(tmp_path))
     keeping.save_checkpoint(str(tmp_path))
-    networks = load_snapshots(tmp_path)
-    assert len(networks) == 2 and not any(network.training for network in networks)
-    for network, end in zip(networks, ends, strict=True):
-        assert all(torch.equal(tensor, end[name]) for name, tensor in network.state_dict().items())
     last = load_trained(tmp_path).state_dict()
-    assert all(torch.equal(tensor, last[name]) for name, tensor in networks[-1].state_dict().items())
+    assert all(torch.equal(tensor, ends[-1][name]) for name, tensor in last.items())
+    states = snapshot_states(tmp_path)
+    assert len(states) == 2
+    for number, (state, end) in enumerate(zip(states, ends, strict=True)):
+        (place := tmp_path / f"{number}").mkdir()
+        write_state(place, state)
+        network = load_trained(place)
+        assert all(torch.equal(tensor, end[name]) for name, tensor in network.state_dict().items())
 
 
 def test_a_reused_actor_keeps_no_snapshot_of_the_trial_before(tmp_path: Path) -> None:
@@ -83,7 +87,7 @@ def test_a_reused_actor_keeps_no_snapshot_of_the_trial_before(tmp_path: Path) ->
     trial.step()
     trial.save_checkpoint(str(tmp_path))
     with pytest.raises(InvalidInput, match="without snapshots"):
-        load_snapshots(tmp_path)
+        snapshot_states(tmp_path)
 
 
 def darts_network() -> torch.nn.Module:

@@ -16,6 +16,7 @@ from torch import nn
 from archray.errors import InvalidInput
 from archray.trainables.checkpoint import read_state
 from archray.trainables.ensembles.ensemble import Ensemble, Output
+from archray.trainables.mc_drop_path import DROP_PATH, DropPathSettings, DroppedPaths
 from archray.trainables.nets import NetworkSettings, build
 from archray.trainables.spaces import Space
 from archray.trainables.trained import load_trained
@@ -25,7 +26,10 @@ KIND = "ensemble"  # what the description says that it is
 
 
 class Member(BaseModel):
-    """What is needed to build a member again. space: a registered name, or a reference to the user's own."""
+    """What is needed to build a member again.
+
+    space: a registered name, or a reference to the user's own. drop_path: of a member that drops paths to predict.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -34,10 +38,11 @@ class Member(BaseModel):
     network: NetworkSettings = NetworkSettings()
     in_channels: int
     num_classes: int
+    drop_path: DropPathSettings | None = None
 
     def build(self, space: str | Space | None = None) -> nn.Module:
         """The network, with weights of its own drawing. space: instead of the member's, for a file that has moved."""
-        return build(
+        network = build(
             self.space if space is None else space,
             self.architecture,
             network=self.network,
@@ -45,6 +50,7 @@ class Member(BaseModel):
             num_classes=self.num_classes,
             seed=0,
         )
+        return network if self.drop_path is None else DroppedPaths(network, **self.drop_path.model_dump())
 
 
 def member_of(checkpoint: str | Path, space: str | Space | None = None) -> tuple[Member, nn.Module]:
@@ -60,6 +66,7 @@ def member_of(checkpoint: str | Path, space: str | Space | None = None) -> tuple
         network=state["settings"]["network"],
         in_channels=state["in_channels"],
         num_classes=state["num_classes"],
+        drop_path=state.get(DROP_PATH),
     )
     return member, network
 
