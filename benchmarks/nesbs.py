@@ -1,12 +1,19 @@
-"""SVGD-RD in the DARTS space: seconds of one core per ensemble, against a loop over particles.
+"""NESBS: SVGD-RD in the DARTS space against a loop over particles; evaluation of ensembles against a plain loop.
 
     python benchmarks/nesbs.py
     python benchmarks/nesbs.py --particles 3 10 --restarts 1 8 --iterations 1000 --repeats 5
+    python benchmarks/nesbs.py --images 10000 --sizes 3 5 7 --members 50 --ensembles 1000
 
 The posterior is drawn: standard normal logits for every decision of note E6. `archray` is what `NESBSSearch` runs for
 one suggestion: first particles, Algorithm 5.3, decoding. `loop` computes the same iterations a pair of particles at a
 time; it is timed on a twentieth of them, and its particles must agree with archray's to 1e-8 there. Seconds are CPU
-time of this process with one thread, the median of the repeats, both in turns. The exit status is 1 if they disagree.
+time of this process with one thread, the median of the repeats, both in turns.
+
+Evaluation is of ensembles drawn from the members: loss and error on the images, of 10 classes, from predictions that
+are there already. `loop` stacks the members' predictions and averages them, an ensemble after the other. `arranging` is
+what archray spends once on each member. Losses must agree to 1e-5, errors but for an image.
+
+The exit status is 1 if anything disagrees.
 """
 
 from __future__ import annotations
@@ -25,8 +32,10 @@ from archray.searchers.ensemble_sampling import SVGDSettings, evolve
 from archray.searchers.posterior import Posterior, posterior_decisions
 from archray.searchers.relaxed_posterior import first_particles, relaxed_log_density_gradient
 from archray.searchers.svgd_rd import MOMENTUM, STEP, FloatArray, svgd_rd
+from archray.trainables.ensembles.scores import arrange, score_ensembles
 from archray.trainables.spaces import get_space
 
+CLASSES = 10
 SHARE = 20  # of the iterations, one in so many is run by the loop
 
 
@@ -93,6 +102,60 @@ def compare_sampling(options: argparse.Namespace) -> bool:
     return agree
 
 
+def evaluated_by_loop(
+    predictions: Sequence[np.ndarray], labels: np.ndarray, ensembles: np.ndarray, how: str
+) -> tuple[FloatArray, FloatArray]:
+    """As one would write it. predictions: of each member, (images, classes). -> losses and errors, (T,)."""
+    images = np.arange(len(labels))
+    losses, errors = [], []
+    for members in ensembles:
+        stacked = np.stack([predictions[member] for member in members])
+        if how == "probabilities":
+            averaged = stacked.mean(axis=0)
+        else:
+            averaged = np.exp(np.log(stacked).mean(axis=0))
+            averaged /= averaged.sum(axis=1, keepdims=True)
+        losses.append(-np.log(averaged[images, labels]).mean())
+        errors.append((averaged.argmax(axis=1) != labels).mean())
+    return np.array(losses), np.array(errors)
+
+
+def compare_evaluation(options: argparse.Namespace) -> bool:
+    """Prints the table of evaluation; whether archray and the loop agree."""
+    rng = np.random.default_rng(0)
+    labels = rng.integers(0, CLASSES, options.images)
+    logits = rng.standard_normal((options.members, options.images, CLASSES)) + 2 * np.eye(CLASSES)[labels]
+    predictions = list((np.exp(logits) / np.exp(logits).sum(-1, keepdims=True)).astype(np.float32))
+    print(f"\n{options.members} members, {options.images} images, {CLASSES} classes, {options.ensembles} ensembles\n")
+    print(
+        "| averaged | n | archray, ensembles per CPU s | loop, the same | ratio | arranging, ms | largest difference |"
+    )
+    print("|---|---|---|---|---|---|---|")
+    agree = True
+    for how, n in itertools.product(("probabilities", "logits"), options.sizes):
+        ensembles = np.stack([rng.permutation(options.members)[:n] for _ in range(options.ensembles)])
+        few = ensembles[: max(1, len(ensembles) // SHARE)]
+        ours, theirs, once = [], [], []
+        for _ in range(options.repeats):
+            begun = time.process_time()
+            arranged = [arrange(each, labels, how) for each in predictions]
+            once.append((time.process_time() - begun) / len(predictions))
+            begun = time.process_time()
+            losses, errors = score_ensembles(arranged, labels, ensembles, how)
+            ours.append((time.process_time() - begun) / len(ensembles))
+            begun = time.process_time()
+            loop_losses, loop_errors = evaluated_by_loop(predictions, labels, few, how)
+            theirs.append((time.process_time() - begun) / len(few))
+        difference = float(np.abs(losses[: len(few)] - loop_losses).max())
+        agree &= difference < 1e-5 and bool(np.abs(errors[: len(few)] - loop_errors).max() < 1.5 / options.images)
+        a, b, c = (statistics.median(each) for each in (ours, theirs, once))
+        print(
+            f"| {how} | {n} | {1 / a:,.0f} | {1 / b:,.0f} | {b / a:.1f} | {1000 * c:.2f} | {difference:.0e} |",
+            flush=True,
+        )
+    return agree
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--particles", type=int, nargs="+", default=[10], metavar="N")
@@ -100,9 +163,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--iterations", type=int, default=1000)
     parser.add_argument("--delta", type=float, default=0.5)
     parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--sizes", type=int, nargs="+", default=[3, 5, 7], metavar="N", help="members of an ensemble")
+    parser.add_argument("--members", type=int, default=50, help="distinct ones")
+    parser.add_argument("--images", type=int, default=10_000)
+    parser.add_argument("--ensembles", type=int, default=1000)
     options = parser.parse_args(arguments)
     with threadpool_limits(1):
-        return int(not compare_sampling(options))
+        return int(not all([compare_sampling(options), compare_evaluation(options)]))
 
 
 if __name__ == "__main__":

@@ -85,5 +85,8 @@ def test_benchmark_refuses_another_table(repository: Path, scored: Path) -> None
 
 def test_nesbs_benchmark(repository: Path, capsys: pytest.CaptureFixture[str]) -> None:
     benchmark = run(repository / "benchmarks" / "nesbs.py")
-    assert benchmark["main"](["--particles", "2", "--restarts", "2", "--iterations", "40", "--repeats", "1"]) == 0
-    assert "| 2 | 2 | " in capsys.readouterr().out
+    sampling = ["--particles", "2", "--restarts", "2", "--iterations", "40", "--repeats", "1"]
+    evaluation = ["--sizes", "2", "--members", "4", "--images", "200", "--ensembles", "20"]
+    assert benchmark["main"](sampling + evaluation) == 0
+    printed = capsys.readouterr().out
+    assert "| 2 | 2 | " in printed and "| logits | 2 | " in printed

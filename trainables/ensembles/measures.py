@@ -76,8 +76,8 @@ def disagreement(classes: npt.ArrayLike) -> float:
     rows = np.asarray(classes)
     if rows.ndim != 2 or 0 in rows.shape:
         raise InvalidInput(f"expected classes of shape (members, images), got {rows.shape}; see classes_of")
-    pairs = [float((a != b).mean()) for a, b in itertools.combinations(rows, 2)]
-    return sum(pairs) / len(pairs) if pairs else math.nan
+    pairs = [int(np.count_nonzero(a != b)) for a, b in itertools.combinations(rows, 2)]
+    return sum(pairs) / len(pairs) / rows.shape[1] if pairs else math.nan
 
 
 def calibration_error(probabilities: npt.ArrayLike, labels: npt.ArrayLike, bins: int = BINS) -> float:
