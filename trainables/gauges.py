@@ -20,7 +20,7 @@ SHOWN = {
 class EpochGauges:
     """Sets `archray_train_loss`, `archray_validation_loss` and `archray_validation_accuracy` for one trial.
 
-    Does nothing outside Ray or outside a trial; a value that is not finite is not shown.
+    Does nothing outside Ray or outside a trial; a value that is not finite, or not there, is not shown.
     """
 
     def __init__(self, trial: str | None) -> None:
@@ -30,7 +30,7 @@ class EpochGauges:
         if self._trial is None or not ray.is_initialized():
             return
         for name in SHOWN:
-            if math.isfinite(result[name]):
+            if math.isfinite(result.get(name, math.nan)):
                 _gauge(name).set(result[name], tags={"trial": self._trial})
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -15,7 +16,10 @@ from archray.trainables.supernet_training import (
     CandidatePaths,
     Diverged,
     Mixing,
+    PathSettings,
     SupernetTrainer,
+    VariationalPosterior,
+    VariationalSettings,
     build_mixing,
     score_architectures,
 )
@@ -29,6 +33,7 @@ from archray.trainables.supernet_training.halving_round import (
     start_from,
     store,
 )
+from archray.trainables.supernet_training.updates import update_table
 from archray.trainables.training import Metrics
 from archray.trainables.trial import EpochTrainable
 
@@ -49,11 +54,16 @@ class SupernetTrainable(EpochTrainable[SupernetTrainer]):
     Without `candidates` weights and architecture parameters are trained. Validation is of the mixture; where the
     relaxation draws operations, of a draw for each batch. The result holds further
 
+    - with the relaxations `path` and `posterior`, `updates`: after the last epoch JSON of a table as columns, `group`, `edge`, `operation`,
+      `updates` (the weights' steps so far that took it), `steps` (of the weights, in all), and for uniform paths
+      `chance`, the probability that a step takes it, else None. With `posterior`, `posterior`: JSON of
+      {decision: log-probabilities}, as of a `PosteriorTrainable`; `architecture` is its most probable one.
     - `architecture`: the discretised string, `discretised_loss`, `discretised_accuracy`: of its path through the
       supernet, `discretisation_drop`: validation_accuracy - discretised_accuracy. With the relaxation `path` there is
       nothing to discretise: None and NaN. With the relaxation `controller` the best of its samples, see there.
     - `entropy`: mean over edges, in nats; `entropy_GROUP`: mean over a group's edges; `entropies_GROUP`: of each edge.
       A controller has one group, `decisions`: each decision of the space with two choices or more, given those before.
+      So have paths of whole architectures; and a posterior, but of all its decisions.
 
     With `candidates` the weights alone are trained, on a candidate's path in each step, at a cosine schedule of their
     own. After the last epoch the result holds further, and before it NaN and no scores,
@@ -118,7 +128,8 @@ class SupernetTrainable(EpochTrainable[SupernetTrainer]):
         names = ("validation_loss", "validation_accuracy", "discretised_loss", "discretised_accuracy")
         values |= dict.fromkeys((*names, "discretisation_drop"), math.nan) | {"architecture": None}
         rows = entropy_rows(self._settings.space, self._groups, self._settings.relaxation)
-        return values | self._entropies({name: [math.nan] * count for name, count in rows.items()})
+        entropies = self._entropies({name: [math.nan] * count for name, count in rows.items()})
+        return values | entropies | self._drawn(None)
 
     # A search by gradients or reward -------------------------------------------------------------------------------
 
@@ -138,7 +149,21 @@ class SupernetTrainable(EpochTrainable[SupernetTrainer]):
             "discretised_accuracy": path.accuracy,
             "discretisation_drop": validation.accuracy - path.accuracy,
             **self._entropies(trainer.mixing.entropies()),
+            **self._drawn(trainer),
         }
+
+    def _drawn(self, trainer: SupernetTrainer | None) -> dict[str, Any]:
+        """Of the paths that trained the weights; None for a trial that failed."""
+        relaxation = self._settings.relaxation
+        if not isinstance(relaxation, (PathSettings, VariationalSettings)):
+            return {}
+        values: dict[str, Any] = {"updates": None}
+        if trainer is not None and trainer.finished:
+            values["updates"] = json.dumps(update_table(trainer.updates, trainer.supernet, relaxation))
+        if isinstance(relaxation, VariationalSettings):
+            mixing = None if trainer is None else trainer.mixing
+            values["posterior"] = json.dumps(mixing.log_probs()) if isinstance(mixing, VariationalPosterior) else None
+        return values
 
     def _entropies(self, rows: dict[str, list[float]]) -> dict[str, Any]:
         """rows: group -> the entropy of each edge. Edges that choose inputs, and not operations, are not counted."""

@@ -9,6 +9,7 @@ from archray.trainables.supernet_training.controller import Controller
 from archray.trainables.supernet_training.evaluation import score_architectures
 from archray.trainables.supernet_training.mixing import Mixing
 from archray.trainables.supernet_training.points import PointParameters
+from archray.trainables.supernet_training.posterior_trainer import PosteriorTrainer
 from archray.trainables.supernet_training.reinforce import Reinforce, ReinforcedController
 from archray.trainables.supernet_training.settings import (
     AdamSettings,
@@ -23,11 +24,15 @@ from archray.trainables.supernet_training.settings import (
     SimplexSettings,
     SoftmaxSettings,
     SupernetTrainingSettings,
+    VariationalSettings,
     XNASSettings,
 )
 from archray.trainables.supernet_training.shared_weights import read_weights, write_weights
 from archray.trainables.supernet_training.trainer import Diverged, SupernetTrainer
+from archray.trainables.supernet_training.uniform import UniformArchitectures
 from archray.trainables.supernet_training.unrolled import unrolled_gradient
+from archray.trainables.supernet_training.updates import UpdateCounter
+from archray.trainables.supernet_training.variational import VariationalPosterior
 
 __all__ = [
     "AdamSettings",
@@ -43,6 +48,7 @@ __all__ = [
     "OptimizerSettings",
     "PathSettings",
     "PointParameters",
+    "PosteriorTrainer",
     "Reinforce",
     "ReinforceSettings",
     "ReinforcedController",
@@ -51,6 +57,10 @@ __all__ = [
     "SoftmaxSettings",
     "SupernetTrainer",
     "SupernetTrainingSettings",
+    "UniformArchitectures",
+    "UpdateCounter",
+    "VariationalPosterior",
+    "VariationalSettings",
     "XNASSettings",
     "build_mixing",
     "read_weights",

@@ -8,19 +8,24 @@ import torch
 
 from archray.errors import InvalidInput
 from archray.trainables.nets.supernet import Group, Supernet
-from archray.trainables.spaces import Space, get_space
+from archray.trainables.spaces import Space, get_space, posterior_decisions
 from archray.trainables.supernet_training.architecture import ArchitectureParameters
 from archray.trainables.supernet_training.mixing import Mixing
 from archray.trainables.supernet_training.points import PointParameters
 from archray.trainables.supernet_training.reinforce import DECISIONS, ReinforcedController, open_decisions
 from archray.trainables.supernet_training.settings import (
+    AdamSettings,
     ControllerSettings,
     OptimizerSettings,
+    PathSettings,
     ReinforceSettings,
     RelaxationSettings,
+    VariationalSettings,
     XNASSettings,
     mismatch,
 )
+from archray.trainables.supernet_training.uniform import UniformArchitectures
+from archray.trainables.supernet_training.variational import VariationalPosterior
 
 
 def build_mixing(
@@ -31,7 +36,8 @@ def build_mixing(
     seed: int,
     device: torch.device | str = "cpu",
 ) -> Mixing:
-    """What learns the architecture: by the gradient of the mixture, by gradients of single images, or by reward.
+    """What learns the architecture: by the gradient of the mixture, by gradients of single images, by reward, by the
+    ELBO; or draws it.
 
     Args:
         seed: of initial parameters.
@@ -42,6 +48,11 @@ def build_mixing(
     wrong = mismatch(relaxation, optimizer, supernet.partial_channels)
     if wrong is not None:
         raise InvalidInput(wrong)
+    if isinstance(relaxation, PathSettings) and relaxation.draws == "architectures":
+        return UniformArchitectures(supernet)
+    if isinstance(relaxation, VariationalSettings) and isinstance(optimizer, AdamSettings):
+        assert relaxation.scale != "data"  # `mismatch` refuses it
+        return VariationalPosterior(supernet, relaxation, optimizer, scale=relaxation.scale, device=device)
     if isinstance(relaxation, ControllerSettings) and isinstance(optimizer, ReinforceSettings):
         return ReinforcedController(supernet, relaxation, optimizer, seed=seed)
     if isinstance(optimizer, XNASSettings):
@@ -54,6 +65,9 @@ def entropy_rows(space: Space | str, groups: Sequence[Group], relaxation: Relaxa
 
     groups: of the supernet of `space`.
     """
-    if isinstance(relaxation, ControllerSettings):
+    if isinstance(relaxation, VariationalSettings):
+        return {DECISIONS: len(posterior_decisions(get_space(space)))}
+    whole = isinstance(relaxation, PathSettings) and relaxation.draws == "architectures"
+    if whole or isinstance(relaxation, ControllerSettings):
         return {DECISIONS: len(open_decisions(get_space(space), groups))}
     return {group.name: group.edges for group in groups}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -50,16 +51,60 @@ class GumbelSettings(BaseModel):
 
 
 class PathSettings(BaseModel):
-    """One uniformly drawn operation per edge; there are no architecture parameters to train.
+    """One uniformly drawn path per step; there are no architecture parameters to train.
 
     Attributes:
-        fair: strict fairness, see `relaxations.Path`. The weights are updated after every path.
+        draws: `edges`, an operation for each edge of the supernet, or `architectures`, a whole architecture of the
+            space, with two inputs for each of DARTS' nodes (thesis 5.2.1), see `UniformArchitectures`.
+        fair: strict fairness among the draws of edges, see `relaxations.Path`. The weights are updated after every
+            path.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: Literal["path"] = "path"
+    draws: Literal["edges", "architectures"] = "edges"
     fair: bool = False
+
+    @model_validator(mode="after")
+    def _fair_edges(self) -> PathSettings:
+        if self.fair and self.draws != "edges":
+            raise ValueError("strict fairness is among the operations of an edge; set fair to false or draws to edges")
+        return self
+
+
+class VariationalSettings(BaseModel):
+    """A categorical distribution per decision, learned by variational inference, `VariationalPosterior`. Thesis 5.3.3.
+
+    Attributes:
+        scale: s of the ELBO, -s (mean cross-entropy) - KL: 1 in the paper, "data" the number of images learned from,
+            which is Bayes' (note E5).
+        kl: whether the KL is part of the objective. The best-response posterior of SNAS has none (section 5.2.2).
+        temperature: tau of Eq. 5.6.
+        estimator: of the gradient of the expected loss. `straight-through` is the paper's, Gumbel-softmax with all
+            operations evaluated; it is biased. `score-function` has no bias, and evaluates paths alone.
+        gumbel_temperature: of the straight-through gradient. The less, the less its bias and the larger its variance.
+        samples: architectures drawn in each step, 1 in the paper. Each one's baseline for the score function is the
+            others' mean loss, so that it needs two.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: Literal["posterior"] = "posterior"
+    scale: float | Literal["data"] = 1.0
+    kl: bool = True
+    temperature: float = Field(1.0, gt=0)
+    estimator: Literal["straight-through", "score-function"] = "straight-through"
+    gumbel_temperature: float = Field(1.0, gt=0)
+    samples: int = Field(1, ge=1)
+
+    @model_validator(mode="after")
+    def _consistent(self) -> VariationalSettings:
+        if self.scale != "data" and not 0 < self.scale < math.inf:
+            raise ValueError(f"expected a scale above 0 or data, got {self.scale}")
+        if self.estimator == "score-function" and self.samples == 1:
+            raise ValueError("the score function's baseline is the mean of the other samples; set samples to 2 or more")
+        return self
 
 
 class ControllerSettings(BaseModel):
@@ -169,7 +214,8 @@ class NoOptimizerSettings(BaseModel):
 
 
 RelaxationSettings = Annotated[
-    SoftmaxSettings | SimplexSettings | GumbelSettings | PathSettings | ControllerSettings, Field(discriminator="name")
+    SoftmaxSettings | SimplexSettings | GumbelSettings | PathSettings | ControllerSettings | VariationalSettings,
+    Field(discriminator="name"),
 ]
 OptimizerSettings = Annotated[
     AdamSettings | MirrorDescentSettings | XNASSettings | ReinforceSettings | NoOptimizerSettings,
@@ -197,15 +243,22 @@ def mismatch(
     if isinstance(relaxation, PathSettings):
         if not isinstance(optimizer, NoOptimizerSettings):
             return f"the relaxation path has no parameters to train; set the optimizer to none, not {optimizer.name}"
+    elif isinstance(relaxation, VariationalSettings):
+        if not isinstance(optimizer, AdamSettings):
+            return f"the relaxation posterior has logits; set the optimizer to adam, not {optimizer.name}"
+        if relaxation.scale == "data":
+            return "the scale of a posterior that is learned with the weights is a number; data is for trained weights"
     elif isinstance(relaxation, SoftmaxSettings) and isinstance(optimizer, MirrorDescentSettings):
         return "mirror-descent needs parameters on simplices; choose the relaxation simplex or gumbel, or adam"
     elif isinstance(relaxation, SimplexSettings) and isinstance(optimizer, AdamSettings):
         return "adam leaves the simplex; choose mirror-descent, or the relaxation softmax or gumbel"
-    hard = isinstance(relaxation, GumbelSettings) and relaxation.hard
-    if partial_channels > 1 and (hard or isinstance(relaxation, (PathSettings, ControllerSettings))):
+    single = isinstance(relaxation, ControllerSettings) or (isinstance(relaxation, GumbelSettings) and relaxation.hard)
+    if isinstance(relaxation, PathSettings):
+        single = relaxation.draws == "edges"
+    if partial_channels > 1 and single:
         return (
-            f"partial channels are for mixtures, and {relaxation.name} draws one operation; choose softmax, simplex or "
-            "gumbel with hard false, or partial_channels 1"
+            f"partial channels are for mixtures, and {relaxation.name} draws one operation; choose softmax, simplex, "
+            "gumbel with hard false, or path with draws architectures, where edges weigh 1; or partial_channels 1"
         )
     if objective == SECOND_ORDER and isinstance(optimizer, (XNASSettings, ReinforceSettings)):
         return f"{optimizer.name} does not look one step ahead; choose the objective bilevel or erm, not {objective}"
@@ -223,6 +276,8 @@ class SupernetTrainingSettings(BaseModel):
         objective: `bilevel`, the architecture's gradient is of its own part of the training data at the present
             weights; `bilevel-second-order`, at weights one step ahead (DARTS' finite difference); `erm`, single
             level, both gradients are of all training data.
+        architecture_data: `training`, the architecture learns from a part of the training data; `validation`, from the
+            validation data, and all training data are the weights' (thesis 5.3.2).
         architecture_fraction: share of the training data that is the architecture's own, drawn by seed.
         blocks: `alternating`, each step updates the architecture, then the weights; `random`, each of twice as many
             steps updates one of them, drawn with equal chances (GAEA, Algorithm 1); `phases`, in each epoch all steps
@@ -247,6 +302,7 @@ class SupernetTrainingSettings(BaseModel):
     weight_decay: float = Field(3e-4, ge=0)
     grad_clip: float | None = Field(5.0, gt=0)
     objective: Literal["bilevel", "bilevel-second-order", "erm"] = "bilevel"
+    architecture_data: Literal["training", "validation"] = "training"
     architecture_fraction: float = Field(0.5, gt=0, lt=1)
     blocks: Order = "alternating"
     warmup_epochs: int = Field(0, ge=0)
@@ -261,4 +317,6 @@ class SupernetTrainingSettings(BaseModel):
             raise ValueError("nesterov needs momentum above 0; set nesterov to false or momentum to 0.9")
         if self.lr_min > self.lr:
             raise ValueError(f"expected lr_min to be at most lr, {self.lr}, got {self.lr_min}")
+        if self.objective == "erm" and self.architecture_data == "validation":
+            raise ValueError("erm learns both from all training data; choose bilevel, or architecture_data training")
         return self

@@ -25,6 +25,7 @@ from archray.trainables.supernet_training.evaluation import evaluate, score_arch
 from archray.trainables.supernet_training.mixing import Lesson, Mixing, Mixture, Outcome
 from archray.trainables.supernet_training.settings import SECOND_ORDER, SupernetTrainingSettings
 from archray.trainables.supernet_training.unrolled import mixture_gradient, unrolled_gradient
+from archray.trainables.supernet_training.updates import UpdateCounter
 from archray.trainables.training import Metrics, cosine
 
 # Purposes of random streams
@@ -68,14 +69,18 @@ class SupernetTrainer:
         self.supernet = supernet.to(self.device)
         self.dataset, self.mixing, self.settings, self.seed = dataset, mixing, settings, seed
         self.epochs_done = 0
+        self.updates = UpdateCounter(supernet.groups)
         count = len(dataset.train)
         own = other = np.arange(count)
-        if mixing.learns and settings.objective != "erm":
+        self._architecture_split = dataset.train
+        if settings.architecture_data == "validation":
+            self._architecture_split, other = dataset.validation, np.arange(len(dataset.validation))
+        elif mixing.learns and settings.objective != "erm":
             own, other = stratified_split(
                 dataset.train.labels.cpu().numpy(), settings.architecture_fraction, self._stream(HALVES, epoch=0)
             )
         self.weight_images = torch.from_numpy(own).to(self.device)  # indices of training images
-        self.architecture_images = torch.from_numpy(other).to(self.device)
+        self.architecture_images = torch.from_numpy(other).to(self.device)  # of `_architecture_split`
         self._augmentation = None
         if settings.augmentation is not None:
             self._augmentation = Augmentation(
@@ -197,6 +202,7 @@ class SupernetTrainer:
         if self.settings.grad_clip is not None:
             nn.utils.clip_grad_norm_(self.supernet.parameters(), self.settings.grad_clip)
         self.optimizer.step()
+        self.updates.add(mixture)
         return loss.detach(), logits.detach()
 
     def _loss(self, batch: Batch, mixture: Mixture) -> tuple[Tensor, Tensor]:
@@ -237,6 +243,7 @@ class SupernetTrainer:
             "supernet": self.supernet.state_dict(),
             "optimizer": self.optimizer.state_dict(),
             "mixing": self.mixing.state_dict(),
+            "updates": self.updates.state_dict(),
             "epochs_done": self.epochs_done,
         }
 
@@ -245,6 +252,7 @@ class SupernetTrainer:
         self.supernet.load_state_dict(state["supernet"])
         self.optimizer.load_state_dict(state["optimizer"])
         self.mixing.load_state_dict(state["mixing"])
+        self.updates.load_state_dict(state["updates"])
         self.epochs_done = state["epochs_done"]
 
     def _lr(self, step: int) -> float:
@@ -264,16 +272,16 @@ class SupernetTrainer:
         """The coming epoch's for the weights and for the architecture."""
         weights, architecture = (
             Batches(
-                self.dataset.train,
+                split,
                 images,
                 self.settings.batch_size,
                 self._augmentation,
                 ordering=self._stream(ordering),
                 augmenting=self._stream(augmenting),
             )
-            for images, ordering, augmenting in (
-                (self.weight_images, WEIGHT_ORDER, WEIGHT_AUGMENTATION),
-                (self.architecture_images, ARCHITECTURE_ORDER, ARCHITECTURE_AUGMENTATION),
+            for split, images, ordering, augmenting in (
+                (self.dataset.train, self.weight_images, WEIGHT_ORDER, WEIGHT_AUGMENTATION),
+                (self._architecture_split, self.architecture_images, ARCHITECTURE_ORDER, ARCHITECTURE_AUGMENTATION),
             )
         )
         return weights, architecture
