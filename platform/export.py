@@ -1,4 +1,4 @@
-"""What a run trained, a network or the classifier of a feature map, as files that load without its folder."""
+"""What a run trained (a network, an ensemble, a feature map's classifier), as files that load without its folder."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from archray.platform.folder import Folder
 from archray.platform.run import CODE, Run, refuse_existing
 from archray.trainables.checkpoint import read_state
 from archray.trainables.data import load_images
+from archray.trainables.ensembles.saved import KIND as ENSEMBLE_KIND
+from archray.trainables.ensembles.saved import load_ensemble
 from archray.trainables.feature_maps.classifier import Classifier
 from archray.trainables.nets import NetworkSettings, build, count_parameters
 from archray.trainables.trained import load_trained
@@ -56,6 +58,33 @@ if __name__ == "__main__":
 '''
 
 
+_ENSEMBLE_LOADER = '''"""Loads the exported ensemble; run as a script, prints it. program.pt2 needs only torch."""
+
+import json
+from pathlib import Path
+
+import torch
+
+from archray.trainables.ensembles import load_ensemble
+
+here = Path(__file__).resolve().parent
+
+
+def load_model() -> torch.nn.Module:
+    """The ensemble on the CPU, in evaluation mode: images (n, C, H, W), normalised -> probabilities (n, classes)."""
+    described = json.loads((here / "architecture.json").read_text())
+    space = None
+    if described["space_file"]:
+        space = f"{here / described['space_file']}:{described['members'][0]['space'].partition(':')[2]}"
+    return load_ensemble(here, space)
+
+
+if __name__ == "__main__":
+    print(load_model())
+    # without archray: torch.export.load("program.pt2").module()(images)
+'''
+
+
 def write_model(folder: Folder, checkpoint: Path, run: Run) -> None:
     """Writes the network of a trial's checkpoint: its state_dict, and what is needed to build it again."""
     state = read_state(checkpoint)
@@ -82,7 +111,7 @@ def write_model(folder: Folder, checkpoint: Path, run: Run) -> None:
 
 
 def load_model(run: Run) -> torch.nn.Module | Classifier:
-    """The trained network of a run, on the CPU, in evaluation mode, or the classifier of its feature map.
+    """The trained network of a run, or its ensemble, on the CPU, in evaluation mode, or its feature map's classifier.
 
     Raises: RunFolderError if there is none yet.
     """
@@ -109,7 +138,7 @@ def export_model(run: Run, to: Folder) -> list[str]:
         to.write_bytes(reference["file"], (run.folder / CODE / "space").read_bytes(reference["file"]))
     to.write_bytes(STATE_DICT, source.read_bytes(STATE_DICT))
     to.write_json(DESCRIPTION, described)
-    to.write_bytes(LOADER, _LOADER.encode())
+    to.write_bytes(LOADER, (_ENSEMBLE_LOADER if _is_ensemble(source) else _LOADER).encode())
     to.write_bytes(PROGRAM, _program(_load(source, run), described))
     return to.files()
 
@@ -125,7 +154,13 @@ def _is_classifier(folder: Folder) -> bool:
     return folder.read_json(DESCRIPTION).get("kind") == KIND
 
 
+def _is_ensemble(folder: Folder) -> bool:
+    return folder.read_json(DESCRIPTION).get("kind") == ENSEMBLE_KIND
+
+
 def _load(folder: Folder, run: Run) -> torch.nn.Module:
+    if _is_ensemble(folder):
+        return load_ensemble(folder.read_bytes, run.space)
     described = folder.read_json(DESCRIPTION)
     network = build(
         run.space,
@@ -140,9 +175,10 @@ def _load(folder: Folder, run: Run) -> torch.nn.Module:
 
 
 def _program(network: torch.nn.Module, described: dict[str, Any]) -> bytes:
-    """The network as a `torch.export` program for any batch size."""
+    """The network, or the ensemble, as a `torch.export` program for any batch size."""
     size = described["image_size"]
-    images = torch.zeros(2, described["in_channels"], size, size)
+    channels = described["members"][0]["in_channels"] if "members" in described else described["in_channels"]
+    images = torch.zeros(2, channels, size, size)
     batch = torch.export.Dim("batch", min=1)
     program = torch.export.export(network, (images,), dynamic_shapes=({0: batch},))
     buffer = io.BytesIO()

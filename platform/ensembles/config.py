@@ -90,6 +90,8 @@ class NESBSConfig(EnsembleConfig):
     Fields:
         supernet: what the supernet is, and how its weights are trained, on one random path in each step.
         posterior: how the posterior over architectures is learnt, given those weights.
+        best_response: the posterior is learnt while the supernet is trained, and draws its paths, without the KL
+            (section 5.2.2): for comparison with the one learnt afterwards.
         search: how ensembles are sampled, and how many.
     """
 
@@ -97,7 +99,28 @@ class NESBSConfig(EnsembleConfig):
     space: str = "darts"
     supernet: SupernetOptions = SupernetOptions(relaxation=PathSettings(), optimizer=NoOptimizerSettings())
     posterior: PosteriorOptions = PosteriorOptions()
+    best_response: bool = False
     search: SamplingOptions = SamplingOptions()
+
+    @model_validator(mode="after")
+    def _supernet_goes_together(self) -> NESBSConfig:
+        _ = self.trained_supernet  # raises
+        return self
+
+    @property
+    def trained_supernet(self) -> SupernetOptions:
+        """The supernet as it is trained: with the best-response posterior in place of uniform paths, if asked for."""
+        if not self.best_response:
+            return self.supernet
+        training = self.supernet.training.model_copy(update={"architecture_data": "validation"})
+        return SupernetOptions(
+            **{
+                **dict(self.supernet),
+                "relaxation": self.posterior.posterior.model_copy(update={"kl": False}),
+                "optimizer": self.posterior.optimizer,
+                "training": training,
+            }
+        )
 
     @property
     def sampled_size(self) -> int:
@@ -115,8 +138,10 @@ class NESBSConfig(EnsembleConfig):
         if not isinstance(options.relaxation, PathSettings):
             raise InvalidInput(
                 f"{self.method} trains a random path in each step; expected the relaxation path, got "
-                f"{options.relaxation.name}. Leave supernet.relaxation out, or choose another method"
+                f"{options.relaxation.name}. Leave supernet.relaxation out, or set best_response to true"
             )
+        if self.best_response and self.search.sampler == "uniform":
+            raise InvalidInput("uniform draws need no posterior; set best_response to false, or choose another sampler")
         expected = {"urs": "uniform", "single-best": "mc"}.get(self.method)
         if expected is not None and self.search.sampler != expected:
             raise InvalidInput(

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 from ray import tune
 
 from archray.errors import ArchrayError
@@ -12,21 +14,22 @@ from archray.platform.ensembles.config import nesbs_config
 from archray.platform.folder import Folder
 from archray.platform.run import digest
 from archray.platform.stages import Context, Stage
-from archray.platform.training_stages import failure_reasons, stage_seed, write_tables
-from archray.platform.tuning import TrialPlan, listed, run_trials
+from archray.platform.training_stages import failure_reasons, stage_seed
+from archray.platform.tuning import TrialPlan, curve_table, listed, run_trials, trial_table
 from archray.trainables.checkpoint import read_state
 from archray.trainables.supernet import SupernetTrainable
 from archray.trainables.supernet_settings import SupernetSettings
 from archray.trainables.supernet_training import write_weights
 
-STAGE, WEIGHTS = "supernet", "weights.pt"
-METRIC, MODE = "validation_accuracy", "max"  # of random paths
+STAGE, WEIGHTS, UPDATES = "supernet", "weights.pt", "updates.parquet"
+BEST_RESPONSE = "posterior.json"  # where the posterior was learnt with the weights
+METRIC, MODE = "validation_accuracy", "max"  # of paths drawn for each batch
 
 
 def supernet_settings(context: Context) -> dict[str, Any]:
     """What a `SupernetTrainable` of the run is told: space and data as they hold in its folder."""
     run = context.run
-    options = dict(nesbs_config(run).supernet)
+    options = dict(nesbs_config(run).trained_supernet)
     return SupernetSettings(**options, space=run.space, data=run.data).model_dump(mode="json")
 
 
@@ -36,7 +39,7 @@ def supernet_inputs(context: Context) -> dict[str, Any]:
     return {
         "space": context.run.space,
         "data": context.run.manifest["data_checksum"],
-        "supernet": config.supernet.model_dump(mode="json"),
+        "supernet": config.trained_supernet.model_dump(mode="json"),
         "seed": config.seed,
     }
 
@@ -57,7 +60,9 @@ def _train(context: Context, folder: Folder) -> None:
     tuned = folder / f"tune-{digest(supernet_inputs(context))}"
     results = run_trials(tuned, plan, context)
     context.grids[STAGE] = results
-    trials = write_tables(folder, tuned, results)
+    trials = trial_table(results)
+    folder.write_parquet("trials.parquet", _plain(trials))
+    folder.write_parquet("curves.parquet", _plain(curve_table(tuned, results)))
     [result] = listed(results)
     told = result.metrics or {}
     if result.checkpoint is None or told.get("failure") is not None:
@@ -65,7 +70,20 @@ def _train(context: Context, folder: Folder) -> None:
     with result.checkpoint.as_directory() as place:
         state = read_state(Path(place))["trainer"]["supernet"]
     write_weights(folder.uri, WEIGHTS, state)
-    context.console.print(f"    {METRIC} {told[METRIC]:.4f}, the mean of random paths", soft_wrap=True)
+    updates = pd.DataFrame(json.loads(told["updates"]))
+    folder.write_parquet(UPDATES, updates)
+    if told.get("posterior") is not None:
+        folder.write_json(BEST_RESPONSE, json.loads(told["posterior"]))
+    context.console.print(
+        f"    {METRIC} {told[METRIC]:.4f} of drawn paths; an operation's weights were updated "
+        f"{updates['updates'].min()} to {updates['updates'].max()} times",
+        soft_wrap=True,
+    )
+
+
+def _plain(table: pd.DataFrame) -> pd.DataFrame:
+    """Without the tables that stand in cells."""
+    return table.drop(columns=["updates", "posterior"], errors="ignore")
 
 
 def supernet_stage() -> Stage:

@@ -5,6 +5,7 @@ from archray.platform.methods.hnas import HNAS
 from archray.platform.methods.hyperband import HYPERBAND, SUCCESSIVE_HALVING
 from archray.platform.methods.learned import LEARNED_METHODS
 from archray.platform.methods.method import METHODS, Method, config_class, get_method
+from archray.platform.methods.nesbs import NESBS_METHODS
 from archray.platform.methods.random_maps import RANDOM
 from archray.platform.methods.rs_ws import RS_WS
 from archray.platform.methods.supernet_halving import SUPERNET_HALVING
@@ -19,6 +20,7 @@ for _method in (
     *LEARNED_METHODS,
     RS_WS,
     SUPERNET_HALVING,
+    *NESBS_METHODS,
 ):
     METHODS.register(_method.name, _method)
 
