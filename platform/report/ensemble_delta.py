@@ -137,7 +137,7 @@ def _caption(swept: list[Swept], chosen: int | None) -> str:
 def _table(swept: list[Swept], shown: list[str]) -> str:
     headings = {"validation_loss": "Validation loss", "validation_error": "Validation error (%)"}
     columns = [Column("Temperature", "number"), Column("Ensembles", "number"), Column("Deltas", "number")]
-    columns += [Column("Best δ", "number"), *(Column(f"{headings[name]} there", "number") for name in shown)]
+    columns += [Column("Best δ", "number"), *(Column(headings[name], "number") for name in shown)]
     rows = [
         (
             significant(each.temperature, 2) if math.isfinite(each.temperature) else MISSING,

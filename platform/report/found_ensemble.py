@@ -46,7 +46,7 @@ def cards(view: RunView) -> list[Card]:
 
 def member_list(view: RunView) -> str:
     """The members' strings, HTML."""
-    return "<br>".join(f"<code>{breakable(member)}</code>" for member in view.members)
+    return "".join(f"<code>{breakable(member)}</code>" for member in view.members)
 
 
 def _errors(view: RunView) -> tuple[float, list[float], dict[str, float]]:

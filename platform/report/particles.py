@@ -110,6 +110,7 @@ def _draw_panel(axes: Axes, ends: FloatArray, delta: float, *, chosen: bool) -> 
     )
     axes.set_title(f"δ = {_words(delta)}" + (", the run's" if chosen else ""))
     axes.set(xlim=_SIDES[0], ylim=_SIDES[1], aspect="equal", xticks=(), yticks=())
+    axes.spines[:].set_visible(False)
 
 
 def _words(delta: float) -> str:
@@ -121,7 +122,7 @@ def _caption(own: float | None) -> str:
         f"{PARTICLES} particles that SVGD-RD moved for 1000 iterations from one random start, on a density drawn as "
         "contours: not the run's posterior, which has too many dimensions to draw, but the mixture of two Gaussians "
         "of Figure 5.2 in Shu 2022. At δ = 0 it is SVGD. A higher δ drives particles apart, and they stay where the "
-        "density is high; at −1 nothing does, and below it they attract each other."
+        "density is high; at −1 nothing drives them apart, and below it they attract each other."
     )
     return text + (" Blue: the δ at which the chosen ensemble was sampled." if own is not None else "")
 
