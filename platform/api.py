@@ -42,14 +42,15 @@ class SearchResult:
         path: its folder.
         architecture: what was found, as the space's string; None for an ensemble.
         members: the architectures of the ensemble that was found.
-        validation_accuracy: in the search. test_accuracy: the mean over the final trainings. Fractions.
+        validation_accuracy: in the search; None where the architecture was given. test_accuracy: the mean over the
+            final trainings. Fractions.
         grids: the `ResultGrid` of every stage that ran Tune in this process: `search`, `final`, `baseline`.
         repeats: the results of the repeats, of which this is the best on validation.
     """
 
     path: str
     architecture: str | None
-    validation_accuracy: float
+    validation_accuracy: float | None
     test_accuracy: float | None
     members: Sequence[str] = ()
     grids: Mapping[str, tune.ResultGrid] = field(default_factory=dict, repr=False)

@@ -105,6 +105,13 @@ def search(
     ensemble_size: Annotated[
         int | None, typer.Option(help="Members of the ensemble, n.", rich_help_panel=ENSEMBLES)
     ] = None,
+    architecture: Annotated[
+        str | None,
+        typer.Option(
+            help="Of all members of deep-ensemble, snapshot and mc-droppath; else the best of a small pool.",
+            rich_help_panel=ENSEMBLES,
+        ),
+    ] = None,
     sampler: Annotated[
         str | None,
         typer.Option(help="mc (draws from the posterior) or svgd-rd (particles).", rich_help_panel=ENSEMBLES),
@@ -181,6 +188,7 @@ def search(
         search_cells=search_cells,
         samples=samples,
         ensemble_size=ensemble_size,
+        architecture=architecture,
         sampler=sampler,
         temperature=temperature,
         delta=delta,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -34,7 +35,7 @@ def run_repeats(run: Run, execute: Callable[[Run], SearchResult], console: Conso
         console.print(f"[bold]repeat {number + 1}/{run.config.repeats}[/bold], seed {config.seed}")
         results.append(execute(_repeat(run, number, config)))
     runs = repeat_runs(run)
-    best = max(results, key=lambda result: result.validation_accuracy)
+    best = max(results, key=lambda result: -math.inf if (value := result.validation_accuracy) is None else value)
     table = repeat_table(runs)
     run.folder.write_parquet("trials.parquet", pd.concat([_trials(r) for r in runs], ignore_index=True))
     run.folder.write_json(
@@ -58,7 +59,7 @@ def write_repeats_report(run: Run) -> RunView:
 
     runs = repeat_runs(run)
     table = repeat_table(runs)
-    best = runs[int(table["value"].astype(float).argmax())]
+    best = runs[int(table["value"].astype(float).fillna(-math.inf).argmax())]
     method = get_method(run.config.method)
     repeats = [
         {

@@ -32,19 +32,15 @@ def _inputs(context: Context) -> dict[str, Any]:
 def _take_one(context: Context, folder: Folder) -> None:
     """The architecture that is given, or the best of the pool on validation, for all members."""
     config = one_architecture_config(context.run)
-    name, value = config.architecture, math.nan
+    name, value = config.architecture, None
     if name is None:
         pool = trained_pool(context)
-        best = pool.loc[pool[METRIC].idxmax()]
+        best = pool.sort_values([METRIC, "validation_loss"], ascending=[False, True], kind="stable").iloc[0]
         name, value = best["architecture"], float(best[METRIC])
         context.console.print(f"    the best of the pool is {name}  ({METRIC} {value:.4f})", soft_wrap=True)
+    members = [name] * config.ensemble_size
     folder.write_json(
-        "architecture.json",
-        {
-            "members": [name] * config.ensemble_size,
-            "value": None if math.isnan(value) else value,
-            "metric": METRIC,
-        },
+        "architecture.json", {"members": members, "value": value, "metric": METRIC, "validation_accuracy": value}
     )
 
 
