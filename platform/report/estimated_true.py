@@ -11,16 +11,13 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
-from scipy.stats import pearsonr
 
-from archray.platform.report.correlation import spearman
 from archray.platform.report.plot import FOUND, SURFACE, TRIAL, Size, plot
 from archray.platform.report.quantity import MISSING, signed, whole_number
 from archray.platform.report.section import Column, Section, figure, paragraphs, table
 from archray.platform.report.view import RunView, numbers
+from archray.trainables.ensembles.estimates import agreement
 
-SHARE = 0.3  # Agreement-30%
-_FEWEST = 3  # points that a correlation needs: two always agree or disagree
 _NOTE = (
     "Agreement-30% is the share of the truly best 30 % that are also among the best 30 % by estimate; estimates that "
     "know nothing reach the share by chance, which is not 30 % where 30 % are no whole number."
@@ -35,8 +32,7 @@ class Agreement:
         kind: `members`, `ensembles`, or `ensembles of 3`.
         names, estimated, true: (n,) each; the errors are fractions.
         spearman, pearson: NaN of fewer than three points, or where one side is all equal.
-        agreement: the share of the truly best 30 % that is also among the best 30 % by estimate.
-        chance: what it is on average for estimates that know nothing.
+        agreement, chance: Agreement-30%, and what it is on average for estimates that know nothing.
     """
 
     kind: str
@@ -86,54 +82,30 @@ def agreements(frame: pd.DataFrame) -> list[Agreement]:
     if "kind" not in frame:
         return []
     names = frame["name"].astype(str) if "name" in frame else ""
-    told = frame.assign(name=names, **{name: numbers(frame, name) for name in ("estimated", "true", "size")})
-    told = told[told["estimated"].notna() & told["true"].notna()]
+    known = frame.assign(name=names, **{name: numbers(frame, name) for name in ("estimated", "true", "size")})
+    known = known[known["estimated"].notna() & known["true"].notna()]
     made = []
-    for kind, size in [("member", None), ("ensemble", None), *_sizes(told)]:
-        rows = told[told["kind"] == kind]
+    for kind, size in [("member", None), ("ensemble", None), *_sizes(known)]:
+        rows = known[known["kind"] == kind]
         if kind == "ensemble":
             rows = rows[rows["size"].isna()] if size is None else rows[rows["size"] == size]
         if len(rows) < 2:
             continue
-        estimated, true = rows["estimated"], rows["true"]
+        estimated, true = rows["estimated"].to_numpy(), rows["true"].to_numpy()
+        told = agreement(estimated, true)
         made.append(
             Agreement(
                 f"{kind}s" if size is None else f"ensembles of {size:.0f}",
                 tuple(rows["name"]),
-                estimated.to_numpy(),
-                true.to_numpy(),
-                spearman(estimated, true),
-                pearson(estimated, true),
-                *agreement(estimated.to_numpy(), true.to_numpy()),
+                estimated,
+                true,
+                told["spearman"],
+                told["pearson"],
+                told["agreement"],
+                told["chance"],
             )
         )
     return made
-
-
-def pearson(x: pd.Series, y: pd.Series) -> float:
-    """Pearson's correlation of finite values; NaN of fewer than three, or where one side is all equal."""
-    if len(x) < _FEWEST or x.nunique() < 2 or y.nunique() < 2:
-        return math.nan
-    return float(pearsonr(x, y).statistic)
-
-
-def agreement(estimated: np.ndarray, true: np.ndarray, share: float = SHARE) -> tuple[float, float]:
-    """The share of the truly best `share` that is among the best by estimate (note E8), and that share by chance.
-
-    Where equal errors straddle the edge of the best, each of them is in with the same probability, and the result is
-    the expectation: no order of the rows counts. (n,) errors; NaN for fewer than three.
-    """
-    if len(true) < _FEWEST:
-        return math.nan, math.nan
-    top = max(1, round(share * len(true)))
-    return float((_membership(estimated, top) * _membership(true, top)).sum() / top), top / len(true)
-
-
-def _membership(errors: np.ndarray, top: int) -> np.ndarray:
-    """The probability of each to be one of the `top` lowest, equal ones drawn at random. (n,)"""
-    edge = np.sort(errors)[top - 1]
-    below, equal = errors < edge, errors == edge
-    return below + equal * (top - below.sum()) / equal.sum()
 
 
 def _sizes(told: pd.DataFrame) -> list[tuple[str, float]]:
@@ -166,8 +138,8 @@ def _caption(view: RunView, told: list[Agreement]) -> str:
         text += " Blue: the members of the found ensemble."
     if any(each.kind.startswith("ensembles") for each in told):
         text += " Ensembles of the same members are not independent of each other."
-    lost = len(view.estimated_true) - sum(len(each.names) for each in told)
-    if lost > 0:
+    lost = int((numbers(view.estimated_true, "estimated") + numbers(view.estimated_true, "true")).isna().sum())
+    if lost:
         text += f" {lost} without both errors {'is' if lost == 1 else 'are'} left out."
     return f"{text} As Table 5.6 of Shu 2022."
 

@@ -66,7 +66,7 @@ def _lead(view: RunView) -> str:
 
 def _thing(view: RunView) -> str:
     """What a run finds, in words."""
-    if view.members or len(view.ensembles):
+    if len(view.members) > 1 or (len(view.ensembles) and not view.members):
         return "ensemble"
     return "feature map" if len(view.progress) else "architecture"
 

@@ -6,7 +6,7 @@ import math
 
 from archray.platform.report.ensemble_result import points, trained
 from archray.platform.report.found_map import Card
-from archray.platform.report.quantity import Quantity, count
+from archray.platform.report.quantity import Quantity
 from archray.platform.report.section import breakable
 from archray.platform.report.view import RunView
 
@@ -15,12 +15,12 @@ _TEST = Quantity.of("test_error")
 
 def lead(view: RunView) -> str:
     """What was found, in a sentence or two; plain text. `view.members` is not empty."""
-    size = count(len(view.members), "architecture")
+    size = _what(view)
     error, members, baselines = _errors(view)
     if not math.isfinite(error):
-        return f"The search chose the ensemble of {size} below. There is no test error: the ensemble was not trained."
-    text = f"The search chose the ensemble of {size} below; trained in full, it has a test error of {_TEST.show(error)}"
-    if members:
+        return f"The search chose the {size} below. There is no test error: it was not trained in full."
+    text = f"The search chose the {size} below; trained in full, it has a test error of {_TEST.show(error)}"
+    if len(members) > 1:
         text += f", {points(error - min(members))} its best member"
     text += "."
     if baselines:
@@ -34,14 +34,19 @@ def cards(view: RunView) -> list[Card]:
     error, members, baselines = _errors(view)
     shown: list[Card] = []
     if math.isfinite(error):
-        shown.append(("found", _TEST.show(error), "ensemble, test error"))
-    if members:
+        shown.append(("found", _TEST.show(error), "ensemble, test error" if len(view.members) > 1 else "test error"))
+    if len(members) > 1:
         shown.append(("trial", _TEST.show(min(members)), "its best member"))
         shown.append(("trial", _TEST.show(sum(members) / len(members)), "mean of its members"))
     if baselines:
         name, best = min(baselines.items(), key=lambda pair: pair[1])
         shown.append(("random", _TEST.show(best), f"best baseline, {name}"))
     return shown
+
+
+def _what(view: RunView) -> str:
+    """`ensemble of 3 architectures`; that of a search for the best one is an architecture."""
+    return f"ensemble of {len(view.members)} architectures" if len(view.members) > 1 else "architecture"
 
 
 def member_list(view: RunView) -> str:

@@ -112,6 +112,8 @@ def _caption(curves: pd.DataFrame, shown: list[str]) -> str:
     text += "; ".join(told[name] for name in shown) + "."
     ends = {name: curves[curves["epoch"] == curves["epoch"].max()][name].mean() for name in shown}
     words = ", ".join(f"{_TITLES[name]} {significant(value)}" for name, value in ends.items() if math.isfinite(value))
+    scale = numbers(curves, "scale").dropna()
+    words += f" (its loss counted {significant(scale.iloc[-1])} times)" if len(scale) and scale.iloc[-1] != 1 else ""
     return f"{text} At its end: {words}." if words else text
 
 

@@ -19,6 +19,7 @@ _LOOKS: dict[str, Look] = {
     "nesbs": (FOUND, "-"),
     "mc": (GREEN, "--"),
     "urs": (RANDOM, "-."),
+    "uniform": (RANDOM, "-."),
     "single-best": (PINK, ":"),
     "nes-rs": (INDIGO, "--"),
     "nes-re": (INDIGO, ":"),

@@ -121,7 +121,8 @@ class RunView:
         posterior: a row per decision and choice of the posterior over architectures: `decision`, `choice`,
             `probability`.
         posterior_curves: a row per epoch and decision of its training: `epoch` (from 1), `decision`, `entropy` (nats),
-            and of the epoch as a whole, the same in each of its rows, `elbo` and `kl` (nats).
+            and of the epoch as a whole, the same in each of its rows, `elbo` and `kl` (nats) and `scale` (by which the
+            ELBO multiplies the mean loss).
         ensembles: a row per sampled ensemble, in order: `number`, `sampler` (a method's name where several are set
             side by side), `delta` (NaN for a sampler without), `temperature`, `members` (a sequence of strings),
             `validation_loss` and `validation_error` of the averaged probabilities with shared weights, `failure`.
