@@ -201,7 +201,7 @@ class DARTSNetwork(nn.Module):
         self.register_buffer("_drop_probability", torch.zeros(()), persistent=False)
         self._drop_probability: torch.Tensor
         self.drop_path = 0.0
-        self.stem = STEMS[stem](in_channels, channels, running=form != "scoring")
+        self.stem = STEMS[stem](in_channels, channels, running=form == "training")
         self.cells = nn.ModuleList()
         self.auxiliary: Auxiliary | None = None
         (before, last), width, after_reduction = self.stem.widths, channels, stem == "imagenet"

@@ -1,8 +1,10 @@
 """The eight operations of a DARTS cell, and what stands before and between cells. Liu et al. 2019, section 3.1.1.
 
 Three forms. `search`, for supernets and their standalone counterparts (note G3): batch normalisation without affine
-parameters, with running statistics, and also after pooling. `training`: affine, with running statistics; pools bare.
-`scoring`, for training-free metrics (note P5): neither affine parameters nor running statistics; pools bare.
+parameters, by the statistics of the batch at hand in evaluation too, and also after pooling. DARTS' program keeps
+running statistics there, but a mixture's mean nothing for one path: by them every discretised cell was at chance.
+`training`: affine, with running statistics; pools bare. `scoring`, for training-free metrics (note P5): neither affine
+parameters nor running statistics; pools bare.
 """
 
 from __future__ import annotations
@@ -21,12 +23,12 @@ Form = Literal["search", "training", "scoring"]
 
 def cell_norm(channels: int, form: Form) -> nn.BatchNorm2d:
     """The batch normalisation of a layer inside a cell."""
-    return batch_norm(channels, affine=form == "training", running=form != "scoring")
+    return batch_norm(channels, affine=form == "training", running=form == "training")
 
 
 def cell_conv(in_channels: int, out_channels: int, form: Form) -> ReLUConvBN:
     """What brings a cell's input to the cell's width: ReLU, 1 x 1 convolution, normalisation."""
-    return ReLUConvBN(in_channels, out_channels, 1, affine=form == "training", running=form != "scoring")
+    return ReLUConvBN(in_channels, out_channels, 1, affine=form == "training", running=form == "training")
 
 
 class Zero(nn.Module):

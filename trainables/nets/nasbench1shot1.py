@@ -142,7 +142,7 @@ class NASBench1Shot1Network(nn.Module):
         form: Form,
     ) -> None:
         super().__init__()
-        running = form != "scoring"
+        running = form == "training"
         self.stem = ConvBNReLU(in_channels, channels, 3, affine=True, running=running)
         module = space.to_nasbench101(architecture, pad=False)
         layers: list[nn.Module] = []

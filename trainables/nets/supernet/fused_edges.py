@@ -1,6 +1,6 @@
 """All operations of all edges that leave a node of a DARTS cell, in one go, for training on a CPU.
 
-The outputs, the gradients and the running statistics are those of the modules one by one. What is saved: a node's ReLU
+The outputs and the gradients are those of the modules one by one. What is saved: a node's ReLU
 and its pools are made once and not per edge; the gradients of depthwise convolutions are the fast ones of `depthwise`;
 normalisations, weights and the sum are one pass (`normalised_sum`); small edges go through all this together.
 """
@@ -39,7 +39,7 @@ class FusedEdges:
     def __call__(self, x: Tensor, edges: Sequence[nn.ModuleDict], rows: Tensor, stride: int) -> list[list[Term]]:
         """x: (n, C, H, W); edges: the modules of E edges; rows: (E, operations) -> the terms of each edge's target."""
         terms = self._convolutions(x, edges, rows, stride)
-        pools = [_pooled(x, [edge[name] for edge in edges]) for name in POOLS]
+        pools = [normalised_sum([edges[0][name][0](x)]) for name in POOLS]  # the edges have them in common
         weights = rows[:, [self.column[name] for name in (*POOLS, SKIP)]].flatten().split(1)
         for number, (of_edge, edge) in enumerate(zip(terms, edges, strict=True)):
             of_edge += zip((*pools, edge[SKIP](x)), weights[3 * number : 3 * number + 3], strict=True)
@@ -61,13 +61,11 @@ class FusedEdges:
             outs = []
             for name in SEPARABLE:
                 first = _pointwise(depthwise(u, _weights(modules[name], 1), stride), modules[name], 2)
-                middle, mean, variance = normalised_sum([first], relu=True)
-                _update([module[3] for module in modules[name]], mean, variance, first)
+                middle = normalised_sum([first], relu=True)
                 outs.append(_pointwise(depthwise(middle, _weights(modules[name], 5)), modules[name], 6))
             for name in DILATED:
                 outs.append(_pointwise(depthwise(v, _weights(modules[name], 1), 1, dilation), modules[name], 2))
-            out, mean, variance = normalised_sum(outs, part)
-            _update([module[-1] for of_name in modules.values() for module in of_name], mean, variance, out)
+            out = normalised_sum(outs, part)
             terms += [[(each, None)] for each in (out.split(channels, dim=1) if len(some) > 1 else (out,))]
         return terms
 
@@ -76,13 +74,6 @@ def _together(x: Tensor) -> int:
     """How many edges that leave x are evaluated as one, side by side in channels."""
     lanes, cache = LANES // x.shape[1], CACHE // x.numel()
     return max(1, lanes if x.shape[1] < LANES else cache)
-
-
-def _pooled(x: Tensor, modules: Sequence[Any]) -> Tensor:
-    """The pool and its normalisation, which the edges have in common."""
-    pooled, mean, variance = normalised_sum([modules[0][0](x)])
-    _update([module[1] for module in modules], mean.repeat(len(modules), 1), variance.repeat(len(modules), 1), pooled)
-    return pooled
 
 
 def _weights(modules: Sequence[Any], layer: int) -> Tensor:
@@ -104,20 +95,3 @@ def _repeated(x: Tensor, times: int) -> Tensor:
     """(n, C, H, W) -> (n, times C, H, W) in channels-last layout."""
     x = x.permute(0, 2, 3, 1)
     return (x.repeat(1, 1, 1, times) if times > 1 else x.contiguous()).permute(0, 3, 1, 2)
-
-
-@torch.no_grad()
-def _update(norms: Sequence[Any], mean: Tensor, variance: Tensor, like: Tensor) -> None:
-    """Moves running statistics as the layers would: by the mean and the unbiased variance of their inputs.
-
-    Args:
-        norms: batch normalisations of C channels each.
-        mean, variance: of all their channels, in order; the variance is the biased one.
-        like: (n, ., H, W), of their inputs' size.
-    """
-    channels, momentum = norms[0].num_features, norms[0].momentum
-    count = like.shape[0] * like.shape[2] * like.shape[3]
-    unbiased = variance * (count / (count - 1))
-    torch._foreach_lerp_([norm.running_mean for norm in norms], mean.reshape(-1, channels).unbind(), momentum)
-    torch._foreach_lerp_([norm.running_var for norm in norms], unbiased.reshape(-1, channels).unbind(), momentum)
-    torch._foreach_add_([norm.num_batches_tracked for norm in norms], 1)

@@ -17,26 +17,24 @@ from torch.autograd.function import once_differentiable
 EPS = 1e-5  # of torch's BatchNorm2d
 
 
-def normalised_sum(
-    inputs: Sequence[Tensor], mixture: Tensor | None = None, *, relu: bool = False
-) -> tuple[Tensor, Tensor, Tensor]:
+def normalised_sum(inputs: Sequence[Tensor], mixture: Tensor | None = None, *, relu: bool = False) -> Tensor:
     """sum_t w_t BN(y_t), or its ReLU; BN with the batch's statistics and without affine parameters.
 
     Args:
         inputs: T tensors y_t (n, C, H, W); fast in channels-last layout.
         mixture: (T, C), the w_t, a weight per term and channel; ones unless given.
 
-    Returns: (n, C, H, W); the mean and the biased variance of each y_t, (T, C), without gradient. It can be
-    differentiated once.
+    Returns: (n, C, H, W). It can be differentiated once.
     """
     if mixture is None:
         mixture = inputs[0].new_ones(len(inputs), inputs[0].shape[1])
-    return _NormalisedSum.apply(relu, mixture, *inputs)
+    summed: Tensor = _NormalisedSum.apply(relu, mixture, *inputs)
+    return summed
 
 
 class _NormalisedSum(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, relu: bool, mixture: Tensor, *inputs: Tensor) -> tuple[Tensor, ...]:
+    def forward(ctx: Any, relu: bool, mixture: Tensor, *inputs: Tensor) -> Tensor:
         flat = [_pixels(y) for y in inputs]  # (N, C), N = n H W
         mean = torch.stack([y.mean(0) for y in flat])  # (T, C)
         square = torch.stack([(y * y).mean(0) for y in flat])
@@ -49,12 +47,11 @@ class _NormalisedSum(torch.autograd.Function):
         if relu:
             out.relu_()
         ctx.save_for_backward(mean, scale, factors, out if relu else None, *inputs)
-        ctx.mark_non_differentiable(mean, variance)
-        return _image(out, inputs[0]), mean, variance
+        return _image(out, inputs[0])
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         mean, scale, factors, out, *inputs = ctx.saved_tensors
         g = _pixels(grad)
         if out is not None:
