@@ -24,6 +24,7 @@ from archray.platform.report.found_cells import found_cells_section
 from archray.platform.report.found_map import map_repeats_section
 from archray.platform.report.landscape import landscape_section
 from archray.platform.report.manifest import manifest_section
+from archray.platform.report.member_cells import member_cells_section
 from archray.platform.report.particles import particles_section
 from archray.platform.report.pool import pool_section
 from archray.platform.report.posterior import posterior_section
@@ -83,6 +84,7 @@ SUPERNET_SECTIONS: tuple[MakeSection, ...] = (
 ENSEMBLE_SECTIONS: tuple[MakeSection, ...] = (
     cell_section,
     ensemble_result_section,
+    member_cells_section,
     diversity_section,
     posterior_section,
     particles_section,

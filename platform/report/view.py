@@ -78,6 +78,7 @@ class RunView:
         architecture: the string of what was found; None if the run found nothing, or an ensemble.
         members: the strings of the ensemble that was found; empty for a search for one architecture.
         decisions: its decisions (`decided`), for the drawing of the cell.
+        member_decisions: the decisions of each of `members`, for the drawing of their cells.
         metric, mode: what the search trials were ranked by, and whether `max` or `min` is best.
         proxy: the training-free metric M of the pool.
         objective: HNAS' objective and its ranges.
@@ -148,6 +149,7 @@ class RunView:
     architecture: str | None = None
     members: Sequence[str] = ()
     decisions: Sequence[Decided] = ()
+    member_decisions: Sequence[Sequence[Decided]] = ()
     metric: str = "validation_accuracy"
     mode: str = "max"
     proxy: str | None = None

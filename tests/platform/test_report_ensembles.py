@@ -18,10 +18,12 @@ from archray.platform.report.ensemble_result import ensemble_result_section
 from archray.platform.report.ensembles import best_so_far, ensembles_section, member_numbers
 from archray.platform.report.estimated_true import agreements, estimated_true_section
 from archray.platform.report.found import header
+from archray.platform.report.member_cells import common_decisions, member_cells_section
 from archray.platform.report.particles import lowest_density, particles, particles_section, shown_deltas, spread
 from archray.platform.report.posterior import entropy, posterior_decisions, posterior_section
 from archray.platform.report.sampled import chosen_delta, chosen_ensemble, sampled_ensembles
 from archray.platform.report.section import Section
+from archray.platform.report.view import Decided, decided
 from archray.trainables.spaces import get_space
 
 HOSTILE = "<script>alert('x')</script>&\"|+"
@@ -104,6 +106,7 @@ def ensemble_view() -> RunView:
         data="digits",
         manifest={"config": {"ensemble_size": 3}},
         members=members,
+        member_decisions=[decided(SPACE, member) for member in members],
         metric="validation_loss",
         mode="min",
         seed=0,
@@ -141,7 +144,16 @@ def words(text: str | Section | None) -> str:
 
 def test_the_page_has_every_section_and_the_figures_that_matter(view: RunView, page: str) -> None:
     assert anchors(page) == {
-        *("ensemble", "diversity", "posterior", "particles", "ensembles", "ensemble-delta", "estimated-true"),
+        *(
+            "ensemble",
+            "members",
+            "diversity",
+            "posterior",
+            "particles",
+            "ensembles",
+            "ensemble-delta",
+            "estimated-true",
+        ),
         *("failures", "manifest"),
     }
     told = words(page)
@@ -273,6 +285,19 @@ def test_estimates_are_told_of_members_and_of_ensembles_by_size(view: RunView) -
     assert "10 members" in str(estimated_true_section(view)) and "20 ensembles of 5" in str(
         estimated_true_section(view)
     )
+
+
+def test_members_are_drawn_or_told_in_a_table(view: RunView) -> None:
+    section = member_cells_section(view)
+    assert section is not None and section.body.count('<svg class="cell"') == 6  # a wide and a narrow one each
+    same = common_decisions(view.member_decisions)
+    assert f"The 3 members agree in {same} of 6 decisions." in words(section)
+    pairs = [(Decided("width", width, ("8", "16")), Decided("depth", "2", ("1", "2"))) for width in ("8", "16")]
+    table = member_cells_section(replace(view, member_decisions=pairs))
+    assert "<svg" not in str(table) and "The 2 members agree in 1 of 2 decisions." in words(table)
+    assert member_cells_section(replace(view, member_decisions=pairs[:1])) is None
+    one = member_cells_section(replace(view, member_decisions=[pairs[0]] * 3))
+    assert "All 3 members are one architecture." in words(one)
 
 
 def test_posterior_tables_by_choices_and_entropy(view: RunView) -> None:
