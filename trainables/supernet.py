@@ -54,13 +54,14 @@ class SupernetTrainable(EpochTrainable[SupernetTrainer]):
     Without `candidates` weights and architecture parameters are trained. Validation is of the mixture; where the
     relaxation draws operations, of a draw for each batch. The result holds further
 
-    - with the relaxations `path` and `posterior`, `updates`: after the last epoch JSON of a table as columns, `group`, `edge`, `operation`,
-      `updates` (the weights' steps so far that took it), `steps` (of the weights, in all), and for uniform paths
-      `chance`, the probability that a step takes it, else None. With `posterior`, `posterior`: JSON of
-      {decision: log-probabilities}, as of a `PosteriorTrainable`; `architecture` is its most probable one.
     - `architecture`: the discretised string, `discretised_loss`, `discretised_accuracy`: of its path through the
       supernet, `discretisation_drop`: validation_accuracy - discretised_accuracy. With the relaxation `path` there is
-      nothing to discretise: None and NaN. With the relaxation `controller` the best of its samples, see there.
+      nothing to discretise: None and NaN. With the relaxation `controller` the best of its samples, see there;
+      with `posterior` its most probable one.
+    - with the relaxations `path` and `posterior`, after the last epoch, `updates`: JSON of a table's columns, `group`,
+      `edge`, `operation`, `updates` (the weights' steps that took it), `steps` (of the weights, in all), and `chance`,
+      the probability that a step of uniform paths takes it (None where draws are learned). With `posterior`,
+      `posterior`: JSON of {decision: log-probabilities}, as of a `PosteriorTrainable`.
     - `entropy`: mean over edges, in nats; `entropy_GROUP`: mean over a group's edges; `entropies_GROUP`: of each edge.
       A controller has one group, `decisions`: each decision of the space with two choices or more, given those before.
       So have paths of whole architectures; and a posterior, but of all its decisions.
