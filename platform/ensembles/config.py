@@ -104,6 +104,11 @@ class NESBSConfig(EnsembleConfig):
 
     @model_validator(mode="after")
     def _supernet_goes_together(self) -> NESBSConfig:
+        if not isinstance(self.supernet.relaxation, PathSettings):
+            raise ValueError(
+                f"expected supernet.relaxation path, got {self.supernet.relaxation.name}; leave it out, or set "
+                "best_response to true for draws of the posterior"
+            )
         _ = self.trained_supernet  # raises
         return self
 
@@ -135,11 +140,6 @@ class NESBSConfig(EnsembleConfig):
     def check(self) -> None:
         super().check()
         options = self.supernet
-        if not isinstance(options.relaxation, PathSettings):
-            raise InvalidInput(
-                f"{self.method} trains a random path in each step; expected the relaxation path, got "
-                f"{options.relaxation.name}. Leave supernet.relaxation out, or set best_response to true"
-            )
         if self.best_response and self.search.sampler == "uniform":
             raise InvalidInput("uniform draws need no posterior; set best_response to false, or choose another sampler")
         expected = {"urs": "uniform", "single-best": "mc"}.get(self.method)

@@ -1,0 +1,212 @@
+"""NESBS, urs and single-best from end to end: what their folders hold, and the ensemble that is saved."""
+
+from __future__ import annotations
+
+import json
+import runpy
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from archray_test_command import finish, kill_when, snapshot, start
+
+import archray
+from archray.errors import InvalidInput
+from archray.searchers.posterior import Posterior
+from archray.trainables.data import DataSettings, load_images
+from archray.trainables.ensembles import measure_ensemble
+from archray.trainables.spaces import get_space
+
+DATA = {"data": "digits", "data__limit": 60}
+TINY: dict[str, Any] = {
+    "preset": "smoke",
+    "space": "nasbench201",
+    **DATA,
+    "epochs": 1,
+    "posterior_epochs": 1,
+    "final_epochs": 1,
+    "search__iterations": 20,
+    "resources__actors": 1,
+    "seed": 1,
+}
+MEASURES = {"test_error", "test_nll", "ece", "ate", "ppd", "average", "images", "members"}
+
+
+@pytest.fixture(scope="module")
+def svgd(ray_session: None, tmp_path_factory: pytest.TempPathFactory) -> archray.SearchResult:
+    return archray.search("nesbs", **TINY, sampler="svgd-rd", delta="grid", out=tmp_path_factory.mktemp("svgd") / "run")
+
+
+def read(run: str | Path, name: str) -> Any:
+    return json.loads((Path(run) / name).read_text())
+
+
+# Whole runs
+
+
+def test_the_folder_holds_what_every_stage_made(svgd: archray.SearchResult) -> None:
+    run = Path(svgd.path)
+    updates = pd.read_parquet(run / "supernet" / "updates.parquet")
+    assert (run / "supernet" / "weights.pt").exists()
+    assert updates.groupby(["group", "edge"])["updates"].sum().max() <= updates["steps"].iloc[0] > 0
+    posterior = Posterior(read(run, "posterior/posterior.json"), "nasbench201")
+    assert list(posterior.to_dict()) == [decision.name for decision in get_space("nasbench201").decisions]
+    curves = pd.read_parquet(run / "posterior" / "curves.parquet")
+    assert set(curves["decision"]) == set(posterior.decisions) and curves[["elbo", "kl", "entropy"]].notna().all(
+        axis=None
+    )
+    trials = pd.read_parquet(run / "search" / "trials.parquet")
+    members = pd.read_parquet(run / "search" / "members.parquet")
+    assert trials["number"].tolist() == [0, 1, 2] and trials["delta"].tolist() == [-2.0, -0.5, 1.0]
+    assert set(members["architecture"]) == {member for row in trials["members"] for member in row}
+    assert len(list(run.glob("search/predictions-*/*.npy"))) == len(members), "one file for each distinct member"
+    best = trials.loc[trials["validation_loss"].idxmin()]
+    found = read(run, "search/architecture.json")
+    assert found["members"] == list(best["members"]) and found["value"] == best["validation_loss"]
+    assert found["metric"] == "validation_loss" and found["delta"] == best["delta"]
+    assert set(read(run, "final/ensemble.json")) == MEASURES
+    told = read(run, "architecture.json")
+    assert told["members"] == found["members"] == list(svgd.members) and svgd.architecture is None
+    assert svgd.test_accuracy == told["test_accuracy"] == 1 - read(run, "final/ensemble.json")["test_error"]
+    assert (run / "report.html").exists() and (run / "model" / "state_dict.pt").exists()
+
+
+def test_the_saved_ensemble_averages_its_members(svgd: archray.SearchResult) -> None:
+    run, test = Path(svgd.path), load_images(DataSettings(name="digits", limit=60, validation_fraction=0.3)).test
+    saved = np.stack([np.load(run / "final" / f"predictions-{number}.npy") for number in range(2)])
+    with torch.no_grad():
+        found = svgd.model()(test.images).numpy()
+    np.testing.assert_allclose(found, saved.mean(0), atol=1e-5)
+    told, measured = read(run, "final/ensemble.json"), measure_ensemble(saved, test.labels.numpy())
+    assert told["test_error"] == measured["error"] and told["ate"] == measured["average_error"]
+    assert [member["test_error"] for member in told["members"]] == measured["member_errors"]
+    trials = pd.read_parquet(run / "final" / "trials.parquet").sort_values("member")
+    assert trials["architecture"].tolist() == list(svgd.members) and trials["seed"].nunique() == 2
+    np.testing.assert_allclose(1 - trials["test_accuracy"], measured["member_errors"], atol=1e-6)
+
+
+def test_the_exported_ensemble_loads_and_is_a_program_too(svgd: archray.SearchResult, tmp_path: Path) -> None:
+    archray.export(svgd.path, tmp_path / "export")
+    loaded = runpy.run_path(str(tmp_path / "export" / "load_model.py"))["load_model"]()
+    images = torch.rand(3, 1, 8, 8)
+    program = torch.export.load(tmp_path / "export" / "program.pt2").module()
+    with torch.no_grad():
+        torch.testing.assert_close(loaded(images), svgd.model()(images))
+        torch.testing.assert_close(program(images), loaded(images))
+
+
+def test_a_search_that_begins_again_predicts_nothing_twice_and_finds_the_same(svgd: archray.SearchResult) -> None:
+    """The folder as a kill leaves it: predictions, all but one, and no tables."""
+    search = Path(svgd.path) / "search"
+    before = {name: (search / name).read_bytes() for name in ("trials.parquet", "architecture.json")}
+    predictions = sorted(search.glob("predictions-*/*.npy"))
+    times = {file: file.stat().st_mtime_ns for file in predictions[1:]}
+    for file in (predictions[0], search / "done.json", *(search / name for name in before)):
+        file.unlink()
+    again = archray.resume(svgd.path)
+    assert {name: (search / name).read_bytes() for name in before} == before
+    assert {file: file.stat().st_mtime_ns for file in times} == times and predictions[0].exists()
+    assert again.members == svgd.members and again.test_accuracy == svgd.test_accuracy
+
+
+@pytest.mark.usefixtures("ray_session")
+def test_draws_from_the_posterior_of_darts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    options = {**TINY, "space": "darts", "channels": 2, "search_channels": 2, "budget": 2}
+    found = archray.search("nesbs", **options, sampler="mc", temperature=2.0, out=tmp_path / "run")
+    trials = pd.read_parquet(tmp_path / "run" / "search" / "trials.parquet")
+    assert trials["delta"].isna().all() and set(trials["temperature"]) == {2.0} and set(trials["sampler"]) == {"mc"}
+    assert all(get_space("darts").decode(member) for member in found.members) and len(found.members) == 2
+    archray.show(tmp_path / "run")
+    printed = capsys.readouterr().out
+    assert all(member in printed for member in found.members) and "members disagree on" in printed
+
+
+def begun_as(method: str, sampler: str, svgd: archray.SearchResult, out: Path) -> Path:
+    """A copy of a run, made one of another method: the stages that both have in common are done."""
+    shutil.copytree(svgd.path, out)
+    manifest = read(out, "manifest.json")
+    manifest["config"] |= {"method": method}
+    manifest["config"]["search"] |= {"sampler": sampler, "delta": None}
+    (out / "manifest.json").write_text(json.dumps(manifest))
+    return out
+
+
+def test_uniform_ensembles_need_no_posterior(svgd: archray.SearchResult, tmp_path: Path) -> None:
+    run = begun_as("urs", "uniform", svgd, tmp_path / "run")
+    shutil.rmtree(run / "posterior")
+    archray.resume(run)
+    assert not (run / "posterior").exists()
+    trials = pd.read_parquet(run / "search" / "trials.parquet")
+    assert set(trials["sampler"]) == {"uniform"} and trials["members"].map(len).tolist() == [2, 2, 2]
+    assert not any("none" in member for row in trials["members"] for member in row), "the supernet has no such path"
+
+
+def test_the_best_single_architecture_at_as_many_evaluations(svgd: archray.SearchResult, tmp_path: Path) -> None:
+    run = begun_as("single-best", "mc", svgd, tmp_path / "run")
+    found = archray.resume(run)
+    trials = pd.read_parquet(run / "search" / "trials.parquet")
+    assert trials["members"].map(len).tolist() == [1] * 6, "as many as three ensembles of two have"
+    assert len(found.members) == 1 and read(run, "final/ensemble.json")["ppd"] is None
+
+
+# What cannot be
+
+
+@pytest.mark.parametrize(
+    ("method", "options", "said"),
+    [
+        ("nesbs", {"ensemble_size": 0}, "ensemble_size"),
+        ("nesbs", {"ensemble_size": 20_000}, "15625 at most"),
+        ("nesbs", {"sampler": "gibbs"}, "sampler"),
+        ("nesbs", {"sampler": "mc", "delta": "grid"}, "mc has none"),
+        ("nesbs", {"delta": "often"}, "delta"),
+        ("nesbs", {"temperature": 0}, "temperature"),
+        ("nesbs", {"search__delta_range": [1.0, -2.0]}, "low < high"),
+        ("nesbs", {"space": "nasbench101"}, "nasbench101"),
+        ("nesbs", {"space": "fourier"}, "it has no supernet"),
+        ("nesbs", {"final_seeds": 2}, "final_seeds"),
+        ("nesbs", {"best_response": True, "posterior__posterior__scale": "data"}, "scale"),
+        ("urs", {"best_response": True}, "uniform draws need no posterior"),
+        ("urs", {"sampler": "mc"}, "urs samples by uniform"),
+        ("single-best", {"sampler": "svgd-rd"}, "single-best samples by mc"),
+    ],
+)
+def test_what_cannot_be_is_refused_before_ray_starts(
+    method: str, options: dict[str, Any], said: str, tmp_path: Path
+) -> None:
+    with pytest.raises(InvalidInput if "space" not in options else Exception, match=said):
+        archray.search(method, **{**TINY, **options}, out=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+# Killed
+
+
+COMMAND = (
+    "search", "nesbs", "--preset", "smoke", "--space", "nasbench201", "--data", "digits", "--seed", "3",
+    "--sampler", "svgd-rd", "--final-epochs", "4", "--set", "cluster.dashboard=false", "--set", "data.limit=200",
+)  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_killed_while_it_searched_and_trained_it_ends_with_the_same_ensemble(tmp_path: Path) -> None:
+    finish(*COMMAND, "--out", "undisturbed", cwd=tmp_path)
+    run = tmp_path / "killed"
+
+    def kill(process: Any, condition: Callable[[], object]) -> None:
+        kill_when(process, condition, tmp_path)
+
+    kill(start(*COMMAND, "--out", "killed", cwd=tmp_path), lambda: snapshot(run / "supernet"))
+    kill(start("resume", "killed", cwd=tmp_path), lambda: list(run.glob("search/predictions-*/*.npy")))
+    assert not (run / "search" / "done.json").exists()
+    kill(start("resume", "killed", cwd=tmp_path), lambda: snapshot(run / "final"))
+    assert not (run / "final" / "done.json").exists()
+    finish("resume", "killed", cwd=tmp_path)
+    for name in ("architecture.json", "final/ensemble.json", "posterior/posterior.json"):
+        assert read(run, name) == read(tmp_path / "undisturbed", name)
