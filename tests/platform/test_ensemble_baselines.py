@@ -1,0 +1,189 @@
+"""deep-ensemble, snapshot, mc-droppath, nes-rs, nes-re: from end to end at the smallest size, and what they refuse."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import archray
+from archray.platform.api import check, make_config
+from archray.platform.ensemble_baselines.config import NESConfig
+from archray.platform.ensemble_baselines.pool import EnsembleParents
+from archray.platform.folder import Folder
+from archray.trainables.checkpoint import read_state
+from archray.trainables.data import load_images
+from archray.trainables.data.settings import DataSettings
+from archray.trainables.ensembles import average, forward_selection, load_ensemble, measure_ensemble
+from archray.trainables.mc_drop_path import DroppedPaths
+from archray.trainables.member import MemberTrainable, read_predictions
+from archray.trainables.spaces import get_space
+from archray.trainables.supernet_training import write_weights
+from archray.trainables.trained import load_trained
+
+CELL = "|nor_conv_3x3~0|+|none~0|nor_conv_1x1~1|+|skip_connect~0|none~1|avg_pool_3x3~2|"
+GENOTYPE = get_space("darts").encode(get_space("darts").sample(np.random.default_rng(0)))
+TINY: dict[str, Any] = {
+    "preset": "smoke",
+    "data": "digits",
+    "data__limit": 60,
+    "network__channels": 2,
+    "final_epochs": 2,
+    "random": 0,
+    "resources__actors": 1,
+    "seed": 1,
+}
+SLOW = pytest.mark.slow  # made of the stages of the others
+
+
+def checked(run: Path) -> tuple[dict[str, Any], Any, Folder]:
+    """What every such run leaves: predictions, measures of them, and a module that predicts the same."""
+    final = Folder(run) / "final"
+    told = final.read_json("ensemble.json")
+    predictions = np.stack([np.load(run / "final" / member["predictions"]) for member in told["members"]])
+    test = load_images(DataSettings(**Folder(run).read_json("manifest.json")["config"]["data"])).test
+    measured = measure_ensemble(predictions, test.labels.numpy())
+    assert told["test_error"] == measured["error"] and told["ate"] == measured["average_error"]
+    ensemble = load_ensemble(run / "model")
+    with torch.no_grad():
+        np.testing.assert_allclose(ensemble(test.images).numpy(), average(predictions), atol=1e-5)
+    assert (run / "report.html").stat().st_size > 10_000
+    return told, ensemble, final
+
+
+def search(method: str, out: Path, **options: Any) -> Any:
+    return archray.search(method, out=out, **{**TINY, "space": "nasbench201", **options})
+
+
+# From end to end
+
+
+@pytest.mark.usefixtures("ray_session")
+@pytest.mark.parametrize(
+    ("method", "options"),
+    [("nes-re", {"budget": 3}), pytest.param("nes-rs", {"budget": 3}, marks=SLOW)],
+)
+def test_neural_ensemble_search(method: str, options: dict[str, Any], tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    result = search(method, out, **options)
+    told, _, _ = checked(out)
+    assert [member["architecture"] for member in told["members"]] == list(result.members)
+    pool = Folder(out / "pool").read_parquet("trials.parquet").sort_values("number")
+    assert pool["number"].tolist() == [1, 2, 3]
+    predictions = np.stack([read_predictions(uri) for uri in pool["predictions"]])
+    labels = load_images(DataSettings(**Folder(out).read_json("manifest.json")["config"]["data"])).validation.labels
+    chosen = forward_selection(predictions, labels, 2)
+    assert [pool["architecture"].iloc[place] for place in chosen.members] == list(result.members)
+    assert Folder(out / "search").read_json("architecture.json")["value"] == pytest.approx(chosen.losses[-1])
+    table = Folder(out / "search").read_parquet("trials.parquet")
+    assert table["number"].tolist() == [2, 3] and set(table["sampler"]) == {method}
+
+
+@pytest.mark.usefixtures("ray_session")
+def test_snapshots_of_a_given_architecture(tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    result = search("snapshot", out, architecture=CELL)
+    told, _, final = checked(out)
+    assert result.members == (CELL, CELL) and result.validation_accuracy is None
+    assert [member["epoch"] for member in told["members"]] == [1, 2]
+    assert len(final.read_parquet("trials.parquet")) == 1
+    first, last = (load_trained(out / "final" / "members" / name).state_dict() for name in "01")
+    assert any(not torch.equal(first[name], last[name]) for name in first)
+
+
+@pytest.mark.usefixtures("ray_session")
+def test_dropped_paths_of_a_given_architecture(tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    search("mc-droppath", out, space="darts", architecture=GENOTYPE, drop_path=0.5)
+    told, ensemble, final = checked(out)
+    assert all(isinstance(member, DroppedPaths) for member in ensemble.members)
+    assert len({member["drop_path_seed"] for member in told["members"]}) == 2
+    one, other = (np.load(out / "final" / member["predictions"]) for member in told["members"])
+    assert not np.array_equal(one, other)
+    assert len(final.read_parquet("trials.parquet")) == 1
+
+
+@SLOW
+@pytest.mark.usefixtures("ray_session")
+def test_deep_ensemble_of_the_best_of_a_pool(tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    result = search("deep-ensemble", out, budget=2)
+    told, _, final = checked(out)
+    pool = Folder(out / "pool").read_parquet("trials.parquet")
+    assert result.validation_accuracy == pool["validation_accuracy"].max()
+    assert len(set(result.members)) == 1 and len({member["seed"] for member in told["members"]}) == 2
+    assert len(final.read_parquet("trials.parquet")) == 2
+
+
+# Parts
+
+
+def test_a_member_writes_its_predictions_and_its_checkpoint_loads(tmp_path: Path) -> None:
+    settings = {
+        "data": {"name": "digits", "limit": 60},
+        "network": {"channels": 2, "cells": 1},
+        "training": {"epochs": 2, "batch_size": 20, "threads": 1},
+        "predictions_dir": str(tmp_path / "predictions"),
+    }
+    trial = MemberTrainable({"settings": settings, "architecture": CELL, "seed": 0})
+    first, last = trial.step(), trial.step()
+    assert first["predictions"] is None and first.keys() == last.keys()
+    found = read_predictions(last["predictions"])
+    labels = load_images(DataSettings(name="digits", limit=60)).validation.labels.numpy()
+    assert found.shape == (len(labels), 10)
+    assert (found.argmax(1) == labels).mean() == pytest.approx(last["validation_accuracy"])
+    trial.save_checkpoint(str(tmp_path))
+    load_trained(tmp_path)
+    assert "predictions_dir" not in read_state(tmp_path)["settings"]
+
+
+def test_parents_are_the_ensemble_that_forward_selection_finds(tmp_path: Path) -> None:
+    data = DataSettings(name="digits", limit=60)
+    labels = load_images(data).validation.labels
+    rng = np.random.default_rng(0)
+    pool = [rng.dirichlet(np.ones(10), len(labels)).astype(np.float32) for _ in range(5)]
+    uris = [
+        write_weights(str(tmp_path), f"{number}.pt", {"validation": torch.from_numpy(p)})
+        for number, p in enumerate(pool)
+    ]
+    population = [{"number": n, "predictions": uri} for n, uri in enumerate([uris[0], None, *uris[1:]], start=1)]
+    places = EnsembleParents(3, data)(population)
+    chosen = forward_selection(np.stack(pool), labels, 3).members
+    assert places == [place + (place > 0) for place in chosen]  # the second of the population has none
+    assert EnsembleParents(3, data)(population[1:2]) == []
+    assert len(EnsembleParents(9, data)(population)) == 5
+
+
+# What is refused
+
+
+@pytest.mark.parametrize(
+    ("method", "options", "message"),
+    [
+        ("mc-droppath", {"space": "nasbench201"}, "no paths to drop"),
+        ("mc-droppath", {"space": "darts", "drop_path": 1.0}, "drop_path"),
+        ("snapshot", {"final_epochs": 1}, "one for each snapshot"),
+        ("snapshot", {"final__cycles": 2}, "final.cycles"),
+        ("deep-ensemble", {"architecture": "|conv~0|"}, "expected a cell of 6 operations"),
+        ("nes-rs", {"budget": 1}, "a pool of 2 or more"),
+        ("nes-re", {"evolution__population": 4}, "evolution.population below pool"),
+        ("nes-rs", {"architecture": CELL}, "architecture"),
+    ],
+)
+def test_wrong_configurations(method: str, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(archray.errors.ArchrayError, match=message):
+        check(make_config(method, "smoke", None, {"data": "digits", "space": "nasbench201", **options}))
+
+
+def test_defaults_are_those_of_nesbs_with_the_pool_of_the_thesis() -> None:
+    """Note E8: a pool of 50 networks, 50 epochs each; members are trained as those of NESBS."""
+    config = make_config("nes-rs", "paper", None, {"space": "darts"})
+    nesbs = make_config("nesbs", "paper", None, {"space": "darts"})
+    assert isinstance(config, NESConfig)
+    assert (config.pool, config.train.epochs) == (50, 50)
+    for name in ("data", "network", "final", "ensemble_size"):
+        assert getattr(config, name) == getattr(nesbs, name)
+    check(config.model_copy(update={"data": DataSettings(name="digits")}))
