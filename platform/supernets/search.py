@@ -122,7 +122,7 @@ def write_found(context: Context, folder: Folder, found: pd.DataFrame) -> None:
     usable = found[found["value"].notna() & found["architecture"].notna()]
     if usable.empty:
         raise ArchrayError(f"none of the {len(found)} searches found an architecture: {failure_reasons(found)}")
-    best = usable.loc[usable["value"].idxmax()]
+    best = usable.sort_values("value", ascending=False, kind="stable").iloc[0]
     told = {"architecture": best["architecture"], "value": float(best["value"]), "metric": METRIC}
     folder.write_json("architecture.json", told)
     context.console.print(

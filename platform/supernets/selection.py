@@ -68,7 +68,7 @@ def _select(context: Context, folder: Folder) -> None:
     usable = selected[selected["kept"] & selected[METRIC].notna()]
     if usable.empty:
         raise ArchrayError(f"none of the {len(architectures)} architectures was trained: {failure_reasons(trials)}")
-    best = usable.loc[usable[METRIC].idxmax()]
+    best = usable.iloc[0]  # the table is sorted
     folder.write_json(
         "architecture.json", {"architecture": best["architecture"], "value": float(best[METRIC]), "metric": METRIC}
     )

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pandas as pd
 from rich.console import Console
 
+from archray.platform.folder import Folder
 from archray.platform.report.view import RunView
 from archray.platform.results import percent, read_table, run_view
 from archray.platform.run import Run
@@ -18,16 +19,20 @@ from archray.platform.supernets.selection import SELECTED
 def supernet_view(run: Run) -> RunView:
     """What the report shows; of a run that has not ended, what there is."""
     search, selection = run.folder / "search", run.folder / "selection"
-    tables = {
-        "found": read_table(search, FOUND),
-        "entropies": read_table(search, ENTROPIES),
-        "scores": read_table(search, "scores.parquet"),
-        "rounds": read_table(search, "rounds.parquet"),
-        "selection": read_table(selection, SELECTED),
-        "selection_curves": read_table(selection, "curves.parquet"),
-    }
-    frames = {name: table.assign(repeat=0) for name, table in tables.items()}
-    return replace(run_view(run), mode=supernet_config(run).mode, **frames)
+    return replace(
+        run_view(run),
+        mode=supernet_config(run).mode,
+        found=_table(search, FOUND),
+        entropies=_table(search, ENTROPIES),
+        scores=_table(search, "scores.parquet"),
+        rounds=_table(search, "rounds.parquet"),
+        selection=_table(selection, SELECTED),
+        selection_curves=_table(selection, "curves.parquet"),
+    )
+
+
+def _table(stage: Folder, name: str) -> pd.DataFrame:
+    return read_table(stage, name).assign(repeat=0)
 
 
 def print_found(run: Run, console: Console) -> None:

@@ -39,7 +39,8 @@ class FusedEdges:
     def __call__(self, x: Tensor, edges: Sequence[nn.ModuleDict], rows: Tensor, stride: int) -> list[list[Term]]:
         """x: (n, C, H, W); edges: the modules of E edges; rows: (E, operations) -> the terms of each edge's target."""
         terms = self._convolutions(x, edges, rows, stride)
-        pools = [normalised_sum([edges[0][name][0](x)]) for name in POOLS]  # the edges have them in common
+        first: Any = edges[0]  # the edges have their pools in common
+        pools = [normalised_sum([first[name][0](x)]) for name in POOLS]
         weights = rows[:, [self.column[name] for name in (*POOLS, SKIP)]].flatten().split(1)
         for number, (of_edge, edge) in enumerate(zip(terms, edges, strict=True)):
             of_edge += zip((*pools, edge[SKIP](x)), weights[3 * number : 3 * number + 3], strict=True)
