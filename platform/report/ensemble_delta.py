@@ -13,13 +13,14 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from archray.platform.report.plot import FOUND, GREEN, INDIGO, INK, PINK, RANDOM, SURFACE, TRIAL, Size, plot
-from archray.platform.report.quantity import MISSING, Quantity, count, signed, significant, whole_number
-from archray.platform.report.sampled import METRICS, chosen_ensemble, ranked_by, sampled_ensembles
+from archray.platform.report.quantity import MISSING, Quantity, as_float, count, signed, significant, whole_number
+from archray.platform.report.sampled import METRICS, Dashes, Look, chosen_ensemble, ranked_by, sampled_ensembles
 from archray.platform.report.section import Column, Section, figure, table
 from archray.platform.report.view import RunView
 
-_LOOKS = tuple(
-    (colour, dashes) for dashes in ("-", "--", ":") for colour in (FOUND, RANDOM, GREEN, PINK, INDIGO, TRIAL)
+_DASHES: tuple[Dashes, ...] = ("-", "--", ":")
+_LOOKS: tuple[Look, ...] = tuple(
+    (colour, dashes) for dashes in _DASHES for colour in (FOUND, RANDOM, GREEN, PINK, INDIGO, TRIAL)
 )
 
 
@@ -83,7 +84,7 @@ def swept_deltas(sampled: pd.DataFrame) -> list[Swept]:
     told = []
     for temperature, own in rows.groupby("temperature", dropna=False):
         means = own.groupby("delta")[list(METRICS)].mean()
-        told.append(Swept(float(temperature), own, means, float(means[rank].idxmin())))
+        told.append(Swept(as_float(temperature), own, means, float(means.index[int(means[rank].to_numpy().argmin())])))
     return told
 
 

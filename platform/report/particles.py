@@ -106,7 +106,14 @@ def _draw_panel(axes: Axes, ends: FloatArray, delta: float, *, chosen: bool) -> 
     x, y, height = _grid()
     axes.contour(x, y, np.exp(height - height.max()), levels=_LEVELS, colors=MUTED, linewidths=0.8, alpha=0.6)
     axes.scatter(
-        *ends.T, s=30, color=FOUND if chosen else TRIAL, edgecolor=SURFACE, linewidth=0.7, zorder=3, clip_on=True
+        ends[:, 0],
+        ends[:, 1],
+        s=30,
+        color=FOUND if chosen else TRIAL,
+        edgecolor=SURFACE,
+        linewidth=0.7,
+        zorder=3,
+        clip_on=True,
     )
     axes.set_title(f"δ = {_words(delta)}" + (", the run's" if chosen else ""))
     axes.set(xlim=_SIDES[0], ylim=_SIDES[1], aspect="equal", xticks=(), yticks=())

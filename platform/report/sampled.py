@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Literal
 
 import numpy as np
 import pandas as pd
@@ -13,7 +14,8 @@ from archray.platform.report.view import RunView, failures, numbers
 
 METRICS = ("validation_loss", "validation_error")  # the first that a run has ranks its ensembles
 
-Look = tuple[str, str]  # colour, dashes
+Dashes = Literal["-", "--", ":", "-."]
+Look = tuple[str, Dashes]  # colour, dashes
 _LOOKS: dict[str, Look] = {
     "svgd-rd": (FOUND, "-"),
     "nesbs": (FOUND, "-"),
@@ -25,9 +27,8 @@ _LOOKS: dict[str, Look] = {
     "nes-re": (INDIGO, ":"),
     "deep-ensemble": (TRIAL, "-"),
 }
-_FURTHER: tuple[Look, ...] = tuple(
-    (colour, dashes) for dashes in ("--", ":", "-.", "-") for colour in (TRIAL, PINK, GREEN, RANDOM)
-)
+_ALL: tuple[Dashes, ...] = ("--", ":", "-.", "-")
+_FURTHER: tuple[Look, ...] = tuple((colour, dashes) for dashes in _ALL for colour in (TRIAL, PINK, GREEN, RANDOM))
 
 
 def sampled_ensembles(view: RunView) -> pd.DataFrame:
@@ -65,7 +66,7 @@ def chosen_ensemble(view: RunView, sampled: pd.DataFrame) -> int | None:
     wanted = sorted(view.members)
     own = sampled[[sorted(members) == wanted for members in sampled["members"]]]
     values = own[ranked_by(sampled)].dropna()
-    return int(values.idxmin()) if len(values) else None
+    return int(values.index[int(values.to_numpy().argmin())]) if len(values) else None
 
 
 def chosen_delta(view: RunView) -> float | None:
@@ -78,7 +79,8 @@ def chosen_delta(view: RunView) -> float | None:
 
 def looks(samplers: Iterable[str]) -> dict[str, Look]:
     """Colour and dashes of each sampler or method, the same in every section; unknown ones get what is free."""
-    free, told = iter(_FURTHER), {}
+    free = iter(_FURTHER)
+    told: dict[str, Look] = {}
     for name in samplers:
         own = _LOOKS.get(name)
         told[name] = own if own is not None and own not in told.values() else next(free, (TRIAL, "-"))
