@@ -120,8 +120,8 @@ def _diversity(run: Run, told: dict[str, Any] | None) -> pd.DataFrame:
     return pd.DataFrame([row])
 
 
-def print_ensemble(run: Run, console: Console) -> None:
-    """Measures of the trained ensemble, and the ensembles that were sampled, best first."""
+def print_measures(run: Run, console: Console) -> None:
+    """Measures of the trained ensemble and of its members; nothing before it is trained."""
     final = run.folder / "final"
     if final.exists(ENSEMBLE):
         told = final.read_json(ENSEMBLE)
@@ -136,6 +136,11 @@ def print_ensemble(run: Run, console: Console) -> None:
                 highlight=False,
                 markup=False,
             )
+
+
+def print_ensemble(run: Run, console: Console) -> None:
+    """Measures of the trained ensemble, and the ensembles that were sampled, best first."""
+    print_measures(run, console)
     trials = read_table(run.folder / SEARCH, TRIALS)
     if METRIC not in trials:
         return

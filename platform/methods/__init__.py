@@ -1,5 +1,6 @@
 """The methods: one recipe a file, a plain list of stages each."""
 
+from archray.platform.methods.ensemble_baselines import ENSEMBLE_BASELINES
 from archray.platform.methods.halving import FAST_HALVING, HALVING
 from archray.platform.methods.hnas import HNAS
 from archray.platform.methods.hyperband import HYPERBAND, SUCCESSIVE_HALVING
@@ -21,6 +22,7 @@ for _method in (
     RS_WS,
     SUPERNET_HALVING,
     *NESBS_METHODS,
+    *ENSEMBLE_BASELINES,
 ):
     METHODS.register(_method.name, _method)
 
