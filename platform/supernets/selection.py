@@ -100,7 +100,7 @@ def selection_table(trials: pd.DataFrame, curves: pd.DataFrame, config: Supernet
             "kept": (trials["epoch"] == config.final.epochs),
             "failure": reasons["failure"].fillna(reasons["error"]),
         }
-    ).sort_values(METRIC, ascending=False, ignore_index=True)
+    ).sort_values(METRIC, ascending=False, kind="stable", ignore_index=True)
 
 
 def selection_stage() -> Stage:
