@@ -132,7 +132,7 @@ def _caption(frame: pd.DataFrame, view: RunView) -> str:
     named = {
         "search": ("of a supernet" if kinds.get("search") == 1 else "of supernets") if supernets else "of the search",
         "selection": "in the selection",
-        "final": "of the found architecture in full",
+        "final": "of the ensemble's members in full" if view.members else "of the found architecture in full",
         "baseline": "of random architectures",
     }
     parts = [f"{kinds[stage]} {words}" for stage, words in named.items() if stage in kinds]

@@ -12,7 +12,7 @@ from matplotlib.ticker import MaxNLocator
 from archray.platform.report.plot import INK, SURFACE, Size, plot
 from archray.platform.report.quantity import Quantity, count, finite_values, whole_number
 from archray.platform.report.sampled import looks
-from archray.platform.report.section import Column, Section, figure, table
+from archray.platform.report.section import Column, Section, figure, paragraphs, table
 from archray.platform.report.view import RunView, failures, numbers
 
 _ATE, _PPD, _TEST = Quantity("ATE", "%", 100.0, 2), Quantity("PPD", "%", 100.0, 2), Quantity.of("test_error")
@@ -21,6 +21,10 @@ _OTHERS = (
     ("ece", Quantity("ECE", "%", 100.0, 2)),
 )
 _MARKERS = "oDs^vP"
+_MEASURES = (
+    "ATE is the average test error of an ensemble's members, PPD the share of test points on which two of them "
+    "predict different classes, averaged over the pairs."
+)
 
 
 def diversity_section(view: RunView) -> Section | None:
@@ -28,6 +32,9 @@ def diversity_section(view: RunView) -> Section | None:
     frame = trained_ensembles(view)
     if frame.empty or not (frame["ate"].notna() & frame["ppd"].notna()).any():
         return None
+    title, told = "Good members or different ones?", _table(view, frame)
+    if len(frame) == 1:  # a point by itself shows nothing
+        return Section("diversity", title, paragraphs([_MEASURES]) + told)
     styles = looks(frame["method"].unique())
 
     def draw(canvas: Figure, narrow: bool) -> None:
@@ -57,9 +64,7 @@ def diversity_section(view: RunView) -> Section | None:
         wide=Size(760, 380),
         narrow=Size(350, 330 + 12 * frame["method"].nunique()),
     )
-    return Section(
-        "diversity", "Good members or different ones?", figure(drawing, _caption(frame)) + _table(view, frame)
-    )
+    return Section("diversity", title, figure(drawing, _caption(frame)) + told)
 
 
 def trained_ensembles(view: RunView) -> pd.DataFrame:
@@ -72,11 +77,7 @@ def trained_ensembles(view: RunView) -> pd.DataFrame:
 
 
 def _caption(frame: pd.DataFrame) -> str:
-    text = (
-        "ATE is the average test error of an ensemble's members, PPD the share of test points on which two of them "
-        "predict different classes, averaged over the pairs. Low and to the right is best: members that are good, and "
-        "err in different places"
-    )
+    text = f"{_MEASURES} Low and to the right is best: members that are good, and err in different places"
     several = bool((frame.groupby("method").size() > 1).any())
     text += ". Faint marks are repeats, bars one standard deviation." if several else "."
     return f"{text} As Table 5.5 and Figure 5.4 of Shu 2022."
@@ -88,7 +89,7 @@ def _table(view: RunView, frame: pd.DataFrame) -> str:
     columns = [Column("Method"), Column("Members", "number")]
     columns += [Column("Repeats", "number")] if several else []
     shown = [("ate", _ATE), ("ppd", _PPD), ("test_error", _TEST), *others]
-    columns += [Column(_heading(quantity), "number") for _, quantity in shown]
+    columns += [Column(quantity.heading, "number") for _, quantity in shown]
     groups = [(str(method), rows) for method, rows in frame.groupby("method", sort=False)]
     rows = [
         (
@@ -101,7 +102,3 @@ def _table(view: RunView, frame: pd.DataFrame) -> str:
     ]
     marked = next((place for place, (method, _) in enumerate(groups) if method == view.method), None)
     return table(columns, rows, label="Members and diversity by method", marked=marked)
-
-
-def _heading(quantity: Quantity) -> str:
-    return quantity.axis[:1].upper() + quantity.axis[1:]

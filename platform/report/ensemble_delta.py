@@ -136,9 +136,8 @@ def _caption(swept: list[Swept], chosen: int | None) -> str:
 
 
 def _table(swept: list[Swept], shown: list[str]) -> str:
-    headings = {"validation_loss": "Validation loss", "validation_error": "Validation error (%)"}
     columns = [Column("Temperature", "number"), Column("Ensembles", "number"), Column("Deltas", "number")]
-    columns += [Column("Best δ", "number"), *(Column(headings[name], "number") for name in shown)]
+    columns += [Column("Best δ", "number"), *(Column(Quantity.of(name).heading, "number") for name in shown)]
     rows = [
         (
             significant(each.temperature, 2) if math.isfinite(each.temperature) else MISSING,

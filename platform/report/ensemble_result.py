@@ -126,7 +126,7 @@ def points(gap: float) -> str:
 def _table(frame: pd.DataFrame) -> str:
     shown = {name: quantity for name, quantity in _QUANTITIES.items() if frame[name].notna().any()}
     failed, named = bool(frame["reason"].notna().any()), "architecture" in frame and frame["architecture"].notna().any()
-    columns = [Column("Model"), *(Column(_heading(quantity), "number") for quantity in shown.values())]
+    columns = [Column("Model"), *(Column(quantity.heading, "number") for quantity in shown.values())]
     columns += [Column("Failure")] if failed else []
     columns += [Column("Architecture", "code")] if named else []
     rows = [
@@ -145,7 +145,3 @@ def _table(frame: pd.DataFrame) -> str:
         label="The ensemble, its members and the baselines",
         marked=kinds.index("ensemble") if "ensemble" in kinds else None,
     )
-
-
-def _heading(quantity: Quantity) -> str:
-    return quantity.axis[:1].upper() + quantity.axis[1:]

@@ -131,7 +131,7 @@ def _sentence(sampled: pd.DataFrame) -> str:
 
 def _caption(sampled: pd.DataFrame, shown: list[str], chosen: int | None) -> str:
     rank = ranked_by(sampled)
-    text = f"The lowest {Quantity.of(rank).label} with shared weights, by the number of ensembles evaluated"
+    text = f"The lowest {Quantity.of(rank).label} so far, by the number of ensembles evaluated"
     if len(shown) > 1:
         text += "; and the error of that ensemble, which need not fall"
     repeats = int(sampled["repeat"].nunique())
@@ -165,7 +165,7 @@ def _ensemble_table(rows: pd.DataFrame, names: dict[str, int], chosen: int | Non
     several = rows["repeat"].nunique() > 1
     told = {name: rows[name].notna().any() for name in ("delta", "temperature", *METRICS)}
     failed = bool(rows["failure"].notna().any())
-    headings = {"delta": "δ", "temperature": "Temperature", **{name: _heading(name) for name in METRICS}}
+    headings = {"delta": "δ", "temperature": "Temperature", **{name: Quantity.of(name).heading for name in METRICS}}
     columns = [Column("Repeat", "number")] if several else []
     columns += [Column("No.", "number"), Column("Sampler")]
     columns += [Column(headings[name], "number") for name, shown in told.items() if shown]
@@ -189,11 +189,6 @@ def _ensemble_table(rows: pd.DataFrame, names: dict[str, int], chosen: int | Non
         )
     marked = list(rows.index).index(chosen) if chosen in rows.index else None
     return table(columns, written, label=label, marked=marked)
-
-
-def _heading(metric: str) -> str:
-    text = Quantity.of(metric).axis
-    return text[:1].upper() + text[1:]
 
 
 def _member_table(sampled: pd.DataFrame, names: dict[str, int]) -> str:

@@ -18,6 +18,7 @@ from archray.platform.report.section import Column, Section, figure, paragraphs,
 from archray.platform.report.view import RunView, numbers
 from archray.trainables.ensembles.estimates import agreement
 
+_FEWEST = 3  # points: two always agree or disagree
 _NOTE = (
     "Agreement-30% is the share of the truly best 30 % that are also among the best 30 % by estimate; estimates that "
     "know nothing reach the share by chance, which is not 30 % where 30 % are no whole number."
@@ -46,7 +47,7 @@ class Agreement:
 
 
 def estimated_true_section(view: RunView) -> Section | None:
-    """A panel per kind and size, and the table. Nothing without two finite errors of something."""
+    """A panel per kind and size, and the table. Nothing for fewer than three points of all."""
     told = agreements(view.estimated_true)
     if not told:
         return None
@@ -78,7 +79,7 @@ def estimated_true_section(view: RunView) -> Section | None:
 
 
 def agreements(frame: pd.DataFrame) -> list[Agreement]:
-    """Members first, then ensembles by size; only rows with both errors, and only two or more of a kind."""
+    """Members first, then ensembles by size; only rows with both errors, and only three or more of a kind."""
     if "kind" not in frame:
         return []
     names = frame["name"].astype(str) if "name" in frame else ""
@@ -89,7 +90,7 @@ def agreements(frame: pd.DataFrame) -> list[Agreement]:
         rows = known[known["kind"] == kind]
         if kind == "ensemble":
             rows = rows[rows["size"].isna()] if size is None else rows[rows["size"] == size]
-        if len(rows) < 2:
+        if len(rows) < _FEWEST:
             continue
         estimated, true = rows["estimated"].to_numpy(), rows["true"].to_numpy()
         told = agreement(estimated, true)

@@ -120,16 +120,18 @@ def _caption(curves: pd.DataFrame, shown: list[str]) -> str:
 def _sentence(decisions: list[Decisions]) -> str:
     everything = [row for group in decisions for row in group.probabilities.values()]
     entropies = np.array([entropy(row) for row in everything])
-    uniform = np.mean([math.log(row.size) for row in everything])
+    possible = [max(int(np.sum(row > 0)), 1) for row in everything]  # a choice of probability 0 is ruled out
+    uniform = np.log(possible).mean()
     text = f"The posterior is a product over {count(len(everything), 'decision')} with more than one choice"
     if np.isfinite(entropies).all():
         mode = math.exp(sum(math.log(row.max()) for row in everything))
         text += (
             f"; their mean entropy is {entropies.mean():.2f} nats, where uniform choices have {uniform:.2f}. The most "
             f"probable architecture has a probability of {significant(mode, 2)}, under a uniform posterior "
-            f"{significant(math.exp(-uniform * len(everything)), 2)}"
+            f"{significant(math.exp(-np.log(possible).sum()), 2)}"
         )
-    return f"{text}. The probabilities in percent; the deeper a cell's colour, the more probable the choice."
+    text += ". The probabilities in percent; the deeper a cell's colour, the more probable the choice; "
+    return text + "a dash is one that is ruled out."
 
 
 def _heat_table(group: Decisions) -> str:
@@ -143,7 +145,7 @@ def _heat_table(group: Decisions) -> str:
     for decision, row in group.probabilities.items():
         cells = "".join(
             f'<td class="number" style="--share:{min(max(value, 0.0), 1.0):.3f}">{percent.bare(value)}</td>'
-            if math.isfinite(value)
+            if value > 0
             else f'<td class="number">{MISSING}</td>'
             for value in row
         )

@@ -35,6 +35,11 @@ class Quantity:
         """The label of an axis."""
         return f"{self.label} ({self.unit})" if self.unit else self.label
 
+    @property
+    def heading(self) -> str:
+        """The heading of a column: the label of an axis with a capital."""
+        return self.axis[:1].upper() + self.axis[1:]
+
     def show(self, value: object) -> str:
         """One value with its unit."""
         text = self.bare(value)

@@ -126,7 +126,8 @@ class RunView:
             ELBO multiplies the mean loss).
         ensembles: a row per sampled ensemble, in order: `number`, `sampler` (a method's name where several are set
             side by side), `delta` (NaN for a sampler without), `temperature`, `members` (a sequence of strings),
-            `validation_loss` and `validation_error` of the averaged probabilities with shared weights, `failure`.
+            `validation_loss` and `validation_error` of the averaged probabilities, with what weights the search has
+            (NESBS: shared ones), `failure`.
             `repeat` may be missing.
         estimated_true: a row per member and per ensemble that was trained: `kind` (`member` or `ensemble`), `name`,
             `estimated` (validation error with shared weights), `true` (test error trained from scratch), and, of

@@ -281,7 +281,7 @@ def test_estimates_are_told_of_members_and_of_ensembles_by_size(view: RunView) -
     assert told[0].pearson == pytest.approx(members["estimated"].corr(members["true"]))
     assert (told[0].agreement, told[0].chance) == (1.0, 0.3)
     assert [each.kind for each in agreements(view.estimated_true.drop(columns="size"))] == ["members", "ensembles"]
-    assert estimated_true_section(replace(view, estimated_true=members.head(1))) is None
+    assert estimated_true_section(replace(view, estimated_true=members.head(2))) is None
     assert "10 members" in str(estimated_true_section(view)) and "20 ensembles of 5" in str(
         estimated_true_section(view)
     )
@@ -311,6 +311,10 @@ def test_posterior_tables_by_choices_and_entropy(view: RunView) -> None:
         {"decision": ["pair", "pair", "only"], "choice": ["0 1", "0 2", "x"], "probability": [1, 0, 1]}
     )
     assert [g.choices for g in posterior_decisions(pd.concat([view.posterior, other]))][1:] == [("0 1", "0 2")]
+    ruled_out = view.posterior.assign(probability=[0.0, *[0.25] * 4] * len(SPACE.decisions))
+    assert "mean entropy is 1.39 nats, where uniform choices have 1.39" in words(
+        posterior_section(replace(view, posterior=ruled_out))
+    )
     assert "6 decisions with more than one choice" in words(posterior_section(view))
 
 
@@ -337,3 +341,5 @@ def test_a_failed_member_and_repeats_of_methods(view: RunView) -> None:
     assert "Repeats" in several and "±" in several
     once = words(diversity_section(replace(view, diversity=view.diversity.head(3))))
     assert "Repeats" not in once and "±" not in once
+    alone = diversity_section(replace(view, diversity=view.diversity.head(1)))
+    assert alone is not None and "<svg" not in alone.body
