@@ -1,0 +1,206 @@
+"""The posterior's trainable: results, exact resume, failures, frozen weights; the best-response posterior."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from pydantic import ValidationError
+
+from archray.errors import InvalidInput
+from archray.searchers.posterior import Posterior
+from archray.trainables.nets import NetworkSettings
+from archray.trainables.nets.supernet import build_supernet
+from archray.trainables.posterior import PosteriorSettings, PosteriorTrainable
+from archray.trainables.spaces import get_space, posterior_decisions
+from archray.trainables.supernet import SupernetTrainable
+from archray.trainables.supernet_settings import SupernetOptions
+from archray.trainables.supernet_training import write_weights
+
+KEYS = {"elbo", "kl", "expected_loss", "scale", "entropy", "entropies", "posterior", "architecture", "epoch", "epochs"}
+KEYS |= {"lr", "parameters", "seconds_epoch", "failure", "done"}
+DATA = {"name": "digits", "limit": 40, "validation_fraction": 0.3}
+NETWORK = {"channels": 2, "cells": 1}
+BEST_RESPONSE = {
+    "relaxation": {"name": "posterior", "kl": False},
+    "optimizer": {"name": "adam", "lr": 0.01, "betas": [0.9, 0.999], "weight_decay": 3e-4},
+}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread() -> Iterator[None]:
+    """More threads have nothing to gain in networks as small as these, and wait for each other."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def make_config(folder: Path, space: str = "nasbench201", seed: int = 5, **settings: Any) -> dict[str, Any]:
+    """Random weights of a tiny supernet with partial channels, and 40 digits to learn from."""
+    supernet = build_supernet(space, NetworkSettings(**NETWORK), 1, 10, seed=0, partial_channels=2)
+    weights = write_weights(str(folder), f"{space}.pt", supernet.state_dict())
+    return {
+        "settings": {
+            "space": space,
+            "data": DATA,
+            "supernet": {"network": NETWORK, "partial_channels": 2},
+            "weights": weights,
+            "epochs": 3,
+            "batch_size": 20,
+            "threads": 1,
+            **settings,
+        },
+        "seed": seed,
+    }
+
+
+def run(config: dict[str, Any]) -> list[dict[str, Any]]:
+    trainable = PosteriorTrainable(config)
+    results = [trainable.step()]
+    while not results[-1]["done"]:
+        results.append(trainable.step())
+    return results
+
+
+def comparable(results: list[dict[str, Any]]) -> list[dict[str, str]]:
+    """Without wall-clock time, and NaN made equal to itself."""
+    return [{key: repr(value) for key, value in result.items() if key != "seconds_epoch"} for result in results]
+
+
+@pytest.mark.parametrize("space", ["nasbench201", "darts"])
+def test_results(tmp_path: Path, space: str) -> None:
+    results = run(make_config(tmp_path, space, epochs=1 if space == "darts" else 2, batch_size=40))
+    assert all(set(result) == KEYS for result in results)
+    first, last = results[0], results[-1]
+    decisions = posterior_decisions(get_space(space))
+    assert list(json.loads(last["posterior"])) == [decision.name for decision in decisions]
+    Posterior(json.loads(last["posterior"]), space)
+    get_space(space).decode(last["architecture"])
+    assert (first["kl"], last["failure"], last["done"]) == (pytest.approx(0, abs=1e-5), None, True)
+    for result in results:
+        assert result["elbo"] == pytest.approx(-result["expected_loss"] - result["kl"])
+    free = [entropy for entropy, each in zip(last["entropies"], decisions, strict=True) if len(each.choices) > 1]
+    assert last["entropy"] == pytest.approx(sum(free) / len(free)) and all(entropy > 0 for entropy in free)
+    json.dumps(results)
+
+
+def test_the_scale_of_bayes_is_the_number_of_images(tmp_path: Path) -> None:
+    config = make_config(tmp_path, epochs=1, posterior={"scale": "data"})
+    [result] = run(config)
+    assert result["scale"] == 40
+    assert result["elbo"] == pytest.approx(-40 * result["expected_loss"] - result["kl"])
+
+
+@pytest.mark.parametrize(
+    "posterior", [{"gumbel_temperature": 0.5}, {"estimator": "score-function", "samples": 2}], ids=["st", "score"]
+)
+def test_a_restored_trial_goes_on_bit_for_bit(tmp_path: Path, posterior: dict[str, Any]) -> None:
+    config = make_config(tmp_path, posterior=posterior)
+    expected = run(config)
+    begun = PosteriorTrainable(config)
+    begun.step()
+    begun.save_checkpoint(str(tmp_path))
+    torch.manual_seed(1)
+    restored = PosteriorTrainable(config)
+    restored.load_checkpoint(str(tmp_path))
+    assert comparable([restored.step(), restored.step()]) == comparable(expected[1:])
+    restored.save_checkpoint(str(tmp_path))
+    ended = PosteriorTrainable(config)
+    ended.load_checkpoint(str(tmp_path))
+    assert comparable([ended.step()]) == comparable(expected[2:])  # and does no work
+
+
+def test_a_reused_actor_gives_the_same_results_as_a_fresh_one(tmp_path: Path) -> None:
+    config = make_config(tmp_path, epochs=1)
+    reused = PosteriorTrainable(make_config(tmp_path, seed=1, posterior={"temperature": 2.0}))
+    reused.step()
+    assert reused.reset(config)
+    assert comparable([reused.step()]) == comparable(run(config))
+    assert comparable(run(config | {"seed": 6})) != comparable(run(config))
+
+
+def test_the_weights_stay(tmp_path: Path) -> None:
+    trainable = PosteriorTrainable(make_config(tmp_path, "darts", epochs=1, batch_size=40))
+    before = {name: each.clone() for name, each in trainable.trainer.supernet.state_dict().items()}
+    trainable.step()
+    after = trainable.trainer.supernet.state_dict()
+    assert all(torch.equal(after[name], each) for name, each in before.items())
+
+
+def test_what_cannot_be_cured_is_a_result(tmp_path: Path) -> None:
+    config = make_config(tmp_path)
+    supernet = build_supernet("nasbench201", NetworkSettings(**NETWORK), 1, 10, seed=0, partial_channels=2)
+    state = {name: torch.full_like(each, math.nan) for name, each in supernet.state_dict().items()}
+    config["settings"]["weights"] = write_weights(str(tmp_path), "nan.pt", state)
+    trainable = PosteriorTrainable(config)
+    failed = trainable.step()
+    assert set(failed) == KEYS and failed["done"]
+    assert failed["failure"] == "the loss of drawn architectures is nan in epoch 1"
+    assert (failed["posterior"], failed["architecture"]) == (None, None) and math.isnan(failed["elbo"])
+    trainable.save_checkpoint(str(tmp_path))
+    restored = PosteriorTrainable(config)
+    restored.load_checkpoint(str(tmp_path))
+    assert comparable([restored.step()]) == comparable([failed])
+
+
+def test_wrong_input(tmp_path: Path) -> None:
+    config = make_config(tmp_path)
+    settings = config["settings"]
+    with pytest.raises(InvalidInput, match="to be of a supernet with these settings' space, supernet and data"):
+        PosteriorTrainable({"settings": {**settings, "supernet": {"network": {"channels": 4, "cells": 1}}}})
+    with pytest.raises(FileNotFoundError):
+        PosteriorTrainable({"settings": {**settings, "weights": str(tmp_path / "missing.pt")}})
+    for wrong, message in (
+        ({"scale": 0}, "expected a scale above 0 or data"),
+        ({"estimator": "score-function"}, "set samples to 2 or more"),
+    ):
+        with pytest.raises(ValidationError, match=message):
+            PosteriorSettings.model_validate({**settings, "posterior": wrong})
+    for options, message in (
+        ({"relaxation": {"name": "posterior"}}, "the relaxation posterior has logits; set the optimizer to adam"),
+        ({**BEST_RESPONSE, "relaxation": {"name": "posterior", "scale": "data"}}, "data is for trained weights"),
+        ({"training": {"objective": "erm", "architecture_data": "validation"}}, "choose bilevel"),
+    ):
+        with pytest.raises(ValidationError, match=message):
+            SupernetOptions.model_validate(options)
+
+
+# The best-response posterior
+
+
+def best_response(space: str, epochs: int = 2, **training: Any) -> SupernetTrainable:
+    training = {"epochs": epochs, "batch_size": 20, "threads": 1, "architecture_data": "validation", **training}
+    settings = {"space": space, "data": DATA, "network": NETWORK, "partial_channels": 2, "training": training}
+    return SupernetTrainable({"settings": {**settings, **BEST_RESPONSE}, "seed": 5})
+
+
+@pytest.mark.parametrize("space", ["nasbench201", "darts"])
+def test_the_best_response_posterior_learns_with_the_weights(tmp_path: Path, space: str) -> None:
+    epochs = 2 if space == "nasbench201" else 1
+    trainable = best_response(space, epochs)
+    results = [trainable.step() for _ in range(epochs)]
+    last = results[-1]
+    assert last["failure"] is None and last["architecture"] == trainable.trainer.mixing.derive(lambda _: [], 0)
+    posterior = Posterior(json.loads(last["posterior"]), space)
+    assert posterior.count() == math.prod(len(each.choices) for each in posterior_decisions(get_space(space)))
+    table = json.loads(last["updates"])
+    assert table["steps"][0] == 2 * epochs and set(table["chance"]) == {None}
+    if epochs == 2:
+        begun = best_response(space)
+        begun.step()
+        begun.save_checkpoint(str(tmp_path))
+        restored = best_response(space)
+        restored.load_checkpoint(str(tmp_path))
+        assert comparable([restored.step()]) == comparable([last])
+
+
+def test_all_training_images_are_the_weights_where_the_posterior_has_the_validation_data() -> None:
+    trainer = best_response("nasbench201").trainer
+    assert len(trainer.weight_images) == len(trainer.dataset.train)
+    assert len(trainer.architecture_images) == len(trainer.dataset.validation)
