@@ -123,7 +123,7 @@ class RegularizedEvolution(ArchraySearcher):
             places = self.parents([_told(record) for record in alive])
             if not len(places):
                 raise InvalidInput(f"expected parents to choose one of {len(alive)} or more, got none")
-            chosen = alive[places[rng.integers(len(places))]]
+            chosen = alive[places[int(rng.integers(len(places)))]]
         return self._opened.decode(chosen.config["architecture"])
 
     def _mutated(self, parent: Architecture, rng: np.random.Generator) -> Architecture:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import zlib
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -32,7 +32,7 @@ class MemberTrainable(StandaloneTrainable):
     of a trial that failed.
     """
 
-    settings_type = MemberSettings
+    settings_type: ClassVar[type[StandaloneSettings]] = MemberSettings
     _settings: MemberSettings
 
     def _epoch(self) -> dict[str, Any]:

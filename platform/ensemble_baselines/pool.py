@@ -66,12 +66,10 @@ def pool_inputs(context: Context) -> dict[str, Any]:
     config = pooled_config(context.run)
     if isinstance(config, OneArchitectureConfig) and config.architecture is not None:
         return {"architecture": config.architecture}
-    evolves = isinstance(config, NESConfig) and config.method == "nes-re"
-    return {
-        **training_inputs(context, config.train),
-        "pool": config.pool,
-        "evolution": config.evolution.model_dump(mode="json") if evolves else None,
-    }
+    inputs = {**training_inputs(context, config.train), "pool": config.pool}
+    if isinstance(config, NESConfig) and config.method == "nes-re":
+        inputs["evolution"] = config.evolution.model_dump(mode="json")
+    return inputs
 
 
 def _searcher(context: Context) -> ArchraySearcher:

@@ -62,7 +62,7 @@ def _select(context: Context, folder: Folder) -> None:
         )
     probabilities = np.stack([read_predictions(uri) for uri in pool["predictions"]])  # (pool, images, classes)
     labels = load_images(context.run.data).validation.labels.numpy()
-    rows = []
+    rows: list[dict[str, Any]] = []
     for trained in range(size, len(pool) + 1):
         selected = forward_selection(probabilities[:trained], labels, size)
         members = selected.members

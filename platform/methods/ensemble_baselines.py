@@ -11,6 +11,8 @@ trained networks of the pool are the ensemble.
 
 from __future__ import annotations
 
+from typing import Any
+
 from archray.platform.ensemble_baselines.config import NESConfig, OneArchitectureConfig
 from archray.platform.ensemble_baselines.one_network import drop_path_stage, snapshot_stage
 from archray.platform.ensemble_baselines.recipe import baseline_method
@@ -30,7 +32,7 @@ def _has_paths(space: Space) -> str | None:
     return None if isinstance(space, DARTS) else "its networks have no paths to drop; choose darts or darts-none"
 
 
-def _one(name: str, summary: str, final: Stage, **more: object) -> Method:
+def _one(name: str, summary: str, final: Stage, **more: Any) -> Method:
     return baseline_method(
         name,
         summary,
