@@ -82,7 +82,9 @@ class VariationalSettings(BaseModel):
         kl: whether the KL is part of the objective. The best-response posterior of SNAS has none (section 5.2.2).
         temperature: tau of Eq. 5.6.
         estimator: of the gradient of the expected loss. `straight-through` is the paper's, Gumbel-softmax with all
-            operations evaluated; it is biased. `score-function` has no bias, and evaluates paths alone.
+            operations evaluated. It takes the loss for linear in the weights of operations, which with trained
+            supernets costs half of what the ELBO has to gain (seen on cells small enough to enumerate).
+            `score-function` has no bias, and evaluates paths alone.
         gumbel_temperature: of the straight-through gradient. The less, the less its bias and the larger its variance.
         samples: architectures drawn in each step, 1 in the paper. Each one's baseline for the score function is the
             others' mean loss, so that it needs two.
