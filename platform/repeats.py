@@ -77,6 +77,8 @@ def write_repeats_report(run: Run) -> RunView:
         progress=_pooled([each.progress for each in views]),
         correlation=_pooled([each.correlation for each in views]),
         rounds=_pooled([each.rounds for each in views]),
+        ensembles=_pooled([each.ensembles for each in views]),
+        diversity=_pooled([each.diversity for each in views]),
     )
     run.folder.write_bytes(REPORT, render(view, method.sections).encode())
     return view

@@ -89,7 +89,7 @@ def _search(context: Context, folder: Folder) -> None:
     usable = trials[trials[METRIC].notna()]
     if usable.empty:
         raise ArchrayError(f"none of the {len(trials)} ensembles has a loss: {failure_reasons(trials)}")
-    best = usable.loc[usable[METRIC].idxmin()]
+    best = usable.iloc[int(usable[METRIC].argmin())]
     folder.write_json(
         "architecture.json",
         {
