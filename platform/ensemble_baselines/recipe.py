@@ -91,8 +91,12 @@ def baseline_method(
 
 
 def baseline_view(run: Run) -> RunView:
-    """What the report shows; of a run that has not ended, what there is. The curves are the pool's and the final."""
-    view = ensemble_view(run)
+    """What the report shows; of a run that has not ended, what there is. The curves are the pool's and the final.
+
+    The ensembles that NES selects as its pool grows stay in their table: the report's sections are of ensembles that
+    were scored with shared weights.
+    """
+    view = replace(ensemble_view(run), ensembles=pd.DataFrame())
     pool = read_table(run.folder / POOL, "curves.parquet")
     if pool.empty:
         return view
