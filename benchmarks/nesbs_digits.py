@@ -40,7 +40,6 @@ BEST_MEMBER = "its best member on validation"
 def run(out: Path, names: Sequence[str], options: argparse.Namespace) -> pd.DataFrame:
     """A row per method and seed: test error, NLL and calibration error of the ensemble, ATE, PPD, seconds."""
     rows = []
-    scale = options.scale if options.scale == "data" else float(options.scale)
     for name in names:
         method, given = METHODS[name]
         place = out / name.replace(", ", "-").replace(" ", "-").lower()
@@ -57,7 +56,6 @@ def run(out: Path, names: Sequence[str], options: argparse.Namespace) -> pd.Data
                 out=place,
                 console=Console(quiet=True),
                 **given,
-                **({"posterior__posterior__scale": scale} if method == "nesbs" else {}),
             )
         print(f"{name}: {options.seeds} runs, {time.monotonic() - start:.0f} s", flush=True)
         for seed in range(options.seeds):
@@ -103,9 +101,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True, help="folder of the runs; one that exists is continued")
     parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument(
-        "--scale", default=1.0, help="s of the ELBO: a number, or 'data' for |D| (default: %(default)s)"
-    )
     parser.add_argument("--methods", nargs="+", default=list(METHODS), choices=list(METHODS), metavar="METHOD")
     options = parser.parse_args(arguments)
     ray.init(include_dashboard=False, log_to_driver=False)  # once, and not for every method

@@ -54,8 +54,8 @@ PRESETS: Mapping[str, Values] = {
         PLAIN,
         {
             "supernet": {"network": {"channels": 8, "cells": 1}, "training": {"epochs": 30, "batch_size": 64}},
-            # Some hundred small images: at the paper's scale of 1 nothing of them is heard beside the prior, and its batch
-            # and epochs are 80 steps. The score function has no bias, and takes half the time.
+            # Of some hundred small images nothing is heard beside the prior at the paper's scale of 1, and its batch and
+            # epochs are 80 steps. The score function has no bias, and takes half the time.
             "posterior": {
                 "posterior": {"scale": "data", "estimator": "score-function", "samples": 2},
                 "epochs": 40,
