@@ -54,7 +54,7 @@ PRESETS: Mapping[str, Values] = {
         PLAIN,
         {
             "supernet": {"network": {"channels": 8, "cells": 1}, "training": {"epochs": 30, "batch_size": 64}},
-            # Of some hundred small images nothing is heard beside the prior at the paper's scale of 1, and its batch and
+            # Of some hundred images nothing is heard beside the prior at the paper's scale of 1, and its batch and
             # epochs are 80 steps. The score function has no bias, and takes half the time.
             "posterior": {
                 "posterior": {"scale": "data", "estimator": "score-function", "samples": 2},
