@@ -145,7 +145,9 @@ def print_ensemble(run: Run, console: Console) -> None:
     if METRIC not in trials:
         return
     several = f"{ensemble_config(run).ensemble_size} members" if run.config.method != "single-best" else "one member"
-    console.print(f"sampled, of {several} each (validation loss, error with shared weights), best first:")
+    console.print(
+        f"sampled, of {several} each (validation loss, error with shared weights), best first:", soft_wrap=True
+    )
     for row in trials.sort_values(METRIC).to_dict("records"):
         where = "" if pd.isna(row["delta"]) else f", delta {row['delta']:g}"
         if pd.isna(row[METRIC]):

@@ -114,18 +114,6 @@ def test_a_search_that_begins_again_predicts_nothing_twice_and_finds_the_same(sv
     assert again.members == svgd.members and again.test_accuracy == svgd.test_accuracy
 
 
-@pytest.mark.usefixtures("ray_session")
-def test_draws_from_the_posterior_of_darts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    options = {**TINY, "space": "darts", "channels": 2, "search_channels": 2, "budget": 2}
-    found = archray.search("nesbs", **options, sampler="mc", temperature=2.0, out=tmp_path / "run")
-    trials = pd.read_parquet(tmp_path / "run" / "search" / "trials.parquet")
-    assert trials["delta"].isna().all() and set(trials["temperature"]) == {2.0} and set(trials["sampler"]) == {"mc"}
-    assert all(get_space("darts").decode(member) for member in found.members) and len(found.members) == 2
-    archray.show(tmp_path / "run")
-    printed = capsys.readouterr().out
-    assert all(member in printed for member in found.members) and "members disagree on" in printed
-
-
 def begun_as(method: str, sampler: str, svgd: archray.SearchResult, out: Path) -> Path:
     """A copy of a run, made one of another method: the stages that both have in common are done."""
     shutil.copytree(svgd.path, out)
@@ -134,6 +122,32 @@ def begun_as(method: str, sampler: str, svgd: archray.SearchResult, out: Path) -
     manifest["config"]["search"] |= {"sampler": sampler, "delta": None}
     (out / "manifest.json").write_text(json.dumps(manifest))
     return out
+
+
+def test_draws_from_the_posterior(
+    svgd: archray.SearchResult, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = begun_as("nesbs", "mc", svgd, tmp_path / "run")
+    found = archray.resume(run)
+    trials = pd.read_parquet(run / "search" / "trials.parquet")
+    assert trials["delta"].isna().all() and set(trials["sampler"]) == {"mc"} and len(trials) == 3
+    assert read(run, "search/architecture.json")["delta"] is None
+    archray.show(run)
+    printed = capsys.readouterr().out
+    assert len(found.members) == 2 and all(member in printed for member in found.members)
+    assert "members disagree on" in printed
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("ray_session")
+def test_darts_with_the_posterior_of_the_best_response(tmp_path: Path) -> None:
+    options = {**TINY, "space": "darts", "channels": 2, "search_channels": 2, "budget": 2, "best_response": True}
+    found = archray.search("nesbs", **options, delta="bo", out=tmp_path / "run")
+    told = read(tmp_path / "run", "posterior/posterior.json")
+    assert told == read(tmp_path / "run", "supernet/posterior.json")
+    asked = pd.read_parquet(tmp_path / "run" / "search" / "asked.parquet")
+    assert len(asked) == 2 and asked["delta"].between(-2, 1).all()
+    assert all(get_space("darts").decode(member) for member in found.members) and len(found.members) == 2
 
 
 def test_uniform_ensembles_need_no_posterior(svgd: archray.SearchResult, tmp_path: Path) -> None:
@@ -146,6 +160,7 @@ def test_uniform_ensembles_need_no_posterior(svgd: archray.SearchResult, tmp_pat
     assert not any("none" in member for row in trials["members"] for member in row), "the supernet has no such path"
 
 
+@pytest.mark.slow
 def test_the_best_single_architecture_at_as_many_evaluations(svgd: archray.SearchResult, tmp_path: Path) -> None:
     run = begun_as("single-best", "mc", svgd, tmp_path / "run")
     found = archray.resume(run)
