@@ -49,14 +49,17 @@ def run_view(run: Run) -> RunView:
     """What the report of any method with standalone trainings shows."""
     chosen = found(run) or {}
     architecture = chosen.get("architecture")
+    members = tuple(chosen.get("members", ()))
+    space = get_space(run.space)
     return RunView(
         method=run.config.method,
         space=run.config.space,
         data=run.config.data.name,
         manifest=run.manifest,
         architecture=architecture,
-        members=tuple(chosen.get("members", ())),
-        decisions=decided(get_space(run.space), architecture) if architecture else (),
+        members=members,
+        decisions=decided(space, architecture) if architecture else (),
+        member_decisions=tuple(decided(space, member) for member in members),
         seed=run.config.seed,
         seconds=seconds(run),
         started=f"{datetime.fromisoformat(run.manifest['created']):%Y-%m-%d %H:%M} UTC",
