@@ -13,7 +13,7 @@ from archray.trainables.nets.supernet import Supernet, build_supernet, groups
 from archray.trainables.posterior_settings import PosteriorSettings
 from archray.trainables.spaces import get_space, posterior_decisions
 from archray.trainables.supernet_training import Diverged, PosteriorTrainer, VariationalPosterior, read_weights
-from archray.trainables.supernet_training.reinforce import DECISIONS
+from archray.trainables.supernet_training.drawn_paths import DECISIONS
 from archray.trainables.trial import EpochTrainable, TrialTrainable
 
 __all__ = ["PosteriorSettings", "PosteriorTrainable"]

@@ -5,19 +5,16 @@ from __future__ import annotations
 import math
 from typing import Any, Literal
 
-import torch
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from archray.errors import InvalidInput
 from archray.platform.run import Run
-from archray.platform.supernets.config import CLASSES, IMAGE_CHANNELS
+from archray.platform.supernets.config import check_network, check_supernet
 from archray.platform.training_stages import TrainedSearchConfig
 from archray.searchers.nesbs import DELTA_RANGE
 from archray.searchers.svgd_rd import ITERATIONS, MOMENTUM, STEP
-from archray.trainables.nets import build
-from archray.trainables.nets.supernet import SUPERNETS, build_supernet
 from archray.trainables.posterior_settings import PosteriorOptions
-from archray.trainables.spaces import Space, get_space
+from archray.trainables.spaces import get_space
 from archray.trainables.supernet_settings import SupernetOptions
 from archray.trainables.supernet_training import NoOptimizerSettings, PathSettings
 
@@ -42,9 +39,7 @@ class EnsembleConfig(TrainedSearchConfig):
                 f"ensemble_size: expected {space.size} at most, the architectures of {space.name}, got "
                 f"{self.ensemble_size}; lower it"
             )
-        some = next(iter(space.enumerate()))
-        with torch.device("meta"):
-            build(space, some, network=self.network, in_channels=IMAGE_CHANNELS, num_classes=CLASSES, seed=None)
+        check_network(self.space, self.network)
 
 
 class SamplingOptions(BaseModel):
@@ -139,7 +134,6 @@ class NESBSConfig(EnsembleConfig):
 
     def check(self) -> None:
         super().check()
-        options = self.supernet
         if self.best_response and self.search.sampler == "uniform":
             raise InvalidInput("uniform draws need no posterior; set best_response to false, or choose another sampler")
         expected = {"urs": "uniform", "single-best": "mc"}.get(self.method)
@@ -148,16 +142,7 @@ class NESBSConfig(EnsembleConfig):
                 f"{self.method} samples by {expected}, got {self.search.sampler}; leave search.sampler out, or choose "
                 "the method nesbs"
             )
-        with torch.device("meta"):
-            build_supernet(
-                get_space(self.space),
-                options.network,
-                in_channels=IMAGE_CHANNELS,
-                num_classes=CLASSES,
-                seed=None,
-                partial_channels=options.partial_channels,
-                none=options.none,
-            )
+        check_supernet(self.space, self.supernet)
 
 
 def ensemble_config(run: Run) -> EnsembleConfig:
@@ -170,10 +155,3 @@ def nesbs_config(run: Run) -> NESBSConfig:
     """The configuration of a run of NESBS, or of a method with its stages."""
     assert isinstance(run.config, NESBSConfig)  # methods with these stages have such a configuration
     return run.config
-
-
-def serves(space: Space) -> str | None:
-    """None for a space that has a supernet and a posterior; else why it cannot be searched."""
-    if space.name in SUPERNETS:
-        return None
-    return f"it has no supernet; choose {', '.join(SUPERNETS)}"

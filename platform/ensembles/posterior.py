@@ -6,25 +6,23 @@ import json
 from typing import Any
 
 import pandas as pd
-from ray import tune
 
 from archray.errors import ArchrayError
 from archray.platform.ensembles.config import nesbs_config
+from archray.platform.ensembles.single_trial import run_single_trial
 from archray.platform.ensembles.supernet import BEST_RESPONSE, WEIGHTS
 from archray.platform.ensembles.supernet import STAGE as SUPERNET
 from archray.platform.folder import Folder
 from archray.platform.result_log import read_results
-from archray.platform.run import digest
 from archray.platform.stages import Context, Stage
-from archray.platform.training_stages import failure_reasons, stage_seed
-from archray.platform.tuning import TrialPlan, listed, run_trials, trial_table
+from archray.platform.training_stages import failure_reasons
 from archray.searchers.posterior import Posterior
 from archray.trainables.posterior import PosteriorTrainable
 from archray.trainables.posterior_settings import PosteriorSettings
 from archray.trainables.spaces import get_space, posterior_decisions
 
 STAGE, POSTERIOR, CURVES = "posterior", "posterior.json", "curves.parquet"
-METRIC, MODE = "elbo", "max"
+METRIC = "elbo"
 
 
 def posterior_inputs(context: Context) -> dict[str, Any]:
@@ -53,23 +51,16 @@ def _learn(context: Context, folder: Folder) -> None:
         supernet=config.supernet,
         weights=f"{context.folder(SUPERNET).uri}/{WEIGHTS}",
     )
-    plan = TrialPlan(
-        trainable=PosteriorTrainable,
-        settings=settings.model_dump(mode="json"),
+    tuned, trials, result = run_single_trial(
+        context,
+        folder,
+        PosteriorTrainable,
+        settings.model_dump(mode="json"),
+        stage=STAGE,
         metric=METRIC,
-        mode=MODE,
-        total=1,
-        cpus=config.resources.cpus_per_trial,
-        gpus=config.resources.gpus(),
-        concurrency=1,
-        keys={"seed": tune.grid_search([stage_seed(config.seed, STAGE)])},
+        inputs=posterior_inputs(context),
     )
-    tuned = folder / f"tune-{digest(posterior_inputs(context))}"
-    results = run_trials(tuned, plan, context)
-    context.grids[STAGE] = results
-    trials = trial_table(results)
     folder.write_parquet("trials.parquet", trials)
-    [result] = listed(results)
     told = result.metrics or {}
     if told.get("posterior") is None:
         raise ArchrayError(f"the posterior was not learnt: {failure_reasons(trials)}")

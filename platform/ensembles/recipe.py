@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from archray.platform.config import merge
-from archray.platform.ensembles.config import NESBSConfig, serves
+from archray.platform.ensembles.config import NESBSConfig
 from archray.platform.ensembles.final import final_ensemble_stage
 from archray.platform.ensembles.posterior import posterior_stage
 from archray.platform.ensembles.search import search_stage
@@ -15,6 +15,7 @@ from archray.platform.ensembles.view import ensemble_view, print_ensemble
 from archray.platform.methods.method import Method
 from archray.platform.report import ENSEMBLE_SECTIONS
 from archray.platform.results import report_stage
+from archray.platform.supernets.config import serves
 from archray.platform.supernets.recipe import defaults_of
 from archray.platform.training_stages import baseline_stage
 from archray.trainables.spaces import get_space

@@ -7,15 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from ray import tune
 
 from archray.errors import ArchrayError
 from archray.platform.ensembles.config import nesbs_config
+from archray.platform.ensembles.single_trial import run_single_trial
 from archray.platform.folder import Folder
-from archray.platform.run import digest
 from archray.platform.stages import Context, Stage
-from archray.platform.training_stages import failure_reasons, stage_seed
-from archray.platform.tuning import TrialPlan, curve_table, listed, run_trials, trial_table
+from archray.platform.training_stages import failure_reasons
+from archray.platform.tuning import curve_table
 from archray.trainables.checkpoint import read_state
 from archray.trainables.supernet import SupernetTrainable
 from archray.trainables.supernet_settings import SupernetSettings
@@ -23,7 +22,7 @@ from archray.trainables.supernet_training import write_weights
 
 STAGE, WEIGHTS, UPDATES = "supernet", "weights.pt", "updates.parquet"
 BEST_RESPONSE = "posterior.json"  # where the posterior was learnt with the weights
-METRIC, MODE = "validation_accuracy", "max"  # of paths drawn for each batch
+METRIC = "validation_accuracy"  # of paths drawn for each batch
 
 
 def supernet_settings(context: Context) -> dict[str, Any]:
@@ -45,25 +44,17 @@ def supernet_inputs(context: Context) -> dict[str, Any]:
 
 
 def _train(context: Context, folder: Folder) -> None:
-    config = nesbs_config(context.run)
-    plan = TrialPlan(
-        trainable=SupernetTrainable,
-        settings=supernet_settings(context),
+    tuned, trials, result = run_single_trial(
+        context,
+        folder,
+        SupernetTrainable,
+        supernet_settings(context),
+        stage=STAGE,
         metric=METRIC,
-        mode=MODE,
-        total=1,
-        cpus=config.resources.cpus_per_trial,
-        gpus=config.resources.gpus(),
-        concurrency=1,
-        keys={"seed": tune.grid_search([stage_seed(config.seed, STAGE)])},
+        inputs=supernet_inputs(context),
     )
-    tuned = folder / f"tune-{digest(supernet_inputs(context))}"
-    results = run_trials(tuned, plan, context)
-    context.grids[STAGE] = results
-    trials = trial_table(results)
     folder.write_parquet("trials.parquet", _plain(trials))
-    folder.write_parquet("curves.parquet", _plain(curve_table(tuned, results)))
-    [result] = listed(results)
+    folder.write_parquet("curves.parquet", _plain(curve_table(tuned, context.grids[STAGE])))
     told = result.metrics or {}
     if result.checkpoint is None or told.get("failure") is not None:
         raise ArchrayError(f"the training of the supernet failed: {failure_reasons(trials)}")

@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from archray.errors import InvalidInput
 from archray.platform.run import Run
 from archray.platform.training_stages import TrainedSearchConfig
-from archray.trainables.nets import build
+from archray.trainables.nets import NetworkSettings, build
 from archray.trainables.nets.supernet import SUPERNETS, build_supernet
 from archray.trainables.spaces import Space, get_space
 from archray.trainables.supernet_settings import SupernetOptions
@@ -56,20 +56,29 @@ class SupernetSearchConfig(TrainedSearchConfig):
                 f"expected selection.epoch to be below final.epochs, {self.final.epochs}, got {self.selection.epoch}; "
                 f"lower it, or set selection.keep to {self.search_seeds}: then none is dropped"
             )
-        options = self.supernet
-        space = get_space(self.space)
-        some = next(iter(space.enumerate()))
-        with torch.device("meta"):
-            build_supernet(
-                space,
-                options.network,
-                in_channels=IMAGE_CHANNELS,
-                num_classes=CLASSES,
-                seed=None,
-                partial_channels=options.partial_channels,
-                none=options.none,
-            )
-            build(space, some, network=self.network, in_channels=IMAGE_CHANNELS, num_classes=CLASSES, seed=None)
+        check_supernet(self.space, self.supernet)
+        check_network(self.space, self.network)
+
+
+def check_supernet(space: str, options: SupernetOptions) -> None:
+    """Builds the supernet without memory. Raises: InvalidInput if its options do not go together."""
+    with torch.device("meta"):
+        build_supernet(
+            space,
+            options.network,
+            in_channels=IMAGE_CHANNELS,
+            num_classes=CLASSES,
+            seed=None,
+            partial_channels=options.partial_channels,
+            none=options.none,
+        )
+
+
+def check_network(space: str, network: NetworkSettings) -> None:
+    """Builds a standalone network without memory. Raises: InvalidInput if its settings do not go together."""
+    some = next(iter(get_space(space).enumerate()))
+    with torch.device("meta"):
+        build(space, some, network=network, in_channels=IMAGE_CHANNELS, num_classes=CLASSES, seed=None)
 
 
 def supernet_config(run: Run) -> SupernetSearchConfig:

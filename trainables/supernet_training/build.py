@@ -10,9 +10,10 @@ from archray.errors import InvalidInput
 from archray.trainables.nets.supernet import Group, Supernet
 from archray.trainables.spaces import Space, get_space, posterior_decisions
 from archray.trainables.supernet_training.architecture import ArchitectureParameters
+from archray.trainables.supernet_training.drawn_paths import DECISIONS, open_decisions
 from archray.trainables.supernet_training.mixing import Mixing
 from archray.trainables.supernet_training.points import PointParameters
-from archray.trainables.supernet_training.reinforce import DECISIONS, ReinforcedController, open_decisions
+from archray.trainables.supernet_training.reinforce import ReinforcedController
 from archray.trainables.supernet_training.settings import (
     AdamSettings,
     ControllerSettings,

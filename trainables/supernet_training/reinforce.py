@@ -10,11 +10,11 @@ import torch
 from torch import Tensor
 
 from archray.errors import InvalidInput
-from archray.trainables.nets.supernet import Group, Supernet
-from archray.trainables.nets.supernet.group import NONE
-from archray.trainables.spaces import Architecture, Decision, Space
+from archray.trainables.nets.supernet import Supernet
+from archray.trainables.spaces import Architecture
 from archray.trainables.supernet_training.controller import Controller, Sampled
-from archray.trainables.supernet_training.mixing import Lesson, Mixing, Mixture
+from archray.trainables.supernet_training.drawn_paths import DECISIONS, DrawnPaths, open_decisions
+from archray.trainables.supernet_training.mixing import Lesson
 from archray.trainables.supernet_training.settings import (
     ControllerSettings,
     ReinforceSettings,
@@ -22,19 +22,8 @@ from archray.trainables.supernet_training.settings import (
     mismatch,
 )
 
-DECISIONS = "decisions"  # the group of the entropies
 ENTROPY_SAMPLES = 100  # over which the entropy of a decision, given those before it, is averaged
 ENTROPY_SEED = 0
-
-
-def open_decisions(space: Space, groups: Sequence[Group]) -> dict[int, Decision]:
-    """The decisions with two choices or more, by their place in the space; `none` is one only if a group has it."""
-    none = any(NONE in group.operations for group in groups)
-    kept = {
-        at: tuple(choice for choice in decision.choices if none or choice != NONE)
-        for at, decision in enumerate(space.decisions)
-    }
-    return {at: Decision(space.decisions[at].name, choices) for at, choices in kept.items() if len(choices) > 1}
 
 
 class Reinforce:
@@ -73,7 +62,7 @@ class Reinforce:
         self.baseline = state["baseline"]
 
 
-class ReinforcedController(Mixing):
+class ReinforcedController(DrawnPaths):
     """Each step's mixture is the path of one architecture, sampled from a controller that learns by reward.
 
     - The weights' steps train the path of a new sample each.
@@ -101,7 +90,8 @@ class ReinforcedController(Mixing):
         wrong = mismatch(controller, optimizer, supernet.partial_channels)
         if wrong is not None:
             raise InvalidInput(wrong)
-        self._supernet, self._settings, self._optimizer = supernet, controller, optimizer
+        super().__init__(supernet)
+        self._settings, self._optimizer = controller, optimizer
         self._open = open_decisions(supernet.space, supernet.groups)
         self.controller = Controller(
             tuple(self._open.values()),
@@ -111,7 +101,6 @@ class ReinforcedController(Mixing):
             seed=seed,
         )
         self.reinforce = Reinforce(self.controller, optimizer)
-        self._generator = torch.Generator()
 
     def prepare(self, training: SupernetTrainingSettings, points: int) -> None:
         """Raises: InvalidInput if the objective is second order."""
@@ -119,16 +108,10 @@ class ReinforcedController(Mixing):
         if wrong is not None:
             raise InvalidInput(wrong)
 
-    def reseed(self, seed: int) -> None:
-        self._generator.manual_seed(seed)
-
-    def draw(self, progress: float) -> Mixture:
-        return self._path(self._generator)
-
-    def evaluation(self, progress: float, seed: int) -> Callable[[], Mixture]:
-        """Paths of the present policy, a new one each time."""
-        generator = torch.Generator().manual_seed(seed)
-        return lambda: self._path(generator)
+    def drawn(self, generator: torch.Generator) -> Architecture:
+        """By the present policy."""
+        [architecture] = self.architectures(self.controller(1, generator))
+        return architecture
 
     def learn(self, lesson: Lesson, progress: float) -> Tensor:
         sampled = self.controller(1, self._generator)
@@ -166,8 +149,3 @@ class ReinforcedController(Mixing):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self.controller.load_state_dict(state["controller"])
         self.reinforce.load_state_dict(state["reinforce"])
-
-    @torch.no_grad()
-    def _path(self, generator: torch.Generator) -> Mixture:
-        [architecture] = self.architectures(self.controller(1, generator))
-        return self._supernet.path(architecture)

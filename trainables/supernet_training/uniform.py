@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 import torch
 
 from archray.trainables.nets.supernet import Supernet
-from archray.trainables.supernet_training.mixing import Mixing, Mixture
-from archray.trainables.supernet_training.reinforce import DECISIONS, open_decisions
+from archray.trainables.spaces import Architecture
+from archray.trainables.supernet_training.drawn_paths import DECISIONS, DrawnPaths, open_decisions
 
 
-class UniformArchitectures(Mixing):
+class UniformArchitectures(DrawnPaths):
     """Each step trains the path of one architecture, drawn uniformly from the space; nothing is learned.
 
     In DARTS a path has two inputs for each node, so an edge into node t is drawn in a share of 2 / t of the steps. With
@@ -24,26 +23,15 @@ class UniformArchitectures(Mixing):
     """
 
     def __init__(self, supernet: Supernet) -> None:
-        self._supernet = supernet
+        super().__init__(supernet)
         self._open = open_decisions(supernet.space, supernet.groups)
         self._first = [decision.choices[0] for decision in supernet.space.decisions]
-        self._generator = torch.Generator()
 
-    def reseed(self, seed: int) -> None:
-        self._generator.manual_seed(seed)
-
-    def draw(self, progress: float) -> Mixture:
-        return self._path(self._generator)
-
-    def evaluation(self, progress: float, seed: int) -> Callable[[], Mixture]:
-        generator = torch.Generator().manual_seed(seed)
-        return lambda: self._path(generator)
-
-    def entropies(self) -> dict[str, list[float]]:
-        return {DECISIONS: [math.log(len(decision.choices)) for decision in self._open.values()]}
-
-    def _path(self, generator: torch.Generator) -> Mixture:
+    def drawn(self, generator: torch.Generator) -> Architecture:
         choices = self._first.copy()
         for at, decision in self._open.items():
             choices[at] = decision.choices[int(torch.randint(len(decision.choices), (), generator=generator))]
-        return self._supernet.path(tuple(choices))
+        return tuple(choices)
+
+    def entropies(self) -> dict[str, list[float]]:
+        return {DECISIONS: [math.log(len(decision.choices)) for decision in self._open.values()]}

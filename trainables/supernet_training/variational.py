@@ -11,8 +11,8 @@ from torch import Tensor
 from archray.trainables.nets.supernet import Supernet
 from archray.trainables.relaxations import MixtureWeights
 from archray.trainables.relaxations.gumbel import gumbel_noise, gumbel_weights
+from archray.trainables.supernet_training.drawn_paths import DECISIONS
 from archray.trainables.supernet_training.mixing import Lesson, Mixing, Mixture
-from archray.trainables.supernet_training.reinforce import DECISIONS
 from archray.trainables.supernet_training.relaxed_decisions import RelaxedDecisions
 from archray.trainables.supernet_training.settings import AdamSettings, VariationalSettings
 from archray.trainables.supernet_training.unrolled import as_leaves
