@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import hashlib
 import importlib
 import importlib.util
@@ -35,9 +36,11 @@ class Registry(Generic[T]):
         return entry
 
     def get(self, name: str) -> T:
-        """The entry called `name`. Raises: UnknownName, with all known names."""
+        """The entry called `name`. Raises: UnknownName, with the nearest of the known names, and all of them."""
         if name not in self._entries:
-            raise UnknownName(f"there is no {self.kind} {name!r}; choose one of {', '.join(self.names())}")
+            near = difflib.get_close_matches(name, self.names(), n=1)
+            meant = f"did you mean {near[0]!r}? " if near else ""
+            raise UnknownName(f"there is no {self.kind} {name!r}; {meant}choose one of {', '.join(self.names())}")
         return self._entries[name]
 
     def names(self) -> list[str]:

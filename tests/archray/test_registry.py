@@ -33,7 +33,7 @@ def test_it_refuses_duplicates_and_keeps_the_first(registry: Registry[int]) -> N
 
 
 def test_an_unknown_name_lists_the_known(registry: Registry[int]) -> None:
-    with pytest.raises(UnknownName, match=r"no proxy 'snipp'; choose one of grasp, snip"):
+    with pytest.raises(UnknownName, match=r"no proxy 'snipp'; did you mean 'snip'\? choose one of grasp, snip"):
         registry.get("snipp")
 
 

@@ -14,7 +14,7 @@ MAPS = ("search", "halving", "--preset", "smoke", "--out", "run")
 
 
 CASES: list[tuple[tuple[str, ...], str]] = [
-    (("search", "hmas"), "no method 'hmas'; choose one of fast-halving, halving, hnas"),
+    (("search", "hmas"), "no method 'hmas'; did you mean 'hnas'? choose one of darts,"),
     ((*SEARCH, "--space", "nasbench301"), "no space 'nasbench301'"),
     ((*SEARCH, "--data", "cifar11"), "cifar11"),
     ((*SEARCH, "--proxy", "ntk_trase"), "no proxy 'ntk_trase'"),
