@@ -40,7 +40,9 @@ def test_paths_become_absolute(tmp_path, monkeypatch):
 
 def test_unknown_name_lists_the_known():
     for function in (check_data, load_data):
-        with pytest.raises(UnknownName, match=r"no data set 'cifar11'; choose one of .*cifar10.*digits.*gaussian"):
+        with pytest.raises(
+            UnknownName, match=r"no data set 'cifar11'; did you mean 'cifar10'\? .*cifar10.*digits.*gaussian"
+        ):
             function(DataSettings(name="cifar11"))
     with pytest.raises(UnknownName, match="folder"):
         check_data(DataSettings(name="folder:"))

@@ -415,13 +415,22 @@ def empty(split: Split) -> tuple[Tensor, Tensor]:
     return split.images[:0], split.labels[:0]
 
 
-def test_batches_of_scores_add_up_where_networks_keep_statistics(digits: Dataset) -> None:
-    supernet = make_supernet("darts")
+@torch.no_grad()
+@pytest.mark.parametrize("space", ["darts", "nasbench201", "nasbench1shot1-1"])
+def test_a_score_is_of_batches_that_are_each_normalised_by_themselves(space: str, digits: Dataset) -> None:
+    supernet = make_supernet(space)
     architecture = supernet.space.encode(tuple(decision.choices[-1] for decision in supernet.space.decisions))
-    [whole] = score_architectures(supernet, [architecture], digits.validation, 40)
-    [parts] = score_architectures(supernet, [architecture], digits.validation, 7)
-    assert parts.loss == pytest.approx(whole.loss, rel=1e-5)
-    assert parts.accuracy == pytest.approx(whole.accuracy)
+    split = digits.validation
+    [score] = score_architectures(supernet, [architecture], split, 7)
+    path = supernet.path(supernet.space.decode(architecture))
+    loss, correct = 0.0, 0
+    order = torch.randperm(len(split), generator=torch.Generator().manual_seed(0))
+    for some in order.tensor_split(math.ceil(len(split) / 7)):
+        logits = supernet.train()(split.images[some], path)  # in training a batch is always normalised by itself
+        loss += float(F.cross_entropy(logits, split.labels[some], reduction="sum"))
+        correct += int((logits.argmax(1) == split.labels[some]).sum())
+    assert score.loss == pytest.approx(loss / len(split), rel=1e-5)
+    assert score.accuracy == pytest.approx(correct / len(split))
 
 
 def test_candidates_are_drawn_uniformly_and_train_their_own_operations_only(digits: Dataset) -> None:

@@ -170,7 +170,7 @@ class DARTSNetwork(nn.Module):
         normal, reduce: the edges of the two cells, see `spaces.darts.Genotype`.
         channels: C, of the first cells; doubled by each reduction cell.
         cells: how many in all; number cells // 3 and 2 cells // 3 are reduction cells.
-        form: of the cells; outside the cells normalisation is affine, with running statistics unless scored.
+        form: of the cells; outside the cells normalisation is affine; running statistics are kept in `training` alone.
         stem: `cifar`, one convolution, or `imagenet`, three of stride 2, the last for the second input.
         auxiliary: whether train mode returns (logits, auxiliary logits). Its loss counts 0.4 in the original.
 

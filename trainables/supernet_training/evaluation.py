@@ -110,7 +110,7 @@ def _given(mixture: Mixture) -> Mixture:
 def _mixed_batches(split: Split, batch: int) -> Sequence[Tensor]:
     """Places of batches of nearly equal size in a fixed random order.
 
-    Some supernets normalise by the statistics of the batch at hand, and data may be sorted by class.
+    Supernets normalise by the statistics of the batch at hand, and data may be sorted by class.
     """
     count = len(split)
     order = torch.randperm(count, generator=torch.Generator().manual_seed(ORDER)).to(split.images.device)

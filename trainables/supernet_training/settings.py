@@ -289,7 +289,7 @@ class SupernetTrainingSettings(BaseModel):
         grad_clip: bound on the L2 norm of the weights' whole gradient; None does not clip.
         amp: forward passes in bfloat16 (autocast).
         evaluation_batch: images per forward pass of an evaluation. Where a network normalises by the statistics of
-            the batch at hand, in NAS-Bench-201's supernet, it also changes results.
+            the batch at hand, as all supernets here do, it also changes results.
         threads: torch threads of a trial; None: as many as the CPUs that Tune gave it.
     """
 
