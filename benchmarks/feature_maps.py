@@ -31,7 +31,7 @@ from archray.trainables.feature_maps.fourier import FourierBases, FourierFeature
 from archray.trainables.feature_maps.fourier_problem import FourierProblem
 from archray.trainables.feature_maps.losses import signs
 from archray.trainables.feature_maps.ridge import LinearModel, solve_ridge
-from archray.trainables.feature_maps.settings import SolveSettings
+from archray.trainables.feature_maps.solve_settings import SolveSettings
 from archray.trainables.spaces import get_space
 
 GRAMS = ("float64", "float32", "int8")

@@ -20,9 +20,9 @@ from ray import tune
 from ray.tune import CheckpointConfig, RunConfig, Tuner
 
 from archray.platform.api import make_config
-from archray.platform.supernets.config import SupernetSearchConfig
-from archray.platform.supernets.search import settings_of
-from archray.trainables.supernet import SupernetTrainable
+from archray.platform.methods.supernets.supernet_config import SupernetSearchConfig
+from archray.platform.methods.supernets.supernet_search import settings_of
+from archray.trainables.tune.supernet_trainable import SupernetTrainable
 
 TEST = "cifar10_test_200"
 TABLE = Path(__file__).resolve().parents[2] / "shared" / "data" / "nasbench201.csv.gz"

@@ -28,10 +28,10 @@ from collections.abc import Sequence
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from archray.searchers.ensemble_sampling import SVGDSettings, evolve
-from archray.searchers.posterior import Posterior, posterior_decisions
-from archray.searchers.relaxed_posterior import first_particles, relaxed_log_density_gradient
-from archray.searchers.svgd_rd import MOMENTUM, STEP, FloatArray, svgd_rd
+from archray.searchers.nesbs.ensemble_sampling import SVGDSettings, evolve
+from archray.searchers.nesbs.posterior import Posterior, posterior_decisions
+from archray.searchers.nesbs.relaxed_posterior import first_particles, relaxed_log_density_gradient
+from archray.searchers.nesbs.svgd_rd import MOMENTUM, STEP, FloatArray, svgd_rd
 from archray.trainables.ensembles.scores import arrange, score_ensembles
 from archray.trainables.spaces import get_space
 

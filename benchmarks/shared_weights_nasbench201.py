@@ -25,12 +25,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from archray.platform.supernets.scoring import draw_architectures
+from archray.platform.methods.supernets.shared_scoring import draw_architectures
 from archray.searchers import WeightSharingHalving, drive
-from archray.trainables.supernet import SupernetTrainable
-from archray.trainables.supernet_scorer import SupernetScorer, arrays_of
-from archray.trainables.supernet_settings import SupernetOptions
-from archray.trainables.supernet_training import read_weights
+from archray.trainables.supernets import read_weights
+from archray.trainables.tune.supernet_scorer import SupernetScorer, arrays_of
+from archray.trainables.tune.supernet_settings import SupernetOptions
+from archray.trainables.tune.supernet_trainable import SupernetTrainable
 
 SPACE, TEST, PARAMETERS = "nasbench201", "cifar10_test_200", "params_m_cifar10"
 COLUMNS = ("seed", "weights of", "trained on", "epochs", "survivors, by loss", "all, by loss", "all, by accuracy")

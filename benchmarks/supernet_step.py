@@ -25,7 +25,7 @@ from torch.nn import functional as F
 from torch.profiler import profile
 
 from archray.trainables.nets import NetworkSettings
-from archray.trainables.nets.supernet import Supernet, build_supernet
+from archray.trainables.supernets.networks import Supernet, build_supernet
 
 TOLERANCE = 1e-9
 NODES, INPUTS = (2, 3, 4, 5), 2

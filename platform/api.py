@@ -15,12 +15,12 @@ from rich.console import Console
 from archray.cluster.connect import ClusterSettings, check_address, connect
 from archray.cluster.resources import ResourceSettings
 from archray.errors import InvalidInput, RunFolderError
+from archray.files import Folder
 from archray.platform.config import SearchConfig, merge, nest, read_config_file, validate
-from archray.platform.folder import Folder
+from archray.platform.engine.pool_scoring import PoolSettings
+from archray.platform.engine.stage import Context, run_stages
 from archray.platform.methods import METHODS, get_method
-from archray.platform.pool import PoolSettings
-from archray.platform.run import Run, refuse_existing
-from archray.platform.stages import Context, run_stages
+from archray.platform.run.run import Run, refuse_existing
 from archray.trainables.data import DATASETS, DataSettings, check_data, data_kind
 from archray.trainables.proxies import PROXIES, ProxySettings
 from archray.trainables.spaces import SPACES, Space, get_space
@@ -72,7 +72,7 @@ class SearchResult:
 
     def model(self) -> torch.nn.Module | Classifier:
         """The trained network or ensemble, on the CPU, in evaluation mode; of a feature map, its classifier."""
-        from archray.platform.export import load_model
+        from archray.platform.models.export import load_model
 
         return load_model(Run.open(self.path))
 
@@ -110,7 +110,7 @@ def search(
 
     Raises: ArchrayError for anything that is wrong with these, before Ray starts; RunInterrupted.
     """
-    from archray.platform.tuning import TuneOptions
+    from archray.platform.engine.tuning import TuneOptions
 
     arrays = data if not isinstance(data, str | None) else None
     if arrays is not None and len(arrays) not in (2, 4):
@@ -147,7 +147,7 @@ def resume(
 
     Raises: RunFolderError for a folder that holds no run, or another version's; InvalidInput.
     """
-    from archray.platform.tuning import TuneOptions
+    from archray.platform.engine.tuning import TuneOptions
 
     run = Run.open(str(path), force=force, to_resume=True)
     method = get_method(run.config.method)
@@ -167,8 +167,8 @@ def resume(
 
 def report(path: str | Path) -> str:
     """Writes the report of a run anew, also of one that has not ended; returns where it lies."""
+    from archray.platform.methods.report_stage import REPORT, write_report
     from archray.platform.repeats import write_repeats_report
-    from archray.platform.results import REPORT, write_report
 
     run = Run.open(str(path))
     write = write_report if run.config.repeats == 1 else write_repeats_report
@@ -178,9 +178,9 @@ def report(path: str | Path) -> str:
 
 def show(path: str | Path, console: Console | None = None) -> None:
     """Prints what a run found, and how far it is."""
+    from archray.platform.engine.stage import DONE
+    from archray.platform.methods.report_stage import print_found
     from archray.platform.repeats import print_repeats, repeat_runs
-    from archray.platform.results import print_found
-    from archray.platform.stages import DONE
 
     console = console or Console()
     run = Run.open(str(path))
@@ -208,7 +208,7 @@ def compare(
 
     Returns: a row per run. Raises: RunFolderError for a folder that holds no run, or one without solver calls.
     """
-    from archray.platform.feature_maps.comparison import compare_runs
+    from archray.platform.compare import compare_runs
 
     return compare_runs(
         [Run.open(str(path)) for path in paths], out=None if out is None else Path(out), console=console or Console()
@@ -223,7 +223,7 @@ def export(path: str | Path, to: str | Path | None = None) -> list[str]:
 
     Raises: RunFolderError if the run has no trained network yet, or the folder is not empty.
     """
-    from archray.platform.export import export_model
+    from archray.platform.models.export import export_model
 
     run = Run.open(str(path))
     folder = Folder(to) if to is not None else run.folder / "export"
@@ -254,7 +254,7 @@ def proxies(
 
     Raises: RunFolderError if `out` exists; ArchrayError for anything wrong, before Ray starts.
     """
-    from archray.platform.scoring import score_to_file
+    from archray.platform.proxies import score_to_file
 
     data_settings = data_settings or validate(DataSettings, {"name": data})
     return score_to_file(

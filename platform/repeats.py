@@ -11,9 +11,10 @@ import pandas as pd
 from rich.console import Console
 from rich.table import Table
 
-from archray.platform.report import RunView, render
-from archray.platform.results import PROGRESS, REPORT, percent, read_table
-from archray.platform.run import Run
+from archray.platform.methods.report_stage import PROGRESS, REPORT, percent, read_table
+from archray.platform.report.page import render
+from archray.platform.report.view import RunView
+from archray.platform.run.run import Run
 
 if TYPE_CHECKING:
     from archray.platform.api import SearchResult

@@ -3,10 +3,10 @@
 from archray.searchers.base import ArchraySearcher
 from archray.searchers.drive import drive
 from archray.searchers.evolution import RegularizedEvolution
-from archray.searchers.hnas import HNASSearch
-from archray.searchers.nesbs import NESBSSearch
+from archray.searchers.halving.weight_sharing import WeightSharingHalving
+from archray.searchers.hnas.mu_nu_search import HNASSearch
+from archray.searchers.nesbs.ensemble_search import NESBSSearch
 from archray.searchers.random_search import RandomSearch
-from archray.searchers.weight_sharing_halving import WeightSharingHalving
 
 __all__ = [
     "ArchraySearcher",

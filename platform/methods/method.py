@@ -9,11 +9,11 @@ from typing import Any
 from rich.console import Console
 
 from archray.platform.config import SearchConfig
-from archray.platform.report.page import HNAS_SECTIONS, MakeSection
+from archray.platform.engine.stage import Stage
+from archray.platform.methods.report_stage import print_trials
+from archray.platform.report.page import MakeSection
 from archray.platform.report.view import RunView
-from archray.platform.results import print_trials
-from archray.platform.run import Run
-from archray.platform.stages import Stage
+from archray.platform.run.run import Run
 from archray.registry import Registry
 from archray.trainables.spaces import Space
 
@@ -52,7 +52,7 @@ class Method:
     flags: Mapping[str, str] = field(default_factory=dict)
     extendable: tuple[str, ...] = ()
     serves: Callable[[Space], str | None] = serves_networks
-    sections: Sequence[MakeSection] = HNAS_SECTIONS
+    sections: Sequence[MakeSection] = ()
     show: Callable[[Run, Console], None] = print_trials
 
 

@@ -8,9 +8,9 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
+from archray.platform.methods.supernets.search_seeds import chosen_trials
 from archray.platform.report.plot import FOUND, RANDOM, TRIAL, Size, plot
 from archray.platform.report.quantity import Quantity, count
-from archray.platform.report.search_seeds import chosen_trials
 from archray.platform.report.section import Section, figure
 from archray.platform.report.view import RunView, numbers
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from archray.platform.report.found_map import found_repeat
+from archray.platform.methods.feature_maps.found_map import found_repeat
 from archray.platform.report.quantity import MISSING, count, significant, whole_number
 from archray.platform.report.section import Column, Section, escape, paragraphs, table
 from archray.platform.report.view import RunView, failures, flags, numbers

@@ -10,19 +10,19 @@ import pytest
 import torch
 
 import archray
+from archray.files import Folder
 from archray.platform.api import check, make_config
-from archray.platform.ensemble_baselines.config import NESConfig
-from archray.platform.ensemble_baselines.pool import EnsembleParents
-from archray.platform.folder import Folder
+from archray.platform.methods.ensembles.baseline_config import NESConfig
+from archray.platform.methods.ensembles.trained_pool import EnsembleParents
 from archray.trainables.checkpoint import read_state
 from archray.trainables.data import load_images
-from archray.trainables.data.settings import DataSettings
+from archray.trainables.data.data_settings import DataSettings
 from archray.trainables.ensembles import average, forward_selection, load_ensemble, measure_ensemble
-from archray.trainables.mc_drop_path import DroppedPaths
-from archray.trainables.member import MemberTrainable, read_predictions
+from archray.trainables.ensembles.dropped_paths import DroppedPaths
 from archray.trainables.spaces import get_space
-from archray.trainables.supernet_training import write_weights
-from archray.trainables.trained import load_trained
+from archray.trainables.supernets import write_weights
+from archray.trainables.tune.member_trainable import MemberTrainable, read_predictions
+from archray.trainables.tune.trained_network import load_trained
 
 CELL = "|nor_conv_3x3~0|+|none~0|nor_conv_1x1~1|+|skip_connect~0|none~1|avg_pool_3x3~2|"
 GENOTYPE = get_space("darts").encode(get_space("darts").sample(np.random.default_rng(0)))

@@ -11,10 +11,10 @@ from rich.console import Console
 
 import archray
 from archray.errors import RunFolderError
-from archray.platform.feature_maps.single_solves import best_so_far
-from archray.platform.folder import Folder
+from archray.files import Folder
 from archray.platform.methods import get_method
-from archray.platform.methods.halving import halving_progress
+from archray.platform.methods.feature_maps.halving_method import halving_progress
+from archray.platform.methods.feature_maps.single_solves import best_so_far
 
 METHODS = ("halving", "fast-halving", "random", "successive-halving", "hyperband")
 TINY = {"preset": "smoke", "data": "digits", "data__limit": 200, "seed": 1}

@@ -5,7 +5,7 @@ import math
 import pandas as pd
 import pytest
 
-from archray.platform.folder import Folder
+from archray.files import Folder
 
 
 @pytest.mark.parametrize("scheme", ["", "file://"])

@@ -17,7 +17,7 @@ from archray_test_command import finish, kill_when, snapshot, start
 
 import archray
 from archray.errors import InvalidInput
-from archray.searchers.posterior import Posterior
+from archray.searchers.nesbs.posterior import Posterior
 from archray.trainables.data import DataSettings, load_images
 from archray.trainables.ensembles import measure_ensemble
 from archray.trainables.spaces import get_space

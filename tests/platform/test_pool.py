@@ -18,9 +18,9 @@ import pytest
 from rich.console import Console
 
 from archray.errors import InvalidInput
-from archray.platform.folder import Folder
-from archray.platform.pool import PoolSettings, candidates, score_pool
-from archray.platform.scoring_progress import ScoringProgress
+from archray.files import Folder
+from archray.platform.engine.pool_scoring import PoolSettings, candidates, score_pool
+from archray.platform.engine.scoring_progress import ScoringProgress
 from archray.trainables.data import DataSettings
 from archray.trainables.nets import NetworkSettings
 from archray.trainables.proxies import ProxySettings
@@ -138,8 +138,8 @@ def start_scoring(folder: Path, log: Path, pool: list[str], scorer: str = "Loggi
 import json, sys
 from archray_test_cluster import {scorer}
 from archray.cluster.connect import ClusterSettings, connect
-from archray.platform.folder import Folder
-from archray.platform.pool import PoolSettings, score_pool
+from archray.files import Folder
+from archray.platform.engine.pool_scoring import PoolSettings, score_pool
 from archray.trainables.data import DataSettings
 from archray.trainables.proxies import ProxySettings
 with connect(ClusterSettings(num_cpus=2, num_gpus=0, dashboard=False)):

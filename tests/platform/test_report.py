@@ -14,7 +14,7 @@ from archray_test_report import hnas_view
 from archray.platform.report import HNAS_SECTIONS, Decided, Objective, RunView, Section, render
 from archray.platform.report.cell import cell_section
 from archray.platform.report.comparison import comparison_section
-from archray.platform.report.repeats import repeats_section
+from archray.platform.report.repeats_section import repeats_section
 from archray.platform.report.section import table
 from archray.platform.report.view import failures
 

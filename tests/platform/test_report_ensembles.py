@@ -11,17 +11,23 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from archray.platform.methods.ensembles.diversity import diversity_section
+from archray.platform.methods.ensembles.ensemble_delta import ensemble_delta_section, swept_deltas
+from archray.platform.methods.ensembles.ensemble_result import ensemble_result_section
+from archray.platform.methods.ensembles.estimated_true import agreements, estimated_true_section
+from archray.platform.methods.ensembles.member_cells import common_decisions, member_cells_section
+from archray.platform.methods.ensembles.particles import (
+    lowest_density,
+    particles,
+    particles_section,
+    shown_deltas,
+    spread,
+)
+from archray.platform.methods.ensembles.posterior_curves import entropy, posterior_decisions, posterior_section
+from archray.platform.methods.ensembles.sampled_ensembles import best_so_far, ensembles_section, member_numbers
+from archray.platform.methods.ensembles.sampled_table import chosen_delta, chosen_ensemble, sampled_ensembles
 from archray.platform.report import ENSEMBLE_SECTIONS, RunView, render
-from archray.platform.report.diversity import diversity_section
-from archray.platform.report.ensemble_delta import ensemble_delta_section, swept_deltas
-from archray.platform.report.ensemble_result import ensemble_result_section
-from archray.platform.report.ensembles import best_so_far, ensembles_section, member_numbers
-from archray.platform.report.estimated_true import agreements, estimated_true_section
-from archray.platform.report.found import header
-from archray.platform.report.member_cells import common_decisions, member_cells_section
-from archray.platform.report.particles import lowest_density, particles, particles_section, shown_deltas, spread
-from archray.platform.report.posterior import entropy, posterior_decisions, posterior_section
-from archray.platform.report.sampled import chosen_delta, chosen_ensemble, sampled_ensembles
+from archray.platform.report.header import header
 from archray.platform.report.section import Section
 from archray.platform.report.view import Decided, decided
 from archray.trainables.spaces import get_space

@@ -15,13 +15,13 @@ from archray_test_report import feature_map_view, hnas_view, method_progress
 from scipy.stats import spearmanr
 
 from archray.errors import InvalidInput
+from archray.platform.methods.feature_maps.correlation import correlation_panels, correlation_section, spearman
+from archray.platform.methods.feature_maps.equal_cost import calls_compared, seconds_compared, written
+from archray.platform.methods.feature_maps.oracle_error import error_curve, reaches
+from archray.platform.methods.feature_maps.solver_calls import seconds_section, solver_calls_section
 from archray.platform.report import FEATURE_MAP_SECTIONS, RunView, comparison_table, error_at, render, render_comparison
 from archray.platform.report.cell import decision_table
-from archray.platform.report.correlation import correlation_panels, correlation_section, spearman
-from archray.platform.report.equal_cost import calls_compared, seconds_compared, written
-from archray.platform.report.oracle_error import error_curve, reaches
 from archray.platform.report.rounds import rounds_of, rounds_section
-from archray.platform.report.solver_calls import seconds_section, solver_calls_section
 from archray.platform.report.view import decided
 from archray.trainables.spaces import get_space
 

@@ -6,13 +6,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from archray.platform.methods.hnas.landscape import spans
+from archray.platform.methods.hnas.ranked_pool import plane, scored
 from archray.platform.report import Objective, RunView
-from archray.platform.report.landscape import spans
 from archray.platform.report.quantity import Quantity, count, duration, significant
-from archray.platform.report.scored import plane, scored
 from archray.platform.report.view import failures
-from archray.searchers.objective import lowest, objective
-from archray.searchers.pool import Pool
+from archray.searchers.hnas.objective import lowest, objective
+from archray.searchers.hnas.scored_pool import Pool
 
 
 @pytest.mark.parametrize("penalty", ["square", "absolute"])

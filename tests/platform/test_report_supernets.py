@@ -11,19 +11,19 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from archray.platform.methods.supernets.discretisation import at_the_end, discretisation_section
+from archray.platform.methods.supernets.entropies import entropies_section, entropy_panels, uniform_entropy
+from archray.platform.methods.supernets.found_cells import found_cells_section
+from archray.platform.methods.supernets.search_seeds import supernets
+from archray.platform.methods.supernets.selection_curves import cut_epoch, selection_section
+from archray.platform.methods.supernets.shared_score_plot import scored_supernets, shared_scores_section
 from archray.platform.report import SUPERNET_SECTIONS, RunView, render
 from archray.platform.report.comparison import comparison_section
 from archray.platform.report.curves import curves_section
-from archray.platform.report.discretisation import at_the_end, discretisation_section
-from archray.platform.report.entropies import entropies_section, entropy_panels, uniform_entropy
-from archray.platform.report.failed import failures_section
-from archray.platform.report.found_cells import found_cells_section
+from archray.platform.report.failures import failures_section
 from archray.platform.report.network_size import millions, network_size
 from archray.platform.report.rounds import rounds_section
-from archray.platform.report.search_seeds import supernets
 from archray.platform.report.section import Section
-from archray.platform.report.selection import cut_epoch, selection_section
-from archray.platform.report.shared_scores import scored_supernets, shared_scores_section
 from archray.platform.report.view import decided
 from archray.trainables.spaces import get_space
 

@@ -14,8 +14,8 @@ from rich.console import Console
 
 import archray
 from archray.errors import InvalidInput, RunFolderError
-from archray.platform.folder import Folder
-from archray.platform.run import Run
+from archray.files import Folder
+from archray.platform.run.run import Run
 from archray.trainables.data import DataSettings, load_data
 
 TINY = {"preset": "smoke", "data": "digits", "seed": 1}

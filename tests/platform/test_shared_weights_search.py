@@ -15,13 +15,13 @@ from rich.console import Console
 import archray
 from archray.cluster.resources import ResourceSettings
 from archray.errors import InvalidInput
-from archray.platform.folder import Folder
-from archray.platform.methods.rs_ws import best_of
-from archray.platform.supernets.scoring import draw_architectures, score_with_shared_weights
+from archray.files import Folder
+from archray.platform.methods.supernets.rs_ws import best_of
+from archray.platform.methods.supernets.shared_scoring import draw_architectures, score_with_shared_weights
 from archray.trainables.spaces import get_space
-from archray.trainables.supernet import SupernetTrainable
-from archray.trainables.supernet_scorer import SupernetScorer, arrays_of
-from archray.trainables.supernet_settings import SupernetOptions
+from archray.trainables.tune.supernet_scorer import SupernetScorer, arrays_of
+from archray.trainables.tune.supernet_settings import SupernetOptions
+from archray.trainables.tune.supernet_trainable import SupernetTrainable
 
 TINY: dict[str, Any] = {
     "preset": "smoke",

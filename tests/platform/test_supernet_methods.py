@@ -10,11 +10,11 @@ import torch
 from archray.errors import InvalidInput
 from archray.platform.api import check, make_config
 from archray.platform.methods import METHODS, get_method
-from archray.platform.supernets.config import SupernetSearchConfig
-from archray.platform.supernets.search import settings_of
-from archray.trainables.nets.supernet import SUPERNETS
+from archray.platform.methods.supernets.supernet_config import SupernetSearchConfig
+from archray.platform.methods.supernets.supernet_search import settings_of
 from archray.trainables.spaces import get_space
-from archray.trainables.supernet import SupernetTrainable
+from archray.trainables.supernets.networks import SUPERNETS
+from archray.trainables.tune.supernet_trainable import SupernetTrainable
 
 SUPERNET_METHODS = [name for name in METHODS if issubclass(get_method(name).config, SupernetSearchConfig)]
 TINY = {

@@ -8,7 +8,7 @@ import pytest
 from archray_test_command import epochs_trained, finish, kill_when, snapshot, start
 
 import archray
-from archray.platform.folder import Folder
+from archray.files import Folder
 
 OPTIONS = {"space": "nasbench201", "preset": "smoke", "seed": 2, "data__limit": 300, "random": 1}
 COMMAND = (

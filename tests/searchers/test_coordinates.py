@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from archray.searchers.coordinates import Coordinates, PaperCodeCoordinates, PoolCoordinates
-from archray.searchers.objective import Penalty, lowest, objective
-from archray.searchers.pool import Pool, build_pool
+from archray.searchers.hnas.coordinates import Coordinates, PaperCodeCoordinates, PoolCoordinates
+from archray.searchers.hnas.objective import Penalty, lowest, objective
+from archray.searchers.hnas.scored_pool import Pool, build_pool
 
 BOTH: list[type[Coordinates]] = [PoolCoordinates, PaperCodeCoordinates]
 places, weights = st.floats(0.0, 1.0), st.floats(-4.0, 4.0)

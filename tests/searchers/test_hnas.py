@@ -16,10 +16,10 @@ import pytest
 
 from archray.errors import InvalidInput, InvalidPool
 from archray.searchers import HNASSearch, drive
-from archray.searchers.coordinates import FIRST_POINTS
-from archray.searchers.hnas import MAX_REPEATS
-from archray.searchers.objective import lowest, objective
-from archray.searchers.pool import PoolFile
+from archray.searchers.hnas.coordinates import FIRST_POINTS
+from archray.searchers.hnas.mu_nu_search import MAX_REPEATS
+from archray.searchers.hnas.objective import lowest, objective
+from archray.searchers.hnas.scored_pool import PoolFile
 from archray.searchers.testing import hashed_score
 
 Make = Callable[..., HNASSearch]

@@ -12,8 +12,8 @@ from scipy.stats import chisquare
 
 from archray.errors import InvalidInput
 from archray.searchers import NESBSSearch, drive
-from archray.searchers.ensemble_sampling import TooSharp, draw_ensemble
-from archray.searchers.posterior import Posterior, posterior_decisions
+from archray.searchers.nesbs.ensemble_sampling import TooSharp, draw_ensemble
+from archray.searchers.nesbs.posterior import Posterior, posterior_decisions
 from archray.trainables.spaces import get_space
 
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from archray.errors import InvalidInput
-from archray.searchers.objective import check_penalty, lowest, objective, scale, usable
+from archray.searchers.hnas.objective import check_penalty, lowest, objective, scale, usable
 
 positive = st.floats(1e-3, 1e3)
 rows = st.lists(st.tuples(positive, positive), min_size=1, max_size=30)

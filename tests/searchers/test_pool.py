@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from archray.errors import InvalidPool
-from archray.searchers.pool import PoolFile
+from archray.searchers.hnas.scored_pool import PoolFile
 
 ROWS = {
     "architecture": ["a", "b", "c", "d", "e"],

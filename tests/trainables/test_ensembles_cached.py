@@ -14,9 +14,9 @@ import ray
 
 from archray.cluster.actors import actor_map
 from archray.errors import InvalidInput, RunInterrupted
-from archray.platform.folder import Folder
+from archray.files import Folder
 from archray.searchers import NESBSSearch, drive
-from archray.searchers.posterior import Posterior
+from archray.searchers.nesbs.posterior import Posterior
 from archray.trainables.ensembles import (
     CachedEnsembles,
     SharedPredictions,
@@ -27,8 +27,8 @@ from archray.trainables.ensembles import (
     member_errors,
 )
 from archray.trainables.spaces import get_space
-from archray.trainables.supernet import SupernetTrainable
-from archray.trainables.supernet_scorer import SupernetScorer, arrays_of
+from archray.trainables.tune.supernet_scorer import SupernetScorer, arrays_of
+from archray.trainables.tune.supernet_trainable import SupernetTrainable
 
 SETTINGS: dict[str, Any] = {
     "data": {"name": "digits", "limit": 40},

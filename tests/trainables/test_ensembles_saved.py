@@ -16,7 +16,7 @@ from archray.trainables.data.dataset import Split
 from archray.trainables.ensembles import Ensemble, Member, average, load_ensemble, member_of, predict, save_ensemble
 from archray.trainables.nets import NetworkSettings
 from archray.trainables.spaces import get_space
-from archray.trainables.standalone import StandaloneTrainable
+from archray.trainables.tune.standalone_trainable import StandaloneTrainable
 
 CELLS = [
     "|nor_conv_1x1~0|+|none~0|skip_connect~1|+|skip_connect~0|none~1|avg_pool_3x3~2|",

@@ -13,12 +13,12 @@ import torch
 from pydantic import ValidationError
 
 from archray.trainables.nets import NetworkSettings
-from archray.trainables.nets.supernet import build_supernet
 from archray.trainables.spaces import get_space
-from archray.trainables.supernet import SupernetTrainable
-from archray.trainables.supernet_settings import SupernetOptions
-from archray.trainables.supernet_training import PathSettings, UniformArchitectures, UpdateCounter
-from archray.trainables.supernet_training.updates import update_table
+from archray.trainables.supernets import PathSettings, UniformArchitectures, UpdateCounter
+from archray.trainables.supernets.networks import build_supernet
+from archray.trainables.supernets.updates import update_table
+from archray.trainables.tune.supernet_settings import SupernetOptions
+from archray.trainables.tune.supernet_trainable import SupernetTrainable
 
 PATHS = {"relaxation": {"name": "path", "draws": "architectures"}, "optimizer": {"name": "none"}}
 BOUND = 4.5  # standard deviations

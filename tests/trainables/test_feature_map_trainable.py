@@ -14,10 +14,10 @@ import torch
 from archray.errors import InvalidArchitecture, InvalidInput
 from archray.trainables.checkpoint import read_state, write_state
 from archray.trainables.data import DataSettings, load_images, load_text
-from archray.trainables.feature_map import FeatureMapSettings, FeatureMapTrainable, check_memory
 from archray.trainables.feature_maps.classifier import load_classifier
-from archray.trainables.feature_maps.settings import SolveSettings
+from archray.trainables.feature_maps.solve_settings import SolveSettings
 from archray.trainables.spaces import get_space
+from archray.trainables.tune.feature_map_trainable import FeatureMapSettings, FeatureMapTrainable, check_memory
 
 KEYS = {
     "scores", "score", "points", "weights", "dimension", "resource", "candidates_left", "solver_calls", "seconds",
@@ -241,7 +241,7 @@ def test_numbers_that_are_not_finite_are_a_failed_result(tmp_path: Path) -> None
 
 LIMITED = """
 import math, resource, sys
-from archray.trainables.feature_map import FeatureMapTrainable
+from archray.trainables.tune.feature_map_trainable import FeatureMapTrainable
 settings = {"dimension": 100, "data": {"name": "digits", "limit": 100}, "threads": 1, "solve": {"memory_gib": 1000.0}}
 candidates = ["kernel=gaussian|preprocess=none|gamma=0.005"]
 config = {"settings": settings, "candidates": candidates, "budget": 100}

@@ -12,7 +12,7 @@ from archray.trainables.data import Dataset, DataSettings, Split, load_images
 from archray.trainables.feature_maps.assignment import assign, score_all, stream
 from archray.trainables.feature_maps.fourier import FourierBases, FourierFeatures, Statistics, every_map
 from archray.trainables.feature_maps.fourier_problem import FourierProblem
-from archray.trainables.feature_maps.settings import SolveSettings
+from archray.trainables.feature_maps.solve_settings import SolveSettings
 from archray.trainables.spaces import get_space
 
 DIMENSION = 40

@@ -16,7 +16,7 @@ from archray.trainables.feature_maps.linear import decisions, fit_logistic, fit_
 from archray.trainables.feature_maps.memory import ridge_memory
 from archray.trainables.feature_maps.ngram_problem import NGramProblem, hash_seeds
 from archray.trainables.feature_maps.ngrams import BinWeights, featurise, weighted
-from archray.trainables.feature_maps.settings import SolveSettings
+from archray.trainables.feature_maps.solve_settings import SolveSettings
 from archray.trainables.feature_maps.tokens import Corpus
 from archray.trainables.spaces import get_space
 

@@ -15,7 +15,7 @@ from scipy.optimize import brentq, minimize
 from torch import Tensor
 
 from archray.errors import InvalidInput
-from archray.trainables.optimizers import (
+from archray.trainables.supernets.optimizers import (
     GAEA_FLOOR,
     MirrorDescent,
     entropic_step,

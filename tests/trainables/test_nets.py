@@ -11,7 +11,7 @@ from torch import nn
 
 from archray.errors import InvalidArchitecture
 from archray.trainables.nets import NetworkSettings, build, count_multiply_adds, count_parameters
-from archray.trainables.nets.nasbench201 import live_edges
+from archray.trainables.nets.nasbench201_network import live_edges
 from archray.trainables.nets.operations import OPERATIONS as MODULES
 from archray.trainables.spaces import NASBench201
 from archray.trainables.spaces.nasbench201 import EDGES, OPERATIONS

@@ -9,7 +9,7 @@ from torch import nn
 
 from archray.errors import InvalidArchitecture, InvalidInput
 from archray.trainables.nets import NetworkSettings, build, count_multiply_adds, count_parameters
-from archray.trainables.nets.darts import Cell, DARTSNetwork, build_darts, drop_path, reductions
+from archray.trainables.nets.darts_network import Cell, DARTSNetwork, build_darts, drop_path, reductions
 from archray.trainables.nets.darts_operations import OPERATIONS as MODULES
 from archray.trainables.nets.darts_operations import FactorizedReduce
 from archray.trainables.proxies import ProxySettings, score

@@ -9,7 +9,7 @@ from torch import nn
 
 from archray.errors import InvalidArchitecture, InvalidInput
 from archray.trainables.nets import NetworkSettings, build, count_multiply_adds, count_parameters
-from archray.trainables.nets.nasbench1shot1 import (
+from archray.trainables.nets.nasbench1shot1_network import (
     Cell,
     NASBench1Shot1Network,
     build_nasbench1shot1,

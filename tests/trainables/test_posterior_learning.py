@@ -13,21 +13,21 @@ import torch
 from torch import Tensor
 
 from archray.trainables.nets import NetworkSettings
-from archray.trainables.nets.supernet import Supernet, build_supernet
-from archray.trainables.posterior import PosteriorTrainable
 from archray.trainables.spaces import get_space
 from archray.trainables.spaces.darts import CELLS, NODES
-from archray.trainables.supernet import SupernetTrainable
-from archray.trainables.supernet_training import (
+from archray.trainables.supernets import (
     AdamSettings,
     VariationalPosterior,
     VariationalSettings,
     score_architectures,
     write_weights,
 )
-from archray.trainables.supernet_training.mixing import Lesson, Mixture, Outcome
-from archray.trainables.supernet_training.relaxed_decisions import RelaxedDecisions
-from archray.trainables.supernet_training.unrolled import mixture_gradient
+from archray.trainables.supernets.mixings.mixing import Lesson, Mixture, Outcome
+from archray.trainables.supernets.mixings.relaxed_decisions import RelaxedDecisions
+from archray.trainables.supernets.networks import Supernet, build_supernet
+from archray.trainables.supernets.unrolled import mixture_gradient
+from archray.trainables.tune.posterior_trainable import PosteriorTrainable
+from archray.trainables.tune.supernet_trainable import SupernetTrainable
 
 SCALE = 4.0
 ADAM = {"name": "adam", "lr": 0.03, "betas": [0.9, 0.999], "weight_decay": 0.0}

@@ -13,14 +13,14 @@ import torch
 from pydantic import ValidationError
 
 from archray.errors import InvalidInput
-from archray.searchers.posterior import Posterior
+from archray.searchers.nesbs.posterior import Posterior
 from archray.trainables.nets import NetworkSettings
-from archray.trainables.nets.supernet import build_supernet
-from archray.trainables.posterior import PosteriorSettings, PosteriorTrainable
 from archray.trainables.spaces import get_space, posterior_decisions
-from archray.trainables.supernet import SupernetTrainable
-from archray.trainables.supernet_settings import SupernetOptions
-from archray.trainables.supernet_training import write_weights
+from archray.trainables.supernets import write_weights
+from archray.trainables.supernets.networks import build_supernet
+from archray.trainables.tune.posterior_trainable import PosteriorSettings, PosteriorTrainable
+from archray.trainables.tune.supernet_settings import SupernetOptions
+from archray.trainables.tune.supernet_trainable import SupernetTrainable
 
 KEYS = {"elbo", "kl", "expected_loss", "scale", "entropy", "entropies", "posterior", "architecture", "epoch", "epochs"}
 KEYS |= {"lr", "parameters", "seconds_epoch", "failure", "done"}

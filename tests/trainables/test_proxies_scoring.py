@@ -13,10 +13,11 @@ import torch
 from torch import Tensor, nn
 
 from archray.errors import ArchrayError, InvalidArchitecture, InvalidInput, UnknownName
-from archray.trainables.proxies import PROXIES, PoolScorer, ProxySettings, score
+from archray.trainables.proxies import PROXIES, ProxySettings, score
 from archray.trainables.proxies.naswot import naswot
 from archray.trainables.proxies.synflow import synflow
 from archray.trainables.spaces import get_space
+from archray.trainables.tune.pool_scorer import PoolScorer
 
 ALL = tuple(PROXIES.names())
 CONNECTED = "|nor_conv_3x3~0|+|nor_conv_1x1~0|avg_pool_3x3~1|+|skip_connect~0|none~1|nor_conv_3x3~2|"

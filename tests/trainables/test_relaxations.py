@@ -16,8 +16,8 @@ from scipy import stats
 from torch import Tensor
 
 from archray.errors import InvalidInput, UnknownName
-from archray.trainables.optimizers import GAEA_FLOOR, MirrorDescent
-from archray.trainables.relaxations import (
+from archray.trainables.supernets.optimizers import GAEA_FLOOR, MirrorDescent
+from archray.trainables.supernets.relaxations import (
     RELAXATIONS,
     Gumbel,
     MixtureWeights,
@@ -28,7 +28,7 @@ from archray.trainables.relaxations import (
     TemperatureSchedule,
     entropy,
 )
-from archray.trainables.relaxations.gumbel import TAU_MIN, gumbel_noise, gumbel_weights
+from archray.trainables.supernets.relaxations.gumbel import TAU_MIN, gumbel_noise, gumbel_weights
 
 GROUPS = {"normal": (14, 8), "reduce": (14, 8), "parents_3": (1, 3)}
 

@@ -13,14 +13,14 @@ from pydantic import ValidationError
 from archray.errors import InvalidInput
 from archray.trainables.checkpoint import write_state
 from archray.trainables.data import load_images
-from archray.trainables.data.settings import DataSettings
-from archray.trainables.mc_drop_path import DroppedPaths
+from archray.trainables.data.data_settings import DataSettings
+from archray.trainables.ensembles.dropped_paths import DroppedPaths
 from archray.trainables.nets import NetworkSettings, build
-from archray.trainables.snapshot import SnapshotTrainable, snapshot_states
 from archray.trainables.spaces import get_space
-from archray.trainables.standalone import StandaloneTrainable
-from archray.trainables.trained import load_trained
 from archray.trainables.training import Trainer, TrainingSettings
+from archray.trainables.tune.snapshot_trainable import SnapshotTrainable, snapshot_states
+from archray.trainables.tune.standalone_trainable import StandaloneTrainable
+from archray.trainables.tune.trained_network import load_trained
 
 CELL = "|nor_conv_3x3~0|+|none~0|nor_conv_1x1~1|+|skip_connect~0|none~1|avg_pool_3x3~2|"
 

@@ -15,8 +15,8 @@ import torch
 from archray.errors import InvalidInput, UnknownName
 from archray.trainables.checkpoint import STATE_FILE, read_state, write_state
 from archray.trainables.devices import choose_device, out_of_memory
-from archray.trainables.standalone import METRICS, StandaloneSettings, StandaloneTrainable
-from archray.trainables.trained import load_trained
+from archray.trainables.tune.standalone_trainable import METRICS, StandaloneSettings, StandaloneTrainable
+from archray.trainables.tune.trained_network import load_trained
 
 CELL = "|nor_conv_3x3~0|+|none~0|nor_conv_1x1~1|+|skip_connect~0|none~1|avg_pool_3x3~2|"
 KEYS = {*METRICS, "epoch", "epochs", "lr", "parameters", "multiply_adds", "seconds_epoch", "failure", "done"}
@@ -116,7 +116,7 @@ def test_four_epochs_equal_two_and_two_in_a_fresh_process(tmp_path: Path) -> Non
 
     begin = (
         "import json, sys\n"
-        "from archray.trainables.standalone import StandaloneTrainable\n"
+        "from archray.trainables.tune.standalone_trainable import StandaloneTrainable\n"
         "trainable = StandaloneTrainable(json.loads(sys.argv[1]))\n"
         "results = [trainable.step() for _ in range(2)]\n"
         "trainable.save_checkpoint(sys.argv[2])\n"

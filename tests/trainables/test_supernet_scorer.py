@@ -11,9 +11,9 @@ import pytest
 import ray
 
 from archray.errors import InvalidInput
-from archray.trainables.supernet import SupernetTrainable
-from archray.trainables.supernet_scorer import SupernetScorer, arrays_of, trained_weights
-from archray.trainables.supernet_training import score_architectures
+from archray.trainables.supernets import score_architectures
+from archray.trainables.tune.supernet_scorer import SupernetScorer, arrays_of, trained_weights
+from archray.trainables.tune.supernet_trainable import SupernetTrainable
 
 CELLS = [
     "|nor_conv_1x1~0|+|none~0|skip_connect~1|+|skip_connect~0|none~1|avg_pool_3x3~2|",

@@ -18,10 +18,7 @@ from archray.errors import InvalidArchitecture, InvalidInput
 from archray.trainables.checkpoint import read_state, write_state
 from archray.trainables.data import Dataset, DataSettings, Split, load_images
 from archray.trainables.nets import NetworkSettings, build
-from archray.trainables.nets.supernet import Supernet, build_supernet, copy_weights
-from archray.trainables.optimizers import GAEA_FLOOR, entropic_step
-from archray.trainables.relaxations import MixtureWeights
-from archray.trainables.supernet_training import (
+from archray.trainables.supernets import (
     AdamSettings,
     ArchitectureParameters,
     CandidatePaths,
@@ -41,8 +38,11 @@ from archray.trainables.supernet_training import (
     unrolled_gradient,
     write_weights,
 )
-from archray.trainables.supernet_training.mixing import Mixture
-from archray.trainables.supernet_training.unrolled import as_leaves
+from archray.trainables.supernets.mixings.mixing import Mixture
+from archray.trainables.supernets.networks import Supernet, build_supernet, copy_weights
+from archray.trainables.supernets.optimizers import GAEA_FLOOR, entropic_step
+from archray.trainables.supernets.relaxations import MixtureWeights
+from archray.trainables.supernets.unrolled import as_leaves
 
 METHODS: dict[str, tuple[RelaxationSettings, OptimizerSettings, int]] = {
     "darts": (SoftmaxSettings(), AdamSettings(), 1),

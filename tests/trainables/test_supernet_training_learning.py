@@ -20,12 +20,8 @@ from archray.errors import InvalidInput
 from archray.trainables.checkpoint import read_state, write_state
 from archray.trainables.data import Dataset, DataSettings, Split, load_images
 from archray.trainables.nets import NetworkSettings
-from archray.trainables.nets.supernet import Supernet, build_supernet
-from archray.trainables.optimizers.xnas import xnas_rate
 from archray.trainables.spaces import Decision, get_space
-from archray.trainables.supernet import SupernetTrainable
-from archray.trainables.supernet_settings import SupernetOptions
-from archray.trainables.supernet_training import (
+from archray.trainables.supernets import (
     AdamSettings,
     ArchitectureParameters,
     Controller,
@@ -43,9 +39,13 @@ from archray.trainables.supernet_training import (
     XNASSettings,
     build_mixing,
 )
-from archray.trainables.supernet_training.batches import Batches
-from archray.trainables.supernet_training.build import entropy_rows
-from archray.trainables.supernet_training.mixing import Lesson, Mixing, Mixture, Outcome
+from archray.trainables.supernets.batches import Batches
+from archray.trainables.supernets.mixings.build_mixing import entropy_rows
+from archray.trainables.supernets.mixings.mixing import Lesson, Mixing, Mixture, Outcome
+from archray.trainables.supernets.networks import Supernet, build_supernet
+from archray.trainables.supernets.optimizers.xnas import xnas_rate
+from archray.trainables.tune.supernet_settings import SupernetOptions
+from archray.trainables.tune.supernet_trainable import SupernetTrainable
 
 METHODS: dict[str, dict[str, Any]] = {
     "xnas": {"relaxation": {"name": "simplex"}, "optimizer": {"name": "xnas"}},

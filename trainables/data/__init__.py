@@ -6,8 +6,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from archray.trainables.data.arrays import save_arrays
+from archray.trainables.data.data_settings import DataSettings
 from archray.trainables.data.load import DATASETS, check_data, data_kind, load_data, load_images, load_text
-from archray.trainables.data.settings import DataSettings
 from archray.trainables.data.text import TextDataset, TextSplit
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from archray.errors import DataNotFound, InvalidInput
+from archray.trainables.data.data_settings import DataSettings
 from archray.trainables.data.raw import Part, RawData
-from archray.trainables.data.settings import DataSettings
 
 PARTS = ("train", "validation", "test")
 FORM = (

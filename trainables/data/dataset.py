@@ -11,8 +11,8 @@ import torch
 import torch.nn.functional as F
 
 from archray.errors import InvalidInput
+from archray.trainables.data.data_settings import DataSettings
 from archray.trainables.data.raw import Images, RawData
-from archray.trainables.data.settings import DataSettings
 from archray.trainables.data.split import limit_part, split_parts
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from archray.trainables.data.data_settings import DataSettings
 from archray.trainables.data.raw import RawData
-from archray.trainables.data.settings import DataSettings
 
 PIXEL_MAXIMUM = 16.0  # a pixel counts the dark ones in a block of 4 x 4
 

@@ -10,10 +10,10 @@ import numpy as np
 
 from archray.errors import DataNotFound, InvalidInput
 from archray.trainables.data.cache import cached_json
+from archray.trainables.data.data_settings import DataSettings
 from archray.trainables.data.docstring_extraction import docstrings_of, module_names, package_folder
 from archray.trainables.data.docstring_masking import masker
 from archray.trainables.data.raw import RawText
-from archray.trainables.data.settings import DataSettings
 
 PREFIX = "docstrings:"
 PACKAGES = {"numpy": "numpy", "scipy": "scipy", "scikit-learn": "sklearn", "pandas": "pandas", "torch": "torch"}

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from archray.errors import InvalidInput, UnknownName
 from archray.registry import Registry, is_reference, load_reference
-from archray.trainables.data import arrays, cifar, digits, docstrings, folder, gaussian, imagenet16, imdb
+from archray.trainables.data import arrays, cifar, digits, docstrings, gaussian, image_folder, imagenet16, imdb
+from archray.trainables.data.data_settings import PATH_PREFIXES, DataSettings
 from archray.trainables.data.raw import RawData, RawText
-from archray.trainables.data.settings import PATH_PREFIXES, DataSettings
 from archray.trainables.data.text import TextDataset, make_text_dataset
 
 if TYPE_CHECKING:
@@ -49,7 +49,9 @@ for _name, _source_of_name in {
     "gaussian": DataSource(
         "random images and labels, 3 x 32 x 32; for training-free metrics", gaussian.check, gaussian.read
     ),
-    "folder:PATH": DataSource("your images, as PATH/CLASS/IMAGE or PATH/train/CLASS/IMAGE", folder.check, folder.read),
+    "folder:PATH": DataSource(
+        "your images, as PATH/CLASS/IMAGE or PATH/train/CLASS/IMAGE", image_folder.check, image_folder.read
+    ),
     "arrays:PATH": DataSource("your arrays, in an .npz that save_arrays writes", arrays.check, arrays.read),
     "docstrings": DataSource(
         "texts: installed libraries' docstrings; of two: docstrings:numpy,torch",

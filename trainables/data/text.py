@@ -9,8 +9,8 @@ from typing import ClassVar
 import numpy as np
 
 from archray.errors import InvalidInput
+from archray.trainables.data.data_settings import DataSettings
 from archray.trainables.data.raw import Labels, Part, RawText
-from archray.trainables.data.settings import DataSettings
 from archray.trainables.data.split import limit_part, split_parts
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from archray.trainables.ensembles.estimates import agreement, top_agreement
 from archray.trainables.ensembles.evaluator import CachedEnsembles, in_process
+from archray.trainables.ensembles.forward_selection import Selection, forward_selection
 from archray.trainables.ensembles.measures import (
     average,
     calibration_error,
@@ -22,18 +23,15 @@ from archray.trainables.ensembles.measures import (
     member_losses,
 )
 from archray.trainables.ensembles.scores import arrange, restore, score_ensembles
-from archray.trainables.ensembles.selection import Selection, forward_selection
 
 if TYPE_CHECKING:
     from archray.trainables.ensembles.ensemble import Ensemble
     from archray.trainables.ensembles.prediction import predict
     from archray.trainables.ensembles.saved import Member, load_ensemble, member_of, save_ensemble
-    from archray.trainables.ensembles.shared_predictions import SharedPredictions
 
 _TORCH = {  # what needs torch, loaded when first asked for; no module here may have the name of one of these
     "Ensemble": "ensemble",
     "Member": "saved",
-    "SharedPredictions": "shared_predictions",
     "load_ensemble": "saved",
     "member_of": "saved",
     "predict": "prediction",
@@ -45,7 +43,6 @@ __all__ = [
     "Ensemble",
     "Member",
     "Selection",
-    "SharedPredictions",
     "agreement",
     "arrange",
     "average",

@@ -38,7 +38,7 @@ class Answer(Protocol):
 
 
 class Files(Protocol):
-    """A folder in which files are written whole: `archray.platform.folder.Folder` is one."""
+    """A folder in which files are written whole: `archray.files.Folder` is one."""
 
     def exists(self, name: str) -> bool:
         """Whether there is a file of this name."""

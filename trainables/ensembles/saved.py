@@ -15,11 +15,11 @@ from torch import nn
 
 from archray.errors import InvalidInput
 from archray.trainables.checkpoint import read_state
+from archray.trainables.ensembles.dropped_paths import DROP_PATH, DropPathSettings, DroppedPaths
 from archray.trainables.ensembles.ensemble import Ensemble, Output
-from archray.trainables.mc_drop_path import DROP_PATH, DropPathSettings, DroppedPaths
 from archray.trainables.nets import NetworkSettings, build
 from archray.trainables.spaces import Space
-from archray.trainables.trained import load_trained
+from archray.trainables.tune.trained_network import load_trained
 
 DESCRIPTION, STATE_DICT = "architecture.json", "state_dict.pt"  # the names that the files of a single network have
 KIND = "ensemble"  # what the description says that it is

@@ -19,7 +19,7 @@ from torch import Tensor
 from archray.trainables.feature_maps.assignment import Assignment, stream
 from archray.trainables.feature_maps.features import ALL, blocks
 from archray.trainables.feature_maps.memory import GIB
-from archray.trainables.feature_maps.settings import Bases
+from archray.trainables.feature_maps.solve_settings import Bases
 
 FourierMap = Mapping[str, str | int | float]  # `Fourier.configuration` of a string: kernel, preprocess, gamma
 

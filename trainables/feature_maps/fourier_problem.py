@@ -24,7 +24,7 @@ from archray.trainables.feature_maps.losses import signs
 from archray.trainables.feature_maps.memory import check_fits, dense_memory, ridge_memory, rows_in_block
 from archray.trainables.feature_maps.problem import Problem, Solution, Tally, timed
 from archray.trainables.feature_maps.ridge import LinearModel, solve_ridge
-from archray.trainables.feature_maps.settings import SolveSettings
+from archray.trainables.feature_maps.solve_settings import SolveSettings
 
 
 class FourierProblem(Problem):

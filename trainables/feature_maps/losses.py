@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from archray.trainables.feature_maps.settings import Loss
+from archray.trainables.feature_maps.solve_settings import Loss
 
 
 def signs(labels: Tensor, classes: int) -> Tensor:

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 from archray.errors import InvalidInput
-from archray.trainables.feature_maps.settings import Precision
+from archray.trainables.feature_maps.solve_settings import Precision
 
 GIB = 2**30
 BLOCK_BYTES = 13  # per feature of a block: float32, its copy in float64, and the signs of rounding

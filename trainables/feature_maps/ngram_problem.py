@@ -17,7 +17,7 @@ from archray.trainables.feature_maps.memory import check_fits, vector_memory
 from archray.trainables.feature_maps.ngrams import BinWeights, NGramMap, check_maps, featurise, weighted
 from archray.trainables.feature_maps.problem import Problem, Solution, Tally, timed
 from archray.trainables.feature_maps.ridge import LinearModel
-from archray.trainables.feature_maps.settings import Bases, SolveSettings
+from archray.trainables.feature_maps.solve_settings import Bases, SolveSettings
 from archray.trainables.feature_maps.tokens import corpus_of
 
 

@@ -18,7 +18,7 @@ from torch import Tensor
 from archray.trainables.feature_maps.assignment import Assignment, assign, score_all
 from archray.trainables.feature_maps.classifier import Classifier
 from archray.trainables.feature_maps.losses import point_hits, point_losses
-from archray.trainables.feature_maps.settings import Loss, SolveSettings
+from archray.trainables.feature_maps.solve_settings import Loss, SolveSettings
 
 FeatureMap = Mapping[str, str | int | float]  # `FeatureMapSpace.configuration` of a string
 T = TypeVar("T")

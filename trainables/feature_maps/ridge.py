@@ -20,7 +20,7 @@ from archray.trainables.feature_maps.gram import Gram, SolveFailed, make_gram
 from archray.trainables.feature_maps.int8 import int8_gram
 from archray.trainables.feature_maps.memory import RidgePlan
 from archray.trainables.feature_maps.products import normal_times, times, transpose_times
-from archray.trainables.feature_maps.settings import Precision
+from archray.trainables.feature_maps.solve_settings import Precision
 
 logger = logging.getLogger(__name__)
 

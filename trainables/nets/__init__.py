@@ -5,16 +5,16 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from archray.trainables.nets.settings import NetworkSettings
+from archray.trainables.nets.network_settings import NetworkSettings
 
 if TYPE_CHECKING:
+    from archray.trainables.nets.build_network import NETWORKS, build
     from archray.trainables.nets.cost import count_multiply_adds, count_parameters
     from archray.trainables.nets.initialisation import initialise
-    from archray.trainables.nets.standalone import NETWORKS, build
 
 _TORCH = {  # what needs torch, loaded when first asked for; no module here may have the name of one of these
-    "NETWORKS": "standalone",
-    "build": "standalone",
+    "NETWORKS": "build_network",
+    "build": "build_network",
     "count_multiply_adds": "cost",
     "count_parameters": "cost",
     "initialise": "initialisation",

@@ -7,7 +7,7 @@ import math
 import torch
 from torch import nn
 
-from archray.trainables.nets.settings import Initialisation
+from archray.trainables.nets.network_settings import Initialisation
 
 
 @torch.no_grad()

@@ -9,15 +9,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from archray.trainables.proxies.proxy import PROXIES, Proxy, Score
-from archray.trainables.proxies.settings import ProxySettings
+from archray.trainables.proxies.proxy_settings import ProxySettings
 
 if TYPE_CHECKING:
-    from archray.trainables.proxies.pool_scorer import PoolScorer
     from archray.trainables.proxies.scoring import score
 
-_TORCH = {"PoolScorer": "pool_scorer", "score": "scoring"}  # what needs torch, loaded when first asked for
+_TORCH = {"score": "scoring"}  # what needs torch, loaded when first asked for
 
-__all__ = ["PROXIES", "PoolScorer", "Proxy", "ProxySettings", "Score", "score"]
+__all__ = ["PROXIES", "Proxy", "ProxySettings", "Score", "score"]
 
 
 def __getattr__(name: str) -> Any:

@@ -19,7 +19,7 @@ from archray.trainables.proxies.layers import Call, Record, batch_statistics, fo
 from archray.trainables.proxies.naswot import naswot
 from archray.trainables.proxies.ntk import exact_gram_matrix, kappa, knas, ntk_trace
 from archray.trainables.proxies.proxy import PROXIES, Score
-from archray.trainables.proxies.settings import ProxySettings
+from archray.trainables.proxies.proxy_settings import ProxySettings
 from archray.trainables.proxies.synflow import synflow
 from archray.trainables.proxies.tangents import Gradients, recognised, theta_hessian_gradient
 

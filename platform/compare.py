@@ -1,0 +1,60 @@
+"""Several runs that select a feature map, side by side. Khodak et al. 2020, Figures 2 and 3."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+from rich.console import Console
+from rich.table import Table
+
+from archray.errors import InvalidInput, RunFolderError
+from archray.platform.methods.feature_maps.comparison_page import render_comparison
+from archray.platform.methods.feature_maps.equal_cost import comparison_table, written
+from archray.platform.methods.report_stage import PROGRESS
+from archray.platform.run.run import Run
+
+
+def compare_runs(runs: list[Run], *, out: Path | None, console: Console) -> pd.DataFrame:
+    """Prints the table of a comparison, and writes the page if asked to; see `archray.compare`."""
+    if out is not None and out.exists():
+        raise RunFolderError(f"{out} exists; choose another --out")
+    _check_alike(runs)
+    labelled = list(zip(_labels(runs), map(_progress, runs), strict=True))
+    table = comparison_table(labelled)
+    text = written(table)
+    shown = Table("", *text.index, box=None)
+    for column in text.columns:
+        shown.add_row(column, *text[column])
+    console.print(shown)
+    if out is not None:
+        temporary = out.with_name(f".{out.name}.tmp")
+        temporary.write_text(render_comparison(labelled), encoding="utf-8")
+        temporary.replace(out)
+        console.print(f"report              {out}", soft_wrap=True)
+    return table
+
+
+def _progress(run: Run) -> pd.DataFrame:
+    """The progress of a run that has ended, all repeats together."""
+    if not run.folder.exists(PROGRESS):
+        raise RunFolderError(
+            f"{run.folder} holds no solver calls to compare: it selects no feature map, or has not ended "
+            f"('archray resume {run.folder}')"
+        )
+    return run.folder.read_parquet(PROGRESS)
+
+
+def _labels(runs: list[Run]) -> list[str]:
+    """The method of each run; with its folder where a method comes twice."""
+    methods = [run.config.method for run in runs]
+    folders = [run.folder.path.rpartition("/")[2] for run in runs]
+    return [m if methods.count(m) == 1 else f"{m}, {name}" for m, name in zip(methods, folders, strict=True)]
+
+
+def _check_alike(runs: list[Run]) -> None:
+    """Raises: InvalidInput for runs of different spaces or data: their errors cannot be compared."""
+    kinds = {(run.config.space, run.manifest["data_checksum"]) for run in runs}
+    if len(kinds) > 1:
+        told = "; ".join(f"{run.folder}: {run.config.space} on {run.config.data.name}" for run in runs)
+        raise InvalidInput(f"expected runs on one space and the same data, got {told}; compare those that share both")

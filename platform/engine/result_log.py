@@ -1,0 +1,122 @@
+"""What a Tune run must not lose however its driver ends: every reported result, and Tune's own state, whole.
+
+Tune copies its files to the run's folder in the background and in place: a kill left a result file empty, and after a
+graceful stop the last state was missing there. A restored trial begins its `result.json` anew.
+These callbacks write through `Folder`, whole files only. They hold no path: Tune pickles callbacks, and a run may be
+moved.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from ray import tune
+
+from archray.files import Folder
+from archray.platform.engine.interrupt import INTERRUPT
+
+RESULTS = "results"  # one file of JSON lines a trial, a line a result
+SNAPSHOT = "snapshot"  # Tune's state files as they were after the last step in which something happened
+SHORT = 64  # entries of a list that is kept; the scores of a round of halving may be ten thousand
+STATE_FILES = ("experiment_state-", "search_gen_state-", "searcher-state-")
+
+
+class ResultLog(tune.Callback):
+    """Writes every result of every trial as it is reported; a trial that repeats an epoch after a restore, twice."""
+
+    def __init__(self) -> None:
+        self._lines: dict[str, list[str]] = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_lines": {}}
+
+    def on_trial_result(
+        self, iteration: int, trials: list[Any], trial: Any, result: dict[str, Any], **info: Any
+    ) -> None:
+        if INTERRUPT.stopping:
+            return  # Tune's last snapshot does not hold it: the epoch will be trained again
+        folder = _experiment_folder(trial) / RESULTS
+        name = f"{trial.trial_id}.jsonl"
+        if trial.trial_id not in self._lines:
+            before = folder.read_bytes(name).decode().splitlines() if folder.exists(name) else []
+            self._lines[trial.trial_id] = before
+        kept = {name: value for name, value in result.items() if _is_kept(value)}
+        self._lines[trial.trial_id].append(json.dumps(kept, default=str))
+        folder.write_bytes(name, "\n".join(self._lines[trial.trial_id]).encode())
+
+
+def _is_kept(value: Any) -> bool:
+    return value is None or isinstance(value, str | int | float) or (isinstance(value, list) and len(value) <= SHORT)
+
+
+class KeepSnapshot(tune.Callback):
+    """Copies Tune's state files after every step in which a trial started, reported, saved or ended, and at the end."""
+
+    def __init__(self) -> None:
+        self._changed: Any = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_changed": None}
+
+    def on_trial_start(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
+        self._changed = trial
+
+    def on_trial_save(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
+        self._changed = trial
+
+    def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
+        self._changed = trial
+
+    def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
+        self._changed = trial
+
+    def on_step_begin(self, iteration: int, trials: list[Any], **info: Any) -> None:
+        """The step before has written its state: to Tune's own staging folder, in this thread."""
+        if self._changed is not None:
+            _copy_state(self._changed)
+            self._changed = None
+
+    def on_experiment_end(self, trials: list[Any], **info: Any) -> None:
+        if trials:
+            _copy_state(trials[0])
+
+
+def _copy_state(trial: Any) -> None:
+    """Copies the state files of the experiment that `trial` belongs to."""
+    folder = _experiment_folder(trial) / SNAPSHOT
+    staged = Path(trial.storage.experiment_driver_staging_path)
+    for file in sorted(staged.iterdir()):
+        if file.name.startswith(STATE_FILES):
+            folder.write_bytes(file.name, file.read_bytes())
+
+
+def restore_state(folder: Folder) -> bool:
+    """Puts the kept state files in the place of Tune's own copies; whether there is a state to restore.
+
+    folder: of a Tune experiment.
+    """
+    snapshot = folder / SNAPSHOT
+    for name in snapshot.files():
+        folder.write_bytes(name, snapshot.read_bytes(name))
+    return folder.exists("tuner.pkl") and any(name.startswith("experiment_state-") for name in snapshot.files())
+
+
+def read_results(folder: Folder) -> pd.DataFrame:
+    """A row a trial and epoch, in order. A later report of an epoch replaces an earlier one.
+
+    A trial that was restored after its last epoch reports that again, under one more `training_iteration`.
+    """
+    results = folder / RESULTS
+    lines = [line for name in results.files() for line in results.read_bytes(name).decode().splitlines()]
+    if not lines:
+        return pd.DataFrame()
+    table = pd.DataFrame([json.loads(line) for line in lines])
+    keys = ["trial_id", "epoch" if "epoch" in table else "training_iteration"]
+    return table.drop_duplicates(keys, keep="last").sort_values(keys, ignore_index=True)
+
+
+def _experiment_folder(trial: Any) -> Folder:
+    return Folder(trial.storage.experiment_fs_path, filesystem=trial.storage.storage_filesystem)

@@ -1,0 +1,117 @@
+"""Scoring over the cluster in shards: a file for every chunk that comes back, and nothing scored twice."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from typing import Any
+
+import pandas as pd
+from rich.console import Console
+
+from archray.cluster.actors import Outcome, actor_map
+from archray.cluster.resources import ResourceSettings, actor_count
+from archray.errors import RunInterrupted
+from archray.files import Folder
+from archray.platform.engine.interrupt import INTERRUPT, stop_gracefully
+from archray.platform.engine.scoring_progress import ScoringProgress
+
+SHARDS = "shards"
+COUNTER = "archray_scored_architectures"  # a metric of Ray's, on the dashboard and the nodes' metrics ports
+
+
+def score_in_shards(
+    folder: Folder,
+    architectures: Sequence[str],
+    *,
+    worker: Callable[..., Callable[[Any], Any]],
+    worker_kwargs: Mapping[str, Any],
+    types: Mapping[str, str],
+    resources: ResourceSettings,
+    console: Console,
+    chunk: int | None = None,
+    group: int | None = None,
+) -> pd.DataFrame:
+    """Scores the architectures with actors; returns a row for each, in their order: `architecture` and `types`.
+
+    Every chunk that comes back is a file in `shards/` at once; called again, only what no shard holds is scored. An
+    architecture on which the worker failed twice is a row too, with no values and the error as its `failure`.
+
+    Args:
+        architectures: distinct strings.
+        worker: called as `worker(**worker_kwargs)` in every actor; what that makes gets an architecture and returns its
+            row, or, if there are groups, gets a list of architectures and returns a list of rows. Their key is what
+            was asked for, whatever a row calls its architecture.
+        types: the pandas type of every column; `failure` (why values are missing) is one of them.
+        chunk: items an actor gets at a time; None: as many as take about five seconds.
+        group: architectures of an item; None: an item is one architecture.
+
+    Raises: InvalidInput if no node can hold an actor; WorkerFailed if the worker cannot be made at all;
+    RunInterrupted after Ctrl-C, when the chunks that were in flight are saved.
+    """
+    shards = folder / SHARDS
+    rows = _read_shards(shards, types)
+    rows = rows[rows["architecture"].isin(set(architectures))]
+    known = set(rows["architecture"])
+    missing = [architecture for architecture in architectures if architecture not in known]
+    items: Sequence[Any] = missing
+    if group is not None:
+        items = [missing[start : start + group] for start in range(0, len(missing), group)]
+    finished = actor_map(
+        worker,
+        items,
+        worker_kwargs=worker_kwargs,
+        num_actors=actor_count(resources),
+        chunk_size=chunk,
+        num_cpus=resources.cpus_per_trial,
+        num_gpus=resources.gpus(),
+        counter=COUNTER,
+        stop=lambda: INTERRUPT.requested,
+    )
+    progress = ScoringProgress(console, total=len(architectures), done=len(known), failed=count_failures(rows))
+    graceful = stop_gracefully(console, "the architectures under way are scored")
+    with graceful, progress, closing(finished):
+        for number, outcomes in enumerate(finished, start=_next_shard(shards)):
+            table = _table([row for outcome in outcomes for row in _rows(outcome)], types)
+            shards.write_parquet(f"part-{number:05d}.parquet", table)
+            progress.advance(len(table), failed=count_failures(table))
+    rows = _read_shards(shards, types).drop_duplicates("architecture").set_index("architecture")
+    if len(rows) < len(architectures):
+        raise RunInterrupted(f"stopped with {len(rows)} of {len(architectures)} architectures scored; they are saved")
+    return rows.loc[list(architectures)].reset_index()
+
+
+def device_of(resources: ResourceSettings) -> str:
+    """What a worker is told: without a GPU of its own it still sees those of the machine."""
+    return "auto" if resources.gpus() else "cpu"
+
+
+def count_failures(table: pd.DataFrame) -> int:
+    return int(table["failure"].notna().sum())
+
+
+def _read_shards(shards: Folder, types: Mapping[str, str]) -> pd.DataFrame:
+    """All rows scored so far, in no order. A shard without one of the columns counts as not scored."""
+    tables = [shards.read_parquet(name) for name in shards.files() if name.startswith("part-")]
+    tables = [table for table in tables if set(types) <= set(table.columns)]
+    return pd.concat(tables) if tables else _table([], types)
+
+
+def _next_shard(shards: Folder) -> int:
+    numbers = [int(name.removeprefix("part-").removesuffix(".parquet")) for name in shards.files()]
+    return max(numbers, default=-1) + 1
+
+
+def _rows(outcome: Outcome) -> list[dict[str, Any]]:
+    """The rows of an item: of one architecture, or of a group."""
+    one = isinstance(outcome.item, str)
+    asked = [outcome.item] if one else outcome.item
+    if outcome.error is not None:
+        return [{"architecture": each, "failure": outcome.error.splitlines()[0]} for each in asked]
+    told = [outcome.value] if one else outcome.value
+    return [{**row, "architecture": each} for row, each in zip(told, asked, strict=True)]
+
+
+def _table(rows: Sequence[dict[str, Any]], types: Mapping[str, str]) -> pd.DataFrame:
+    """Rows with the same columns and types in every shard, whatever is missing in it."""
+    return pd.DataFrame(rows, columns=["architecture", *types]).astype(dict(types))

@@ -1,0 +1,157 @@
+"""The configuration of a search for an ensemble, and of NESBS' four stages. Shu 2022, ch. 5; notes E3, E5, E8."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from archray.errors import InvalidInput
+from archray.platform.methods.supernets.supernet_config import check_network, check_supernet
+from archray.platform.methods.training_stages import TrainedSearchConfig
+from archray.platform.run.run import Run
+from archray.searchers.nesbs.ensemble_search import DELTA_RANGE
+from archray.searchers.nesbs.svgd_rd import ITERATIONS, MOMENTUM, STEP
+from archray.trainables.spaces import get_space
+from archray.trainables.supernets import NoOptimizerSettings, PathSettings
+from archray.trainables.tune.posterior_settings import PosteriorOptions
+from archray.trainables.tune.supernet_settings import SupernetOptions
+
+Sampler = Literal["mc", "svgd-rd", "uniform"]
+
+
+class EnsembleConfig(TrainedSearchConfig):
+    """A search that ends with an ensemble of networks, each trained once from scratch.
+
+    Fields:
+        ensemble_size: n, members of the ensemble; 3 in the paper.
+    """
+
+    ensemble_size: int = Field(3, ge=1)
+    final_seeds: Literal[1] = 1
+
+    def check(self) -> None:
+        """Builds the standalone network without memory: what does not go together is refused before Ray starts."""
+        space = get_space(self.space)
+        if self.ensemble_size > space.size:
+            raise InvalidInput(
+                f"ensemble_size: expected {space.size} at most, the architectures of {space.name}, got "
+                f"{self.ensemble_size}; lower it"
+            )
+        check_network(self.space, self.network)
+
+
+class SamplingOptions(BaseModel):
+    """What `NESBSSearch` is told, but for the posterior and the size of ensembles; see there.
+
+    Fields:
+        sampler: `mc`, `svgd-rd`, or `uniform`: draws from the uniform distribution over what the supernet can find.
+        budget: T, the number of ensembles that are evaluated with the shared weights (note E3).
+        average: what the members' outputs are averaged as, probabilities (note E8) or logits.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    sampler: Sampler = "svgd-rd"
+    temperature: float = Field(1.0, gt=0)
+    delta: float | Literal["grid", "bo"] | None = None
+    delta_range: tuple[float, float] = DELTA_RANGE
+    budget: int = Field(5, ge=1)
+    bandwidth: float | None = Field(None, gt=0)
+    iterations: int = Field(ITERATIONS, ge=1)
+    step: float = Field(STEP, gt=0)
+    momentum: float = Field(MOMENTUM, ge=0, lt=1)
+    average: Literal["probabilities", "logits"] = "probabilities"
+
+    @model_validator(mode="after")
+    def _go_together(self) -> SamplingOptions:
+        if self.sampler != "svgd-rd" and self.delta is not None:
+            raise ValueError(f"only svgd-rd has a delta, {self.sampler} has none; leave delta out, or choose svgd-rd")
+        low, high = self.delta_range
+        if not (math.isfinite(low) and math.isfinite(high) and low < high):
+            raise ValueError(f"expected delta_range as (low, high) with low < high, got {self.delta_range}")
+        return self
+
+    def searcher_options(self) -> dict[str, Any]:
+        """The arguments of `NESBSSearch`."""
+        options = self.model_dump(exclude={"average"})
+        return options | {"sampler": "mc" if self.sampler == "uniform" else self.sampler}
+
+
+class NESBSConfig(EnsembleConfig):
+    """The configuration of NESBS, and of what is compared with it at equal evaluations.
+
+    Fields:
+        supernet: what the supernet is, and how its weights are trained, on one random path in each step.
+        posterior: how the posterior over architectures is learnt, given those weights.
+        best_response: the posterior is learnt while the supernet is trained, and draws its paths, without the KL
+            (section 5.2.2): for comparison with the one learnt afterwards.
+        search: how ensembles are sampled, and how many.
+    """
+
+    method: Literal["nesbs", "urs", "single-best"] = "nesbs"
+    space: str = "darts"
+    supernet: SupernetOptions = SupernetOptions(relaxation=PathSettings(), optimizer=NoOptimizerSettings())
+    posterior: PosteriorOptions = PosteriorOptions()
+    best_response: bool = False
+    search: SamplingOptions = SamplingOptions()
+
+    @model_validator(mode="after")
+    def _supernet_goes_together(self) -> NESBSConfig:
+        if not isinstance(self.supernet.relaxation, PathSettings):
+            raise ValueError(
+                f"expected supernet.relaxation path, got {self.supernet.relaxation.name}; leave it out, or set "
+                "best_response to true for draws of the posterior"
+            )
+        _ = self.trained_supernet  # raises
+        return self
+
+    @property
+    def trained_supernet(self) -> SupernetOptions:
+        """The supernet as it is trained: with the best-response posterior in place of uniform paths, if asked for."""
+        if not self.best_response:
+            return self.supernet
+        training = self.supernet.training.model_copy(update={"architecture_data": "validation"})
+        return SupernetOptions(
+            **{
+                **dict(self.supernet),
+                "relaxation": self.posterior.posterior.model_copy(update={"kl": False}),
+                "optimizer": self.posterior.optimizer,
+                "training": training,
+            }
+        )
+
+    @property
+    def sampled_size(self) -> int:
+        """How many architectures a suggestion has: one where the best single architecture is sought."""
+        return 1 if self.method == "single-best" else self.ensemble_size
+
+    @property
+    def sampled(self) -> int:
+        """How many suggestions are evaluated: `single-best` sees as many architectures as T ensembles of n have."""
+        return self.search.budget * (self.ensemble_size if self.method == "single-best" else 1)
+
+    def check(self) -> None:
+        super().check()
+        if self.best_response and self.search.sampler == "uniform":
+            raise InvalidInput("uniform draws need no posterior; set best_response to false, or choose another sampler")
+        expected = {"urs": "uniform", "single-best": "mc"}.get(self.method)
+        if expected is not None and self.search.sampler != expected:
+            raise InvalidInput(
+                f"{self.method} samples by {expected}, got {self.search.sampler}; leave search.sampler out, or choose "
+                "the method nesbs"
+            )
+        check_supernet(self.space, self.supernet)
+
+
+def ensemble_config(run: Run) -> EnsembleConfig:
+    """The configuration of a run whose method ends in an ensemble."""
+    assert isinstance(run.config, EnsembleConfig)  # methods with these stages have such a configuration
+    return run.config
+
+
+def nesbs_config(run: Run) -> NESBSConfig:
+    """The configuration of a run of NESBS, or of a method with its stages."""
+    assert isinstance(run.config, NESBSConfig)  # methods with these stages have such a configuration
+    return run.config

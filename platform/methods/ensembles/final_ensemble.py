@@ -1,0 +1,182 @@
+"""The last stage of a search for an ensemble: members trained from scratch, measures, one module. Shu 2022, 5.5.1."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from ray.tune import Checkpoint
+
+from archray.cluster.actors import actor_map
+from archray.cluster.resources import actor_count
+from archray.errors import ArchrayError
+from archray.files import Folder
+from archray.platform.engine.shards import device_of
+from archray.platform.engine.stage import Context, Stage
+from archray.platform.methods.ensembles.ensemble_config import ensemble_config
+from archray.platform.methods.ensembles.members import member_inputs, member_seeds, train_members
+from archray.platform.methods.report_stage import ENSEMBLE
+from archray.platform.methods.training_stages import found_in
+from archray.trainables.data import load_images
+from archray.trainables.ensembles import Ensemble, measure_ensemble, member_of
+from archray.trainables.ensembles.saved import ensemble_files
+from archray.trainables.tune.trained_predictor import TrainedPredictor
+
+Probabilities = npt.NDArray[np.float32]  # (images, classes)
+
+
+def found_members(context: Context) -> list[str]:
+    """The architectures of the ensemble that the search found."""
+    members: list[str] = found_in(context.run).read_json("architecture.json")["members"]
+    return members
+
+
+def predict_trained(context: Context, checkpoints: Sequence[Checkpoint], split: str = "test") -> list[Probabilities]:
+    """The probabilities of trained networks on a split, (images, classes) each, by actors over the cluster.
+
+    Raises: ArchrayError if one cannot be computed.
+    """
+    run, config = context.run, ensemble_config(context.run)
+    resources = config.resources
+    kwargs = {
+        "data": run.data.model_dump(mode="json"),
+        "split": split,
+        "space": run.space,
+        "amp": config.final.amp,
+        "device": device_of(resources),
+    }
+    found: dict[int, Probabilities] = {}
+    answers = actor_map(
+        TrainedPredictor,
+        list(checkpoints),
+        worker_kwargs=kwargs,
+        num_actors=min(len(checkpoints), actor_count(resources)),
+        chunk_size=1,
+        num_cpus=resources.cpus_per_trial,
+        num_gpus=resources.gpus(),
+    )
+    with closing(answers):
+        for outcomes in answers:
+            for outcome in outcomes:
+                if outcome.error is not None:
+                    raise ArchrayError(f"the predictions of a trained network failed: {outcome.error}")
+                found[outcome.index] = outcome.value
+    return [found[number] for number in range(len(checkpoints))]
+
+
+def split_labels(context: Context, split: str = "test") -> npt.NDArray[np.int64]:
+    """The labels of a split, (images,), in the order of `predict_trained`."""
+    labels: npt.NDArray[np.int64] = getattr(load_images(context.run.data), split).labels.cpu().numpy()
+    return labels
+
+
+def write_measures(
+    folder: Folder,
+    members: Sequence[dict[str, Any]],
+    predictions: Sequence[Probabilities],
+    labels: npt.NDArray[np.int64],
+    average: str = "probabilities",
+) -> dict[str, Any]:
+    """Writes the test predictions, `predictions-I.npy`, and the measures of the ensemble and its members.
+
+    Args:
+        members: what each member is: `architecture`, `seed`, or what else tells it from the others.
+        predictions: of each member on the test images.
+
+    Returns: what `ensemble.json` holds: `test_error`, `test_nll` (nats), `ece` of the averaged predictions, `ate` (the
+    members' average test error), `ppd` (pairwise predictive disagreement, None of a single member), `average`,
+    `images`, and `members` with `test_error`, `test_nll`, `ece`, `predictions` (the file) each. Fractions.
+    """
+    for number, each in enumerate(predictions):
+        buffer = io.BytesIO()
+        np.save(buffer, np.asarray(each, dtype=np.float32), allow_pickle=False)
+        folder.write_bytes(f"predictions-{number}.npy", buffer.getvalue())
+    measured = measure_ensemble(np.stack(list(predictions)), labels, average)  # type: ignore[arg-type]
+    told: dict[str, Any] = {
+        "test_error": measured["error"],
+        "test_nll": measured["loss"],
+        "ece": measured["calibration_error"],
+        "ate": measured["average_error"],
+        "ppd": measured["disagreement"],
+        "average": average,
+        "images": len(labels),
+        "members": [
+            {
+                **member,
+                "test_error": measured["member_errors"][number],
+                "test_nll": measured["member_losses"][number],
+                "ece": measured["member_calibration_errors"][number],
+                "predictions": f"predictions-{number}.npy",
+            }
+            for number, member in enumerate(members)
+        ],
+    }
+    folder.write_json(ENSEMBLE, told)
+    return told
+
+
+def write_ensemble(
+    context: Context,
+    folder: Folder,
+    members: Sequence[dict[str, Any]],
+    checkpoints: Sequence[Checkpoint],
+    average: str = "probabilities",
+) -> dict[str, Any]:
+    """Predicts with trained networks, writes their measures and, as `model/`, all of them as one module.
+
+    Args: as `write_measures`; checkpoints: of each member's `StandaloneTrainable`.
+    """
+    told = write_measures(folder, members, predict_trained(context, checkpoints), split_labels(context), average)
+    networks, described = [], []
+    for checkpoint in checkpoints:
+        with checkpoint.as_directory() as place:
+            member, network = member_of(Path(place), context.run.space)
+        networks.append(network)
+        described.append(member)
+    more = {
+        "image_size": load_images(context.run.data).image_size,
+        "test_error": told["test_error"],
+        "data": context.run.config.data.name,
+        "space_file": None,
+    }
+    files = ensemble_files(Ensemble(networks, average=average), described, more)  # type: ignore[arg-type]
+    for name, content in files.items():
+        (folder / "model").write_bytes(name, content)
+    return told
+
+
+def _inputs(context: Context) -> dict[str, Any]:
+    return member_inputs(context, found_members(context)) | {"average": _average(context)}
+
+
+def _average(context: Context) -> str:
+    found: str = found_in(context.run).read_json("architecture.json").get("average", "probabilities")
+    return found
+
+
+def _train(context: Context, folder: Folder) -> None:
+    architectures = found_members(context)
+    trained = train_members(context, folder, architectures)
+    seeds = member_seeds(context, len(architectures))
+    kept = [number for number, checkpoint in enumerate(trained) if checkpoint is not None]
+    if len(kept) < len(trained):
+        context.console.print(
+            f"    {len(trained) - len(kept)} of {len(trained)} members were not trained, see final/trials.parquet; the "
+            "ensemble is of the others",
+            soft_wrap=True,
+        )
+    members = [{"architecture": architectures[number], "seed": seeds[number]} for number in kept]
+    checkpoints = [checkpoint for checkpoint in trained if checkpoint is not None]
+    told = write_ensemble(context, folder, members, checkpoints, _average(context))
+    context.console.print(
+        f"    test error {told['test_error']:.4f}; its members' {told['ate']:.4f} on average", soft_wrap=True
+    )
+
+
+def final_ensemble_stage() -> Stage:
+    return Stage("final", "train the members of the ensemble from scratch", _inputs, _train)

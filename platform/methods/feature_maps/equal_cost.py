@@ -1,0 +1,158 @@
+"""Test errors of several searches at equal solver calls and at equal seconds, as a table. Khodak et al. 2020 (note W6).
+
+A run is a label and its `RunView.progress`. The label begins with the method's name: `halving`, `halving, d = 500`.
+The runs are of one space, one data set and one machine; that is for the caller to see to.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+
+import pandas as pd
+
+from archray.errors import InvalidInput
+from archray.platform.methods.feature_maps.found_map import TEST, with_error
+from archray.platform.methods.feature_maps.oracle_error import By, error_at, last_rows, reaches, total
+from archray.platform.report.quantity import MISSING, count, significant
+from archray.platform.report.view import numbers
+
+Progress = tuple[str, pd.DataFrame]
+
+RANDOM_SEARCH = "random"
+BY_CALLS = ("halving", "fast-halving", RANDOM_SEARCH)  # the others' solves are smaller, and many more
+
+RUN, END, REACHED = "run", "at the end", "to random search's error"
+
+
+def method_of(label: str) -> str:
+    """The method's name that a label begins with."""
+    return re.split(r"[^\w-]", label, maxsplit=1)[0]
+
+
+def comparable_by_calls(label: str) -> bool:
+    """Whether a run's solver calls can be held against those of others (note W6)."""
+    return method_of(label) in BY_CALLS
+
+
+def comparison_table(runs: Sequence[Progress]) -> pd.DataFrame:
+    """A row per run. Test errors are fractions; NaN where a run has none, or is not to be compared there.
+
+    Columns, in two levels:
+        `run`: `solver calls` and `seconds`, means over the repeats, and the number of `repeats`.
+        `at N solver calls`, for a quarter of random search's and for the fewest of the runs comparable by calls,
+        `at N s`, for the time in which the fastest run ends, and random search, with all of their repeats,
+        `at the end`: of each the `mean` and the `standard error` over the repeats that have an error by then, and
+        their number, `repeats`.
+        `to random search's error`: the `solver calls` and `seconds` from which on the mean stays at or below the error
+        that random search ends with; only with one run of random search.
+
+    Raises: InvalidInput without runs, or with a label twice.
+    """
+    _check(runs)
+    calls, seconds, reference = calls_compared(runs), seconds_compared(runs), reference_error(runs)
+    rows: list[dict[tuple[str, str], float]] = []
+    for label, progress in runs:
+        last = last_rows(progress)
+        counted = progress if comparable_by_calls(label) else progress.head(0)
+        row: dict[tuple[str, str], float] = {
+            (RUN, "solver calls"): float(numbers(last, "calls").mean()),
+            (RUN, "seconds"): float(numbers(last, "seconds").mean()),
+            (RUN, "repeats"): len(last),
+        }
+        for number in calls:
+            row |= _cells(f"at {count(number, 'solver call')}", error_at(counted, calls=number))
+        for second in seconds:
+            row |= _cells(f"at {significant(second)} s", error_at(progress, seconds=second))
+        row |= _cells(END, error_at(progress))
+        if reference is not None:
+            row[REACHED, "solver calls"] = _or_nan(reaches(counted, reference, "calls"))
+            row[REACHED, "seconds"] = _or_nan(reaches(progress, reference, "seconds"))
+        rows.append(row)
+    columns = pd.MultiIndex.from_tuples(list(rows[0]))
+    return pd.DataFrame([list(row.values()) for row in rows], [label for label, _ in runs], columns, dtype=float)
+
+
+def written(told: pd.DataFrame) -> pd.DataFrame:
+    """A comparison table in words, a column per comparison: `3.21 ± 0.10` in percent, a dash where there is nothing.
+
+    Where fewer repeats have an error than there are, it says so: `3.21 ± 0.10 (7 of 10)`.
+    """
+    columns: dict[str, list[str]] = {}
+    for name in dict.fromkeys(told.columns.get_level_values(0)):
+        part = told[name]
+        if name == RUN:
+            columns |= {str(heading): [_short(value) for value in part[heading]] for heading in part}
+        elif name == REACHED:
+            columns |= {f"{heading} {name}": [_short(value) for value in part[heading]] for heading in part}
+        else:
+            cells = zip(part["mean"], part["standard error"], part["repeats"], told[RUN, "repeats"], strict=True)
+            columns[f"{name} (%)"] = [_error(*cell) for cell in cells]
+    return pd.DataFrame(columns, index=told.index)
+
+
+def reference_error(runs: Sequence[Progress]) -> float | None:
+    """The mean test error that random search ends with; None without exactly one run of it that has one."""
+    found = [progress for label, progress in runs if method_of(label) == RANDOM_SEARCH]
+    if len(found) != 1:
+        return None
+    mean, _, repeats = error_at(found[0])
+    return mean if repeats else None
+
+
+def calls_compared(runs: Sequence[Progress]) -> list[int]:
+    """Numbers of solver calls to compare at, ascending; none with fewer than two runs that can be."""
+    totals = _totals([run for run in runs if comparable_by_calls(run[0])], "calls")
+    if len(totals) < 2:
+        return []
+    quarters = [calls // 4 for label, calls in totals.items() if method_of(label) == RANDOM_SEARCH and calls >= 4]
+    return sorted({int(calls) for calls in (*quarters, min(totals.values()))})
+
+
+def seconds_compared(runs: Sequence[Progress]) -> list[float]:
+    """Seconds to compare at, ascending, of three digits and not shorter than the runs they are of."""
+    totals = _totals(runs, "seconds")
+    if len(totals) < 2:
+        return []
+    random = [seconds for label, seconds in totals.items() if method_of(label) == RANDOM_SEARCH]
+    return sorted({_rounded_up(seconds) for seconds in (*random, min(totals.values()))})
+
+
+def _totals(runs: Sequence[Progress], by: By) -> dict[str, float]:
+    totals = {label: total(progress, by) for label, progress in runs}
+    return {label: value for label, value in totals.items() if math.isfinite(value) and value > 0}
+
+
+def _rounded_up(value: float) -> float:
+    unit = 10.0 ** (math.floor(math.log10(value)) - 2)
+    return float(f"{math.ceil(value / unit - 1e-9) * unit:.6g}")
+
+
+def _check(runs: Sequence[Progress]) -> None:
+    labels = [label for label, _ in runs]
+    if not labels:
+        raise InvalidInput("expected runs to compare, got none; name the folder of at least one")
+    twice = {label for label in labels if labels.count(label) > 1}
+    if twice:
+        raise InvalidInput(f"expected a label of its own for each run, got {', '.join(sorted(twice))} more than once")
+
+
+def _cells(name: str, error: tuple[float, float, int]) -> dict[tuple[str, str], float]:
+    mean, standard_error, repeats = error
+    return {(name, "mean"): mean, (name, "standard error"): standard_error, (name, "repeats"): repeats}
+
+
+def _error(mean: float, standard_error: float, known: float, repeats: float) -> str:
+    if not known:
+        return MISSING
+    text = with_error(mean, standard_error).removesuffix(f" {TEST.unit}")
+    return text if known == repeats else f"{text} ({known:.0f} of {repeats:.0f})"
+
+
+def _short(value: float) -> str:
+    return f"{value:.0f}" if value == round(value, 0) and value < 1e6 else significant(value)
+
+
+def _or_nan(value: float | None) -> float:
+    return math.nan if value is None else value

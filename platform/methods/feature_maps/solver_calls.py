@@ -1,0 +1,178 @@
+"""Oracle test error against solver calls and against seconds, mean and band. Khodak et al. 2020, Figures 2 and 3."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from archray.platform.methods.feature_maps.found_map import TEST, found_repeat, with_error
+from archray.platform.methods.feature_maps.oracle_error import By, ErrorCurve, error_at, error_curve
+from archray.platform.report.plot import FOUND, INK, SURFACE, Size, plain, plot
+from archray.platform.report.quantity import MISSING, count, significant, whole_number
+from archray.platform.report.section import Column, Section, escape, figure, table
+from archray.platform.report.view import RunView, flags, numbers
+
+AXES = {"calls": "solver calls", "seconds": "seconds of featurising, solving and scoring"}
+NARROW_AXES = {"calls": "solver calls", "seconds": "seconds"}
+
+_SKEWED = 8  # where the largest error is more than this many times the least, it has a logarithmic axis
+_LONG = (
+    50  # and where the longest of several runs is more than this many times the shortest time or count shown, so has x
+)
+_FLOOR = 1e-5  # the least error that a logarithmic axis shows: a band may reach below zero
+
+
+@dataclass(frozen=True)
+class Line:
+    """A curve as it is drawn: its name in the legend, its colour and dashes (None for a whole line)."""
+
+    label: str
+    curve: ErrorCurve
+    colour: str = FOUND
+    dashes: tuple[float, ...] | None = None
+
+
+def solver_calls_section(view: RunView) -> Section | None:
+    """Figure 2, and folded below it the solver calls of one repeat. Nothing without a known test error."""
+    drawn = _figure(view, "calls")
+    if drawn is None:
+        return None
+    return Section("solver-calls", "Test error over solver calls", drawn + _calls(view))
+
+
+def seconds_section(view: RunView) -> Section | None:
+    """Figure 3. Nothing without a known test error, or without seconds."""
+    drawn = _figure(view, "seconds")
+    return None if drawn is None else Section("seconds", "Test error over time", drawn)
+
+
+def _figure(view: RunView, by: By) -> str | None:
+    curve = error_curve(view.progress, by)
+    if curve is None:
+        return None
+
+    def draw(canvas: Figure, narrow: bool) -> None:
+        axes = canvas.subplots()
+        draw_errors(axes, [Line("", curve)], by, narrow)
+        axes.annotate(
+            TEST.show(curve.mean[-1]),
+            (curve.x[-1], curve.mean[-1] * TEST.factor),
+            xytext=(-2, 11),
+            textcoords="offset points",
+            ha="right",
+            fontsize=11,
+            color=INK,
+        )
+
+    description = f"Test error over {NARROW_AXES[by]}, from {TEST.show(curve.mean[0])} to {TEST.show(curve.mean[-1])}."
+    return figure(
+        plot(f"error-{by}", draw, description=description, wide=Size(760, 340), narrow=Size(350, 300)),
+        _caption(view, curve, by),
+    )
+
+
+def draw_errors(axes: Axes, lines: list[Line], by: By, narrow: bool) -> None:
+    """Step curves with their bands of one standard error, each ending in a dot."""
+    for line in lines:
+        curve, look = line.curve, (0, line.dashes) if line.dashes else "solid"
+        mean, band = curve.mean * TEST.factor, np.nan_to_num(curve.standard_error) * TEST.factor
+        if band.any():
+            low = np.maximum(mean - band, _FLOOR * TEST.factor)
+            axes.fill_between(curve.x, low, mean + band, step="post", color=line.colour, alpha=0.16, linewidth=0)
+        axes.plot(
+            curve.x, mean, drawstyle="steps-post", color=line.colour, linewidth=2.0, linestyle=look, label=line.label
+        )
+        axes.plot(
+            curve.x[-1:], mean[-1:], "o", color=line.colour, markersize=8, markeredgecolor=SURFACE, zorder=4,
+            clip_on=False,
+        )  # fmt: skip
+    _scale(axes, lines, by)
+    axes.set_xlabel((NARROW_AXES if narrow else AXES)[by])
+    axes.set_ylabel(TEST.axis)
+
+
+def _scale(axes: Axes, lines: list[Line], by: By) -> None:
+    means = np.concatenate([line.curve.mean for line in lines])
+    starts, ends = [line.curve.x[0] for line in lines], [line.curve.x[-1] for line in lines]
+    if means.min() > 0 and means.max() > _SKEWED * means.min():
+        axes.set_yscale("log")
+        plain(axes.yaxis)
+    else:
+        axes.yaxis.set_major_locator(MaxNLocator(6))
+    if len(lines) > 1 and min(starts) > 0 and max(ends) > _LONG * min(starts):
+        axes.set_xscale("log")
+        plain(axes.xaxis)
+    else:
+        axes.xaxis.set_major_locator(MaxNLocator(8, integer=by == "calls"))
+
+
+def _caption(view: RunView, curve: ErrorCurve, by: By) -> str:
+    progress = view.progress
+    text = what_error(progress)
+    mean, standard_error, repeats = error_at(progress)
+    if repeats > 1:
+        text += f" The line is the mean of {count(repeats, 'repeat')}, the band one standard error on either side"
+        text += "; a repeat that has ended keeps its last value." if by == "seconds" else "."
+    text += " The dot is the end of the search"
+    text += ", with the standalone solve of what it chose" if flags(progress, "final").any() else ""
+    text += f": {with_error(mean, standard_error)}."
+    unknown = int(numbers(progress, "test_error").isna().sum())
+    if unknown:
+        text += (
+            f" {count(unknown, 'solver call')} of {len(progress)} {'has' if unknown == 1 else 'have'} no known test "
+            "error; the one before stands."
+        )
+    return f"{text} As Figure {2 if by == 'calls' else 3} of Khodak et al. 2020."
+
+
+def what_error(progress: pd.DataFrame) -> str:
+    """Which test error a progress has: an oracle's where solves are shared, else what the search itself solved."""
+    dimension = numbers(progress, "dimension")
+    if (numbers(progress, "candidates") > 1).any():
+        at = f" with {count(int(dimension.max()), 'feature')}" if dimension.notna().any() else ""
+        return (
+            "Oracle test error: at each moment, that of the feature map which the search then held for the best, "
+            f"solved on its own{at}. These oracle solves count neither as solver calls nor as seconds."
+        )
+    at = ", with the features of that solve" if dimension.nunique() > 1 else ""
+    return f"Test error, at each moment, of the feature map with the best validation score so far, as solved{at}."
+
+
+def _calls(view: RunView) -> str:
+    """The solver calls of the repeat that found the map above, folded."""
+    repeat, frame = found_repeat(view)
+    whole = {"calls": "Call", "dimension": "Dimension", "candidates": "Maps left"}
+    shown = {name: heading for name, heading in whole.items() if numbers(frame, name).notna().any()}
+    columns = [Column(heading, "number") for heading in shown.values()]
+    columns += [
+        Column("Best feature map so far", "code"),
+        Column("Score", "number"),
+        Column(TEST.axis, "number"),
+        Column("Seconds", "number"),
+    ]
+    score, error, seconds = (numbers(frame, name) for name in ("score", "test_error", "seconds"))
+    rows = [
+        (
+            *(whole_number(numbers(frame, name)[i]) for name in shown),
+            name if isinstance(name := frame["architecture"][i], str) else MISSING,
+            significant(score[i], 4),
+            TEST.bare(error[i]),
+            significant(seconds[i]),
+        )
+        for i in frame.index
+    ]
+    final = flags(frame, "final")
+    told = table(
+        columns,
+        rows,
+        label="The solver calls and the best feature map after each",
+        marked=int(np.flatnonzero(final)[-1]) if final.any() else None,
+    )
+    several = view.progress["repeat"].nunique() > 1 if "repeat" in view.progress else False
+    summary = f"Solver calls of repeat {repeat}" if several else "Solver calls"
+    return f"<details><summary>{escape(summary)}</summary>{told}</details>"

@@ -1,0 +1,242 @@
+"""The path of the Bayesian optimiser over (mu, nu), on the plane of what each point selects. Shu 2022, Alg. 7.1."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+from matplotlib import colormaps
+from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import Normalize
+from matplotlib.figure import Figure
+
+from archray.platform.methods.hnas.pool_scatter import VALUES, value_range
+from archray.platform.methods.hnas.ranked_pool import Plane, plane, scored, values_by_architecture
+from archray.platform.methods.hnas.trials_table import trial_numbers
+from archray.platform.report.plot import FOUND, INK, MUTED, SURFACE, Size, logarithmic, plot
+from archray.platform.report.quantity import Quantity, count, significant
+from archray.platform.report.section import Section, figure
+from archray.platform.report.view import RunView, failures, is_repeat, numbers
+from archray.searchers.hnas.scored_pool import Pool
+
+_UNTRAINED = (0.55, 0.58, 0.62, 0.22)  # a veil of grey, on a light and on a dark page
+_UNTRAINED_ODD = (0.55, 0.58, 0.62, 0.34)  # the neighbour's, so that regions can be told apart
+_SCALE = 5  # pixels of the image per point of the plane: borders stay thin
+_SAME = 0.012  # points nearer than this share of the axes are one point of the path
+
+
+def landscape_section(view: RunView) -> Section | None:
+    """The path on the landscape. Nothing without trials that asked for a (mu, nu), or without a pool to rank."""
+    pool, path = scored(view), asked(view)
+    if view.objective is None or pool is None or path.empty:
+        return None
+    bounds = view.objective.mu_bounds or _around(path["mu"])
+    ground = plane(pool, view.objective, bounds)
+    known = values_by_architecture(view)
+    metric = Quantity.of(view.metric)
+
+    def draw(canvas: Figure, narrow: bool) -> None:
+        axes = canvas.subplots()
+        draw_plane(axes, ground, pool, known, metric)
+        draw_path(axes, path, view.best_trial(), value_range(known, metric) if known else None, metric.factor)
+        logarithmic(axes.yaxis)
+        if axes.get_xscale() == "log":
+            logarithmic(axes.xaxis)
+        axes.set_xlabel("√ν: where the objective wants M to be (M over the pool's largest)" if not narrow else "√ν")
+        axes.set_ylabel("μ: how much that counts" if not narrow else "μ")
+        if known:
+            bar = canvas.colorbar(
+                ScalarMappable(value_range(known, metric), VALUES),
+                ax=axes,
+                label=metric.axis,
+                location="top" if narrow else "right",
+                aspect=30,
+                pad=0.02,
+            )
+            bar.outline.set_visible(False)
+
+    drawing = plot(
+        "landscape",
+        draw,
+        description=f"The {count(len(path), 'point')} asked for, numbered, over the plane of mu and the root of nu.",
+        wide=Size(760, 460),
+        narrow=Size(350, 420),
+    )
+    return Section("landscape", "The search for μ and ν", figure(drawing, _caption(view, ground, pool, known, path)))
+
+
+def asked(view: RunView) -> pd.DataFrame:
+    """The questions: `number` of the training, `mu`, `nu`, `repeat`, ...; the index is that of the trials."""
+    frame = view.evaluated
+    path = pd.DataFrame(
+        {
+            "number": trial_numbers(frame),
+            "mu": numbers(frame, "mu"),
+            "nu": numbers(frame, "nu"),
+            "failed": failures(frame).notna(),
+            "repeat": is_repeat(frame),
+            "value": numbers(frame, "value"),
+            "architecture": frame.get("architecture"),
+        }
+    )
+    return path[(path["mu"] > 0) & (path["nu"] >= 0) & (path["number"].notna() | path["repeat"])]
+
+
+def _around(mu: pd.Series) -> tuple[float, float]:
+    return float(mu.min()) / 10, float(mu.max()) * 10
+
+
+def draw_plane(axes: Axes, ground: Plane, pool: Pool, known: dict[str, float], metric: Quantity) -> None:
+    """A region per selected architecture: coloured by its value if it was trained, grey if not."""
+    colours = colormaps[VALUES]
+    norm = value_range(known, metric) if known else None
+    image = np.empty((*ground.selected.shape, 4))
+    for place, row in enumerate(np.unique(ground.selected)):
+        value = known.get(pool.architectures[row])
+        grey = _UNTRAINED_ODD if place % 2 else _UNTRAINED
+        image[ground.selected == row] = (
+            grey if value is None or norm is None else colours(float(norm(value * metric.factor)))
+        )
+    large = image.repeat(_SCALE, 0).repeat(_SCALE, 1)
+    selected = ground.selected.repeat(_SCALE, 0).repeat(_SCALE, 1)
+    border = np.zeros(selected.shape, dtype=bool)
+    border[:, 1:] |= selected[:, 1:] != selected[:, :-1]
+    border[1:, :] |= selected[1:, :] != selected[:-1, :]
+    large[border] = (1.0, 1.0, 1.0, 0.55)
+    # Drawn over logarithms, in a coordinate system of its own: an image has even pixels.
+    low, high = ground.root_nu[0], ground.root_nu[-1]
+    axes.set_xscale("log" if low > 0 else "linear")
+    axes.set_xlim(low, high)
+    axes.set_yscale("log")
+    axes.set_ylim(ground.mu[0], ground.mu[-1])
+    under = axes.inset_axes((0.0, 0.0, 1.0, 1.0), zorder=-1)
+    under.imshow(large, origin="lower", aspect="auto", interpolation="none", extent=(0, 1, 0, 1))
+    under.set_axis_off()
+    axes.patch.set_visible(False)
+    axes.grid(False)
+
+
+def draw_path(axes: Axes, path: pd.DataFrame, best: int | None, norm: Normalize | None, factor: float) -> None:
+    """Trainings numbered in their order, their ring in the colour of their value; free questions are dots."""
+    free = path[path["repeat"]]
+    axes.scatter(
+        np.sqrt(free["nu"]), free["mu"], s=16, color=SURFACE, edgecolor=INK, linewidth=0.8, zorder=3, clip_on=False
+    )
+    trained = path[~path["repeat"]]
+    x, y = np.sqrt(trained["nu"].to_numpy()), trained["mu"].to_numpy()
+    axes.plot(x, y, color=SURFACE, linewidth=3.2, alpha=0.65, zorder=3, clip_on=False)
+    axes.plot(x, y, color=INK, linewidth=1.0, alpha=0.75, zorder=3, clip_on=False)
+    places = axes.transAxes.inverted().transform(axes.transData.transform(np.column_stack([x, y])))  # (n, 2) shares
+    drawn: list[list[int]] = []
+    for i in range(len(trained)):
+        near = next((group for group in drawn if np.abs(places[group[0]] - places[i]).max() < _SAME), None)
+        if near is None:
+            drawn.append([i])
+        else:
+            near.append(i)
+    for group in drawn:
+        rows = trained.iloc[group]
+        _draw_mark(axes, (x[group[0]], y[group[0]]), rows, best is not None and best in rows.index, norm, factor)
+
+
+def _draw_mark(
+    axes: Axes, at: tuple[float, float], rows: pd.DataFrame, best: bool, norm: Normalize | None, factor: float
+) -> None:
+    """The mark of the trainings at one place."""
+    order, value = spans(rows["number"].astype(int).tolist()), rows["value"].to_numpy()[0]
+    failed = bool(rows["failed"].all())
+    known = norm is not None and not failed and np.isfinite(value)
+    layer = 5 if best else 4
+    axes.scatter(
+        *at,
+        s=270,
+        facecolor=colormaps[VALUES](float(norm(value * factor))) if known and norm is not None else SURFACE,
+        edgecolor=MUTED if failed else INK,
+        linewidth=0.9,
+        linestyle=(0, (2, 1.5)) if failed else "solid",
+        zorder=layer,
+        clip_on=False,
+    )
+    axes.scatter(*at, s=150, facecolor=FOUND if best else SURFACE, linewidth=0, zorder=layer + 0.1, clip_on=False)
+    axes.annotate(
+        order[0],
+        at,
+        ha="center",
+        va="center_baseline",
+        fontsize=9,
+        color=SURFACE if best else INK,
+        zorder=layer + 0.2,
+        annotation_clip=False,
+    )
+    if len(order) > 1:
+        axes.annotate(
+            "+" + ", ".join(order[1:]),
+            at,
+            xytext=(9, 8),
+            textcoords="offset points",
+            fontsize=9,
+            color=INK,
+            zorder=7,
+            annotation_clip=False,
+            bbox={"facecolor": SURFACE, "edgecolor": "none", "pad": 1.2, "alpha": 0.85},
+        )
+
+
+def spans(order: list[int]) -> list[str]:
+    """The first number, then the others with consecutive ones joined: `[3, 5, 6, 7, 9]` gives `3`, `5–7`, `9`."""
+    joined: list[list[int]] = []
+    for number in order[1:]:
+        if joined and joined[-1][1] == number - 1:
+            joined[-1][1] = number
+        else:
+            joined.append([number, number])
+    return [str(order[0])] + [str(a) if a == b else f"{a}–{b}" for a, b in joined]
+
+
+def _caption(view: RunView, ground: Plane, pool: Pool, known: dict[str, float], path: pd.DataFrame) -> str:
+    rows = np.unique(ground.selected)
+    trained = sum(pool.architectures[row] in known for row in rows)
+    penalty = "(M² − ν)²" if view.objective is None or view.objective.penalty == "square" else "|M² − ν|"
+    text = (
+        f"Each point (μ, ν) selects the architecture with the lowest κ/M + μ {penalty}. The plane falls into "
+        f"{count(rows.size, 'region')}, one per architecture selected; the {trained} that were trained have the "
+        f"colour of their {Quantity.of(view.metric).label}, grey was never trained."
+        if rows.size > 1
+        else f"Each point (μ, ν) selects the architecture with the lowest κ/M + μ {penalty}. Here every point selects "
+        "one and the same: within these bounds κ/M alone decides."
+    )
+    text += (
+        " The numbers are the trainings in their order, joined by a line; the ring of each has the colour of the "
+        f"{Quantity.of(view.metric).label} it reached."
+    )
+    if path["repeat"].any():
+        text += (
+            f" Small dots are {count(int(path['repeat'].sum()), 'further question')} of the Bayesian optimiser that "
+            "selected an architecture known already, and were answered without a training."
+        )
+    best = view.best_trial()
+    if best is not None and best in path.index:
+        number, mu, nu = (path[name].to_numpy()[path.index.get_loc(best)] for name in ("number", "mu", "nu"))
+        text += (
+            f" The best one, filled, is number {int(number)}: μ = {significant(mu)}, √ν = {significant(np.sqrt(nu))}."
+        )
+    elsewhere = _elsewhere(path[~path["repeat"]], ground, pool)
+    if elsewhere:
+        text += (
+            f" {count(elsewhere, 'training')} took another architecture than the one the point selects: "
+            "that one was known already, and the objective's next best took its place."
+        )
+    if path["failed"].any():
+        text += " A dashed ring is a training that failed."
+    return text
+
+
+def _elsewhere(path: pd.DataFrame, ground: Plane, pool: Pool) -> int:
+    """How many trials trained another architecture than the plane has at their point."""
+    column = np.abs(ground.root_nu[:, None] - np.sqrt(path["nu"].to_numpy())).argmin(0)
+    row = np.abs(np.log(ground.mu)[:, None] - np.log(path["mu"].to_numpy())).argmin(0)
+    near = [
+        {pool.architectures[int(k)] for k in ground.selected[max(i - 1, 0) : i + 2, max(j - 1, 0) : j + 2].flat}
+        for i, j in zip(row, column, strict=True)
+    ]
+    return sum(name not in names for name, names in zip(path["architecture"], near, strict=True))

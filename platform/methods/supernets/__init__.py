@@ -1,0 +1,1 @@
+"""Searches that train a supernet: their configurations, stages, presets and figures."""

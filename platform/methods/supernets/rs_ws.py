@@ -1,0 +1,131 @@
+"""Random search with weight sharing. Li and Talwalkar 2019, section 3.2.
+
+A supernet is trained with one uniformly drawn path for each step, then random architectures are scored with its
+weights, and the best is taken. The paper scores on a mini-batch first, and only the best of these on all validation
+data; here all of them are, by actors over the cluster.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Literal
+
+import numpy as np
+import pandas as pd
+from pydantic import Field
+from ray.tune import Result
+
+from archray.errors import InvalidInput
+from archray.files import Folder
+from archray.platform.engine.stage import Context, Stage
+from archray.platform.engine.tuning import listed
+from archray.platform.methods.supernets.shared_scoring import draw_architectures, score_with_shared_weights
+from archray.platform.methods.supernets.supernet_config import SupernetSearchConfig
+from archray.platform.methods.supernets.supernet_method import supernet_method
+from archray.platform.methods.supernets.supernet_search import (
+    supernet_inputs,
+    supernet_settings,
+    train_supernets,
+    write_found,
+)
+from archray.platform.methods.training_stages import stage_seed
+from archray.platform.run.run import Run
+from archray.trainables.supernets import PathSettings
+from archray.trainables.tune.supernet_scorer import trained_weights
+
+METRIC = "validation_accuracy"  # of random paths, while training
+SCORES = "scores.parquet"
+
+
+class RandomSearchWSConfig(SupernetSearchConfig):
+    """The configuration of random search with weight sharing.
+
+    Fields:
+        samples: random architectures that are scored with the weights of each supernet; 1,000 in the authors' program,
+            in each of its rounds.
+    """
+
+    method: Literal["rs-ws"] = "rs-ws"
+    samples: int = Field(1000, ge=1)
+
+    def check(self) -> None:
+        if not isinstance(self.supernet.relaxation, PathSettings):
+            raise InvalidInput(
+                f"rs-ws trains a random path in each step; expected the relaxation path, got "
+                f"{self.supernet.relaxation.name}. Leave supernet.relaxation out, or choose another method"
+            )
+        super().check()
+        draw_architectures(self.space, self.supernet, self.samples, self.seed)
+
+
+def _config(run: Run) -> RandomSearchWSConfig:
+    assert isinstance(run.config, RandomSearchWSConfig)  # the run was opened with its method's configuration
+    return run.config
+
+
+def _inputs(context: Context) -> dict[str, Any]:
+    return {**supernet_inputs(context), "samples": _config(context.run).samples}
+
+
+def _search(context: Context, folder: Folder) -> None:
+    trials, results = train_supernets(context, folder, metric=METRIC)
+    reasons = trials.reindex(columns=["failure", "error"])
+    trials["failure"] = reasons["failure"].fillna(reasons["error"])
+    ended = {(result.metrics or {}).get("trial_id"): result for result in listed(results)}
+    found: list[dict[str, Any]] = []
+    tables: list[pd.DataFrame] = []
+    for trial in trials.to_dict("records"):
+        key = {"trial_id": trial["trial_id"], "seed": trial["seed"]}
+        best = {"architecture": None, "value": math.nan, "failure": trial["failure"]}
+        if trial["failure"] is None or pd.isna(trial["failure"]):
+            scores = _score(context, folder, ended[trial["trial_id"]], trial["seed"])
+            tables.append(scores.assign(**key))
+            best = best_of(scores)
+        found.append({**key, METRIC: trial.get(METRIC, math.nan), **best})
+    if tables:
+        folder.write_parquet(SCORES, pd.concat(tables, ignore_index=True))
+    write_found(context, folder, pd.DataFrame(found))
+
+
+def _score(context: Context, folder: Folder, result: Result, seed: int) -> pd.DataFrame:
+    """The scores of random architectures with the weights of a trial that has ended.
+
+    seed: the trial's; each has architectures of its own.
+    """
+    config, trial = _config(context.run), (result.metrics or {})["trial_id"]
+    samples = np.random.SeedSequence([stage_seed(config.seed, "samples"), seed])
+    assert result.checkpoint is not None  # a trial that ended without a failure has saved its last epoch
+    with result.checkpoint.as_directory() as place:
+        weights = trained_weights(place)
+    return score_with_shared_weights(
+        folder / f"scores-{trial}",
+        draw_architectures(context.run.space, config.supernet, config.samples, int(samples.generate_state(1)[0])),
+        settings=supernet_settings(context),
+        weights=weights,
+        resources=config.resources,
+        console=context.console,
+    )
+
+
+def best_of(scores: pd.DataFrame) -> dict[str, Any]:
+    """`architecture` and `value` of the best accuracy, of equal ones the one with the least loss; or the `failure`.
+
+    scores: `architecture`, `loss`, `accuracy`, `failure`.
+    """
+    usable = scores.dropna(subset=["accuracy"]).sort_values(["accuracy", "loss"], ascending=[False, True])
+    if usable.empty:
+        reasons = "; ".join(sorted(set(scores["failure"].dropna())))
+        return {"architecture": None, "value": math.nan, "failure": f"no architecture has a score: {reasons}"}
+    best = usable.iloc[0]
+    return {"architecture": best["architecture"], "value": float(best["accuracy"]), "failure": None}
+
+
+RS_WS = supernet_method(
+    "rs-ws",
+    "Random search with weight sharing (Li and Talwalkar 2019)",
+    Stage("search", "train supernets on random paths, and score random architectures", _inputs, _search),
+    {"supernet": {"relaxation": {"name": "path"}, "optimizer": {"name": "none"}}},
+    config=RandomSearchWSConfig,
+    presets={"smoke": {"samples": 16}, "demo": {"samples": 200}},
+    flags={"samples": "samples"},
+)

@@ -1,0 +1,89 @@
+"""Architectures drawn from a space, and scored with a supernet's weights over the cluster: resumable, in shards."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import ray
+import torch
+from rich.console import Console
+
+from archray.cluster.resources import ResourceSettings, actor_count
+from archray.errors import InvalidInput
+from archray.files import Folder
+from archray.platform.engine.shards import count_failures, device_of, score_in_shards
+from archray.trainables.spaces import Space, get_space
+from archray.trainables.supernets.networks import discretise, groups
+from archray.trainables.tune.supernet_scorer import SupernetScorer
+from archray.trainables.tune.supernet_settings import SupernetOptions
+
+GROUP = 8  # architectures that one pass over the validation data scores: small, as a kill loses the groups in flight
+REPEATS = 1000  # draws in a row that give nothing new, before the space counts as exhausted
+TYPES = {"loss": "float64", "accuracy": "float64", "failure": "string"}
+
+
+def draw_architectures(space: Space | str, options: SupernetOptions, count: int, seed: int) -> list[str]:
+    """Distinct architectures, uniformly drawn among those that the supernet can find.
+
+    They are the discretisations of independent uniform weights. So `none`, where the supernet has no such operation,
+    is not drawn: its steps would never have trained that path. Isomorphic architectures count apart, as their shared
+    weights differ.
+
+    Raises: InvalidInput if there are fewer.
+    """
+    parameters = groups(space, partial_channels=options.partial_channels, none=options.none)
+    space = get_space(space)
+    if count > space.size:
+        raise InvalidInput(f"{space.name} has {space.size} architectures, and {count} were asked for; ask for fewer")
+    generator = torch.Generator().manual_seed(seed)
+    drawn: dict[str, None] = {}
+    repeats = 0
+    while len(drawn) < count:
+        weights = {group.name: torch.rand(group.shape, generator=generator) for group in parameters}
+        architecture = discretise(space, weights)
+        repeats = repeats + 1 if architecture in drawn else 0
+        if repeats == REPEATS:
+            raise InvalidInput(
+                f"{len(drawn)} different architectures were drawn from the supernet of {space.name} before {REPEATS} "
+                f"draws gave none that was new, and {count} were asked for; ask for fewer"
+            )
+        drawn[architecture] = None
+    return list(drawn)
+
+
+def score_with_shared_weights(
+    folder: Folder,
+    architectures: Sequence[str],
+    *,
+    settings: Mapping[str, Any],
+    weights: Mapping[str, np.ndarray],
+    resources: ResourceSettings,
+    console: Console,
+) -> pd.DataFrame:
+    """A row for each architecture, in order: `architecture`, `loss`, `accuracy` on the validation data, `failure`.
+
+    Called again on the same folder it goes on where it was left; see `score_in_shards`.
+
+    Args:
+        folder: of this supernet's scores; there is one for each set of weights.
+        settings: fields of `SupernetSettings`.
+        weights: of the supernet, `trained_weights`.
+
+    Raises: WorkerFailed if the weights are of another supernet; RunInterrupted.
+    """
+    table = score_in_shards(
+        folder,
+        architectures,
+        worker=SupernetScorer,
+        worker_kwargs={"settings": dict(settings), "weights": ray.put(weights), "device": device_of(resources)},
+        types=TYPES,
+        resources=resources,
+        console=console,
+        group=max(1, min(GROUP, math.ceil(len(architectures) / actor_count(resources)))),
+    )
+    console.print(f"    {len(table)} architectures scored, {count_failures(table)} of them without a score")
+    return table

@@ -1,0 +1,94 @@
+"""The configuration of a search that trains a supernet, the spaces it serves, and what the papers have in each."""
+
+from __future__ import annotations
+
+import torch
+from pydantic import BaseModel, ConfigDict, Field
+
+from archray.errors import InvalidInput
+from archray.platform.methods.training_stages import TrainedSearchConfig
+from archray.platform.run.run import Run
+from archray.trainables.nets import NetworkSettings, build
+from archray.trainables.spaces import Space, get_space
+from archray.trainables.supernets.networks import SUPERNETS, build_supernet
+from archray.trainables.tune.supernet_settings import SupernetOptions
+
+IMAGE_CHANNELS, CLASSES = 3, 10  # of the networks that a check builds: what is wrong with them is so for any data
+
+
+class SelectionSettings(BaseModel):
+    """Which of the found architectures are trained to the end (GAEA, App. C.1; note G5).
+
+    Fields:
+        epoch: after which the worst on validation are dropped.
+        keep: how many go on.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    epoch: int = Field(20, ge=1)
+    keep: int = Field(3, ge=1)
+
+
+class SupernetSearchConfig(TrainedSearchConfig):
+    """The configuration of a search that trains a supernet.
+
+    Fields:
+        supernet: what the supernet is, and how weights and architecture are trained.
+        search_seeds: k, how many searches run, each from its own initial weights.
+        selection: which of the architectures that they found are trained to the end.
+    """
+
+    space: str = "darts"
+    supernet: SupernetOptions = SupernetOptions()
+    search_seeds: int = Field(5, ge=1)
+    selection: SelectionSettings = SelectionSettings()
+
+    @property
+    def mode(self) -> str:
+        """Whether the best score with shared weights is the least (a loss) or the largest (an accuracy)."""
+        return "max"
+
+    def check(self) -> None:
+        """Builds both networks without memory: what does not go together is refused before Ray starts."""
+        if self.search_seeds > self.selection.keep and self.selection.epoch >= self.final.epochs:
+            raise InvalidInput(
+                f"expected selection.epoch to be below final.epochs, {self.final.epochs}, got {self.selection.epoch}; "
+                f"lower it, or set selection.keep to {self.search_seeds}: then none is dropped"
+            )
+        check_supernet(self.space, self.supernet)
+        check_network(self.space, self.network)
+
+
+def check_supernet(space: str, options: SupernetOptions) -> None:
+    """Builds the supernet without memory. Raises: InvalidInput if its options do not go together."""
+    with torch.device("meta"):
+        build_supernet(
+            space,
+            options.network,
+            in_channels=IMAGE_CHANNELS,
+            num_classes=CLASSES,
+            seed=None,
+            partial_channels=options.partial_channels,
+            none=options.none,
+        )
+
+
+def check_network(space: str, network: NetworkSettings) -> None:
+    """Builds a standalone network without memory. Raises: InvalidInput if its settings do not go together."""
+    some = next(iter(get_space(space).enumerate()))
+    with torch.device("meta"):
+        build(space, some, network=network, in_channels=IMAGE_CHANNELS, num_classes=CLASSES, seed=None)
+
+
+def supernet_config(run: Run) -> SupernetSearchConfig:
+    """The configuration of a run whose method trains a supernet."""
+    assert isinstance(run.config, SupernetSearchConfig)  # methods with these stages have such a configuration
+    return run.config
+
+
+def serves(space: Space) -> str | None:
+    """None for a space that has a supernet; else why it cannot be searched."""
+    if space.name in SUPERNETS:
+        return None
+    return f"it has no supernet; choose {', '.join(SUPERNETS)}"

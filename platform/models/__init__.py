@@ -1,0 +1,1 @@
+"""What a run trained, as files that load elsewhere: networks, ensembles, feature maps' classifiers."""

@@ -1,0 +1,66 @@
+"""The classifier of a found feature map, as files that load without archray's run folder."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+from archray.files import Folder
+from archray.platform.run.run import Run
+from archray.trainables.checkpoint import STATE_FILE, read_state
+from archray.trainables.feature_maps.classifier import Classifier, load_classifier
+
+DESCRIPTION, LOADER = "architecture.json", "load_model.py"
+KIND = "feature map"  # what the description says that it is
+
+_LOADER = '''"""Loads the exported classifier; run as a script, prints what it is. Needs archray."""
+
+import json
+from pathlib import Path
+
+from archray.trainables.feature_maps.classifier import Classifier, load_classifier
+
+here = Path(__file__).resolve().parent
+
+
+def load_model() -> Classifier:
+    """The classifier on the CPU: images (n, C, H, W), normalised, or texts -> decision values (n, classes)."""
+    return load_classifier(here)
+
+
+if __name__ == "__main__":
+    print(json.loads((here / "architecture.json").read_text()))
+    print(load_model())
+'''
+
+
+def write_classifier(folder: Folder, checkpoint: Path, run: Run) -> None:
+    """Writes the classifier of a trial's checkpoint, and what it is."""
+    result = read_state(checkpoint)["result"]
+    folder.write_bytes(STATE_FILE, (checkpoint / STATE_FILE).read_bytes())
+    folder.write_json(
+        DESCRIPTION,
+        {
+            "kind": KIND,
+            "architecture": (run.folder / "search").read_json("architecture.json")["architecture"],
+            "space": run.space,
+            "dimension": result["dimension"],
+            "validation_accuracy": result["validation_accuracy"],
+            "test_accuracy": result["test_accuracy"],
+            "data": run.config.data.name,
+        },
+    )
+
+
+def load_written(folder: Folder) -> Classifier:
+    """The classifier that `write_classifier` wrote."""
+    with tempfile.TemporaryDirectory() as scratch:
+        (Path(scratch) / STATE_FILE).write_bytes(folder.read_bytes(STATE_FILE))
+        return load_classifier(scratch)
+
+
+def export_classifier(source: Folder, to: Folder) -> None:
+    """Copies the classifier and its description, and writes a loader beside them."""
+    for name in (STATE_FILE, DESCRIPTION):
+        to.write_bytes(name, source.read_bytes(name))
+    to.write_bytes(LOADER, _LOADER.encode())

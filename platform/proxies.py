@@ -1,0 +1,89 @@
+"""`archray proxies`: a table of scored architectures outside a run, continued where it was left."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+from rich.console import Console
+
+from archray.cluster.connect import ClusterSettings, check_address, connect, worker_reference
+from archray.cluster.resources import ResourceSettings
+from archray.errors import InvalidInput, RunFolderError, RunInterrupted
+from archray.files import Folder
+from archray.platform.engine.pool_scoring import PoolSettings, candidates, score_pool
+from archray.platform.run.run import digest
+from archray.registry import is_reference, split_reference
+from archray.trainables.data import DataSettings, check_data
+from archray.trainables.proxies import PROXIES, ProxySettings
+from archray.trainables.spaces import get_space
+
+
+def score_to_file(
+    out: Path,
+    *,
+    space: str,
+    data: DataSettings,
+    proxies: ProxySettings,
+    pool: PoolSettings,
+    seed: int,
+    resources: ResourceSettings,
+    cluster: ClusterSettings,
+    console: Console,
+) -> pd.DataFrame:
+    """Scores canonical forms of a space into the Parquet table `out`.
+
+    What is finished lies in `<out>.parts` until all is; the same call continues from there.
+
+    Raises: RunFolderError if `out` exists, or its parts are of another scoring; InvalidInput.
+    """
+    if out.exists():
+        raise RunFolderError(f"{out} exists already; choose another --out")
+    if not out.parent.is_dir():
+        raise InvalidInput(f"there is no folder {out.parent}; create it, or choose another --out")
+    get_space(space)
+    for name in proxies.metrics:
+        PROXIES.get(name)
+    check_data(data)
+    check_address(cluster)
+    architectures = candidates(space, pool.size, seed)
+    parts = Folder(f"{out}.parts")
+    _check_same_scoring(
+        parts,
+        {
+            "space": space,
+            "data": data.model_dump(mode="json"),
+            "proxies": proxies.model_dump(mode="json"),
+            "size": pool.size,
+            "seed": seed,
+        },
+    )
+    user_files = [Path(split_reference(n)[0]) for n in (space, data.name) if is_reference(n) and ".py:" in n]
+    space, data = worker_reference(space), data.model_copy(update={"name": worker_reference(data.name)})
+    try:
+        with connect(cluster, user_files=user_files, announce=console.print):
+            score_pool(
+                parts,
+                architectures,
+                space=space,
+                data=data,
+                proxy=proxies,
+                resources=resources,
+                pool=pool,
+                console=console,
+            )
+    except (KeyboardInterrupt, RunInterrupted) as error:
+        raise RunInterrupted(f"{error or 'stopped'}. The same command continues") from error
+    table = parts.read_parquet("pool.parquet")
+    Folder(out.parent).write_bytes(out.name, parts.read_bytes("pool.parquet"))
+    parts.remove()
+    return table
+
+
+def _check_same_scoring(parts: Folder, told: dict[str, object]) -> None:
+    if parts.exists("scoring.json") and digest(parts.read_json("scoring.json")) != digest(told):
+        raise RunFolderError(
+            f"{parts} holds the beginning of another scoring (see its scoring.json); "
+            "give the same options to continue it, or choose another --out"
+        )
+    parts.write_json("scoring.json", told)

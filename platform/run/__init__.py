@@ -1,0 +1,1 @@
+"""The run folder: layout, manifest, tables. Knows no method."""

@@ -1,0 +1,1 @@
+"""Successive halving with weight sharing. Khodak et al. 2020."""

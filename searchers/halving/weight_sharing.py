@@ -1,0 +1,246 @@
+"""Successive halving with weight sharing: one solve scores all candidates. Khodak 2020, Algorithm 1; fast, app. B.1."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any, ClassVar
+
+import numpy as np
+import pandas as pd
+
+from archray.errors import InvalidInput
+from archray.searchers.base import WAIT, ArchraySearcher, _check_count, _Wait
+from archray.searchers.halving.schedule import EndedRound, Schedule, average, round_sizes
+from archray.searchers.halving.shared_scores import (
+    candidate_name,
+    check_candidates,
+    check_weights,
+    read_scores,
+    reason_of_loss,
+)
+from archray.searchers.records import Record
+
+logger = logging.getLogger(__name__)
+
+TIES = 1_000_039  # random numbers apart from the trials' seeds
+MAX_NAMED = 5  # candidates that one line of the log names
+COLUMNS = ("round", "candidate", "score", "kept", "failure", "budget", "replicas", "lost")
+
+
+class WeightSharingHalving(ArchraySearcher):
+    """Selects one of many candidates in about log2 |C| solves with shared weights (Algorithm 1).
+
+    For rounds t = 1, ..., T, until one candidate is left in C:
+    1. suggest `replicas` trials at the budget d_t; each assigns a candidate drawn from C to every data point, solves
+       the one problem that results, and scores every candidate by the shared solution;
+    2. average the score s_c of each candidate c over the replicas;
+    3. keep the ceil(keep |C|) candidates with the best s_c.
+    4. Suggest one standalone trial of the candidate that is left, at the full budget.
+    `best()` is the best candidate of the latest round that has ended, step 4 included.
+
+    Suggests `{"round", "candidates", "replica", "budget", "warm_start", "seed"}`; the standalone trial is round T + 1.
+    Needs back `scores`, one number per candidate in their order (NaN for one that failed), and the metric, their
+    mean; and, if the trainable can continue from them, `weights`, the URI of the weights it has stored. The next
+    round's replica gets as `warm_start` what the same replica stored, else the first one that has stored any.
+
+    A replica that reported a `failure` or nothing but NaN, or that Tune gave up, is lost: the round goes on with the
+    others. A candidate without a finite score in each of them is eliminated. The log and `rounds()` say so.
+
+    Where this deviates from the paper: it keeps all that are no worse than the median, which may never end; here ties
+    are broken by a seeded draw, so that a round keeps exactly ceil(keep |C|). When eliminated candidates make rounds
+    needless, the budgets are those of the rounds that are left.
+
+    Args:
+        candidates: two or more different JSON values: feature maps, architectures, dictionaries of your own.
+        replicas: trials of a round, each with a seed of its own: as many as can run at the same time. A larger
+            `max_concurrent_trials` does no harm, and changes nothing.
+        keep: the share of the candidates that a round keeps.
+        budget: d, the full budget, in the trainable's units: feature dimension, or epochs.
+        growth: d_t = ceil(budget growth^(t - T)). 1 is Algorithm 1; sqrt(2) is Fast Weight-Sharing (app. B.1).
+        metric, mode, seed, max_concurrent: see `ArchraySearcher`. `mode` is of the scores, too.
+
+    Raises: InvalidInput for a wrong argument; and `suggest` does, which ends the run, after the first trial that
+    reports no such scores.
+    """
+
+    result_keys: ClassVar[tuple[str, ...]] = ("scores", "weights", "failure")
+
+    def __init__(
+        self,
+        candidates: Sequence[Any],
+        replicas: int = 1,
+        keep: float = 0.5,
+        budget: int = 1,
+        growth: float = 1.0,
+        metric: str | None = None,
+        mode: str | None = None,
+        seed: int = 0,
+        max_concurrent: int | None = None,
+    ) -> None:
+        _check_count("replicas", replicas)
+        _check_count("budget", budget)
+        if not _is_number(keep) or not 0 < keep < 1:
+            raise InvalidInput(f"keep: expected a share between 0 and 1, got {keep!r}")
+        if not _is_number(growth) or not 1 <= growth < math.inf:
+            raise InvalidInput(f"growth: expected a factor of 1 or more, got {growth!r}")
+        self.candidates = check_candidates(candidates)
+        self._schedule = Schedule(int(replicas), float(keep), int(budget), float(growth))
+        self._ended: list[EndedRound] = []  # what the records say; not part of the state
+        self._told = 0  # rounds whose losses the log has
+        self._problem: InvalidInput | None = None  # with what a trial reported
+        super().__init__(budget=None, metric=metric, mode=mode, seed=seed, max_concurrent=max_concurrent)
+
+    @property
+    def expected_trials(self) -> int:
+        """How many trials the search makes if no candidate is eliminated before its time."""
+        return len(round_sizes(len(self.candidates), self._schedule.keep)) * self._schedule.replicas + 1
+
+    @property
+    def failure(self) -> str | None:
+        """Why the search ended without a standalone trial of a winner; None if it did not."""
+        ended = self._ended_rounds()
+        if not ended or ended[-1].kept:
+            return None
+        last = ended[-1]
+        if len(last.candidates) == 1:
+            return f"the standalone trial: {last.failure(0)}"
+        return f"round {last.number}: " + ("no candidate has a finite score" if last.replicas else str(last.failure(0)))
+
+    def best(self) -> dict[str, Any] | None:
+        """The leader of the latest round that has one: `candidate`, `value` (its score), `number` (of the first trial
+        that scored it), `round`. None before the first round has ended.
+
+        Raises: SearcherStateError if its state could not be read.
+        """
+        for ended in reversed(self._ended_rounds()):
+            if ended.ranking:
+                leader = ended.ranking[0]
+                number = ended.numbers[ended.replicas[0]]
+                value = float(average(ended.scores)[leader])
+                return {"candidate": ended.candidates[leader], "value": value, "number": number, "round": ended.number}
+        return None
+
+    def rounds(self) -> pd.DataFrame:
+        """A row per round that has ended and candidate, the standalone trial included.
+
+        Columns: round, candidate (as JSON, unless it is a string), score (the average; NaN if it has none), kept,
+        failure (why it has no score), budget, replicas (how many reported), lost (how many did not).
+        Raises: SearcherStateError if its state could not be read.
+        """
+        rows = [row for ended in self._ended_rounds() for row in ended.rows()]
+        return pd.DataFrame(rows, columns=list(COLUMNS))
+
+    # Algorithm 1 ---------------------------------------------------------------------------------------------------
+
+    def _propose(self, number: int) -> dict[str, Any] | _Wait | None:
+        ended = self._ended_rounds()
+        current = self._schedule.following(ended[-1]) if ended else self._schedule.first(self.candidates)
+        if current is None:
+            return None
+        if number not in current.numbers:
+            return WAIT  # all of this round's trials are suggested, and not all have ended
+        replica = number - current.numbers.start
+        return {
+            "round": current.number,
+            "candidates": list(current.candidates),
+            "replica": replica,
+            "budget": current.budget,
+            "warm_start": self._warm_start(ended[-1], replica) if ended else None,
+        }
+
+    def _ended_rounds(self) -> list[EndedRound]:
+        """All rounds whose trials have ended. Raises: SearcherStateError, InvalidInput."""
+        self._check_restored()
+        while True:
+            last = self._ended[-1] if self._ended else None
+            current = self._schedule.following(last) if last else self._schedule.first(self.candidates)
+            if current is None:
+                return self._ended
+            records = [self._ledger.records.get(number) for number in current.numbers]
+            replies = [_reply(record) for record in records if record is not None and record.ended]
+            if len(replies) < len(records):
+                return self._ended
+            rng = np.random.default_rng([self.seed, TIES, current.number])
+            self._ended.append(self._schedule.end(current, replies, 1 if self._mode == "min" else -1, rng))
+            if current.number > self._told:
+                self._told = current.number
+                _tell(self._ended[-1])
+
+    def _warm_start(self, last: EndedRound, replica: int) -> str | None:
+        """What the replica stored in the last round; else what the first replica that stored any did."""
+        stored = {r: self._ledger.records[last.numbers[r]].result.get("weights") for r in last.replicas}
+        return stored.get(replica) or next((weights for weights in stored.values() if weights), None)
+
+    # Tune's interface and state ------------------------------------------------------------------------------------
+
+    def suggest(self, trial_id: str) -> dict[str, Any] | str | None:  # type: ignore[override]  # Ray forgot FINISHED
+        """As `ArchraySearcher.suggest`. Raises: InvalidInput too, if a trainable reported no usable scores."""
+        if self._problem is not None:
+            raise self._problem
+        return super().suggest(trial_id)
+
+    def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
+        """Ends a trial. If its trainable reported no usable scores, the next `suggest` raises InvalidInput."""
+        record = self._ledger.of_trial(trial_id)
+        ends_now = record is not None and not record.ended
+        super().on_trial_complete(trial_id=trial_id, result=result, error=error)
+        if record is None or not ends_now:
+            return
+        try:
+            _reply(record, result)
+            self._ended_rounds()
+        except InvalidInput as problem:  # raised here, Tune would take it for a failed trial, and run that again
+            self._problem = self._problem or problem
+
+    def _check_point(self, point: dict[str, Any]) -> dict[str, Any]:
+        raise InvalidInput(
+            f"{type(self).__name__} scores its candidates together, and takes no evaluation of one made elsewhere; "
+            "leave it out"
+        )
+
+    def _identity(self) -> dict[str, Any]:
+        listed = json.dumps(self.candidates, sort_keys=True).encode()
+        return {
+            "candidates": f"{len(self.candidates)} of SHA-256 {hashlib.sha256(listed).hexdigest()[:12]}",
+            **asdict(self._schedule),
+        }
+
+    def _own_state(self) -> dict[str, Any]:
+        return {"told": self._told}
+
+    def _set_own_state(self, state: dict[str, Any]) -> None:
+        self._told = state.get("told", 0)
+        self._ended = []
+
+
+def _reply(record: Record, result: Mapping[str, Any] | None = None) -> list[float] | str:
+    """The scores of a trial that has ended, or why they do not count. Raises: InvalidInput if they are unusable.
+
+    Args:
+        result: all that the trial reported, for the error's message.
+    """
+    reason = reason_of_loss(record)
+    if reason is not None:
+        return reason
+    check_weights(record.result)
+    return read_scores({**(result or {}), **record.result}, len(record.config["candidates"]))
+
+
+def _tell(ended: EndedRound) -> None:
+    """Logs what a round lost."""
+    for replica, reason in ended.lost.items():
+        left = f"{len(ended.replicas)} of {len(ended.numbers)} are left" if ended.replicas else "none is left"
+        logger.warning("round %d: replica %d is lost (%s); %s", ended.number, replica, reason, left)
+    failed = [candidate_name(c) for position, c in enumerate(ended.candidates) if position not in ended.ranking]
+    if failed and ended.replicas:
+        told = ", ".join(failed[:MAX_NAMED]) + (", ..." if len(failed) > MAX_NAMED else "")
+        logger.warning("round %d: eliminated for want of a finite score: %d (%s)", ended.number, len(failed), told)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)

@@ -1,0 +1,128 @@
+"""Which (mu, nu) a point of the Bayesian optimiser's square stands for, in the units of one pool.
+
+The metrics are heavy-tailed: on NAS-Bench-201 the largest M is some 70 times the median (networks without skip
+connections, whose gradients explode), and good architectures lie near the median, at M around 0.01 of the largest.
+With T = sqrt(nu) uniform on [0, max M] and log10 mu in [-4, 0] on the scaled M of note H1, kappa/M (35 and more)
+outweighs the penalty (at most 1) everywhere, and hardly any point asks for M near the median. So the square's axes
+are measured by the pool: T runs through the quantiles of M, and mu through what balances the two terms at that T.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from typing import ClassVar
+
+import numpy as np
+
+from archray.searchers.hnas.objective import Penalty, distance
+from archray.searchers.hnas.scored_pool import Pool
+
+FIRST_POINTS = 5  # T evenly spaced on its axis before the first fit (note H2)
+
+
+class Coordinates(ABC):
+    """A square [0, 1] x [low, high] over (mu, nu); nu in units of scaled M^2, mu in those of the scaled objective.
+
+    Args:
+        pool: whose M is scaled by its largest.
+        penalty: F by name.
+        log10_mu: (low, high) of the second axis.
+    """
+
+    default_log10_mu: ClassVar[tuple[float, float]]
+
+    def __init__(self, pool: Pool, penalty: Penalty, log10_mu: tuple[float, float]) -> None:
+        self.pool = pool
+        self.penalty = penalty
+        self.log10_mu = log10_mu
+
+    @property
+    def bounds(self) -> list[tuple[float, float]]:
+        return [(0.0, 1.0), self.log10_mu]
+
+    @abstractmethod
+    def first_weight(self) -> float:
+        """The second coordinate of the first points."""
+
+    @abstractmethod
+    def target(self, place: float) -> float:
+        """T at the first coordinate."""
+
+    @abstractmethod
+    def place(self, target: float) -> float:
+        """The first coordinate of T: the inverse of `target`."""
+
+    @abstractmethod
+    def log10_unit(self, target: float) -> float:
+        """log10 of the mu that the second coordinate 0 stands for at T."""
+
+    def first_point(self, number: int) -> list[float]:
+        """The point asked for as number 0, ..., FIRST_POINTS - 1."""
+        return [float(np.linspace(0.0, 1.0, FIRST_POINTS)[number]), self.first_weight()]
+
+    def mu_nu(self, point: list[float]) -> tuple[float, float]:
+        """(mu, nu) of a point."""
+        target = self.target(point[0])
+        return float(10 ** (point[1] + self.log10_unit(target))), target**2
+
+    def point(self, mu: float, nu: float) -> list[float]:
+        """The point of (mu, nu), a user's own say; it may lie outside the square."""
+        target = math.sqrt(nu)
+        return [self.place(target), math.log10(mu) - self.log10_unit(target)]
+
+    def mu_bounds(self) -> tuple[float, float]:
+        """The smallest and the largest mu that the square holds."""
+        units = [self.log10_unit(self.target(float(place))) for place in np.linspace(0.0, 1.0, 21)]
+        return float(10 ** (self.log10_mu[0] + min(units))), float(10 ** (self.log10_mu[1] + max(units)))
+
+
+class PoolCoordinates(Coordinates):
+    """T is a quantile of the pool's M; mu counts in median(kappa/M) / median(F(M^2 - T^2)), over the pool.
+
+    Neither the unit of M nor that of kappa, nor the shape of their tails, changes what a point selects.
+    """
+
+    default_log10_mu = (-2.0, 2.0)  # from a penalty that breaks ties to one that decides
+
+    def __init__(self, pool: Pool, penalty: Penalty, log10_mu: tuple[float, float]) -> None:
+        super().__init__(pool, penalty, log10_mu)
+        self._sorted = np.sort(pool.metric)
+        self._places = np.linspace(0.0, 1.0, len(pool))
+        self._typical = float(np.median(pool.kappa / pool.metric))
+
+    def first_weight(self) -> float:
+        return (self.log10_mu[0] + self.log10_mu[1]) / 2
+
+    def target(self, place: float) -> float:
+        return float(np.interp(place, self._places, self._sorted))
+
+    def place(self, target: float) -> float:
+        return float(np.interp(target, self._sorted, self._places))
+
+    def log10_unit(self, target: float) -> float:
+        typical = float(np.median(distance(self.pool.metric, target**2, self.penalty)))
+        # A pool whose rows (nearly) all have the same M, or kappa 0: no balance to measure by.
+        return math.log10(self._typical / typical) if typical > 0 and self._typical > 0 else 0.0
+
+
+class PaperCodeCoordinates(Coordinates):
+    """As the authors' program (note H2): T uniform on [0, max M], log10 mu in [-4, 0], first points at mu = 1e-2.
+
+    That program does not scale M. In units of the largest |M|, f, its objective is the scaled one over f with mu f^3
+    (absolute penalty) or mu f^5 (square).
+    """
+
+    default_log10_mu = (-4.0, 0.0)
+
+    def first_weight(self) -> float:
+        return -2.0
+
+    def target(self, place: float) -> float:
+        return place
+
+    def place(self, target: float) -> float:
+        return target
+
+    def log10_unit(self, target: float) -> float:
+        return (5 if self.penalty == "square" else 3) * math.log10(self.pool.factor)

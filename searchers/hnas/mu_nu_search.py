@@ -1,0 +1,297 @@
+"""HNAS: Bayesian optimisation of (mu, nu). Shu 2022, ch. 7, Alg. 7.1, Eq. 7.7."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import pandas as pd
+
+from archray.errors import InvalidInput
+from archray.searchers.base import ArchraySearcher, _Wait
+from archray.searchers.hnas.coordinates import FIRST_POINTS, Coordinates, PaperCodeCoordinates, PoolCoordinates
+from archray.searchers.hnas.objective import BoolArray, FloatArray, Penalty, check_penalty, lowest, objective
+from archray.searchers.hnas.scored_pool import Pool, PoolFile
+from archray.searchers.records import Record
+
+MAX_REPEATS = 5  # told for free in search of one new architecture; then the objective's next best is taken
+PAPER_CODE_EPSILON = 1e-6  # the authors' program divides by M + 1e-6, M in its own units
+PAPER_CODE_GROWTH = 2000  # architectures that each step of the authors' program adds to the candidates
+ASKS, CANDIDATES = 1_000_003, 1_000_033  # streams of random numbers apart from the trials' seeds
+
+
+class HNASSearch(ArchraySearcher):
+    """Searches the pool's architecture with the best validation performance (Algorithm 7.1).
+
+    For steps k = 1, ..., K:
+    1. choose mu_k, nu_k by Bayesian optimisation (`bo.next_point`) over T = sqrt(nu) and log10 mu, in `coordinates`;
+    2. obtain A_k, the pool's minimiser of kappa/M + mu F(M^2 - nu) (`objective`);
+    3. suggest A_k as a trial, which reports its validation performance;
+    4. tell it to the Gaussian process, in the order of suggestion.
+    `best()` is the architecture with the best validation performance.
+
+    Suggests `{"architecture", "mu", "nu", "seed"}`, nu in units of scaled M^2; needs back the metric.
+
+    Where this deviates from the paper: M is |M| over the pool's maximum, and the ranges of (mu, nu), which the paper
+    does not give, are measured by the pool (`PoolCoordinates`); and an architecture that was suggested before is not
+    trained again. Several (mu, nu) lead to one architecture, and the paper does not say what happens then;
+    `on_repeat` does.
+
+    Args:
+        pool: path or URI of a table with the columns `architecture`, `kappa` and `proxy`, one row per canonical form.
+        proxy: the column that is M.
+        budget: K, the number of trainings.
+        penalty: F(x) = x^2 (`square`, Eq. 7.7 at t = 1) or |x| (`absolute`); `square` if None.
+        preset: `paper-code` does as the authors' program: absolute penalty, kappa/(M + 1e-6), `PaperCodeCoordinates`,
+            and candidates that grow by 2,000 random rows of the pool with each step.
+        on_repeat: `next-best` (the default, and the authors' program) takes the objective's best architecture not
+            suggested yet; `tell` tells the Bayesian optimiser the known value, for free, and asks again, at most
+            5 times per training, then it takes the next best too.
+        points_to_evaluate: `{"architecture"}` or `{"mu", "nu"}` or all three, suggested first; they count in budget.
+        log10_mu: range of log10 mu in the units of the coordinates; None: (-2, 2), and (-4, 0) for `paper-code`.
+        metric, mode, seed, max_concurrent, asynchronous: see `ArchraySearcher`.
+
+    Raises: InvalidPool for a table that cannot serve, InvalidInput for any other argument.
+    """
+
+    def __init__(
+        self,
+        pool: str | Path,
+        proxy: str = "ntk_trace",
+        budget: int = 20,
+        penalty: Penalty | None = None,
+        preset: Literal["paper-code"] | None = None,
+        on_repeat: Literal["tell", "next-best"] | None = None,
+        metric: str | None = None,
+        mode: str | None = None,
+        seed: int = 0,
+        points_to_evaluate: Sequence[Mapping[str, Any]] | None = None,
+        asynchronous: bool = False,
+        max_concurrent: int | None = None,
+        log10_mu: tuple[float, float] | None = None,
+    ) -> None:
+        if preset not in (None, "paper-code"):
+            raise InvalidInput(f"there is no preset {preset!r}; choose paper-code, or None")
+        if on_repeat not in (None, "tell", "next-best"):
+            raise InvalidInput(f"on_repeat: expected tell or next-best, got {on_repeat!r}")
+        paper = preset == "paper-code"
+        self._coordinates_class = PaperCodeCoordinates if paper else PoolCoordinates
+        low, high = log10_mu if log10_mu is not None else self._coordinates_class.default_log10_mu
+        if not (math.isfinite(low) and math.isfinite(high) and low < high):
+            raise InvalidInput(f"log10_mu: expected (low, high) with low < high, got {log10_mu!r}")
+        self.penalty: Penalty = penalty or ("absolute" if paper else "square")
+        check_penalty(self.penalty)
+        self.on_repeat = on_repeat or "next-best"
+        self.proxy = proxy
+        self.preset = preset
+        self._log10_mu = (float(low), float(high))
+        self._observations: list[dict[str, Any]] = []  # what the Bayesian optimiser was told, in order
+        super().__init__(
+            budget=budget,
+            seed=seed,
+            metric=metric,
+            mode=mode,
+            points_to_evaluate=points_to_evaluate,
+            max_concurrent=max_concurrent,
+            asynchronous=asynchronous,
+        )
+        self._file = PoolFile.of(pool)
+        self._pool: Pool | None = self._file.load(proxy)
+        self._coordinates: Coordinates | None = None
+        self._rows: dict[str, int] | None = None
+
+    @property
+    def pool(self) -> Pool:
+        """The pool, read again after unpickling. Raises: InvalidPool if its file has changed."""
+        if self._pool is None:
+            self._pool = self._file.load(self.proxy)
+        return self._pool
+
+    @property
+    def coordinates(self) -> Coordinates:
+        """The square that is searched."""
+        if self._coordinates is None:
+            self._coordinates = self._coordinates_class(self.pool, self.penalty, self._log10_mu)
+        return self._coordinates
+
+    @property
+    def log10_mu(self) -> tuple[float, float]:
+        """The range of log10 mu that is searched, in the units of the scaled objective."""
+        low, high = self.coordinates.mu_bounds()
+        return math.log10(low), math.log10(high)
+
+    @property
+    def epsilon(self) -> float:
+        """What is added to the scaled M in the quotient."""
+        return PAPER_CODE_EPSILON / self.pool.factor if self.preset == "paper-code" else 0.0
+
+    def scores(self, mu: float, nu: float) -> FloatArray:
+        """(n,) the objective of every row of the pool; the lowest is selected."""
+        return objective(self.pool.kappa, self.pool.metric, mu, nu, self.penalty, self.epsilon)
+
+    # Algorithm 7.1 -------------------------------------------------------------------------------------------------
+
+    def _propose(self, number: int) -> dict[str, Any] | _Wait | None:
+        numbers = self._numbers()
+        taken = self._taken(numbers)
+        offered = self._offered(number)
+        if (taken | ~offered).all():
+            return None
+        told = list(self._observations)
+        repeats: list[dict[str, Any]] = []
+        while True:
+            point = self._ask(told, number)
+            mu, nu = self.coordinates.mu_nu(point)
+            asked = {"point": point, "mu": mu, "nu": nu, "for": number}
+            scores = self.scores(mu, nu)
+            if self.on_repeat == "tell" and len(repeats) < MAX_REPEATS:
+                row = lowest(scores, ~offered)
+                assert row is not None
+                first = numbers.get(self.pool.architectures[row])
+                if first is not None:
+                    repeats.append({**asked, "number": first})
+                    told.append(repeats[-1])
+                    continue
+            row = lowest(scores, taken | ~offered)
+            assert row is not None  # or nothing was left to offer
+            self._observations += [*repeats, {**asked, "number": number}]
+            return {"architecture": self.pool.architectures[row], "mu": mu, "nu": nu}
+
+    def _ask(self, told: list[dict[str, Any]], number: int) -> list[float]:
+        """The next point of the square: one of the first points, or expected improvement's choice."""
+        asked = sum(not observation.get("given", False) for observation in told)
+        if asked < FIRST_POINTS:
+            return self.coordinates.first_point(asked)
+        from archray.searchers.bo import next_point  # a second of imports, for those who do search
+
+        seed = np.random.SeedSequence([self.seed, ASKS, len(told)]).generate_state(1)[0] >> 1
+        points = [observation["point"] for observation in told]
+        return next_point(points, self._losses(told, number), self.coordinates.bounds, int(seed))
+
+    def _losses(self, told: list[dict[str, Any]], number: int) -> list[float | None]:
+        """Per observation its loss, None while it is in flight. A failed trial counts as the worst one known."""
+        known = self.known(number)
+        losses = {k: self.loss(record) for k, record in known.items()}
+        finite = [loss for loss in losses.values() if loss is not None]
+        if not finite:
+            return [None] * len(told)
+        return [
+            None if k not in losses else max(finite) if losses[k] is None else losses[k]
+            for k in (observation["number"] for observation in told)
+        ]
+
+    def _numbers(self) -> dict[str, int]:
+        """The number of the first record of every architecture suggested or handed over, in flight or not."""
+        numbers: dict[str, int] = {}
+        for record in self.records():
+            numbers.setdefault(record.config["architecture"], record.number)
+        return numbers
+
+    def _taken(self, numbers: Mapping[str, int]) -> BoolArray:
+        """(n,) True for the rows of the architectures in `numbers`."""
+        if self._rows is None:
+            self._rows = {name: row for row, name in enumerate(self.pool.architectures)}
+        taken = np.zeros(len(self.pool), dtype=bool)
+        taken[[self._rows[name] for name in numbers if name in self._rows]] = True
+        return taken
+
+    def _offered(self, number: int) -> BoolArray:
+        """(n,) True for the rows that are candidates at step `number`."""
+        n = len(self.pool)
+        if self.preset != "paper-code" or PAPER_CODE_GROWTH * number >= n:
+            return np.ones(n, dtype=bool)
+        offered = np.zeros(n, dtype=bool)
+        offered[np.random.default_rng([self.seed, CANDIDATES]).permutation(n)[: PAPER_CODE_GROWTH * number]] = True
+        return offered
+
+    # Points of the user's ------------------------------------------------------------------------------------------
+
+    def _check_point(self, point: dict[str, Any]) -> dict[str, Any]:
+        name = point.get("architecture")
+        if name is None and ("mu" not in point or "nu" not in point):
+            raise InvalidInput(f"expected a point with architecture, or with mu and nu, got {point!r}")
+        if name is not None and not isinstance(name, str):
+            raise InvalidInput(f"expected architecture to be a string, got {name!r}")
+        mu, nu = point.get("mu"), point.get("nu")
+        if (mu is None) != (nu is None) or (mu is not None and nu is not None and not (mu > 0 and nu >= 0)):
+            raise InvalidInput(f"expected mu > 0 and nu >= 0, or neither, got mu={mu!r}, nu={nu!r}")
+        return {"architecture": name, "mu": mu, "nu": nu}
+
+    def _propose_point(self, number: int, point: dict[str, Any]) -> dict[str, Any] | None:
+        numbers = self._numbers()
+        config = dict(point)
+        if config["architecture"] is None:
+            scores = self.scores(config["mu"], config["nu"])
+            row = lowest(scores, None if self.on_repeat == "tell" else self._taken(numbers))
+            if row is None:
+                return None
+            config["architecture"] = self.pool.architectures[row]
+        first = numbers.get(config["architecture"])
+        self._tell_given(config, number if first is None else first, number)
+        return config if first is None else None
+
+    def _on_given(self, record: Record) -> None:
+        if record.config["architecture"] is None:
+            raise InvalidInput("expected an evaluation of an architecture, got only mu and nu")
+        self._tell_given(record.config, record.number, record.number)
+
+    def _tell_given(self, config: Mapping[str, Any], number: int, sought: int) -> None:
+        if config["mu"] is not None:
+            mu, nu = config["mu"], config["nu"]
+            point = self.coordinates.point(mu, nu)
+            self._observations.append(
+                {"point": point, "mu": mu, "nu": nu, "number": number, "for": sought, "given": True}
+            )
+
+    def asked(self) -> pd.DataFrame:
+        """A row per question of the optimiser, in order: what was answered from memory, beside the trainings.
+
+        Columns: number (from 0; -1 for an evaluation handed over), trial (the number of the trial whose value it
+        is), architecture, mu, nu, value (NaN if it failed), failure, repeat (answered without a training), given.
+        """
+        records = {record.number: record for record in self.records()}
+        rows = []
+        for record in records.values():
+            told = [observation for observation in self._observations if observation["for"] == record.number]
+            rows += [(records[o["number"]], o["mu"], o["nu"], True) for o in told if o["number"] != record.number]
+            rows.append((record, record.config["mu"], record.config["nu"], False))
+        columns = ["number", "trial", "architecture", "mu", "nu", "value", "failure", "repeat", "given"]
+        table, number = [], 0
+        for record, mu, nu, repeat in rows:
+            row = self._row(record) | {"trial": record.number, "mu": mu, "nu": nu, "repeat": repeat}
+            row |= {"number": -1 if row["given"] and not repeat else number}
+            number += row["number"] >= 0
+            table.append(row)
+        return pd.DataFrame(table, columns=columns).astype({"mu": float, "nu": float, "value": float})
+
+    # State and history ---------------------------------------------------------------------------------------------
+
+    def _prepare(self) -> None:
+        _ = self.pool
+
+    def _identity(self) -> dict[str, Any]:
+        return {
+            "pool": self._file.checksum,
+            "proxy": self.proxy,
+            "penalty": self.penalty,
+            "preset": self.preset,
+            "on_repeat": self.on_repeat,
+            "log10_mu": self._log10_mu,
+        }
+
+    def _own_state(self) -> dict[str, Any]:
+        return {"observations": self._observations}
+
+    def _set_own_state(self, state: dict[str, Any]) -> None:
+        self._observations = list(state.get("observations", ()))
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {
+            **self.__dict__,
+            "_pool": None,
+            "_coordinates": None,
+            "_rows": None,
+        }  # only the path and the checksum travel

@@ -1,0 +1,268 @@
+"""NESBS: ensembles of architectures drawn from a posterior. Shu 2022, ch. 5, Algorithms 5.1-5.3."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+import numpy as np
+import pandas as pd
+from numpy.typing import ArrayLike
+
+from archray.errors import InvalidInput
+from archray.searchers.base import ArchraySearcher, _check_count, _Wait
+from archray.searchers.nesbs.ensemble_sampling import SVGDSettings, TooSharp, draw_ensemble, evolve_ensemble
+from archray.searchers.nesbs.posterior import Posterior
+from archray.searchers.nesbs.svgd_rd import ITERATIONS, MOMENTUM, STEP
+from archray.searchers.records import Record
+from archray.trainables.spaces import Space
+
+logger = logging.getLogger(__name__)
+
+SETS, ASKS = 1_000_081, 1_000_099  # streams of random numbers apart from the trials' seeds
+MAX_PASSED_OVER = 10  # values of delta in a row that give no ensemble, before Bayesian optimisation gives up
+DELTA_RANGE = (-2.0, 1.0)  # section 5.3.4
+
+
+class NESBSSearch(ArchraySearcher):
+    """Searches the ensemble of architectures with the lowest validation loss (Algorithm 5.1, lines 4 to 7).
+
+    For iterations t = 1, ..., T:
+    1. sample n architectures from the posterior: independent draws (`mc`, Algorithm 5.2), or the choices nearest to
+       n particles of SVGD with regularized diversity in the relaxed posterior (`svgd-rd`, Algorithm 5.3, Eq. 5.8-5.9)
+       at one delta;
+    2. suggest them as a trial, which reports the ensemble's validation loss.
+    `best()` is the ensemble with the lowest.
+
+    Suggests `{"members", "delta", "seed"}`: n different strings, and the delta they were sampled at, None for `mc`;
+    needs back the metric. Members are spelt as they were drawn, which is how weights shared with a supernet are to
+    be used; two of one canonical form are one member.
+
+    An ensemble with a repeated member is rejected, and another one sampled. A delta at which particles meet again and
+    again, as they do near -1 and below, where nothing repels them, is passed over: the log and `asked()` say so, a
+    grid makes one trial less, and Bayesian optimisation is told the worst loss known.
+
+    Where this deviates from the paper, which leaves it open (note E3): each set is a fresh run from fresh particles,
+    drawn from the relaxed posterior.
+
+    Args:
+        posterior: decision -> log-probabilities of its choices, or a `Posterior`.
+        ensemble_size: n.
+        sampler: `mc` or `svgd-rd`.
+        temperature: tau of Eq. 5.6, applied to the log-probabilities: below 1 sharpens the posterior, above 1
+            flattens it (section 5.5.3: 0.1 to 10).
+        delta: for `svgd-rd` the diversity coefficient; or `grid`, T equally spaced values of delta_range; or `bo`,
+            T asks of Bayesian optimisation over it. None: `grid`.
+        budget: T, the number of ensembles.
+        delta_range: (low, high).
+        space: of archray or your own, or a reference: members are then its strings. See `Posterior`, which without
+            a space gives JSON, or what a function of yours makes of a draw.
+        bandwidth: h of the kernel exp(-||x - x'||^2 / h); None: the median's.
+        iterations, step, momentum: of SVGD-RD.
+        points_to_evaluate: `{"members"}` or `{"delta"}` or both, suggested first; they count in budget.
+        metric, mode: see `ArchraySearcher`. If `TuneConfig` is to name another metric, give None here.
+        seed, max_concurrent, asynchronous: see `ArchraySearcher`.
+
+    Raises: InvalidInput for a wrong argument; and `suggest` raises TooSharp, which ends the run, if the posterior
+    gives no n different members, at any delta.
+    """
+
+    def __init__(
+        self,
+        posterior: Posterior | Mapping[str, ArrayLike],
+        ensemble_size: int = 3,
+        sampler: Literal["mc", "svgd-rd"] = "svgd-rd",
+        temperature: float = 1.0,
+        delta: float | Literal["grid", "bo"] | None = None,
+        budget: int = 5,
+        delta_range: tuple[float, float] = DELTA_RANGE,
+        space: str | Space | None = None,
+        bandwidth: float | None = None,
+        iterations: int = ITERATIONS,
+        step: float = STEP,
+        momentum: float = MOMENTUM,
+        metric: str | None = "validation_loss",
+        mode: str | None = "min",
+        seed: int = 0,
+        points_to_evaluate: Sequence[Mapping[str, Any]] | None = None,
+        asynchronous: bool = False,
+        max_concurrent: int | None = None,
+    ) -> None:
+        _check_count("ensemble_size", ensemble_size)
+        if sampler not in ("mc", "svgd-rd"):
+            raise InvalidInput(f"sampler: expected mc or svgd-rd, got {sampler!r}")
+        if not _is_finite(temperature) or temperature <= 0:
+            raise InvalidInput(f"temperature: expected a number above 0, got {temperature!r}")
+        if sampler == "mc" and delta is not None:
+            raise InvalidInput(f"delta: expected None, since mc has no delta, got {delta!r}; choose svgd-rd to use it")
+        if delta not in (None, "grid", "bo") and not _is_finite(delta):
+            raise InvalidInput(f"delta: expected a number, grid or bo, got {delta!r}")
+        low, high = delta_range
+        if not (_is_finite(low) and _is_finite(high) and low < high):
+            raise InvalidInput(f"delta_range: expected (low, high) with low < high, got {delta_range!r}")
+        if isinstance(posterior, Posterior) and space is not None:
+            raise InvalidInput("space: expected None beside a Posterior, which has its own; give it to the Posterior")
+        given = posterior if isinstance(posterior, Posterior) else Posterior(posterior, space)
+        if given.count() < ensemble_size:
+            raise InvalidInput(
+                f"ensemble_size: expected {given.count()} at most, the number of architectures to which the posterior "
+                f"gives a probability above 0, got {ensemble_size}; lower it, or make more choices possible"
+            )
+        self.posterior = given.tempered(float(temperature))
+        self.ensemble_size = int(ensemble_size)
+        self.sampler = sampler
+        self.temperature = float(temperature)
+        self.delta: float | str | None = delta
+        if sampler == "svgd-rd":
+            self.delta = "grid" if delta is None else delta if isinstance(delta, str) else float(delta)
+        self.delta_range = (float(low), float(high))
+        self._svgd = SVGDSettings(iterations, bandwidth, step, momentum)
+        # Set for this searcher alone: only Bayesian optimisation learns from results.
+        self.depends_on_results = self.delta == "bo"  # type: ignore[misc]
+        self._asked: list[dict[str, Any]] = []  # every delta that was chosen, in order
+        super().__init__(
+            budget=budget,
+            seed=seed,
+            metric=metric,
+            mode=mode,
+            points_to_evaluate=points_to_evaluate,
+            max_concurrent=max_concurrent,
+            asynchronous=asynchronous,
+        )
+
+    # Algorithm 5.1 -------------------------------------------------------------------------------------------------
+
+    def _propose(self, number: int) -> dict[str, Any] | _Wait | None:
+        if self.delta is None or isinstance(self.delta, float):
+            return {"members": self._sample(number, self.delta), "delta": self.delta}
+        told = list(self._asked)
+        passed: list[TooSharp] = []
+        while self.delta == "grid" or len(passed) < MAX_PASSED_OVER:
+            delta = self._grid(told) if self.delta == "grid" else self._ask(told, number)
+            if delta is None:
+                break
+            try:
+                members = self._sample(number, delta, len(passed))
+            except TooSharp as problem:
+                passed.append(problem)
+                told.append({"delta": delta, "number": None, "for": number})
+                logger.warning("no ensemble at delta %g, it is passed over: %s", delta, problem)
+                continue
+            self._asked = [*told, {"delta": delta, "number": number, "for": number}]
+            return {"members": members, "delta": delta}
+        if passed and (self.delta == "bo" or all(entry["number"] is None for entry in told)):
+            raise passed[-1]
+        self._asked = told  # the grid is at its end
+        return None
+
+    def _sample(self, number: int, delta: float | None, attempt: int = 0) -> list[str]:
+        """The members of suggestion `number`. Raises: TooSharp if there are no n different ones."""
+        rng = np.random.default_rng([self.seed, SETS, number, attempt])
+        if delta is None:
+            return draw_ensemble(self.posterior, self.ensemble_size, rng)
+        return evolve_ensemble(self.posterior, self.ensemble_size, delta, rng, self._svgd)
+
+    def _grid(self, told: Sequence[Mapping[str, Any]]) -> float | None:
+        """The next of T equally spaced values; the middle for T = 1; None after the last."""
+        assert self.budget is not None
+        count = self.budget - len(self._points)
+        position = sum(not entry.get("given", False) for entry in told)
+        if position >= count:
+            return None
+        low, high = self.delta_range
+        return float(np.linspace(low, high, count)[position]) if count > 1 else (low + high) / 2
+
+    def _ask(self, told: Sequence[Mapping[str, Any]], number: int) -> float:
+        """Expected improvement's choice; a random one before a loss is known."""
+        from archray.searchers.bo import next_point  # a second of imports, for those who do search
+
+        losses = {record.number: self.loss(record) for record in self.known(number).values()}
+        worst = max((loss for loss in losses.values() if loss is not None), default=None)
+        values: list[float | None] = []
+        for entry in told:
+            ended = entry["number"] is None or entry["number"] in losses
+            loss = losses.get(entry["number"])
+            values.append(worst if ended and loss is None else loss)  # passed over or failed: the worst known
+        seed = np.random.SeedSequence([self.seed, ASKS, len(told)]).generate_state(1)[0] >> 1
+        return next_point([[entry["delta"]] for entry in told], values, [self.delta_range], int(seed))[0]
+
+    # Points of the user's ------------------------------------------------------------------------------------------
+
+    def _check_point(self, point: dict[str, Any]) -> dict[str, Any]:
+        members, delta = point.get("members"), point.get("delta")
+        if delta is not None and (self.sampler == "mc" or not _is_finite(delta)):
+            raise InvalidInput(f"expected a point's delta to be a number, and none for mc, got {delta!r}")
+        if members is None and delta is None:
+            raise InvalidInput(f"expected a point with members, or with delta, got {point!r}")
+        if members is not None:
+            n = self.ensemble_size
+            if (
+                not isinstance(members, list | tuple)
+                or len(members) != n
+                or not all(isinstance(m, str) for m in members)
+            ):
+                raise InvalidInput(f"expected a point's members to be {n} strings, got {members!r}")
+            if len({self.posterior.form(member) for member in members}) < n:
+                raise InvalidInput(f"expected {n} different members, got a repeated one: {members!r}")
+            members = list(members)
+        return {"members": members, "delta": None if delta is None else float(delta)}
+
+    def _propose_point(self, number: int, point: dict[str, Any]) -> dict[str, Any] | None:
+        members = point["members"]
+        config = {**point, "members": self._sample(number, point["delta"]) if members is None else list(members)}
+        self._tell_given(config, number)
+        return config
+
+    def _on_given(self, record: Record) -> None:
+        if record.config["members"] is None:
+            raise InvalidInput("expected an evaluation of members, got only delta")
+        self._tell_given(record.config, record.number)
+
+    def _tell_given(self, config: Mapping[str, Any], number: int) -> None:
+        if config["delta"] is not None:
+            self._asked.append({"delta": config["delta"], "number": number, "for": number, "given": True})
+
+    def asked(self) -> pd.DataFrame:
+        """A row per delta chosen, in order: delta, number of its trial, value (NaN if it failed), passed_over, given.
+
+        Empty for `mc` and for a fixed delta.
+        """
+        values = {record.number: record.value for record in self.records()}
+        rows = [
+            {
+                "delta": entry["delta"],
+                "number": entry["for"],
+                "value": values.get(entry["number"]),
+                "passed_over": entry["number"] is None,
+                "given": entry.get("given", False),
+            }
+            for entry in self._asked
+        ]
+        columns = ["delta", "number", "value", "passed_over", "given"]
+        return pd.DataFrame(rows, columns=columns).astype({"delta": float, "value": float})
+
+    # State ---------------------------------------------------------------------------------------------------------
+
+    def _identity(self) -> dict[str, Any]:
+        return {
+            "posterior": self.posterior.checksum,
+            "space": None if self.posterior.space is None else self.posterior.space.name,
+            "ensemble_size": self.ensemble_size,
+            "sampler": self.sampler,
+            "delta": self.delta,
+            "delta_range": self.delta_range,
+            "budget": self.budget if self.delta == "grid" else None,  # the values of a grid follow from it
+            **self._svgd.to_dict(),
+        }
+
+    def _own_state(self) -> dict[str, Any]:
+        return {"asked": self._asked}
+
+    def _set_own_state(self, state: dict[str, Any]) -> None:
+        self._asked = list(state.get("asked", ()))
+
+
+def _is_finite(value: Any) -> bool:
+    return isinstance(value, int | float | np.number) and not isinstance(value, bool) and math.isfinite(value)

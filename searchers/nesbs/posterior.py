@@ -1,0 +1,157 @@
+"""The posterior over architectures: a categorical distribution per decision. Shu 2022, Eq. 5.6-5.7, note E6."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from archray.errors import InvalidInput
+from archray.searchers.nesbs.relaxed_posterior import IntArray
+from archray.searchers.nesbs.svgd_rd import FloatArray
+from archray.trainables.spaces import Decision, Space, architecture_of_decisions, get_space, posterior_decisions
+
+
+class Posterior:
+    """p_alpha(A), the product of one categorical distribution per decision, and the string of each draw. Immutable.
+
+    Args:
+        log_probs: decision -> (choices,) log-probabilities or any logits; they are normalised. -inf, or None, is an
+            impossible choice.
+        space: a space, its name or reference: the decisions are those of `posterior_decisions`, in their order, and
+            a draw's string is the space's. None: the decisions are whatever `log_probs` has.
+        encode: without a space, what makes a string of a draw, `{decision: number of the choice}`; two draws are
+            the same architecture if their strings are equal. None: JSON.
+
+    Raises: InvalidInput for a wrong argument.
+    """
+
+    def __init__(
+        self,
+        log_probs: Mapping[str, ArrayLike],
+        space: str | Space | None = None,
+        encode: Callable[[dict[str, int]], str] | None = None,
+    ) -> None:
+        if not isinstance(log_probs, Mapping) or not log_probs:
+            raise InvalidInput(
+                f"posterior: expected a dict of decisions and their log-probabilities, got {log_probs!r}"
+            )
+        if space is not None and encode is not None:
+            raise InvalidInput("posterior: expected a space, whose strings are used, or encode; got both")
+        self._source = space
+        self._space: Space | None = None
+        self.encode = encode
+        self._of_space = () if self.space is None else posterior_decisions(self.space)
+        rows = {str(name): _normalised(str(name), values) for name, values in log_probs.items()}
+        if self.space is not None:
+            rows = _in_order(rows, self.space.name, self._of_space)
+        self.decisions = tuple(rows)
+        self.sizes: IntArray = np.array([len(row) for row in rows.values()])
+        self.log_probs: FloatArray = np.full((len(rows), int(self.sizes.max())), -np.inf)  # (B, C), padded
+        for number, row in enumerate(rows.values()):
+            self.log_probs[number, : len(row)] = row
+        self.sizes.flags.writeable = self.log_probs.flags.writeable = False
+
+    @property
+    def space(self) -> Space | None:
+        """Whose strings the draws have."""
+        if self._space is None and self._source is not None:
+            self._space = get_space(self._source)
+        return self._space
+
+    def to_dict(self) -> dict[str, list[float | None]]:
+        """decision -> log-probabilities, None for an impossible choice: JSON, and what makes an equal posterior."""
+        return {
+            name: [value if math.isfinite(value) else None for value in row[:size].tolist()]
+            for name, row, size in zip(self.decisions, self.log_probs, self.sizes, strict=True)
+        }
+
+    @property
+    def checksum(self) -> str:
+        """SHA-256 of `to_dict`, hexadecimal."""
+        return hashlib.sha256(json.dumps(self.to_dict()).encode()).hexdigest()
+
+    def tempered(self, temperature: float) -> Posterior:
+        """Eq. 5.6 at tau: log p / tau, normalised. Above 1 it is flatter, below 1 sharper."""
+        rows = {name: self.log_probs[i, : self.sizes[i]] / temperature for i, name in enumerate(self.decisions)}
+        return Posterior(rows, self._source, self.encode)
+
+    def draw(self, shape: tuple[int, ...], rng: np.random.Generator) -> IntArray:
+        """Independent draws from p_alpha: numbers of choices. -> (*shape, B)."""
+        below = np.cumsum(np.exp(self.log_probs), -1)  # (B, C)
+        below /= below[:, -1:]  # at the end exactly 1, above every uniform number
+        return (rng.random((*shape, len(self.sizes), 1)) >= below).sum(-1)
+
+    def count(self) -> int:
+        """How many draws are possible."""
+        return math.prod(np.isfinite(self.log_probs).sum(-1).tolist())
+
+    def architecture(self, choices: Sequence[int] | IntArray) -> str:
+        """The string of a draw. (B,) -> str, the space's own where there is a space: as drawn, not canonical."""
+        numbered = {name: int(number) for name, number in zip(self.decisions, choices, strict=True)}
+        if self.space is not None:
+            chosen = {decision.name: decision.choices[numbered[decision.name]] for decision in self._of_space}
+            return self.space.encode(architecture_of_decisions(self.space, chosen))
+        return json.dumps(numbered) if self.encode is None else self.encode(numbered)
+
+    def form(self, architecture: str) -> str:
+        """What equal architectures share: the string of the canonical form; without a space the string itself.
+
+        Raises: InvalidArchitecture if the space cannot decode it.
+        """
+        if self.space is None:
+            return architecture
+        return self.space.encode(self.space.canonical(self.space.decode(architecture)))
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_space": None}  # opened again by its name, or by `_source` itself
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self.sizes.flags.writeable = self.log_probs.flags.writeable = False  # NumPy forgets
+
+
+def _normalised(name: str, values: Any) -> FloatArray:
+    """(choices,) log-probabilities. Raises: InvalidInput."""
+    listed = [-math.inf if value is None else value for value in values] if isinstance(values, list | tuple) else values
+    try:
+        row = np.array(listed, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise InvalidInput(
+            f"posterior: expected numbers for the decision {name!r}, got {values!r} ({error})"
+        ) from error
+    if row.ndim != 1 or not row.size:
+        raise InvalidInput(
+            f"posterior: expected one log-probability per choice of {name!r}, a list of one dimension, "
+            f"got the shape {row.shape}"
+        )
+    if np.isnan(row).any() or np.isposinf(row).any() or np.isneginf(row).all():
+        raise InvalidInput(
+            f"posterior: expected log-probabilities of {name!r} that are finite, or -inf for an impossible choice, "
+            f"and one finite at least; got {row.tolist()}"
+        )
+    shifted = row - row.max()
+    return shifted - np.log(np.exp(shifted).sum())
+
+
+def _in_order(rows: Mapping[str, FloatArray], space: str, decisions: tuple[Decision, ...]) -> dict[str, FloatArray]:
+    """The rows in the order of the space's decisions. Raises: InvalidInput if they are of other decisions."""
+    names = [decision.name for decision in decisions]
+    if set(rows) != set(names):
+        missing, unknown = [n for n in names if n not in rows], [n for n in rows if n not in names]
+        raise InvalidInput(
+            f"posterior: expected the decisions of {space} ({', '.join(names)}); "
+            f"missing: {', '.join(missing) or 'none'}, unknown: {', '.join(unknown) or 'none'}"
+        )
+    for decision in decisions:
+        if len(rows[decision.name]) != len(decision.choices):
+            raise InvalidInput(
+                f"posterior: expected {len(decision.choices)} log-probabilities for {decision.name} "
+                f"({', '.join(decision.choices)}), got {len(rows[decision.name])}"
+            )
+    return {name: rows[name] for name in names}

@@ -1,0 +1,106 @@
+"""Folder: a user's own images in class folders, read by torchvision.
+
+Either `PATH/{train,val,test}/class/image.png` (val and test may be left out), or `PATH/class/image.png`; what is
+left out is cut from the training images by seed.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from archray.errors import DataNotFound, InvalidInput
+from archray.trainables.data.data_settings import DataSettings
+from archray.trainables.data.raw import Part, RawData
+
+IMAGE_SIZE = 32
+SUFFIXES = {".png", ".jpg", ".jpeg", ".bmp", ".gif", ".ppm", ".pgm", ".tif", ".tiff", ".webp"}
+VALIDATION_NAMES = ("val", "valid", "validation")
+FORM = "PATH/train/CLASS/IMAGE (with val/ and test/ beside train/ if you have them) or PATH/CLASS/IMAGE"
+
+
+def check(settings: DataSettings) -> None:
+    """Every part has the same classes, at least two, and each class at least one image; no image is opened.
+
+    Raises: DataNotFound if the folder or an image is missing; InvalidInput if parts disagree about the classes.
+    """
+    parts = _part_folders(settings.path)
+    classes = _classes(parts["train"])
+    if len(classes) < 2:
+        raise DataNotFound(
+            f"expected two class folders or more in {parts['train']}, got {', '.join(classes) or 'none'}; "
+            f"arrange images as {FORM}"
+        )
+    for name, folder in parts.items():
+        if _classes(folder) != classes:
+            different = sorted(set(_classes(folder)) ^ set(classes))
+            raise InvalidInput(f"{name} and train of {settings.path} differ in the classes {', '.join(different)}")
+        for label in classes:
+            if not any(file.suffix.lower() in SUFFIXES for file in (folder / label).rglob("*")):
+                raise DataNotFound(
+                    f"expected images ({', '.join(sorted(SUFFIXES))}) in {folder / label}, found none; "
+                    "add some or remove the folder"
+                )
+
+
+def read(settings: DataSettings) -> RawData:
+    """All images as RGB, (n, 3, S, S) of 8 bits, S being `image_size` or 32.
+
+    Raises: InvalidInput, with the file's name, if an image cannot be read.
+    """
+    size = settings.image_size or IMAGE_SIZE
+    folders = _part_folders(settings.path)
+    parts = {name: _read_part(folder, size) for name, folder in folders.items()}
+    return RawData(
+        train=parts["train"],
+        validation=parts.get("validation"),
+        test=parts.get("test"),
+        num_classes=len(_classes(folders["train"])),
+    )
+
+
+def _part_folders(path: Path) -> dict[str, Path]:
+    """The folders of train, and of validation and test if there are any."""
+    if not path.is_dir():
+        raise DataNotFound(f"there is no folder {path}; give one that holds {FORM}")
+    if not (path / "train").is_dir():
+        return {"train": path}
+    parts = {"train": path / "train"}
+    for name in VALIDATION_NAMES:
+        if (path / name).is_dir():
+            parts["validation"] = path / name
+    if (path / "test").is_dir():
+        parts["test"] = path / "test"
+    return parts
+
+
+def _classes(folder: Path) -> list[str]:
+    return sorted(entry.name for entry in folder.iterdir() if entry.is_dir() and not entry.name.startswith("."))
+
+
+def _read_part(folder: Path, size: int) -> Part:
+    from PIL import Image
+    from torchvision.datasets import ImageFolder
+
+    def load(file: str) -> np.ndarray:
+        try:
+            with Image.open(file) as image:
+                rgb = image.convert("RGB")
+                return np.asarray(rgb.resize((size, size), Image.Resampling.BILINEAR))  # antialiased by PIL
+        except OSError as error:
+            raise InvalidInput(f"{file} cannot be read as an image ({error}); mend or remove it") from error
+
+    def is_image(file: str) -> bool:
+        return Path(file).suffix.lower() in SUFFIXES
+
+    class VisibleImageFolder(ImageFolder):
+        """torchvision takes hidden folders (of editors, of file systems) for classes; `check` does not."""
+
+        def find_classes(self, directory: str) -> tuple[list[str], dict[str, int]]:
+            classes = _classes(Path(directory))
+            return classes, {name: number for number, name in enumerate(classes)}
+
+    found = VisibleImageFolder(str(folder), is_valid_file=is_image)
+    images = np.stack([load(file) for file, _ in found.samples]).transpose(0, 3, 1, 2)
+    return images, np.asarray(found.targets, dtype=np.int64)

@@ -1,0 +1,80 @@
+"""MC-DropPath: one network's draws of dropped paths as an ensemble.
+
+After Monte Carlo dropout (Gal and Ghahramani 2016); Shu 2022, section 5.4.3, with the probability 0.01 (note E8).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from pydantic import BaseModel, ConfigDict, Field
+from torch import Tensor, nn
+
+from archray.errors import InvalidInput
+from archray.trainables.nets.darts_network import Cell, DARTSNetwork
+
+PROBABILITY = 0.01  # Shu 2022, Table 5.2
+DROP_PATH = "drop_path"  # the entry of a checkpoint whose network is to drop paths: `DropPathSettings` as a dict
+
+
+class DropPathSettings(BaseModel):
+    """How a network drops paths in evaluation mode; see `DroppedPaths`."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    probability: float = Field(PROBABILITY, gt=0, lt=1)
+    seed: int = Field(0, ge=0)
+
+
+class DroppedPaths(nn.Module):
+    """A trained network that goes on to drop paths in evaluation mode: images (n, C, H, W) -> logits (n, classes).
+
+    Each edge of a cell that is not an identity is dropped for each image with `probability`, the others scaled up, as
+    in training. Normalisation uses its running statistics, and there is no auxiliary tower.
+
+    A forward pass draws from `seed` and the number of forward passes since the last `eval()`, so a network that begins
+    anew gives the same outputs; torch's global generators are as they were.
+
+    Args:
+        network: of the space of DARTS, whose networks have paths to drop. It is changed.
+        probability: in (0, 1).
+        seed: of the draws.
+
+    Raises: InvalidInput for a network without paths to drop, or another probability.
+    """
+
+    def __init__(self, network: nn.Module, probability: float = PROBABILITY, *, seed: int = 0) -> None:
+        super().__init__()
+        if not isinstance(network, DARTSNetwork):
+            raise InvalidInput(
+                f"expected a network with paths to drop, which those of the space darts have, got a "
+                f"{type(network).__name__}; search the space darts, or choose another ensemble"
+            )
+        if not 0 < probability < 1:
+            raise InvalidInput(f"expected a probability between 0 and 1, got {probability}")
+        self.network = network
+        self.probability = probability
+        self.seed = seed
+        self.eval()
+
+    def train(self, mode: bool = True) -> DroppedPaths:
+        """Evaluation mode alone lets cells drop paths by `probability`. Raises: InvalidInput for train mode."""
+        if mode:
+            raise InvalidInput("expected evaluation mode, got train mode; the network within is the one to train")
+        super().train(False)
+        self.network.drop_path = self.probability
+        for module in self.network.modules():
+            if isinstance(module, Cell):
+                module.training = True  # of the cell itself, which drops; its layers stay in evaluation mode
+        self.passes = 0
+        return self
+
+    def forward(self, images: Tensor) -> Tensor:
+        cuda = [images.device.index] if images.device.type == "cuda" else []
+        with torch.random.fork_rng(devices=cuda):
+            seed = int(np.random.SeedSequence([self.seed, self.passes]).generate_state(1)[0])
+            for generator in (torch.default_generator, *(torch.cuda.default_generators[index] for index in cuda)):
+                generator.manual_seed(seed)
+            logits: Tensor = self.network(images)
+        self.passes += 1
+        return logits

@@ -1,0 +1,116 @@
+"""From an architecture to a standalone network: one entry for archray's spaces and the user's own."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+from torch import nn
+
+from archray.errors import InvalidInput
+from archray.registry import Registry
+from archray.trainables.nets.darts_network import build_darts
+from archray.trainables.nets.initialisation import initialise
+from archray.trainables.nets.nasbench1shot1_network import build_nasbench1shot1
+from archray.trainables.nets.nasbench201_network import build_nasbench201
+from archray.trainables.nets.network_settings import NetworkSettings
+from archray.trainables.nets.operations import Normalisation
+from archray.trainables.spaces import Architecture, Space, get_space
+
+# name of a space -> builder(space, architecture, *, channels, cells, in_channels, num_classes, normalisation), and
+# `stem` and `auxiliary` where there is a choice
+NETWORKS: Registry[Callable[..., nn.Module]] = Registry("network")
+NETWORKS.register("nasbench201", build_nasbench201)
+for _name in ("darts", "darts-none"):
+    NETWORKS.register(_name, build_darts)
+for _name in ("nasbench1shot1-1", "nasbench1shot1-2", "nasbench1shot1-3"):
+    NETWORKS.register(_name, build_nasbench1shot1)
+
+
+def build(
+    space: Space | str,
+    architecture: Architecture | str,
+    *,
+    network: NetworkSettings,
+    in_channels: int,
+    num_classes: int,
+    seed: int | None,
+    for_scoring: bool = False,
+) -> nn.Module:
+    """The standalone network of `architecture`, in train mode, on the CPU.
+
+    Args:
+        space: a space, its name or a reference. One with a method `build` (a user's) builds its network itself:
+            `build(architecture, *, in_channels, num_classes)`; it is handed `channels`, `cells`, `stem`,
+            `auxiliary` and `normalisation` too if its signature takes them.
+        architecture: choices, or the space's string for them.
+        network: width, depth, stem, auxiliary tower, initialisation, normalisation. An initialisation other than
+            `pytorch-default` is applied over whatever a user's space has made.
+        in_channels: channels of the images.
+        num_classes: outputs.
+        seed: of the initial weights; the same seed gives the same weights, and torch's global generator is left
+            as it was. None draws from the global generator.
+        for_scoring: the form for training-free metrics (note P5) where `network.normalisation` is `auto`; without the
+            auxiliary tower.
+
+    Raises: InvalidArchitecture; InvalidInput if the space's network has no such stem or no auxiliary tower, or a
+    user's `build` returns no module; UnknownName if a space has neither a `build` nor a registered network.
+    """
+    space = get_space(space)
+    choices = space.decode(architecture) if isinstance(architecture, str) else tuple(architecture)
+    space.check(choices)
+    normalisation: Normalisation
+    if network.normalisation == "auto":
+        normalisation = "scoring" if for_scoring else "training"
+    else:
+        normalisation = network.normalisation
+    builder = getattr(space, "build", None) or partial(NETWORKS.get(space.name), space)
+    options = {
+        "channels": network.channels,
+        "cells": network.cells,
+        "stem": network.stem,
+        "auxiliary": network.auxiliary and not for_scoring,
+        "normalisation": normalisation,
+    }
+    taken = _taken_options(builder, options)
+    _check_taken(space, network, taken)
+
+    def make() -> nn.Module:
+        module = builder(choices, in_channels=in_channels, num_classes=num_classes, **taken)
+        if not isinstance(module, nn.Module):
+            raise InvalidInput(
+                f"expected the build method of space {space.name!r} to return a torch.nn.Module, "
+                f"got {type(module).__name__}"
+            )
+        initialise(module, network.init)
+        return module.train()
+
+    if seed is None:
+        return make()
+    with torch.random.fork_rng(devices=[]):  # weights are drawn on the CPU
+        torch.default_generator.manual_seed(seed)
+        return make()
+
+
+def _check_taken(space: Space, network: NetworkSettings, taken: dict[str, Any]) -> None:
+    if network.auxiliary and "auxiliary" not in taken:
+        raise InvalidInput(
+            f"expected auxiliary false, as networks of the space {space.name} have no auxiliary tower, got true; "
+            "set network.auxiliary to false"
+        )
+    if network.stem != "cifar" and "stem" not in taken:
+        raise InvalidInput(
+            f"expected the stem cifar, as networks of the space {space.name} have no other, got {network.stem}; "
+            "set network.stem to cifar"
+        )
+
+
+def _taken_options(function: Callable[..., Any], options: dict[str, Any]) -> dict[str, Any]:
+    """Those of `options` that `function` takes by name."""
+    parameters = inspect.signature(function).parameters
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
+        return options
+    return {name: value for name, value in options.items() if name in parameters}

@@ -1,0 +1,280 @@
+"""The networks of a DARTS genotype: search form, evaluation form, the form for large images. Liu et al. 2019, sec. 3.
+
+The forms of normalisation are those of `darts_operations`. The search form with 8 cells is what a supernet with one
+forced path computes (note G3); the evaluation form has 20 cells of 36 channels, the form for large images 14 of 48.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+from archray.errors import InvalidInput
+from archray.trainables.nets.darts_operations import OPERATIONS, FactorizedReduce, Form, cell_conv
+from archray.trainables.nets.network_settings import Stem
+from archray.trainables.nets.operations import ReLUConvBN, batch_norm
+from archray.trainables.spaces.darts import DARTS, INPUTS, NODES, CellEdges
+from archray.trainables.spaces.space import Architecture, Space
+
+STAGES = 3  # of normal cells, with a reduction cell between one and the next
+STEM_MULTIPLIER = 3  # the CIFAR stem is three times as wide as the cells after it
+
+
+def reductions(cells: int) -> tuple[int, int]:
+    """The numbers of the two reduction cells among `cells`: at one and at two thirds of the depth."""
+    return cells // 3, 2 * cells // 3
+
+
+def drop_path(x: torch.Tensor, probability: float | torch.Tensor) -> torch.Tensor:
+    """x (n, ...) with whole samples set to zero with `probability`, the others scaled up to keep the mean."""
+    kept = 1.0 - probability
+    mask = torch.rand(x.shape[0], 1, 1, 1, device=x.device) < kept
+    return x * (mask / kept).to(x.dtype)
+
+
+class Cell(nn.Module):
+    """One cell, (n, C_before, H', W') and (n, C_last, H, W) -> (n, 4C, H/s, W/s) with s = 2 in a reduction cell.
+
+    Both inputs are brought to C channels, the first also to the size of the second if the cell before was a reduction.
+    Each edge is one operation, of stride 2 when it leads from an input in a reduction cell. A node is the sum of its
+    two edges, the output the concatenation of the four nodes.
+
+    Args:
+        edges: 8 pairs (operation, source), two per node.
+        before, last: channels of the outputs of the cell before the last and of the last cell.
+        channels: C.
+        reduction: whether this is a reduction cell.
+        after_reduction: whether the last cell was one.
+    """
+
+    def __init__(
+        self,
+        edges: CellEdges,
+        before: int,
+        last: int,
+        channels: int,
+        *,
+        reduction: bool,
+        after_reduction: bool,
+        form: Form,
+    ) -> None:
+        super().__init__()
+        self.preprocess_0 = (
+            FactorizedReduce(before, channels, form) if after_reduction else cell_conv(before, channels, form)
+        )
+        self.preprocess_1 = cell_conv(last, channels, form)
+        self.terms = [(NODES[number // 2], source) for number, (_, source) in enumerate(edges)]
+        self.edges = nn.ModuleDict(
+            {
+                edge_name(target, source): OPERATIONS[operation](
+                    channels, 2 if reduction and source < INPUTS else 1, form
+                )
+                for (target, source), (operation, _) in zip(self.terms, edges, strict=True)
+            }
+        )
+
+    def forward(
+        self, before: torch.Tensor, last: torch.Tensor, drop: float | torch.Tensor | None = None
+    ) -> torch.Tensor:
+        """drop: probability of setting an edge to zero per sample, in train mode; an identity is never dropped."""
+        nodes = {0: self.preprocess_0(before), 1: self.preprocess_1(last)}
+        for target, source in self.terms:
+            operation = self.edges[edge_name(target, source)]
+            term = operation(nodes[source])
+            if self.training and drop is not None and not isinstance(operation, nn.Identity):
+                term = drop_path(term, drop)
+            nodes[target] = nodes[target] + term if target in nodes else term
+        return torch.cat([nodes[node] for node in NODES], dim=1)
+
+
+def edge_name(target: int, source: int) -> str:
+    """The key of an edge in a cell's `edges`: `4<-1`."""
+    return f"{target}<-{source}"
+
+
+class Auxiliary(nn.Module):
+    """A second classifier on the map after the second reduction cell, (n, C, H, W) -> (n, num_classes).
+
+    It pools to 2 x 2. The original's window is for 32 x 32 images (8 x 8 maps here) or, with the stem for large
+    images, for 224 x 224 (7 x 7); on maps of another size, which the original cannot take, the pooling is adaptive.
+    """
+
+    def __init__(self, channels: int, num_classes: int, stem: Stem) -> None:
+        super().__init__()
+        self.native, stride = (8, 3) if stem == "cifar" else (7, 2)
+        self.pool = nn.AvgPool2d(5, stride, count_include_pad=False)
+        self.features = nn.Sequential(
+            nn.Conv2d(channels, 128, 1, bias=False),
+            nn.BatchNorm2d(128),
+            nn.ReLU(),
+            nn.Conv2d(128, 768, 2, bias=False),
+            # The original's form for large images has no normalisation here, and its results are without.
+            nn.BatchNorm2d(768) if stem == "cifar" else nn.Identity(),
+            nn.ReLU(),
+            nn.Flatten(),
+        )
+        self.classifier = nn.Linear(768, num_classes)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = functional.relu(x)
+        native = x.shape[-2:] == (self.native, self.native)
+        x = self.pool(x) if native else functional.adaptive_avg_pool2d(x, 2)
+        logits: torch.Tensor = self.classifier(self.features(x))
+        return logits
+
+
+class CIFARStem(nn.Module):
+    """One convolution, (n, in_channels, H, W) -> (n, 3C, H, W), for both inputs of the first cell."""
+
+    def __init__(self, in_channels: int, channels: int, *, running: bool) -> None:
+        super().__init__()
+        width = STEM_MULTIPLIER * channels
+        self.widths = (width, width)
+        self.first = nn.Sequential(
+            nn.Conv2d(in_channels, width, 3, padding=1, bias=False), batch_norm(width, affine=True, running=running)
+        )
+
+    def forward(self, images: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        x = self.first(images)
+        return x, x
+
+
+class ImageNetStem(nn.Module):
+    """Three convolutions of stride 2, (n, in_channels, H, W) -> (n, C, H/4, W/4) and (n, C, H/8, W/8)."""
+
+    def __init__(self, in_channels: int, channels: int, *, running: bool) -> None:
+        super().__init__()
+        self.widths = (channels, channels)
+        self.first = nn.Sequential(
+            nn.Conv2d(in_channels, channels // 2, 3, stride=2, padding=1, bias=False),
+            batch_norm(channels // 2, affine=True, running=running),
+            nn.ReLU(),
+            nn.Conv2d(channels // 2, channels, 3, stride=2, padding=1, bias=False),
+            batch_norm(channels, affine=True, running=running),
+        )
+        self.second = ReLUConvBN(channels, channels, 3, 2, affine=True, running=running)
+
+    def forward(self, images: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        before = self.first(images)
+        return before, self.second(before)
+
+
+STEMS: dict[Stem, type[CIFARStem | ImageNetStem]] = {"cifar": CIFARStem, "imagenet": ImageNetStem}
+
+
+class DARTSNetwork(nn.Module):
+    """Images (n, in_channels, H, W) to logits (n, num_classes); in train mode with an auxiliary tower to both logits.
+
+    Args:
+        normal, reduce: the edges of the two cells, see `spaces.darts.Genotype`.
+        channels: C, of the first cells; doubled by each reduction cell.
+        cells: how many in all; number cells // 3 and 2 cells // 3 are reduction cells.
+        form: of the cells; outside the cells normalisation is affine; running statistics are kept in `training` alone.
+        stem: `cifar`, one convolution, or `imagenet`, three of stride 2, the last for the second input.
+        auxiliary: whether train mode returns (logits, auxiliary logits). Its loss counts 0.4 in the original.
+
+    `drop_path` is the probability of dropping an edge per sample in train mode, 0 at first. The original raises it
+    linearly over the epochs, from 0 to 0.2 on CIFAR-10.
+    """
+
+    def __init__(
+        self,
+        normal: CellEdges,
+        reduce: CellEdges,
+        *,
+        channels: int,
+        cells: int,
+        in_channels: int,
+        num_classes: int,
+        form: Form,
+        stem: Stem = "cifar",
+        auxiliary: bool = False,
+    ) -> None:
+        super().__init__()
+        if channels < 2 or cells < 3:
+            raise InvalidInput(
+                f"expected at least 2 channels and 3 cells, of which two are reduction cells, got {channels} channels "
+                f"and {cells} cells"
+            )
+        # A tensor, which `torch.compile` does not take for a constant: a number that rises would be compiled each time.
+        self.register_buffer("_drop_probability", torch.zeros(()), persistent=False)
+        self._drop_probability: torch.Tensor
+        self.drop_path = 0.0
+        self.stem = STEMS[stem](in_channels, channels, running=form == "training")
+        self.cells = nn.ModuleList()
+        self.auxiliary: Auxiliary | None = None
+        (before, last), width, after_reduction = self.stem.widths, channels, stem == "imagenet"
+        for number in range(cells):
+            reduction = number in reductions(cells)
+            if reduction:
+                width *= 2
+            self.cells.append(
+                Cell(
+                    reduce if reduction else normal,
+                    before,
+                    last,
+                    width,
+                    reduction=reduction,
+                    after_reduction=after_reduction,
+                    form=form,
+                )
+            )
+            before, last, after_reduction = last, len(NODES) * width, reduction
+            if auxiliary and number == reductions(cells)[1]:
+                self.auxiliary = Auxiliary(last, num_classes, stem)
+        self.classifier = nn.Linear(last, num_classes)
+
+    @property
+    def drop_path(self) -> float:
+        return self._drop_path
+
+    @drop_path.setter
+    def drop_path(self, probability: float) -> None:
+        self._drop_path = probability
+        self._drops = probability > 0
+        self._drop_probability.fill_(probability)
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
+        before, last = self.stem(images)
+        drop = self._drop_probability if self._drops else None
+        second = None
+        for number, cell in enumerate(self.cells):
+            before, last = last, cell(before, last, drop)
+            if self.training and self.auxiliary is not None and number == reductions(len(self.cells))[1]:
+                second = self.auxiliary(last)
+        logits: torch.Tensor = self.classifier(last.mean(dim=(2, 3)))
+        return logits if second is None else (logits, second)
+
+
+def build_darts(
+    space: Space,
+    architecture: Architecture,
+    *,
+    channels: int,
+    cells: int,
+    in_channels: int,
+    num_classes: int,
+    normalisation: Form,
+    stem: Stem = "cifar",
+    auxiliary: bool = False,
+) -> nn.Module:
+    """The builder that the registry of networks holds.
+
+    cells: N, cells per stage: 3 N + 2 with the two reduction cells, so 6 is the original's network of 20 cells, 4
+    that of 14 and 2 that of 8. stem, auxiliary: as `DARTSNetwork`.
+    """
+    if not isinstance(space, DARTS):
+        raise InvalidInput(f"expected a space of DARTS' genotypes, got {space.name!r}")
+    normal, reduce = space.genotype(architecture)
+    return DARTSNetwork(
+        normal,
+        reduce,
+        channels=channels,
+        cells=STAGES * cells + 2,
+        in_channels=in_channels,
+        num_classes=num_classes,
+        form=normalisation,
+        stem=stem,
+        auxiliary=auxiliary,
+    )

@@ -1,0 +1,57 @@
+"""Which metrics are computed, in which variant, on which network and batch (notes P1, P2, P4, P5)."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+from archray.errors import InvalidInput
+from archray.trainables.nets.network_settings import NetworkSettings
+from archray.trainables.proxies.proxy import PROXIES
+
+
+class ProxySettings(BaseModel):
+    """Defaults are what the thesis' results come from; Eq. 7.2 and 7.3 as printed are the second choices.
+
+    Attributes:
+        metrics: names in `PROXIES`, at least one.
+        batch_size: m, images in the one batch that every architecture is scored on.
+        seed: of the batch and of the initial weights.
+        augment: augment the images of the batch (note P5).
+        network: width, depth and initialisation of the scored networks.
+        grad_norm: `layers`: sum over layers of the weight gradient's norm; `global`: Eq. 7.2, all parameters.
+        snip: `absolute`: sum |theta g|; `signed`: Eq. 7.3, |theta^T g| over all parameters.
+        grasp: `signed`: -theta^T H g over weights; `absolute`: Eq. 7.3, |theta^T H g| over all parameters.
+        ntk_gradient: whose gradient is a sample's (note P2). `per-sample`: the part that flows through the
+            sample's own activations; `exact`: the row of the Jacobian, m backward passes.
+        ntk_output: the scalar output of the kernel (note P4): the label's logit, or the sum of logits.
+        synflow: batch normalisation left out (`no-bn`) or kept (`bn`).
+        gram_memory_mib: bound on the per-sample gradients held at once while the Gram matrix is summed.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    metrics: tuple[str, ...] = ("ntk_trace", "kappa")
+    batch_size: int = Field(64, ge=2)
+    seed: int = Field(42, ge=0)
+    augment: bool = True
+    network: NetworkSettings = NetworkSettings()
+    grad_norm: Literal["layers", "global"] = "layers"
+    snip: Literal["absolute", "signed"] = "absolute"
+    grasp: Literal["signed", "absolute"] = "signed"
+    ntk_gradient: Literal["per-sample", "exact"] = "per-sample"
+    ntk_output: Literal["label", "sum"] = "label"
+    synflow: Literal["no-bn", "bn"] = "no-bn"
+    gram_memory_mib: float = Field(256.0, gt=0)
+
+    @field_validator("metrics")
+    @classmethod
+    def _known_metrics(cls, metrics: tuple[str, ...]) -> tuple[str, ...]:
+        if not metrics:
+            raise InvalidInput(f"expected at least one metric; choose from {', '.join(PROXIES.names())}")
+        if len(set(metrics)) != len(metrics):
+            raise InvalidInput(f"expected distinct metrics, got {', '.join(metrics)}")
+        for name in metrics:
+            PROXIES.get(name)
+        return metrics

@@ -1,0 +1,143 @@
+"""From a space to its supernet, and from trained weights back to architectures and standalone networks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import torch
+from torch import Tensor, nn
+
+from archray.errors import InvalidInput
+from archray.registry import Registry
+from archray.trainables.nets.initialisation import initialise
+from archray.trainables.nets.network_settings import NetworkSettings
+from archray.trainables.spaces import Architecture, Space, get_space
+from archray.trainables.supernets.networks.darts_supernet import DARTSSupernet
+from archray.trainables.supernets.networks.group import Group
+from archray.trainables.supernets.networks.nasbench1shot1_supernet import NASBench1Shot1Supernet
+from archray.trainables.supernets.networks.nasbench201_supernet import NASBench201Supernet
+from archray.trainables.supernets.networks.supernet import Supernet
+from archray.trainables.supernets.relaxations import MixtureWeights
+
+SUPERNETS: Registry[type[Supernet]] = Registry("supernet")
+SUPERNETS.register("nasbench201", NASBench201Supernet)
+for _name in ("darts", "darts-none"):
+    SUPERNETS.register(_name, DARTSSupernet)
+for _name in ("nasbench1shot1-1", "nasbench1shot1-2", "nasbench1shot1-3"):
+    SUPERNETS.register(_name, NASBench1Shot1Supernet)
+
+
+def groups(space: Space | str, *, partial_channels: int = 1, none: bool = True) -> tuple[Group, ...]:
+    """The architecture parameters of a space's supernet.
+
+    Args:
+        partial_channels: K of PC-DARTS. Above 1 there are groups of edge weights too.
+        none: whether the operation `none` has a column, where the space has it.
+
+    Raises: UnknownName if the space has no supernet; InvalidInput if it has no partial channels.
+    """
+    space = get_space(space)
+    if partial_channels < 1:
+        raise InvalidInput(f"expected partial_channels to be at least 1, got {partial_channels}")
+    return SUPERNETS.get(space.name).groups_of(space, partial_channels=partial_channels, none=none)
+
+
+def build_supernet(
+    space: Space | str,
+    network: NetworkSettings,
+    in_channels: int,
+    num_classes: int,
+    seed: int | None,
+    partial_channels: int = 1,
+    none: bool = True,
+) -> Supernet:
+    """The supernet of a space, in train mode, on the CPU, in channels-last layout.
+
+    Args:
+        network: width, depth and initialisation. The normalisation is that of the search form (note G3); stem and
+            auxiliary tower are for standalone networks.
+        in_channels: channels of the images.
+        num_classes: outputs.
+        seed: of the initial weights; torch's global generator is left as it was. None draws from that generator.
+        partial_channels, none: as `groups`.
+
+    Raises: UnknownName if the space has no supernet; InvalidInput if `network` has another normalisation than
+    `auto`, another stem than `cifar` or an auxiliary tower, or if `partial_channels` does not divide the cells'
+    channels.
+    """
+    space = get_space(space)
+    if network.normalisation != "auto":
+        raise InvalidInput(
+            f"expected normalisation auto, as a supernet is always in search form, got {network.normalisation}"
+        )
+    if network.stem != "cifar" or network.auxiliary:
+        raise InvalidInput(
+            f"expected the stem cifar and no auxiliary tower, as a supernet has no other form, got stem "
+            f"{network.stem} and auxiliary {network.auxiliary}; set them for the standalone networks alone"
+        )
+    groups(space, partial_channels=partial_channels, none=none)  # raises
+
+    supernet_of: Callable[..., Supernet] = SUPERNETS.get(space.name)
+
+    def make() -> Supernet:
+        supernet = supernet_of(
+            space,
+            channels=network.channels,
+            cells=network.cells,
+            in_channels=in_channels,
+            num_classes=num_classes,
+            partial_channels=partial_channels,
+            none=none,
+        )
+        initialise(supernet, network.init)
+        return supernet.to(memory_format=torch.channels_last).train()
+
+    if seed is None:
+        return make()
+    with torch.random.fork_rng(devices=[]):  # weights are drawn on the CPU
+        torch.default_generator.manual_seed(seed)
+        return make()
+
+
+def discretise(space: Space | str, weights: Mapping[str, Tensor | MixtureWeights]) -> str:
+    """The string of the architecture of the strongest weights (note G4); the first one wins a draw.
+
+    Args:
+        weights: for each group (edges, operations), the relaxation's probabilities.
+
+    Raises: InvalidInput if weights are of another shape or not finite; UnknownName if the space has no supernet.
+    """
+    space = get_space(space)
+    rows = {name: (w.dense if isinstance(w, MixtureWeights) else w).detach().cpu() for name, w in weights.items()}
+    return space.encode(SUPERNETS.get(space.name).discretise(space, rows))
+
+
+@torch.no_grad()
+def copy_weights(supernet: Supernet, architecture: Architecture | str, standalone: nn.Module) -> None:
+    """Gives `standalone`, the network of `architecture` in search form, its weights and statistics in the supernet.
+
+    After this both give the same outputs, the supernet under the weights `supernet.path(architecture)`.
+
+    Raises: InvalidArchitecture; InvalidInput if channels are partial, or `standalone` is of another form or size.
+    """
+    if supernet.partial_channels > 1:
+        raise InvalidInput(
+            f"expected a supernet of whole channels, got partial_channels {supernet.partial_channels}: its operations "
+            "have another width than the standalone network's"
+        )
+    choices = supernet.space.decode(architecture) if isinstance(architecture, str) else architecture
+    places = supernet.modules_of(choices)
+    shared = supernet.state_dict()
+    copied = {}
+    for name in standalone.state_dict():
+        prefix = next((prefix for prefix in places if name.startswith(prefix)), "")
+        source = places.get(prefix, "") + name.removeprefix(prefix)
+        if source not in shared:
+            raise InvalidInput(
+                f"the supernet has no {source} for the standalone network's {name}; build its search form"
+            )
+        copied[name] = shared[source]
+    try:
+        standalone.load_state_dict(copied)
+    except RuntimeError as error:
+        raise InvalidInput(f"expected a standalone network of the supernet's size: {error}") from error

@@ -1,0 +1,156 @@
+"""The supernet of DARTS, and of PC-DARTS with partial channels. Liu et al. 2019, sec. 2; Xu et al. 2020, sec. 3."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor, nn
+
+from archray.errors import InvalidInput
+from archray.trainables.nets.darts_network import Cell, DARTSNetwork, build_darts, reductions
+from archray.trainables.nets.darts_operations import OPERATIONS as MODULES
+from archray.trainables.spaces.darts import CELLS, DARTS, INPUTS, NODES, OPERATIONS, Genotype
+from archray.trainables.spaces.space import Architecture, Space
+from archray.trainables.supernets.networks.fused_edges import FusedEdges
+from archray.trainables.supernets.networks.group import NONE, Group, Rows, columns_of, path_weights, without_none
+from archray.trainables.supernets.networks.mixed_cell import CellWeights, MixedCell
+from archray.trainables.supernets.networks.partial_channels import Edge, input_groups, input_path, input_weights
+from archray.trainables.supernets.networks.supernet import Supernet
+from archray.trainables.supernets.relaxations import MixtureWeights
+
+# In the order of the original's rows: all edges into node 2, then into node 3, and so on.
+EDGES = tuple(Edge(target, source) for target in NODES for source in range(target))
+HALVING = tuple(edge._replace(stride=2 if edge.source < INPUTS else 1) for edge in EDGES)  # of a reduction cell
+
+
+class MixedDARTSCell(nn.Module):
+    """The cell of all architectures, with the preprocessing of a standalone one."""
+
+    def __init__(self, cell: Cell, channels: int, reduction: bool, operations: Sequence[str], partial: int) -> None:
+        super().__init__()
+        self.reduction = reduction
+        self.preprocess_0, self.preprocess_1 = cell.preprocess_0, cell.preprocess_1
+        self.mixed = MixedCell(
+            HALVING if reduction else EDGES,
+            INPUTS,
+            operations,
+            lambda operation, width, stride: MODULES[operation](width, stride, "search"),
+            channels,
+            partial,
+            FusedEdges(operations),
+        )
+
+    def forward(self, before: Tensor, last: Tensor, weights: CellWeights) -> Tensor:
+        return torch.cat(self.mixed([self.preprocess_0(before), self.preprocess_1(last)], weights), dim=1)
+
+
+class DARTSSupernet(Supernet):
+    """Groups `normal` and `reduce`, 14 edges each; with partial channels also `normal_inputs_2` ... `reduce_inputs_5`.
+
+    Args:
+        channels: C, of the first cells. The original has 16, PC-DARTS too.
+        cells: N, cells per stage: 3 N + 2 in all. The original has 8, so N is 2.
+        none: whether `none` is among the operations.
+
+    Raises: InvalidInput if the space is not of DARTS' genotypes, or `partial_channels` does not divide the channels.
+    """
+
+    def __init__(
+        self,
+        space: Space,
+        *,
+        channels: int,
+        cells: int,
+        in_channels: int,
+        num_classes: int,
+        partial_channels: int = 1,
+        none: bool = True,
+    ) -> None:
+        groups = self.groups_of(space, partial_channels=partial_channels, none=none)
+        super().__init__(space, groups, partial_channels)
+        # All but the edges is the standalone network's own.
+        network = build_darts(
+            space,
+            tuple(decision.choices[0] for decision in space.decisions),
+            channels=channels,
+            cells=cells,
+            in_channels=in_channels,
+            num_classes=num_classes,
+            normalisation="search",
+        )
+        assert isinstance(network, DARTSNetwork)  # what `build_darts` makes
+        self.stem, self.classifier = network.stem, network.classifier
+        self.cells = nn.ModuleList()
+        for number, cell in enumerate(network.cells):
+            assert isinstance(cell, Cell)
+            reduction = number in reductions(len(network.cells))
+            channels *= 2 if reduction else 1
+            self.cells.append(MixedDARTSCell(cell, channels, reduction, groups[0].operations, partial_channels))
+
+    def logits(self, images: Tensor, rows: Mapping[str, Rows]) -> Tensor:
+        normal, reduce = (
+            CellWeights(rows[cell], input_weights(EDGES, {name: each.dense for name, each in rows.items()}, f"{cell}_"))
+            for cell in CELLS
+        )
+        before, last = self.stem(images)
+        for cell in self.cells:
+            before, last = last, cell(before, last, reduce if cell.reduction else normal)
+        return self.classifier(last.mean(dim=(2, 3)))
+
+    def path(self, architecture: Architecture) -> dict[str, MixtureWeights]:
+        paths = {}
+        for cell, group, chosen in zip(CELLS, self.groups, self._chosen(architecture), strict=False):
+            paths[cell] = path_weights(group, chosen)
+            if self.partial_channels > 1:
+                paths |= input_path(EDGES, [operation is not None for operation in chosen], f"{cell}_")
+        return paths
+
+    def modules_of(self, architecture: Architecture) -> dict[str, str]:
+        chosen = self._chosen(architecture)
+        return {
+            f"cells.{number}.edges.{edge.key}.": f"cells.{number}.mixed.edges.{edge.key}.{operation}."
+            for number, cell in enumerate(self.cells)
+            if isinstance(cell, MixedDARTSCell)
+            for edge, operation in zip(EDGES, chosen[cell.reduction], strict=True)
+            if operation is not None
+        }
+
+    def _chosen(self, architecture: Architecture) -> list[list[str | None]]:
+        """Of either cell the operation of each edge; None for `none` and for edges that were not kept."""
+        assert isinstance(self.space, DARTS)
+        found = []
+        for edges in self.space.genotype(architecture):
+            kept = {(NODES[at // 2], source): operation for at, (operation, source) in enumerate(edges)}
+            of_edges = [kept.get((edge.target, edge.source), NONE) for edge in EDGES]
+            found.append([None if operation == NONE else operation for operation in of_edges])
+        return found
+
+    @classmethod
+    def groups_of(cls, space: Space, *, partial_channels: int, none: bool) -> tuple[Group, ...]:
+        if not isinstance(space, DARTS):
+            raise InvalidInput(f"expected a space of DARTS' genotypes, got {space.name!r}")
+        operations = OPERATIONS if none else without_none(OPERATIONS)
+        groups = [Group(cell, len(EDGES), operations) for cell in CELLS]
+        if partial_channels > 1:
+            for cell in CELLS:
+                groups += input_groups(EDGES, f"{cell}_")
+        return tuple(groups)
+
+    @classmethod
+    def discretise(cls, space: Space, rows: Mapping[str, Tensor]) -> Architecture:
+        """A node keeps the two edges of the strongest operations other than `none`, times the edge's weight if any."""
+        assert isinstance(space, DARTS)
+        cells = []
+        for cell in CELLS:
+            names = columns_of(OPERATIONS, rows[cell])
+            allowed = [column for column, name in enumerate(names) if name != NONE]
+            weights, columns = rows[cell][:, allowed].max(dim=1)  # (14,)
+            scores = (weights * input_weights(EDGES, rows, f"{cell}_")).tolist()
+            kept: list[tuple[str, int]] = []
+            for target in NODES:
+                into = [number for number, edge in enumerate(EDGES) if edge.target == target]
+                two = sorted(into, key=lambda number: -scores[number])[:2]
+                kept += [(names[allowed[int(columns[number])]], EDGES[number].source) for number in sorted(two)]
+            cells.append(tuple(kept))
+        return space.architecture(Genotype(*cells))

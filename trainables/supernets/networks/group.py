@@ -1,0 +1,93 @@
+"""The architecture parameters of a supernet, by name and shape."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from archray.errors import InvalidInput
+from archray.trainables.supernets.relaxations import MixtureWeights
+
+Weights = Mapping[str, Tensor | MixtureWeights]
+NONE = "none"  # the operation that gives zeros; it has no module
+LEFT_OUT = -1  # in place of a chosen operation: nothing flows through the edge
+
+
+@dataclass(frozen=True)
+class Group:
+    """Edges that choose among the same operations: one row of weights per edge, one column per operation.
+
+    Attributes:
+        name: what the weights are keyed by, `normal`.
+        edges: rows.
+        operations: the columns, in order. Where an input is chosen and not an operation, the inputs' numbers.
+    """
+
+    name: str
+    edges: int
+    operations: tuple[str, ...]
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.edges, len(self.operations)
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The weights of one group as a supernet's cells take them.
+
+    Attributes:
+        dense: (edges, operations).
+        chosen: per edge the column that is evaluated alone, or LEFT_OUT; None if all are mixed.
+    """
+
+    dense: Tensor
+    chosen: tuple[int, ...] | None = None
+
+
+def rows_of(groups: Sequence[Group], weights: Weights) -> dict[str, Rows]:
+    """The weights of every group, checked.
+
+    Raises: InvalidInput if a group is missing or unknown, or a shape is another than the group's.
+    """
+    expected = [group.name for group in groups]
+    if set(weights) != set(expected):
+        raise InvalidInput(f"expected weights for {', '.join(expected)}, got {', '.join(weights) or 'none'}")
+    found = {}
+    for group in groups:
+        given = weights[group.name]
+        dense, chosen = (given.dense, given.chosen) if isinstance(given, MixtureWeights) else (given, None)
+        if tuple(dense.shape) != group.shape:
+            raise InvalidInput(
+                f"expected weights of shape {group.shape}, edges and operations, for {group.name}, "
+                f"got {tuple(dense.shape)}"
+            )
+        found[group.name] = Rows(dense, None if chosen is None else tuple(chosen.tolist()))
+    return found
+
+
+def path_weights(group: Group, chosen: Sequence[str | None]) -> MixtureWeights:
+    """One-hot rows on the CPU for an operation per edge; None leaves an edge out: zeros, and nothing is evaluated."""
+    columns = [LEFT_OUT if name is None else group.operations.index(name) for name in chosen]
+    dense = torch.zeros(group.shape)
+    for edge, column in enumerate(columns):
+        if column != LEFT_OUT:
+            dense[edge, column] = 1.0
+    return MixtureWeights(dense, torch.tensor(columns))
+
+
+def columns_of(operations: Sequence[str], rows: Tensor) -> tuple[str, ...]:
+    """The operations that rows of weights stand for: all of them, or without `none`. Raises: InvalidInput."""
+    for names in (tuple(operations), without_none(operations)):
+        if rows.shape[-1] == len(names):
+            return names
+    raise InvalidInput(
+        f"expected weights of {', '.join(operations)}, with or without none, got {rows.shape[-1]} columns"
+    )
+
+
+def without_none(operations: Sequence[str]) -> tuple[str, ...]:
+    return tuple(name for name in operations if name != NONE)

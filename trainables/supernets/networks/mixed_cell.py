@@ -1,0 +1,122 @@
+"""The edges of a supernet's cell: all operations of every edge, mixed, or only a chosen one. Liu et al. 2019, Eq. 2."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from archray.trainables.supernets.networks.group import LEFT_OUT, NONE, Rows
+from archray.trainables.supernets.networks.partial_channels import Edge, channels_seen, passing, seen, shuffled
+from archray.trainables.supernets.networks.weighted_sum import Term, weighted_sum
+
+# x (n, C/K, H, W), the modules of the edges that leave it, their weights (edges, operations), stride -> terms per edge
+Fused = Callable[[Tensor, Sequence[nn.ModuleDict], Tensor, int], list[list[Term]]]
+
+
+class CellWeights(NamedTuple):
+    """The weights of one kind of cell.
+
+    Attributes:
+        operations: a row per edge.
+        inputs: (edges,), which multiply the operations' weights; ones but for partial channels.
+    """
+
+    operations: Rows
+    inputs: Tensor
+
+
+class MixedCell(nn.Module):
+    """The nodes of a cell, of C channels each, from its input nodes.
+
+    With partial channels an edge shuffles what its operations give into what passed by. A node sums its edges; here it
+    is shuffled once, after the sum, which is the same.
+
+    Args:
+        edges: in the order of the rows of weights. Nodes are numbered in the order of computation, inputs first, and
+            edges that leave one node have one stride.
+        inputs: how many nodes are inputs.
+        operations: the columns of weights.
+        make: (operation, channels, stride) -> its module, (n, C', H, W) -> (n, C', H/stride, W/stride).
+        channels: C.
+        partial: K; 1 for all channels.
+        fused: a faster way to evaluate all edges that leave a node, in train mode on a CPU; same outputs.
+
+    Raises: InvalidInput if K does not divide C.
+    """
+
+    def __init__(
+        self,
+        edges: Sequence[Edge],
+        inputs: int,
+        operations: Sequence[str],
+        make: Callable[[str, int, int], nn.Module],
+        channels: int,
+        partial: int = 1,
+        fused: Fused | None = None,
+    ) -> None:
+        super().__init__()
+        width = channels_seen(channels, partial)
+        self.graph, self.inputs, self.operations = tuple(edges), inputs, tuple(operations)
+        self.partial, self.fused = partial, fused
+        self.edges = nn.ModuleDict(
+            {
+                edge.key: nn.ModuleDict({name: make(name, width, edge.stride) for name in operations if name != NONE})
+                for edge in edges
+            }
+        )
+
+    def forward(self, inputs: Sequence[Tensor], weights: CellWeights) -> list[Tensor]:
+        """inputs: (n, C, H, W) each. Returns the nodes beyond them, (n, C, H/s, W/s)."""
+        operations, chosen = weights.operations.dense, weights.operations.chosen
+        if self.partial > 1:
+            operations = operations * weights.inputs[:, None]
+        nodes = list(inputs)
+        arriving: dict[int, list[Term]] = {edge.target: [] for edge in self.graph}
+        bypass: dict[int, list[Term]] = {target: [] for target in arriving}
+        for source in range(self.inputs + len(arriving)):
+            if source >= self.inputs:
+                nodes.append(self._node(source, nodes, arriving[source], bypass[source]))
+            leaving = [number for number, edge in enumerate(self.graph) if edge.source == source]
+            if not leaving:
+                continue
+            terms = self._terms(seen(nodes[source], self.partial), leaving, operations, chosen)
+            for number, of_edge in zip(leaving, terms, strict=True):
+                arriving[self.graph[number].target] += of_edge
+            if self.partial > 1:
+                rest = passing(nodes[source], self.partial, self.graph[leaving[0]].stride)
+                for number in leaving:
+                    bypass[self.graph[number].target].append((rest, weights.inputs[number]))
+        return nodes[self.inputs :]
+
+    def _terms(
+        self, x: Tensor, leaving: Sequence[int], weights: Tensor, chosen: Sequence[int] | None
+    ) -> list[list[Term]]:
+        """What each of the edges `leaving` a node makes of it: terms of the edge's target."""
+        modules: list[Any] = [self.edges[self.graph[number].key] for number in leaving]
+        if chosen is None and self.fused is not None and self._can_fuse(x):
+            return self.fused(x, modules, weights[leaving], self.graph[leaving[0]].stride)
+        every = range(len(self.operations))
+        columns = [every if chosen is None else (chosen[number],) for number in leaving]
+        return [
+            [
+                (of_edge[self.operations[column]](x), weights[number, column])
+                for column in of_row
+                if column != LEFT_OUT and self.operations[column] != NONE
+            ]
+            for number, of_edge, of_row in zip(leaving, modules, columns, strict=True)
+        ]
+
+    def _can_fuse(self, x: Tensor) -> bool:
+        return self.training and x.device.type == "cpu" and not torch.is_autocast_enabled("cpu")
+
+    def _node(self, target: int, nodes: Sequence[Tensor], arriving: list[Term], bypass: list[Term]) -> Tensor:
+        if arriving:
+            node = weighted_sum(arriving)
+        else:  # `none` on every edge
+            edge = next(edge for edge in self.graph if edge.target == target)
+            x = seen(nodes[edge.source], self.partial)
+            node = torch.zeros_like(x[..., :: edge.stride, :: edge.stride])
+        return node if self.partial == 1 else shuffled(node, weighted_sum(bypass))

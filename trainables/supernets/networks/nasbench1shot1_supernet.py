@@ -1,0 +1,177 @@
+"""The supernets of NAS-Bench-1Shot1: an operation per node, and weights of its parents. Zela et al. 2020, sec. 3.2."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+
+from archray.errors import InvalidInput
+from archray.trainables.nets.nasbench1shot1_network import NASBench1Shot1Network, SearchCell
+from archray.trainables.nets.nasbench1shot1_operations import OPERATIONS as MODULES
+from archray.trainables.nets.nasbench1shot1_operations import projection
+from archray.trainables.spaces.nasbench1shot1 import OPERATIONS, OUTPUT, NASBench1Shot1
+from archray.trainables.spaces.space import Architecture, Space
+from archray.trainables.supernets.networks.group import LEFT_OUT, Group, Rows, path_weights
+from archray.trainables.supernets.networks.partial_channels import channels_seen, passing, seen, shuffled
+from archray.trainables.supernets.networks.supernet import Supernet
+from archray.trainables.supernets.networks.weighted_sum import Term, weighted_sum
+from archray.trainables.supernets.relaxations import MixtureWeights
+
+GROUP = "operations"
+
+
+def parents_group(reader: int) -> str:
+    """The group of the weights of a node's parents, or of the output's: named as the space's decision."""
+    return f"parents_{reader}"
+
+
+class MixedSearchCell(nn.Module):
+    """`SearchCell` of all architectures, (n, C_in, H, W) -> (n, (nodes + 1) C, H, W).
+
+    Node i is sum_o w_o o(sum_p v_p x_p), p over the nodes before it; x_0 is the cell's input, projected for each node.
+    The output concatenates all v_p x_p. Where channels are partial, o sees 1/K of what a node sums, and the rest passes
+    by (PC-DARTS, Xu et al. 2020, section 3.2); the parents' weights v are the edge normalisation.
+
+    Raises: InvalidInput if K does not divide C.
+    """
+
+    def __init__(self, nodes: range, in_channels: int, channels: int, partial: int) -> None:
+        super().__init__()
+        self.nodes, self.partial = nodes, partial
+        width = channels_seen(channels, partial)
+        self.projections = nn.ModuleDict(
+            {name: projection(in_channels, channels, "search") for name in (*map(str, nodes), OUTPUT)}
+        )
+        self.operations = nn.ModuleDict(
+            {str(node): nn.ModuleDict({name: MODULES[name](width, "search") for name in OPERATIONS}) for node in nodes}
+        )
+
+    def forward(self, x: Tensor, rows: Mapping[str, Rows]) -> Tensor:
+        values: list[Tensor] = []  # of nodes 1, 2, ...
+        for node in self.nodes:
+            parents = [self.projections[str(node)](x), *values]
+            values.append(self._node(node, weighted_sum(_terms(parents, rows.get(parents_group(node)))), rows[GROUP]))
+        outputs = [self.projections[OUTPUT](x), *values]
+        parents_of_output = rows[parents_group(len(outputs))].dense[0]
+        return torch.cat([weight * value for weight, value in zip(parents_of_output, outputs, strict=True)], dim=1)
+
+    def _node(self, node: int, x: Tensor, rows: Rows) -> Tensor:
+        index = node - 1
+        chosen = range(len(OPERATIONS)) if rows.chosen is None else (rows.chosen[index],)
+        block: nn.Module = self.operations[str(node)]
+        assert isinstance(block, nn.ModuleDict)
+        some = seen(x, self.partial)
+        terms: list[Term] = [
+            (block[OPERATIONS[column]](some), rows.dense[index, column]) for column in chosen if column != LEFT_OUT
+        ]
+        mixed = weighted_sum(terms) if terms else torch.zeros_like(some)
+        return mixed if self.partial == 1 else shuffled(mixed, passing(x, self.partial, stride=1))
+
+
+def _terms(parents: list[Tensor], rows: Rows | None) -> list[Term]:
+    """The parents and their weights; the only possible parent has none."""
+    weights = [None] if rows is None else rows.dense[0].unbind()
+    return list(zip(parents, weights, strict=True))
+
+
+class NASBench1Shot1Supernet(Supernet):
+    """Groups `operations` (nodes x 3), and `parents_2` ... for each node, and the output, of two or more before it.
+
+    The output is numbered after the last node. A forced path gives each of a node's parents the weight 1.
+
+    Args:
+        channels, cells: as the standalone network's in search form.
+
+    Raises: InvalidInput if the space is not of NAS-Bench-1Shot1, or `partial_channels` does not divide the channels.
+    """
+
+    def __init__(
+        self,
+        space: Space,
+        *,
+        channels: int,
+        cells: int,
+        in_channels: int,
+        num_classes: int,
+        partial_channels: int = 1,
+        none: bool = True,
+    ) -> None:
+        super().__init__(space, self.groups_of(space, partial_channels=partial_channels, none=none), partial_channels)
+        assert isinstance(space, NASBench1Shot1)  # `groups_of` refuses others
+        # All but the cells is the standalone network's own.
+        network = NASBench1Shot1Network(
+            space,
+            tuple(decision.choices[0] for decision in space.decisions),
+            channels=channels,
+            cells=cells,
+            in_channels=in_channels,
+            num_classes=num_classes,
+            form="search",
+        )
+        self.stem, self.head, self.classifier = network.stem, network.head, network.classifier
+        self.stacks = nn.ModuleList()
+        given = channels
+        for layer in network.stacks:
+            if isinstance(layer, SearchCell):
+                self.stacks.append(MixedSearchCell(space.nodes, given, layer.channels, partial_channels))
+                given = (len(space.nodes) + 1) * layer.channels
+            else:
+                self.stacks.append(layer)
+
+    def logits(self, images: Tensor, rows: Mapping[str, Rows]) -> Tensor:
+        x = self.stem(images)
+        for layer in self.stacks:
+            x = layer(x, rows) if isinstance(layer, MixedSearchCell) else layer(x)
+        return self.classifier(self.head(x).mean(dim=(2, 3)))
+
+    def path(self, architecture: Architecture) -> dict[str, MixtureWeights]:
+        parents = self._graph(architecture)[1]
+        paths = {GROUP: path_weights(self.groups[0], self._chosen(architecture))}
+        for group in self.groups[1:]:
+            of_reader = parents[len(group.operations) - 1]  # a reader comes after as many nodes as it can read
+            row = [float(int(parent) in of_reader) for parent in group.operations]
+            paths[group.name] = MixtureWeights(torch.tensor([row]))
+        return paths
+
+    def modules_of(self, architecture: Architecture) -> dict[str, str]:
+        return {
+            f"stacks.{number}.operations.{node}.": f"stacks.{number}.operations.{node}.{operation}."
+            for number, layer in enumerate(self.stacks)
+            if isinstance(layer, MixedSearchCell)
+            for node, operation in enumerate(self._chosen(architecture), 1)
+            if operation is not None
+        }
+
+    def _graph(self, architecture: Architecture) -> tuple[tuple[str, ...], tuple[tuple[int, ...], ...]]:
+        assert isinstance(self.space, NASBench1Shot1)
+        return self.space.graph(architecture)
+
+    def _chosen(self, architecture: Architecture) -> list[str | None]:
+        """The operation of each node; None for loose ends."""
+        assert isinstance(self.space, NASBench1Shot1)
+        live = self.space.live(architecture)
+        operations = self._graph(architecture)[0]
+        return [operation if node in live else None for node, operation in enumerate(operations, 1)]
+
+    @classmethod
+    def groups_of(cls, space: Space, *, partial_channels: int, none: bool) -> tuple[Group, ...]:
+        if not isinstance(space, NASBench1Shot1):
+            raise InvalidInput(f"expected a space of NAS-Bench-1Shot1, got {space.name!r}")
+        readers = range(2, len(space.parents) + 1)  # node 1 has the input alone to read
+        return (
+            Group(GROUP, len(space.nodes), OPERATIONS),
+            *(Group(parents_group(reader), 1, tuple(map(str, range(reader)))) for reader in readers),
+        )
+
+    @classmethod
+    def discretise(cls, space: Space, rows: Mapping[str, Tensor]) -> Architecture:
+        """The strongest operation of each node, and of each node and the output as many parents as it has (note G6)."""
+        assert isinstance(space, NASBench1Shot1)
+        operations = [OPERATIONS[column] for column in rows[GROUP].argmax(dim=1).tolist()]
+        parents = [(0,)]
+        for reader, count in enumerate(space.parents[1:], 2):
+            order = rows[parents_group(reader)][0].argsort(descending=True, stable=True)
+            parents.append(tuple(order[:count].tolist()))
+        return space.architecture(operations, parents)

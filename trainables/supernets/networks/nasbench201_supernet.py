@@ -1,0 +1,116 @@
+"""The supernet of NAS-Bench-201, after its authors' for DARTS and GDAS. Dong and Yang 2020, section 3.2.
+
+Its search form is the `scoring` form of the standalone network: normalisation by the batch's statistics everywhere,
+without affine parameters on the edges (notes G3 and P5), in evaluation mode too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from torch import Tensor, nn
+
+from archray.errors import InvalidInput
+from archray.trainables.nets.nasbench201_network import Cell, NASBench201Network
+from archray.trainables.nets.operations import OPERATIONS as MODULES
+from archray.trainables.spaces.nasbench201 import EDGES, OPERATIONS, NASBench201
+from archray.trainables.spaces.space import Architecture, Space
+from archray.trainables.supernets.networks.group import NONE, Group, Rows, columns_of, path_weights, without_none
+from archray.trainables.supernets.networks.mixed_cell import CellWeights, MixedCell
+from archray.trainables.supernets.networks.partial_channels import Edge, input_groups, input_path, input_weights
+from archray.trainables.supernets.networks.supernet import Supernet
+from archray.trainables.supernets.relaxations import MixtureWeights
+
+GROUP = "edges"
+GRAPH = tuple(Edge(target, source) for target, source in EDGES)
+
+
+class NASBench201Supernet(Supernet):
+    """One group, `edges`, for the 6 edges of all cells; with partial channels also `inputs_1` to `inputs_3`.
+
+    Args:
+        channels, cells: C and N, as the standalone network's; 16 and 5 in the original.
+        none: whether `none` is among the operations.
+
+    Raises: InvalidInput if the space is not NAS-Bench-201, or `partial_channels` does not divide the channels.
+    """
+
+    def __init__(
+        self,
+        space: Space,
+        *,
+        channels: int,
+        cells: int,
+        in_channels: int,
+        num_classes: int,
+        partial_channels: int = 1,
+        none: bool = True,
+    ) -> None:
+        groups = self.groups_of(space, partial_channels=partial_channels, none=none)
+        super().__init__(space, groups, partial_channels)
+        # All but the cells is the standalone network's own.
+        network = NASBench201Network(
+            (NONE,) * len(EDGES),
+            channels=channels,
+            cells=cells,
+            in_channels=in_channels,
+            num_classes=num_classes,
+            normalisation="scoring",
+        )
+        self.stem, self.head, self.classifier = network.stem, network.head, network.classifier
+        self.stages = nn.ModuleList()
+        for layer in network.stages:
+            if not isinstance(layer, Cell):
+                channels *= 2
+            self.stages.append(self._cell(channels) if isinstance(layer, Cell) else layer)
+
+    def _cell(self, channels: int) -> MixedCell:
+        return MixedCell(
+            GRAPH,
+            1,
+            self.groups[0].operations,
+            lambda operation, width, stride: MODULES[operation](width, "scoring"),
+            channels,
+            self.partial_channels,
+        )
+
+    def logits(self, images: Tensor, rows: Mapping[str, Rows]) -> Tensor:
+        inputs = input_weights(GRAPH, {name: each.dense for name, each in rows.items()})
+        weights = CellWeights(rows[GROUP], inputs)
+        x = self.stem(images)
+        for layer in self.stages:
+            x = layer([x], weights)[-1] if isinstance(layer, MixedCell) else layer(x)
+        return self.classifier(self.head(x))
+
+    def path(self, architecture: Architecture) -> dict[str, MixtureWeights]:
+        chosen = self._chosen(architecture)
+        paths = {GROUP: path_weights(self.groups[0], chosen)}
+        if self.partial_channels > 1:
+            paths |= input_path(GRAPH, [operation is not None for operation in chosen])
+        return paths
+
+    def modules_of(self, architecture: Architecture) -> dict[str, str]:
+        return {
+            f"stages.{number}.edges.{edge.key}.": f"stages.{number}.edges.{edge.key}.{operation}."
+            for number, layer in enumerate(self.stages)
+            if isinstance(layer, MixedCell)
+            for edge, operation in zip(GRAPH, self._chosen(architecture), strict=True)
+            if operation is not None
+        }
+
+    def _chosen(self, architecture: Architecture) -> list[str | None]:
+        self.space.check(architecture)
+        return [None if operation == NONE else operation for operation in architecture]
+
+    @classmethod
+    def groups_of(cls, space: Space, *, partial_channels: int, none: bool) -> tuple[Group, ...]:
+        if not isinstance(space, NASBench201):
+            raise InvalidInput(f"expected the space nasbench201, got {space.name!r}")
+        group = Group(GROUP, len(EDGES), OPERATIONS if none else without_none(OPERATIONS))
+        return (group, *input_groups(GRAPH)) if partial_channels > 1 else (group,)
+
+    @classmethod
+    def discretise(cls, space: Space, rows: Mapping[str, Tensor]) -> Architecture:
+        """The strongest operation of each edge, which may be `none`."""
+        names = columns_of(OPERATIONS, rows[GROUP])
+        return tuple(names[column] for column in rows[GROUP].argmax(dim=1).tolist())

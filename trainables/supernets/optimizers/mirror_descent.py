@@ -1,0 +1,165 @@
+"""Mirror descent on the simplex: exponentiated and projected gradient. GAEA, Li et al. 2021, section 3, Eq. 4-8."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, Literal, overload
+
+import torch
+from torch import Tensor
+from torch.optim.optimizer import Optimizer, ParamsT
+
+from archray.errors import InvalidInput
+from archray.trainables.supernets.optimizers.projection import check_gradients, check_simplex, project_to_simplex
+
+GAEA_RATE = 0.1  # App. C.1.1 and C.3
+GAEA_FLOOR = 1e-5  # in the authors' code: an operation whose weight falls to zero could never come back (note G1)
+
+
+def relative_step(gradient: Tensor, lr: float, supported: Tensor | None = None) -> Tensor:
+    """lr * gradient less the row's minimum, which changes neither update; finite, and at least 0 where supported.
+
+    An infinite gradient counts as a quarter of the largest float, so that an operation with -inf takes all.
+
+    Args:
+        gradient: (..., k).
+        supported: (..., k) bool, the entries over which the minimum is taken; all unless given.
+    """
+    limit = torch.finfo(gradient.dtype).max / 4
+    step = (gradient.clamp(-limit, limit) * lr).clamp(-limit, limit)
+    eligible = step if supported is None else step.where(supported, torch.inf)
+    return step - eligible.amin(-1, keepdim=True)
+
+
+def log_entropic_step(log_weights: Tensor, gradient: Tensor, lr: float) -> Tensor:
+    """Eq. 8 for the logarithms of the weights: log theta - lr * gradient, normalised. (..., k) -> (..., k).
+
+    -inf stays -inf; every row needs one entry above.
+    """
+    # The best entry of the support moves by 0 and the others down: no row loses all its entries to underflow.
+    return (log_weights - relative_step(gradient, lr, log_weights > -torch.inf)).log_softmax(-1)
+
+
+def entropic_step(weights: Tensor, gradient: Tensor, lr: float, floor: float = 0.0) -> Tensor:
+    """Exponentiated gradient, Eq. 8: theta * exp(-lr * gradient), divided by its sum. (..., k) -> (..., k).
+
+    It is the minimiser of lr <gradient, u> + sum_o u_o log(u_o / theta_o) over the simplex (Eq. 5).
+
+    Args:
+        weights: rows on the simplex.
+        floor: weights below it are raised to it, then the row is divided by its sum again. The authors raise before
+            they divide for the first time; dividing first makes the result the same when a constant is added to a
+            row of the gradient, as Eq. 5 has it.
+    """
+    return normalised(log_entropic_step(weights.log(), gradient, lr).exp(), floor)
+
+
+def normalised(weights: Tensor, floor: float = 0.0) -> Tensor:
+    """Rows of positive sums divided by them; before that, entries below the floor are raised to it."""
+    if floor > 0.0:
+        weights = weights.clamp(min=floor)
+    return weights / weights.sum(-1, keepdim=True)
+
+
+def projected_step(weights: Tensor, gradient: Tensor, lr: float) -> Tensor:
+    """Projected gradient: Eq. 6 with phi(u) = ||u||_2^2 / 2 over the simplex. (..., k) -> (..., k)."""
+    return project_to_simplex(weights - relative_step(gradient, lr))
+
+
+class MirrorDescent(Optimizer):
+    """Keeps every row (last dimension) of its parameters on the simplex.
+
+    Each step, for each parameter with a gradient:
+
+    1. `dgf="entropy"`: `entropic_step`; with `log_space` the logarithms are kept beside the parameters and stepped by
+       `log_entropic_step`, so that a weight that has underflown to zero can return.
+       `dgf="euclidean"`: `projected_step`.
+    2. The parameter is overwritten by the result.
+
+    Rates, and all other options, may differ between parameter groups. No weight decay and no momentum (note G1). With
+    `log_space` the logarithms are taken from the parameters at their first step: whoever overwrites parameters
+    afterwards makes a new optimizer.
+
+    Args:
+        params: tensors or groups of them, float32 or float64, rows on the simplex.
+        lr: eta, at least 0.
+        dgf: the distance-generating function phi.
+        floor: for the entropy, see `entropic_step`; below 1/k for rows of k. The presets use `GAEA_FLOOR`.
+        log_space: for the entropy, without floor.
+        maximize: ascend instead.
+
+    Raises: InvalidInput if an option or a parameter is wrong; in `step`, FloatingPointError if a gradient is NaN
+        (before anything has changed).
+    """
+
+    def __init__(
+        self,
+        params: ParamsT,
+        lr: float = GAEA_RATE,
+        dgf: Literal["entropy", "euclidean"] = "entropy",
+        floor: float = 0.0,
+        log_space: bool = False,
+        maximize: bool = False,
+    ) -> None:
+        options = {"lr": lr, "dgf": dgf, "floor": floor, "log_space": log_space, "maximize": maximize}
+        super().__init__(params, options)
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        super().add_param_group(param_group)
+        try:
+            check_options(self.param_groups[-1])
+        except InvalidInput:
+            del self.param_groups[-1]
+            raise
+
+    @overload
+    def step(self, closure: None = None) -> None: ...
+
+    @overload
+    def step(self, closure: Callable[[], float]) -> float: ...
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], float] | None = None) -> float | None:
+        """One update from the gradients present. `closure`, if given, computes them anew and its loss is returned."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        check_gradients([p.grad for group in self.param_groups for p in group["params"] if p.grad is not None])
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                if parameter.grad is not None:
+                    gradient = -parameter.grad if group["maximize"] else parameter.grad
+                    parameter.copy_(self._updated(parameter, gradient, group))
+        return loss
+
+    def _updated(self, parameter: Tensor, gradient: Tensor, group: dict[str, Any]) -> Tensor:
+        lr = float(group["lr"])
+        if group["dgf"] == "euclidean":
+            return projected_step(parameter, gradient, lr)
+        if not group["log_space"]:
+            return entropic_step(parameter, gradient, lr, group["floor"])
+        state = self.state[parameter]
+        if "log_weights" not in state:
+            state["log_weights"] = parameter.log()
+        state["log_weights"] = log_entropic_step(state["log_weights"], gradient, lr)
+        return normalised(state["log_weights"].exp())
+
+
+def check_options(group: dict[str, Any]) -> None:
+    """Raises: InvalidInput if an option of a parameter group, or one of its parameters, cannot be used."""
+    lr, dgf, floor = group["lr"], group["dgf"], group["floor"]
+    if not (math.isfinite(lr) and lr >= 0.0):
+        raise InvalidInput(f"expected a rate of at least 0, got {lr}")
+    if dgf not in ("entropy", "euclidean"):
+        raise InvalidInput(f"expected the distance-generating function to be entropy or euclidean, got {dgf!r}")
+    if dgf == "euclidean" and (floor or group["log_space"]):
+        raise InvalidInput("floor and log_space belong to the entropy; leave them out, or choose dgf='entropy'")
+    if floor and group["log_space"]:
+        raise InvalidInput("in log space no weight is lost and there is no floor; choose one of floor and log_space")
+    for parameter in group["params"]:
+        check_simplex(parameter)
+        k = parameter.shape[-1]
+        if not 0.0 <= floor < 1.0 / k:
+            raise InvalidInput(f"expected a floor from 0 to below 1/{k} for rows of {k} operations, got {floor}")

@@ -1,0 +1,167 @@
+"""XNAS: exponentiated gradient with clipping per data point and wipe-out. Nayman et al. 2019; GAEA, App. C.4.
+
+App. C.4 of Li et al. (2021) names the two additions to exponentiated gradient without formulas. What holds here:
+
+- A *round* is one data point, and there are T of them; the updates of the points of one batch are applied together.
+  One point's gradient is of its own loss, at the weights that the whole batch has seen.
+- Clipping is by entry, to [-L, L]: an entry is the negative of an operation's reward, and bounded rewards are what the
+  regret bound asks for. The clipped gradients of a batch are added, not averaged: a round each.
+- An operation is wiped out when it cannot come level with the best of its row even if all remaining rounds gave it the
+  largest reward and the best one the smallest: if log v < max log v - 2 eta L (T - t). A wiped operation stays at 0.
+- eta = sqrt(2 log(k) / T) / L, the rate of the regret bound for k operations.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, overload
+
+import torch
+from torch import Tensor
+from torch.optim.optimizer import Optimizer, ParamsT
+
+from archray.errors import InvalidInput
+from archray.trainables.supernets.optimizers.mirror_descent import log_entropic_step, normalised
+from archray.trainables.supernets.optimizers.projection import check_gradients, check_simplex
+
+
+def xnas_rate(operations: int, rounds: int, clip: float) -> float:
+    """eta = sqrt(2 log(k) / T) / L."""
+    return math.sqrt(2.0 * math.log(operations) / rounds) / clip
+
+
+def wipe_out(log_weights: Tensor, reach: float) -> Tensor:
+    """Entries more than `reach` below their row's maximum become -inf; rows are normalised. (..., k) -> (..., k)."""
+    lost = log_weights < log_weights.amax(-1, keepdim=True) - reach
+    return log_weights.masked_fill(lost, -torch.inf).log_softmax(-1)
+
+
+def xnas_step(log_weights: Tensor, clipped: Tensor, lr: float, clip: float, remaining: int) -> Tensor:
+    """One update and wipe-out. (..., k) -> (..., k).
+
+    Args:
+        log_weights: rows of logarithms, -inf where wiped out.
+        clipped: the sum of clipped gradients of the points.
+        remaining: T - t, the rounds that are left after these points.
+    """
+    return wipe_out(log_entropic_step(log_weights, clipped, lr), 2.0 * lr * clip * remaining)
+
+
+def point_gradients(losses: Tensor, params: Sequence[Tensor]) -> list[Tensor]:
+    """The gradient of every point's loss: (points,) -> for each parameter (points, *its shape).
+
+    One backward pass per point through one graph, which is freed. Under batch normalisation in training mode a point's
+    gradient includes its effect through the statistics that it shares, as its own loss sees it.
+    """
+    rows = [torch.autograd.grad(loss, params, retain_graph=i + 1 < len(losses)) for i, loss in enumerate(losses)]
+    return [torch.stack(column) for column in zip(*rows, strict=True)]
+
+
+class XNAS(Optimizer):
+    """Keeps every row (last dimension) of its parameters on the simplex, and wipes out what cannot win.
+
+    1. `add_points`: the gradients of single points, as often as wanted. Each is clipped and added.
+    2. `step`: one update by what was added, then wipe-out. `Tensor.grad` is not looked at.
+
+    The logarithms are kept beside the parameters: an operation that could still win is never lost to underflow. The
+    guarantee of wipe-out holds while the rate stays as it is.
+
+    Args:
+        params: tensors or groups of them, float32 or float64, rows on the simplex.
+        rounds: T, the data points that all steps together will see: epochs times points per epoch.
+        clip: L, above 0.
+        lr: eta; None takes `xnas_rate` for each parameter's number of operations.
+
+    Raises: InvalidInput if an option or a parameter is wrong, a step has no points, or more than T points come.
+    """
+
+    def __init__(self, params: ParamsT, rounds: int, clip: float = 1.0, lr: float | None = None) -> None:
+        super().__init__(params, {"rounds": rounds, "clip": clip, "lr": lr})
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        super().add_param_group(param_group)
+        try:
+            check_options(self.param_groups[-1])
+        except InvalidInput:
+            del self.param_groups[-1]
+            raise
+
+    @torch.no_grad()
+    def add_points(self, gradients: Sequence[Tensor]) -> None:
+        """Clips the gradients of some points and keeps their sum for the next step.
+
+        Args:
+            gradients: for each parameter, in the order of the groups, (points, *its shape); see `point_gradients`.
+
+        Raises: InvalidInput if the shapes do not fit, or there are more points than rounds; FloatingPointError if a
+            gradient is NaN. Nothing has changed then.
+        """
+        params = [(parameter, group) for group in self.param_groups for parameter in group["params"]]
+        if len(gradients) != len(params):
+            raise InvalidInput(f"expected the gradients of {len(params)} parameters, got {len(gradients)}")
+        for (parameter, group), gradient in zip(params, gradients, strict=True):
+            if gradient.ndim == 0 or gradient.shape[1:] != parameter.shape or len(gradient) != len(gradients[0]):
+                raise InvalidInput(
+                    f"expected a gradient for each point, shaped (points, {', '.join(map(str, parameter.shape))}) with "
+                    f"as many points for every parameter, got {tuple(gradient.shape)}"
+                )
+            state = self._state(parameter)
+            seen = state["round"] + state["added"] + len(gradient)
+            if seen > group["rounds"]:
+                raise InvalidInput(
+                    f"expected at most {group['rounds']} data points, got {seen}; set rounds to the number that all "
+                    "steps together will see"
+                )
+        check_gradients(list(gradients))
+        for (parameter, group), gradient in zip(params, gradients, strict=True):
+            state = self._state(parameter)
+            state["sum"] = state["sum"] + gradient.clamp(-group["clip"], group["clip"]).sum(0)
+            state["added"] += len(gradient)
+
+    @overload
+    def step(self, closure: None = None) -> None: ...
+
+    @overload
+    def step(self, closure: Callable[[], float]) -> float: ...
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], float] | None = None) -> float | None:
+        """One update by the points added since the last. `closure`, if given, adds them and its loss is returned."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                state = self._state(parameter)
+                if state["added"] == 0:
+                    raise InvalidInput("expected gradients of single points before a step; give them to add_points")
+                lr = group["lr"]
+                if lr is None:
+                    lr = xnas_rate(parameter.shape[-1], group["rounds"], group["clip"])
+                state["round"] += state["added"]
+                remaining = group["rounds"] - state["round"]
+                state["log_weights"] = xnas_step(state["log_weights"], state["sum"], lr, group["clip"], remaining)
+                state["sum"], state["added"] = torch.zeros_like(parameter), 0
+                parameter.copy_(normalised(state["log_weights"].exp()))
+        return loss
+
+    def _state(self, parameter: Tensor) -> dict[str, Any]:
+        state = self.state[parameter]
+        if not state:
+            state.update(log_weights=parameter.log(), sum=torch.zeros_like(parameter), added=0, round=0)
+        return state
+
+
+def check_options(group: dict[str, Any]) -> None:
+    """Raises: InvalidInput if an option of a parameter group, or one of its parameters, cannot be used."""
+    rounds, clip, lr = group["rounds"], group["clip"], group["lr"]
+    if not (isinstance(rounds, int) and rounds >= 1):
+        raise InvalidInput(f"expected a whole number of rounds, at least 1, got {rounds}")
+    if not (math.isfinite(clip) and clip > 0.0):
+        raise InvalidInput(f"expected gradients to be clipped at a number above 0, got {clip}")
+    if lr is not None and not (math.isfinite(lr) and lr >= 0.0):
+        raise InvalidInput(f"expected a rate of at least 0, or None for the rate of the regret bound, got {lr}")
+    for parameter in group["params"]:
+        check_simplex(parameter)

@@ -1,0 +1,126 @@
+"""The post-training posterior: learned with trained shared weights, which stay. Shu 2022 (thesis), 5.2.2, 5.3.3."""
+
+from __future__ import annotations
+
+import math
+from contextlib import nullcontext
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from archray.trainables.data.dataset import Dataset
+from archray.trainables.supernets.batches import Batch, Batches
+from archray.trainables.supernets.mixings.mixing import Lesson, Mixture, Outcome
+from archray.trainables.supernets.mixings.variational import VariationalPosterior
+from archray.trainables.supernets.networks import Supernet
+from archray.trainables.supernets.trainer import Diverged
+from archray.trainables.supernets.unrolled import mixture_gradient
+
+ORDER, DRAWS = 0, 1  # purposes of random streams
+
+
+class PosteriorEpoch(NamedTuple):
+    """Means over the steps of an epoch, each of the parameters before the step, in nats.
+
+    Attributes:
+        elbo: -s expected_loss - kl, also where the KL is not part of the objective.
+        kl: of the posterior from the uniform prior, exact.
+        expected_loss: the cross-entropy of drawn architectures, an estimate.
+    """
+
+    elbo: float
+    kl: float
+    expected_loss: float
+
+
+class PosteriorTrainer:
+    """Maximises the ELBO on the validation data, one epoch per call; carries on bit for bit from a saved state.
+
+    The thesis trains the weights on 70 % of the training images, and learns the posterior from the other 30 %
+    (section 5.3.2). The supernet is in evaluation mode, as where architectures are scored by shared weights, and images
+    are not augmented. All randomness of an epoch is seeded anew from (seed, epoch).
+
+    Args:
+        supernet: with trained weights; moved to the data's device and frozen.
+        posterior: on that device, of this supernet.
+        epochs, batch_size: passes over the validation data, and images per step.
+        amp: forward passes in bfloat16.
+    """
+
+    def __init__(
+        self,
+        supernet: Supernet,
+        dataset: Dataset,
+        posterior: VariationalPosterior,
+        *,
+        epochs: int,
+        batch_size: int,
+        seed: int,
+        amp: bool = False,
+    ) -> None:
+        self.dataset, self.posterior, self.seed = dataset, posterior, seed
+        self.supernet = supernet.to(dataset.validation.images.device).eval().requires_grad_(False)
+        self._epochs, self._batch_size, self._amp = epochs, batch_size, amp
+        self.epochs_done = 0
+
+    @property
+    def finished(self) -> bool:
+        return self.epochs_done >= self._epochs
+
+    @property
+    def lr(self) -> float:
+        return float(self.posterior.optimizer.param_groups[0]["lr"])
+
+    def epoch(self) -> PosteriorEpoch:
+        """One pass over the validation data. Raises: Diverged if a loss is not finite; RuntimeError after the last."""
+        if self.finished:
+            raise RuntimeError(f"the posterior is learned after {self.epochs_done} epochs; there is no further epoch")
+        validation = self.dataset.validation
+        every = torch.arange(len(validation), device=validation.images.device)
+        batches = Batches(
+            validation, every, self._batch_size, None, ordering=self._stream(ORDER), augmenting=self._stream(ORDER)
+        )
+        self.posterior.reseed(self._stream(DRAWS))
+        steps = math.ceil(len(validation) / self._batch_size)
+        losses, kl = [], 0.0
+        for step in range(steps):
+            kl += self.posterior.kl() / steps
+            progress = (self.epochs_done + step / steps) / self._epochs
+            losses.append(self.posterior.learn(self._lesson(batches.take()), progress))
+        self.epochs_done += 1
+        loss = float(torch.stack(losses).mean())
+        if not math.isfinite(loss):
+            raise Diverged(f"the loss of drawn architectures is {loss} in epoch {self.epochs_done}")
+        return PosteriorEpoch(-self.posterior.scale * loss - kl, kl, loss)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Tensors and plain data only. The weights of the supernet are not in it: they have not changed."""
+        return {"posterior": self.posterior.state_dict(), "epochs_done": self.epochs_done}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.posterior.load_state_dict(state["posterior"])
+        self.epochs_done = state["epochs_done"]
+
+    def _lesson(self, batch: Batch) -> Lesson:
+        def gradient(leaves: Mixture) -> tuple[Tensor, dict[str, Tensor]]:
+            loss = F.cross_entropy(self._logits(batch, leaves), batch.labels)
+            return loss.detach(), mixture_gradient(loss, leaves)
+
+        def outcome(mixture: Mixture) -> Outcome:
+            logits = self._logits(batch, mixture)
+            losses = F.cross_entropy(logits, batch.labels, reduction="none")
+            return Outcome(losses, logits.argmax(1) == batch.labels)
+
+        return Lesson(gradient, outcome)
+
+    def _logits(self, batch: Batch, mixture: Mixture) -> Tensor:
+        device = batch.images.device.type
+        with torch.autocast(device, dtype=torch.bfloat16) if self._amp else nullcontext():
+            logits: Tensor = self.supernet(batch.images, mixture)
+        return logits.float()
+
+    def _stream(self, purpose: int) -> int:
+        return int(np.random.SeedSequence([self.seed, self.epochs_done, purpose]).generate_state(1)[0])

@@ -1,0 +1,83 @@
+"""One uniformly drawn operation per edge and step. SPOS: Guo et al. 2020; strict fairness: FairNAS, Chu et al. 2021."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from archray.errors import InvalidInput
+from archray.trainables.supernets.relaxations.relaxation import Relaxation
+from archray.trainables.supernets.relaxations.weights import MixtureWeights, one_hot
+
+
+def uniform_path(edges: int, operations: int, generator: torch.Generator) -> Tensor:
+    """(edges,) int64: an operation for each edge, uniform and independent."""
+    return torch.randint(operations, (edges,), generator=generator, device=generator.device)
+
+
+def permutations(edges: int, operations: int, generator: torch.Generator) -> Tensor:
+    """(edges, operations) int64: a uniformly random order of the operations for each edge, independent."""
+    # Drawn in float64: two equal draws, which would favour the lower index, have a chance below operations^2 / 2^54.
+    keys = torch.rand((edges, operations), generator=generator, device=generator.device, dtype=torch.float64)
+    return keys.argsort(-1)
+
+
+@dataclass
+class Round:
+    """The order in which each edge's operations come in the present |O| steps, and how many of them are over."""
+
+    order: Tensor  # (edges, operations) int64
+    position: int
+
+
+class Path(Relaxation):
+    """The parameters are not looked at, only their shape: every operation of an edge is as likely as the others.
+
+    Args:
+        fair: strict fairness. Of each |O| consecutive steps of a group, counted from its first, every operation of
+            every edge has exactly one; their order is a random permutation, drawn anew for each edge and round.
+            FairNAS adds up the gradients of one round before it updates the weights: that is left to the trainer.
+    """
+
+    name = "path"
+
+    def __init__(self, generator: torch.Generator, fair: bool = False) -> None:
+        super().__init__(generator, "simplex")
+        self.fair = fair
+        self._rounds: dict[str, Round] = {}
+
+    def group_weights(self, group: str, parameters: Tensor, progress: float) -> MixtureWeights:
+        edges, operations = parameters.shape
+        chosen = self._next(group, edges, operations) if self.fair else uniform_path(edges, operations, self.generator)
+        chosen = chosen.to(parameters.device)
+        return MixtureWeights(one_hot(chosen, operations, parameters.dtype), chosen)
+
+    def _next(self, group: str, edges: int, operations: int) -> Tensor:
+        """(edges,): the next operation of each edge in the group's present round. Raises: InvalidInput if it grew."""
+        present = self._rounds.get(group)
+        if present is not None and present.order.shape != (edges, operations):
+            raise InvalidInput(
+                f"expected the group {group!r} to keep its shape {tuple(present.order.shape)}, got "
+                f"{(edges, operations)}; make a new Path for another supernet"
+            )
+        if present is None or present.position == operations:
+            present = self._rounds[group] = Round(permutations(edges, operations, self.generator), 0)
+        chosen = present.order[:, present.position]
+        present.position += 1
+        return chosen
+
+    def state_dict(self) -> dict[str, Any]:
+        """Tensors and numbers only: the generator's state, and each group's round."""
+        rounds = {group: {"order": each.order, "position": each.position} for group, each in self._rounds.items()}
+        return {**super().state_dict(), "rounds": rounds}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        super().load_state_dict(state)
+        device = self.generator.device
+        self._rounds = {
+            group: Round(each["order"].to(device), each["position"]) for group, each in state["rounds"].items()
+        }

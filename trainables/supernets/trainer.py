@@ -1,0 +1,301 @@
+"""Weights and architecture parameters trained side by side. DARTS, Liu et al. 2019; GAEA, Li et al. 2021, Algorithm 1.
+
+A pure loop over tensors that lie on one device. It knows nothing of Ray, of files, or of how mixtures are made.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from archray.trainables.data.augment import Augmentation
+from archray.trainables.data.dataset import Dataset, Split
+from archray.trainables.data.split import stratified_split
+from archray.trainables.supernets.batches import Batch, Batches
+from archray.trainables.supernets.blocks import Block, both_blocks, weight_blocks
+from archray.trainables.supernets.evaluation import evaluate, score_architectures
+from archray.trainables.supernets.mixings.mixing import Lesson, Mixing, Mixture, Outcome
+from archray.trainables.supernets.networks import Supernet
+from archray.trainables.supernets.search_settings import SECOND_ORDER, SupernetTrainingSettings
+from archray.trainables.supernets.unrolled import mixture_gradient, unrolled_gradient
+from archray.trainables.supernets.updates import UpdateCounter
+from archray.trainables.training import Metrics, cosine
+
+# Purposes of random streams
+WEIGHT_ORDER, WEIGHT_AUGMENTATION, ARCHITECTURE_ORDER, ARCHITECTURE_AUGMENTATION = 0, 1, 2, 3
+BLOCKS, MIXTURES, NETWORK, EVALUATION, HALVES, DERIVATION = 4, 5, 6, 7, 8, 9
+
+
+class Diverged(ArithmeticError):
+    """A loss or a gradient that is not finite; the message says which, and when."""
+
+
+class SupernetTrainer:
+    """Trains a supernet on a data set, one epoch per call; carries on bit for bit from a saved state on the CPU.
+
+    In each step, while the architecture is not in its warm-up and there is something to learn (`blocks` alternating):
+
+    1. theta <- what the mixing learns from a batch of the architecture's data (`erm`: of all training data): by
+       grad_theta L(w, theta), at these weights or (second order) one step ahead; by one for each image; or by reward;
+    2. w <- SGD by grad_w L_train(w, theta) on a batch of the weights' data, clipped, at a cosine learning rate.
+
+    With `random` blocks, an epoch has twice as many steps, each 1. or 2. with equal chances; in `phases` all 2. of an
+    epoch come before all 1. The result is the last iterate (note G1). The learning rate is annealed per step, where
+    DARTS' program does so per epoch. A mixing that learns nothing leaves all training data to the weights.
+
+    All randomness of an epoch is seeded anew from (seed, epoch). torch's global generators are as they were after each
+    call.
+
+    Args:
+        supernet: moved to the data's device.
+        dataset: its tensors lie on the device to train on.
+        mixing: where each step's mixture comes from; its tensors lie on that device too.
+        seed: of everything but initial weights and architecture parameters, which the caller made.
+
+    Raises: InvalidInput if the training data cannot be divided, or the mixing cannot learn by these settings.
+    """
+
+    def __init__(
+        self, supernet: Supernet, dataset: Dataset, mixing: Mixing, settings: SupernetTrainingSettings, *, seed: int
+    ) -> None:
+        self.device = dataset.train.images.device
+        self.supernet = supernet.to(self.device)
+        self.dataset, self.mixing, self.settings, self.seed = dataset, mixing, settings, seed
+        self.epochs_done = 0
+        self.updates = UpdateCounter(supernet.groups)
+        count = len(dataset.train)
+        own = other = np.arange(count)
+        self._architecture_split = dataset.train
+        if settings.architecture_data == "validation":
+            self._architecture_split, other = dataset.validation, np.arange(len(dataset.validation))
+        elif mixing.learns and settings.objective != "erm":
+            own, other = stratified_split(
+                dataset.train.labels.cpu().numpy(), settings.architecture_fraction, self._stream(HALVES, epoch=0)
+            )
+        self.weight_images = torch.from_numpy(own).to(self.device)  # indices of training images
+        self.architecture_images = torch.from_numpy(other).to(self.device)  # of `_architecture_split`
+        self._augmentation = None
+        if settings.augmentation is not None:
+            self._augmentation = Augmentation(
+                settings.augmentation, image_size=dataset.image_size, flip=dataset.flip, black=dataset.black
+            )
+        self.optimizer = torch.optim.SGD(
+            self.supernet.parameters(),
+            lr=settings.lr,
+            momentum=settings.momentum,
+            nesterov=settings.nesterov,
+            weight_decay=settings.weight_decay,
+        )
+        mixing.prepare(settings, self._architecture_points())
+
+    @property
+    def finished(self) -> bool:
+        return self.epochs_done >= self.settings.epochs
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Batches in one pass over the weights' data."""
+        return math.ceil(len(self.weight_images) / self.settings.batch_size)
+
+    @property
+    def lr(self) -> float:
+        """The learning rate of the next step."""
+        return self._lr(0)
+
+    @property
+    def progress(self) -> float:
+        """The share of the training that is over."""
+        return min(1.0, self.epochs_done / self.settings.epochs)
+
+    def epoch(self) -> Metrics:
+        """Trains one epoch. Loss and accuracy are the weights' batches' own, before each step, as augmented.
+
+        NaN in the rare epoch of random blocks that trains no weights.
+        Raises: RuntimeError when training has finished; Diverged if a loss is not finite: the state is then of no use.
+        """
+        if self.finished:
+            raise RuntimeError(f"training has finished after {self.epochs_done} epochs; there is no further epoch")
+        self.supernet.train()
+        self.mixing.reseed(self._stream(MIXTURES))
+        weight_batches, architecture_batches = self._batches()
+        # Sums stay on the device: one synchronisation per epoch.
+        loss_sum, architecture_loss = torch.zeros(2, device=self.device)
+        correct = torch.zeros((), dtype=torch.int64, device=self.device)
+        count = 0
+        with self._own_randomness():
+            for architecture, step in self._blocks(self.epochs_done):
+                if architecture:
+                    architecture_loss += self._architecture_step(
+                        architecture_batches.take(), weight_batches.upcoming, step
+                    )
+                else:
+                    batch = weight_batches.take()
+                    loss, logits = self._weight_step(batch, step)
+                    loss_sum += loss * len(batch.labels)
+                    correct += (logits.argmax(1) == batch.labels).sum()
+                    count += len(batch.labels)
+        self.epochs_done += 1
+        for block, loss in (("training", loss_sum), ("architecture's", architecture_loss)):
+            if not math.isfinite(loss.item()):
+                raise Diverged(f"the {block} loss is not finite in epoch {self.epochs_done}")
+        if count == 0:
+            return Metrics(math.nan, math.nan)
+        return Metrics(loss_sum.item() / count, correct.item() / count)
+
+    def _blocks(self, epoch: int) -> list[Block]:
+        if not self.mixing.learns or epoch < self.settings.warmup_epochs:
+            return weight_blocks(self.steps_per_epoch)
+        return both_blocks(self.settings.blocks, self.steps_per_epoch, self._stream(BLOCKS, epoch))
+
+    def _architecture_points(self) -> int:
+        """The images that all steps of the architecture in the whole training see."""
+        batches = self._batches()[1]
+        epochs = (self._blocks(epoch) for epoch in range(self.settings.epochs))
+        return sum(batches.images_in(sum(block.architecture for block in blocks)) for blocks in epochs)
+
+    def _architecture_step(self, batch: Batch, upcoming: Callable[[], Batch], step: int) -> Tensor:
+        """One update of the architecture; the loss before it. upcoming: gives the batch that the weights see next."""
+
+        def gradient(leaves: Mixture) -> tuple[Tensor, dict[str, Tensor]]:
+            if self.settings.objective != SECOND_ORDER:
+                loss, _ = self._loss(batch, leaves)
+                return loss.detach(), mixture_gradient(loss, leaves)
+            ahead = upcoming()
+            return unrolled_gradient(
+                lambda mixture: self._loss(batch, mixture)[0],
+                lambda mixture: self._loss(ahead, mixture)[0],
+                leaves,
+                list(self.supernet.parameters()),
+                lr=self._lr(step),
+                buffers=self._momenta(),
+                momentum=self.settings.momentum,
+                nesterov=self.settings.nesterov,
+                weight_decay=self.settings.weight_decay,
+            )
+
+        def outcome(mixture: Mixture) -> Outcome:
+            logits = self._logits(batch, mixture)
+            losses = F.cross_entropy(logits.float(), batch.labels, reduction="none")
+            return Outcome(losses, logits.argmax(1) == batch.labels)
+
+        try:
+            return self.mixing.learn(Lesson(gradient, outcome), self._progress(step))
+        except FloatingPointError as error:
+            raise Diverged(f"{error}, in epoch {self.epochs_done + 1}") from error
+
+    def _weight_step(self, batch: Batch, step: int) -> tuple[Tensor, Tensor]:
+        """One update of the weights; the loss and the logits before it."""
+        for group in self.optimizer.param_groups:
+            group["lr"] = self._lr(step)
+        with torch.no_grad():
+            mixture = self.mixing.draw(self._progress(step))
+        loss, logits = self._loss(batch, mixture)
+        self.optimizer.zero_grad(set_to_none=True)  # what a path leaves out is not updated at all
+        loss.backward()
+        if self.settings.grad_clip is not None:
+            nn.utils.clip_grad_norm_(self.supernet.parameters(), self.settings.grad_clip)
+        self.optimizer.step()
+        self.updates.add(mixture)
+        return loss.detach(), logits.detach()
+
+    def _loss(self, batch: Batch, mixture: Mixture) -> tuple[Tensor, Tensor]:
+        logits = self._logits(batch, mixture)
+        return F.cross_entropy(logits.float(), batch.labels), logits
+
+    def _logits(self, batch: Batch, mixture: Mixture) -> Tensor:
+        with torch.autocast(self.device.type, dtype=torch.bfloat16) if self.settings.amp else nullcontext():
+            logits: Tensor = self.supernet(batch.images, mixture)
+        return logits
+
+    def evaluate(self, split: Split) -> Metrics:
+        """Loss and accuracy on a whole split, in evaluation mode, under the mixture of the present parameters.
+
+        Where the mixing draws, each batch has a draw of its own, fixed by (seed, epoch).
+        """
+        draw = self.mixing.evaluation(self.progress, self._stream(EVALUATION))
+        return evaluate(self.supernet, draw, split, self.settings.evaluation_batch, amp=self.settings.amp)
+
+    def derive(self) -> str | None:
+        """The architecture that was learned so far; None if nothing is. Where it is drawn, (seed, epoch) fix it."""
+
+        def accuracies(architectures: Sequence[str]) -> list[float]:
+            found = score_architectures(
+                self.supernet,
+                architectures,
+                self.dataset.validation,
+                self.settings.evaluation_batch,
+                amp=self.settings.amp,
+            )
+            return [metrics.accuracy for metrics in found]
+
+        return self.mixing.derive(accuracies, self._stream(DERIVATION))
+
+    def state_dict(self) -> dict[str, Any]:
+        """Tensors and plain data only; the tensors are the live ones, as with torch's own state dicts."""
+        return {
+            "supernet": self.supernet.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "mixing": self.mixing.state_dict(),
+            "updates": self.updates.state_dict(),
+            "epochs_done": self.epochs_done,
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continues from `state`; the settings, the data and the seed are this trainer's own."""
+        self.supernet.load_state_dict(state["supernet"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.mixing.load_state_dict(state["mixing"])
+        self.updates.load_state_dict(state["updates"])
+        self.epochs_done = state["epochs_done"]
+
+    def _lr(self, step: int) -> float:
+        """The rate of a step of the coming epoch; a step is one pass's share of the weights' batches."""
+        steps = self.steps_per_epoch
+        least = self.settings.lr_min
+        return least + cosine(self.settings.lr - least, self.epochs_done * steps + step, self.settings.epochs * steps)
+
+    def _progress(self, step: int) -> float:
+        return (self.epochs_done + step / self.steps_per_epoch) / self.settings.epochs
+
+    def _momenta(self) -> dict[Tensor, Tensor]:
+        found = {w: state.get("momentum_buffer") for w, state in self.optimizer.state.items()}
+        return {w: buffer for w, buffer in found.items() if buffer is not None}
+
+    def _batches(self) -> tuple[Batches, Batches]:
+        """The coming epoch's for the weights and for the architecture."""
+        weights, architecture = (
+            Batches(
+                split,
+                images,
+                self.settings.batch_size,
+                self._augmentation,
+                ordering=self._stream(ordering),
+                augmenting=self._stream(augmenting),
+            )
+            for split, images, ordering, augmenting in (
+                (self.dataset.train, self.weight_images, WEIGHT_ORDER, WEIGHT_AUGMENTATION),
+                (self._architecture_split, self.architecture_images, ARCHITECTURE_ORDER, ARCHITECTURE_AUGMENTATION),
+            )
+        )
+        return weights, architecture
+
+    def _stream(self, purpose: int, epoch: int | None = None) -> int:
+        """The seed of one purpose, in the coming epoch unless told; all purposes and epochs are independent."""
+        at = self.epochs_done if epoch is None else epoch
+        return int(np.random.SeedSequence([self.seed, at, purpose]).generate_state(1)[0])
+
+    @contextmanager
+    def _own_randomness(self) -> Iterator[None]:
+        """Lets a network's own draws (dropout) come from (seed, epoch), and puts the global generators back."""
+        cuda = [self.device.index] if self.device.type == "cuda" else []
+        with torch.random.fork_rng(devices=cuda):
+            for generator in (torch.default_generator, *(torch.cuda.default_generators[index] for index in cuda)):
+                generator.manual_seed(self._stream(NETWORK))
+            yield

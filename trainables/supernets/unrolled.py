@@ -1,0 +1,94 @@
+"""The gradient of a loss for mixture weights, at the present weights or one step ahead. DARTS, Liu et al. 2019."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from archray.trainables.supernets.mixings.mixing import Mixture
+from archray.trainables.supernets.relaxations import MixtureWeights
+
+RADIUS = 0.01  # how far the weights are moved for the difference; the value of DARTS' footnote to Eq. 8
+
+Loss = Callable[[Mixture], Tensor]
+
+
+def as_leaves(mixture: Mixture) -> dict[str, MixtureWeights]:
+    """The same weights, apart from how they were made, ready for a gradient of their own.
+
+    A random relaxation is so drawn once per step, however many losses the step needs.
+    """
+    return {name: MixtureWeights(each.dense.detach().requires_grad_(), each.chosen) for name, each in mixture.items()}
+
+
+def mixture_gradient(loss: Tensor, leaves: Mixture) -> dict[str, Tensor]:
+    """The gradient of a loss for each group's dense weights; zeros for those that the loss does not depend on."""
+    found = torch.autograd.grad(loss, [each.dense for each in leaves.values()], allow_unused=True)
+    return {
+        name: torch.zeros_like(each.dense) if gradient is None else gradient
+        for (name, each), gradient in zip(leaves.items(), found, strict=True)
+    }
+
+
+def unrolled_gradient(
+    validation: Loss,
+    training: Loss,
+    leaves: Mixture,
+    weights: Sequence[Tensor],
+    *,
+    lr: float,
+    buffers: Mapping[Tensor, Tensor],
+    momentum: float = 0.0,
+    nesterov: bool = False,
+    weight_decay: float = 0.0,
+    radius: float = RADIUS,
+) -> tuple[Tensor, dict[str, Tensor]]:
+    """The gradient of L_val(w'(m), m) for the mixture m, with w' = w after one step of SGD on L_train. DARTS, Eq. 6-8.
+
+    1. w' = w - xi (grad_w L_train(w, m) + decay w, with momentum).
+    2. g = grad_m L_val(w', m) and v = grad_w' L_val(w', m).
+    3. The product of the mixed second derivative of L_train with v, by a central difference: with e = radius / |v|,
+       (grad_m L_train(w + e v, m) - grad_m L_train(w - e v, m)) / (2 e).
+    4. g - xi times that product.
+
+    Args:
+        leaves: m, of `as_leaves`.
+        weights: w; they are moved and put back, to the bit. Those that L_train does not depend on stay where they are.
+        lr: xi.
+        buffers: the momentum of the weights that have one; neither read nor changed beyond that.
+
+    Returns: L_val(w', m), detached, and the gradient of each group's dense weights.
+    """
+    steps = torch.autograd.grad(training(leaves), weights, allow_unused=True)
+    moved = [(w, step, w.detach().clone()) for w, step in zip(weights, steps, strict=True) if step is not None]
+    try:
+        with torch.no_grad():
+            for w, step, _ in moved:
+                direction = step + weight_decay * w
+                average = direction + momentum * buffers[w] if w in buffers else direction
+                w -= lr * (direction + momentum * average if nesterov else average)
+        loss = validation(leaves)
+        dense = [each.dense for each in leaves.values()]
+        found = torch.autograd.grad(loss, [*dense, *(w for w, _, _ in moved)], allow_unused=True)
+        by_mixture = [torch.zeros_like(m) if g is None else g for m, g in zip(dense, found, strict=False)]
+        by_weights = found[len(dense) :]
+        norm = torch.sqrt(sum((v.square().sum() for v in by_weights if v is not None), torch.zeros_like(loss.detach())))
+        if float(norm) == 0.0:  # nothing to follow, and the product is zero
+            return loss.detach(), dict(zip(leaves, by_mixture, strict=True))
+        e = radius / norm
+        sides = []
+        for sign in (1.0, -1.0):
+            with torch.no_grad():
+                for (w, _, old), v in zip(moved, by_weights, strict=True):
+                    w.copy_(old if v is None else old + sign * e * v)
+            sides.append(mixture_gradient(training(leaves), leaves))
+    finally:
+        with torch.no_grad():
+            for w, _, old in moved:
+                w.copy_(old)
+    xi = lr * (1.0 + momentum) if nesterov else lr  # how far w' moves per change of L_train's gradient
+    return loss.detach(), {
+        name: g - xi * (sides[0][name] - sides[1][name]) / (2.0 * e) for name, g in zip(leaves, by_mixture, strict=True)
+    }

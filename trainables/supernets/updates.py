@@ -1,0 +1,85 @@
+"""How often the weights of each operation were updated, by steps of a single path. Shu 2022 (thesis), App. B.1; E7."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from archray.trainables.spaces import NASBench1Shot1
+from archray.trainables.supernets.mixings.mixing import Mixture
+from archray.trainables.supernets.mixings.relaxed_decisions import RelaxedDecisions
+from archray.trainables.supernets.mixings.relaxed_parameters import chooses_inputs
+from archray.trainables.supernets.networks import Group, Supernet
+from archray.trainables.supernets.networks.group import NONE
+from archray.trainables.supernets.search_settings import PathSettings, RelaxationSettings
+
+
+class UpdateCounter:
+    """Counts, for each edge and operation, the weights' steps whose path took it.
+
+    A step of a mixture updates every operation and is not counted. `none` has no weights, so that steps that draw it
+    update nothing on that edge. Draws of a supernet's inputs are not operations.
+
+    Attributes:
+        steps: of a single path, in all.
+        counts: group -> (edges, operations) int64, on the CPU; the column of `none` stays at zero.
+    """
+
+    def __init__(self, groups: Sequence[Group]) -> None:
+        self._groups = {group.name: group for group in groups}
+        self.steps = 0
+        self.counts: dict[str, Tensor] = {}
+
+    def add(self, mixture: Mixture) -> None:
+        """One step of the weights under `mixture`."""
+        taken = {name: each.dense != 0 for name, each in mixture.items() if each.chosen is not None}
+        self.steps += bool(taken)
+        for name, each in taken.items():
+            group = self._groups[name]
+            if chooses_inputs(group):
+                continue
+            has_weights = torch.tensor([column != NONE for column in group.operations])
+            counted = (each.cpu() & has_weights).long()
+            self.counts[name] = self.counts[name] + counted if name in self.counts else counted
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"steps": self.steps, "counts": dict(self.counts)}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self.steps = state["steps"]
+        self.counts = {name: each.cpu() for name, each in state["counts"].items()}
+
+
+def chances(supernet: Supernet, relaxation: RelaxationSettings) -> dict[str, Tensor] | None:
+    """group -> (edges, operations): the probability that a step of uniform paths takes an operation; None if unknown.
+
+    It is not known where draws are learned, nor for NAS-Bench-1Shot1's architectures, whose loose ends are left out.
+    """
+    if not isinstance(relaxation, PathSettings) or isinstance(supernet.space, NASBench1Shot1):
+        return None
+    if relaxation.draws == "edges":
+        return {each.name: torch.full(each.shape, 1.0 / each.shape[1]) for each in supernet.groups}
+    relaxed = RelaxedDecisions(supernet)
+    return relaxed.chances(relaxed.allowed / relaxed.allowed.sum(-1, keepdim=True))
+
+
+def update_table(counter: UpdateCounter, supernet: Supernet, relaxation: RelaxationSettings) -> dict[str, list[Any]]:
+    """Columns of one length: `group`, `edge` (its row in the group), `operation`, `updates`, `steps`, `chance`.
+
+    Updates are binomial, of `steps` trials of probability `chance` (note E7); None where it is unknown.
+    """
+    rows: list[tuple[Any, ...]] = []
+    known = chances(supernet, relaxation)
+    for group in supernet.groups:
+        if group.name not in counter.counts:
+            continue
+        for edge, row in enumerate(counter.counts[group.name].tolist()):
+            for column, (operation, count) in enumerate(zip(group.operations, row, strict=True)):
+                if operation != NONE:
+                    chance = None if known is None else float(known[group.name][edge, column])
+                    rows.append((group.name, edge, operation, count, counter.steps, chance))
+    names = ("group", "edge", "operation", "updates", "steps", "chance")
+    return {name: [row[at] for row in rows] for at, name in enumerate(names)}

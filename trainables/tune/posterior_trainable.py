@@ -1,0 +1,116 @@
+"""The Tune trainable of NESBS' post-training posterior over architectures. Shu 2022 (thesis), 5.2.2 and 5.3.3."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+from archray.errors import InvalidInput
+from archray.trainables.data import load_images
+from archray.trainables.devices import out_of_memory
+from archray.trainables.spaces import get_space, posterior_decisions
+from archray.trainables.supernets import Diverged, PosteriorTrainer, VariationalPosterior, read_weights
+from archray.trainables.supernets.mixings.drawn_paths import DECISIONS
+from archray.trainables.supernets.networks import Supernet, build_supernet, groups
+from archray.trainables.tune.posterior_settings import PosteriorSettings
+from archray.trainables.tune.trial import EpochTrainable, TrialTrainable
+
+__all__ = ["PosteriorSettings", "PosteriorTrainable"]
+
+
+class PosteriorTrainable(EpochTrainable[PosteriorTrainer]):
+    """Learns p_alpha(A) with a supernet's weights; one `step` is one epoch. Config: `settings` (a `PosteriorSettings`
+    as a dict, unknown keys refused), `seed` (optional). Other keys change nothing.
+
+    Every result holds
+
+    - `elbo`, `kl`, `expected_loss`: see `PosteriorEpoch`; `scale`: s, as a number.
+    - `entropies`: of each decision in the order of `posterior`, in nats, after the epoch; `entropy`: their mean over
+      the decisions with two choices or more.
+    - `posterior`: JSON of {decision: log-probabilities, None where impossible}, what the `Posterior` of
+      `archray.searchers.nesbs` takes; a string, as Tune flattens dicts. `architecture`: the most probable one.
+    - `epoch`, `epochs`, `lr`, `parameters` (choices that are possible), `seconds_epoch`, `failure`, `done`.
+
+    Failures, restored trials and reused actors are as in `SupernetTrainable`.
+
+    Raises: InvalidInput for settings that are wrong or weights of another supernet; DataNotFound; FileNotFoundError.
+    """
+
+    settings_type = PosteriorSettings
+    failures = (Diverged,)
+    _settings: PosteriorSettings
+
+    def _read(self, config: dict[str, Any]) -> None:
+        settings, options = self._settings, self._settings.supernet
+        self._epochs = settings.epochs
+        space = get_space(settings.space)
+        self._decisions = posterior_decisions(space)
+        groups(space, partial_channels=options.partial_channels, none=options.none)  # raises
+
+    def _build(self) -> None:
+        settings, options = self._settings, self._settings.supernet
+        dataset = load_images(settings.data, device=self._device)
+        supernet = build_supernet(
+            settings.space,
+            options.network,
+            in_channels=dataset.in_channels,
+            num_classes=dataset.num_classes,
+            seed=self._seed,
+            partial_channels=options.partial_channels,
+            none=options.none,
+        )
+        _load(supernet, settings.weights)
+        scale = settings.posterior.scale
+        self._scale = float(len(dataset.validation) if scale == "data" else scale)
+        posterior = VariationalPosterior(
+            supernet, settings.posterior, settings.optimizer, scale=self._scale, device=self._device
+        )
+        self._parameters = int(posterior.relaxed.allowed.sum())
+        self._trainer = PosteriorTrainer(
+            supernet,
+            dataset,
+            posterior,
+            epochs=settings.epochs,
+            batch_size=settings.batch_size,
+            seed=self._seed,
+            amp=options.training.amp,
+        )
+
+    def _epoch(self) -> dict[str, Any]:
+        trainer = self.trainer
+        measured = trainer.epoch()
+        posterior = trainer.posterior
+        return {
+            **measured._asdict(),
+            "scale": self._scale,
+            **self._entropies(posterior.entropies()[DECISIONS]),
+            "posterior": json.dumps(posterior.log_probs()),
+            "architecture": posterior.mode(),
+        }
+
+    def _no_values(self) -> dict[str, Any]:
+        values: dict[str, Any] = dict.fromkeys(("elbo", "kl", "expected_loss", "scale"), math.nan)
+        return values | self._entropies([math.nan] * len(self._decisions)) | {"posterior": None, "architecture": None}
+
+    def _entropies(self, entropies: list[float]) -> dict[str, Any]:
+        of = zip(self._decisions, entropies, strict=True)
+        free = [value for decision, value in of if len(decision.choices) > 1]
+        return {"entropy": sum(free) / len(free) if free else math.nan, "entropies": entropies}
+
+    def _threads(self) -> int | None:
+        return TrialTrainable._threads(self)
+
+
+def _load(supernet: Supernet, uri: str) -> None:
+    """Gives `supernet` the trained weights. Raises: InvalidInput if they are another's; FileNotFoundError."""
+    state = read_weights(uri)
+    try:
+        supernet.load_state_dict(state.get("supernet", state))
+    except (RuntimeError, AttributeError, TypeError) as error:
+        if out_of_memory(error) is not None:
+            raise
+        raise InvalidInput(
+            f"expected the weights in {uri} to be of a supernet with these settings' space, supernet and data, got "
+            f"others: {error}"
+        ) from error

@@ -1,0 +1,112 @@
+"""The worker that scores architectures with a supernet's weights, inside an actor or in this process."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import ray
+import torch
+from torch import Tensor
+
+from archray.errors import InvalidArchitecture, InvalidInput
+from archray.trainables.checkpoint import read_state
+from archray.trainables.data import load_images
+from archray.trainables.devices import choose_device
+from archray.trainables.spaces import Architecture
+from archray.trainables.supernets import score_architectures
+from archray.trainables.supernets.networks import build_supernet
+from archray.trainables.tune.supernet_settings import SupernetSettings
+from archray.trainables.tune.trial_config import read_settings
+
+Arrays = Mapping[str, np.ndarray]  # a supernet's parameters and buffers by name
+
+
+class SupernetScorer:
+    """Holds a supernet with trained weights and the validation data; scores any number of architectures on all of it.
+
+    The weights come through Ray's object store: the driver reads them from storage once, whatever the number of actors,
+    and the actors of one node share one copy of the arrays.
+
+    Args:
+        settings: fields of `SupernetSettings`, those that the weights were trained with.
+        weights: of the supernet (`arrays_of`), or a reference to them in the object store.
+        device: `auto` takes a GPU where one is visible.
+
+    Raises: InvalidInput if the weights are of another supernet.
+    """
+
+    def __init__(self, settings: dict[str, Any], weights: Arrays | ray.ObjectRef, device: str = "auto") -> None:
+        self.settings = read_settings(SupernetSettings, settings)
+        self.device = choose_device(device)
+        dataset = load_images(self.settings.data, device=self.device)
+        self.validation = dataset.validation
+        self.supernet = build_supernet(
+            self.settings.space,
+            self.settings.network,
+            in_channels=dataset.in_channels,
+            num_classes=dataset.num_classes,
+            seed=self.settings.seed,
+            partial_channels=self.settings.partial_channels,
+            none=self.settings.none,
+        )
+        arrays: Arrays = ray.get(weights) if isinstance(weights, ray.ObjectRef) else weights
+        try:  # what lies in the object store can only be read, and torch wants tensors that can be written to
+            self.supernet.load_state_dict({name: torch.from_numpy(np.array(each)) for name, each in arrays.items()})
+        except RuntimeError as error:
+            raise InvalidInput(
+                f"expected weights of a supernet with these settings' space, network and data, got others: {error}"
+            ) from error
+        self.supernet.to(self.device)
+
+    def __call__(self, architectures: Sequence[str]) -> list[dict[str, float | str | None]]:
+        """A row for each architecture: `architecture`, `loss`, `accuracy`, `failure`; in one pass over the data.
+
+        One that the space refuses, or whose loss is not finite, has no values and the reason in `failure`: the
+        accuracy of outputs that are not finite means nothing.
+        """
+        decoded: dict[str, Architecture] = {}
+        reasons: dict[str, str] = {}
+        for each in architectures:
+            try:
+                decoded[each] = self.supernet.space.decode(each)
+            except InvalidArchitecture as error:
+                reasons[each] = str(error)
+        training = self.settings.training
+        scores = score_architectures(
+            self.supernet, list(decoded.values()), self.validation, training.evaluation_batch, amp=training.amp
+        )
+        found = {}
+        for each, metrics in zip(decoded, scores, strict=True):
+            if math.isfinite(metrics.loss):
+                found[each] = metrics
+            else:
+                reasons[each] = f"the validation loss is {metrics.loss}"
+        return [
+            {
+                "architecture": each,
+                "loss": found[each].loss if each in found else math.nan,
+                "accuracy": found[each].accuracy if each in found else math.nan,
+                "failure": reasons.get(each),
+            }
+            for each in architectures
+        ]
+
+
+def arrays_of(state: Mapping[str, Tensor]) -> dict[str, np.ndarray]:
+    """A supernet's state as arrays, which the object store shares; tensors it would copy for every reader."""
+    return {name: each.detach().cpu().numpy() for name, each in state.items()}
+
+
+def trained_weights(checkpoint: str | Path) -> dict[str, np.ndarray]:
+    """The weights in a checkpoint of a `SupernetTrainable`.
+
+    Raises: FileNotFoundError if the folder holds no state; InvalidInput if the trial had failed: it has no weights.
+    """
+    trainer = read_state(checkpoint)["trainer"]
+    if trainer is None:
+        raise InvalidInput(f"the trial of the checkpoint {checkpoint} failed and left no weights; take another's")
+    return arrays_of(trainer["supernet"])

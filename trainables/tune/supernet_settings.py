@@ -1,0 +1,74 @@
+"""What a `SupernetTrainable` is told."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+from archray.trainables.data import DataSettings
+from archray.trainables.nets import NetworkSettings
+from archray.trainables.supernets.search_settings import (
+    MirrorDescentSettings,
+    OptimizerSettings,
+    RelaxationSettings,
+    SimplexSettings,
+    SupernetTrainingSettings,
+    mismatch,
+)
+
+
+class SupernetOptions(BaseModel):
+    """What a supernet is and how it is trained, whatever its space and data.
+
+    The default method is GAEA: the simplex mixture and mirror descent. Any relaxation goes with any objective and, as
+    far as they mean the same by a parameter, with any optimizer.
+
+    Args:
+        network: width, depth and initialisation of the supernet.
+        partial_channels: K of PC-DARTS: operations see 1/K of the channels, and edges have weights of their own.
+        none: whether the operation `none` takes part, where the space has it. GAEA leaves it out on NAS-Bench-201
+            (note G1).
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    network: NetworkSettings = NetworkSettings()
+    partial_channels: int = Field(1, ge=1)
+    none: bool = True
+    relaxation: RelaxationSettings = SimplexSettings()
+    optimizer: OptimizerSettings = MirrorDescentSettings()
+    training: SupernetTrainingSettings = SupernetTrainingSettings()
+
+    @model_validator(mode="after")
+    def _go_together(self) -> Self:
+        wrong = mismatch(self.relaxation, self.optimizer, self.partial_channels, self.training.objective)
+        if wrong is not None:
+            raise ValueError(wrong)
+        return self
+
+
+class SupernetSettings(SupernetOptions):
+    """All options of a `SupernetTrainable`; they stand in its Tune config under the key `settings`.
+
+    Args:
+        space: a registered name, or a reference to a space of the user's that has a supernet.
+        score: what `scores` are in a config with `candidates`: "loss", least is best, or "accuracy".
+        weights_dir: where a trial with `candidates` stores the weights: a local path or a pyarrow URI that every node
+            reads. None stores none, and the next round starts from new weights.
+        device: "auto" (a GPU if the trial was given one, else the CPU), or torch's own word.
+        seed: of a trial whose config has no `seed` of its own.
+    """
+
+    space: str = "nasbench201"
+    data: DataSettings = DataSettings()
+    score: Literal["loss", "accuracy"] = "loss"
+    weights_dir: str | None = None
+    device: str = "auto"
+    seed: int = Field(0, ge=0)
+
+    @field_validator("weights_dir")
+    @classmethod
+    def _absolute(cls, place: str | None) -> str | None:
+        return place if place is None or "://" in place else str(Path(place).expanduser().absolute())

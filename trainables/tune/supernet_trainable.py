@@ -1,0 +1,200 @@
+"""The Tune trainable of supernets: a search by gradients or reward, or a round of halving on given architectures."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from archray.errors import InvalidArchitecture
+from archray.trainables.data import load_images
+from archray.trainables.nets import count_parameters
+from archray.trainables.supernets import (
+    CandidatePaths,
+    Diverged,
+    Mixing,
+    PathSettings,
+    SupernetTrainer,
+    VariationalPosterior,
+    VariationalSettings,
+    build_mixing,
+    score_architectures,
+)
+from archray.trainables.supernets.halving_round import (
+    HalvingRound,
+    no_scores,
+    read_round,
+    scores_of,
+    start_from,
+    store,
+)
+from archray.trainables.supernets.mixings.build_mixing import entropy_rows
+from archray.trainables.supernets.mixings.relaxed_parameters import chooses_inputs
+from archray.trainables.supernets.networks import build_supernet, groups
+from archray.trainables.supernets.updates import update_table
+from archray.trainables.training import Metrics
+from archray.trainables.tune.supernet_settings import SupernetSettings
+from archray.trainables.tune.trial import EpochTrainable
+
+__all__ = ["SupernetSettings", "SupernetTrainable"]
+
+NO_METRICS = Metrics(math.nan, math.nan)
+
+
+class SupernetTrainable(EpochTrainable[SupernetTrainer]):
+    """Trains a supernet; one `step` is one epoch. Config: `settings` (a `SupernetSettings` as a dict, unknown keys
+    refused), `seed` (optional), and, for a round of `WeightSharingHalving`, `candidates` (architectures' strings),
+    `budget` (epochs, else those of the settings), `round`, `replica`, `warm_start` (URI of weights, or None). Other
+    keys belong to the searcher; Tune records them with the trial and they change nothing.
+
+    Every result holds train_loss, train_accuracy (of the batches that trained the weights), `validation_loss`,
+    `validation_accuracy`, `epoch`, `epochs`, `lr` (of the next step), `parameters`, `seconds_epoch`, `failure`, `done`.
+
+    Without `candidates` weights and architecture parameters are trained. Validation is of the mixture; where the
+    relaxation draws operations, of a draw for each batch. The result holds further
+
+    - `architecture`: the discretised string, `discretised_loss`, `discretised_accuracy`: of its path through the
+      supernet, `discretisation_drop`: validation_accuracy - discretised_accuracy. With the relaxation `path` there is
+      nothing to discretise: None and NaN. With the relaxation `controller` the best of its samples, see there;
+      with `posterior` its most probable one.
+    - with the relaxations `path` and `posterior`, after the last epoch, `updates`: JSON of a table's columns, `group`,
+      `edge`, `operation`, `updates` (the weights' steps that took it), `steps` (of the weights, in all), and `chance`,
+      the probability that a step of uniform paths takes it (None where draws are learned). With `posterior`,
+      `posterior`: JSON of {decision: log-probabilities}, as of a `PosteriorTrainable`.
+    - `entropy`: mean over edges, in nats; `entropy_GROUP`: mean over a group's edges; `entropies_GROUP`: of each edge.
+      A controller has one group, `decisions`: each decision of the space with two choices or more, given those before.
+      So have paths of whole architectures; and a posterior, but of all its decisions.
+
+    With `candidates` the weights alone are trained, on a candidate's path in each step, at a cosine schedule of their
+    own. After the last epoch the result holds further, and before it NaN and no scores,
+
+    - `scores`: of each candidate with the shared weights on the validation data, by `score`: loss or accuracy, in
+      order; NaN for one that is not finite. `score`: the mean of the others. validation_loss, validation_accuracy: too.
+    - `weights`: the URI of the weights that this trial has stored, or None. `candidates_left`.
+
+    What a retry cannot cure (a loss that is not finite, an architecture that its space refuses, memory that ran out)
+    is a result too: done, metrics NaN, `failure` the reason. Anything else raises, so that Tune retries it from the
+    last checkpoint. A trial restored after its last epoch reports its last result again and does no work. Reused
+    actors (`reuse_actors=True`) give the same results as fresh ones.
+
+    Raises: InvalidInput for settings or candidates that are wrong, DataNotFound.
+    """
+
+    settings_type = SupernetSettings
+    failures = (Diverged, InvalidArchitecture)
+    _settings: SupernetSettings
+
+    def _read(self, config: dict[str, Any]) -> None:
+        settings = self._settings
+        self._round = read_round(config, settings.training.epochs)
+        self._epochs = settings.training.epochs if self._round is None else self._round.budget
+        self._training = settings.training.model_copy(update={"epochs": self._epochs})
+        self._groups = groups(settings.space, partial_channels=settings.partial_channels, none=settings.none)
+
+    def _build(self) -> None:
+        settings = self._settings
+        dataset = load_images(settings.data, device=self._device)
+        supernet = build_supernet(
+            settings.space,
+            settings.network,
+            in_channels=dataset.in_channels,
+            num_classes=dataset.num_classes,
+            seed=self._seed,
+            partial_channels=settings.partial_channels,
+            none=settings.none,
+        )
+        self._parameters = count_parameters(supernet)
+        mixing: Mixing
+        if self._round is not None:
+            mixing = CandidatePaths(supernet, self._round.candidates)
+        else:
+            mixing = build_mixing(
+                supernet, settings.relaxation, settings.optimizer, seed=self._seed, device=self._device
+            )
+        self._trainer = SupernetTrainer(supernet, dataset, mixing, self._training, seed=self._seed)
+
+    def _epoch(self) -> dict[str, Any]:
+        trainer = self.trainer
+        if trainer.epochs_done == 0 and self._round is not None and self._round.warm_start is not None:
+            start_from(self._round.warm_start, trainer.supernet, self._device)
+        train = trainer.epoch()
+        measured = self._searched() if self._round is None else self._scored(self._round)
+        return dict(zip(("train_loss", "train_accuracy"), train, strict=True)) | measured
+
+    def _no_values(self) -> dict[str, Any]:
+        values: dict[str, Any] = {"train_loss": math.nan, "train_accuracy": math.nan}
+        if self._round is not None:
+            return values | no_scores(self._round)
+        names = ("validation_loss", "validation_accuracy", "discretised_loss", "discretised_accuracy")
+        values |= dict.fromkeys((*names, "discretisation_drop"), math.nan) | {"architecture": None}
+        rows = entropy_rows(self._settings.space, self._groups, self._settings.relaxation)
+        entropies = self._entropies({name: [math.nan] * count for name, count in rows.items()})
+        return values | entropies | self._drawn(None)
+
+    # A search by gradients or reward -------------------------------------------------------------------------------
+
+    def _searched(self) -> dict[str, Any]:
+        """Of the mixture and the discretised architecture. Raises: Diverged."""
+        trainer = self.trainer
+        validation = trainer.evaluate(trainer.dataset.validation)
+        if not math.isfinite(validation.loss):
+            raise Diverged(f"the validation loss is {validation.loss} in epoch {trainer.epochs_done}")
+        architecture = trainer.derive()
+        path = NO_METRICS if architecture is None else self._score([architecture])[0]
+        return {
+            "validation_loss": validation.loss,
+            "validation_accuracy": validation.accuracy,
+            "architecture": architecture,
+            "discretised_loss": path.loss,
+            "discretised_accuracy": path.accuracy,
+            "discretisation_drop": validation.accuracy - path.accuracy,
+            **self._entropies(trainer.mixing.entropies()),
+            **self._drawn(trainer),
+        }
+
+    def _drawn(self, trainer: SupernetTrainer | None) -> dict[str, Any]:
+        """Of the paths that trained the weights; None for a trial that failed."""
+        relaxation = self._settings.relaxation
+        if not isinstance(relaxation, (PathSettings, VariationalSettings)):
+            return {}
+        values: dict[str, Any] = {"updates": None}
+        if trainer is not None and trainer.finished:
+            values["updates"] = json.dumps(update_table(trainer.updates, trainer.supernet, relaxation))
+        if isinstance(relaxation, VariationalSettings):
+            mixing = None if trainer is None else trainer.mixing
+            values["posterior"] = json.dumps(mixing.log_probs()) if isinstance(mixing, VariationalPosterior) else None
+        return values
+
+    def _entropies(self, rows: dict[str, list[float]]) -> dict[str, Any]:
+        """rows: group -> the entropy of each edge. Edges that choose inputs, and not operations, are not counted."""
+        inputs = [group.name for group in self._groups if chooses_inputs(group)]
+        edges = [each for name, of_edges in rows.items() if name not in inputs for each in of_edges]
+        values: dict[str, Any] = {"entropy": _mean(edges)}
+        for name, of_edges in rows.items():
+            values |= {f"entropy_{name}": _mean(of_edges), f"entropies_{name}": of_edges}
+        return values
+
+    # A round of halving --------------------------------------------------------------------------------------------
+
+    def _scored(self, asked: HalvingRound) -> dict[str, Any]:
+        """The scores of all candidates, once training has finished. Raises: Diverged if none is finite."""
+        if not self.trainer.finished:
+            return no_scores(asked) | {"scores": []}  # TensorBoard's writer complains of a list of NaN every epoch
+        scores = scores_of(self._score(asked.candidates), self._settings.score)
+        if scores is None:
+            raise Diverged("no candidate has a finite validation loss")
+        place = self._settings.weights_dir
+        weights = None if place is None else store(place, self.trainer.supernet, asked, self._seed)
+        return no_scores(asked) | scores | {"weights": weights}
+
+    def _score(self, architectures: Sequence[str]) -> list[Metrics]:
+        trainer, training = self.trainer, self._training
+        validation = trainer.dataset.validation
+        return score_architectures(
+            trainer.supernet, architectures, validation, training.evaluation_batch, amp=training.amp
+        )
+
+
+def _mean(values: list[float]) -> float:
+    return sum(values) / len(values) if values else math.nan
