@@ -37,6 +37,17 @@ class Folder:
         child.uri = f"{self.uri.rstrip('/')}/{name}"
         return child
 
+    @property
+    def parent(self) -> Folder:
+        """The folder that this one lies in."""
+        folder = Folder(self.path.rpartition("/")[0], filesystem=self._fs)
+        folder.uri = self.uri.rstrip("/").rpartition("/")[0]
+        return folder
+
+    @property
+    def name(self) -> str:
+        return self.path.rpartition("/")[2]
+
     def __str__(self) -> str:
         return self.uri
 

@@ -43,6 +43,10 @@ class SearchConfig(BaseModel):
     resources: ResourceSettings = ResourceSettings()
     cluster: ClusterSettings = ClusterSettings()
 
+    def references(self) -> dict[str, str]:
+        """What may name a file of the user's, by its role: the run keeps a copy of it."""
+        return {"space": self.space, "data": self.data.name}
+
     def check(self) -> None:
         """What the types do not say; called before Ray starts. Raises: ArchrayError."""
 

@@ -1,103 +1,153 @@
-"""Stages: what a recipe is made of, done one after another, each reading what the one before wrote."""
+"""Stages: what a method is made of, done one after another, each reading what the one before wrote."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from pydantic import BaseModel
 from rich.console import Console
 
 from archray.cluster.connect import connect
 from archray.errors import RunInterrupted
 from archray.files import Folder
-from archray.platform.run.run import Run, digest, now
+from archray.platform.config import SearchConfig
+from archray.platform.engine.tune_options import TuneOptions
+from archray.platform.run.layout import DONE
+from archray.platform.run.manifest import digest
+from archray.platform.run.run import ConfigT, Run, now
+from archray.seeds import stage_seed
 
 if TYPE_CHECKING:
     from ray.tune import ResultGrid
 
-    from archray.platform.engine.tuning import TuneOptions
-
-DONE = "done.json"
+ReadsT = TypeVar("ReadsT", bound=SearchConfig, contravariant=True)  # a stage that reads less serves more methods
 
 
 @dataclass
-class Context:
+class Context(Generic[ConfigT]):
     """What a stage is given: the run, where to talk to the person, and what the caller told Tune.
 
     `grids` collects the `ResultGrid` of every stage that ran Tune in this process.
     """
 
-    run: Run
+    run: Run[ConfigT]
     console: Console
-    tune_options: TuneOptions
+    tune_options: TuneOptions = field(default_factory=TuneOptions)
     grids: dict[str, ResultGrid] = field(default_factory=dict)
+
+    @property
+    def config(self) -> ConfigT:
+        return self.run.config
 
     def folder(self, stage: str) -> Folder:
         return self.run.folder / stage
 
+    def seed(self, stage: str) -> int:
+        """The root seed of one stage."""
+        return stage_seed(self.config.seed, stage)
 
-@dataclass(frozen=True)
-class Stage:
-    """One step of a recipe.
+    def say(self, text: str) -> None:
+        """A line of the terminal under the stage's title."""
+        self.console.print(f"    {text}", soft_wrap=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stage(ABC, Generic[ReadsT]):
+    """One step of a method.
+
+    What it depends on makes its inputs: space, data and seed, the configuration values it reads, and what else it says.
+    A stage is done when it has ended with the inputs it would have now, and its files are as it left them.
 
     Attributes:
         name: the stage's folder in the run.
         title: what it does, for the terminal.
-        inputs: the part of the configuration it reads and the checksums of what it reads of other stages,
-            JSON-able. A stage whose inputs have changed is not done.
-        execute: does the work in the stage's folder; called again on the same folder after an interruption.
+        reads: paths of the configuration, `train.epochs`; properties of it too.
+        depends: what else the stage depends on, JSON-able: what it reads of other stages.
         needs_ray: whether Ray must be there.
     """
 
     name: str
     title: str
-    inputs: Callable[[Context], dict[str, Any]]
-    execute: Callable[[Context, Folder], None]
+    reads: Sequence[str] = ()
+    depends: Callable[[Context[ReadsT]], Mapping[str, Any]] = lambda context: {}
     needs_ray: bool = True
 
+    def inputs(self, context: Context[ReadsT]) -> dict[str, Any]:
+        """What the stage depends on, JSON-able."""
+        config, run = context.config, context.run
+        values = {path: _plain(attrgetter(path)(config)) for path in self.reads}
+        common = {"space": run.space, "data": run.manifest["data_checksum"], "seed": config.seed}
+        return {**common, **values, **self.depends(context)}
 
-def is_done(stage: Stage, context: Context) -> bool:
-    """Whether the stage has ended, with the inputs it would have now, and its files are as it left them."""
-    folder = context.folder(stage.name)
-    if not folder.exists(DONE):
-        return False
-    done = folder.read_json(DONE)
-    if done["inputs"] != digest(stage.inputs(context)):
-        return False
-    return all(folder.exists(name) and folder.sha256(name) == checksum for name, checksum in done["outputs"].items())
+    @abstractmethod
+    def execute(self, context: Context[ReadsT], folder: Folder) -> None:
+        """Does the work in the stage's folder; called again on the same folder after an interruption."""
+
+    def is_done(self, context: Context[ReadsT]) -> bool:
+        """Whether the stage has ended, with the inputs it would have now, and its files are as it left them."""
+        folder = context.folder(self.name)
+        if not folder.exists(DONE):
+            return False
+        done = folder.read_json(DONE)
+        if done["inputs"] != digest(self.inputs(context)):
+            return False
+        return all(
+            folder.exists(name) and folder.sha256(name) == checksum for name, checksum in done["outputs"].items()
+        )
 
 
-def run_stages(stages: Sequence[Stage], context: Context) -> None:
+@dataclass(frozen=True, kw_only=True)
+class WorkStage(Stage[ReadsT]):
+    """A stage that is a function: `work(context, folder)`."""
+
+    work: Callable[[Context[ReadsT], Folder], None]
+
+    def execute(self, context: Context[ReadsT], folder: Folder) -> None:
+        self.work(context, folder)
+
+
+def file_digests(*names: str) -> Callable[[Context[Any]], dict[str, str]]:
+    """For `Stage.depends`: the checksums of files of other stages, named `stage/file`."""
+
+    def depends(context: Context[Any]) -> dict[str, str]:
+        return {name: context.run.folder.sha256(name) for name in names}
+
+    return depends
+
+
+def run_stages(stages: Sequence[Stage[ReadsT]], context: Context[ReadsT]) -> None:
     """Does every stage that is not done, in order; connects to Ray when the first one needs it.
 
     Raises: RunInterrupted, naming the stage and the command that continues.
     """
-    console = context.console
+    console, run = context.console, context.run
     with ExitStack() as stack:
         connected = False
         for number, stage in enumerate(stages, start=1):
             label = f"[{number}/{len(stages)}] {stage.name}"
-            if is_done(stage, context):
+            if stage.is_done(context):
                 console.print(f"[dim]{label}: done before[/dim]")
                 continue
             console.print(f"[bold]{label}[/bold]: {stage.title}")
             if stage.needs_ray and not connected:
-                run = context.run
                 stack.enter_context(connect(run.config.cluster, user_files=run.user_files, announce=console.print))
                 connected = True
             try:
                 _execute(stage, context)
             except (KeyboardInterrupt, RunInterrupted) as error:
-                place = context.run.folder
                 raise RunInterrupted(
-                    f"{label}: {error or 'stopped; what was finished is saved'}. Continue with: archray resume {place}"
+                    f"{label}: {error or 'stopped; what was finished is saved'}. "
+                    f"Continue with: archray resume {run.folder}"
                 ) from error
 
 
-def _execute(stage: Stage, context: Context) -> None:
+def _execute(stage: Stage[ReadsT], context: Context[ReadsT]) -> None:
     folder = context.folder(stage.name).create()
     started = time.monotonic()
     stage.execute(context, folder)
@@ -112,3 +162,7 @@ def _execute(stage: Stage, context: Context) -> None:
         },
     )
     context.console.print(f"[dim]    {seconds:.0f} s[/dim]")
+
+
+def _plain(value: Any) -> Any:
+    return value.model_dump(mode="json") if isinstance(value, BaseModel) else value

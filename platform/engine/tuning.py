@@ -1,4 +1,4 @@
-"""A Tune run inside a stage: begun, or restored where it was left, and read back as tables."""
+"""A Tune run inside a stage: begun, or restored where it was left, and read back."""
 
 from __future__ import annotations
 
@@ -7,69 +7,50 @@ import os
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 from ray import tune
-from ray.tune import CheckpointConfig, FailureConfig, Result, ResultGrid, RunConfig, TuneConfig, Tuner
+from ray.tune import Checkpoint, CheckpointConfig, FailureConfig, Result, ResultGrid, RunConfig, TuneConfig, Tuner
 from ray.tune.schedulers import TrialScheduler
 
-from archray.errors import InvalidInput, RunInterrupted
+from archray.cluster.resources import ResourceSettings, concurrency
+from archray.errors import RunInterrupted
 from archray.files import Folder
 from archray.platform.engine.interrupt import StopAtCheckpoint, stop_gracefully
 from archray.platform.engine.progress import TrialProgress
-from archray.platform.engine.result_log import SNAPSHOT, KeepSnapshot, ResultLog, read_results, restore_state
-from archray.platform.engine.stage import Context
+from archray.platform.engine.result_log import SNAPSHOT, KeepSnapshot, ResultLog, restore_state
+from archray.platform.engine.trial_tables import curve_table, failure_reasons, listed, trial_table
+from archray.platform.engine.tune_options import TuneOptions
+from archray.platform.run.layout import CURVES, TRIALS
 from archray.searchers.base import ArchraySearcher
 
+if TYPE_CHECKING:
+    from archray.platform.engine.stage import Context
+
 MAX_FAILURES = 2  # a lost worker or node is tried again this often; NaN and bad architectures are results
-AnySearcher = TypeVar("AnySearcher", bound=ArchraySearcher)
 KEPT_CHECKPOINTS = 2  # with one, a kill can leave a snapshot that names a checkpoint already deleted
-OURS_RUN = ("name", "storage_path", "storage_filesystem")
-OURS_TUNE = ("metric", "mode", "search_alg", "num_samples")
+CONCURRENCY = "concurrency.json"
 
 
-@dataclass(frozen=True)
-class TuneOptions:
-    """What a caller may tell the Tune run of a search, as Tune users expect.
-
-    Raises: InvalidInput for a field that archray sets itself.
-    """
-
-    run_config: RunConfig | None = None
-    tune_config: TuneConfig | None = None
-    callbacks: tuple[tune.Callback, ...] = ()
-    time_budget_s: float | None = None
-
-    def __post_init__(self) -> None:
-        for config, fresh, ours in (
-            (self.run_config, RunConfig(), OURS_RUN),
-            (self.tune_config, TuneConfig(), OURS_TUNE),
-        ):
-            taken = [name for name in ours if config is not None and getattr(config, name) != getattr(fresh, name)]
-            if taken:
-                raise InvalidInput(
-                    f"{type(config).__name__}({', '.join(taken)}=...) is set by archray itself; leave it out, "
-                    "and use the arguments of archray.search instead"
-                )
-
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class TrialPlan:
-    """The trials of one stage.
+    """The trials of one Tune run. Resources are the run's.
 
     Attributes:
         trainable: a Tune `Trainable` class.
         settings: what goes under the config key `settings` of every trial.
         metric, mode: what the searcher looks at.
+        total: how many trainings there are: at most with a searcher, exactly without.
         searcher: makes a fresh searcher; None where `keys` say all.
         keys: further keys of every trial's configuration, `tune.grid_search` among them.
-        total: how many trainings there are: at most with a searcher, exactly without.
-        checkpoint_every: Tune steps between two checkpoints of a trial.
-        cpus, gpus: what one trial takes.
-        concurrency: trials at the same time; None: as many as find their resources free.
         scheduler: makes a fresh scheduler.
+        at_most: trials at the same time, where the resources hold more.
+        fixed: the number of trials at the same time is kept with the stage when it begins: suggestions depend on it.
+        limited: whether there is a number at all. A trial that a scheduler has paused counts as one in flight, so a
+            limit could keep the others from starting.
         resumes: whether trials go on after an interruption. Tune saves no scheduler's state: with one of its own they
             are begun anew.
     """
@@ -79,30 +60,92 @@ class TrialPlan:
     metric: str
     mode: str
     total: int
-    cpus: float
-    gpus: float
-    concurrency: int | None
     searcher: Callable[[], ArchraySearcher] | None = None
-    scheduler: Callable[[], TrialScheduler] | None = None
-    resumes: bool = True
     keys: dict[str, Any] = field(default_factory=dict)
-    checkpoint_every: int = 1
+    scheduler: Callable[[], TrialScheduler] | None = None
+    at_most: int | None = None
+    fixed: bool = False
+    limited: bool = True
+    resumes: bool = True
 
 
-def run_trials(folder: Folder, plan: TrialPlan, context: Context, *, search: bool = False) -> ResultGrid:
+@dataclass(frozen=True)
+class TuneRun:
+    """A Tune run that has ended.
+
+    Attributes:
+        folder: of the Tune experiment. results: of its trials.
+    """
+
+    folder: Folder
+    plan: TrialPlan
+    results: ResultGrid
+
+    @cached_property
+    def trials(self) -> pd.DataFrame:
+        """A row a trial, see `trial_table`."""
+        return trial_table(self.results)
+
+    @cached_property
+    def curves(self) -> pd.DataFrame:
+        """A row an epoch of every trial, see `curve_table`."""
+        return curve_table(self.folder, self.results)
+
+    @property
+    def ended(self) -> list[Result]:
+        """The result of every trial."""
+        return listed(self.results)
+
+    @property
+    def failures(self) -> str:
+        """The distinct reasons for which trials failed, in one line."""
+        return failure_reasons(self.trials)
+
+    def checkpoint(self, result: Result) -> Checkpoint | None:
+        """The last checkpoint of a trial; None of one that failed."""
+        failed = result.error is not None or (result.metrics or {}).get("failure") is not None
+        return None if failed else result.checkpoint
+
+    def searcher(self) -> Any:
+        """The searcher with the state it ended with."""
+        assert self.plan.searcher is not None  # whoever asks has planned one
+        searcher = self.plan.searcher()
+        snapshot = self.folder / SNAPSHOT
+        with tempfile.TemporaryDirectory() as scratch:
+            for name in snapshot.files():
+                (Path(scratch) / name).write_bytes(snapshot.read_bytes(name))
+            searcher.restore_from_dir(scratch)
+        return searcher
+
+    def write_tables(self, folder: Folder, *, keep_earlier: bool = False) -> None:
+        """Writes the tables of trials and curves into the folder of a stage.
+
+        keep_earlier: the rows of other trials that the files hold stay, for a search that was extended.
+        """
+        for name, table in ((TRIALS, self.trials), (CURVES, self.curves)):
+            if keep_earlier and folder.exists(name):
+                earlier = folder.read_parquet(name)
+                others = earlier[~earlier["trial_id"].isin(table.get("trial_id", []))]
+                table = pd.concat([others, table], ignore_index=True)
+            folder.write_parquet(name, table)
+
+
+def run_trials(folder: Folder, plan: TrialPlan, context: Context[Any], *, search: bool = False) -> TuneRun:
     """Runs the trials of a plan in `folder`, or what is left of them if it was begun before.
 
     Of what the caller told Tune, stages other than the `search` take only the callbacks.
     Raises: RunInterrupted if it ended before its trials did.
     """
     _set_tune_environment()
+    resources: ResourceSettings = context.config.resources
+    cpus, gpus = resources.cpus_per_trial, resources.gpus()
     options = context.tune_options if search else TuneOptions(callbacks=context.tune_options.callbacks)
-    several = _several(plan.concurrency)
-    context.console.print(f"    {several}, {plan.cpus:g} CPUs and {plan.gpus:g} GPUs each")
+    at_a_time = _at_a_time(folder, plan, resources)
+    context.say(f"{_several(at_a_time)}, {cpus:g} CPUs and {gpus:g} GPUs each")
     if not plan.resumes and folder.exists():
         folder.set_aside()
-        context.console.print("    the trials begin anew: Tune does not save what their scheduler had decided")
-    trainable = tune.with_resources(plan.trainable, {"cpu": plan.cpus, "gpu": plan.gpus})
+        context.say("the trials begin anew: Tune does not save what their scheduler had decided")
+    trainable = tune.with_resources(plan.trainable, {"cpu": cpus, "gpu": gpus})
     param_space = {"settings": plan.settings, **plan.keys}
     with stop_gracefully(context.console, "every running trial has saved its next checkpoint") as interrupt:
         if restore_state(folder):  # without a whole state `Tuner.restore` would begin anew, and say nothing
@@ -111,72 +154,31 @@ def run_trials(folder: Folder, plan: TrialPlan, context: Context, *, search: boo
             tuner = Tuner(
                 trainable,
                 param_space=param_space,
-                tune_config=_tune_config(plan, options),
+                tune_config=_tune_config(plan, options, at_a_time),
                 run_config=_run_config(folder, plan, options),
             )
         results = tuner.fit()
         requested = interrupt.requested
     _check_ended(folder, plan, results, requested)
-    return results
+    return TuneRun(folder, plan, results)
 
 
-def _several(concurrency: int | None) -> str:
-    if concurrency is None:
+def _at_a_time(folder: Folder, plan: TrialPlan, resources: ResourceSettings) -> int | None:
+    """Trials at the same time; None: as many as find their resources free."""
+    if not plan.limited:
+        return None
+    if not plan.fixed:
+        return concurrency(resources, limit=plan.at_most)
+    stage = folder.parent
+    if not stage.exists(CONCURRENCY):
+        stage.write_json(CONCURRENCY, concurrency(resources, limit=plan.at_most))
+    return int(stage.read_json(CONCURRENCY))
+
+
+def _several(at_a_time: int | None) -> str:
+    if at_a_time is None:
         return "as many trials at a time as fit"
-    return "1 trial at a time" if concurrency == 1 else f"{concurrency} trials at a time"
-
-
-def restored_searcher(folder: Folder, make: Callable[[], AnySearcher]) -> AnySearcher:
-    """The searcher of a Tune run in `folder` with the state it ended with."""
-    searcher = make()
-    snapshot = folder / SNAPSHOT
-    with tempfile.TemporaryDirectory() as scratch:
-        for name in snapshot.files():
-            (Path(scratch) / name).write_bytes(snapshot.read_bytes(name))
-        searcher.restore_from_dir(scratch)
-    return searcher
-
-
-def listed(results: ResultGrid) -> list[Result]:
-    """The results of all trials; a `ResultGrid` iterates by index only."""
-    return [results[number] for number in range(len(results))]
-
-
-def trial_table(results: ResultGrid) -> pd.DataFrame:
-    """One row a trial: its id, its configuration without `settings`, its last result, the error if it has one."""
-    rows = []
-    for result in listed(results):
-        metrics = result.metrics or {}
-        if not metrics and not result.error:
-            continue  # a time budget ended it before its first result
-        row = {"trial_id": metrics.get("trial_id"), **_told(result.config or {})}
-        row |= {k: v for k, v in metrics.items() if k not in row and k != "config" and not isinstance(v, dict | list)}
-        row["error"] = str(result.error) if result.error else None
-        rows.append(row)
-    return pd.DataFrame(rows)
-
-
-def curve_table(folder: Folder, results: ResultGrid) -> pd.DataFrame:
-    """One row an epoch of every trial of the Tune run in `folder`, with the trial's id, architecture and seed.
-
-    The architecture is the one that was asked for; of a trial that was asked for none, the one of that epoch.
-    """
-    table = read_results(folder)
-    if table.empty:
-        return table
-    asked = {(r.metrics or {}).get("trial_id"): _told(r.config or {}) for r in listed(results)}
-    table = table[table["trial_id"].isin(list(asked))]  # a kill may leave results of a trial Tune forgot
-    lists = [name for name in table.columns if table[name].map(lambda value: isinstance(value, list)).any()]
-    table = table.drop(columns=lists)
-    for key in ("architecture", "seed"):
-        told = table["trial_id"].map({trial: config.get(key) for trial, config in asked.items()})
-        table[key] = told if key not in table else told.where(told.notna(), table[key])
-    return table
-
-
-def _told(config: dict[str, Any]) -> dict[str, Any]:
-    """The keys of a trial's configuration that its searcher, or the plan, set."""
-    return {key: value for key, value in config.items() if key != "settings"}
+    return "1 trial at a time" if at_a_time == 1 else f"{at_a_time} trials at a time"
 
 
 def _set_tune_environment() -> None:
@@ -188,33 +190,33 @@ def _set_tune_environment() -> None:
         os.environ.setdefault(name, value)
 
 
-def _tune_config(plan: TrialPlan, options: TuneOptions) -> TuneConfig:
-    told = options.tune_config or TuneConfig(reuse_actors=True)
+def _tune_config(plan: TrialPlan, options: TuneOptions, at_a_time: int | None) -> TuneConfig:
+    given = options.tune_config or TuneConfig(reuse_actors=True)
     return replace(
-        told,
+        given,
         metric=plan.metric,
         mode=plan.mode,
         search_alg=plan.searcher() if plan.searcher else None,
-        scheduler=plan.scheduler() if plan.scheduler else told.scheduler,
+        scheduler=plan.scheduler() if plan.scheduler else given.scheduler,
         num_samples=-1 if plan.searcher else 1,
-        max_concurrent_trials=told.max_concurrent_trials or plan.concurrency,
-        time_budget_s=options.time_budget_s or told.time_budget_s,
+        max_concurrent_trials=given.max_concurrent_trials or at_a_time,
+        time_budget_s=options.time_budget_s or given.time_budget_s,
     )
 
 
 def _run_config(folder: Folder, plan: TrialPlan, options: TuneOptions) -> RunConfig:
-    told = options.run_config or RunConfig(verbose=0)
+    given = options.run_config or RunConfig(verbose=0)
     parent, _, name = folder.uri.rstrip("/").rpartition("/")
     return replace(
-        told,
+        given,
         name=name,
         storage_path=parent,
-        failure_config=told.failure_config or FailureConfig(max_failures=MAX_FAILURES),
+        failure_config=given.failure_config or FailureConfig(max_failures=MAX_FAILURES),
         checkpoint_config=CheckpointConfig(
-            checkpoint_frequency=plan.checkpoint_every, num_to_keep=KEPT_CHECKPOINTS, checkpoint_at_end=True
+            checkpoint_frequency=1, num_to_keep=KEPT_CHECKPOINTS, checkpoint_at_end=True
         ),
         callbacks=[
-            *(told.callbacks or []),
+            *(given.callbacks or []),
             *options.callbacks,
             ResultLog(),
             KeepSnapshot(),

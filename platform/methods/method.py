@@ -1,21 +1,24 @@
-"""What a method is: a list of stages, a configuration, presets, and the spaces it serves."""
+"""What a method is: a list of stages, a configuration, presets, the sections of its report, the spaces it serves."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Generic, TypeVar
 
+import pandas as pd
 from rich.console import Console
 
+from archray.files import Folder
 from archray.platform.config import SearchConfig
 from archray.platform.engine.stage import Stage
-from archray.platform.methods.report_stage import print_trials
+from archray.platform.report.header import Headline
 from archray.platform.report.page import MakeSection
-from archray.platform.report.view import RunView
 from archray.platform.run.run import Run
 from archray.registry import Registry
 from archray.trainables.spaces import Space
+
+ConfigT = TypeVar("ConfigT", bound=SearchConfig)
 
 
 def serves_networks(space: Space) -> str | None:
@@ -23,48 +26,50 @@ def serves_networks(space: Space) -> str | None:
     return None if space.kind == "network" else f"its architectures are {space.kind}s, not networks"
 
 
-@dataclass(frozen=True)
-class Method:
+@dataclass(frozen=True, kw_only=True)
+class Method(Generic[ConfigT]):
     """A recipe.
 
     Attributes:
         name: as on the command line.
         summary: one sentence, with the paper.
         config: its configuration.
-        stages: what it does, in order.
-        defaults: the papers' options for a space, by its name or reference, where they are not those of `config`.
+        stages: what it does, in order, before the report.
         presets: `smoke` (seconds), `demo` (minutes on two cores), `paper`, each a nested dictionary.
+        defaults: the papers' options for a space, by its name or reference, where they are not those of `config`.
         flags: where the command line's short flags go in the configuration: `{"budget": "search.budget"}`.
-        extendable: configuration paths that `resume` may change on a finished run.
+        extendable: the flags that `resume` may change on a finished run.
         serves: None if the method can search the space, else why not.
-        view: gathers what the report shows from a run's folder.
-        sections: what the report is made of.
-        show: prints the trials of the search.
+        results: what the run's `architecture.json` says beside what was found: test accuracies (fractions).
+        progress: the best so far by solver calls, of methods that are compared by it.
+        headline: the head of the report. sections: what the report is made of.
+        show: prints what was found, and the trials of the search.
     """
 
     name: str
     summary: str
-    config: type[SearchConfig]
-    stages: tuple[Stage, ...]
+    config: type[ConfigT]
+    stages: Sequence[Stage[ConfigT]]
     presets: Mapping[str, Mapping[str, Any]]
-    view: Callable[[Run], RunView]
+    results: Callable[[Run[ConfigT]], dict[str, Any]]
+    headline: Callable[[Run[ConfigT]], Headline]
+    sections: Sequence[MakeSection]
+    show: Callable[[Run[ConfigT], Console], None]
     defaults: Callable[[str], Mapping[str, Any]] = lambda space: {}
     flags: Mapping[str, str] = field(default_factory=dict)
     extendable: tuple[str, ...] = ()
     serves: Callable[[Space], str | None] = serves_networks
-    sections: Sequence[MakeSection] = ()
-    show: Callable[[Run, Console], None] = print_trials
+    progress: Callable[[Run[ConfigT]], pd.DataFrame] | None = None
 
 
-METHODS: Registry[Method] = Registry("method")
+METHODS: Registry[Method[Any]] = Registry("method")
 
 
-def get_method(name: str) -> Method:
+def get_method(name: str) -> Method[Any]:
     """The method called `name`. Raises: UnknownName, with the known ones."""
-    import archray.platform.methods  # noqa: F401  # registers them
-
     return METHODS.get(name)
 
 
-def config_class(name: str) -> type[SearchConfig]:
-    return get_method(name).config
+def open_run(place: str | Folder, *, force: bool = False, to_resume: bool = False) -> Run[Any]:
+    """The run in a folder. Raises: RunFolderError if it is none, or other versions made it."""
+    return Run.open(place, lambda method: get_method(method).config, force=force, to_resume=to_resume)

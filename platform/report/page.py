@@ -5,25 +5,26 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from importlib.resources import files
 from string import Template
+from typing import Any
 
-from archray.platform.report.header import header, title
+from archray.platform.report.header import Headline, header, title
 from archray.platform.report.section import Section, escape
-from archray.platform.report.view import RunView
+from archray.platform.run.run import Run
 
-MakeSection = Callable[[RunView], Section | None]
+MakeSection = Callable[[Run[Any]], Section | None]
 
 
-def render(view: RunView, sections: Sequence[MakeSection]) -> str:
+def render(run: Run[Any], headline: Headline, sections: Sequence[MakeSection]) -> str:
     """The report of a run as one self-contained HTML page: no script, no request, light and dark.
 
     Args:
-        sections: what the page holds, in order; each makes a section of the view, or None where the view has no
-            data for it, and then it is left out.
+        sections: what the page holds, in order; each reads the run's tables and makes a section of them, or None where
+            the run has no data for it, and then it is left out.
 
     Raises: ValueError if two sections have one anchor.
     """
-    made = [section for make in sections if (section := make(view)) is not None]
-    return write_page(f"archray: {title(view)}", header(view), made)
+    shown = [section for make in sections if (section := make(run)) is not None]
+    return write_page(f"archray: {title(run)}", header(run, headline), shown)
 
 
 def write_page(title: str, header: str, sections: Sequence[Section]) -> str:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import platform
 import subprocess
+from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -73,3 +76,8 @@ def check_versions(manifest: dict[str, Any], place: str, force: bool) -> None:
             f"{place} was made with {' and '.join(differing)}; resuming reads Tune's pickled state, which other "
             "versions may misread. Install the versions of its manifest.json, or pass --force"
         )
+
+
+def digest(value: Mapping[str, Any]) -> str:
+    """A short hash of JSON-able values, the same for equal ones."""
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]

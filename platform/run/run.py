@@ -2,48 +2,51 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
+import math
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
+
+import pandas as pd
 
 from archray.cluster.connect import worker_reference
 from archray.errors import RunFolderError
 from archray.files import Folder
 from archray.platform.config import SearchConfig
+from archray.platform.run.layout import ARRAYS, CODE, DONE, FOUND, MANIFEST, REPEAT
 from archray.platform.run.manifest import check_versions, git_commit, hardware, versions
-from archray.registry import file_module_name, is_reference, load_reference, split_reference
+from archray.platform.run.user_files import keep_user_file
+from archray.registry import file_module_name, load_reference
 from archray.trainables.data import DataSettings
 
-CODE = "code"  # copies of the user's files, as they were when the run began
-ARRAYS = "arrays.npz"  # arrays given through Python
+ConfigT = TypeVar("ConfigT", bound=SearchConfig, covariant=True)
 
 
 @dataclass
-class Run:
-    """One run: its folder, its manifest, and its configuration.
+class Run(Generic[ConfigT]):
+    """One run: its folder, its manifest, its configuration, and the tables and documents that its stages wrote.
 
-    `manifest.json` is written last when a run is created: a folder without one is no run.
+    `manifest.json` is written last when a run is created: a folder without one is no run. A run of several repeats
+    has no stages of its own but a run in `repeat-00`, `repeat-01`, ... for each.
     """
 
     folder: Folder
     manifest: dict[str, Any]
-    config: SearchConfig
+    config: ConfigT
 
     @classmethod
     def create(
         cls,
         place: str,
-        config: SearchConfig,
+        config: ConfigT,  # type: ignore[misc]  # covariant: a run is read far more than it is made
         *,
         arrays: Callable[[Path], None] | None = None,
         command: str | None = None,
-    ) -> Run:
+    ) -> Run[ConfigT]:
         """Makes the folder of a new run. `arrays(path)` writes the user's arrays as an `.npz`.
 
         Raises: RunFolderError if there is something in the folder already.
@@ -52,8 +55,9 @@ class Run:
 
         folder = Folder(place)
         refuse_existing(folder)
-        named = {"space": config.space, "data": config.data.name}
-        references = {role: kept for role, name in named.items() if (kept := _keep_user_file(folder, role, name))}
+        references = {
+            role: kept for role, name in config.references().items() if (kept := keep_user_file(folder, role, name))
+        }
         if arrays is not None:
             with tempfile.TemporaryDirectory() as scratch:
                 arrays(Path(scratch) / ARRAYS)
@@ -73,22 +77,30 @@ class Run:
         return run
 
     @classmethod
-    def open(cls, place: str | Folder, *, force: bool = False, to_resume: bool = False) -> Run:
-        """The run in a folder. Raises: RunFolderError if it is none, or other versions made it."""
-        from archray.platform.methods import config_class
+    def open(
+        cls,
+        place: str | Folder,
+        config_of: Callable[[str], type[ConfigT]],
+        *,
+        force: bool = False,
+        to_resume: bool = False,
+    ) -> Run[ConfigT]:
+        """The run in a folder. config_of: name of a method -> the class of its configuration.
 
+        Raises: RunFolderError if the folder holds no run, or other versions made it.
+        """
         folder = place if isinstance(place, Folder) else Folder(place)
-        if not folder.exists("manifest.json"):
+        if not folder.exists(MANIFEST):
             raise RunFolderError(f"{folder} holds no run (no manifest.json); give the folder that --out named")
-        manifest = folder.read_json("manifest.json")
+        manifest = folder.read_json(MANIFEST)
         if "config" not in manifest or "versions" not in manifest:
             raise RunFolderError(f"{folder}/manifest.json is none of archray's; give the folder that --out named")
         if to_resume:
             check_versions(manifest, str(folder), force)
-        config = config_class(manifest["config"]["method"]).model_validate(manifest["config"])
+        config = config_of(manifest["config"]["method"]).model_validate(manifest["config"])
         return cls(folder, manifest, config)
 
-    def copy_to(self, folder: Folder, manifest: dict[str, Any], config: SearchConfig) -> Run:
+    def copy_to(self, folder: Folder, manifest: dict[str, Any], config: SearchConfig) -> Run[Any]:
         """A run in another folder with this one's copies of the user's files and arrays."""
         for role, kept in self.manifest["references"].items():
             (folder / CODE / role).write_bytes(kept["file"], (self.folder / CODE / role).read_bytes(kept["file"]))
@@ -99,7 +111,7 @@ class Run:
         return copy
 
     def write_manifest(self) -> None:
-        self.folder.write_json("manifest.json", self.manifest)
+        self.folder.write_json(MANIFEST, self.manifest)
 
     def amend(self, config: SearchConfig) -> None:
         """Changes the configuration of a run that exists; the manifest keeps the one it replaces."""
@@ -107,22 +119,73 @@ class Run:
             return
         self.manifest["amended"].append({"at": now(), "replaced": self.manifest["config"]})
         self.manifest["config"] = config.model_dump(mode="json")
-        self.config = config
+        self.config = config  # type: ignore[assignment]  # of the same class: the method does not change
         self.write_manifest()
+
+    # What its stages wrote
+
+    def table(self, stage: str, name: str) -> pd.DataFrame:
+        """A Parquet table of a stage; empty where it has not been written."""
+        folder = self.folder / stage
+        return folder.read_parquet(name) if folder.exists(name) else pd.DataFrame()
+
+    def document(self, stage: str, name: str = FOUND) -> dict[str, Any] | None:
+        """A JSON file of a stage; None where it has not been written."""
+        folder = self.folder / stage
+        return folder.read_json(name) if folder.exists(name) else None
+
+    def pooled(self, stage: str, name: str) -> pd.DataFrame:
+        """A table of a stage with those of all repeats under each other, and a column `repeat`, from 0."""
+        runs = self.repeats or [self]
+        return pd.concat([run.table(stage, name).assign(repeat=n) for n, run in enumerate(runs)], ignore_index=True)
+
+    @property
+    def found(self) -> dict[str, Any] | None:
+        """What the search found, or what was selected of it: `architecture` or `members`, `value`; None before."""
+        return self.document("selection") or self.document("search")
+
+    @property
+    def value(self) -> float:
+        """What a run that has ended was best by, the more the better; NaN of one that has not ended."""
+        ended = self.folder.read_json(FOUND) if self.folder.exists(FOUND) else {}
+        value = ended.get("validation_accuracy", ended.get("value"))  # the value of an ensemble is a loss
+        return math.nan if value is None else float(value)
+
+    @property
+    def repeats(self) -> list[Run[ConfigT]]:
+        """The repeats that have begun; none of a run of one."""
+        names = [name for name in self.folder.folders() if name.startswith(REPEAT)]
+        return [Run.open(self.folder / name, lambda _: type(self.config)) for name in names]
+
+    @property
+    def best(self) -> Run[ConfigT]:
+        """The repeat with the best value, whose figures a report shows; a run of one itself."""
+        repeats = self.repeats
+        return max(repeats, key=lambda run: -math.inf if math.isnan(run.value) else run.value) if repeats else self
+
+    @property
+    def seconds(self) -> float:
+        """The time that the stages that are done took, all together, of all repeats."""
+        stages = [self.folder / name for name in self.folder.folders()]
+        own = float(sum(stage.read_json(DONE)["seconds"] for stage in stages if stage.exists(DONE)))
+        return own + sum(run.seconds for run in self.repeats)
+
+    # What the user gave
 
     @cached_property
     def space(self) -> str:
         """The name or reference that resolves the space here and in every worker that has `user_files`."""
-        return self._resolved("space", self.config.space)
+        return self.resolved("space", self.config.space)
 
     @cached_property
     def data(self) -> DataSettings:
         """The data settings as they hold here: the run's own arrays, and the user's file, in the run's folder."""
         if self.manifest["arrays"]:
             return self.config.data.model_copy(update={"name": f"arrays:{self._local_copy(self.folder, ARRAYS)}"})
-        return self.config.data.model_copy(update={"name": self._resolved("data", self.config.data.name)})
+        return self.config.data.model_copy(update={"name": self.resolved("data", self.config.data.name)})
 
-    def _resolved(self, role: str, name: str) -> str:
+    def resolved(self, role: str, name: str) -> str:
+        """A name of the configuration as it resolves here and in workers: the run's own copy of a user's file."""
         reference = self.manifest["references"].get(role)
         if reference is None:
             return name
@@ -155,33 +218,11 @@ def now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
-def digest(value: Mapping[str, Any]) -> str:
-    """A short hash of JSON-able values, the same for equal ones."""
-    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]
-
-
 def refuse_existing(folder: Folder) -> None:
     """Raises: RunFolderError if the folder holds anything."""
-    if folder.exists("manifest.json"):
+    if folder.exists(MANIFEST):
         raise RunFolderError(
             f"{folder} holds a run already; continue it with 'archray resume {folder}', or choose another --out"
         )
     if not folder.is_empty():
         raise RunFolderError(f"{folder} exists and is not empty; choose another --out")
-
-
-def _keep_user_file(folder: Folder, role: str, reference: str) -> dict[str, str] | None:
-    """Copies the file that `path.py:attribute` names into the run; returns what the manifest keeps of it."""
-    if not is_reference(reference):
-        return None
-    place, attribute = split_reference(reference)
-    if not place.endswith(".py"):
-        return None  # an installed module: every node has it, or the connection says that it lacks it
-    path = Path(place)
-    (folder / CODE / role).write_bytes(path.name, path.read_bytes())
-    return {
-        "reference": reference,
-        "file": path.name,
-        "attribute": attribute,
-        "sha256": hashlib.sha256(path.read_bytes()).hexdigest(),
-    }

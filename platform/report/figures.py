@@ -1,7 +1,8 @@
-"""matplotlib drawings as inline SVG that takes its colours and its font from the page.
+"""Figures of a run: matplotlib for a notebook, and the same as inline SVG that takes its colours from the page.
 
-Matplotlib draws with placeholder colours; in the SVG each becomes a CSS variable, so one drawing is right on a light
-and on a dark page. Nothing of matplotlib's global state is touched beyond the call.
+A figure is a public function of a run, `hnas_landscape(run) -> Figure`, listed in `archray.plots`. It is drawn in the
+colours of a light page; in the SVG each of these becomes a CSS variable, so one drawing is right on a light and on a
+dark page. Nothing of matplotlib's global state is touched beyond the call.
 """
 
 from __future__ import annotations
@@ -9,7 +10,8 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from functools import wraps
+from typing import Any
 
 import matplotlib as mpl
 import numpy as np
@@ -18,20 +20,22 @@ from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
+from archray.errors import InvalidInput
 from archray.platform.report.quantity import power_of_ten
 from archray.platform.report.section import escape
+from archray.platform.run.run import Run
 
-# Placeholders, never seen: no colour map holds them, and black itself would be left out by matplotlib.
-INK = "#010203"
-MUTED = "#010204"
-GRID = "#010205"
-SURFACE = "#010206"
-FOUND = "#010207"
-RANDOM = "#010208"
-TRIAL = "#010209"
-GREEN = "#01020a"
-PINK = "#01020b"
-INDIGO = "#01020c"
+# The colours of a light page, as page.css has them. No two are alike, and no colour map holds them.
+INK = "#1b1d20"
+MUTED = "#62676d"
+GRID = "#e9e9e5"
+SURFACE = "#fdfdfc"
+FOUND = "#0068a8"
+RANDOM = "#c05600"
+TRIAL = "#7a8087"
+GREEN = "#009e73"
+PINK = "#c4659a"
+INDIGO = "#4a4fb0"
 _VARIABLES = {
     INK: "--ink",
     MUTED: "--muted",
@@ -76,38 +80,54 @@ _STYLE = {
 }
 
 
-@dataclass(frozen=True)
-class Size:
-    """The size of a drawing in CSS pixels."""
+WIDTH = 500  # of a drawing; a page shows it wider or narrower, and its text of 12 with it: 15 px to 8 px on a phone
 
-    width: int
-    height: int
+Draw = Callable[[Run[Any], Figure], None]
 
 
-WIDE = Size(760, 380)
-NARROW = Size(350, 330)
+class NothingToDraw(InvalidInput):
+    """The run has not the data that a figure shows."""
 
 
-def plot(
-    name: str,
-    draw: Callable[[Figure, bool], None],
-    *,
-    description: str,
-    wide: Size = WIDE,
-    narrow: Size = NARROW,
-) -> str:
-    """Two inline SVGs of one drawing: for a wide screen and for a phone; the page's style shows one of them.
+def figure(height: int) -> Callable[[Draw], Callable[[Run[Any]], Figure]]:
+    """Makes `draw(run, canvas)` a figure of a run, WIDTH x height.
+
+    The function it makes raises NothingToDraw where the run has no data for it.
+    """
+
+    def decorate(draw: Draw) -> Callable[[Run[Any]], Figure]:
+        @wraps(draw)
+        def make(run: Run[Any]) -> Figure:
+            with mpl.rc_context(_STYLE):  # type: ignore[arg-type]  # the stubs know each key as a literal
+                # 72 dots per inch: a point is a unit of the SVG.
+                canvas = Figure(figsize=(WIDTH / 72, height / 72), dpi=72, layout="constrained")
+                FigureCanvasSVG(canvas)
+                draw(run, canvas)
+            return canvas
+
+        return make  # type: ignore[return-value]  # wraps() keeps draw's own signature for mypy
+
+    return decorate
+
+
+def drawing(name: str, canvas: Figure, *, description: str) -> str:
+    """A figure as inline SVG.
 
     Args:
-        name: unique on the page; the ids inside the drawings start with it.
-        draw: called with an empty figure, and whether it is the narrow one.
-        description: what the drawing shows, for a reader who does not see it.
+        name: unique on the page; the ids inside the drawing start with it.
+        description: what it shows, for a reader who does not see it.
     """
-    return "".join(
-        f'<div class="plot {shape}" style="max-width:{size.width}px">'
-        f"{_svg(f'{name}-{shape}', draw, size, description, shape == 'narrow')}</div>"
-        for shape, size in (("wide", wide), ("narrow", narrow))
-    )
+    buffer = io.StringIO()
+    with mpl.rc_context(_STYLE):  # type: ignore[arg-type]
+        canvas.savefig(
+            buffer,
+            format="svg",
+            transparent=True,
+            dpi=180,  # of what is rasterised inside; the SVG's units stay
+            metadata={"Date": None, "Creator": None, "Format": None, "Type": None},
+        )
+    width, height = (round(72 * inches) for inches in canvas.get_size_inches())
+    return f'<div class="plot">{_inline(buffer.getvalue(), name, width, height, description)}</div>'
 
 
 def logarithmic(axis: Axis) -> None:
@@ -125,24 +145,7 @@ def plain(axis: Axis) -> None:
     axis.set_minor_formatter(NullFormatter())
 
 
-def _svg(name: str, draw: Callable[[Figure, bool], None], size: Size, description: str, narrow: bool) -> str:
-    with mpl.rc_context(_STYLE):  # type: ignore[arg-type]  # the stubs know each key as a literal
-        # 72 dots per inch: a point is a unit of the SVG is a CSS pixel.
-        figure = Figure(figsize=(size.width / 72, size.height / 72), dpi=72, layout="constrained")
-        FigureCanvasSVG(figure)
-        draw(figure, narrow)
-        buffer = io.StringIO()
-        figure.savefig(
-            buffer,
-            format="svg",
-            transparent=True,
-            dpi=180,  # of what is rasterised inside; the SVG's units stay
-            metadata={"Date": None, "Creator": None, "Format": None, "Type": None},
-        )
-    return _inline(buffer.getvalue(), name, size, description)
-
-
-def _inline(svg: str, name: str, size: Size, description: str) -> str:
+def _inline(svg: str, name: str, width: int, height: int, description: str) -> str:
     """`svg` as it can stand in an HTML page beside others: no prologue, own ids, the page's colours and font."""
     body = svg[svg.index(">", svg.index("<svg")) + 1 : svg.rindex("</svg>")]
     body = re.sub(r"<!--.*?-->", "", body, flags=re.S)
@@ -154,8 +157,8 @@ def _inline(svg: str, name: str, size: Size, description: str) -> str:
     body = re.sub(r' id="([^"]*)"', lambda found: f' id="{name}-{found[1]}"' if found[1] in used else "", body)
     body = re.sub(r"(url\(#|href=\"#)", rf"\g<1>{name}-", body)
     body = body.replace("xlink:href", "href")
-    for placeholder, variable in _VARIABLES.items():
-        body = body.replace(placeholder, f"var({variable})")
+    for colour, variable in _VARIABLES.items():
+        body = body.replace(colour, f"var({variable})")
     body = re.sub(r"(?<=[\d\s]) ?\n(?=[A-Zz])", " ", body)  # the breaks inside paths
     body = re.sub(r"\n\s*", "\n", body).strip()
-    return f'<svg viewBox="0 0 {size.width} {size.height}" role="img" aria-label="{escape(description)}">{body}</svg>'
+    return f'<svg viewBox="0 0 {width} {height}" role="img" aria-label="{escape(description)}">{body}</svg>'

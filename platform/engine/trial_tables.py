@@ -1,0 +1,64 @@
+"""The trials of a Tune run as tables: a row a trial, a row an epoch of each, and why some failed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pandas as pd
+from ray.tune import Result, ResultGrid
+
+from archray.files import Folder
+from archray.platform.engine.result_log import read_results
+
+
+def listed(results: ResultGrid) -> list[Result]:
+    """The results of all trials; a `ResultGrid` iterates by index only."""
+    return [results[number] for number in range(len(results))]
+
+
+def trial_table(results: ResultGrid) -> pd.DataFrame:
+    """One row a trial: its id, its configuration without `settings`, its last result, the error if it has one."""
+    rows = []
+    for result in listed(results):
+        metrics = result.metrics or {}
+        if not metrics and not result.error:
+            continue  # a time budget ended it before its first result
+        row = {"trial_id": metrics.get("trial_id"), **_own_keys(result.config or {})}
+        row |= {k: v for k, v in metrics.items() if k not in row and k != "config" and not isinstance(v, dict | list)}
+        row["error"] = str(result.error) if result.error else None
+        rows.append(row)
+    return pd.DataFrame(rows)
+
+
+def curve_table(folder: Folder, results: ResultGrid) -> pd.DataFrame:
+    """One row an epoch of every trial of the Tune run in `folder`, with the trial's id, architecture and seed.
+
+    The architecture is the one that was asked for; of a trial that was asked for none, the one of that epoch.
+    """
+    table = read_results(folder)
+    if table.empty:
+        return table
+    configs = {(r.metrics or {}).get("trial_id"): _own_keys(r.config or {}) for r in listed(results)}
+    table = table[table["trial_id"].isin(list(configs))]  # a kill may leave results of a trial Tune forgot
+    lists = [name for name in table.columns if table[name].map(lambda value: isinstance(value, list)).any()]
+    table = table.drop(columns=lists)
+    for key in ("architecture", "seed"):
+        asked = table["trial_id"].map({trial: config.get(key) for trial, config in configs.items()})
+        table[key] = asked if key not in table else asked.where(asked.notna(), table[key])
+    return table
+
+
+def reasons(trials: pd.DataFrame) -> pd.Series:
+    """Why each trial failed: its result's own `failure`, else the `error` that Tune gave it up for; else null."""
+    columns = trials.reindex(columns=["failure", "error"])
+    return columns["failure"].fillna(columns["error"])
+
+
+def failure_reasons(trials: pd.DataFrame) -> str:
+    """The distinct reasons for which trials failed, in one line."""
+    return "; ".join(sorted({str(reason) for reason in reasons(trials).dropna()})) or "no reason was recorded"
+
+
+def _own_keys(config: dict[str, Any]) -> dict[str, Any]:
+    """The keys of a trial's configuration that its searcher, or the plan, set."""
+    return {key: value for key, value in config.items() if key != "settings"}
