@@ -11,8 +11,8 @@ from ray.tune import Result
 from archray.files import Folder
 from archray.platform.engine.stage import Context
 from archray.platform.engine.tuning import TrialPlan, listed, run_trials, trial_table
-from archray.platform.methods.training_stages import stage_seed
 from archray.platform.run.run import digest
+from archray.seeds import stage_seed
 
 
 def run_single_trial(
