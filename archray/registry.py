@@ -7,14 +7,16 @@ import hashlib
 import importlib
 import importlib.util
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, overload
 
 from archray.errors import UnknownName
 
 T = TypeVar("T")
+Decorated = TypeVar("Decorated")  # keeps its own type, which is a T or a subclass of one
 
 
 class Registry(Generic[T]):
@@ -28,8 +30,19 @@ class Registry(Generic[T]):
         self.kind = kind
         self._entries: dict[str, T] = {}
 
-    def register(self, name: str, entry: T) -> T:
-        """Adds `entry` under `name`. Raises: ValueError if the name is taken."""
+    @overload
+    def register(self, name: str) -> Callable[[Decorated], Decorated]: ...
+
+    @overload
+    def register(self, name: str, entry: T) -> T: ...
+
+    def register(self, name: str, entry: Any = None) -> Any:
+        """Adds `entry` under `name`; without an entry, a decorator that adds what it decorates.
+
+        Raises: ValueError if the name is taken.
+        """
+        if entry is None:
+            return partial(self.register, name)
         if name in self._entries:
             raise ValueError(f"the {self.kind} {name!r} is registered already; choose another name")
         self._entries[name] = entry

@@ -22,6 +22,7 @@ from archray.errors import InvalidInput
 from archray.searchers.ledger import Ledger
 from archray.searchers.records import Record, read_metric
 from archray.searchers.state import PersistentSearcher, SearcherStateError, TuneTrial
+from archray.seeds import trial_seed
 
 logger = logging.getLogger(__name__)
 
@@ -330,11 +331,6 @@ class ArchraySearcher(PersistentSearcher):
             message = UNDEFINED_METRIC_MODE.format(cls=type(self).__name__, metric=self._metric, mode=self._mode)
             raise InvalidInput(f"{message} Tune hands those on only if param_space is not empty.")
         return self._metric
-
-
-def trial_seed(seed: int, number: int) -> int:
-    """The seed of trial `number` in the run of seed `seed`, in [0, 2^31)."""
-    return int(np.random.SeedSequence([seed, number]).generate_state(1)[0] >> 1)
 
 
 def _check_count(name: str, value: int) -> None:

@@ -6,23 +6,25 @@ A pure loop over tensors that lie on one device. It knows nothing of Ray, of fil
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
 import torch
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from archray.errors import InvalidInput
+from archray.seeds import stream_seed
 from archray.trainables.data.augment import Augmentation, AugmentationSettings
+from archray.trainables.randomness import own_randomness
 
 if TYPE_CHECKING:
     from archray.trainables.data import Dataset, Split
 
 EVALUATION_BATCH = 512  # images per forward pass of an evaluation; it changes no result, only memory and speed
+ORDER, AUGMENTATION, NETWORK = 0, 1, 2  # purposes of random streams
 
 
 class TrainingSettings(BaseModel):
@@ -169,9 +171,9 @@ class Trainer:
         if self.settings.drop_path > 0:
             probability = self.settings.drop_path * self.epochs_done / self.settings.epochs
             self.network.drop_path = probability  # type: ignore[assignment]  # torch's stubs know tensors and modules
-        with self._own_randomness():
-            shuffling = torch.Generator(self.device).manual_seed(self._stream(0))
-            augmenting = torch.Generator(self.device).manual_seed(self._stream(1))
+        with own_randomness(self._stream(NETWORK), self.device):
+            shuffling = torch.Generator(self.device).manual_seed(self._stream(ORDER))
+            augmenting = torch.Generator(self.device).manual_seed(self._stream(AUGMENTATION))
             order = torch.randperm(len(train.labels), generator=shuffling, device=self.device)
             step = self.epochs_done * self.steps_per_epoch
             for batch in order.tensor_split(self.steps_per_epoch):
@@ -243,18 +245,8 @@ class Trainer:
         return cosine(self.settings.lr, step - begin, ends[cycle] - begin)
 
     def _stream(self, purpose: int) -> int:
-        """The seed of one purpose in the coming epoch; the streams of all purposes and epochs are independent."""
-        return int(np.random.SeedSequence([self.seed, self.epochs_done, purpose]).generate_state(1)[0])
-
-    @contextmanager
-    def _own_randomness(self) -> Iterator[None]:
-        """Lets the network's own draws (dropout) come from (seed, epoch), and puts the global generators back."""
-        cuda = [self.device.index] if self.device.type == "cuda" else []
-        with torch.random.fork_rng(devices=cuda):
-            # Not torch.manual_seed: that would seed every GPU of the process, and fork_rng puts back only these.
-            for generator in (torch.default_generator, *(torch.cuda.default_generators[index] for index in cuda)):
-                generator.manual_seed(self._stream(2))
-            yield
+        """The seed of one purpose in the coming epoch."""
+        return stream_seed(self.seed, self.epochs_done, purpose)
 
     def _autocast(self) -> AbstractContextManager[Any]:
         if not self.settings.amp:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import math
-import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 from pydantic import Field
 from ray import tune
@@ -23,6 +21,7 @@ from archray.platform.engine.tuning import TrialPlan, curve_table, listed, run_t
 from archray.platform.models.export import write_model
 from archray.platform.run.run import Run, digest
 from archray.searchers import RandomSearch
+from archray.seeds import first_seeds, stage_seed
 from archray.trainables.nets import NetworkSettings
 from archray.trainables.training import TrainingSettings
 from archray.trainables.tune.standalone_trainable import StandaloneSettings, StandaloneTrainable
@@ -50,11 +49,6 @@ def trained_config(run: Run) -> TrainedSearchConfig:
     """The configuration of a run whose method trains networks."""
     assert isinstance(run.config, TrainedSearchConfig)  # methods with these stages have such a configuration
     return run.config
-
-
-def stage_seed(seed: int, stage: str) -> int:
-    """The root seed of one stage: a function of the run's seed and the stage's name."""
-    return int(np.random.SeedSequence([seed, zlib.crc32(stage.encode())]).generate_state(1)[0])
 
 
 def standalone_settings(context: Context, training: TrainingSettings, *, test: bool) -> dict[str, Any]:
@@ -162,8 +156,7 @@ def train_with_seeds(
     """
     config = context.run.config
     architecture = found_architecture(context)["architecture"]
-    root = np.random.SeedSequence(stage_seed(config.seed, "final"))
-    grid = tune.grid_search([int(seed) for seed in root.generate_state(seeds)])
+    grid = tune.grid_search(first_seeds(stage_seed(config.seed, "final"), seeds))
     tuned = folder / f"tune-{digest(inputs)}"
     keys = {"architecture": architecture, "seed": grid}
     results = run_trials(tuned, plan(total=seeds, concurrency=concurrency(config.resources), keys=keys), context)

@@ -16,6 +16,7 @@ from archray.searchers.hnas.coordinates import FIRST_POINTS, Coordinates, PaperC
 from archray.searchers.hnas.objective import BoolArray, FloatArray, Penalty, check_penalty, lowest, objective
 from archray.searchers.hnas.scored_pool import Pool, PoolFile
 from archray.searchers.records import Record
+from archray.seeds import stream_seed
 
 MAX_REPEATS = 5  # told for free in search of one new architecture; then the objective's next best is taken
 PAPER_CODE_EPSILON = 1e-6  # the authors' program divides by M + 1e-6, M in its own units
@@ -167,9 +168,9 @@ class HNASSearch(ArchraySearcher):
             return self.coordinates.first_point(asked)
         from archray.searchers.bo import next_point  # a second of imports, for those who do search
 
-        seed = np.random.SeedSequence([self.seed, ASKS, len(told)]).generate_state(1)[0] >> 1
+        seed = stream_seed(self.seed, ASKS, len(told), bits=31)
         points = [observation["point"] for observation in told]
-        return next_point(points, self._losses(told, number), self.coordinates.bounds, int(seed))
+        return next_point(points, self._losses(told, number), self.coordinates.bounds, seed)
 
     def _losses(self, told: list[dict[str, Any]], number: int) -> list[float | None]:
         """Per observation its loss, None while it is in flight. A failed trial counts as the worst one known."""

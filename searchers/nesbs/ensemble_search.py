@@ -17,6 +17,7 @@ from archray.searchers.nesbs.ensemble_sampling import SVGDSettings, TooSharp, dr
 from archray.searchers.nesbs.posterior import Posterior
 from archray.searchers.nesbs.svgd_rd import ITERATIONS, MOMENTUM, STEP
 from archray.searchers.records import Record
+from archray.seeds import stream_seed
 from archray.trainables.spaces import Space
 
 logger = logging.getLogger(__name__)
@@ -185,8 +186,8 @@ class NESBSSearch(ArchraySearcher):
             ended = entry["number"] is None or entry["number"] in losses
             loss = losses.get(entry["number"])
             values.append(worst if ended and loss is None else loss)  # passed over or failed: the worst known
-        seed = np.random.SeedSequence([self.seed, ASKS, len(told)]).generate_state(1)[0] >> 1
-        return next_point([[entry["delta"]] for entry in told], values, [self.delta_range], int(seed))[0]
+        seed = stream_seed(self.seed, ASKS, len(told), bits=31)
+        return next_point([[entry["delta"]] for entry in told], values, [self.delta_range], seed)[0]
 
     # Points of the user's ------------------------------------------------------------------------------------------
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,18 @@ def test_it_gives_back_what_was_registered(registry: Registry[int]) -> None:
     assert "snip" in registry
     assert "fisher" not in registry
     assert registry.register("fisher", 3) == 3
+
+
+def test_it_registers_what_it_decorates() -> None:
+    registry: Registry[Callable[[], int]] = Registry("metric")
+
+    @registry.register("three")
+    def three() -> int:
+        return 3
+
+    assert registry.get("three") is three
+    with pytest.raises(ValueError, match="metric 'three' is registered already"):
+        registry.register("three")(three)
 
 
 def test_it_refuses_duplicates_and_keeps_the_first(registry: Registry[int]) -> None:

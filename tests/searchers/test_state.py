@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,6 @@ from ray.tune import RunConfig, TuneConfig, Tuner
 
 from archray.errors import InvalidInput
 from archray.searchers import RandomSearch, drive
-from archray.searchers.base import trial_seed
 from archray.searchers.ledger import Ledger
 from archray.searchers.records import read_metric
 from archray.searchers.state import SearcherStateError, TuneTrial, read_state, read_tune_trials, write_state
@@ -185,9 +183,3 @@ def test_reading_the_metric(result: dict[str, Any] | None, value: float | None, 
     assert found == value
     assert (failure is None) == (reason is None)
     assert reason is None or reason in str(failure)
-
-
-def test_trial_seeds_differ_by_run_and_number() -> None:
-    seeds = {trial_seed(seed, number) for seed in range(20) for number in range(1, 50)}
-    assert len(seeds) == 20 * 49
-    assert all(json.loads(json.dumps(seed)) == seed and 0 <= seed < 2**31 for seed in seeds)

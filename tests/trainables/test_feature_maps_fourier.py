@@ -9,7 +9,7 @@ from scipy.stats import chisquare
 
 from archray.errors import InvalidInput
 from archray.trainables.data import Dataset, DataSettings, Split, load_images
-from archray.trainables.feature_maps.assignment import assign, score_all, stream
+from archray.trainables.feature_maps.assignment import assign, score_all
 from archray.trainables.feature_maps.fourier import FourierBases, FourierFeatures, Statistics, every_map
 from archray.trainables.feature_maps.fourier_problem import FourierProblem
 from archray.trainables.feature_maps.solve_settings import SolveSettings
@@ -75,11 +75,6 @@ def test_assignments_are_uniform_and_have_streams_of_their_own() -> None:
     for other in (assign(20_000, 16, 8, "train"), assign(20_000, 16, 7, "validation")):
         assert (drawn == other).mean() == pytest.approx(1 / 16, abs=0.01)
     assert set(assign(50, 1, 3, "train")) == {0}
-
-
-def test_streams_are_functions_of_seed_and_names() -> None:
-    seeds = {stream(seed, *names) for seed in (0, 1, 2**63) for names in (("a",), ("b",), ("a", 0), ("a", 1))}
-    assert len(seeds) == 12 and all(0 <= seed < 2**63 for seed in seeds)
 
 
 def test_every_candidate_sees_every_point_when_points_are_few() -> None:

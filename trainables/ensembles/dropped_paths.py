@@ -5,13 +5,13 @@ After Monte Carlo dropout (Gal and Ghahramani 2016); Shu 2022, section 5.4.3, wi
 
 from __future__ import annotations
 
-import numpy as np
-import torch
 from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor, nn
 
 from archray.errors import InvalidInput
+from archray.seeds import stream_seed
 from archray.trainables.nets.darts_network import Cell, DARTSNetwork
+from archray.trainables.randomness import own_randomness
 
 PROBABILITY = 0.01  # Shu 2022, Table 5.2
 DROP_PATH = "drop_path"  # the entry of a checkpoint whose network is to drop paths: `DropPathSettings` as a dict
@@ -70,11 +70,7 @@ class DroppedPaths(nn.Module):
         return self
 
     def forward(self, images: Tensor) -> Tensor:
-        cuda = [images.device.index] if images.device.type == "cuda" else []
-        with torch.random.fork_rng(devices=cuda):
-            seed = int(np.random.SeedSequence([self.seed, self.passes]).generate_state(1)[0])
-            for generator in (torch.default_generator, *(torch.cuda.default_generators[index] for index in cuda)):
-                generator.manual_seed(seed)
+        with own_randomness(stream_seed(self.seed, self.passes), images.device):
             logits: Tensor = self.network(images)
         self.passes += 1
         return logits

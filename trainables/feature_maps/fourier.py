@@ -16,7 +16,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from archray.trainables.feature_maps.assignment import Assignment, stream
+from archray.seeds import named_seed
+from archray.trainables.feature_maps.assignment import Assignment
 from archray.trainables.feature_maps.features import ALL, blocks
 from archray.trainables.feature_maps.memory import GIB
 from archray.trainables.feature_maps.solve_settings import Bases
@@ -91,13 +92,13 @@ class FourierBases:
                 self._drawn.clear()
             kernel, *number = key
             basis = torch.empty(self.inputs, self.dimension)
-            generator = torch.Generator().manual_seed(stream(self.seed, "basis", *key))
+            generator = torch.Generator().manual_seed(named_seed(self.seed, "basis", *key))
             if kernel == "gaussian":
                 basis.normal_(generator=generator)
             else:
                 # By the quantile function: `cauchy_` in float32 could return infinity.
                 basis.uniform_(generator=generator).sub_(0.5).clamp_(-0.4999999, 0.4999999).mul_(math.pi).tan_()
-            generator.manual_seed(stream(self.seed, "offset", *number))
+            generator.manual_seed(named_seed(self.seed, "offset", *number))
             offset = torch.rand(self.dimension, generator=generator).mul_(2 * math.pi)
             self._drawn[key] = basis.to(self.device), offset.to(self.device)
         return self._drawn[key]

@@ -9,8 +9,9 @@ import numpy as np
 import torch
 from scipy.sparse import csr_matrix
 
+from archray.seeds import named_seed
 from archray.trainables.data import TextDataset
-from archray.trainables.feature_maps.assignment import Assignment, stream
+from archray.trainables.feature_maps.assignment import Assignment
 from archray.trainables.feature_maps.classifier import NGramClassifier
 from archray.trainables.feature_maps.linear import decisions, fit_logistic, fit_sparse_ridge, fit_svm
 from archray.trainables.feature_maps.memory import check_fits, vector_memory
@@ -105,7 +106,7 @@ class NGramSolution(Solution):
 
 def hash_seeds(maps: int, seed: int, bases: Bases) -> list[int]:
     """The seed of each map's hash: one for all if bases are shared, else one per map."""
-    return [stream(seed, "hash", *([] if bases == "shared" else [number])) for number in range(maps)]
+    return [named_seed(seed, "hash", *([] if bases == "shared" else [number])) for number in range(maps)]
 
 
 def check_ngram_memory(settings: SolveSettings, points: int, classes: int, dimension: int) -> None:

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-import torch
 from torch import nn
 
 from archray.errors import InvalidInput
@@ -18,6 +17,7 @@ from archray.trainables.nets.nasbench1shot1_network import build_nasbench1shot1
 from archray.trainables.nets.nasbench201_network import build_nasbench201
 from archray.trainables.nets.network_settings import NetworkSettings
 from archray.trainables.nets.operations import Normalisation
+from archray.trainables.randomness import own_randomness
 from archray.trainables.spaces import Architecture, Space, get_space
 
 # name of a space -> builder(space, architecture, *, channels, cells, in_channels, num_classes, normalisation), and
@@ -90,8 +90,7 @@ def build(
 
     if seed is None:
         return make()
-    with torch.random.fork_rng(devices=[]):  # weights are drawn on the CPU
-        torch.default_generator.manual_seed(seed)
+    with own_randomness(seed):  # weights are drawn on the CPU
         return make()
 
 

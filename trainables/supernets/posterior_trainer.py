@@ -6,11 +6,11 @@ import math
 from contextlib import nullcontext
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from archray.seeds import stream_seed
 from archray.trainables.data.dataset import Dataset
 from archray.trainables.supernets.batches import Batch, Batches
 from archray.trainables.supernets.mixings.mixing import Lesson, Mixture, Outcome
@@ -80,10 +80,9 @@ class PosteriorTrainer:
             raise RuntimeError(f"the posterior is learned after {self.epochs_done} epochs; there is no further epoch")
         validation = self.dataset.validation
         every = torch.arange(len(validation), device=validation.images.device)
-        batches = Batches(
-            validation, every, self._batch_size, None, ordering=self._stream(ORDER), augmenting=self._stream(ORDER)
-        )
-        self.posterior.reseed(self._stream(DRAWS))
+        order_seed = stream_seed(self.seed, self.epochs_done, ORDER)
+        batches = Batches(validation, every, self._batch_size, None, ordering=order_seed, augmenting=order_seed)
+        self.posterior.reseed(stream_seed(self.seed, self.epochs_done, DRAWS))
         steps = math.ceil(len(validation) / self._batch_size)
         losses, kl = [], 0.0
         for step in range(steps):
@@ -121,6 +120,3 @@ class PosteriorTrainer:
         with torch.autocast(device, dtype=torch.bfloat16) if self._amp else nullcontext():
             logits: Tensor = self.supernet(batch.images, mixture)
         return logits.float()
-
-    def _stream(self, purpose: int) -> int:
-        return int(np.random.SeedSequence([self.seed, self.epochs_done, purpose]).generate_state(1)[0])

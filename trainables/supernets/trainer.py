@@ -6,8 +6,8 @@ A pure loop over tensors that lie on one device. It knows nothing of Ray, of fil
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -15,9 +15,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from archray.seeds import stream_seed
 from archray.trainables.data.augment import Augmentation
 from archray.trainables.data.dataset import Dataset, Split
 from archray.trainables.data.split import stratified_split
+from archray.trainables.randomness import own_randomness
 from archray.trainables.supernets.batches import Batch, Batches
 from archray.trainables.supernets.blocks import Block, both_blocks, weight_blocks
 from archray.trainables.supernets.evaluation import evaluate, score_architectures
@@ -77,7 +79,7 @@ class SupernetTrainer:
             self._architecture_split, other = dataset.validation, np.arange(len(dataset.validation))
         elif mixing.learns and settings.objective != "erm":
             own, other = stratified_split(
-                dataset.train.labels.cpu().numpy(), settings.architecture_fraction, self._stream(HALVES, epoch=0)
+                dataset.train.labels.cpu().numpy(), settings.architecture_fraction, stream_seed(seed, 0, HALVES)
             )
         self.weight_images = torch.from_numpy(own).to(self.device)  # indices of training images
         self.architecture_images = torch.from_numpy(other).to(self.device)  # of `_architecture_split`
@@ -129,7 +131,7 @@ class SupernetTrainer:
         loss_sum, architecture_loss = torch.zeros(2, device=self.device)
         correct = torch.zeros((), dtype=torch.int64, device=self.device)
         count = 0
-        with self._own_randomness():
+        with own_randomness(self._stream(NETWORK), self.device):
             for architecture, step in self._blocks(self.epochs_done):
                 if architecture:
                     architecture_loss += self._architecture_step(
@@ -152,7 +154,7 @@ class SupernetTrainer:
     def _blocks(self, epoch: int) -> list[Block]:
         if not self.mixing.learns or epoch < self.settings.warmup_epochs:
             return weight_blocks(self.steps_per_epoch)
-        return both_blocks(self.settings.blocks, self.steps_per_epoch, self._stream(BLOCKS, epoch))
+        return both_blocks(self.settings.blocks, self.steps_per_epoch, stream_seed(self.seed, epoch, BLOCKS))
 
     def _architecture_points(self) -> int:
         """The images that all steps of the architecture in the whole training see."""
@@ -286,16 +288,6 @@ class SupernetTrainer:
         )
         return weights, architecture
 
-    def _stream(self, purpose: int, epoch: int | None = None) -> int:
-        """The seed of one purpose, in the coming epoch unless told; all purposes and epochs are independent."""
-        at = self.epochs_done if epoch is None else epoch
-        return int(np.random.SeedSequence([self.seed, at, purpose]).generate_state(1)[0])
-
-    @contextmanager
-    def _own_randomness(self) -> Iterator[None]:
-        """Lets a network's own draws (dropout) come from (seed, epoch), and puts the global generators back."""
-        cuda = [self.device.index] if self.device.type == "cuda" else []
-        with torch.random.fork_rng(devices=cuda):
-            for generator in (torch.default_generator, *(torch.cuda.default_generators[index] for index in cuda)):
-                generator.manual_seed(self._stream(NETWORK))
-            yield
+    def _stream(self, purpose: int) -> int:
+        """The seed of one purpose in the coming epoch."""
+        return stream_seed(self.seed, self.epochs_done, purpose)

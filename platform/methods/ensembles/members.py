@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 from ray import tune
 from ray.tune import Checkpoint
 
@@ -17,18 +16,17 @@ from archray.platform.engine.tuning import listed, run_trials
 from archray.platform.methods.ensembles.ensemble_config import ensemble_config
 from archray.platform.methods.training_stages import (
     failure_reasons,
-    stage_seed,
     training_inputs,
     trial_plan,
     write_tables,
 )
 from archray.platform.run.run import digest
+from archray.seeds import first_seeds, stage_seed
 
 
 def member_seeds(context: Context, count: int) -> list[int]:
     """The seeds of `count` networks; those of fewer are the first of them."""
-    root = np.random.SeedSequence(stage_seed(context.run.config.seed, "final"))
-    return [int(seed) for seed in root.generate_state(count)]
+    return first_seeds(stage_seed(context.run.config.seed, "final"), count)
 
 
 def member_inputs(context: Context, architectures: Sequence[str]) -> dict[str, Any]:

@@ -27,10 +27,11 @@ from archray.platform.methods.ensembles.posterior_stage import POSTERIOR
 from archray.platform.methods.ensembles.posterior_stage import STAGE as POSTERIOR_STAGE
 from archray.platform.methods.ensembles.supernet_stage import STAGE as SUPERNET
 from archray.platform.methods.ensembles.supernet_stage import WEIGHTS, supernet_inputs, supernet_settings
-from archray.platform.methods.training_stages import failure_reasons, stage_seed
+from archray.platform.methods.training_stages import failure_reasons
 from archray.platform.run.run import digest
 from archray.searchers import NESBSSearch, drive
 from archray.searchers.nesbs.posterior import Posterior
+from archray.seeds import stage_seed
 from archray.trainables.data import load_images
 from archray.trainables.ensembles import CachedEnsembles
 from archray.trainables.spaces import get_space, posterior_decisions

@@ -18,13 +18,13 @@ from archray.platform.engine.tuning import restored_searcher, run_trials
 from archray.platform.methods.ensembles.baseline_config import NESConfig, OneArchitectureConfig, pooled_config
 from archray.platform.methods.training_stages import (
     failure_reasons,
-    stage_seed,
     training_inputs,
     trial_plan,
     write_tables,
 )
 from archray.platform.run.run import digest
 from archray.searchers import ArchraySearcher, RandomSearch, RegularizedEvolution
+from archray.seeds import stage_seed
 from archray.trainables.data import DataSettings, load_images
 from archray.trainables.ensembles import forward_selection
 from archray.trainables.tune.member_trainable import MemberTrainable, read_predictions

@@ -28,9 +28,10 @@ from archray.platform.methods.feature_maps.solve_stages import (
 from archray.platform.methods.feature_maps.solve_trials import sample_candidates, solve_inputs, solve_plan
 from archray.platform.methods.method import Method
 from archray.platform.methods.report_stage import PROGRESS, report_stage
-from archray.platform.methods.training_stages import failure_reasons, stage_seed, write_tables
+from archray.platform.methods.training_stages import failure_reasons, write_tables
 from archray.platform.run.run import Run, digest
 from archray.searchers import WeightSharingHalving
+from archray.seeds import stage_seed
 
 
 class HalvingConfig(FeatureMapConfig):

@@ -34,10 +34,9 @@ from archray.platform.methods.feature_maps.solve_trials import (
 )
 from archray.platform.methods.method import Method
 from archray.platform.methods.report_stage import report_stage
-from archray.platform.methods.training_stages import stage_seed
 from archray.platform.run.run import digest
 from archray.searchers import RandomSearch
-from archray.searchers.base import trial_seed
+from archray.seeds import stage_seed, trial_seed
 
 Presets = Mapping[str, Mapping[str, Any]]
 Flags = Mapping[str, str]

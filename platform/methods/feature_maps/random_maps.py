@@ -20,9 +20,9 @@ from archray.platform.methods.feature_maps.solve_stages import final_solve_stage
 from archray.platform.methods.feature_maps.solve_trials import sample_candidates, solve_inputs, solve_plan
 from archray.platform.methods.method import Method
 from archray.platform.methods.report_stage import report_stage
-from archray.platform.methods.training_stages import stage_seed
 from archray.platform.run.run import digest
 from archray.searchers import RandomSearch
+from archray.seeds import stage_seed
 
 
 class RandomMapsConfig(FeatureMapConfig):

@@ -20,9 +20,10 @@ from archray.platform.methods.feature_maps.solve_trials import (
     solve_settings,
 )
 from archray.platform.methods.report_stage import PROGRESS
-from archray.platform.methods.training_stages import found_architecture, stage_seed, train_with_seeds, write_tables
+from archray.platform.methods.training_stages import found_architecture, train_with_seeds, write_tables
 from archray.platform.models.feature_map_model import write_classifier
 from archray.platform.run.run import digest
+from archray.seeds import stage_seed
 from archray.trainables.feature_maps.solve_settings import Bases
 
 CORRELATION = "correlation.parquet"

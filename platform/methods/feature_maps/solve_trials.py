@@ -11,7 +11,7 @@ from archray.errors import InvalidInput
 from archray.platform.engine.stage import Context
 from archray.platform.engine.tuning import TrialPlan
 from archray.platform.methods.feature_maps.feature_map_config import feature_map_config
-from archray.platform.methods.training_stages import stage_seed
+from archray.seeds import stage_seed
 from archray.trainables.data import load_data
 from archray.trainables.tune.feature_map_settings import FeatureMapSettings, feature_map_space
 from archray.trainables.tune.feature_map_trainable import FeatureMapTrainable

@@ -27,7 +27,6 @@ from archray.platform.methods.training_stages import (
     baseline_stage,
     failure_reasons,
     final_stage,
-    stage_seed,
     training_inputs,
     trial_plan,
     write_tables,
@@ -43,6 +42,7 @@ from archray.platform.report.view import Objective, RunView
 from archray.platform.run.run import Run, digest
 from archray.searchers import HNASSearch
 from archray.searchers.hnas.scored_pool import PoolFile
+from archray.seeds import stage_seed
 from archray.trainables.proxies import PROXIES, ProxySettings
 from archray.trainables.spaces import get_space
 from archray.trainables.training import TrainingSettings

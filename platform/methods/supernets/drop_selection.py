@@ -16,13 +16,13 @@ from archray.platform.methods.supernets.supernet_search import FOUND
 from archray.platform.methods.training_stages import (
     METRIC,
     failure_reasons,
-    stage_seed,
     training_inputs,
     trial_plan,
     write_tables,
 )
 from archray.platform.run.run import digest
 from archray.searchers.drop_worst import DropWorst
+from archray.seeds import stage_seed
 
 SELECTED = "selected.parquet"
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from typing import Any, Literal
 
-import numpy as np
 import pandas as pd
 from pydantic import Field
 from ray.tune import Result
@@ -28,8 +27,8 @@ from archray.platform.methods.supernets.supernet_search import (
     train_supernets,
     write_found,
 )
-from archray.platform.methods.training_stages import stage_seed
 from archray.platform.run.run import Run
+from archray.seeds import stage_seed, stream_seed
 from archray.trainables.supernets import PathSettings
 from archray.trainables.tune.supernet_scorer import trained_weights
 
@@ -93,13 +92,13 @@ def _score(context: Context, folder: Folder, result: Result, seed: int) -> pd.Da
     seed: the trial's; each has architectures of its own.
     """
     config, trial = _config(context.run), (result.metrics or {})["trial_id"]
-    samples = np.random.SeedSequence([stage_seed(config.seed, "samples"), seed])
+    samples_seed = stream_seed(stage_seed(config.seed, "samples"), seed)
     assert result.checkpoint is not None  # a trial that ended without a failure has saved its last epoch
     with result.checkpoint.as_directory() as place:
         weights = trained_weights(place)
     return score_with_shared_weights(
         folder / f"scores-{trial}",
-        draw_architectures(context.run.space, config.supernet, config.samples, int(samples.generate_state(1)[0])),
+        draw_architectures(context.run.space, config.supernet, config.samples, samples_seed),
         settings=supernet_settings(context),
         weights=weights,
         resources=config.resources,

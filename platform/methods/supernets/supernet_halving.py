@@ -21,9 +21,10 @@ from archray.platform.methods.supernets.shared_scoring import draw_architectures
 from archray.platform.methods.supernets.supernet_config import SupernetSearchConfig
 from archray.platform.methods.supernets.supernet_method import supernet_method
 from archray.platform.methods.supernets.supernet_search import supernet_inputs, supernet_settings, write_found
-from archray.platform.methods.training_stages import failure_reasons, stage_seed, write_tables
+from archray.platform.methods.training_stages import failure_reasons, write_tables
 from archray.platform.run.run import Run, digest
 from archray.searchers import WeightSharingHalving
+from archray.seeds import stage_seed
 from archray.trainables.tune.supernet_trainable import SupernetTrainable
 
 ROUNDS = "rounds.parquet"

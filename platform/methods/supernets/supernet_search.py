@@ -6,7 +6,6 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
 import pandas as pd
 from ray import tune
 from ray.tune import ResultGrid
@@ -18,8 +17,9 @@ from archray.platform.engine.result_log import read_results
 from archray.platform.engine.stage import Context, Stage
 from archray.platform.engine.tuning import TrialPlan, run_trials
 from archray.platform.methods.supernets.supernet_config import SupernetSearchConfig, supernet_config
-from archray.platform.methods.training_stages import failure_reasons, stage_seed, write_tables
+from archray.platform.methods.training_stages import failure_reasons, write_tables
 from archray.platform.run.run import digest
+from archray.seeds import first_seeds, stage_seed
 from archray.trainables.supernets.networks import groups
 from archray.trainables.tune.supernet_settings import SupernetSettings
 from archray.trainables.tune.supernet_trainable import SupernetTrainable
@@ -59,7 +59,7 @@ def train_supernets(context: Context, folder: Folder, *, metric: str = METRIC) -
     Returns: the table of the trials, and Tune's results with the last checkpoint of each.
     """
     config = supernet_config(context.run)
-    root = np.random.SeedSequence(stage_seed(config.seed, "search"))
+    seeds = first_seeds(stage_seed(config.seed, "search"), config.search_seeds)
     plan = TrialPlan(
         trainable=SupernetTrainable,
         settings=supernet_settings(context),
@@ -69,7 +69,7 @@ def train_supernets(context: Context, folder: Folder, *, metric: str = METRIC) -
         cpus=config.resources.cpus_per_trial,
         gpus=config.resources.gpus(),
         concurrency=concurrency(config.resources),
-        keys={"seed": tune.grid_search([int(seed) for seed in root.generate_state(config.search_seeds)])},
+        keys={"seed": tune.grid_search(seeds)},
     )
     tuned = folder / f"tune-{digest(supernet_inputs(context))}"
     results = run_trials(tuned, plan, context, search=True)

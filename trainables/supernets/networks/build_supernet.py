@@ -11,6 +11,7 @@ from archray.errors import InvalidInput
 from archray.registry import Registry
 from archray.trainables.nets.initialisation import initialise
 from archray.trainables.nets.network_settings import NetworkSettings
+from archray.trainables.randomness import own_randomness
 from archray.trainables.spaces import Architecture, Space, get_space
 from archray.trainables.supernets.networks.darts_supernet import DARTSSupernet
 from archray.trainables.supernets.networks.group import Group
@@ -94,8 +95,7 @@ def build_supernet(
 
     if seed is None:
         return make()
-    with torch.random.fork_rng(devices=[]):  # weights are drawn on the CPU
-        torch.default_generator.manual_seed(seed)
+    with own_randomness(seed):  # weights are drawn on the CPU
         return make()
 
 
