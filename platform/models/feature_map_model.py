@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import tempfile
 from pathlib import Path
+from typing import Any
 
 from archray.files import Folder
+from archray.platform.models.program import DESCRIPTION, LOADER
 from archray.platform.run.run import Run
 from archray.trainables.checkpoint import STATE_FILE, read_state
 from archray.trainables.feature_maps.classifier import Classifier, load_classifier
 
-DESCRIPTION, LOADER = "architecture.json", "load_model.py"
 KIND = "feature map"  # what the description says that it is
 
 _LOADER = '''"""Loads the exported classifier; run as a script, prints what it is. Needs archray."""
@@ -42,7 +43,7 @@ def write_classifier(folder: Folder, checkpoint: Path, run: Run) -> None:
         DESCRIPTION,
         {
             "kind": KIND,
-            "architecture": (run.folder / "search").read_json("architecture.json")["architecture"],
+            "architecture": (run.found or {})["architecture"],
             "space": run.space,
             "dimension": result["dimension"],
             "validation_accuracy": result["validation_accuracy"],
@@ -52,15 +53,14 @@ def write_classifier(folder: Folder, checkpoint: Path, run: Run) -> None:
     )
 
 
-def load_written(folder: Folder) -> Classifier:
+def load_written(folder: Folder, run: Run[Any]) -> Classifier:
     """The classifier that `write_classifier` wrote."""
     with tempfile.TemporaryDirectory() as scratch:
         (Path(scratch) / STATE_FILE).write_bytes(folder.read_bytes(STATE_FILE))
         return load_classifier(scratch)
 
 
-def export_classifier(source: Folder, to: Folder) -> None:
-    """Copies the classifier and its description, and writes a loader beside them."""
-    for name in (STATE_FILE, DESCRIPTION):
-        to.write_bytes(name, source.read_bytes(name))
+def export_classifier(source: Folder, to: Folder, run: Run[Any], described: dict[str, Any]) -> None:
+    """Copies the classifier, and writes a loader beside it."""
+    to.write_bytes(STATE_FILE, source.read_bytes(STATE_FILE))
     to.write_bytes(LOADER, _LOADER.encode())

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field, field_validator
 
-from archray.platform.config import SearchConfig
-from archray.platform.run.run import Run
+from archray.platform.methods.final_stage import FinalConfig
 from archray.trainables.data import DataSettings
 from archray.trainables.feature_maps.solve_settings import SolveSettings
 from archray.trainables.spaces import Space
@@ -15,20 +14,18 @@ from archray.trainables.tune.feature_map_settings import check_memory, feature_m
 DIMENSIONS = {"images": 2_000, "text": 65_536}  # features, where the configuration names none
 
 
-class FeatureMapConfig(SearchConfig):
-    """The configuration of a method that selects a feature map.
+class FeatureMapConfig(FinalConfig):
+    """The configuration of a method that selects a feature map. A final solve has bases of its own.
 
     Fields:
         solve: the regularised problem that is solved, and how its solution is scored.
         dimension: features of a full solve. None: 2,000 for images and 65,536 for text (the paper has 100,000 for
             CIFAR-10 and 16,777,216 for IMDb).
-        final_seeds: how often the found map is solved for in the end, each time in bases of its own.
     """
 
     space: str = "fourier"
     solve: SolveSettings = SolveSettings()
     dimension: int | None = Field(None, ge=1)
-    final_seeds: int = Field(1, ge=1)
 
     @field_validator("data")
     @classmethod
@@ -59,9 +56,3 @@ def serves(space: Space) -> str | None:
     return (
         "it is no space of feature maps; choose fourier or ngrams, or, to halve networks, the method supernet-halving"
     )
-
-
-def feature_map_config(run: Run) -> FeatureMapConfig:
-    """The configuration of a run whose method selects a feature map."""
-    assert isinstance(run.config, FeatureMapConfig)  # methods with these stages have such a configuration
-    return run.config

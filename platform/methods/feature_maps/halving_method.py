@@ -3,38 +3,34 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Literal
+from typing import Literal
 
 import pandas as pd
 from pydantic import Field
 
-from archray.cluster.resources import concurrency
 from archray.errors import ArchrayError
 from archray.files import Folder
-from archray.platform.engine.stage import Context, Stage
-from archray.platform.engine.tuning import restored_searcher, run_trials
-from archray.platform.methods.feature_maps.feature_map_config import FeatureMapConfig, serves
-from archray.platform.methods.feature_maps.feature_map_view import (
-    FEATURE_MAP_SECTIONS,
-    feature_map_view,
-    print_feature_map,
-)
+from archray.platform.engine.stage import Context
+from archray.platform.engine.tune_stage import TuneStage
+from archray.platform.engine.tuning import TrialPlan, TuneRun
+from archray.platform.methods.feature_maps.feature_map_config import serves
+from archray.platform.methods.feature_maps.feature_map_report import SECTIONS, headline, progress_of, show
+from archray.platform.methods.feature_maps.single_solves import write_found_map
 from archray.platform.methods.feature_maps.solve_stages import (
-    CorrelationOptions,
-    correlation_stage,
-    final_solve_stage,
-    oracle_stage,
+    CORRELATION_STAGE,
+    FINAL_SOLVE_STAGE,
+    ORACLE_STAGE,
+    CorrelatedConfig,
 )
-from archray.platform.methods.feature_maps.solve_trials import sample_candidates, solve_inputs, solve_plan
-from archray.platform.methods.method import Method
-from archray.platform.methods.report_stage import PROGRESS, report_stage
-from archray.platform.methods.training_stages import failure_reasons, write_tables
-from archray.platform.run.run import Run, digest
+from archray.platform.methods.feature_maps.solve_trials import READS, sample_candidates, solve_plan
+from archray.platform.methods.final_stage import ACCURACY
+from archray.platform.methods.found_networks import tested_networks
+from archray.platform.methods.method import METHODS, Method
+from archray.platform.run.layout import PROGRESS
 from archray.searchers import WeightSharingHalving
-from archray.seeds import stage_seed
 
 
-class HalvingConfig(FeatureMapConfig):
+class HalvingConfig(CorrelatedConfig):
     """The configuration of halving; see `WeightSharingHalving`.
 
     Fields:
@@ -42,7 +38,6 @@ class HalvingConfig(FeatureMapConfig):
         replicas: shared solves of a round, each with its own assignment and bases; their scores are averaged.
         keep: the share of the candidates that a round keeps.
         growth: how much larger the dimension is in each round than in the one before; 1 is Algorithm 1.
-        correlation: Figure 1.
     """
 
     method: Literal["halving", "fast-halving"] = "halving"
@@ -50,7 +45,6 @@ class HalvingConfig(FeatureMapConfig):
     replicas: int = Field(1, ge=1)
     keep: float = Field(0.5, gt=0, lt=1)
     growth: float = Field(1.0, ge=1)
-    correlation: CorrelationOptions = CorrelationOptions()
 
 
 class FastHalvingConfig(HalvingConfig):
@@ -60,19 +54,8 @@ class FastHalvingConfig(HalvingConfig):
     growth: float = Field(math.sqrt(2), ge=1)
 
 
-def _config(run: Run) -> HalvingConfig:
-    assert isinstance(run.config, HalvingConfig)  # the run was opened with its method's configuration
-    return run.config
-
-
-def _search_inputs(context: Context) -> dict[str, Any]:
-    config = _config(context.run)
-    told = {"candidates", "replicas", "keep", "growth"}
-    return {**solve_inputs(context), **config.model_dump(mode="json", include=told)}
-
-
-def _search(context: Context, folder: Folder) -> None:
-    config = _config(context.run)
+def _trials(context: Context[HalvingConfig], tuned: Folder) -> TrialPlan:
+    config = context.config
     candidates = sample_candidates(context, config.candidates)
 
     def searcher() -> WeightSharingHalving:
@@ -82,40 +65,29 @@ def _search(context: Context, folder: Folder) -> None:
             keep=config.keep,
             budget=config.full_dimension,
             growth=config.growth,
-            seed=stage_seed(config.seed, "search"),
+            seed=context.seed("search"),
         )
 
-    plan = solve_plan(
-        context,
-        total=searcher().expected_trials,
-        concurrency=concurrency(config.resources, limit=config.replicas),
-        searcher=searcher,
-    )
-    tuned = folder / f"tune-{digest(_search_inputs(context))}"
-    results = run_trials(tuned, plan, context, search=True)
-    context.grids["search"] = results
-    trials = write_tables(folder, tuned, results)
-    ended = restored_searcher(tuned, searcher)
+    return solve_plan(context, total=searcher().expected_trials, searcher=searcher, at_most=config.replicas)
+
+
+def _write_winner(context: Context[HalvingConfig], folder: Folder, run: TuneRun) -> None:
+    trials = run.trials
+    ended: WeightSharingHalving = run.searcher()
     rounds = ended.rounds()
-    progress = halving_progress(trials, rounds, config.mode)
+    progress = halving_progress(trials, rounds, context.config.mode)
     folder.write_parquet("rounds.parquet", rounds)
     folder.write_parquet(PROGRESS, progress)
     best = ended.best()
-    final = trials[trials["candidates"].map(len) == 1]
-    value = final["validation_accuracy"].dropna()
+    alone = trials[trials["candidates"].map(len) == 1]
+    value = alone[ACCURACY].dropna()
     if best is None or value.empty:
-        raise ArchrayError(f"halving found no feature map: {ended.failure or failure_reasons(trials)}")
-    told = {"architecture": best["candidate"], "value": float(value.iloc[0]), "metric": "validation_accuracy"}
-    folder.write_json("architecture.json", told)
-    context.console.print(
-        f"    found {told['architecture']}  (validation accuracy {told['value']:.4f}, {int(progress['calls'].max())} "
-        "solver calls)",
-        soft_wrap=True,
-    )
+        raise ArchrayError(f"halving found no feature map: {ended.failure or run.failures}")
+    write_found_map(context, folder, best["candidate"], float(value.iloc[0]), calls=int(progress["calls"].max()))
 
 
 def halving_progress(trials: pd.DataFrame, rounds: pd.DataFrame, mode: str) -> pd.DataFrame:
-    """A row per round and one for the final solve: see `RunView.progress`.
+    """A row per round and one for the final solve, with the columns of `best_so_far`.
 
     Replicas of a round count as one call each, and their seconds add up.
 
@@ -147,49 +119,54 @@ def halving_progress(trials: pd.DataFrame, rounds: pd.DataFrame, mode: str) -> p
     return pd.DataFrame(rows)
 
 
-def _view(run: Run) -> Any:
-    return feature_map_view(run, progress_of=("oracle", "search"))
-
-
-def _method(name: str, summary: str, config: type[HalvingConfig]) -> Method:
-    return Method(
-        name=name,
-        summary=summary,
-        config=config,
-        stages=(
-            Stage("search", "solve with shared weights, and halve", _search_inputs, _search),
-            final_solve_stage(),
-            oracle_stage(),
-            correlation_stage(lambda run: _config(run).correlation),
-            report_stage(("search", "final", "oracle", "correlation")),
-        ),
-        presets={
-            "smoke": {"candidates": 8, "dimension": 64},
-            "demo": {"candidates": 256, "correlation": {"maps": 32}},
-            "paper": {
-                "data": {"name": "cifar10"},
-                "dimension": 100_000,
-                "candidates": 256,
-                "correlation": {"maps": 32, "dimensions": [3_125 * 2**i for i in range(6)]},
+def _register(name: str, summary: str, config: type[HalvingConfig]) -> None:
+    METHODS.register(
+        name,
+        Method(
+            name=name,
+            summary=summary,
+            config=config,
+            stages=(
+                TuneStage(
+                    name="search",
+                    title="solve with shared weights, and halve",
+                    reads=(*READS, "candidates", "replicas", "keep", "growth"),
+                    plan=_trials,
+                    finish=_write_winner,
+                    search=True,
+                ),
+                FINAL_SOLVE_STAGE,
+                ORACLE_STAGE,
+                CORRELATION_STAGE,
+            ),
+            presets={
+                "smoke": {"candidates": 8, "dimension": 64},
+                "demo": {"candidates": 256, "correlation": {"maps": 32}},
+                "paper": {
+                    "data": {"name": "cifar10"},
+                    "dimension": 100_000,
+                    "candidates": 256,
+                    "correlation": {"maps": 32, "dimensions": [3_125 * 2**i for i in range(6)]},
+                },
             },
-        },
-        view=_view,
-        sections=FEATURE_MAP_SECTIONS,
-        show=print_feature_map,
-        flags={
-            "candidates": "candidates",
-            "dimension": "dimension",
-            "replicas": "replicas",
-            "loss": "solve.loss",
-            "final_seeds": "final_seeds",
-            "correlation": "correlation.maps",
-        },
-        extendable=("final_seeds", "correlation"),
-        serves=serves,
+            results=tested_networks,
+            headline=headline,
+            sections=SECTIONS,
+            show=show,
+            progress=progress_of,
+            flags={
+                "candidates": "candidates",
+                "dimension": "dimension",
+                "replicas": "replicas",
+                "loss": "solve.loss",
+                "final_seeds": "final_seeds",
+                "correlation": "correlation.maps",
+            },
+            extendable=("final_seeds", "correlation"),
+            serves=serves,
+        ),
     )
 
 
-HALVING = _method("halving", "Successive halving with weight sharing (Khodak 2020, Algorithm 1)", HalvingConfig)
-FAST_HALVING = _method(
-    "fast-halving", "Halving whose dimension grows by sqrt(2) a round (Khodak 2020, B.1)", FastHalvingConfig
-)
+_register("halving", "Successive halving with weight sharing (Khodak 2020, Algorithm 1)", HalvingConfig)
+_register("fast-halving", "Halving whose dimension grows by sqrt(2) a round (Khodak 2020, B.1)", FastHalvingConfig)

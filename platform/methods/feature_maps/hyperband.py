@@ -15,31 +15,15 @@ from ray.tune.schedulers import AsyncHyperBandScheduler, HyperBandScheduler, Tri
 
 from archray.errors import InvalidInput
 from archray.files import Folder
-from archray.platform.config import SearchConfig
-from archray.platform.engine.stage import Context, Stage
-from archray.platform.engine.tuning import run_trials
-from archray.platform.methods.feature_maps.feature_map_config import FeatureMapConfig, serves
-from archray.platform.methods.feature_maps.feature_map_view import (
-    FEATURE_MAP_SECTIONS,
-    feature_map_view,
-    print_feature_map,
-)
-from archray.platform.methods.feature_maps.single_solves import write_single_solves
-from archray.platform.methods.feature_maps.solve_stages import final_solve_stage
-from archray.platform.methods.feature_maps.solve_trials import (
-    sample_candidates,
-    solve_inputs,
-    solve_plan,
-    solve_settings,
-)
-from archray.platform.methods.method import Method
-from archray.platform.methods.report_stage import report_stage
-from archray.platform.run.run import digest
-from archray.searchers import RandomSearch
-from archray.seeds import stage_seed, trial_seed
+from archray.platform.engine.stage import Context
+from archray.platform.engine.tune_stage import TuneStage
+from archray.platform.engine.tuning import TrialPlan
+from archray.platform.methods.feature_maps.feature_map_config import FeatureMapConfig
+from archray.platform.methods.feature_maps.random_maps import FLAGS, PAPER, drawn_maps, register_solves
+from archray.platform.methods.feature_maps.single_solves import write_best_solve
+from archray.platform.methods.feature_maps.solve_trials import READS, sample_candidates, solve_plan, solve_settings
+from archray.seeds import trial_seed
 
-Presets = Mapping[str, Mapping[str, Any]]
-Flags = Mapping[str, str]
 RESOURCE = "resource"  # a solve's dimension in units of the smallest rung's, rounded down
 
 
@@ -111,55 +95,37 @@ class HyperbandConfig(RungsConfig):
 # Successive halving
 
 
-def _halving_inputs(context: Context) -> dict[str, Any]:
-    return {**solve_inputs(context), "search": _told(context.run.config, {"candidates", "eta", "rungs"})}
-
-
-def _search_by_halving(context: Context, folder: Folder) -> None:
-    config = context.run.config
-    assert isinstance(config, SuccessiveHalvingConfig)  # the run was opened with its method's configuration
-    candidates = sample_candidates(context, config.candidates)
-
-    def searcher() -> RandomSearch:
-        return RandomSearch(candidates, budget=len(candidates), seed=stage_seed(config.seed, "search"))
+def _halving_trials(context: Context[SuccessiveHalvingConfig], tuned: Folder) -> TrialPlan:
+    config = context.config
 
     def scheduler() -> TrialScheduler:
         return AsyncHyperBandScheduler(
             time_attr=RESOURCE, max_t=config.max_resource, grace_period=1, reduction_factor=config.eta, brackets=1
         )
 
-    plan = solve_plan(
+    return drawn_maps(
         context,
-        total=len(candidates),
+        sample_candidates(context, config.candidates),
         settings=solve_settings(context, rungs=config.dimensions),
-        searcher=searcher,
         scheduler=scheduler,
         resumes=False,
     )
-    tuned = folder / f"tune-{digest(_halving_inputs(context))}"
-    write_single_solves(context, folder, tuned, run_trials(tuned, plan, context, search=True))
 
 
 # Hyperband
 
 
-def _hyperband_inputs(context: Context) -> dict[str, Any]:
-    return {**solve_inputs(context), "search": _told(context.run.config, {"eta", "rungs"})}
-
-
-def _search_by_hyperband(context: Context, folder: Folder) -> None:
-    config = context.run.config
-    assert isinstance(config, HyperbandConfig)  # the run was opened with its method's configuration
-    first_rungs = config.first_rungs
-    candidates = sample_candidates(context, len(first_rungs))
-    root = stage_seed(config.seed, "search")
-    begins = dict(zip(candidates, first_rungs, strict=True))
+def _hyperband_trials(context: Context[HyperbandConfig], tuned: Folder) -> TrialPlan:
+    config = context.config
+    candidates = sample_candidates(context, len(config.first_rungs))
+    root = context.seed("search")
+    begins = dict(zip(candidates, config.first_rungs, strict=True))
     seeds = {candidate: trial_seed(root, number) for number, candidate in enumerate(candidates, start=1)}
 
     def scheduler() -> TrialScheduler:
         return HyperBandScheduler(time_attr=RESOURCE, max_t=config.max_resource, reduction_factor=config.eta)
 
-    plan = solve_plan(
+    return solve_plan(
         context,
         total=len(candidates),
         settings=solve_settings(context, rungs=config.dimensions),
@@ -168,12 +134,10 @@ def _search_by_hyperband(context: Context, folder: Folder) -> None:
             "first_rung": _by_architecture(begins),
             "seed": _by_architecture(seeds),
         },
-        concurrency=None,  # a paused trial counts as one in flight: a limit would keep a bracket from filling
+        limited=False,
         scheduler=scheduler,
         resumes=False,
     )
-    tuned = folder / f"tune-{digest(_hyperband_inputs(context))}"
-    write_single_solves(context, folder, tuned, run_trials(tuned, plan, context, search=True))
 
 
 def _by_architecture(values: Mapping[str, int]) -> Any:
@@ -185,47 +149,33 @@ def _by_architecture(values: Mapping[str, int]) -> Any:
     return tune.sample_from(choose)
 
 
-def _told(config: SearchConfig, fields: set[str]) -> dict[str, Any]:
-    return config.model_dump(mode="json", include=fields)
-
-
-# The recipes
-
-_PAPER = {"data": {"name": "cifar10"}, "dimension": 100_000}
-_FLAGS = {"dimension": "dimension", "loss": "solve.loss", "final_seeds": "final_seeds"}
-
-
-def _method(
-    name: str, summary: str, config: type[RungsConfig], search: Stage, presets: Presets, flags: Flags
-) -> Method:
-    return Method(
-        name=name,
-        summary=summary,
-        config=config,
-        stages=(search, final_solve_stage(), report_stage(("search", "final"))),
-        presets=presets,
-        view=lambda run: feature_map_view(run, progress_of=("search",)),
-        sections=FEATURE_MAP_SECTIONS,
-        show=print_feature_map,
-        flags=flags,
-        extendable=("final_seeds",),
-        serves=serves,
-    )
-
-
-SUCCESSIVE_HALVING = _method(
+register_solves(
     "successive-halving",
     "Ray Tune's asynchronous successive halving over feature maps, the dimension as resource",
     SuccessiveHalvingConfig,
-    Stage("search", "solve at few features first", _halving_inputs, _search_by_halving),
-    {"smoke": {"candidates": 4, "dimension": 64, "rungs": 2}, "demo": {}, "paper": _PAPER},
-    {**_FLAGS, "candidates": "candidates"},
+    TuneStage(
+        name="search",
+        title="solve at few features first",
+        reads=(*READS, "candidates", "eta", "rungs"),
+        plan=_halving_trials,
+        finish=write_best_solve,
+        search=True,
+    ),
+    {"smoke": {"candidates": 4, "dimension": 64, "rungs": 2}, "demo": {}, "paper": PAPER},
+    {**FLAGS, "candidates": "candidates"},
 )
-HYPERBAND = _method(
+register_solves(
     "hyperband",
     "Ray Tune's Hyperband over feature maps, the dimension as resource",
     HyperbandConfig,
-    Stage("search", "solve at few features first", _hyperband_inputs, _search_by_hyperband),
-    {"smoke": {"eta": 2, "rungs": 2, "dimension": 64}, "demo": {}, "paper": _PAPER},
-    _FLAGS,
+    TuneStage(
+        name="search",
+        title="solve at few features first",
+        reads=(*READS, "eta", "rungs"),
+        plan=_hyperband_trials,
+        finish=write_best_solve,
+        search=True,
+    ),
+    {"smoke": {"eta": 2, "rungs": 2, "dimension": 64}, "demo": {}, "paper": PAPER},
+    FLAGS,
 )

@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Literal
 
 from pydantic import Field
 
 from archray.files import Folder
-from archray.platform.engine.stage import Context, Stage
-from archray.platform.engine.tuning import run_trials
+from archray.platform.engine.stage import Context
+from archray.platform.engine.tune_stage import TuneStage
+from archray.platform.engine.tuning import TrialPlan
 from archray.platform.methods.feature_maps.feature_map_config import FeatureMapConfig, serves
-from archray.platform.methods.feature_maps.feature_map_view import (
-    FEATURE_MAP_SECTIONS,
-    feature_map_view,
-    print_feature_map,
-)
-from archray.platform.methods.feature_maps.single_solves import write_single_solves
-from archray.platform.methods.feature_maps.solve_stages import final_solve_stage
-from archray.platform.methods.feature_maps.solve_trials import sample_candidates, solve_inputs, solve_plan
-from archray.platform.methods.method import Method
-from archray.platform.methods.report_stage import report_stage
-from archray.platform.run.run import digest
+from archray.platform.methods.feature_maps.feature_map_report import SECTIONS, headline, progress_of, show
+from archray.platform.methods.feature_maps.single_solves import write_best_solve
+from archray.platform.methods.feature_maps.solve_stages import FINAL_SOLVE_STAGE
+from archray.platform.methods.feature_maps.solve_trials import READS, sample_candidates, solve_plan
+from archray.platform.methods.found_networks import tested_networks
+from archray.platform.methods.method import METHODS, Method
 from archray.searchers import RandomSearch
-from archray.seeds import stage_seed
+
+PAPER: Mapping[str, Any] = {"data": {"name": "cifar10"}, "dimension": 100_000}
+FLAGS: Mapping[str, str] = {"dimension": "dimension", "loss": "solve.loss", "final_seeds": "final_seeds"}
 
 
 class RandomMapsConfig(FeatureMapConfig):
@@ -36,47 +35,66 @@ class RandomMapsConfig(FeatureMapConfig):
     candidates: int = Field(32, ge=1)
 
 
-def _search(context: Context, folder: Folder) -> None:
-    config = context.run.config
-    assert isinstance(config, RandomMapsConfig)  # the run was opened with its method's configuration
-    candidates = sample_candidates(context, config.candidates)
-
-    def searcher() -> RandomSearch:
-        return RandomSearch(candidates, budget=len(candidates), seed=stage_seed(config.seed, "search"))
-
-    tuned = folder / f"tune-{digest(_search_inputs(context))}"
-    results = run_trials(tuned, solve_plan(context, total=len(candidates), searcher=searcher), context, search=True)
-    write_single_solves(context, folder, tuned, results)
+def drawn_maps(context: Context[Any], candidates: list[str], **plan: Any) -> TrialPlan:
+    """A solve for each candidate, in a random order."""
+    seed = context.seed("search")
+    return solve_plan(
+        context,
+        total=len(candidates),
+        searcher=lambda: RandomSearch(candidates, budget=len(candidates), seed=seed),
+        **plan,
+    )
 
 
-def _search_inputs(context: Context) -> dict[str, Any]:
-    config = context.run.config
-    return {**solve_inputs(context), **config.model_dump(mode="json", include={"candidates"})}
+def _trials(context: Context[RandomMapsConfig], tuned: Folder) -> TrialPlan:
+    return drawn_maps(context, sample_candidates(context, context.config.candidates))
 
 
-RANDOM = Method(
-    name="random",
-    summary="Random search over feature maps, a full solve each",
-    config=RandomMapsConfig,
-    stages=(
-        Stage("search", "solve for every candidate", _search_inputs, _search),
-        final_solve_stage(),
-        report_stage(("search", "final")),
+def register_solves(
+    name: str,
+    summary: str,
+    config: type[FeatureMapConfig],
+    search: TuneStage[Any],
+    presets: Mapping[str, Mapping[str, Any]],
+    flags: Mapping[str, str],
+) -> None:
+    """A method whose trials solve for one feature map each."""
+    METHODS.register(
+        name,
+        Method(
+            name=name,
+            summary=summary,
+            config=config,
+            stages=(search, FINAL_SOLVE_STAGE),
+            presets=presets,
+            results=tested_networks,
+            headline=headline,
+            sections=SECTIONS,
+            show=show,
+            progress=progress_of,
+            flags=flags,
+            extendable=("final_seeds",),
+            serves=serves,
+        ),
+    )
+
+
+register_solves(
+    "random",
+    "Random search over feature maps, a full solve each",
+    RandomMapsConfig,
+    TuneStage(
+        name="search",
+        title="solve for every candidate",
+        reads=(*READS, "candidates"),
+        plan=_trials,
+        finish=write_best_solve,
+        search=True,
     ),
-    presets={
+    {
         "smoke": {"candidates": 3, "dimension": 64},
         "demo": {"candidates": 32},
-        "paper": {"data": {"name": "cifar10"}, "dimension": 100_000, "candidates": 32},
+        "paper": {**PAPER, "candidates": 32},
     },
-    view=lambda run: feature_map_view(run, progress_of=("search",)),
-    sections=FEATURE_MAP_SECTIONS,
-    show=print_feature_map,
-    flags={
-        "candidates": "candidates",
-        "dimension": "dimension",
-        "loss": "solve.loss",
-        "final_seeds": "final_seeds",
-    },
-    extendable=("final_seeds",),
-    serves=serves,
+    {**FLAGS, "candidates": "candidates"},
 )

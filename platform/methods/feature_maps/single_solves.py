@@ -1,4 +1,4 @@
-"""Searches whose trials solve for one feature map each: their tables, and the best so far."""
+"""Searches whose trials solve for one feature map each: the best so far, and what was found."""
 
 from __future__ import annotations
 
@@ -6,35 +6,32 @@ import math
 from typing import Any
 
 import pandas as pd
-from ray.tune import ResultGrid
 
 from archray.errors import ArchrayError
 from archray.files import Folder
 from archray.platform.engine.stage import Context
-from archray.platform.methods.feature_maps.feature_map_config import feature_map_config
-from archray.platform.methods.report_stage import PROGRESS
-from archray.platform.methods.training_stages import failure_reasons, write_tables
+from archray.platform.engine.tuning import TuneRun
+from archray.platform.methods.feature_maps.feature_map_config import FeatureMapConfig
+from archray.platform.methods.final_stage import ACCURACY
+from archray.platform.run.layout import FOUND, PROGRESS
 
 
-def write_single_solves(context: Context, folder: Folder, tuned: Folder, results: ResultGrid) -> None:
-    """Writes the trials, the progress and what was found. Raises: ArchrayError if no solve has a score."""
-    context.grids["search"] = results
-    trials = write_tables(folder, tuned, results)
-    progress = best_so_far(folder.read_parquet("curves.parquet"), feature_map_config(context.run).mode)
+def write_best_solve(context: Context[FeatureMapConfig], folder: Folder, run: TuneRun) -> None:
+    """Writes the progress and what was found. Raises: ArchrayError if no solve has a score."""
+    progress = best_so_far(run.curves, context.config.mode)
     folder.write_parquet(PROGRESS, progress)
-    found = progress.iloc[-1] if len(progress) else None
-    if found is None or found["architecture"] is None:
-        raise ArchrayError(f"none of the {len(trials)} solves has a score: {failure_reasons(trials)}")
-    told: dict[str, Any] = {
-        "architecture": found["architecture"],
-        "value": float(found["validation_accuracy"]),
-        "metric": "validation_accuracy",
-    }
-    folder.write_json("architecture.json", told)
-    context.console.print(
-        f"    found {told['architecture']}  (validation accuracy {told['value']:.4f}, {len(progress)} solver calls)",
-        soft_wrap=True,
-    )
+    best = progress.iloc[-1] if len(progress) else None
+    if best is None or best["architecture"] is None:
+        raise ArchrayError(f"none of the {len(run.trials)} solves has a score: {run.failures}")
+    write_found_map(context, folder, best["architecture"], float(best[ACCURACY]), calls=len(progress))
+
+
+def write_found_map(
+    context: Context[FeatureMapConfig], folder: Folder, architecture: str, value: float, *, calls: int
+) -> None:
+    """Writes what was found, with its validation accuracy, and says so."""
+    folder.write_json(FOUND, {"architecture": architecture, "value": value, "metric": ACCURACY})
+    context.say(f"found {architecture}  (validation accuracy {value:.4f}, {calls} solver calls)")
 
 
 def best_so_far(solves: pd.DataFrame, mode: str) -> pd.DataFrame:
@@ -45,7 +42,8 @@ def best_so_far(solves: pd.DataFrame, mode: str) -> pd.DataFrame:
             `seconds` (of the trial so far), `validation_accuracy`, `test_accuracy`.
         mode: whether the best score is the least (`min`) or the largest.
 
-    Returns: see `RunView.progress`; and `validation_accuracy` of the best.
+    Returns: `calls` (so far), `seconds` (so far), `architecture` (the best so far), `dimension` (of this solve),
+        `candidates` (1), `score`, `validation_accuracy` and `test_error` of the best, `final` (False).
     """
     solves = solves.sort_values(["trial_id", "training_iteration"])
     own = solves.groupby("trial_id")["seconds"].diff().fillna(solves["seconds"])  # of this step alone

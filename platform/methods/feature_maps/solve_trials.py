@@ -6,29 +6,28 @@ from typing import Any
 
 import numpy as np
 
-from archray.cluster.resources import concurrency
 from archray.errors import InvalidInput
 from archray.platform.engine.stage import Context
 from archray.platform.engine.tuning import TrialPlan
-from archray.platform.methods.feature_maps.feature_map_config import feature_map_config
-from archray.seeds import stage_seed
+from archray.platform.methods.feature_maps.feature_map_config import FeatureMapConfig
 from archray.trainables.data import load_data
 from archray.trainables.tune.feature_map_settings import FeatureMapSettings, feature_map_space
 from archray.trainables.tune.feature_map_trainable import FeatureMapTrainable
 
 METRIC = "score"
+READS = ("solve", "full_dimension")  # what a solve depends on, whatever the feature map
 MAX_DRAWS = 1000  # in search of a feature map that is new
 
 
-def sample_candidates(context: Context, count: int) -> list[str]:
+def sample_candidates(context: Context[FeatureMapConfig], count: int) -> list[str]:
     """The run's candidates: distinct feature maps drawn uniformly from the space, a function of the run's seed.
 
     Naive-Bayes weights need two classes (note W8): with more, maps that use them are not drawn.
     """
-    run, config = context.run, feature_map_config(context.run)
+    run, config = context.run, context.config
     space = feature_map_space(run.space)
     classes = load_data(run.data).num_classes
-    rng = np.random.default_rng(stage_seed(config.seed, "candidates"))
+    rng = np.random.default_rng(context.seed("candidates"))
     drawn: dict[str, None] = {}
     left_out = 0
     for _ in range(MAX_DRAWS + 10 * count):
@@ -45,47 +44,27 @@ def sample_candidates(context: Context, count: int) -> list[str]:
             "ask for fewer"
         )
     if left_out:
-        context.console.print(
-            f"    maps with Naive-Bayes weights are left out: they need two classes, {run.config.data.name} "
-            f"has {classes}",
-            soft_wrap=True,
+        context.say(
+            f"maps with Naive-Bayes weights are left out: they need two classes, {config.data.name} has {classes}"
         )
     return list(drawn)
 
 
-def solve_settings(context: Context, **changes: Any) -> dict[str, Any]:
+def solve_settings(context: Context[FeatureMapConfig], **changes: Any) -> dict[str, Any]:
     """What every `FeatureMapTrainable` of the run is told. `changes`: of the fields of `FeatureMapSettings`."""
-    run, config = context.run, feature_map_config(context.run)
+    run, config = context.run, context.config
     given: dict[str, Any] = {"solve": config.solve, "dimension": config.full_dimension, **changes}
     return FeatureMapSettings(space=run.space, data=run.data, **given).model_dump(mode="json")
 
 
-def solve_inputs(context: Context) -> dict[str, Any]:
-    """What a solve depends on, whatever the feature map."""
-    config = feature_map_config(context.run)
-    return {
-        "space": context.run.space,
-        "data": context.run.manifest["data_checksum"],
-        "solve": config.solve.model_dump(mode="json"),
-        "dimension": config.full_dimension,
-        "seed": config.seed,
-    }
-
-
-def solve_plan(context: Context, *, total: int, settings: dict[str, Any] | None = None, **plan: Any) -> TrialPlan:
-    """A plan of solves with the run's resources; `plan`: of the fields of `TrialPlan`."""
-    config = feature_map_config(context.run)
-    resources = config.resources
+def solve_plan(context: Context[FeatureMapConfig], *, settings: dict[str, Any] | None = None, **plan: Any) -> TrialPlan:
+    """A plan of solves. settings: of `solve_settings`. plan: further fields of `TrialPlan`."""
     return TrialPlan(
         **{
             "trainable": FeatureMapTrainable,
             "settings": settings or solve_settings(context),
             "metric": METRIC,
-            "mode": config.mode,
-            "total": total,
-            "cpus": resources.cpus_per_trial,
-            "gpus": resources.gpus(),
-            "concurrency": concurrency(resources),
+            "mode": context.config.mode,
             **plan,
         }
     )

@@ -2,67 +2,38 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any, Literal
 
 import pandas as pd
 from pydantic import BaseModel, ConfigDict, Field
 
-from archray.cluster.resources import concurrency
 from archray.errors import ArchrayError, InvalidInput
 from archray.files import Folder
 from archray.platform.config import SearchConfig
-from archray.platform.engine.pool_scoring import PoolSettings, candidates, score_pool
-from archray.platform.engine.stage import Context, Stage
-from archray.platform.engine.tuning import restored_searcher, run_trials
-from archray.platform.methods.hnas.choice import choice_section
-from archray.platform.methods.hnas.landscape import landscape_section
-from archray.platform.methods.hnas.pool_scatter import pool_section
-from archray.platform.methods.hnas.trials_table import trials_section
-from archray.platform.methods.method import Method
-from archray.platform.methods.report_stage import read_table, report_stage, run_view
+from archray.platform.engine.pool_scoring import POOL, PoolSettings, candidates, score_pool
+from archray.platform.engine.stage import Context, WorkStage, file_digests
+from archray.platform.engine.tune_stage import TuneStage
+from archray.platform.engine.tuning import TrialPlan, TuneRun
+from archray.platform.methods.found_networks import tested_networks
+from archray.platform.methods.hnas.hnas_report import SECTIONS, headline, show
+from archray.platform.methods.method import METHODS, Method
 from archray.platform.methods.training_stages import (
-    METRIC,
+    ACCURACY,
+    BASELINE_STAGE,
+    FINAL_STAGE,
     TrainedSearchConfig,
-    baseline_stage,
-    failure_reasons,
-    final_stage,
-    training_inputs,
-    trial_plan,
-    write_tables,
+    training_plan,
 )
-from archray.platform.report.cell import cell_section
-from archray.platform.report.comparison import comparison_section
-from archray.platform.report.curves import curves_section
-from archray.platform.report.failures import failures_section
-from archray.platform.report.manifest_section import manifest_section
-from archray.platform.report.page import MakeSection
-from archray.platform.report.repeats_section import repeats_section
-from archray.platform.report.view import Objective, RunView
-from archray.platform.run.run import Run, digest
+from archray.platform.run.layout import FOUND
 from archray.searchers import HNASSearch
 from archray.searchers.hnas.scored_pool import PoolFile
-from archray.seeds import stage_seed
 from archray.trainables.proxies import PROXIES, ProxySettings
 from archray.trainables.spaces import get_space
 from archray.trainables.training import TrainingSettings
 
-HNAS_SECTIONS: tuple[MakeSection, ...] = (
-    cell_section,
-    comparison_section,
-    repeats_section,
-    choice_section,
-    landscape_section,
-    pool_section,
-    curves_section,
-    trials_section,
-    failures_section,
-    manifest_section,
-)
-
-
 MAX_CONCURRENT = 4  # more trials in flight than this, and the optimiser decides on too little
 KAPPA = "kappa"
+SEARCHER = "searcher.json"  # the state of the searcher when the search ended: an extended search continues from it
 
 
 class HNASOptions(BaseModel):
@@ -123,40 +94,21 @@ class HNASConfig(TrainedSearchConfig):
         return self.proxies.model_copy(update={"metrics": tuple(metrics)})
 
 
-def _config(context: Context) -> HNASConfig:
-    config = context.run.config
-    assert isinstance(config, HNASConfig)  # the run was opened with its method's configuration
-    return config
-
-
 # Stage 1: the pool
 
 
-def _pool_inputs(context: Context) -> dict[str, Any]:
-    config = _config(context)
-    return {
-        "space": context.run.space,
-        "data": context.run.manifest["data_checksum"],
-        "proxies": config.scored.model_dump(mode="json"),
-        "size": config.pool.size,
-        "table": config.pool.table,
-        "seed": config.seed,
-    }
-
-
-def _score(context: Context, folder: Folder) -> None:
-    config = _config(context)
-    if config.pool.table is not None:
-        given = config.pool.table
-        table = pd.read_csv(given) if given.endswith(".csv") else pd.read_parquet(given)
-        folder.write_parquet("pool.parquet", table)
-        context.console.print(f"    {len(table)} architectures taken from {given}", soft_wrap=True)
+def _score(context: Context[HNASConfig], folder: Folder) -> None:
+    config, run = context.config, context.run
+    if (source := config.pool.table) is not None:
+        table = pd.read_csv(source) if source.endswith(".csv") else pd.read_parquet(source)
+        folder.write_parquet(POOL, table)
+        context.say(f"{len(table)} architectures taken from {source}")
         return
     score_pool(
         folder,
-        candidates(context.run.space, config.pool.size, stage_seed(config.seed, "pool")),
-        space=context.run.space,
-        data=context.run.data,
+        candidates(run.space, config.pool.size, context.seed("pool")),
+        space=run.space,
+        data=run.data,
         proxy=config.scored,
         resources=config.resources,
         pool=config.pool,
@@ -167,59 +119,38 @@ def _score(context: Context, folder: Folder) -> None:
 # Stage 2: the search
 
 
-def _search_inputs(context: Context) -> dict[str, Any]:
-    config = _config(context)
-    return {
-        **training_inputs(context, config.train),
-        "search": config.search.model_dump(mode="json"),
-        "pool": context.folder("pool").sha256("pool.parquet"),
-    }
+def _trials(context: Context[HNASConfig], tuned: Folder) -> TrialPlan:
+    config, pool, stage = context.config, context.folder("pool"), tuned.parent
 
-
-def _search(context: Context, folder: Folder) -> None:
-    config = _config(context)
-    pool = context.folder("pool")
-    concurrent = _concurrency(context, folder)
-    options = config.search.model_dump()
-
-    def fresh() -> HNASSearch:
-        return HNASSearch(f"{pool.uri}/pool.parquet", seed=stage_seed(config.seed, "search"), **options)
-
-    def continued() -> HNASSearch:
-        """A searcher that knows the trials of the smaller budget that this run was extended from."""
-        searcher = fresh()
-        if folder.exists("searcher.json"):
-            searcher.set_state(folder.read_json("searcher.json"))
+    def searcher() -> HNASSearch:
+        """One that knows the trials of the smaller budget that this run was extended from."""
+        options = config.search.model_dump()
+        searcher = HNASSearch(f"{pool.uri}/{POOL}", seed=context.seed("search"), **options)
+        if stage.exists(SEARCHER):
+            searcher.set_state(stage.read_json(SEARCHER))
         return searcher
 
-    plan = trial_plan(
-        context, config.train, total=config.search.budget, test=False, concurrency=concurrent, searcher=continued
+    return training_plan(
+        context,
+        config.train,
+        test=False,
+        total=config.search.budget,
+        searcher=searcher,
+        at_most=MAX_CONCURRENT,
+        fixed=True,
     )
-    tuned = folder / f"tune-{digest(_search_inputs(context))}"
-    results = run_trials(tuned, plan, context, search=True)
-    context.grids["search"] = results
-    trials = write_tables(folder, tuned, results, keep_earlier=True)
-    searcher = restored_searcher(tuned, fresh)
-    folder.write_json("searcher.json", searcher.get_state())
+
+
+def _write_found(context: Context[HNASConfig], folder: Folder, run: TuneRun) -> None:
+    searcher: HNASSearch = run.searcher()
+    folder.write_json(SEARCHER, searcher.get_state())
     folder.write_json("objective.json", _objective(searcher))
     folder.write_parquet("asked.parquet", searcher.asked())
     best = searcher.best()
     if best is None:
-        raise ArchrayError(f"none of the {len(trials)} trials has a value: {failure_reasons(trials)}")
-    folder.write_json("architecture.json", {**best, "metric": METRIC})
-    context.console.print(f"    found {best['architecture']}  ({METRIC} {best['value']:.4f})", soft_wrap=True)
-
-
-def _concurrency(context: Context, folder: Folder) -> int:
-    """Trials at a time, fixed when the search begins: what is suggested depends on it."""
-    if folder.exists("concurrency.json"):
-        return int(folder.read_json("concurrency.json"))
-    concurrent = concurrency(_config(context).resources, limit=MAX_CONCURRENT)
-    folder.write_json("concurrency.json", concurrent)
-    return concurrent
-
-
-# What the report reads
+        raise ArchrayError(f"none of the {len(run.trials)} trials has a value: {run.failures}")
+    folder.write_json(FOUND, {**best, "metric": ACCURACY})
+    context.say(f"found {best['architecture']}  ({ACCURACY} {best['value']:.4f})")
 
 
 def _objective(searcher: HNASSearch) -> dict[str, Any]:
@@ -236,91 +167,89 @@ def _objective(searcher: HNASSearch) -> dict[str, Any]:
     }
 
 
-def view(run: Run) -> RunView:
-    """What the report of an HNAS run shows; a run that has not ended shows what there is."""
-    config = run.config
-    assert isinstance(config, HNASConfig)
-    search = run.folder / "search"
-    objective = search.read_json("objective.json") if search.exists("objective.json") else None
-    return replace(
-        run_view(run),
-        proxy=config.search.proxy,
-        objective=objective
-        and Objective(
-            scale=objective["scale"],
-            penalty=objective["penalty"],
-            mu_bounds=(10 ** objective["log10_mu"][0], 10 ** objective["log10_mu"][1]),
-            root_nu_bounds=tuple(objective["root_nu"]),
-            epsilon=objective["epsilon"],
-        ),
-        pool=read_table(run.folder / "pool", "pool.parquet"),
-        evaluated=read_table(search, "asked.parquet"),
-    )
-
-
-# The recipe
+# The method
 
 _TINY = {"channels": 4, "cells": 1}
 
-HNAS = Method(
-    name="hnas",
-    summary="Hybrid NAS: Bayesian optimisation over (mu, nu) of a training-free objective (Shu 2022, ch. 7)",
-    config=HNASConfig,
-    stages=(
-        Stage("pool", "score architectures without training", _pool_inputs, _score),
-        Stage("search", "train what the objective selects, and learn (mu, nu)", _search_inputs, _search),
-        final_stage(),
-        baseline_stage(),
-        report_stage(),
+PRESETS: dict[str, dict[str, Any]] = {
+    "smoke": {
+        "network": _TINY,
+        "proxies": {"network": _TINY, "batch_size": 16},
+        "pool": {"size": 12},
+        "search": {"budget": 3},
+        "train": {"epochs": 1, "batch_size": 32},
+        "final": {"epochs": 2, "batch_size": 32},
+        "baseline": 2,
+    },
+    "demo": {
+        "network": {"channels": 8, "cells": 1},
+        "proxies": {
+            "network": {"channels": 4, "cells": 3},
+            "batch_size": 64,
+            "metrics": ["grad_norm", "snip", "ntk_trace"],
+        },
+        "pool": {"size": 300},
+        "search": {"budget": 8},
+        # after some 20 epochs nearly every cell has learnt these small digits, and there is nothing to compare
+        "train": {"epochs": 4, "batch_size": 64},
+        "final": {"epochs": 10, "batch_size": 64},
+        "final_seeds": 3,
+        "baseline": 8,
+    },
+    # Shu 2022, 7.5 and appendix; the search as in the authors' program (note H2), NAS-Bench-201's network and data
+    "paper": {
+        "data": {"name": "cifar10"},
+        "network": {"channels": 16, "cells": 5},
+        "proxies": {"network": {"channels": 16, "cells": 5}, "batch_size": 64},
+        "pool": {"size": None},
+        "search": {"budget": 20, "preset": "paper-code"},
+        "train": {"epochs": 12},
+        "final": {"epochs": 200},
+        "final_seeds": 3,
+    },
+}
+
+HNAS = METHODS.register(
+    "hnas",
+    Method(
+        name="hnas",
+        summary="Hybrid NAS: Bayesian optimisation over (mu, nu) of a training-free objective (Shu 2022, ch. 7)",
+        config=HNASConfig,
+        stages=(
+            WorkStage(
+                name="pool",
+                title="score architectures without training",
+                reads=("scored", "pool.size", "pool.table"),
+                work=_score,
+            ),
+            TuneStage(
+                name="search",
+                title="train what the objective selects, and learn (mu, nu)",
+                reads=("network", "train", "search"),
+                depends=file_digests(f"pool/{POOL}"),
+                plan=_trials,
+                finish=_write_found,
+                search=True,
+                extends=True,
+            ),
+            FINAL_STAGE,
+            BASELINE_STAGE,
+        ),
+        presets=PRESETS,
+        results=tested_networks,
+        headline=headline,
+        sections=SECTIONS,
+        show=show,
+        flags={
+            "proxy": "search.proxy",
+            "budget": "search.budget",
+            "epochs": "train.epochs",
+            "final_epochs": "final.epochs",
+            "final_seeds": "final_seeds",
+            "pool": "pool.table",
+            "pool_size": "pool.size",
+            "random": "baseline",
+        },
+        extendable=("budget", "final_epochs", "final_seeds", "random"),
     ),
-    presets={
-        "smoke": {
-            "network": _TINY,
-            "proxies": {"network": _TINY, "batch_size": 16},
-            "pool": {"size": 12},
-            "search": {"budget": 3},
-            "train": {"epochs": 1, "batch_size": 32},
-            "final": {"epochs": 2, "batch_size": 32},
-            "baseline": 2,
-        },
-        "demo": {
-            "network": {"channels": 8, "cells": 1},
-            "proxies": {
-                "network": {"channels": 4, "cells": 3},
-                "batch_size": 64,
-                "metrics": ["grad_norm", "snip", "ntk_trace"],
-            },
-            "pool": {"size": 300},
-            "search": {"budget": 8},
-            # after some 20 epochs nearly every cell has learnt these small digits, and there is nothing to compare
-            "train": {"epochs": 4, "batch_size": 64},
-            "final": {"epochs": 10, "batch_size": 64},
-            "final_seeds": 3,
-            "baseline": 8,
-        },
-        # Shu 2022, 7.5 and appendix; the search as in the authors' program (note H2), NAS-Bench-201's network and data
-        "paper": {
-            "data": {"name": "cifar10"},
-            "network": {"channels": 16, "cells": 5},
-            "proxies": {"network": {"channels": 16, "cells": 5}, "batch_size": 64},
-            "pool": {"size": None},
-            "search": {"budget": 20, "preset": "paper-code"},
-            "train": {"epochs": 12},
-            "final": {"epochs": 200},
-            "final_seeds": 3,
-        },
-    },
-    view=view,
-    sections=HNAS_SECTIONS,
-    flags={
-        "proxy": "search.proxy",
-        "budget": "search.budget",
-        "epochs": "train.epochs",
-        "final_epochs": "final.epochs",
-        "final_seeds": "final_seeds",
-        "pool": "pool.table",
-        "pool_size": "pool.size",
-        "random": "baseline",
-    },
-    extendable=("budget", "final_epochs", "final_seeds", "random"),
 )

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from archray.platform.methods.method import Method
-from archray.platform.methods.supernets.supernet_method import Values, supernet_method
-from archray.platform.methods.supernets.supernet_search import search_stage
+from archray.platform.methods.supernets.supernet_method import Values, register_supernet_method
+from archray.platform.methods.supernets.supernet_search import SEARCH_STAGE
 
 SOFTMAX, SIMPLEX = {"name": "softmax"}, {"name": "simplex"}
 GUMBEL = {"name": "gumbel", "start": 10.0, "end": 0.1, "form": "linear", "hard": True}  # GDAS
@@ -22,62 +21,60 @@ CONTROLLER, REINFORCE = {"name": "controller"}, {"name": "reinforce"}  # ENAS
 PARTIAL = {"batch_size": 256, "lr": 0.1, "lr_min": 0.0}  # weights under partial channels: PC-DARTS; GAEA, C.1.1
 
 
-def _method(
+def _register(
     name: str, summary: str, relaxation: Values, optimizer: Values, *, partial_channels: int = 1, **training: Any
-) -> Method:
+) -> None:
     supernet = {
         "relaxation": relaxation,
         "optimizer": optimizer,
         "partial_channels": partial_channels,
         "training": training,
     }
-    return supernet_method(name, summary, search_stage(), {"supernet": supernet})
+    register_supernet_method(name, summary, SEARCH_STAGE, {"supernet": supernet})
 
 
-LEARNED_METHODS = (
-    _method("darts", "DARTS, first order (Liu 2019)", SOFTMAX, ADAM),
-    _method("darts-2nd", "DARTS, second order (Liu 2019, Eq. 6-8)", SOFTMAX, ADAM, objective="bilevel-second-order"),
-    _method(
-        "pc-darts",
-        "PC-DARTS: DARTS on a quarter of the channels, with edge normalisation (Xu 2020)",
-        SOFTMAX,
-        {**ADAM, "lr": 6e-4},
-        partial_channels=4,
-        warmup_epochs=15,
-        **PARTIAL,
-    ),
-    _method("gdas", "GDAS: one drawn operation an edge, straight-through (Dong 2019)", GUMBEL, ADAM, epochs=250),
-    _method(
-        "snas",
-        "SNAS: mixtures drawn from a concrete distribution, single level (Xie 2019)",
-        CONCRETE,
-        ADAM,
-        epochs=150,
-        objective="erm",
-    ),
-    _method("gaea-darts", "GAEA DARTS: exponentiated gradient on the simplex (Li 2021)", SIMPLEX, EXPONENTIATED),
-    _method(
-        "gaea-pc-darts",
-        "GAEA PC-DARTS: exponentiated gradient with partial channels (Li 2021)",
-        SIMPLEX,
-        EXPONENTIATED,
-        partial_channels=4,
-        warmup_epochs=10,
-        **PARTIAL,
-    ),
-    _method(
-        "gaea-gdas",
-        "GAEA GDAS: exponentiated gradient of drawn operations (Li 2021)",
-        GUMBEL,
-        EXPONENTIATED,
-        epochs=150,
-    ),
-    _method("xnas", "XNAS: exponentiated gradient, clipped per image, with wipe-out (Nayman 2019)", SIMPLEX, XNAS),
-    _method(
-        "enas",
-        "ENAS: a controller that learns by reward from the supernet's accuracy (Pham 2018)",
-        CONTROLLER,
-        REINFORCE,
-        epochs=150,
-    ),
+_register("darts", "DARTS, first order (Liu 2019)", SOFTMAX, ADAM)
+_register("darts-2nd", "DARTS, second order (Liu 2019, Eq. 6-8)", SOFTMAX, ADAM, objective="bilevel-second-order")
+_register(
+    "pc-darts",
+    "PC-DARTS: DARTS on a quarter of the channels, with edge normalisation (Xu 2020)",
+    SOFTMAX,
+    {**ADAM, "lr": 6e-4},
+    partial_channels=4,
+    warmup_epochs=15,
+    **PARTIAL,
+)
+_register("gdas", "GDAS: one drawn operation an edge, straight-through (Dong 2019)", GUMBEL, ADAM, epochs=250)
+_register(
+    "snas",
+    "SNAS: mixtures drawn from a concrete distribution, single level (Xie 2019)",
+    CONCRETE,
+    ADAM,
+    epochs=150,
+    objective="erm",
+)
+_register("gaea-darts", "GAEA DARTS: exponentiated gradient on the simplex (Li 2021)", SIMPLEX, EXPONENTIATED)
+_register(
+    "gaea-pc-darts",
+    "GAEA PC-DARTS: exponentiated gradient with partial channels (Li 2021)",
+    SIMPLEX,
+    EXPONENTIATED,
+    partial_channels=4,
+    warmup_epochs=10,
+    **PARTIAL,
+)
+_register(
+    "gaea-gdas",
+    "GAEA GDAS: exponentiated gradient of drawn operations (Li 2021)",
+    GUMBEL,
+    EXPONENTIATED,
+    epochs=150,
+)
+_register("xnas", "XNAS: exponentiated gradient, clipped per image, with wipe-out (Nayman 2019)", SIMPLEX, XNAS)
+_register(
+    "enas",
+    "ENAS: a controller that learns by reward from the supernet's accuracy (Pham 2018)",
+    CONTROLLER,
+    REINFORCE,
+    epochs=150,
 )

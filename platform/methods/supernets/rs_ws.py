@@ -16,19 +16,21 @@ from ray.tune import Result
 
 from archray.errors import InvalidInput
 from archray.files import Folder
-from archray.platform.engine.stage import Context, Stage
-from archray.platform.engine.tuning import listed
+from archray.platform.engine.stage import Context
+from archray.platform.engine.trial_tables import reasons
+from archray.platform.engine.tune_stage import TuneStage
+from archray.platform.engine.tuning import TuneRun
 from archray.platform.methods.supernets.shared_scoring import draw_architectures, score_with_shared_weights
 from archray.platform.methods.supernets.supernet_config import SupernetSearchConfig
-from archray.platform.methods.supernets.supernet_method import supernet_method
+from archray.platform.methods.supernets.supernet_method import register_supernet_method
 from archray.platform.methods.supernets.supernet_search import (
-    supernet_inputs,
+    READS,
     supernet_settings,
-    train_supernets,
+    supernet_trials,
+    write_entropies,
     write_found,
 )
-from archray.platform.run.run import Run
-from archray.seeds import stage_seed, stream_seed
+from archray.seeds import stream_seed
 from archray.trainables.supernets import PathSettings
 from archray.trainables.tune.supernet_scorer import trained_weights
 
@@ -57,26 +59,17 @@ class RandomSearchWSConfig(SupernetSearchConfig):
         draw_architectures(self.space, self.supernet, self.samples, self.seed)
 
 
-def _config(run: Run) -> RandomSearchWSConfig:
-    assert isinstance(run.config, RandomSearchWSConfig)  # the run was opened with its method's configuration
-    return run.config
-
-
-def _inputs(context: Context) -> dict[str, Any]:
-    return {**supernet_inputs(context), "samples": _config(context.run).samples}
-
-
-def _search(context: Context, folder: Folder) -> None:
-    trials, results = train_supernets(context, folder, metric=METRIC)
-    reasons = trials.reindex(columns=["failure", "error"])
-    trials["failure"] = reasons["failure"].fillna(reasons["error"])
-    ended = {(result.metrics or {}).get("trial_id"): result for result in listed(results)}
+def _write_best(context: Context[RandomSearchWSConfig], folder: Folder, run: TuneRun) -> None:
+    """Scores random architectures with the weights of every trial that has ended, and takes the best of each."""
+    write_entropies(context, folder, run)
+    trials = run.trials.assign(failure=reasons(run.trials))
+    ended = {(result.metrics or {}).get("trial_id"): result for result in run.ended}
     found: list[dict[str, Any]] = []
     tables: list[pd.DataFrame] = []
     for trial in trials.to_dict("records"):
         key = {"trial_id": trial["trial_id"], "seed": trial["seed"]}
         best = {"architecture": None, "value": math.nan, "failure": trial["failure"]}
-        if trial["failure"] is None or pd.isna(trial["failure"]):
+        if pd.isna(trial["failure"]):
             scores = _score(context, folder, ended[trial["trial_id"]], trial["seed"])
             tables.append(scores.assign(**key))
             best = best_of(scores)
@@ -86,19 +79,19 @@ def _search(context: Context, folder: Folder) -> None:
     write_found(context, folder, pd.DataFrame(found))
 
 
-def _score(context: Context, folder: Folder, result: Result, seed: int) -> pd.DataFrame:
+def _score(context: Context[RandomSearchWSConfig], folder: Folder, result: Result, seed: int) -> pd.DataFrame:
     """The scores of random architectures with the weights of a trial that has ended.
 
     seed: the trial's; each has architectures of its own.
     """
-    config, trial = _config(context.run), (result.metrics or {})["trial_id"]
-    samples_seed = stream_seed(stage_seed(config.seed, "samples"), seed)
+    config, trial = context.config, (result.metrics or {})["trial_id"]
+    samples = stream_seed(context.seed("samples"), seed)
     assert result.checkpoint is not None  # a trial that ended without a failure has saved its last epoch
     with result.checkpoint.as_directory() as place:
         weights = trained_weights(place)
     return score_with_shared_weights(
         folder / f"scores-{trial}",
-        draw_architectures(context.run.space, config.supernet, config.samples, samples_seed),
+        draw_architectures(context.run.space, config.supernet, config.samples, samples),
         settings=supernet_settings(context),
         weights=weights,
         resources=config.resources,
@@ -119,10 +112,17 @@ def best_of(scores: pd.DataFrame) -> dict[str, Any]:
     return {"architecture": best["architecture"], "value": float(best["accuracy"]), "failure": None}
 
 
-RS_WS = supernet_method(
+register_supernet_method(
     "rs-ws",
     "Random search with weight sharing (Li and Talwalkar 2019)",
-    Stage("search", "train supernets on random paths, and score random architectures", _inputs, _search),
+    TuneStage(
+        name="search",
+        title="train supernets on random paths, and score random architectures",
+        reads=(*READS, "samples"),
+        plan=lambda context, tuned: supernet_trials(context, metric=METRIC),
+        finish=_write_best,
+        search=True,
+    ),
     {"supernet": {"relaxation": {"name": "path"}, "optimizer": {"name": "none"}}},
     config=RandomSearchWSConfig,
     presets={"smoke": {"samples": 16}, "demo": {"samples": 200}},

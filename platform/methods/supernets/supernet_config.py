@@ -7,7 +7,6 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from archray.errors import InvalidInput
 from archray.platform.methods.training_stages import TrainedSearchConfig
-from archray.platform.run.run import Run
 from archray.trainables.nets import NetworkSettings, build
 from archray.trainables.spaces import Space, get_space
 from archray.trainables.supernets.networks import SUPERNETS, build_supernet
@@ -79,12 +78,6 @@ def check_network(space: str, network: NetworkSettings) -> None:
     some = next(iter(get_space(space).enumerate()))
     with torch.device("meta"):
         build(space, some, network=network, in_channels=IMAGE_CHANNELS, num_classes=CLASSES, seed=None)
-
-
-def supernet_config(run: Run) -> SupernetSearchConfig:
-    """The configuration of a run whose method trains a supernet."""
-    assert isinstance(run.config, SupernetSearchConfig)  # methods with these stages have such a configuration
-    return run.config
 
 
 def serves(space: Space) -> str | None:

@@ -7,24 +7,21 @@ scores them with it.
 from __future__ import annotations
 
 import math
-from typing import Any, Literal
+from typing import Literal
 
 import pandas as pd
 from pydantic import Field
 
-from archray.cluster.resources import concurrency
 from archray.errors import ArchrayError
 from archray.files import Folder
-from archray.platform.engine.stage import Context, Stage
-from archray.platform.engine.tuning import TrialPlan, restored_searcher, run_trials
+from archray.platform.engine.stage import Context
+from archray.platform.engine.tune_stage import TuneStage
+from archray.platform.engine.tuning import TrialPlan, TuneRun
 from archray.platform.methods.supernets.shared_scoring import draw_architectures
 from archray.platform.methods.supernets.supernet_config import SupernetSearchConfig
-from archray.platform.methods.supernets.supernet_method import supernet_method
-from archray.platform.methods.supernets.supernet_search import supernet_inputs, supernet_settings, write_found
-from archray.platform.methods.training_stages import failure_reasons, write_tables
-from archray.platform.run.run import Run, digest
+from archray.platform.methods.supernets.supernet_method import register_supernet_method
+from archray.platform.methods.supernets.supernet_search import READS, supernet_settings, write_found
 from archray.searchers import WeightSharingHalving
-from archray.seeds import stage_seed
 from archray.trainables.tune.supernet_trainable import SupernetTrainable
 
 ROUNDS = "rounds.parquet"
@@ -61,20 +58,10 @@ class SupernetHalvingConfig(SupernetSearchConfig):
         draw_architectures(self.space, self.supernet, self.candidates, self.seed)
 
 
-def _config(run: Run) -> SupernetHalvingConfig:
-    assert isinstance(run.config, SupernetHalvingConfig)  # the run was opened with its method's configuration
-    return run.config
-
-
-def _inputs(context: Context) -> dict[str, Any]:
-    told = {"candidates", "replicas", "keep", "growth", "score"}
-    return {**supernet_inputs(context), **_config(context.run).model_dump(mode="json", include=told)}
-
-
-def _search(context: Context, folder: Folder) -> None:
-    run, config = context.run, _config(context.run)
-    seed = stage_seed(config.seed, "candidates")
-    candidates = draw_architectures(run.space, config.supernet, config.candidates, seed)
+def _trials(context: Context[SupernetHalvingConfig], tuned: Folder) -> TrialPlan:
+    config = context.config
+    seed = context.seed("candidates")
+    candidates = draw_architectures(context.run.space, config.supernet, config.candidates, seed)
 
     def searcher() -> WeightSharingHalving:
         return WeightSharingHalving(
@@ -83,38 +70,34 @@ def _search(context: Context, folder: Folder) -> None:
             keep=config.keep,
             budget=config.supernet.training.epochs,
             growth=config.growth,
-            seed=stage_seed(config.seed, "search"),
+            seed=context.seed("search"),
         )
 
-    told = digest(_inputs(context))
-    plan = TrialPlan(
+    return TrialPlan(
         trainable=SupernetTrainable,
-        settings=supernet_settings(context, score=config.score, weights_dir=(folder / f"weights-{told}").uri),
+        settings=supernet_settings(context, score=config.score, weights_dir=(tuned / "weights").uri),
         metric="score",
         mode=config.mode,
         total=searcher().expected_trials,
-        cpus=config.resources.cpus_per_trial,
-        gpus=config.resources.gpus(),
-        concurrency=concurrency(config.resources, limit=config.replicas),
         searcher=searcher,
+        at_most=config.replicas,
     )
-    tuned = folder / f"tune-{told}"
-    results = run_trials(tuned, plan, context, search=True)
-    context.grids["search"] = results
-    trials = write_tables(folder, tuned, results)
-    ended = restored_searcher(tuned, searcher)
+
+
+def _write_winner(context: Context[SupernetHalvingConfig], folder: Folder, run: TuneRun) -> None:
+    ended: WeightSharingHalving = run.searcher()
     folder.write_parquet(ROUNDS, ended.rounds())
-    write_found(context, folder, _found(trials, ended))
+    write_found(context, folder, _winner(run, ended))
 
 
-def _found(trials: pd.DataFrame, ended: WeightSharingHalving) -> pd.DataFrame:
+def _winner(run: TuneRun, ended: WeightSharingHalving) -> pd.DataFrame:
     """One row: the candidate that was left, and the last trial, which trained and scored it alone.
 
     Raises: ArchrayError if none was left.
     """
-    best = ended.best()
+    trials, best = run.trials, ended.best()
     if best is None or ended.failure is not None:
-        raise ArchrayError(f"halving found no architecture: {ended.failure or failure_reasons(trials)}")
+        raise ArchrayError(f"halving found no architecture: {ended.failure or run.failures}")
     last = trials[trials["round"] == best["round"]]
     if len(last["candidates"].iloc[0]) > 1:
         raise ArchrayError(f"halving ended after round {best['round']}, with candidates left; give it more time")
@@ -131,10 +114,17 @@ def _found(trials: pd.DataFrame, ended: WeightSharingHalving) -> pd.DataFrame:
     )
 
 
-SUPERNET_HALVING = supernet_method(
+register_supernet_method(
     "supernet-halving",
     "Successive halving with weight sharing, over a supernet (Khodak 2020, Algorithm 1)",
-    Stage("search", "train a supernet on the candidates that are left, and halve", _inputs, _search),
+    TuneStage(
+        name="search",
+        title="train a supernet on the candidates that are left, and halve",
+        reads=(*READS, "candidates", "replicas", "keep", "growth", "score"),
+        plan=_trials,
+        finish=_write_winner,
+        search=True,
+    ),
     {"supernet": {"relaxation": {"name": "path"}, "optimizer": {"name": "none"}}, "search_seeds": 1},
     config=SupernetHalvingConfig,
     presets={

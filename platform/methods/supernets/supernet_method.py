@@ -7,42 +7,13 @@ from typing import Any
 
 from archray.platform.config import merge
 from archray.platform.engine.stage import Stage
-from archray.platform.methods.method import Method
-from archray.platform.methods.report_stage import report_stage
-from archray.platform.methods.supernets.discretisation import discretisation_section
-from archray.platform.methods.supernets.drop_selection import selection_stage
-from archray.platform.methods.supernets.entropies import entropies_section
-from archray.platform.methods.supernets.found_cells import found_cells_section
-from archray.platform.methods.supernets.selection_curves import selection_section
-from archray.platform.methods.supernets.shared_score_plot import shared_scores_section
+from archray.platform.methods.found_networks import tested_networks
+from archray.platform.methods.method import METHODS, Method
+from archray.platform.methods.supernets.drop_selection import SELECTION_STAGE
 from archray.platform.methods.supernets.supernet_config import SupernetSearchConfig, serves
-from archray.platform.methods.supernets.supernet_view import print_found, supernet_view
-from archray.platform.methods.training_stages import baseline_stage, final_stage
-from archray.platform.report.cell import cell_section
-from archray.platform.report.comparison import comparison_section
-from archray.platform.report.curves import curves_section
-from archray.platform.report.failures import failures_section
-from archray.platform.report.manifest_section import manifest_section
-from archray.platform.report.page import MakeSection
-from archray.platform.report.repeats_section import repeats_section
-from archray.platform.report.rounds import rounds_section
+from archray.platform.methods.supernets.supernet_report import SECTIONS, headline, show
+from archray.platform.methods.training_stages import BASELINE_STAGE, FINAL_STAGE
 from archray.trainables.spaces import get_space
-
-SUPERNET_SECTIONS: tuple[MakeSection, ...] = (
-    cell_section,
-    comparison_section,
-    repeats_section,
-    found_cells_section,
-    entropies_section,
-    discretisation_section,
-    shared_scores_section,
-    rounds_section,
-    selection_section,
-    curves_section,
-    failures_section,
-    manifest_section,
-)
-
 
 Values = Mapping[str, Any]
 
@@ -137,39 +108,37 @@ def defaults_of(space: str, *method: Values) -> dict[str, Any]:
     return merge(OF_SPACE[family] if family else {}, *method)
 
 
-def supernet_method(
+def register_supernet_method(
     name: str,
     summary: str,
-    search: Stage,
+    search: Stage[Any],
     *method: Values,
     config: type[SupernetSearchConfig] = SupernetSearchConfig,
     presets: Mapping[str, Values] | None = None,
     flags: Mapping[str, str] | None = None,
-) -> Method:
+) -> Method[Any]:
     """A method of GAEA's three stages: search, selection, final training.
 
     Args:
-        search: the first stage; it writes what `supernets.search` says.
+        search: the first stage; it writes what `supernet_search.write_found` says.
         method: its options, later ones over earlier ones.
         presets, flags: over those of all such methods.
     """
-    return Method(
-        name=name,
-        summary=summary,
-        config=config,
-        stages=(
-            search,
-            selection_stage(),
-            final_stage(),
-            baseline_stage(),
-            report_stage(("search", "selection", "final", "baseline")),
+    return METHODS.register(
+        name,
+        Method(
+            name=name,
+            summary=summary,
+            config=config,
+            stages=(search, SELECTION_STAGE, FINAL_STAGE, BASELINE_STAGE),
+            defaults=lambda space: defaults_of(space, *method),
+            presets={preset: merge(values, (presets or {}).get(preset, {})) for preset, values in PRESETS.items()},
+            results=tested_networks,
+            headline=headline,
+            sections=SECTIONS,
+            show=show,
+            flags={**FLAGS, **(flags or {})},
+            extendable=("final_epochs", "final_seeds", "random"),
+            serves=serves,
         ),
-        defaults=lambda space: defaults_of(space, *method),
-        presets={preset: merge(values, (presets or {}).get(preset, {})) for preset, values in PRESETS.items()},
-        view=supernet_view,
-        sections=SUPERNET_SECTIONS,
-        show=print_found,
-        flags={**FLAGS, **(flags or {})},
-        extendable=("final_epochs", "final_seeds", "random"),
-        serves=serves,
     )

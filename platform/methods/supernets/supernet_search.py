@@ -8,83 +8,54 @@ from typing import Any
 
 import pandas as pd
 from ray import tune
-from ray.tune import ResultGrid
 
-from archray.cluster.resources import concurrency
 from archray.errors import ArchrayError
 from archray.files import Folder
 from archray.platform.engine.result_log import read_results
-from archray.platform.engine.stage import Context, Stage
-from archray.platform.engine.tuning import TrialPlan, run_trials
-from archray.platform.methods.supernets.supernet_config import SupernetSearchConfig, supernet_config
-from archray.platform.methods.training_stages import failure_reasons, write_tables
-from archray.platform.run.run import digest
-from archray.seeds import first_seeds, stage_seed
+from archray.platform.engine.stage import Context
+from archray.platform.engine.trial_tables import failure_reasons, reasons
+from archray.platform.engine.tune_stage import TuneStage
+from archray.platform.engine.tuning import TrialPlan, TuneRun
+from archray.platform.methods.supernets.supernet_config import SupernetSearchConfig
+from archray.platform.run.layout import FOUND
+from archray.seeds import first_seeds
 from archray.trainables.supernets.networks import groups
 from archray.trainables.tune.supernet_settings import SupernetSettings
 from archray.trainables.tune.supernet_trainable import SupernetTrainable
 
-FOUND, ENTROPIES = "found.parquet", "entropies.parquet"
+FOUND_TABLE, ENTROPIES = "found.parquet", "entropies.parquet"
 METRIC, MODE = "discretised_accuracy", "max"
+READS = ("supernet", "search_seeds")
 
 
-def settings_of(config: SupernetSearchConfig, **more: Any) -> dict[str, Any]:
-    """What a `SupernetTrainable` is told by a configuration. more: fields of `SupernetSettings` over its own."""
-    options = {name: getattr(config.supernet, name) for name in type(config.supernet).model_fields}
-    return SupernetSettings(**{**options, "space": config.space, "data": config.data, **more}).model_dump(mode="json")
-
-
-def supernet_settings(context: Context, **more: Any) -> dict[str, Any]:
-    """What every `SupernetTrainable` of the run is told: space and data as they hold in its folder."""
+def supernet_settings(context: Context[SupernetSearchConfig], **more: Any) -> dict[str, Any]:
+    """What every `SupernetTrainable` of the run is told. more: fields of `SupernetSettings`."""
     run = context.run
-    return settings_of(supernet_config(run), space=run.space, data=run.data, **more)
+    options = {**dict(context.config.supernet), "space": run.space, "data": run.data, **more}
+    return SupernetSettings(**options).model_dump(mode="json")
 
 
-def supernet_inputs(context: Context) -> dict[str, Any]:
-    """What the training of the supernets depends on."""
-    config = supernet_config(context.run)
-    return {
-        "space": context.run.space,
-        "data": context.run.manifest["data_checksum"],
-        "supernet": config.supernet.model_dump(mode="json"),
-        "search_seeds": config.search_seeds,
-        "seed": config.seed,
-    }
-
-
-def train_supernets(context: Context, folder: Folder, *, metric: str = METRIC) -> tuple[pd.DataFrame, ResultGrid]:
-    """Trains a supernet for each search seed, and writes the tables of the trials.
-
-    metric: what the terminal shows of a trial, an accuracy.
-    Returns: the table of the trials, and Tune's results with the last checkpoint of each.
-    """
-    config = supernet_config(context.run)
-    seeds = first_seeds(stage_seed(config.seed, "search"), config.search_seeds)
-    plan = TrialPlan(
+def supernet_trials(context: Context[SupernetSearchConfig], *, metric: str = METRIC) -> TrialPlan:
+    """A supernet for each search seed. metric: what the terminal shows of a trial, an accuracy."""
+    count = context.config.search_seeds
+    return TrialPlan(
         trainable=SupernetTrainable,
         settings=supernet_settings(context),
         metric=metric,
         mode=MODE,
-        total=config.search_seeds,
-        cpus=config.resources.cpus_per_trial,
-        gpus=config.resources.gpus(),
-        concurrency=concurrency(config.resources),
-        keys={"seed": tune.grid_search(seeds)},
+        total=count,
+        keys={"seed": tune.grid_search(first_seeds(context.seed("search"), count))},
     )
-    tuned = folder / f"tune-{digest(supernet_inputs(context))}"
-    results = run_trials(tuned, plan, context, search=True)
-    context.grids["search"] = results
-    trials = write_tables(folder, tuned, results)
-    entropies = entropy_table(read_results(tuned), trials, _operations(context))
-    if not entropies.empty and config.supernet.optimizer.name != "none":  # what nothing learns stays uniform
-        folder.write_parquet(ENTROPIES, entropies)
-    return trials, results
 
 
-def _operations(context: Context) -> dict[str, int]:
-    options = supernet_config(context.run).supernet
+def write_entropies(context: Context[SupernetSearchConfig], folder: Folder, run: TuneRun) -> None:
+    """Writes the entropies of every edge's weights, where something learns them."""
+    options = context.config.supernet
     known = groups(context.run.space, partial_channels=options.partial_channels, none=options.none)
-    return {group.name: len(group.operations) for group in known}
+    operations = {group.name: len(group.operations) for group in known}
+    entropies = entropy_table(read_results(run.folder), run.trials, operations)
+    if not entropies.empty and options.optimizer.name != "none":  # what nothing learns stays uniform
+        folder.write_parquet(ENTROPIES, entropies)
 
 
 def entropy_table(results: pd.DataFrame, trials: pd.DataFrame, operations: Mapping[str, int]) -> pd.DataFrame:
@@ -111,30 +82,29 @@ def entropy_table(results: pd.DataFrame, trials: pd.DataFrame, operations: Mappi
     return table[[*keys, "group", "edge", "entropy", "operations"]]
 
 
-def write_found(context: Context, folder: Folder, found: pd.DataFrame) -> None:
+def write_found(context: Context[Any], folder: Folder, found: pd.DataFrame) -> None:
     """Writes what each search seed found, and the best of it.
 
     found: `trial_id`, `seed`, `architecture`, `value` (validation accuracy with shared weights),
         `validation_accuracy` (of the mixture), `failure`.
     Raises: ArchrayError if no seed found an architecture.
     """
-    folder.write_parquet(FOUND, found)
+    folder.write_parquet(FOUND_TABLE, found)
     usable = found[found["value"].notna() & found["architecture"].notna()]
     if usable.empty:
         raise ArchrayError(f"none of the {len(found)} searches found an architecture: {failure_reasons(found)}")
     best = usable.sort_values("value", ascending=False, kind="stable").iloc[0]
-    told = {"architecture": best["architecture"], "value": float(best["value"]), "metric": METRIC}
-    folder.write_json("architecture.json", told)
-    context.console.print(
-        f"    {usable['architecture'].nunique()} architectures found, the best with shared weights "
-        f"{best['architecture']}  (validation accuracy {best['value']:.4f})",
-        soft_wrap=True,
+    value = float(best["value"])
+    folder.write_json(FOUND, {"architecture": best["architecture"], "value": value, "metric": METRIC})
+    context.say(
+        f"{usable['architecture'].nunique()} architectures found, the best with shared weights "
+        f"{best['architecture']}  (validation accuracy {value:.4f})"
     )
 
 
-def _search(context: Context, folder: Folder) -> None:
-    trials, _ = train_supernets(context, folder)
-    missing = trials.reindex(columns=["failure", "error"])
+def _write_discretised(context: Context[SupernetSearchConfig], folder: Folder, run: TuneRun) -> None:
+    write_entropies(context, folder, run)
+    trials = run.trials
     found = pd.DataFrame(
         {
             "trial_id": trials["trial_id"],
@@ -142,11 +112,17 @@ def _search(context: Context, folder: Folder) -> None:
             "architecture": trials.get("architecture"),
             "value": trials.get(METRIC, math.nan),
             "validation_accuracy": trials.get("validation_accuracy", math.nan),
-            "failure": missing["failure"].fillna(missing["error"]),
+            "failure": reasons(trials),
         }
     )
     write_found(context, folder, found)
 
 
-def search_stage() -> Stage:
-    return Stage("search", "train supernets, and discretise them", supernet_inputs, _search)
+SEARCH_STAGE = TuneStage[SupernetSearchConfig](
+    name="search",
+    title="train supernets, and discretise them",
+    reads=READS,
+    plan=lambda context, tuned: supernet_trials(context),
+    finish=_write_discretised,
+    search=True,
+)

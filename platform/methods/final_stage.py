@@ -1,0 +1,83 @@
+"""The stage that trains, or solves, what a search found: once for each final seed; the best is the run's model."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field
+from ray import tune
+
+from archray.errors import ArchrayError
+from archray.files import Folder
+from archray.platform.config import SearchConfig
+from archray.platform.engine.stage import Context
+from archray.platform.engine.tune_stage import TuneStage
+from archray.platform.engine.tuning import TrialPlan, TuneRun
+from archray.platform.run.layout import MODEL
+from archray.platform.run.run import Run
+from archray.seeds import first_seeds
+
+ACCURACY = "validation_accuracy"
+
+
+class FinalConfig(SearchConfig):
+    """A search whose result is trained, or solved, in the end.
+
+    Fields:
+        final_seeds: how many times, each from its own random numbers.
+    """
+
+    final_seeds: int = Field(1, ge=1)
+
+
+def found_architecture(context: Context[Any]) -> str:
+    """What the search found; of several architectures that it found, the one selected."""
+    found = context.run.found
+    assert found is not None  # the search stage is done
+    architecture: str = found["architecture"]
+    return architecture
+
+
+def final_stage(
+    title: str,
+    *,
+    reads: Sequence[str],
+    trials: Callable[..., TrialPlan],
+    write: Callable[[Folder, Path, Run[Any]], None],
+) -> TuneStage[FinalConfig]:
+    """Trains what the search found with each final seed, and writes the best on validation to `model/`.
+
+    Args:
+        reads: what a training depends on beside the architecture.
+        trials: makes the plan, given the context, `total` and `keys`.
+        write: writes a model from the folder of a trial's checkpoint.
+    """
+
+    def plan(context: Context[FinalConfig], tuned: Folder) -> TrialPlan:
+        seeds = first_seeds(context.seed("final"), context.config.final_seeds)
+        keys = {"architecture": found_architecture(context), "seed": tune.grid_search(seeds)}
+        return trials(context, total=len(seeds), keys=keys)
+
+    def finish(context: Context[FinalConfig], folder: Folder, run: TuneRun) -> None:
+        trained = [
+            (result.metrics[ACCURACY], result.checkpoint)
+            for result in run.ended
+            if result.checkpoint and not math.isnan((result.metrics or {}).get(ACCURACY, math.nan))
+        ]
+        if not trained:
+            raise ArchrayError(f"the final training of {found_architecture(context)} failed: {run.failures}")
+        _, checkpoint = max(trained, key=lambda entry: entry[0])
+        with checkpoint.as_directory() as place:
+            write(folder / MODEL, Path(place), context.run)
+
+    return TuneStage(
+        name="final",
+        title=title,
+        reads=(*reads, "final_seeds"),
+        depends=lambda context: {"architecture": found_architecture(context)},
+        plan=plan,
+        finish=finish,
+    )

@@ -1,0 +1,100 @@
+"""A trained network, as files that load without the run's folder."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from archray.files import Folder
+from archray.platform.models.program import DESCRIPTION, LOADER, PROGRAM, STATE_DICT, network_program
+from archray.platform.run.run import Run
+from archray.trainables.checkpoint import read_state
+from archray.trainables.data import load_images
+from archray.trainables.nets import NetworkSettings, build, count_parameters
+from archray.trainables.tune.trained_network import load_trained
+
+_LOADER = '''"""Loads the exported network; run as a script, prints it. Needs archray; program.pt2 needs only torch."""
+
+import json
+from pathlib import Path
+
+import torch
+
+from archray.trainables.nets import NetworkSettings, build
+
+here = Path(__file__).resolve().parent
+
+
+def load_model() -> torch.nn.Module:
+    """The trained network on the CPU, in evaluation mode: images (n, C, H, W), normalised -> logits (n, classes)."""
+    described = json.loads((here / "architecture.json").read_text())
+    space = described["space"]
+    if described["space_file"]:
+        space = f"{here / described['space_file']}:{space.partition(':')[2]}"
+    model = build(
+        space,
+        described["architecture"],
+        network=NetworkSettings(**described["network"]),
+        in_channels=described["in_channels"],
+        num_classes=described["num_classes"],
+        seed=0,
+    )
+    model.load_state_dict(torch.load(here / "state_dict.pt", weights_only=True))
+    return model.eval()
+
+
+if __name__ == "__main__":
+    print(load_model())
+    # without archray: torch.export.load("program.pt2").module()(images)
+'''
+
+
+def write_network(folder: Folder, checkpoint: Path, run: Run) -> None:
+    """Writes the network of a trial's checkpoint: its state_dict, and what is needed to build it again."""
+    state = read_state(checkpoint)
+    network = load_trained(checkpoint, space=run.space)
+    buffer = io.BytesIO()
+    torch.save(network.state_dict(), buffer)
+    folder.write_bytes(STATE_DICT, buffer.getvalue())
+    folder.write_json(
+        DESCRIPTION,
+        {
+            "architecture": state["architecture"],
+            "space": run.space,
+            "space_file": None,
+            "network": state["settings"]["network"],
+            "in_channels": state["in_channels"],
+            "num_classes": state["num_classes"],
+            "image_size": load_images(run.data).image_size,
+            "parameters": count_parameters(network),
+            "validation_accuracy": state["result"]["validation_accuracy"],
+            "test_accuracy": state["result"]["test_accuracy"],
+            "data": run.config.data.name,
+        },
+    )
+
+
+def load_network(folder: Folder, run: Run[Any]) -> torch.nn.Module:
+    """The network that `write_network` wrote, on the CPU, in evaluation mode."""
+    described = folder.read_json(DESCRIPTION)
+    network = build(
+        run.space,
+        described["architecture"],
+        network=NetworkSettings(**described["network"]),
+        in_channels=described["in_channels"],
+        num_classes=described["num_classes"],
+        seed=0,
+    )
+    network.load_state_dict(torch.load(io.BytesIO(folder.read_bytes(STATE_DICT)), weights_only=True))
+    return network.eval()
+
+
+def export_network(source: Folder, to: Folder, run: Run[Any], described: dict[str, Any]) -> None:
+    """Writes state_dict, a loader and a `torch.export` program. described: what `architecture.json` says."""
+    to.write_bytes(STATE_DICT, source.read_bytes(STATE_DICT))
+    to.write_bytes(LOADER, _LOADER.encode())
+    program = network_program(load_network(source, run), described["in_channels"], described["image_size"])
+    to.write_bytes(PROGRAM, program)
