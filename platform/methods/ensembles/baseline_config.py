@@ -8,7 +8,6 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from archray.errors import InvalidInput
 from archray.platform.methods.ensembles.ensemble_config import EnsembleConfig
-from archray.platform.run.run import Run
 from archray.trainables.ensembles.dropped_paths import PROBABILITY
 from archray.trainables.spaces import get_space
 from archray.trainables.training import TrainingSettings
@@ -32,27 +31,63 @@ class OneArchitectureConfig(PooledConfig):
     Fields:
         architecture: which, as the space's string: one that another run found, say. None: of a pool of random ones
             the best on validation; with one, no pool is trained.
-        drop_path: the probability with which `mc-droppath` drops paths to predict; that of training is
-            `final.drop_path`. The members of the other methods drop none.
     """
 
-    method: Literal["deep-ensemble", "snapshot", "mc-droppath"] = "deep-ensemble"
+    method: str = "deep-ensemble"
     architecture: str | None = None
-    drop_path: float = Field(PROBABILITY, gt=0, lt=1)
 
     def check(self) -> None:
         super().check()
         if self.architecture is not None:
             get_space(self.space).decode(self.architecture)
-        if self.method == "snapshot" and self.ensemble_size > self.final.epochs:
+
+
+class SnapshotConfig(OneArchitectureConfig):
+    """An ensemble of the snapshots of one training."""
+
+    method: Literal["snapshot"] = "snapshot"
+
+    @property
+    def snapshot_training(self) -> TrainingSettings:
+        """The final training, with a cycle for each member."""
+        return self.final.model_copy(update={"cycles": self.ensemble_size})
+
+    def check(self) -> None:
+        super().check()
+        if self.ensemble_size > self.final.epochs:
             raise InvalidInput(
                 f"expected final.epochs of {self.ensemble_size} or more, one for each snapshot, got "
                 f"{self.final.epochs}; raise it, or lower ensemble_size"
             )
-        if self.method == "snapshot" and self.final.cycles > 1:
+        if self.final.cycles > 1:
             raise InvalidInput(
                 f"expected final.cycles to be left out, as snapshot has a cycle for each member, got "
                 f"{self.final.cycles}; set ensemble_size"
+            )
+
+
+class DropPathConfig(OneArchitectureConfig):
+    """An ensemble of one network's draws of dropped paths.
+
+    Fields:
+        drop_path: the probability with which paths are dropped to predict; that of training is `final.drop_path`.
+    """
+
+    method: Literal["mc-droppath"] = "mc-droppath"
+    drop_path: float = Field(PROBABILITY, gt=0, lt=1)
+
+
+class NESConfig(PooledConfig):
+    """The configuration of neural ensemble search (Zaidi et al. 2021) from a pool drawn at random."""
+
+    method: str = "nes-rs"
+
+    def check(self) -> None:
+        super().check()
+        if self.ensemble_size > self.pool:
+            raise InvalidInput(
+                f"expected a pool of {self.ensemble_size} or more, the members of the ensemble, got {self.pool}; raise "
+                "pool, or lower ensemble_size"
             )
 
 
@@ -70,37 +105,20 @@ class EvolutionOptions(BaseModel):
     parents: int = Field(5, ge=1)
 
 
-class NESConfig(PooledConfig):
-    """The configuration of neural ensemble search (Zaidi et al. 2021).
+class EvolvedNESConfig(NESConfig):
+    """The configuration of neural ensemble search from a pool that evolves.
 
     Fields:
-        evolution: of `nes-re`; `nes-rs` draws its pool at random.
+        evolution: of the pool.
     """
 
-    method: Literal["nes-rs", "nes-re"] = "nes-rs"
+    method: Literal["nes-re"] = "nes-re"
     evolution: EvolutionOptions = EvolutionOptions()
 
     def check(self) -> None:
         super().check()
-        if self.ensemble_size > self.pool:
-            raise InvalidInput(
-                f"expected a pool of {self.ensemble_size} or more, the members of the ensemble, got {self.pool}; raise "
-                "pool, or lower ensemble_size"
-            )
-        if self.method == "nes-re" and self.evolution.population >= self.pool:
+        if self.evolution.population >= self.pool:
             raise InvalidInput(
                 f"expected evolution.population below pool, {self.pool}, got {self.evolution.population}; the "
                 "population is drawn at random, and what comes after it evolves"
             )
-
-
-def pooled_config(run: Run) -> PooledConfig:
-    """The configuration of a run that trains a pool."""
-    assert isinstance(run.config, PooledConfig)  # methods with these stages have such a configuration
-    return run.config
-
-
-def one_architecture_config(run: Run) -> OneArchitectureConfig:
-    """The configuration of a run whose members have one architecture."""
-    assert isinstance(run.config, OneArchitectureConfig)  # methods with these stages have such a configuration
-    return run.config

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from archray.errors import InvalidInput
 from archray.platform.methods.supernets.supernet_config import check_network, check_supernet
 from archray.platform.methods.training_stages import TrainedSearchConfig
-from archray.platform.run.run import Run
 from archray.searchers.nesbs.ensemble_search import DELTA_RANGE
 from archray.searchers.nesbs.svgd_rd import ITERATIONS, MOMENTUM, STEP
 from archray.trainables.spaces import get_space
@@ -80,7 +79,7 @@ class SamplingOptions(BaseModel):
 
 
 class NESBSConfig(EnsembleConfig):
-    """The configuration of NESBS, and of what is compared with it at equal evaluations.
+    """The configuration of NESBS.
 
     Fields:
         supernet: what the supernet is, and how its weights are trained, on one random path in each step.
@@ -90,7 +89,9 @@ class NESBSConfig(EnsembleConfig):
         search: how ensembles are sampled, and how many.
     """
 
-    method: Literal["nesbs", "urs", "single-best"] = "nesbs"
+    only_sampler: ClassVar[Sampler | None] = None  # of a method that is about one
+
+    method: str = "nesbs"
     space: str = "darts"
     supernet: SupernetOptions = SupernetOptions(relaxation=PathSettings(), optimizer=NoOptimizerSettings())
     posterior: PosteriorOptions = PosteriorOptions()
@@ -124,34 +125,45 @@ class NESBSConfig(EnsembleConfig):
 
     @property
     def sampled_size(self) -> int:
-        """How many architectures a suggestion has: one where the best single architecture is sought."""
-        return 1 if self.method == "single-best" else self.ensemble_size
+        """How many architectures a suggestion has."""
+        return self.ensemble_size
 
     @property
     def sampled(self) -> int:
-        """How many suggestions are evaluated: `single-best` sees as many architectures as T ensembles of n have."""
-        return self.search.budget * (self.ensemble_size if self.method == "single-best" else 1)
+        """How many suggestions are evaluated."""
+        return self.search.budget
 
     def check(self) -> None:
         super().check()
         if self.best_response and self.search.sampler == "uniform":
             raise InvalidInput("uniform draws need no posterior; set best_response to false, or choose another sampler")
-        expected = {"urs": "uniform", "single-best": "mc"}.get(self.method)
-        if expected is not None and self.search.sampler != expected:
+        if self.only_sampler is not None and self.search.sampler != self.only_sampler:
             raise InvalidInput(
-                f"{self.method} samples by {expected}, got {self.search.sampler}; leave search.sampler out, or choose "
-                "the method nesbs"
+                f"{self.method} samples by {self.only_sampler}, got {self.search.sampler}; leave search.sampler out, or "
+                "choose the method nesbs"
             )
         check_supernet(self.space, self.supernet)
 
 
-def ensemble_config(run: Run) -> EnsembleConfig:
-    """The configuration of a run whose method ends in an ensemble."""
-    assert isinstance(run.config, EnsembleConfig)  # methods with these stages have such a configuration
-    return run.config
+class UniformConfig(NESBSConfig):
+    """The configuration of ensembles drawn uniformly: no posterior is learnt."""
+
+    only_sampler: ClassVar[Sampler | None] = "uniform"
+
+    method: Literal["urs"] = "urs"
 
 
-def nesbs_config(run: Run) -> NESBSConfig:
-    """The configuration of a run of NESBS, or of a method with its stages."""
-    assert isinstance(run.config, NESBSConfig)  # methods with these stages have such a configuration
-    return run.config
+class SingleBestConfig(NESBSConfig):
+    """The configuration of a search for one architecture, which sees as many as T ensembles of n have members."""
+
+    only_sampler: ClassVar[Sampler | None] = "mc"
+
+    method: Literal["single-best"] = "single-best"
+
+    @property
+    def sampled_size(self) -> int:
+        return 1
+
+    @property
+    def sampled(self) -> int:
+        return self.search.budget * self.ensemble_size

@@ -17,31 +17,28 @@ from archray.cluster.resources import actor_count
 from archray.errors import ArchrayError
 from archray.files import Folder
 from archray.platform.engine.shards import device_of
-from archray.platform.engine.stage import Context, Stage
-from archray.platform.methods.ensembles.ensemble_config import ensemble_config
-from archray.platform.methods.ensembles.members import member_inputs, member_seeds, train_members
-from archray.platform.methods.report_stage import ENSEMBLE
-from archray.platform.methods.training_stages import found_in
+from archray.platform.engine.stage import Context
+from archray.platform.engine.tune_stage import TuneStage
+from archray.platform.engine.tuning import TuneRun
+from archray.platform.methods.ensembles.ensemble_config import EnsembleConfig
+from archray.platform.methods.ensembles.members import found_members, member_seeds, member_trials, trained_members
+from archray.platform.run.layout import MODEL
 from archray.trainables.data import load_images
 from archray.trainables.ensembles import Ensemble, measure_ensemble, member_of
 from archray.trainables.ensembles.saved import ensemble_files
 from archray.trainables.tune.trained_predictor import TrainedPredictor
 
+ENSEMBLE = "ensemble.json"  # of the final stage: the measures of the ensemble and of its members
 Probabilities = npt.NDArray[np.float32]  # (images, classes)
 
 
-def found_members(context: Context) -> list[str]:
-    """The architectures of the ensemble that the search found."""
-    members: list[str] = found_in(context.run).read_json("architecture.json")["members"]
-    return members
-
-
-def predict_trained(context: Context, checkpoints: Sequence[Checkpoint], split: str = "test") -> list[Probabilities]:
+def predict_trained(
+    context: Context[EnsembleConfig], checkpoints: Sequence[Checkpoint], split: str = "test") -> list[Probabilities]:
     """The probabilities of trained networks on a split, (images, classes) each, by actors over the cluster.
 
     Raises: ArchrayError if one cannot be computed.
     """
-    run, config = context.run, ensemble_config(context.run)
+    run, config = context.run, context.config
     resources = config.resources
     kwargs = {
         "data": run.data.model_dump(mode="json"),
@@ -69,7 +66,7 @@ def predict_trained(context: Context, checkpoints: Sequence[Checkpoint], split: 
     return [found[number] for number in range(len(checkpoints))]
 
 
-def split_labels(context: Context, split: str = "test") -> npt.NDArray[np.int64]:
+def split_labels(context: Context[Any], split: str = "test") -> npt.NDArray[np.int64]:
     """The labels of a split, (images,), in the order of `predict_trained`."""
     labels: npt.NDArray[np.int64] = getattr(load_images(context.run.data), split).labels.cpu().numpy()
     return labels
@@ -121,12 +118,12 @@ def write_measures(
 
 
 def write_ensemble(
-    context: Context,
+    context: Context[EnsembleConfig],
     folder: Folder,
     members: Sequence[dict[str, Any]],
     checkpoints: Sequence[Checkpoint],
     average: str = "probabilities",
-) -> dict[str, Any]:
+) -> None:
     """Predicts with trained networks, writes their measures and, as `model/`, all of them as one module.
 
     Args: as `write_measures`; checkpoints: of each member's `StandaloneTrainable`.
@@ -146,37 +143,33 @@ def write_ensemble(
     }
     files = ensemble_files(Ensemble(networks, average=average), described, more)  # type: ignore[arg-type]
     for name, content in files.items():
-        (folder / "model").write_bytes(name, content)
-    return told
+        (folder / MODEL).write_bytes(name, content)
+    context.say(f"test error {told['test_error']:.4f}; its members' {told['ate']:.4f} on average")
 
 
-def _inputs(context: Context) -> dict[str, Any]:
-    return member_inputs(context, found_members(context)) | {"average": _average(context)}
+def _average(context: Context[Any]) -> str:
+    average: str = (context.run.found or {}).get("average", "probabilities")
+    return average
 
 
-def _average(context: Context) -> str:
-    found: str = found_in(context.run).read_json("architecture.json").get("average", "probabilities")
-    return found
-
-
-def _train(context: Context, folder: Folder) -> None:
-    architectures = found_members(context)
-    trained = train_members(context, folder, architectures)
+def _write_trained(context: Context[EnsembleConfig], folder: Folder, run: TuneRun) -> None:
+    architectures, trained = found_members(context), trained_members(run)
     seeds = member_seeds(context, len(architectures))
-    kept = [number for number, checkpoint in enumerate(trained) if checkpoint is not None]
+    kept = {number: checkpoint for number, checkpoint in enumerate(trained) if checkpoint is not None}
     if len(kept) < len(trained):
-        context.console.print(
-            f"    {len(trained) - len(kept)} of {len(trained)} members were not trained, see final/trials.parquet; the "
-            "ensemble is of the others",
-            soft_wrap=True,
+        context.say(
+            f"{len(trained) - len(kept)} of {len(trained)} members were not trained, see final/trials.parquet; the "
+            "ensemble is of the others"
         )
     members = [{"architecture": architectures[number], "seed": seeds[number]} for number in kept]
-    checkpoints = [checkpoint for checkpoint in trained if checkpoint is not None]
-    told = write_ensemble(context, folder, members, checkpoints, _average(context))
-    context.console.print(
-        f"    test error {told['test_error']:.4f}; its members' {told['ate']:.4f} on average", soft_wrap=True
-    )
+    write_ensemble(context, folder, members, list(kept.values()), _average(context))
 
 
-def final_ensemble_stage() -> Stage:
-    return Stage("final", "train the members of the ensemble from scratch", _inputs, _train)
+FINAL_ENSEMBLE_STAGE = TuneStage[EnsembleConfig](
+    name="final",
+    title="train the members of the ensemble from scratch",
+    reads=("network", "final"),
+    depends=lambda context: {"members": found_members(context), "average": _average(context)},
+    plan=lambda context, tuned: member_trials(context, found_members(context)),
+    finish=_write_trained,
+)

@@ -10,50 +10,54 @@ import pandas as pd
 
 from archray.errors import ArchrayError
 from archray.files import Folder
-from archray.platform.engine.stage import Context, Stage
-from archray.platform.methods.ensembles.baseline_config import one_architecture_config, pooled_config
-from archray.platform.methods.ensembles.trained_pool import pool_inputs, trained_pool
-from archray.platform.methods.training_stages import METRIC
+from archray.platform.engine.stage import Context, WorkStage
+from archray.platform.methods.ensembles.baseline_config import NESConfig, OneArchitectureConfig
+from archray.platform.methods.ensembles.trained_pool import POOL, trained_pool
+from archray.platform.methods.training_stages import ACCURACY
+from archray.platform.run.layout import DONE, FOUND, TRIALS
 from archray.trainables.data import load_images
 from archray.trainables.ensembles import ensemble_error, forward_selection
 from archray.trainables.tune.member_trainable import read_predictions
 
-STAGE = "search"
 LOSS = "validation_loss"
 
 
-def _inputs(context: Context) -> dict[str, Any]:
-    return {"pool": pool_inputs(context), "ensemble_size": pooled_config(context.run).ensemble_size}
+def _pool_digest(context: Context[Any]) -> dict[str, Any]:
+    return {POOL: context.folder(POOL).read_json(DONE)["inputs"]}
 
 
 # One architecture
 
 
-def _take_one(context: Context, folder: Folder) -> None:
+def _take_one(context: Context[OneArchitectureConfig], folder: Folder) -> None:
     """The architecture that is given, or the best of the pool on validation, for all members."""
-    config = one_architecture_config(context.run)
+    config = context.config
     name, value = config.architecture, None
     if name is None:
         pool = trained_pool(context)
-        best = pool.sort_values([METRIC, "validation_loss"], ascending=[False, True], kind="stable").iloc[0]
-        name, value = best["architecture"], float(best[METRIC])
-        context.console.print(f"    the best of the pool is {name}  ({METRIC} {value:.4f})", soft_wrap=True)
+        best = pool.sort_values([ACCURACY, "validation_loss"], ascending=[False, True], kind="stable").iloc[0]
+        name, value = best["architecture"], float(best[ACCURACY])
+        context.say(f"the best of the pool is {name}  ({ACCURACY} {value:.4f})")
     members = [name] * config.ensemble_size
-    folder.write_json(
-        "architecture.json", {"members": members, "value": value, "metric": METRIC, "validation_accuracy": value}
-    )
+    folder.write_json(FOUND, {"members": members, "value": value, "metric": ACCURACY, "validation_accuracy": value})
 
 
-def one_architecture_stage() -> Stage:
-    return Stage(STAGE, "choose the architecture of all members", _inputs, _take_one, needs_ray=False)
+ONE_ARCHITECTURE_STAGE = WorkStage[OneArchitectureConfig](
+    name="search",
+    title="choose the architecture of all members",
+    reads=("ensemble_size", "architecture"),
+    depends=_pool_digest,
+    work=_take_one,
+    needs_ray=False,
+)
 
 
 # Neural ensemble search
 
 
-def _select(context: Context, folder: Folder) -> None:
+def _select(context: Context[NESConfig], folder: Folder) -> None:
     """Algorithm 1, line 2: forward selection from the whole pool. The table has that of every smaller pool too."""
-    config, pool = pooled_config(context.run), trained_pool(context)
+    config, pool = context.config, trained_pool(context)
     size = config.ensemble_size
     if len(pool) < size:
         raise ArchrayError(
@@ -79,9 +83,9 @@ def _select(context: Context, folder: Folder) -> None:
             }
         )
     last = rows[-1]
-    folder.write_parquet("trials.parquet", pd.DataFrame(rows))
+    folder.write_parquet(TRIALS, pd.DataFrame(rows))
     folder.write_json(
-        "architecture.json",
+        FOUND,
         {
             "members": last["members"],
             "value": last[LOSS],
@@ -89,8 +93,14 @@ def _select(context: Context, folder: Folder) -> None:
             "validation_accuracy": 1 - last["validation_error"],
         },
     )
-    context.console.print(f"    the ensemble selected has {LOSS} {last[LOSS]:.4f}, as trained in the pool")
+    context.say(f"the ensemble selected has {LOSS} {last[LOSS]:.4f}, as trained in the pool")
 
 
-def selection_stage() -> Stage:
-    return Stage(STAGE, "select an ensemble from the pool", _inputs, _select, needs_ray=False)
+MEMBER_SELECTION_STAGE = WorkStage[NESConfig](
+    name="search",
+    title="select an ensemble from the pool",
+    reads=("ensemble_size",),
+    depends=_pool_digest,
+    work=_select,
+    needs_ray=False,
+)

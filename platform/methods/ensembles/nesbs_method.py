@@ -1,4 +1,8 @@
-"""What NESBS and the methods of its stages share: defaults of each space, presets, flags."""
+"""NESBS (Shu 2022, ch. 5, Algorithm 5.1), and what samples otherwise at as many evaluations.
+
+`urs` draws ensembles uniformly, with no posterior. `single-best` draws as many architectures from the posterior as all
+ensembles of NESBS have members, and the one with the lowest validation loss is trained once: an ensemble of one.
+"""
 
 from __future__ import annotations
 
@@ -6,47 +10,17 @@ from collections.abc import Mapping
 from typing import Any
 
 from archray.platform.config import merge
-from archray.platform.methods.ensembles.diversity import diversity_section
-from archray.platform.methods.ensembles.ensemble_config import NESBSConfig
-from archray.platform.methods.ensembles.ensemble_delta import ensemble_delta_section
-from archray.platform.methods.ensembles.ensemble_result import ensemble_result_section
-from archray.platform.methods.ensembles.ensemble_view import ensemble_view, print_ensemble
-from archray.platform.methods.ensembles.estimated_true import estimated_true_section
-from archray.platform.methods.ensembles.final_ensemble import final_ensemble_stage
-from archray.platform.methods.ensembles.member_cells import member_cells_section
-from archray.platform.methods.ensembles.particles import particles_section
-from archray.platform.methods.ensembles.posterior_curves import posterior_section
-from archray.platform.methods.ensembles.posterior_stage import posterior_stage
-from archray.platform.methods.ensembles.sampled_ensembles import ensembles_section
-from archray.platform.methods.ensembles.sampling_stage import search_stage
-from archray.platform.methods.ensembles.supernet_stage import supernet_stage
-from archray.platform.methods.method import Method
-from archray.platform.methods.report_stage import report_stage
+from archray.platform.methods.ensembles.ensemble_config import NESBSConfig, SingleBestConfig, UniformConfig
+from archray.platform.methods.ensembles.ensemble_report import SAMPLED_SECTIONS, headline, measured, show_sampled
+from archray.platform.methods.ensembles.final_ensemble import FINAL_ENSEMBLE_STAGE
+from archray.platform.methods.ensembles.posterior_stage import POSTERIOR_STAGE
+from archray.platform.methods.ensembles.sampling_stage import SAMPLING_STAGE
+from archray.platform.methods.ensembles.supernet_stage import SUPERNET_STAGE
+from archray.platform.methods.method import METHODS, Method
 from archray.platform.methods.supernets.supernet_config import serves
 from archray.platform.methods.supernets.supernet_method import defaults_of
-from archray.platform.methods.training_stages import baseline_stage
-from archray.platform.report.cell import cell_section
-from archray.platform.report.curves import curves_section
-from archray.platform.report.failures import failures_section
-from archray.platform.report.manifest_section import manifest_section
-from archray.platform.report.page import MakeSection
+from archray.platform.methods.training_stages import BASELINE_STAGE
 from archray.trainables.spaces import get_space
-
-ENSEMBLE_SECTIONS: tuple[MakeSection, ...] = (
-    cell_section,
-    ensemble_result_section,
-    member_cells_section,
-    diversity_section,
-    posterior_section,
-    particles_section,
-    ensembles_section,
-    ensemble_delta_section,
-    estimated_true_section,
-    curves_section,
-    failures_section,
-    manifest_section,
-)
-
 
 Values = Mapping[str, Any]
 
@@ -117,25 +91,42 @@ def ensemble_defaults(space: str, *method: Values) -> dict[str, Any]:
     return defaults_of(space, SUPERNET, final, *method)
 
 
-def nesbs_method(name: str, summary: str, *method: Values, posterior: bool = True) -> Method:
-    """A method of NESBS' stages.
-
-    Args:
-        method: its options, later ones over earlier ones.
-        posterior: whether it learns a posterior, and samples from it.
-    """
-    stages = (supernet_stage(), *((posterior_stage(),) if posterior else ()), search_stage(), final_ensemble_stage())
-    return Method(
-        name=name,
-        summary=summary,
-        config=NESBSConfig,
-        stages=(*stages, baseline_stage(), report_stage((*(stage.name for stage in stages), "baseline"))),
-        defaults=lambda space: ensemble_defaults(space, *method),
-        presets=PRESETS,
-        view=ensemble_view,
-        sections=ENSEMBLE_SECTIONS,
-        show=print_ensemble,
-        flags=FLAGS,
-        extendable=("budget", "final_epochs", "random"),
-        serves=serves,
+def _register(
+    name: str, summary: str, config: type[NESBSConfig], *method: Values, posterior: bool = True
+) -> None:
+    """method: its options, later ones over earlier ones. posterior: whether it learns one, and samples from it."""
+    learnt = (POSTERIOR_STAGE,) if posterior else ()
+    METHODS.register(
+        name,
+        Method(
+            name=name,
+            summary=summary,
+            config=config,
+            stages=(SUPERNET_STAGE, *learnt, SAMPLING_STAGE, FINAL_ENSEMBLE_STAGE, BASELINE_STAGE),
+            defaults=lambda space: ensemble_defaults(space, *method),
+            presets=PRESETS,
+            results=measured,
+            headline=headline,
+            sections=SAMPLED_SECTIONS,
+            show=show_sampled,
+            flags=FLAGS,
+            extendable=("budget", "final_epochs", "random"),
+            serves=serves,
+        ),
     )
+
+
+_register("nesbs", "NESBS: ensembles sampled from a posterior by mc or svgd-rd (Shu 2022, ch. 5)", NESBSConfig)
+_register(
+    "urs",
+    "Ensembles drawn uniformly, and scored with shared weights as those of NESBS",
+    UniformConfig,
+    {"search": {"sampler": "uniform"}},
+    posterior=False,
+)
+_register(
+    "single-best",
+    "The single architecture that is best with shared weights, at as many evaluations as NESBS",
+    SingleBestConfig,
+    {"search": {"sampler": "mc"}},
+)

@@ -3,74 +3,55 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 import pandas as pd
 
 from archray.errors import ArchrayError
 from archray.files import Folder
 from archray.platform.engine.result_log import read_results
-from archray.platform.engine.single_trial import run_single_trial
-from archray.platform.engine.stage import Context, Stage
-from archray.platform.methods.ensembles.ensemble_config import nesbs_config
-from archray.platform.methods.ensembles.supernet_stage import BEST_RESPONSE, WEIGHTS
-from archray.platform.methods.ensembles.supernet_stage import STAGE as SUPERNET
-from archray.platform.methods.training_stages import failure_reasons
+from archray.platform.engine.stage import Context, file_digests
+from archray.platform.engine.tune_stage import TuneStage
+from archray.platform.engine.tuning import TrialPlan, TuneRun
+from archray.platform.methods.ensembles.ensemble_config import NESBSConfig
+from archray.platform.methods.ensembles.supernet_stage import BEST_RESPONSE, SUPERNET, WEIGHTS, single_trial
+from archray.platform.run.layout import CURVES
 from archray.searchers.nesbs.posterior import Posterior
 from archray.trainables.spaces import get_space, posterior_decisions
 from archray.trainables.tune.posterior_settings import PosteriorSettings
 from archray.trainables.tune.posterior_trainable import PosteriorTrainable
 
-STAGE, POSTERIOR, CURVES = "posterior", "posterior.json", "curves.parquet"
+POSTERIOR_STAGE_NAME, POSTERIOR = "posterior", "posterior.json"
 METRIC = "elbo"
 
 
-def posterior_inputs(context: Context) -> dict[str, Any]:
-    """What the posterior depends on."""
-    config = nesbs_config(context.run)
-    return {
-        "space": context.run.space,
-        "data": context.run.manifest["data_checksum"],
-        "supernet": config.trained_supernet.model_dump(mode="json"),
-        "weights": context.folder(SUPERNET).sha256(WEIGHTS),
-        "posterior": config.posterior.model_dump(mode="json"),
-        "seed": config.seed,
-    }
-
-
-def _learn(context: Context, folder: Folder) -> None:
-    run, config = context.run, nesbs_config(context.run)
+def _trial(context: Context[NESBSConfig], tuned: Folder) -> TrialPlan | None:
+    run, config = context.run, context.config
     if config.best_response:
-        folder.write_json(POSTERIOR, context.folder(SUPERNET).read_json(BEST_RESPONSE))
-        context.console.print("    it was learnt with the supernet")
-        return
+        tuned.parent.write_json(POSTERIOR, context.folder(SUPERNET).read_json(BEST_RESPONSE))
+        context.say("it was learnt with the supernet")
+        return None
     settings = PosteriorSettings(
         **dict(config.posterior),
         space=run.space,
         data=run.data,
         supernet=config.supernet,
         weights=f"{context.folder(SUPERNET).uri}/{WEIGHTS}",
+    ).model_dump(mode="json")
+    return single_trial(
+        context, POSTERIOR_STAGE_NAME, trainable=PosteriorTrainable, settings=settings, metric=METRIC
     )
-    tuned, trials, result = run_single_trial(
-        context,
-        folder,
-        PosteriorTrainable,
-        settings.model_dump(mode="json"),
-        stage=STAGE,
-        metric=METRIC,
-        inputs=posterior_inputs(context),
-    )
-    folder.write_parquet("trials.parquet", trials)
-    told = result.metrics or {}
-    if told.get("posterior") is None:
-        raise ArchrayError(f"the posterior was not learnt: {failure_reasons(trials)}")
-    folder.write_parquet(CURVES, entropy_curves(run.space, read_results(tuned)))
-    posterior = Posterior(json.loads(told["posterior"]), run.space)
-    folder.write_json(POSTERIOR, posterior.to_dict())
-    context.console.print(
-        f"    ELBO {told['elbo']:.4f} at scale {told['scale']:g}, KL {told['kl']:.4f}, mean entropy of a decision "
-        f"{told['entropy']:.4f} nats",
-        soft_wrap=True,
+
+
+def _write_posterior(context: Context[NESBSConfig], folder: Folder, run: TuneRun) -> None:
+    [result] = run.ended
+    metrics = result.metrics or {}
+    if metrics.get("posterior") is None:
+        raise ArchrayError(f"the posterior was not learnt: {run.failures}")
+    folder.write_parquet(CURVES, entropy_curves(context.run.space, read_results(run.folder)))
+    folder.write_json(POSTERIOR, Posterior(json.loads(metrics["posterior"]), context.run.space).to_dict())
+    context.say(
+        f"ELBO {metrics['elbo']:.4f} at scale {metrics['scale']:g}, KL {metrics['kl']:.4f}, mean entropy of a "
+        f"decision {metrics['entropy']:.4f} nats"
     )
 
 
@@ -91,5 +72,11 @@ def entropy_curves(space: str, results: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def posterior_stage() -> Stage:
-    return Stage(STAGE, "learn a posterior over architectures, given the supernet", posterior_inputs, _learn)
+POSTERIOR_STAGE = TuneStage[NESBSConfig](
+    name=POSTERIOR_STAGE_NAME,
+    title="learn a posterior over architectures, given the supernet",
+    reads=("trained_supernet", "posterior", "best_response"),
+    depends=file_digests(f"{SUPERNET}/{WEIGHTS}"),
+    plan=_trial,
+    finish=_write_posterior,
+)

@@ -21,17 +21,15 @@ from archray.errors import ArchrayError, RunInterrupted
 from archray.files import Folder
 from archray.platform.engine.interrupt import INTERRUPT, stop_gracefully
 from archray.platform.engine.shards import device_of
-from archray.platform.engine.stage import Context, Stage
-from archray.platform.methods.ensembles.ensemble_config import NESBSConfig, nesbs_config
-from archray.platform.methods.ensembles.posterior_stage import POSTERIOR
-from archray.platform.methods.ensembles.posterior_stage import STAGE as POSTERIOR_STAGE
-from archray.platform.methods.ensembles.supernet_stage import STAGE as SUPERNET
-from archray.platform.methods.ensembles.supernet_stage import WEIGHTS, supernet_inputs, supernet_settings
-from archray.platform.methods.training_stages import failure_reasons
-from archray.platform.run.run import digest
+from archray.platform.engine.stage import Context, WorkStage
+from archray.platform.engine.trial_tables import failure_reasons
+from archray.platform.methods.ensembles.ensemble_config import NESBSConfig, SamplingOptions
+from archray.platform.methods.ensembles.posterior_stage import POSTERIOR, POSTERIOR_STAGE_NAME
+from archray.platform.methods.ensembles.supernet_stage import SUPERNET, WEIGHTS, supernet_settings
+from archray.platform.run.layout import FOUND, TRIALS
+from archray.platform.run.manifest import digest
 from archray.searchers import NESBSSearch, drive
 from archray.searchers.nesbs.posterior import Posterior
-from archray.seeds import stage_seed
 from archray.trainables.data import load_images
 from archray.trainables.ensembles import CachedEnsembles
 from archray.trainables.spaces import get_space, posterior_decisions
@@ -41,36 +39,27 @@ from archray.trainables.supernets.networks.group import NONE
 from archray.trainables.tune.shared_predictions import SharedPredictions
 from archray.trainables.tune.supernet_scorer import arrays_of
 
-STAGE, TRIALS, MEMBERS = "search", "trials.parquet", "members.parquet"
+SEARCH, MEMBERS = "search", "members.parquet"
 METRIC = "validation_loss"
 
 
-def _search_inputs(context: Context) -> dict[str, Any]:
-    config = nesbs_config(context.run)
-    uniform = config.search.sampler == "uniform"
-    return {
-        **_prediction_inputs(context),
-        "posterior": None if uniform else context.folder(POSTERIOR_STAGE).sha256(POSTERIOR),
-        "search": config.search.model_dump(mode="json"),
-        "sampled_size": config.sampled_size,
-        "sampled": config.sampled,
-        "seed": config.seed,
-    }
+def _weights_digest(context: Context[Any]) -> str:
+    return context.folder(SUPERNET).sha256(WEIGHTS)
 
 
-def _prediction_inputs(context: Context) -> dict[str, Any]:
-    """What the predictions of members depend on."""
-    return {**supernet_inputs(context), "weights": context.folder(SUPERNET).sha256(WEIGHTS)}
+def _depends(context: Context[NESBSConfig]) -> dict[str, Any]:
+    uniform = context.config.search.sampler == "uniform"
+    posterior = None if uniform else context.folder(POSTERIOR_STAGE_NAME).sha256(POSTERIOR)
+    return {"weights": _weights_digest(context), "posterior": posterior}
 
 
-def _search(context: Context, folder: Folder) -> None:
-    config = nesbs_config(context.run)
+def _search(context: Context[NESBSConfig], folder: Folder) -> None:
+    config = context.config
     posterior = _posterior(context)
 
     def fresh() -> NESBSSearch:
-        seed = stage_seed(config.seed, STAGE)
         options = config.search.searcher_options() | {"budget": config.sampled}
-        return NESBSSearch(posterior, ensemble_size=config.sampled_size, seed=seed, **options)
+        return NESBSSearch(posterior, ensemble_size=config.sampled_size, seed=context.seed(SEARCH), **options)
 
     ensembles = _evaluator(context, folder)
     if not fresh().depends_on_results:  # all members are known at once, and are predicted over the whole cluster
@@ -84,7 +73,7 @@ def _search(context: Context, folder: Folder) -> None:
             raise KeyboardInterrupt(str(stopped)) from stopped
 
     searcher = fresh()
-    trials = _trial_table(drive(searcher, evaluate), config)
+    trials = _trial_table(drive(searcher, evaluate), config.search)
     folder.write_parquet(TRIALS, trials)
     folder.write_parquet(MEMBERS, pd.DataFrame(ensembles.members()))
     folder.write_parquet("asked.parquet", searcher.asked())
@@ -93,7 +82,7 @@ def _search(context: Context, folder: Folder) -> None:
         raise ArchrayError(f"none of the {len(trials)} ensembles has a loss: {failure_reasons(trials)}")
     best = usable.iloc[int(usable[METRIC].argmin())]
     folder.write_json(
-        "architecture.json",
+        FOUND,
         {
             "members": list(best["members"]),
             "value": float(best[METRIC]),
@@ -103,18 +92,16 @@ def _search(context: Context, folder: Folder) -> None:
             "average": config.search.average,
         },
     )
-    context.console.print(
-        f"    best of {len(trials)}: {METRIC} {best[METRIC]:.4f}, of {len(ensembles.members())} members with shared "
-        "weights",
-        soft_wrap=True,
+    context.say(
+        f"best of {len(trials)}: {METRIC} {best[METRIC]:.4f}, of {len(ensembles.members())} members with shared weights"
     )
 
 
-def _posterior(context: Context) -> Posterior:
+def _posterior(context: Context[NESBSConfig]) -> Posterior:
     """The posterior that was learnt, or the uniform one over what the supernet can find."""
-    run, config = context.run, nesbs_config(context.run)
+    run, config = context.run, context.config
     if config.search.sampler != "uniform":
-        return Posterior(context.folder(POSTERIOR_STAGE).read_json(POSTERIOR), run.space)
+        return Posterior(context.folder(POSTERIOR_STAGE_NAME).read_json(POSTERIOR), run.space)
     options = config.supernet
     known = groups(run.space, partial_channels=options.partial_channels, none=options.none)
     none = any(NONE in group.operations for group in known)
@@ -125,9 +112,9 @@ def _posterior(context: Context) -> Posterior:
     return Posterior(equal, run.space)  # type: ignore[arg-type]  # None is an impossible choice
 
 
-def _evaluator(context: Context, folder: Folder) -> CachedEnsembles:
+def _evaluator(context: Context[NESBSConfig], folder: Folder) -> CachedEnsembles:
     """Predictions of members by actors over the cluster; what is in the folder is not computed again."""
-    config, resources = nesbs_config(context.run), context.run.config.resources
+    config, resources = context.config, context.config.resources
     weights = arrays_of(read_weights(f"{context.folder(SUPERNET).uri}/{WEIGHTS}"))
     kwargs = {"settings": supernet_settings(context), "weights": ray.put(weights), "device": device_of(resources)}
 
@@ -146,21 +133,33 @@ def _evaluator(context: Context, folder: Folder) -> CachedEnsembles:
             yield from answers
 
     labels = load_images(context.run.data).validation.labels.cpu().numpy()
-    kept = folder / f"predictions-{digest(_prediction_inputs(context))}"
+    kept = folder / f"predictions-{_predictions_digest(context)}"
     return CachedEnsembles(labels, predict, kept, config.search.average)
 
 
-def _trial_table(driven: pd.DataFrame, config: NESBSConfig) -> pd.DataFrame:
-    """A row per sampled ensemble, in order: see `RunView.ensembles`; `seed`, and what the evaluator reported."""
-    search = config.search
-    told = driven.drop(columns=["trial_id", "value"])
-    told.insert(0, "number", range(len(told)))
-    told["sampler"] = search.sampler
-    told["temperature"] = search.temperature if search.sampler != "uniform" else math.nan
-    told["delta"] = pd.to_numeric(told["delta"]).astype(float)
-    told["failure"] = told["failure"].astype("string")
-    return told
+def _predictions_digest(context: Context[NESBSConfig]) -> str:
+    """Of what the predictions of members depend on."""
+    trained = context.config.trained_supernet.model_dump(mode="json")
+    data = context.run.manifest["data_checksum"]
+    return digest({"data": data, "supernet": trained, "weights": _weights_digest(context)})
 
 
-def search_stage() -> Stage:
-    return Stage(STAGE, "sample ensembles, and evaluate them with the shared weights", _search_inputs, _search)
+def _trial_table(driven: pd.DataFrame, search: SamplingOptions) -> pd.DataFrame:
+    """A row per sampled ensemble, in order: `number`, `sampler`, `delta` (NaN for a sampler without), `temperature`,
+    `members`, `seed`, and what the evaluator reported: `validation_loss`, `validation_error`, `failure`, ..."""
+    table = driven.drop(columns=["trial_id", "value"])
+    table.insert(0, "number", range(len(table)))
+    table["sampler"] = search.sampler
+    table["temperature"] = search.temperature if search.sampler != "uniform" else math.nan
+    table["delta"] = pd.to_numeric(table["delta"]).astype(float)
+    table["failure"] = table["failure"].astype("string")
+    return table
+
+
+SAMPLING_STAGE = WorkStage[NESBSConfig](
+    name=SEARCH,
+    title="sample ensembles, and evaluate them with the shared weights",
+    reads=("trained_supernet", "search", "sampled_size", "sampled"),
+    depends=_depends,
+    work=_search,
+)

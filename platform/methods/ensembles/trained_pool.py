@@ -2,35 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from archray.cluster.resources import concurrency
 from archray.errors import ArchrayError
 from archray.files import Folder
-from archray.platform.engine.stage import Context, Stage
-from archray.platform.engine.tuning import restored_searcher, run_trials
-from archray.platform.methods.ensembles.baseline_config import NESConfig, OneArchitectureConfig, pooled_config
-from archray.platform.methods.training_stages import (
-    failure_reasons,
-    training_inputs,
-    trial_plan,
-    write_tables,
-)
-from archray.platform.run.run import digest
+from archray.platform.engine.stage import Context
+from archray.platform.engine.tune_stage import TuneStage
+from archray.platform.engine.tuning import TrialPlan, TuneRun
+from archray.platform.methods.ensembles.baseline_config import EvolvedNESConfig, OneArchitectureConfig, PooledConfig
+from archray.platform.methods.training_stages import training_plan
+from archray.platform.run.layout import TRIALS
 from archray.searchers import ArchraySearcher, RandomSearch, RegularizedEvolution
-from archray.seeds import stage_seed
 from archray.trainables.data import DataSettings, load_images
 from archray.trainables.ensembles import forward_selection
 from archray.trainables.tune.member_trainable import MemberTrainable, read_predictions
 
-STAGE = "pool"
-CONCURRENCY = "concurrency.json"
+POOL = "pool"
 
 
 class EnsembleParents:
@@ -67,76 +59,68 @@ class EnsembleParents:
         return {**self.__dict__, "_probabilities": {}}
 
 
-def pool_inputs(context: Context) -> dict[str, Any]:
-    """What the training of the pool depends on."""
-    config = pooled_config(context.run)
-    if isinstance(config, OneArchitectureConfig) and config.architecture is not None:
-        return {"architecture": config.architecture}
-    inputs = {**training_inputs(context, config.train), "pool": config.pool}
-    if isinstance(config, NESConfig) and config.method == "nes-re":
-        inputs["evolution"] = config.evolution.model_dump(mode="json")
-    return inputs
+def _drawn(context: Context[PooledConfig]) -> ArchraySearcher:
+    """Draws as many networks as the space has at most."""
+    return RandomSearch(context.run.space, budget=context.config.pool, seed=context.seed(POOL))
 
 
-def _searcher(context: Context) -> ArchraySearcher:
-    """Draws as many networks as the space has at most, or evolves them."""
-    run, config = context.run, pooled_config(context.run)
-    seed = stage_seed(config.seed, STAGE)
-    if isinstance(config, NESConfig) and config.method == "nes-re":
-        return RegularizedEvolution(
-            run.space,
-            budget=config.pool,
-            population=config.evolution.population,
-            parents=EnsembleParents(config.evolution.parents, run.data),
-            keep=["predictions"],
-            seed=seed,
-        )
-    return RandomSearch(run.space, budget=config.pool, seed=seed)
+def _evolved(context: Context[EvolvedNESConfig]) -> ArchraySearcher:
+    config, run = context.config, context.run
+    return RegularizedEvolution(
+        run.space,
+        budget=config.pool,
+        population=config.evolution.population,
+        parents=EnsembleParents(config.evolution.parents, run.data),
+        keep=["predictions"],
+        seed=context.seed(POOL),
+    )
 
 
-def _train(context: Context, folder: Folder) -> None:
-    config = pooled_config(context.run)
-    if isinstance(config, OneArchitectureConfig) and config.architecture is not None:
-        context.console.print("    none, the architecture is given")
-        return
-    told = digest(pool_inputs(context))
-    plan = trial_plan(
+def _trials(context: Context[Any], tuned: Folder, searcher: Callable[[Context[Any]], ArchraySearcher]) -> TrialPlan:
+    return training_plan(
         context,
-        config.train,
-        total=config.pool,
+        context.config.train,
         test=False,
-        concurrency=_concurrency(context, folder),
-        searcher=lambda: _searcher(context),
-    )
-    plan = replace(
-        plan,
         trainable=MemberTrainable,
-        settings={**plan.settings, "predictions_dir": (folder / f"predictions-{told}").uri},
+        settings={"predictions_dir": (tuned / "predictions").uri},
+        total=context.config.pool,
+        searcher=lambda: searcher(context),
+        fixed=True,
     )
-    tuned = folder / f"tune-{told}"
-    results = run_trials(tuned, plan, context, search=True)
-    context.grids["search"] = results
-    trials = write_tables(folder, tuned, results)
-    numbers = restored_searcher(tuned, lambda: _searcher(context)).history().set_index("trial_id")["number"]
-    folder.write_parquet("trials.parquet", trials.assign(number=trials["trial_id"].map(numbers)))
+
+
+def _given_or_drawn(context: Context[OneArchitectureConfig], tuned: Folder) -> TrialPlan | None:
+    if context.config.architecture is not None:
+        context.say("none, the architecture is given")
+        return None
+    return _trials(context, tuned, _drawn)
+
+
+def _write_pool(context: Context[PooledConfig], folder: Folder, run: TuneRun) -> None:
+    trials = run.trials
+    numbers = run.searcher().history().set_index("trial_id")["number"]
+    folder.write_parquet(TRIALS, trials.assign(number=trials["trial_id"].map(numbers)))
     if "predictions" not in trials or trials["predictions"].isna().all():
-        raise ArchrayError(f"none of the {len(trials)} networks of the pool was trained: {failure_reasons(trials)}")
+        raise ArchrayError(f"none of the {len(trials)} networks of the pool was trained: {run.failures}")
 
 
-def _concurrency(context: Context, folder: Folder) -> int:
-    """Trials at a time, fixed when the stage begins: what evolves depends on it."""
-    if folder.exists(CONCURRENCY):
-        return int(folder.read_json(CONCURRENCY))
-    concurrent = concurrency(context.run.config.resources)
-    folder.write_json(CONCURRENCY, concurrent)
-    return concurrent
+def _stage(plan: Callable[[Context[Any], Folder], TrialPlan | None], *reads: str) -> TuneStage[Any]:
+    return TuneStage(
+        name=POOL,
+        title="train a pool of architectures, each on its own",
+        reads=("network", "train", POOL, *reads),
+        plan=plan,
+        finish=_write_pool,
+        search=True,
+    )
 
 
-def pool_stage() -> Stage:
-    return Stage(STAGE, "train a pool of architectures, each on its own", pool_inputs, _train)
+DRAWN_POOL_STAGE = _stage(lambda context, tuned: _trials(context, tuned, _drawn))
+EVOLVED_POOL_STAGE = _stage(lambda context, tuned: _trials(context, tuned, _evolved), "evolution")
+SMALL_POOL_STAGE = _stage(_given_or_drawn, "architecture")
 
 
-def trained_pool(context: Context) -> pd.DataFrame:
+def trained_pool(context: Context[Any]) -> pd.DataFrame:
     """The networks of the pool that were trained to the end, in the order of suggestion. See `MemberTrainable`."""
-    trials = context.folder(STAGE).read_parquet("trials.parquet")
+    trials = context.run.table(POOL, TRIALS)
     return trials[trials["predictions"].notna()].sort_values("number", ignore_index=True)
