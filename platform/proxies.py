@@ -12,7 +12,7 @@ from archray.cluster.resources import ResourceSettings
 from archray.errors import InvalidInput, RunFolderError, RunInterrupted
 from archray.files import Folder
 from archray.platform.engine.pool_scoring import PoolSettings, candidates, score_pool
-from archray.platform.run.run import digest
+from archray.platform.run.manifest import digest
 from archray.registry import is_reference, split_reference
 from archray.trainables.data import DataSettings, check_data
 from archray.trainables.proxies import PROXIES, ProxySettings

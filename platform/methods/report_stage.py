@@ -1,8 +1,8 @@
-"""The last stage of every run: what was found, the table of all trials, the model and the report, in the run's folder."""
+"""The last stage of every run: what was found, all trials in one table, the model and the report."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pandas as pd
@@ -39,9 +39,7 @@ def report_stage(method: Method[Any]) -> Stage[Any]:
             run.folder.write_parquet(PROGRESS, method.progress(run))
         run.folder.write_json(FOUND, {**(run.found or {}), **method.results(run)})
 
-    return WorkStage(
-        name="report", title="write what was found, and why", depends=depends, work=work, needs_ray=False
-    )
+    return WorkStage(name="report", title="write what was found, and why", depends=depends, work=work, needs_ray=False)
 
 
 def all_trials(run: Run[Any], stages: Sequence[str]) -> pd.DataFrame:
@@ -56,5 +54,3 @@ def write_report(run: Run[Any]) -> str:
     method = get_method(run.config.method)
     run.folder.write_bytes(REPORT, render(run, method.headline(run), method.sections).encode())
     return f"{run.folder}/{REPORT}"
-
-

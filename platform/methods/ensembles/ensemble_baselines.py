@@ -101,9 +101,7 @@ def _has_paths(space: Space) -> str | None:
     return None if isinstance(space, DARTS) else "its networks have no paths to drop; choose darts or darts-none"
 
 
-def _register_one(
-    name: str, summary: str, config: type[OneArchitectureConfig], final: Stage[Any], **more: Any
-) -> None:
+def _register_one(name: str, summary: str, config: type[OneArchitectureConfig], final: Stage[Any], **more: Any) -> None:
     """Of one architecture, given or the best of a small pool."""
     flags = {"architecture": "architecture"}
     stages = (SMALL_POOL_STAGE, ONE_ARCHITECTURE_STAGE, final)

@@ -139,8 +139,8 @@ class NESBSConfig(EnsembleConfig):
             raise InvalidInput("uniform draws need no posterior; set best_response to false, or choose another sampler")
         if self.only_sampler is not None and self.search.sampler != self.only_sampler:
             raise InvalidInput(
-                f"{self.method} samples by {self.only_sampler}, got {self.search.sampler}; leave search.sampler out, or "
-                "choose the method nesbs"
+                f"{self.method} samples by {self.only_sampler}, got {self.search.sampler}; leave search.sampler out, "
+                "or choose the method nesbs"
             )
         check_supernet(self.space, self.supernet)
 

@@ -33,7 +33,8 @@ Probabilities = npt.NDArray[np.float32]  # (images, classes)
 
 
 def predict_trained(
-    context: Context[EnsembleConfig], checkpoints: Sequence[Checkpoint], split: str = "test") -> list[Probabilities]:
+    context: Context[EnsembleConfig], checkpoints: Sequence[Checkpoint], split: str = "test"
+) -> list[Probabilities]:
     """The probabilities of trained networks on a split, (images, classes) each, by actors over the cluster.
 
     Raises: ArchrayError if one cannot be computed.

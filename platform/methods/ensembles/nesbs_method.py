@@ -91,9 +91,7 @@ def ensemble_defaults(space: str, *method: Values) -> dict[str, Any]:
     return defaults_of(space, SUPERNET, final, *method)
 
 
-def _register(
-    name: str, summary: str, config: type[NESBSConfig], *method: Values, posterior: bool = True
-) -> None:
+def _register(name: str, summary: str, config: type[NESBSConfig], *method: Values, posterior: bool = True) -> None:
     """method: its options, later ones over earlier ones. posterior: whether it learns one, and samples from it."""
     learnt = (POSTERIOR_STAGE,) if posterior else ()
     METHODS.register(

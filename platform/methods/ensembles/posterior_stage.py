@@ -37,9 +37,7 @@ def _trial(context: Context[NESBSConfig], tuned: Folder) -> TrialPlan | None:
         supernet=config.supernet,
         weights=f"{context.folder(SUPERNET).uri}/{WEIGHTS}",
     ).model_dump(mode="json")
-    return single_trial(
-        context, POSTERIOR_STAGE_NAME, trainable=PosteriorTrainable, settings=settings, metric=METRIC
-    )
+    return single_trial(context, POSTERIOR_STAGE_NAME, trainable=PosteriorTrainable, settings=settings, metric=METRIC)
 
 
 def _write_posterior(context: Context[NESBSConfig], folder: Folder, run: TuneRun) -> None:

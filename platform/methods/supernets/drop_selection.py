@@ -58,7 +58,8 @@ def _select(context: Context[SupernetSearchConfig], folder: Folder, run: TuneRun
     value = float(best[ACCURACY])
     folder.write_json(FOUND, {"architecture": best["architecture"], "value": value, "metric": ACCURACY})
     context.say(
-        f"selected {best['architecture']}  ({ACCURACY} {value:.4f}; {len(usable)} of {len(selected)} trained to the end)"
+        f"selected {best['architecture']}  ({ACCURACY} {value:.4f}; {len(usable)} of {len(selected)} trained to the "
+        "end)"
     )
 
 

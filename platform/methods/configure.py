@@ -1,0 +1,73 @@
+"""From a method's name, a preset, a file and flags to the configuration of a run, checked before Ray starts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from archray.cluster.connect import check_address
+from archray.errors import InvalidInput
+from archray.platform.config import SearchConfig, merge, nest, read_config_file, validate
+from archray.platform.methods.method import Method, get_method
+from archray.trainables.data import DATASETS, check_data, data_kind
+from archray.trainables.spaces import get_space
+
+DEFAULT_PRESET = "demo"
+# Where the flags that all methods share go in the configuration.
+COMMON_FLAGS = {
+    "data": "data.name",
+    "data_dir": "data.data_dir",
+    "channels": "network.channels",
+    "cells": "network.cells",
+    "max_concurrent": "resources.max_concurrent",
+    "cpus_per_trial": "resources.cpus_per_trial",
+    "gpus_per_trial": "resources.gpus_per_trial",
+    "address": "cluster.address",
+}
+
+
+def make_config(
+    name: str, preset: str | None, config: str | Path | Mapping[str, Any] | None, options: Mapping[str, Any]
+) -> SearchConfig:
+    """The configuration of a run: the paper's defaults, the preset, the file, the options, each over the one before.
+
+    Args:
+        config: a file, or its content.
+        options: flags of the method or of all, or any option by its path with double underscores; None is left out.
+
+    Raises: InvalidInput, UnknownName.
+    """
+    method: Method[Any] = get_method(name)
+    preset = preset or DEFAULT_PRESET
+    if preset not in method.presets:
+        raise InvalidInput(f"{name} has no preset {preset!r}; choose one of {', '.join(method.presets)}")
+    from_file = config if isinstance(config, Mapping) else read_config_file(Path(config)) if config is not None else {}
+    flags = {**COMMON_FLAGS, **method.flags}
+    given = [
+        nest(flags.get(option, option.replace("__", ".")), value)
+        for option, value in options.items()
+        if value is not None
+    ]
+    chosen = merge(method.presets[preset], from_file, *given, {"method": name})
+    space = chosen.get("space", method.config.model_fields["space"].default)
+    return validate(method.config, merge(method.defaults(space), chosen))
+
+
+def check_config(config: SearchConfig, *, data_given: bool = False) -> None:
+    """Everything about a configuration that can be found wrong before Ray starts. Raises: ArchrayError."""
+    method, space = get_method(config.method), get_space(config.space)
+    reason = method.serves(space)
+    if reason is not None:
+        raise InvalidInput(f"{config.method} cannot search {config.space}: {reason}")
+    if not data_given:
+        check_data(config.data)
+        held = data_kind(config.data)
+        if held != space.data_kind:
+            others = [name for name in DATASETS if DATASETS.get(name).kind == space.data_kind]
+            raise InvalidInput(
+                f"{config.space} is for {space.data_kind}, and {config.data.name} holds {held}; "
+                f"choose --data {', '.join(others)}"
+            )
+    config.check()
+    check_address(config.cluster)
