@@ -390,4 +390,3 @@ def _correlation(
                         }
                     )
     return pd.DataFrame(rows)
-
