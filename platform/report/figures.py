@@ -95,7 +95,7 @@ def figure(height: int) -> Callable[[Callable[[ShownT, Figure], None]], Callable
     """
 
     def decorate(draw: Callable[[ShownT, Figure], None]) -> Callable[[ShownT], Figure]:
-        @wraps(draw)
+        @wraps(draw, assigned=("__module__", "__name__", "__qualname__", "__doc__"))
         def make(run: ShownT) -> Figure:
             with mpl.rc_context(_STYLE):  # type: ignore[arg-type]  # the stubs know each key as a literal
                 # 72 dots per inch: a point is a unit of the SVG.
@@ -104,6 +104,7 @@ def figure(height: int) -> Callable[[Callable[[ShownT, Figure], None]], Callable
                 draw(run, canvas)
             return canvas
 
+        del make.__wrapped__  # or `help` shows draw's signature
         return make  # type: ignore[return-value]  # wraps() keeps draw's own signature for mypy
 
     return decorate
@@ -127,6 +128,11 @@ def drawing(name: str, canvas: Figure, *, description: str) -> str:
         )
     width, height = (round(72 * inches) for inches in canvas.get_size_inches())
     return f'<div class="plot">{_inline(buffer.getvalue(), name, width, height, description)}</div>'
+
+
+def set_height(canvas: Figure, height: int) -> None:
+    """Makes a figure as high as what the run has to show needs, in the units of `figure`."""
+    canvas.set_size_inches(WIDTH / 72, height / 72)
 
 
 def logarithmic(axis: Axis) -> None:

@@ -17,11 +17,14 @@ from archray.platform.report.failures import Tables, failed, failures_section
 from archray.platform.report.header import Headline
 from archray.platform.report.manifest_section import manifest_section
 from archray.platform.report.page import MakeSection
-from archray.platform.report.rounds import rounds_section
+from archray.platform.report.rounds import Halving
 from archray.platform.run.layout import ROUNDS, TRIALS
 from archray.platform.run.run import Run
 
 _TABLES: Tables = {"rounds of halving": ("search", ROUNDS), "final training": ("final", TRIALS)}
+_HALVING = Halving(
+    "Feature map", shared="solve", budget="Features", ending="The last solve is of the winner alone."
+)
 _LINES = 20  # solver calls that are printed one by one
 
 SECTIONS: tuple[MakeSection, ...] = (
@@ -30,7 +33,7 @@ SECTIONS: tuple[MakeSection, ...] = (
     correlation_section,
     solver_calls_section,
     seconds_section,
-    rounds_section,
+    _HALVING.section,
     failures_section(_TABLES),
     manifest_section,
 )
