@@ -35,7 +35,9 @@ def accuracy_lead(run: Run[Any]) -> str:
         return "The run found no architecture; the failures below say why."
     if final.size == 0:
         return "The search chose an architecture. There is no test accuracy: no final training ended."
-    text = f"The search chose the architecture below; trained in full, it reaches {TEST.show(final.mean())} test accuracy"
+    text = (
+        f"The search chose the architecture below; trained in full, it reaches {TEST.show(final.mean())} test accuracy"
+    )
     if final.size > 1:
         text += f" on average over {final.size} seeds"
     if random.size == 0:

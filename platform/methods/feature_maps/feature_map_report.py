@@ -22,9 +22,7 @@ from archray.platform.run.layout import ROUNDS, TRIALS
 from archray.platform.run.run import Run
 
 _TABLES: Tables = {"rounds of halving": ("search", ROUNDS), "final training": ("final", TRIALS)}
-_HALVING = Halving(
-    "Feature map", shared="solve", budget="Features", ending="The last solve is of the winner alone."
-)
+_HALVING = Halving("Feature map", shared="solve", budget="Features", ending="The last solve is of the winner alone.")
 _LINES = 20  # solver calls that are printed one by one
 
 SECTIONS: tuple[MakeSection, ...] = (
