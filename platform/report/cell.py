@@ -3,38 +3,49 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
-from archray.platform.report.cell_graph import cell_edges, draw_cell, is_graph, node_count
-from archray.platform.report.section import Column, Section, figure, table
-from archray.platform.report.view import Decided, RunView
+from archray.platform.report.cell_graph import Edge, cell_edges, draw_cell, is_graph, node_count
+from archray.platform.report.decisions import Decided, decided
+from archray.platform.report.section import Column, Section, captioned, table
+from archray.platform.run.run import Run
+from archray.trainables.spaces import get_space
 
 
-def cell_section(view: RunView) -> Section | None:
-    """The cell as a graph, or the decisions as a table. Nothing if the decisions are not known."""
-    if not view.decisions:
+def cell_section(run: Run[Any]) -> Section | None:
+    """The cell as a graph, or the decisions as a table. Nothing for a run that did not find one architecture."""
+    run = run.best
+    architecture = (run.found or {}).get("architecture")
+    if architecture is None:
         return None
-    if not is_graph(view.decisions):
-        return Section("cell", "What was found", decision_table(view.decisions))
-    edges, nodes = cell_edges(view.decisions), node_count(view.decisions)
-    drawing = "".join(
-        f'<div class="plot {shape}" style="max-width:{width}px">{svg}</div>'
-        for shape, (svg, width) in (
-            ("wide", draw_cell(edges, nodes, upright=False)),
-            ("narrow", draw_cell(edges, nodes, upright=True)),
-        )
+    decisions = decided(get_space(run.space), architecture)
+    if not is_graph(decisions):
+        return Section("cell", "What was found", decision_table(decisions))
+    edges, nodes = cell_edges(decisions), node_count(decisions)
+    whole = f"<details><summary>The cell as a table</summary>{decision_table(decisions)}</details>"
+    caption = _caption(edges, nodes, absent=len(decisions) - len(edges), decisions=len(decisions))
+    return Section("cell", "The cell", captioned(cell_drawing(edges, nodes), caption) + whole)
+
+
+def cell_drawing(edges: Sequence[Edge], nodes: int) -> str:
+    """The cell's graph from left to right, and from top to bottom for a narrow screen: its labels stay readable."""
+    flat, upright = (draw_cell(edges, nodes, upright=upright) for upright in (False, True))
+    return "".join(
+        f'<div class="plot {form}" style="max-width:{width}px">{svg}</div>'
+        for form, (svg, width) in (("flat", flat), ("upright", upright))
     )
+
+
+def _caption(edges: Sequence[Edge], nodes: int, *, absent: int, decisions: int) -> str:
     caption = (
         "The found cell. Circles are feature maps, from the cell's input (node 0) to its output "
         f"(node {nodes - 1}); an arrow applies its operation, and a node sums what reaches it."
     )
-    absent = len(view.decisions) - len(edges)
     if absent:
-        verb = "is" if absent == 1 else "are"
-        caption += f" {absent} of {len(view.decisions)} edges {verb} “none” and not drawn."
+        caption += f" {absent} of {decisions} edges {'is' if absent == 1 else 'are'} “none” and not drawn."
     if any(not edge.live for edge in edges):
         caption += " Faint arrows lie on no path from input to output: they do not change what the cell computes."
-    whole = f"<details><summary>The cell as a table</summary>{decision_table(view.decisions)}</details>"
-    return Section("cell", "The cell", figure(drawing, caption) + whole)
+    return caption
 
 
 def decision_table(decisions: Sequence[Decided]) -> str:

@@ -7,8 +7,8 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from archray.platform.report.decisions import Decided
 from archray.platform.report.section import escape
-from archray.platform.report.view import Decided
 
 _EDGE = re.compile(r"^(\d+)<-(\d+)$")  # `3<-1`: an edge into node 3 from node 1
 _ABSENT = frozenset({"none", "zero", "zeroize"})  # operations that are no connection at all

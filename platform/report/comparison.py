@@ -1,40 +1,85 @@
-"""Test accuracy of what was found beside random architectures trained with the same budget."""
+"""Test accuracy of what was found beside random architectures trained with the same budget: words, cards, figure."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from archray.platform.report.columns import failures, numbers
+from archray.platform.report.figures import FOUND, INK, RANDOM, SURFACE, NothingToDraw, drawing, figure
+from archray.platform.report.header import Card
 from archray.platform.report.network_size import network_size
-from archray.platform.report.plot import FOUND, INK, RANDOM, SURFACE, Size, plot
 from archray.platform.report.quantity import Quantity, count, finite_values
-from archray.platform.report.section import Section, figure
-from archray.platform.report.view import RunView, failures, numbers
+from archray.platform.report.section import Section, captioned
+from archray.platform.run.layout import TRIALS
+from archray.platform.run.run import Run
 
-_TEST = Quantity.of("test_accuracy")
-_POINT = 8.0  # diameter of a point in pixels
+TEST = Quantity.of("test_accuracy")
+_POINT = 8.0  # diameter of a point in units of the drawing
+_AXES = 400.0  # width of the axes, about
 
 
-def comparison_section(view: RunView) -> Section | None:
-    """A row of points for the found architecture's seeds, one for the random ones. Nothing without either."""
-    found = finite_values(numbers(view.final, "test_accuracy"))
-    random = finite_values(numbers(view.baseline, "test_accuracy"))
+def tested(run: Run[Any], stage: str) -> np.ndarray:
+    """The test accuracies that the trainings of a stage reached, (n,), in [0, 1]."""
+    return finite_values(numbers(run.table(stage, TRIALS), "test_accuracy"))
+
+
+def accuracy_lead(run: Run[Any]) -> str:
+    """What the search chose and how good it is, in a sentence; of a search for one architecture."""
+    run = run.best
+    final, random = tested(run, "final"), tested(run, "baseline")
+    if run.found is None:
+        return "The run found no architecture; the failures below say why."
+    if final.size == 0:
+        return "The search chose an architecture. There is no test accuracy: no final training ended."
+    text = (
+        f"The search chose the architecture below; trained in full, it reaches {TEST.show(final.mean())} test accuracy"
+    )
+    if final.size > 1:
+        text += f" on average over {final.size} seeds"
+    if random.size == 0:
+        return f"{text}. No random architectures were trained for comparison."
+    gap = 100 * (final.mean() - random.mean())
+    return (
+        f"{text}, {abs(gap):.2f} percentage points {'above' if gap >= 0 else 'below'} the mean of "
+        f"{count(random.size, 'random architecture')} trained with the same budget."
+    )
+
+
+def accuracy_cards(run: Run[Any]) -> list[Card]:
+    """The test accuracies of what was found and of random architectures; without those that are not known."""
+    final, random = tested(run.best, "final"), tested(run.best, "baseline")
+    cards = []
+    if final.size:
+        cards.append(Card("found", TEST.spread(final), f"found, test accuracy, {count(final.size, 'seed')}"))
+    if random.size:
+        label = f"random, test accuracy, {count(random.size, 'architecture')}"
+        cards.append(Card("random", TEST.spread(random), label))
+    return cards
+
+
+@figure(height=210)
+def test_accuracies(run: Run[Any], canvas: Figure) -> None:
+    """The test accuracy of every final training of the found architecture, beside that of random architectures."""
+    found, random = tested(run.best, "final"), tested(run.best, "baseline")
     if found.size == 0 and random.size == 0:
-        return None
-
-    def draw(canvas: Figure, narrow: bool) -> None:
-        axes = canvas.subplots()
-        draw_strips(
-            axes, [("found", found, FOUND, "o"), ("random", random, RANDOM, "D")], _TEST, width=260 if narrow else 620
-        )
-
-    description = f"Test accuracy. Found: {_TEST.spread(found)}. Random: {_TEST.spread(random)}."
-    drawing = plot("comparison", draw, description=description, wide=Size(760, 220), narrow=Size(350, 230))
-    return Section("comparison", "Against random architectures", figure(drawing, _caption(view, found, random)))
+        raise NothingToDraw("no final training of this run has ended with a test accuracy; resume it")
+    groups = [("found", found, FOUND, "o"), ("random", random, RANDOM, "D")]
+    draw_strips(canvas.subplots(), groups, TEST)
 
 
-def _caption(view: RunView, found: np.ndarray, random: np.ndarray) -> str:
+def comparison_section(run: Run[Any]) -> Section | None:
+    """A row of points for the found architecture's seeds, one for the random ones. Nothing without either."""
+    found, random = tested(run.best, "final"), tested(run.best, "baseline")
+    description = f"Test accuracy. Found: {TEST.spread(found)}. Random: {TEST.spread(random)}."
+    content = drawing("comparison", test_accuracies(run), description=description)
+    return Section("comparison", "Against random architectures", captioned(content, _caption(run.best, found, random)))
+
+
+def _caption(run: Run[Any], found: np.ndarray, random: np.ndarray) -> str:
     parts = []
     if found.size:
         parts.append(f"Circles: the found architecture, {count(found.size, 'final training')}, each with its own seed.")
@@ -50,12 +95,13 @@ def _caption(view: RunView, found: np.ndarray, random: np.ndarray) -> str:
         parts.append(f"The found architecture's mean is above {share}.")
     if found.size == 1:
         parts.append("With one final seed, the spread between seeds is not known.")
-    size, random_size = network_size(view.final), network_size(view.baseline)
+    baseline = run.table("baseline", TRIALS)
+    size, random_size = network_size(run.table("final", TRIALS)), network_size(baseline)
     if size:
         parts.append(
             f"The found network has {size}" + (f"; a random one {random_size} on average." if random_size else ".")
         )
-    failed = int(failures(view.baseline).notna().sum())
+    failed = int(failures(baseline).notna().sum())
     if failed:
         parts.append(
             f"{count(failed, 'random architecture')} failed to train and {'is' if failed == 1 else 'are'} left out."
@@ -63,14 +109,11 @@ def _caption(view: RunView, found: np.ndarray, random: np.ndarray) -> str:
     return " ".join(parts)
 
 
-def draw_strips(
-    axes: Axes, groups: list[tuple[str, np.ndarray, str, str]], quantity: Quantity, *, width: float
-) -> None:
+def draw_strips(axes: Axes, groups: list[tuple[str, np.ndarray, str, str]], quantity: Quantity) -> None:
     """A strip of points per group, first at the top, with mean and spread written above it.
 
-    Args:
-        groups: label, values (n,), colour and marker of each.
-        width: of the axes in pixels, about; points nearer to each other than their size are set apart vertically.
+    Points nearer to each other than their size are set apart vertically. groups: label, values (n,), colour and
+    marker of each.
     """
     groups = [group for group in groups if group[1].size]
     everything = np.concatenate([values for _, values, _, _ in groups]) * quantity.factor
@@ -79,7 +122,7 @@ def draw_strips(
     low, high = low - margin, high + margin
     for row, (_, values, colour, marker) in enumerate(groups):
         shown = np.sort(values) * quantity.factor
-        lift = dodge(shown, (high - low) * _POINT / width)
+        lift = dodge(shown, (high - low) * _POINT / _AXES)
         axes.scatter(
             shown,
             row + lift * 0.11,

@@ -1,6 +1,22 @@
-"""Training curves: every trial of the search, the final trainings and the random architectures, by epoch."""
+"""Training curves: every trial of the search, the final trainings and the random architectures, by epoch.
+
+What a family trains, and which of it found what was chosen, it says itself, once for its figure and its section:
+
+    CURVES = TrainingCurves((SEARCH, FINAL, BASELINE), of_both="...")
+
+    @figure(height=CURVES_HEIGHT)
+    def hnas_training_curves(run, canvas):
+        CURVES.draw(run, canvas)
+
+    def curves_section(run):
+        return CURVES.section(run, hnas_training_curves(run))
+"""
 
 from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import pandas as pd
 from matplotlib.axes import Axes
@@ -8,149 +24,164 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
-from archray.platform.methods.supernets.search_seeds import chosen_trials
-from archray.platform.report.plot import FOUND, RANDOM, TRIAL, Size, plot
+from archray.platform.report.columns import numbers
+from archray.platform.report.figures import FOUND, RANDOM, TRIAL, NothingToDraw, drawing, set_height
 from archray.platform.report.quantity import Quantity, count
-from archray.platform.report.section import Section, figure
-from archray.platform.report.view import RunView, numbers
+from archray.platform.report.section import Section, captioned
+from archray.platform.run.layout import CURVES
+from archray.platform.run.run import Run
 
-_IN_FULL = "final and random"  # trainings on the final schedule
-_ROWS = ("validation_accuracy", "train_loss")
-_STAGES = {"search": "search", "selection": _IN_FULL, "final": _IN_FULL, "baseline": _IN_FULL}
+_METRICS = ("validation_accuracy", "train_loss")  # a row of panels for each that is known
+_ROW = 190  # height of a row of panels
+CURVES_HEIGHT = 60 + _ROW * len(_METRICS)
 _THIN = 40  # with more curves than this in one panel, the lines are drawn lighter
 
 
-def curves_section(view: RunView) -> Section | None:
-    """A panel per metric and stage. Nothing if no curve has a finite value."""
-    frame = view.curves
-    if frame.empty or "epoch" not in frame or "trial_id" not in frame:
-        return None
-    metrics = [name for name in _ROWS if numbers(frame, name).notna().any()]
-    if not metrics:
-        return None
-    frame = frame.assign(stage=frame.get("stage", "search"))
-    frame = frame.assign(found=_found(view, frame))
-    panels = [name for name in ("search", _IN_FULL) if (frame["stage"].map(_panel) == name).any()]
+@dataclass(frozen=True)
+class Trainings:
+    """The trainings of one stage.
 
-    def draw(canvas: Figure, narrow: bool) -> None:
-        rows, columns = (len(metrics) * len(panels), 1) if narrow else (len(metrics), len(panels))
-        grid = canvas.subplots(rows, columns, squeeze=False, sharey="none" if narrow else "row")
-        for i, metric in enumerate(metrics):
-            for j, panel in enumerate(panels):
-                axes = grid[i * len(panels) + j, 0] if narrow else grid[i, j]
-                _draw_panel(axes, frame[frame["stage"].map(_panel) == panel], metric)
-                if narrow or i == 0:
-                    name = (
-                        f"selection, {panel}" if panel == _IN_FULL and (frame["stage"] == "selection").any() else panel
-                    )
-                    axes.set_title(name if not narrow else f"{name}: {Quantity.of(metric).label}")
-                if narrow or i == len(metrics) - 1:
-                    axes.set_xlabel("epoch")
-                axes.set_ylabel(Quantity.of(metric).axis if not narrow else Quantity.of(metric).unit or "loss")
-        handles = _legend(frame, view)
+    Attributes:
+        stage: its folder.
+        name: in the heading of their panel.
+        words: what they are, in the caption after their number; word: after a one.
+        in_full: whether they have the final schedule, and stand in the right panel.
+        colour: of their lines, where they are not of what was found.
+    """
+
+    stage: str
+    name: str
+    words: str
+    word: str | None = None
+    in_full: bool = True
+    colour: str = TRIAL
+
+
+SEARCH = Trainings("search", "search", "of the search", in_full=False)
+FINAL = Trainings("final", "final", "of the found architecture in full", colour=FOUND)
+BASELINE = Trainings("baseline", "random", "of random architectures", colour=RANDOM)
+
+
+def of_found_architecture(run: Run[Any], curves: pd.DataFrame) -> pd.Series:
+    """Which rows are trainings of the architecture that was found."""
+    architecture = (run.found or {}).get("architecture")
+    if architecture is None or "architecture" not in curves:
+        return pd.Series(False, index=curves.index)
+    return curves["architecture"] == architecture
+
+
+@dataclass(frozen=True)
+class TrainingCurves:
+    """The training curves of the runs of a family: a row of panels for each metric, a column for each schedule.
+
+    Attributes:
+        stages: whose trainings are shown, in the order of the caption.
+        found: which rows of all curves (`stage`, `trial_id`, `architecture`, `epoch`, ...) are drawn as found.
+        others: what the legend calls the search's trainings that are not.
+        of_search: what the caption says where the search's trainings are shown; of_both: where others are, too.
+    """
+
+    stages: Sequence[Trainings]
+    found: Callable[[Run[Any], pd.DataFrame], pd.Series] = of_found_architecture
+    others: str = "other trials"
+    of_search: str = ""
+    of_both: str = ""
+
+    def draw(self, run: Run[Any], canvas: Figure) -> None:
+        """Raises: NothingToDraw if no curve has a finite value."""
+        frame = self._curves(run)
+        metrics = [name for name in _METRICS if numbers(frame, name).notna().any()]
+        panels = [panel for in_full in (False, True) if (panel := self._shown(frame, in_full=in_full))]
+        set_height(canvas, CURVES_HEIGHT - _ROW * (len(_METRICS) - len(metrics)))
+        grid = canvas.subplots(len(metrics), len(panels), squeeze=False, sharey="row")
+        for row, metric in zip(grid, metrics, strict=True):
+            row[0].set_ylabel(Quantity.of(metric).axis)
+            for axes, panel in zip(row, panels, strict=True):
+                _draw_panel(axes, frame[frame["stage"].isin([trainings.stage for trainings in panel])], metric)
+        for axes, panel in zip(grid[0], panels, strict=True):
+            axes.set_title(_joined([trainings.name for trainings in panel]))
+        for axes in grid[-1]:
+            axes.set_xlabel("epoch")
+        handles = self._legend(frame)
         canvas.legend(handles=handles, loc="outside upper left", ncols=len(handles))
 
-    trials = frame["trial_id"].nunique()
-    drawing = plot(
-        "curves",
-        draw,
-        description=f"Training curves of {count(trials, 'training')} by epoch.",
-        wide=Size(760, 70 + 200 * len(metrics)),
-        narrow=Size(350, 60 + 200 * len(metrics) * len(panels)),
-    )
-    return Section("curves", "Training curves", figure(drawing, _caption(frame, view)))
+    def section(self, run: Run[Any], canvas: Figure) -> Section:
+        """The section of the figure that `draw` made of the run."""
+        frame = self._curves(run)
+        description = f"Training curves of {count(frame['trial_id'].nunique(), 'training')} by epoch."
+        content = drawing("curves", canvas, description=description)
+        return Section("curves", "Training curves", captioned(content, self._caption(frame)))
+
+    def _curves(self, run: Run[Any]) -> pd.DataFrame:
+        """The curves of all stages, with `stage`, `colour` and `found`."""
+        run = run.best
+        tables = {trainings.stage: run.table(trainings.stage, CURVES) for trainings in self.stages}
+        of_stages = [
+            tables[trainings.stage].assign(stage=trainings.stage, colour=trainings.colour)
+            for trainings in self.stages
+            if {"epoch", "trial_id"} <= set(tables[trainings.stage].columns)
+        ]
+        frame = pd.concat(of_stages, ignore_index=True) if of_stages else pd.DataFrame()
+        if not any(numbers(frame, name).notna().any() for name in _METRICS):
+            raise NothingToDraw("no training of this run has ended an epoch with a finite loss or accuracy")
+        return frame.assign(found=self.found(run, frame) | (frame["colour"] == FOUND))
+
+    def _shown(self, frame: pd.DataFrame, *, in_full: bool) -> list[Trainings]:
+        """The stages with curves in one panel."""
+        stages = set(frame["stage"])
+        return [trainings for trainings in self.stages if trainings.in_full == in_full and trainings.stage in stages]
+
+    def _legend(self, frame: pd.DataFrame) -> list[Line2D]:
+        colours = set(frame["colour"])
+        handles = [Line2D([], [], color=FOUND, linewidth=2.2, label="found")]
+        if TRIAL in colours:
+            others = "other trials" if any(t.colour == TRIAL for t in self._shown(frame, in_full=True)) else self.others
+            handles.append(Line2D([], [], color=TRIAL, linewidth=1.4, label=others))
+        if RANDOM in colours:
+            handles.append(Line2D([], [], color=RANDOM, linewidth=1.4, label="random"))
+        return handles
+
+    def _caption(self, frame: pd.DataFrame) -> str:
+        trials = frame.drop_duplicates(["stage", "trial_id"])["stage"].value_counts()
+        counted = [(trials[trainings.stage], trainings) for trainings in self.stages if trainings.stage in trials]
+        words = [f"{n} {trainings.word if trainings.word and n == 1 else trainings.words}" for n, trainings in counted]
+        sentences = [f"One line per training: {', '.join(words)}."]
+        if self._shown(frame, in_full=False):
+            sentences.append(self.of_search)
+            if self._shown(frame, in_full=True):
+                sentences.append(self.of_both)
+        broken = sum(_broken(curve) for _, curve in frame.groupby(["stage", "trial_id"]))
+        if broken:
+            sentences.append(f"{count(broken, 'curve')} ended in a loss that is not finite.")
+        return " ".join(filter(None, sentences))
 
 
-def _panel(stage: object) -> str:
-    return _STAGES.get(str(stage), "search")
-
-
-def _found(view: RunView, frame: pd.DataFrame) -> pd.Series:
-    """Which rows are of the found architecture, or of a supernet that found it."""
-    none = pd.Series(False, index=frame.index)
-    own = frame["architecture"] == view.architecture if view.architecture and "architecture" in frame else none
-    if view.found.empty:
-        return own
-    chosen = {trial for _, trial in chosen_trials(view)}
-    return frame["trial_id"].isin(chosen).where(frame["stage"] == "search", own)
+def _joined(names: Sequence[str]) -> str:
+    """`selection, final and random`."""
+    return " and ".join(part for part in (", ".join(names[:-1]), names[-1]) if part)
 
 
 def _draw_panel(axes: Axes, frame: pd.DataFrame, metric: str) -> None:
     quantity = Quantity.of(metric)
-    groups = list(frame.groupby("trial_id", sort=False))
-    for _, curve in sorted(groups, key=lambda group: bool(group[1]["found"].iloc[0])):
-        curve = curve.sort_values("epoch")
+    groups = [curve.sort_values("epoch") for _, curve in frame.groupby(["stage", "trial_id"], sort=False)]
+    for curve in sorted(groups, key=lambda curve: bool(curve["found"].iloc[0])):
         values = numbers(curve, metric) * quantity.factor
         if not values.notna().any():
             continue
-        colour, width = _look(curve)
+        found = bool(curve["found"].iloc[0]) and curve["colour"].iloc[0] != RANDOM
         axes.plot(
             numbers(curve, "epoch"),
             values,
-            color=colour,
-            linewidth=width,
+            color=FOUND if found else curve["colour"].iloc[0],
+            linewidth=2.2 if found else 1.2,
             marker="o" if values.notna().sum() == 1 else None,
             markersize=4,
-            alpha=0.95 if width > 1.5 else 0.3 if len(groups) > _THIN else 0.6,
+            alpha=0.95 if found else 0.3 if len(groups) > _THIN else 0.6,
         )
     axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
     axes.yaxis.set_major_locator(MaxNLocator(5))
     if metric == "train_loss":
         axes.set_ylim(bottom=0)
-
-
-def _look(curve: pd.DataFrame) -> tuple[str, float]:
-    stage = str(curve["stage"].iloc[0])
-    if stage == "baseline":
-        return RANDOM, 1.2
-    if stage == "final" or curve["found"].iloc[0]:
-        return FOUND, 2.2
-    return TRIAL, 1.2
-
-
-def _legend(frame: pd.DataFrame, view: RunView) -> list[Line2D]:
-    stages = set(frame["stage"].astype(str))
-    handles = [Line2D([], [], color=FOUND, linewidth=2.2, label="found")]
-    if stages & {"search", "selection"}:
-        handles.append(
-            Line2D(
-                [],
-                [],
-                color=TRIAL,
-                linewidth=1.4,
-                label="other supernets" if len(view.found) and "selection" not in stages else "other trials",
-            )
-        )
-    if "baseline" in stages:
-        handles.append(Line2D([], [], color=RANDOM, linewidth=1.4, label="random"))
-    return handles
-
-
-def _caption(frame: pd.DataFrame, view: RunView) -> str:
-    supernets = not view.found.empty
-    kinds = frame.drop_duplicates("trial_id")["stage"].astype(str).value_counts()
-    named = {
-        "search": ("of a supernet" if kinds.get("search") == 1 else "of supernets") if supernets else "of the search",
-        "selection": "in the selection",
-        "final": "of the ensemble's members in full" if view.members else "of the found architecture in full",
-        "baseline": "of random architectures",
-    }
-    parts = [f"{kinds[stage]} {words}" for stage, words in named.items() if stage in kinds]
-    text = f"One line per training: {', '.join(parts)}." if parts else "One line per training."
-    if supernets and "search" in kinds:
-        text += (
-            " A supernet holds all architectures of the space, which share its weights; its accuracy is not that of "
-            "one architecture trained alone, and blue is the supernet that found what was chosen."
-        )
-    elif "search" in kinds and len(kinds) > 1:
-        text += (
-            " A training of the search has a learning rate schedule of its own, shorter than the final one: "
-            "the two columns are not one curve continued."
-        )
-    broken = sum(_broken(curve) for _, curve in frame.groupby("trial_id"))
-    if broken:
-        text += f" {count(broken, 'curve')} ended in a loss that is not finite."
-    return text
 
 
 def _broken(curve: pd.DataFrame) -> bool:

@@ -11,7 +11,7 @@ import io
 import re
 from collections.abc import Callable
 from functools import wraps
-from typing import Any
+from typing import TypeVar
 
 import matplotlib as mpl
 import numpy as np
@@ -23,7 +23,6 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 from archray.errors import InvalidInput
 from archray.platform.report.quantity import power_of_ten
 from archray.platform.report.section import escape
-from archray.platform.run.run import Run
 
 # The colours of a light page, as page.css has them. No two are alike, and no colour map holds them.
 INK = "#1b1d20"
@@ -82,22 +81,22 @@ _STYLE = {
 
 WIDTH = 500  # of a drawing; a page shows it wider or narrower, and its text of 12 with it: 15 px to 8 px on a phone
 
-Draw = Callable[[Run[Any], Figure], None]
+ShownT = TypeVar("ShownT")  # a run, or several to compare
 
 
 class NothingToDraw(InvalidInput):
     """The run has not the data that a figure shows."""
 
 
-def figure(height: int) -> Callable[[Draw], Callable[[Run[Any]], Figure]]:
-    """Makes `draw(run, canvas)` a figure of a run, WIDTH x height.
+def figure(height: int) -> Callable[[Callable[[ShownT, Figure], None]], Callable[[ShownT], Figure]]:
+    """Makes `draw(run, canvas)` a figure of a run, WIDTH x height; another height is set on the canvas.
 
     The function it makes raises NothingToDraw where the run has no data for it.
     """
 
-    def decorate(draw: Draw) -> Callable[[Run[Any]], Figure]:
-        @wraps(draw)
-        def make(run: Run[Any]) -> Figure:
+    def decorate(draw: Callable[[ShownT, Figure], None]) -> Callable[[ShownT], Figure]:
+        @wraps(draw, assigned=("__module__", "__name__", "__qualname__", "__doc__"))
+        def make(run: ShownT) -> Figure:
             with mpl.rc_context(_STYLE):  # type: ignore[arg-type]  # the stubs know each key as a literal
                 # 72 dots per inch: a point is a unit of the SVG.
                 canvas = Figure(figsize=(WIDTH / 72, height / 72), dpi=72, layout="constrained")
@@ -105,6 +104,7 @@ def figure(height: int) -> Callable[[Draw], Callable[[Run[Any]], Figure]]:
                 draw(run, canvas)
             return canvas
 
+        del make.__wrapped__  # or `help` shows draw's signature
         return make  # type: ignore[return-value]  # wraps() keeps draw's own signature for mypy
 
     return decorate
@@ -128,6 +128,11 @@ def drawing(name: str, canvas: Figure, *, description: str) -> str:
         )
     width, height = (round(72 * inches) for inches in canvas.get_size_inches())
     return f'<div class="plot">{_inline(buffer.getvalue(), name, width, height, description)}</div>'
+
+
+def set_height(canvas: Figure, height: int) -> None:
+    """Makes a figure as high as what the run has to show needs, in the units of `figure`."""
+    canvas.set_size_inches(WIDTH / 72, height / 72)
 
 
 def logarithmic(axis: Axis) -> None:

@@ -6,15 +6,13 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from archray.platform.report.section import Section, escape
-from archray.platform.report.view import RunView
+from archray.platform.run.run import Run
 
 
-def manifest_section(view: RunView) -> Section | None:
-    """A folded table per part of the manifest. Nothing without a manifest."""
-    if not view.manifest:
-        return None
-    single = {key: value for key, value in view.manifest.items() if not _nests(value)}
-    nested = {key: value for key, value in view.manifest.items() if _nests(value)}
+def manifest_section(run: Run[Any]) -> Section:
+    """A folded table per part of the manifest."""
+    single = {key: value for key, value in run.manifest.items() if not _nests(value)}
+    nested = {key: value for key, value in run.manifest.items() if _nests(value)}
     parts = ([("run", single)] if single else []) + list(nested.items())
     tables = "".join(f"<h3>{escape(name)}</h3>{_pairs(part)}" for name, part in parts)
     body = (

@@ -6,8 +6,8 @@ import math
 
 import pandas as pd
 
+from archray.platform.report.columns import numbers
 from archray.platform.report.quantity import significant
-from archray.platform.report.view import numbers
 
 _MEASURES = {"parameters": "parameters", "multiply_adds": "multiply-adds"}
 

@@ -7,6 +7,7 @@ from importlib.resources import files
 from string import Template
 from typing import Any
 
+from archray.platform.report.figures import NothingToDraw
 from archray.platform.report.header import Headline, header, title
 from archray.platform.report.section import Section, escape
 from archray.platform.run.run import Run
@@ -18,13 +19,20 @@ def render(run: Run[Any], headline: Headline, sections: Sequence[MakeSection]) -
     """The report of a run as one self-contained HTML page: no script, no request, light and dark.
 
     Args:
-        sections: what the page holds, in order; each reads the run's tables and makes a section of them, or None where
-            the run has no data for it, and then it is left out.
+        sections: what the page holds, in order; each reads the run's tables and makes a section of them. It returns
+            None, or its figure has NothingToDraw, where the run has no data for it, and then it is left out.
 
     Raises: ValueError if two sections have one anchor.
     """
-    shown = [section for make in sections if (section := make(run)) is not None]
+    shown = [section for make in sections if (section := _made(make, run)) is not None]
     return write_page(f"archray: {title(run)}", header(run, headline), shown)
+
+
+def _made(make: MakeSection, run: Run[Any]) -> Section | None:
+    try:
+        return make(run)
+    except NothingToDraw:
+        return None
 
 
 def write_page(title: str, header: str, sections: Sequence[Section]) -> str:

@@ -2,65 +2,56 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
 
-from archray.platform.report.quantity import MISSING, Quantity, count, finite_values
+from archray.platform.report.comparison import TEST, tested
+from archray.platform.report.quantity import count
 from archray.platform.report.section import Column, Section, table
-from archray.platform.report.view import RunView
-
-_TEST = Quantity.of("test_accuracy")
+from archray.platform.run.run import Run
 
 
-def repeats_section(view: RunView) -> Section | None:
+def repeats_section(run: Run[Any]) -> Section | None:
     """A row per repeat. Nothing for fewer than two."""
-    if len(view.repeats) < 2:
+    repeats = run.repeats
+    if len(repeats) < 2:
         return None
+    names = [_name(repeat) for repeat in repeats]
+    accuracies = [(tested(repeat, "final"), tested(repeat, "baseline")) for repeat in repeats]
     columns = (
         Column("No.", "number"),
         Column("Seed", "number"),
         Column("Architecture", "code"),
-        Column(_TEST.axis, "number"),
+        Column(TEST.axis, "number"),
         Column("random (%)", "number"),
     )
     rows = [
         (
-            repeat.get("repeat", number),
-            repeat.get("seed", MISSING),
-            repeat.get("architecture") or "nothing found",
-            _TEST.spread(values_of(repeat, "test_accuracy")).removesuffix(" %"),
-            _TEST.spread(values_of(repeat, "baseline")).removesuffix(" %"),
+            number,
+            repeat.config.seed,
+            name or "nothing found",
+            *(TEST.spread(values).removesuffix(" %") for values in tests),
         )
-        for number, repeat in enumerate(view.repeats)
+        for number, (repeat, name, tests) in enumerate(zip(repeats, names, accuracies, strict=True))
     ]
-    return Section(
-        "repeats",
-        "Repeats",
-        f"<p>{_summary(view.repeats)}</p>" + table(columns, rows, label="The repeats of the run"),
-    )
+    body = f"<p>{_summary(names, accuracies)}</p>" + table(columns, rows, label="The repeats of the run")
+    return Section("repeats", "Repeats", body)
 
 
-def _summary(repeats: Iterable[Mapping[str, Any]]) -> str:
-    repeats = list(repeats)
-    found, random = (
-        np.array([values.mean() for repeat in repeats if (values := values_of(repeat, key)).size])
-        for key in ("test_accuracy", "baseline")
-    )
-    names = [repeat.get("architecture") for repeat in repeats if repeat.get("architecture")]
-    text = f"The whole run, {count(len(repeats), 'time')}, each with a seed of its own"
-    text += f": {_TEST.spread(found)} test accuracy over {count(found.size, 'repeat')}" if found.size else ""
-    text += f", random architectures {_TEST.spread(random)}" if random.size else ""
+def _name(repeat: Run[Any]) -> str | None:
+    """The string of what a repeat found; None if it has found nothing."""
+    found = repeat.found or {}
+    return " + ".join(found["members"]) if "members" in found else found.get("architecture")
+
+
+def _summary(names: list[str | None], accuracies: list[tuple[np.ndarray, np.ndarray]]) -> str:
+    found, random = ([values.mean() for values in column if values.size] for column in zip(*accuracies, strict=True))
+    text = f"The whole run, {count(len(names), 'time')}, each with a seed of its own"
+    text += f": {TEST.spread(found)} test accuracy over {count(len(found), 'repeat')}" if found else ""
+    text += f", random architectures {TEST.spread(random)}" if random else ""
     text += ". ± is the standard deviation of the repeats' means."
-    if names:
-        text += f" They found {count(len(set(names)), 'distinct architecture')}."
+    distinct = set(names) - {None}
+    if distinct:
+        text += f" They found {count(len(distinct), 'distinct architecture')}."
     return text
-
-
-def values_of(repeat: Mapping[str, Any], key: str) -> np.ndarray:
-    """The finite values under `key`, which holds one number or several."""
-    value = repeat.get(key)
-    if value is None:
-        return np.empty(0)
-    return finite_values(value if np.ndim(value) else [value])

@@ -42,7 +42,7 @@ def paragraphs(sentences: Iterable[str]) -> str:
     return "".join(f"<p>{escape(text)}</p>" for text in sentences)
 
 
-def figure(content: str, caption: str) -> str:
+def captioned(content: str, caption: str) -> str:
     """A numbered figure: `content` HTML, `caption` plain text."""
     return f"<figure>{content}<figcaption>{escape(caption)}</figcaption></figure>"
 

@@ -1,15 +1,136 @@
-"""Views of runs as they could be, for the tests of the report and for looking at it."""
+"""Runs as they could be, written to disk for the tests of the report, of the figures and of comparisons."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
 import numpy as np
 import pandas as pd
+from pydantic import ConfigDict, model_validator
 
-from archray.platform.report import Objective, RunView
-from archray.platform.report.view import decided
+from archray.files import Folder
+from archray.platform.config import SearchConfig
+from archray.platform.run.layout import DONE, MANIFEST
+from archray.platform.run.run import Run
 from archray.trainables.spaces import get_space
 
+Tables = Mapping[tuple[str, str], pd.DataFrame]  # (stage, file) -> what it holds
+Documents = Mapping[tuple[str, str], Any]
+
 WORTH = {"nor_conv_3x3": 1.0, "nor_conv_1x1": 0.7, "skip_connect": 0.35, "avg_pool_3x3": 0.1, "none": 0.0}
+
+MADE_WITH = {
+    "references": {},
+    "arrays": False,
+    "versions": {"archray": "0.1.0", "python": "3.11.2", "ray": "2.60.0", "torch": "2.15.0", "numpy": "2.4.6"},
+    "hardware": {"machine": "x86_64", "system": "Linux", "cpus": 2, "memory_gib": 24.0, "gpus": []},
+    "git_commit": "c38a51306d2f4b0fa0c1e8b7a3c4d5e6f7a8b9c0",
+    "data_checksum": "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
+    "created": "2025-03-14T15:09:26+00:00",
+    "amended": [],
+}
+
+
+def write_run(
+    place: str | Path,
+    method: str,
+    *,
+    config: Mapping[str, Any] | None = None,
+    tables: Tables | None = None,
+    documents: Documents | None = None,
+    manifest: Mapping[str, Any] | None = None,
+    seconds: float | None = 294.2,
+) -> Run[Any]:
+    """A run's folder with what its stages could have written, and the run.
+
+    Args:
+        config: the method's configuration where it is not the default; `data` is digits.
+        tables: Parquet files by (stage, file); documents: JSON files by (stage, file). The stage `""` is the run's own
+            folder. An empty table without columns is not written.
+        manifest: what the manifest says that is not in MADE_WITH.
+        seconds: how long the stages took, all together; None where none has ended.
+    """
+    folder = Folder(place)
+    data = (config or {}).get("data", {"name": "digits"})
+    settings = config_class(method).model_validate({**(config or {}), "method": method, "data": data})
+    for (stage, name), frame in (tables or {}).items():
+        if len(frame.columns):
+            _stage(folder, stage).write_parquet(name, frame)
+    for (stage, name), value in (documents or {}).items():
+        _stage(folder, stage).write_json(name, value)
+    stages = folder.folders()
+    if seconds is not None:
+        for stage in stages:
+            (folder / stage).write_json(DONE, {"seconds": seconds / len(stages)})
+    said = {"config": settings.model_dump(mode="json"), "command": f"archray search {method} --data digits --out run"}
+    folder.write_json(MANIFEST, {**MADE_WITH, **said, **(manifest or {})})
+    return Run(folder, folder.read_json(MANIFEST), settings)
+
+
+def write_repeats(
+    place: str | Path,
+    method: str,
+    repeats: Sequence[tuple[Tables, Documents]],
+    *,
+    config: Mapping[str, Any] | None = None,
+    seconds: float | None = 294.2,
+) -> Run[Any]:
+    """A run of several repeats, each of its own tables and documents. seconds: of each."""
+    for number, (tables, documents) in enumerate(repeats):
+        seed = (config or {}).get("seed", 0) + number
+        write_run(
+            Path(place) / f"repeat-{number:02}",
+            method,
+            config={**(config or {}), "seed": seed},
+            tables=tables,
+            documents=documents,
+            seconds=seconds,
+        )
+    return write_run(place, method, config={**(config or {}), "repeats": len(repeats)}, seconds=None)
+
+
+def _stage(folder: Folder, stage: str) -> Folder:
+    return folder / stage if stage else folder
+
+
+def config_class(method: str) -> type[SearchConfig]:
+    """The class of a method's configuration."""
+    try:
+        import archray.platform.methods  # noqa: F401  # registers them
+        from archray.platform.methods.method import get_method
+    except ImportError:  # while the methods are being rewritten
+        return _AnyConfig
+    return get_method(method).config
+
+
+class _AnyConfig(SearchConfig):
+    """Whatever it is given, by attribute."""
+
+    model_config = ConfigDict(frozen=True, extra="allow")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _by_attribute(cls, values: dict[str, Any]) -> dict[str, Any]:
+        known = SearchConfig.model_fields
+        return {key: value if key in known else _namespace(value) for key, value in values.items()}
+
+    def model_dump(self, **options: Any) -> dict[str, Any]:
+        plain = super().model_dump(include=set(SearchConfig.model_fields), **options)
+        return plain | {name: _plain(value) for name, value in (self.model_extra or {}).items()}
+
+
+def _namespace(value: Any) -> Any:
+    return SimpleNamespace(**{k: _namespace(v) for k, v in value.items()}) if isinstance(value, dict) else value
+
+
+def _plain(value: Any) -> Any:
+    return {k: _plain(v) for k, v in vars(value).items()} if isinstance(value, SimpleNamespace) else value
+
+
+# To be rewritten by report1 and report2: the views below, as runs. (What does not resolve yet is of these.)
 
 
 def hnas_view(
@@ -136,7 +257,7 @@ def feature_map_view(
         method="halving",
         space="fourier",
         data="digits",
-        manifest={**MANIFEST, "command": "archray search halving --space fourier --data digits"},
+        manifest={"command": "archray search halving --space fourier --data digits"},
         architecture=found,
         decisions=decided(space, found),
         metric="score",
@@ -269,21 +390,3 @@ def _correlation(
                         }
                     )
     return pd.DataFrame(rows)
-
-
-MANIFEST = {
-    "archray": "0.1.0",
-    "git_commit": "c38a51306d2f4b0fa0c1e8b7a3c4d5e6f7a8b9c0",
-    "seed": 0,
-    "command": "archray search hnas --space nasbench201 --data digits --preset demo --out run",
-    "config": {
-        "space": "nasbench201",
-        "data": {"name": "digits", "seed": 0, "validation_fraction": 0.2, "image_size": None},
-        "proxy": {"metrics": ["ntk_trace", "kappa"], "batch_size": 64, "network": {"channels": 8, "cells": 1}},
-        "search": {"budget": 20, "penalty": "square", "on_repeat": "tell"},
-        "training": {"epochs": 12, "batch_size": 256, "lr": 0.1, "momentum": 0.9, "weight_decay": 0.0005},
-    },
-    "versions": {"python": "3.11.2", "ray": "2.60.0", "torch": "2.15.0", "numpy": "2.4.6"},
-    "hardware": {"cpus": 2, "memory_gib": 24.0, "gpus": []},
-    "data_checksum": "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
-}

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import cycle
 
 import pandas as pd
 from matplotlib.figure import Figure
@@ -14,56 +15,61 @@ from archray.platform.methods.feature_maps.equal_cost import (
     Progress,
     comparable_by_calls,
     comparison_table,
-    method_of,
+    growing,
+    is_random_search,
     reference_error,
     written,
 )
 from archray.platform.methods.feature_maps.found_map import TEST, with_error
-from archray.platform.methods.feature_maps.oracle_error import By, error_at, error_curve, total
+from archray.platform.methods.feature_maps.oracle_error import By, error_curve, total
 from archray.platform.methods.feature_maps.solver_calls import Line, draw_errors
+from archray.platform.report.figures import (
+    FOUND,
+    GREEN,
+    INDIGO,
+    PINK,
+    RANDOM,
+    TRIAL,
+    NothingToDraw,
+    drawing,
+    figure,
+)
 from archray.platform.report.page import write_page
-from archray.platform.report.plot import FOUND, GREEN, INDIGO, PINK, RANDOM, TRIAL, Size, plot
 from archray.platform.report.quantity import count
-from archray.platform.report.section import Column, Section, escape, figure, paragraphs, table
+from archray.platform.report.section import Column, Section, captioned, escape, paragraphs, table
 
-__all__ = ["comparison_table", "error_at", "render_comparison"]
-
-Look = tuple[str, tuple[float, ...] | None]  # colour and dashes
-
-_LOOKS: dict[str, Look] = {
-    "halving": (FOUND, None),
-    "fast-halving": (GREEN, (6, 2)),
-    "random": (RANDOM, None),
-    "successive-halving": (PINK, (4, 2, 1, 2)),
-    "hyperband": (INDIGO, (1.5, 1.5)),
-}
-_FURTHER: list[Look] = [
-    (colour, dashes) for dashes in ((8, 2), (3, 1), (1, 2)) for colour in (TRIAL, GREEN, PINK, INDIGO, FOUND, RANDOM)
-]
+# Colour and dashes of each run, in their order.
+_LOOKS: tuple[tuple[str, tuple[float, ...] | None], ...] = (
+    (FOUND, None),
+    (RANDOM, None),
+    (GREEN, (6, 2)),
+    (PINK, (4, 2, 1, 2)),
+    (INDIGO, (1.5, 1.5)),
+    *(
+        (colour, dashes)
+        for dashes in ((8, 2), (3, 1), (1, 2))
+        for colour in (TRIAL, GREEN, PINK, INDIGO, FOUND, RANDOM)
+    ),
+)
 
 
 def render_comparison(runs: Sequence[Progress], title: str = "Comparison") -> str:
     """One self-contained page: test errors at equal cost, and Figures 2 and 3 with a line per run.
 
     Args:
-        runs: label and `RunView.progress` of each; see `equal_cost`.
+        runs: label and `search_progress` of each; see `equal_cost`.
         title: the heading.
 
     Raises: InvalidInput without runs, or with a label twice.
     """
-    told = comparison_table(runs)
-    sections = [_table(runs, told)]
-    for by in ("calls", "seconds"):
-        section = _figure(runs, by)
-        if section is not None:
-            sections.append(section)
-    header = f'<p class="kicker">archray · comparison</p><h1>{escape(title)}</h1>{_lead(runs, told)}'
-    return write_page(title, header, sections)
+    comparison = comparison_table(runs)
+    header = f'<p class="kicker">archray · comparison</p><h1>{escape(title)}</h1>{_lead(runs, comparison)}'
+    return write_page(title, header, [_table(runs, comparison), *_curves(runs)])
 
 
-def _lead(runs: Sequence[Progress], told: pd.DataFrame) -> str:
+def _lead(runs: Sequence[Progress], comparison: pd.DataFrame) -> str:
     """The method with the least error at the end, in a sentence; nothing where none has an error."""
-    ends = told[END]
+    ends = comparison[END]
     if ends["mean"].isna().all():
         return ""
     best = str(ends["mean"].idxmin())
@@ -75,21 +81,20 @@ def _lead(runs: Sequence[Progress], told: pd.DataFrame) -> str:
     return f'<p class="lead">{escape(text)}</p>'
 
 
-def _table(runs: Sequence[Progress], told: pd.DataFrame) -> Section:
-    shown = written(told)
+def _table(runs: Sequence[Progress], comparison: pd.DataFrame) -> Section:
+    shown = written(comparison)
     columns = [Column(""), *(Column(label, "number") for label in shown.index)]
     rows = [(_capital(str(name)), *cells) for name, cells in shown.to_dict("list").items()]
     body = table(columns, rows, label="Test error of each run at equal cost")
-    return Section("table", "Test error at equal cost", body + paragraphs(_fairness(runs, told)))
+    return Section("table", "Test error at equal cost", body + paragraphs(_fairness(runs, comparison)))
 
 
 def _capital(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
-def _fairness(runs: Sequence[Progress], told: pd.DataFrame) -> Iterator[str]:
+def _fairness(runs: Sequence[Progress], comparison: pd.DataFrame) -> Iterator[str]:
     """What the table's numbers are, and which of them may be held against each other: note W6."""
-    methods = {method_of(label) for label, _ in runs}
     yield (
         "Test errors in percent, mean and standard error over the repeats; a run that has ended keeps its last. Where "
         "solves are shared it is an oracle's: of the best feature map until then, solved on its own in full. Oracle "
@@ -103,26 +108,27 @@ def _fairness(runs: Sequence[Progress], told: pd.DataFrame) -> Iterator[str]:
         "At equal solver calls only methods may be compared whose calls are full solves: halving with weight sharing "
         "and random search."
     )
-    if "fast-halving" in methods:
-        text += " fast-halving is shown with them; all of its calls but the last two have fewer features and cost less."
-    smaller = [label for label, _ in runs if not comparable_by_calls(label)]
+    for label, progress in runs:
+        if growing(progress):
+            text += f" {label} is shown with them; all of its calls but the last two have fewer features and cost less."
+    smaller = [label for label, progress in runs if len(progress) and not comparable_by_calls(progress)]
     if smaller:
         text += (
             f" {', '.join(smaller)}: many solves with few features, whose number compares with nothing; "
             "the table leaves it out there."
         )
     yield text
-    yield from _reached(runs, told)
+    yield from _reached(runs, comparison)
 
 
-def _reached(runs: Sequence[Progress], told: pd.DataFrame) -> Iterator[str]:
+def _reached(runs: Sequence[Progress], comparison: pd.DataFrame) -> Iterator[str]:
     """At what cost the runs with full solves came down to the error that random search ends with."""
     error = reference_error(runs)
     if error is None:
         return
-    calls = next(total(progress, "calls") for label, progress in runs if method_of(label) == "random")
-    others = [label for label, _ in runs if comparable_by_calls(label) and method_of(label) != "random"]
-    reached = dict(zip(told.index, told[REACHED, "solver calls"].to_numpy(dtype=float), strict=True))
+    calls = next(total(progress, "calls") for _, progress in runs if is_random_search(progress))
+    others = [label for label, own in runs if comparable_by_calls(own) and not is_random_search(own)]
+    reached = dict(zip(comparison.index, comparison[REACHED, "solver calls"].to_numpy(dtype=float), strict=True))
     parts = []
     for label in others:
         needed = reached[label]
@@ -136,40 +142,49 @@ def _reached(runs: Sequence[Progress], told: pd.DataFrame) -> Iterator[str]:
         yield f"Random search ends with {TEST.show(error)} on average; {'; '.join(parts)}."
 
 
-def _figure(runs: Sequence[Progress], by: By) -> Section | None:
-    """The curves over solver calls, of the runs that compare there, or over seconds, of all."""
-    looks = _looks([label for label, _ in runs])
-    shown = [run for run in runs if by == "seconds" or comparable_by_calls(run[0])]
-    lines = [
-        Line(label, curve, *looks[label])
-        for label, progress in shown
-        if (curve := error_curve(progress, by)) is not None
-    ]
+@figure(height=400)
+def errors_compared_by_calls(runs: Sequence[Progress], canvas: Figure) -> None:
+    """Test error over solver calls, a line for each run that compares there. Khodak et al. 2020, Figure 2."""
+    _draw(_lines(runs, "calls"), canvas, "calls")
+
+
+@figure(height=400)
+def errors_compared_by_seconds(runs: Sequence[Progress], canvas: Figure) -> None:
+    """Test error over seconds, a line for each run. Khodak et al. 2020, Figure 3."""
+    _draw(_lines(runs, "seconds"), canvas, "seconds")
+
+
+_FIGURES: tuple[tuple[By, str, Callable[[Sequence[Progress]], Figure]], ...] = (
+    ("calls", "Over solver calls", errors_compared_by_calls),
+    ("seconds", "Over time", errors_compared_by_seconds),
+)
+
+
+def _draw(lines: Sequence[Line], canvas: Figure, by: By) -> None:
     if not lines:
-        return None
-
-    def draw(canvas: Figure, narrow: bool) -> None:
-        draw_errors(canvas.subplots(), lines, by, narrow)
-        canvas.legend(loc="outside upper left", ncols=1 if narrow else 3, handlelength=3.2)
-
-    ends = ", ".join(f"{line.label} {TEST.show(line.curve.mean[-1])}" for line in lines)
-    extra = 22 * len(lines)
-    drawing = plot(
-        f"compare-{by}", draw, description=f"Test error over {by}, at the end: {ends}.",
-        wide=Size(760, 420), narrow=Size(350, 300 + extra),
-    )  # fmt: skip
-    title = "Over solver calls" if by == "calls" else "Over time"
-    return Section(f"over-{by}", title, figure(drawing, _caption(lines, by)))
+        raise NothingToDraw(f"none of the runs has a test error over {by}; compare searches for feature maps")
+    draw_errors(canvas.subplots(), lines, by)
+    canvas.legend(loc="outside upper left", ncols=2, handlelength=3.2)
 
 
-def _looks(labels: Sequence[str]) -> dict[str, Look]:
-    """Each method its own colour, on every page; a second run of one, and an unknown method, the next that is free."""
-    looks: dict[str, Look] = {}
-    free = iter(_FURTHER)
-    for label in labels:
-        own = _LOOKS.get(method_of(label))
-        looks[label] = own if own is not None and own not in looks.values() else next(free)
-    return looks
+def _lines(runs: Sequence[Progress], by: By) -> list[Line]:
+    """The curves over solver calls, of the runs that compare there, or over seconds, of all."""
+    lines = []
+    for (label, progress), look in zip(runs, cycle(_LOOKS), strict=False):
+        if by == "seconds" or comparable_by_calls(progress):
+            curve = error_curve(progress, by)
+            lines += [Line(label, curve, *look)] if curve is not None else []
+    return lines
+
+
+def _curves(runs: Sequence[Progress]) -> Iterator[Section]:
+    """The curves over solver calls and over seconds, where there are any."""
+    for by, title, compared in _FIGURES:
+        lines = _lines(runs, by)
+        if lines:
+            ends = ", ".join(f"{line.label} {TEST.show(line.curve.mean[-1])}" for line in lines)
+            shown = drawing(f"compare-{by}", compared(runs), description=f"Test error over {by}, at the end: {ends}.")
+            yield Section(f"over-{by}", title, captioned(shown, _caption(lines, by)))
 
 
 def _caption(lines: Sequence[Line], by: By) -> str:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -13,15 +14,17 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from scipy.stats import spearmanr
 
-from archray.platform.report.plot import FOUND, MUTED, SURFACE, TRIAL, Size, plot
+from archray.platform.methods.feature_maps.feature_map_tables import CORRELATION
+from archray.platform.methods.feature_maps.found_map import found_map
+from archray.platform.report.columns import numbers
+from archray.platform.report.figures import FOUND, MUTED, SURFACE, TRIAL, NothingToDraw, drawing, figure
 from archray.platform.report.quantity import MISSING, Quantity, count, finite_values, signed, whole_number
-from archray.platform.report.section import Column, Section, figure, table
-from archray.platform.report.view import RunView, numbers
+from archray.platform.report.section import Column, Section, captioned, table
+from archray.platform.run.run import Run
 
 _ACCURACY = Quantity.of("validation_accuracy")
 _FEWEST = 3  # maps that a rank correlation needs: two always agree or disagree
-_PANEL = {1: 340, 2: 270, 3: 215}  # height of a row of so many panels in pixels
-_NARROW_PANEL = {1: 300, 2: 190}
+_PANEL = {1: 330, 2: 235}  # height of a row of so many panels
 
 
 @dataclass(frozen=True)
@@ -48,28 +51,58 @@ class Panel:
         return float(finite.mean()) if finite.size else math.nan
 
 
-def correlation_section(view: RunView) -> Section | None:
+def correlation_section(run: Run[Any]) -> Section | None:
     """A panel per dimension and kind of bases, and the table of their rho. Nothing without two finite accuracies."""
-    panels = list(correlation_panels(view.correlation))
+    correlation = run.pooled("correlation", CORRELATION)
+    panels = list(correlation_panels(correlation))
     if not panels:
         return None
-
-    def draw(canvas: Figure, narrow: bool) -> None:
-        _draw(canvas, panels, view.architecture, narrow)
-
     described = ", ".join(f"{_words(panel.mean_rho)} at {panel.dimension}{_of(panel.bases)}" for panel in panels)
-    drawing = plot(
+    shown = drawing(
         "correlation",
-        draw,
+        shared_against_standalone(run),
         description=f"Shared against standalone validation accuracy; Spearman's rho {described}.",
-        wide=Size(760, _height(panels, _PANEL)),
-        narrow=Size(350, _height(panels, _NARROW_PANEL)),
     )
+    lost = len(correlation) - sum(len(panel.rows) for panel in panels)
     return Section(
         "correlation",
         "Do shared weights tell good maps from bad ones?",
-        figure(drawing, _caption(view, panels)) + _table(panels),
+        captioned(shown, _caption(panels, found_map(run), lost)) + _table(panels),
     )
+
+
+@figure(height=_PANEL[1])
+def shared_against_standalone(run: Run[Any], canvas: Figure) -> None:
+    """Shared-weights accuracy against standalone accuracy of the same feature maps, a panel per dimension and bases.
+
+    The panels of each kind of bases begin a row of their own; all have the same axes. Khodak et al. 2020, Figure 1.
+    """
+    panels = list(correlation_panels(run.pooled("correlation", CORRELATION)))
+    if not panels:
+        raise NothingToDraw(
+            "the run has compared no shared with standalone accuracies; search by halving with correlation.maps"
+        )
+    kinds = list(dict.fromkeys(panel.bases for panel in panels))
+    columns = _columns(panels)
+    places: list[Panel | None] = []
+    for kind in kinds:
+        places += [panel for panel in panels if panel.bases == kind]
+        places += [None] * (-len(places) % columns)
+    rows = len(places) // columns
+    canvas.set_figheight((30 + _PANEL[columns] * rows) / 72)
+    grid = canvas.subplots(rows, columns, squeeze=False, sharex=True, sharey=True)
+    low, high = _range(panels)
+    for axes, panel in zip(grid.flat, places, strict=True):
+        if panel is None:
+            axes.set_visible(False)
+            continue
+        _draw_panel(axes, panel, found_map(run), several=len(kinds) > 1)
+        axes.set(xlim=(low, high), ylim=(low, high))
+        for axis in (axes.xaxis, axes.yaxis):
+            axis.set_major_locator(MaxNLocator(5))
+        axes.tick_params(labelbottom=True)
+    canvas.supxlabel(f"with shared weights, {_ACCURACY.axis}", fontsize=12)
+    canvas.supylabel(f"standalone, {_ACCURACY.axis}", fontsize=12)
 
 
 def correlation_panels(correlation: pd.DataFrame) -> Iterator[Panel]:
@@ -95,29 +128,6 @@ def spearman(x: pd.Series, y: pd.Series) -> float:
     return float(spearmanr(x, y).statistic)
 
 
-def _draw(canvas: Figure, panels: list[Panel], found: str | None, narrow: bool) -> None:
-    """The panels of each kind of bases begin a row of their own; all have the same axes."""
-    columns = _columns(panels, max(_NARROW_PANEL if narrow else _PANEL))
-    kinds = list(dict.fromkeys(panel.bases for panel in panels))
-    places: list[Panel | None] = []
-    for kind in kinds:
-        places += [panel for panel in panels if panel.bases == kind]
-        places += [None] * (-len(places) % columns)
-    grid = canvas.subplots(len(places) // columns, columns, squeeze=False, sharex=True, sharey=True)
-    low, high = _range(panels)
-    for axes, panel in zip(grid.flat, places, strict=True):
-        if panel is None:
-            axes.set_visible(False)
-            continue
-        _draw_panel(axes, panel, found, several=len(kinds) > 1)
-        axes.set(xlim=(low, high), ylim=(low, high))
-        for axis in (axes.xaxis, axes.yaxis):
-            axis.set_major_locator(MaxNLocator(4 if narrow else 5))
-        axes.tick_params(labelbottom=True)
-    canvas.supxlabel(f"with shared weights, {_ACCURACY.axis}" if not narrow else "shared weights (%)", fontsize=12)
-    canvas.supylabel(f"standalone, {_ACCURACY.axis}" if not narrow else "standalone (%)", fontsize=12)
-
-
 def _draw_panel(axes: Axes, panel: Panel, found: str | None, several: bool) -> None:
     x, y = (panel.rows[name] * _ACCURACY.factor for name in ("shared", "standalone"))
     axes.axline((0, 0), slope=1, color=MUTED, linewidth=0.8, linestyle=(0, (4, 3)), zorder=1)
@@ -130,7 +140,7 @@ def _draw_panel(axes: Axes, panel: Panel, found: str | None, several: bool) -> N
     )
 
 
-def _range(panels: list[Panel]) -> tuple[float, float]:
+def _range(panels: Sequence[Panel]) -> tuple[float, float]:
     """The limits of every axis in percent: all accuracies, and a little more."""
     values = np.concatenate([panel.rows[["shared", "standalone"]].to_numpy().ravel() for panel in panels])
     low, high = float(values.min()) * _ACCURACY.factor, float(values.max()) * _ACCURACY.factor
@@ -138,18 +148,10 @@ def _range(panels: list[Panel]) -> tuple[float, float]:
     return low - margin, high + margin
 
 
-def _columns(panels: list[Panel], most: int) -> int:
-    """Panels in a row: as few as give no more rows than `most` does."""
+def _columns(panels: Sequence[Panel]) -> int:
+    """Panels in a row: two where some kind of bases has as many."""
     kinds = [panel.bases for panel in panels]
-    longest = max(kinds.count(kind) for kind in kinds)
-    return math.ceil(longest / math.ceil(longest / most))
-
-
-def _height(panels: list[Panel], of_row: Mapping[int, int]) -> int:
-    """The height of the drawing in pixels."""
-    columns = _columns(panels, max(of_row))
-    kinds = [panel.bases for panel in panels]
-    return 30 + of_row[columns] * sum(math.ceil(kinds.count(kind) / columns) for kind in dict.fromkeys(kinds))
+    return min(2, max(kinds.count(kind) for kind in kinds))
 
 
 def _words(rho: float) -> str:
@@ -160,27 +162,27 @@ def _of(bases: str) -> str:
     return f" with {bases} bases" if bases else ""
 
 
-def _caption(view: RunView, panels: list[Panel]) -> str:
+def _caption(panels: Sequence[Panel], found: str | None, lost: int) -> str:
+    """lost: how many points are left out."""
     text = (
         "Each point is a feature map: its validation accuracy with the weights that all maps of the panel share, and "
         "with weights solved for on its own. On the dashed line the two are equal. ρ is Spearman's rank correlation"
     )
     repeats = max(panel.rho.size for panel in panels)
     text += f", the mean over {count(repeats, 'repeat')}, whose points are drawn together." if repeats > 1 else "."
-    if any((panel.rows["architecture"] == view.architecture).any() for panel in panels):
+    if any((panel.rows["architecture"] == found).any() for panel in panels):
         text += " Blue is the feature map that was found."
     if any(panel.bases == "independent" for panel in panels):
         text += (
             " With shared bases all maps are built on the same random projections; with independent bases each has "
             "its own, and a weight stands for another feature in every map."
         )
-    lost = len(view.correlation) - sum(len(panel.rows) for panel in panels)
     if lost:
         text += f" {count(lost, 'point')} without both accuracies {'is' if lost == 1 else 'are'} left out."
     return f"{text} As Figure 1 of Khodak et al. 2020."
 
 
-def _table(panels: list[Panel]) -> str:
+def _table(panels: Sequence[Panel]) -> str:
     several = max(panel.rho.size for panel in panels) > 1
     columns = [Column("Bases")] if any(panel.bases for panel in panels) else []
     columns += [Column("Features", "number"), Column("Maps", "number"), Column("Spearman's ρ", "number")]

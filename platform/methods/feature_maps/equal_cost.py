@@ -1,39 +1,48 @@
 """Test errors of several searches at equal solver calls and at equal seconds, as a table. Khodak et al. 2020 (note W6).
 
-A run is a label and its `RunView.progress`. The label begins with the method's name: `halving`, `halving, d = 500`.
-The runs are of one space, one data set and one machine; that is for the caller to see to.
+A run is a label and its `search_progress`, which also says what the run's solver calls are: full solves, shared or of
+one map each, or many small ones. The runs are of one space, one data set and one machine; that is for the caller to see
+to.
 """
 
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Sequence
 
 import pandas as pd
 
 from archray.errors import InvalidInput
 from archray.platform.methods.feature_maps.found_map import TEST, with_error
-from archray.platform.methods.feature_maps.oracle_error import By, error_at, last_rows, reaches, total
+from archray.platform.methods.feature_maps.oracle_error import By, error_at, last_rows, reaches, shares_solves, total
+from archray.platform.report.columns import numbers
 from archray.platform.report.quantity import MISSING, count, significant
-from archray.platform.report.view import numbers
 
 Progress = tuple[str, pd.DataFrame]
-
-RANDOM_SEARCH = "random"
-BY_CALLS = ("halving", "fast-halving", RANDOM_SEARCH)  # the others' solves are smaller, and many more
 
 RUN, END, REACHED = "run", "at the end", "to random search's error"
 
 
-def method_of(label: str) -> str:
-    """The method's name that a label begins with."""
-    return re.split(r"[^\w-]", label, maxsplit=1)[0]
+def is_random_search(progress: pd.DataFrame) -> bool:
+    """Whether every solver call is a full solve of one feature map."""
+    return _of_one_size(progress) and not shares_solves(progress)
 
 
-def comparable_by_calls(label: str) -> bool:
-    """Whether a run's solver calls can be held against those of others (note W6)."""
-    return method_of(label) in BY_CALLS
+def comparable_by_calls(progress: pd.DataFrame) -> bool:
+    """Whether a run's solver calls can be held against those of others (note W6): full solves, shared or not.
+
+    Halving whose dimension grows counts with them; the other methods' solves are smaller, and many more.
+    """
+    return _of_one_size(progress) or shares_solves(progress)
+
+
+def growing(progress: pd.DataFrame) -> bool:
+    """Whether solves are shared, and the later ones have more features: fast halving."""
+    return shares_solves(progress) and not _of_one_size(progress)
+
+
+def _of_one_size(progress: pd.DataFrame) -> bool:
+    return bool(numbers(progress, "dimension").nunique() == 1)
 
 
 def comparison_table(runs: Sequence[Progress]) -> pd.DataFrame:
@@ -53,9 +62,9 @@ def comparison_table(runs: Sequence[Progress]) -> pd.DataFrame:
     _check(runs)
     calls, seconds, reference = calls_compared(runs), seconds_compared(runs), reference_error(runs)
     rows: list[dict[tuple[str, str], float]] = []
-    for label, progress in runs:
+    for _, progress in runs:
         last = last_rows(progress)
-        counted = progress if comparable_by_calls(label) else progress.head(0)
+        counted = progress if comparable_by_calls(progress) else progress.head(0)
         row: dict[tuple[str, str], float] = {
             (RUN, "solver calls"): float(numbers(last, "calls").mean()),
             (RUN, "seconds"): float(numbers(last, "seconds").mean()),
@@ -74,54 +83,58 @@ def comparison_table(runs: Sequence[Progress]) -> pd.DataFrame:
     return pd.DataFrame([list(row.values()) for row in rows], [label for label, _ in runs], columns, dtype=float)
 
 
-def written(told: pd.DataFrame) -> pd.DataFrame:
+def written(comparison: pd.DataFrame) -> pd.DataFrame:
     """A comparison table in words, a column per comparison: `3.21 ± 0.10` in percent, a dash where there is nothing.
 
     Where fewer repeats have an error than there are, it says so: `3.21 ± 0.10 (7 of 10)`.
     """
     columns: dict[str, list[str]] = {}
-    for name in dict.fromkeys(told.columns.get_level_values(0)):
-        part = told[name]
+    for name in dict.fromkeys(comparison.columns.get_level_values(0)):
+        part = comparison[name]
         if name == RUN:
             columns |= {str(heading): [_short(value) for value in part[heading]] for heading in part}
         elif name == REACHED:
             columns |= {f"{heading} {name}": [_short(value) for value in part[heading]] for heading in part}
         else:
-            cells = zip(part["mean"], part["standard error"], part["repeats"], told[RUN, "repeats"], strict=True)
+            cells = zip(part["mean"], part["standard error"], part["repeats"], comparison[RUN, "repeats"], strict=True)
             columns[f"{name} (%)"] = [_error(*cell) for cell in cells]
-    return pd.DataFrame(columns, index=told.index)
+    return pd.DataFrame(columns, index=comparison.index)
 
 
 def reference_error(runs: Sequence[Progress]) -> float | None:
     """The mean test error that random search ends with; None without exactly one run of it that has one."""
-    found = [progress for label, progress in runs if method_of(label) == RANDOM_SEARCH]
-    if len(found) != 1:
+    random = _random_searches(runs)
+    if len(random) != 1:
         return None
-    mean, _, repeats = error_at(found[0])
+    mean, _, repeats = error_at(random[0])
     return mean if repeats else None
 
 
 def calls_compared(runs: Sequence[Progress]) -> list[int]:
     """Numbers of solver calls to compare at, ascending; none with fewer than two runs that can be."""
-    totals = _totals([run for run in runs if comparable_by_calls(run[0])], "calls")
+    totals = _totals([progress for _, progress in runs if comparable_by_calls(progress)], "calls")
     if len(totals) < 2:
         return []
-    quarters = [calls // 4 for label, calls in totals.items() if method_of(label) == RANDOM_SEARCH and calls >= 4]
-    return sorted({int(calls) for calls in (*quarters, min(totals.values()))})
+    quarters = [calls // 4 for calls in _totals(_random_searches(runs), "calls") if calls >= 4]
+    return sorted({int(calls) for calls in (*quarters, min(totals))})
 
 
 def seconds_compared(runs: Sequence[Progress]) -> list[float]:
     """Seconds to compare at, ascending, of three digits and not shorter than the runs they are of."""
-    totals = _totals(runs, "seconds")
+    totals = _totals([progress for _, progress in runs], "seconds")
     if len(totals) < 2:
         return []
-    random = [seconds for label, seconds in totals.items() if method_of(label) == RANDOM_SEARCH]
-    return sorted({_rounded_up(seconds) for seconds in (*random, min(totals.values()))})
+    return sorted({_rounded_up(seconds) for seconds in (*_totals(_random_searches(runs), "seconds"), min(totals))})
 
 
-def _totals(runs: Sequence[Progress], by: By) -> dict[str, float]:
-    totals = {label: total(progress, by) for label, progress in runs}
-    return {label: value for label, value in totals.items() if math.isfinite(value) and value > 0}
+def _random_searches(runs: Sequence[Progress]) -> list[pd.DataFrame]:
+    return [progress for _, progress in runs if is_random_search(progress)]
+
+
+def _totals(tables: Sequence[pd.DataFrame], by: By) -> list[float]:
+    """The known and positive totals."""
+    totals = [total(progress, by) for progress in tables]
+    return [value for value in totals if math.isfinite(value) and value > 0]
 
 
 def _rounded_up(value: float) -> float:

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pandas as pd
 
+from archray.platform.methods.feature_maps.feature_map_tables import search_progress
 from archray.platform.methods.feature_maps.oracle_error import by_repeat, error_at, last_rows
+from archray.platform.report.columns import flags, numbers
+from archray.platform.report.header import Card
 from archray.platform.report.quantity import (
     MISSING,
     Quantity,
@@ -17,20 +21,25 @@ from archray.platform.report.quantity import (
     whole_number,
 )
 from archray.platform.report.section import Column, Section, escape, table
-from archray.platform.report.view import RunView, flags, numbers
+from archray.platform.run.layout import TRIALS
+from archray.platform.run.run import Run
 
 TEST = Quantity.of("test_error")
 
-Card = tuple[str, str, str]  # its look, its value, what the value is
+
+def found_map(run: Run[Any]) -> str | None:
+    """The feature map that was found, of a run of repeats by the best; None before there is one."""
+    return (run.best.found or {}).get("architecture")
 
 
-def found_repeat(view: RunView) -> tuple[object, pd.DataFrame]:
+def found_repeat(run: Run[Any], progress: pd.DataFrame) -> tuple[object, pd.DataFrame]:
     """The first repeat that ended with the found feature map, else the first one: its number and its rows.
 
-    The index of the rows counts from 0. `view.progress` has a row.
+    The index of the rows counts from 0. `progress`, the run's `search_progress`, has a row.
     """
-    repeats = [(repeat, frame.reset_index(drop=True)) for repeat, frame in by_repeat(view.progress)]
-    ended = [pair for pair in repeats if _last_map(pair[1]) == view.architecture]
+    repeats = [(repeat, rows.reset_index(drop=True)) for repeat, rows in by_repeat(progress)]
+    architecture = found_map(run)
+    ended = [(repeat, rows) for repeat, rows in repeats if _map(rows, len(rows) - 1) == architecture]
     return (ended or repeats)[0]
 
 
@@ -41,48 +50,51 @@ def with_error(mean: float, standard_error: float) -> str:
     return f"{TEST.bare(mean)} ± {TEST.bare(standard_error)} {TEST.unit}"
 
 
-def lead(view: RunView) -> str:
-    """What was found, in a sentence or two; plain text. `view.progress` has a row."""
-    repeat, frame = found_repeat(view)
-    repeats = len(by_repeat(view.progress))
+def lead(run: Run[Any], progress: pd.DataFrame) -> str:
+    """What was found, in a sentence or two; plain text. `progress` has a row."""
+    repeat, rows = found_repeat(run, progress)
+    repeats = len(by_repeat(progress))
     if repeats == 1:
-        return f"The search chose the feature map below {_cost(frame)}; {_solved(frame)}.{_again(view)}"
-    mean, standard_error, known = error_at(view.progress)
+        return f"The search chose the feature map below {_cost(rows)}; {_solved(rows)}.{_again(run)}"
+    mean, standard_error, known = error_at(progress)
     text = f"{count(repeats, 'search', 'searches')}, each with a seed of its own"
     if known:
         text += f", ended with a test error of {TEST.show(mean)} on average"
         text += f" (standard error {TEST.show(standard_error)})" if known > 1 else ""
-    text += f". Below is the feature map that repeat {repeat} chose {_cost(frame)}; {_solved(frame)}."
-    return text + _again(view)
+    text += f". Below is the feature map that repeat {repeat} chose {_cost(rows)}; {_solved(rows)}."
+    return text + _again(run)
 
 
-def cards(view: RunView) -> list[Card]:
-    """Test error, solver calls and seconds, means over the repeats. `view.progress` has a row."""
-    mean, standard_error, _ = error_at(view.progress)
-    last = last_rows(view.progress)
+def cards(progress: pd.DataFrame) -> list[Card]:
+    """Test error, solver calls and seconds, means over the repeats. `progress` has a row."""
+    mean, standard_error, _ = error_at(progress)
+    last = last_rows(progress)
     of = f", mean of {count(len(last), 'repeat')} ± standard error" if len(last) > 1 else ""
-    shown = [("found", with_error(mean, standard_error), f"test error{of}")]
     calls, seconds = numbers(last, "calls").mean(), numbers(last, "seconds").mean()
-    shown.append(("trial", significant(calls, 3 if calls % 1 else 1), "solver calls"))
-    shown.append(("trial", duration(seconds), "in these calls"))
-    return [card for card in shown if card[1] != MISSING]
+    shown = (
+        Card("found", with_error(mean, standard_error), f"test error{of}"),
+        Card("trial", significant(calls, 3 if calls % 1 else 1), "solver calls"),
+        Card("trial", duration(seconds), "in these calls"),
+    )
+    return [card for card in shown if card.value != MISSING]
 
 
-def facts(view: RunView) -> dict[str, str | None]:
-    """What else is known of the run's solves. `view.progress` has a row."""
-    dimension = numbers(view.progress, "dimension")
+def facts(progress: pd.DataFrame) -> dict[str, str | None]:
+    """What else is known of the run's solves. `progress` has a row."""
+    dimension = numbers(progress, "dimension")
     low, high = dimension.min(), dimension.max()
     span = whole_number(high) if low == high else f"{whole_number(low)} to {whole_number(high)}"
-    repeats = len(by_repeat(view.progress))
+    repeats = len(by_repeat(progress))
     return {
         "Feature dimension": span if dimension.notna().any() else None,
-        "Solver calls": count(len(view.progress), "call") + (f" in {repeats} repeats" if repeats > 1 else ""),
+        "Solver calls": count(len(progress), "call") + (f" in {repeats} repeats" if repeats > 1 else ""),
     }
 
 
-def map_repeats_section(view: RunView) -> Section | None:
+def map_repeats_section(run: Run[Any]) -> Section | None:
     """A row per repeat: what it chose, at what cost. Nothing for fewer than two."""
-    last = last_rows(view.progress)
+    progress = search_progress(run)
+    last = last_rows(progress)
     if len(last) < 2:
         return None
     columns = (
@@ -104,14 +116,15 @@ def map_repeats_section(view: RunView) -> Section | None:
         for i in last.index
     ]
     maps = {name for i in last.index if (name := _map(last, i)) is not None}
-    mean, standard_error, known = error_at(view.progress)
+    mean, standard_error, known = error_at(progress)
     text = (
         f"The whole search, {count(len(last), 'time')}, each with a seed of its own: candidates, bases and the maps "
         f"of the points are drawn anew. They chose {count(len(maps), 'distinct feature map')}"
     )
     text += f". Their test error: {with_error(mean, standard_error)}" if known else ""
     text += "; ± is the standard error of the mean." if known > 1 else "."
-    marked = next((i for i in last.index if last["repeat"][i] == found_repeat(view)[0]), None)
+    shown, _ = found_repeat(run, progress)
+    marked = next((i for i in last.index if last["repeat"][i] == shown), None)
     return Section(
         "repeats",
         "Repeats",
@@ -119,25 +132,25 @@ def map_repeats_section(view: RunView) -> Section | None:
     )
 
 
-def _cost(frame: pd.DataFrame) -> str:
-    calls, seconds = numbers(frame, "calls").max(), numbers(frame, "seconds").max()
-    text = f"in {count(int(calls) if math.isfinite(calls) else len(frame), 'solver call')}"
+def _cost(rows: pd.DataFrame) -> str:
+    calls, seconds = numbers(rows, "calls").max(), numbers(rows, "seconds").max()
+    text = f"in {count(int(calls) if math.isfinite(calls) else len(rows), 'solver call')}"
     return text + (f" and {duration(seconds)}" if math.isfinite(seconds) else "")
 
 
-def _solved(frame: pd.DataFrame) -> str:
+def _solved(rows: pd.DataFrame) -> str:
     """What became of the found map, solved for on its own. Of solves of several sizes, which one it was is not told."""
-    error, dimension = numbers(frame, "test_error").iloc[-1], numbers(frame, "dimension")
+    error, dimension = numbers(rows, "test_error").iloc[-1], numbers(rows, "dimension")
     if not math.isfinite(error):
         return "its test error is not known"
-    known = flags(frame, "final").any() or dimension.nunique() == 1
+    known = flags(rows, "final").any() or dimension.nunique() == 1
     where = f" with {count(int(dimension.iloc[-1]), 'feature')}" if known and dimension.notna().all() else ""
     return f"solved on its own{where}, it has a test error of {TEST.show(error)}"
 
 
-def _again(view: RunView) -> str:
+def _again(run: Run[Any]) -> str:
     """The solves for the found map after the search, each in bases of its own."""
-    errors = 1 - finite_values(numbers(view.final, "test_accuracy"))
+    errors = 1 - finite_values(numbers(run.best.table("final", TRIALS), "test_accuracy"))
     if not errors.size:
         return ""
     times = "once more" if errors.size == 1 else f"{errors.size} times more"
@@ -147,7 +160,3 @@ def _again(view: RunView) -> str:
 def _map(frame: pd.DataFrame, row: int) -> str | None:
     name = frame["architecture"][row] if "architecture" in frame else None
     return name if isinstance(name, str) else None
-
-
-def _last_map(frame: pd.DataFrame) -> str | None:
-    return _map(frame, len(frame) - 1)

@@ -1,7 +1,8 @@
 """Oracle test error over solver calls and over seconds: the arithmetic of Figures 2 and 3 of Khodak et al. 2020.
 
 A search knows a best feature map after each solver call. Its oracle test error is that of the map solved on its own at
-the full dimension; between two calls it is what it was after the first of them.
+the full dimension; between two calls it is what it was after the first of them. A `progress` here is a
+`search_progress`.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from archray.errors import InvalidInput
-from archray.platform.report.view import numbers
+from archray.platform.report.columns import numbers
 
 By = Literal["calls", "seconds"]
 
@@ -48,6 +49,11 @@ def by_repeat(progress: pd.DataFrame) -> list[tuple[object, pd.DataFrame]]:
 def last_rows(progress: pd.DataFrame) -> pd.DataFrame:
     """A row per repeat: its last solver call, with what the search chose."""
     return pd.DataFrame([rows.iloc[-1] for _, rows in by_repeat(progress)]).reset_index(drop=True)
+
+
+def shares_solves(progress: pd.DataFrame) -> bool:
+    """Whether several feature maps shared some solve, as in halving."""
+    return bool((numbers(progress, "candidates") > 1).any())
 
 
 def total(progress: pd.DataFrame, by: By) -> float:

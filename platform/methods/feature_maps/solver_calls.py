@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -10,15 +12,22 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
+from archray.platform.methods.feature_maps.feature_map_tables import search_progress
 from archray.platform.methods.feature_maps.found_map import TEST, found_repeat, with_error
-from archray.platform.methods.feature_maps.oracle_error import By, ErrorCurve, error_at, error_curve
-from archray.platform.report.plot import FOUND, INK, SURFACE, Size, plain, plot
+from archray.platform.methods.feature_maps.oracle_error import (
+    By,
+    ErrorCurve,
+    error_at,
+    error_curve,
+    shares_solves,
+)
+from archray.platform.report.columns import flags, numbers
+from archray.platform.report.figures import FOUND, INK, SURFACE, NothingToDraw, drawing, figure, plain
 from archray.platform.report.quantity import MISSING, count, significant, whole_number
-from archray.platform.report.section import Column, Section, escape, figure, table
-from archray.platform.report.view import RunView, flags, numbers
+from archray.platform.report.section import Column, Section, captioned, escape, table
+from archray.platform.run.run import Run
 
-AXES = {"calls": "solver calls", "seconds": "seconds of featurising, solving and scoring"}
-NARROW_AXES = {"calls": "solver calls", "seconds": "seconds"}
+_AXES = {"calls": "solver calls", "seconds": "seconds of featurising, solving and scoring"}
 
 _SKEWED = 8  # where the largest error is more than this many times the least, it has a logarithmic axis
 _LONG = (
@@ -37,46 +46,63 @@ class Line:
     dashes: tuple[float, ...] | None = None
 
 
-def solver_calls_section(view: RunView) -> Section | None:
+def solver_calls_section(run: Run[Any]) -> Section | None:
     """Figure 2, and folded below it the solver calls of one repeat. Nothing without a known test error."""
-    drawn = _figure(view, "calls")
-    if drawn is None:
-        return None
-    return Section("solver-calls", "Test error over solver calls", drawn + _calls(view))
-
-
-def seconds_section(view: RunView) -> Section | None:
-    """Figure 3. Nothing without a known test error, or without seconds."""
-    drawn = _figure(view, "seconds")
-    return None if drawn is None else Section("seconds", "Test error over time", drawn)
-
-
-def _figure(view: RunView, by: By) -> str | None:
-    curve = error_curve(view.progress, by)
+    progress = search_progress(run)
+    curve = error_curve(progress, "calls")
     if curve is None:
         return None
+    shown = _drawing(halving_errors_by_calls(run), curve, "calls")
+    body = captioned(shown, _caption(progress, "calls")) + _calls(run, progress)
+    return Section("solver-calls", "Test error over solver calls", body)
 
-    def draw(canvas: Figure, narrow: bool) -> None:
-        axes = canvas.subplots()
-        draw_errors(axes, [Line("", curve)], by, narrow)
-        axes.annotate(
-            TEST.show(curve.mean[-1]),
-            (curve.x[-1], curve.mean[-1] * TEST.factor),
-            xytext=(-2, 11),
-            textcoords="offset points",
-            ha="right",
-            fontsize=11,
-            color=INK,
-        )
 
-    description = f"Test error over {NARROW_AXES[by]}, from {TEST.show(curve.mean[0])} to {TEST.show(curve.mean[-1])}."
-    return figure(
-        plot(f"error-{by}", draw, description=description, wide=Size(760, 340), narrow=Size(350, 300)),
-        _caption(view, curve, by),
+def seconds_section(run: Run[Any]) -> Section | None:
+    """Figure 3. Nothing without a known test error, or without seconds."""
+    progress = search_progress(run)
+    curve = error_curve(progress, "seconds")
+    if curve is None:
+        return None
+    shown = _drawing(halving_errors_by_seconds(run), curve, "seconds")
+    return Section("seconds", "Test error over time", captioned(shown, _caption(progress, "seconds")))
+
+
+@figure(height=310)
+def halving_errors_by_calls(run: Run[Any], canvas: Figure) -> None:
+    """Oracle test error of a search for a feature map over its solver calls. Khodak et al. 2020, Figure 2."""
+    _draw(run, canvas, "calls")
+
+
+@figure(height=310)
+def halving_errors_by_seconds(run: Run[Any], canvas: Figure) -> None:
+    """Oracle test error of a search for a feature map over the seconds of its calls. Khodak et al. 2020, Figure 3."""
+    _draw(run, canvas, "seconds")
+
+
+def _drawing(canvas: Figure, curve: ErrorCurve, by: By) -> str:
+    over = "solver calls" if by == "calls" else "seconds"
+    description = f"Test error over {over}, from {TEST.show(curve.mean[0])} to {TEST.show(curve.mean[-1])}."
+    return drawing(f"error-{by}", canvas, description=description)
+
+
+def _draw(run: Run[Any], canvas: Figure, by: By) -> None:
+    curve = error_curve(search_progress(run), by)
+    if curve is None:
+        raise NothingToDraw(f"no test error over {by} is known of the run; it needs a search for a feature map")
+    axes = canvas.subplots()
+    draw_errors(axes, [Line("", curve)], by)
+    axes.annotate(
+        TEST.show(curve.mean[-1]),
+        (curve.x[-1], curve.mean[-1] * TEST.factor),
+        xytext=(-2, 11),
+        textcoords="offset points",
+        ha="right",
+        fontsize=11,
+        color=INK,
     )
 
 
-def draw_errors(axes: Axes, lines: list[Line], by: By, narrow: bool) -> None:
+def draw_errors(axes: Axes, lines: Sequence[Line], by: By) -> None:
     """Step curves with their bands of one standard error, each ending in a dot."""
     for line in lines:
         curve, look = line.curve, (0, line.dashes) if line.dashes else "solid"
@@ -92,11 +118,11 @@ def draw_errors(axes: Axes, lines: list[Line], by: By, narrow: bool) -> None:
             clip_on=False,
         )  # fmt: skip
     _scale(axes, lines, by)
-    axes.set_xlabel((NARROW_AXES if narrow else AXES)[by])
+    axes.set_xlabel(_AXES[by])
     axes.set_ylabel(TEST.axis)
 
 
-def _scale(axes: Axes, lines: list[Line], by: By) -> None:
+def _scale(axes: Axes, lines: Sequence[Line], by: By) -> None:
     means = np.concatenate([line.curve.mean for line in lines])
     starts, ends = [line.curve.x[0] for line in lines], [line.curve.x[-1] for line in lines]
     if means.min() > 0 and means.max() > _SKEWED * means.min():
@@ -111,8 +137,7 @@ def _scale(axes: Axes, lines: list[Line], by: By) -> None:
         axes.xaxis.set_major_locator(MaxNLocator(8, integer=by == "calls"))
 
 
-def _caption(view: RunView, curve: ErrorCurve, by: By) -> str:
-    progress = view.progress
+def _caption(progress: pd.DataFrame, by: By) -> str:
     text = what_error(progress)
     mean, standard_error, repeats = error_at(progress)
     if repeats > 1:
@@ -132,23 +157,23 @@ def _caption(view: RunView, curve: ErrorCurve, by: By) -> str:
 
 def what_error(progress: pd.DataFrame) -> str:
     """Which test error a progress has: an oracle's where solves are shared, else what the search itself solved."""
-    dimension = numbers(progress, "dimension")
-    if (numbers(progress, "candidates") > 1).any():
+    if shares_solves(progress):
+        dimension = numbers(progress, "dimension")
         at = f" with {count(int(dimension.max()), 'feature')}" if dimension.notna().any() else ""
         return (
             "Oracle test error: at each moment, that of the feature map which the search then held for the best, "
             f"solved on its own{at}. These oracle solves count neither as solver calls nor as seconds."
         )
-    at = ", with the features of that solve" if dimension.nunique() > 1 else ""
+    at = ", with the features of that solve" if numbers(progress, "dimension").nunique() > 1 else ""
     return f"Test error, at each moment, of the feature map with the best validation score so far, as solved{at}."
 
 
-def _calls(view: RunView) -> str:
+def _calls(run: Run[Any], progress: pd.DataFrame) -> str:
     """The solver calls of the repeat that found the map above, folded."""
-    repeat, frame = found_repeat(view)
-    whole = {"calls": "Call", "dimension": "Dimension", "candidates": "Maps left"}
-    shown = {name: heading for name, heading in whole.items() if numbers(frame, name).notna().any()}
-    columns = [Column(heading, "number") for heading in shown.values()]
+    repeat, frame = found_repeat(run, progress)
+    headings = {"calls": "Call", "dimension": "Dimension", "candidates": "Maps left"}
+    known = [name for name in headings if numbers(frame, name).notna().any()]
+    columns = [Column(headings[name], "number") for name in known]
     columns += [
         Column("Best feature map so far", "code"),
         Column("Score", "number"),
@@ -158,7 +183,7 @@ def _calls(view: RunView) -> str:
     score, error, seconds = (numbers(frame, name) for name in ("score", "test_error", "seconds"))
     rows = [
         (
-            *(whole_number(numbers(frame, name)[i]) for name in shown),
+            *(whole_number(numbers(frame, name)[i]) for name in known),
             name if isinstance(name := frame["architecture"][i], str) else MISSING,
             significant(score[i], 4),
             TEST.bare(error[i]),
@@ -167,12 +192,11 @@ def _calls(view: RunView) -> str:
         for i in frame.index
     ]
     final = flags(frame, "final")
-    told = table(
+    calls = table(
         columns,
         rows,
         label="The solver calls and the best feature map after each",
         marked=int(np.flatnonzero(final)[-1]) if final.any() else None,
     )
-    several = view.progress["repeat"].nunique() > 1 if "repeat" in view.progress else False
-    summary = f"Solver calls of repeat {repeat}" if several else "Solver calls"
-    return f"<details><summary>{escape(summary)}</summary>{told}</details>"
+    summary = f"Solver calls of repeat {repeat}" if progress["repeat"].nunique() > 1 else "Solver calls"
+    return f"<details><summary>{escape(summary)}</summary>{calls}</details>"
