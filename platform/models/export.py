@@ -89,9 +89,8 @@ def write_model(folder: Folder, checkpoint: Path, run: Run) -> None:
     """Writes the network of a trial's checkpoint: its state_dict, and what is needed to build it again."""
     state = read_state(checkpoint)
     network = load_trained(checkpoint, space=run.space)
-    buffer = io.BytesIO()
-    torch.save(network.state_dict(), buffer)
-    folder.write_bytes(STATE_DICT, buffer.getvalue())
+    with folder.whole_file(STATE_DICT) as stream:
+        torch.save(network.state_dict(), stream)
     folder.write_json(
         DESCRIPTION,
         {
@@ -135,8 +134,8 @@ def export_model(run: Run, to: Folder) -> list[str]:
     reference = run.manifest["references"].get("space")
     if reference is not None:
         described["space_file"] = reference["file"]
-        to.write_bytes(reference["file"], (run.folder / CODE / "space").read_bytes(reference["file"]))
-    to.write_bytes(STATE_DICT, source.read_bytes(STATE_DICT))
+        to.copy_from(run.folder / CODE / "space", [reference["file"]])
+    to.copy_from(source, [STATE_DICT])
     to.write_json(DESCRIPTION, described)
     to.write_bytes(LOADER, (_ENSEMBLE_LOADER if _is_ensemble(source) else _LOADER).encode())
     to.write_bytes(PROGRAM, _program(_load(source, run), described))

@@ -61,6 +61,5 @@ def load_written(folder: Folder) -> Classifier:
 
 def export_classifier(source: Folder, to: Folder) -> None:
     """Copies the classifier and its description, and writes a loader beside them."""
-    for name in (STATE_FILE, DESCRIPTION):
-        to.write_bytes(name, source.read_bytes(name))
+    to.copy_from(source, [STATE_FILE, DESCRIPTION])
     to.write_bytes(LOADER, _LOADER.encode())
