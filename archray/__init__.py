@@ -1,4 +1,8 @@
-"""archray: neural architecture search with shared weights, on Ray."""
+"""archray: neural architecture search with shared weights, on Ray.
+
+What docstrings cite is in the repository: papers ("Liu et al. 2019") in docs/references.md, our readings of them by
+their letter ("note P1") in docs/notes.md.
+"""
 
 from __future__ import annotations
 

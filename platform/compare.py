@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from archray.errors import InvalidInput, RunFolderError
+from archray.files import write_file
 from archray.platform.methods.feature_maps.comparison_page import render_comparison
 from archray.platform.methods.feature_maps.equal_cost import comparison_table, written
 from archray.platform.methods.report_stage import PROGRESS
@@ -28,9 +29,7 @@ def compare_runs(runs: list[Run], *, out: Path | None, console: Console) -> pd.D
         shown.add_row(column, *text[column])
     console.print(shown)
     if out is not None:
-        temporary = out.with_name(f".{out.name}.tmp")
-        temporary.write_text(render_comparison(labelled), encoding="utf-8")
-        temporary.replace(out)
+        write_file(out, render_comparison(labelled).encode())
         console.print(f"report              {out}", soft_wrap=True)
     return table
 

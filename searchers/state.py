@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
-import uuid
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,6 +19,7 @@ from ray.tune.search import Searcher
 from ray.tune.utils import flatten_dict
 
 from archray.errors import ArchrayError
+from archray.files import write_file
 
 logger = logging.getLogger(__name__)
 
@@ -32,17 +31,8 @@ class SearcherStateError(ArchrayError):
 
 
 def write_state(path: str | Path, state: dict[str, Any]) -> None:
-    """Writes `state` as JSON to a temporary name beside `path` and renames it."""
-    path = Path(path)
-    temporary = path.with_name(f".{path.name}-{uuid.uuid4().hex}")
-    try:
-        with open(temporary, "w", encoding="utf-8") as file:
-            json.dump({"format": FORMAT, **state}, file)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    """Writes `state` as JSON, whole or not at all."""
+    write_file(path, json.dumps({"format": FORMAT, **state}).encode())
 
 
 def read_state(path: str | Path) -> dict[str, Any]:

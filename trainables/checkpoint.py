@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from archray.files import whole_file
+
 STATE_FILE = "state.pt"
 
 
 def write_state(folder: str | Path, state: dict[str, Any]) -> Path:
-    """Writes `state` to `folder/state.pt` under a temporary name and renames it: a kill leaves the old one or none.
+    """Writes `state` to `folder/state.pt`, whole: a kill leaves the old one or none.
 
     state: tensors, numbers, strings, None, and lists and dicts of these; nothing else could be read back.
     """
     path = Path(folder) / STATE_FILE
-    unfinished = path.with_name(f".{STATE_FILE}.{os.getpid()}")
-    try:
-        torch.save(state, unfinished)
-        unfinished.replace(path)
-    finally:
-        unfinished.unlink(missing_ok=True)
+    with whole_file(path) as stream:
+        torch.save(state, stream)
     return path
 
 

@@ -30,9 +30,7 @@ def report_stage(method: Method[Any]) -> Stage[Any]:
 
     def work(context: Context[Any], folder: Folder) -> None:
         run = context.run
-        model = run.folder / "final" / MODEL
-        for name in model.files():
-            (run.folder / MODEL).write_bytes(name, model.read_bytes(name))
+        (run.folder / MODEL).copy_from(run.folder / "final" / MODEL)
         run.folder.write_parquet(TRIALS, all_trials(run, [stage.name for stage in method.stages]))
         write_report(run)
         if method.progress is not None:

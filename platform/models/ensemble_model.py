@@ -45,7 +45,7 @@ def load_members(folder: Folder, run: Run[Any]) -> torch.nn.Module:
 
 def export_ensemble(source: Folder, to: Folder, run: Run[Any], described: dict[str, Any]) -> None:
     """Writes state_dict, a loader and a `torch.export` program. described: what `architecture.json` says."""
-    to.write_bytes(STATE_DICT, source.read_bytes(STATE_DICT))
+    to.copy_from(source, [STATE_DICT])
     to.write_bytes(LOADER, _LOADER.encode())
     channels = described["members"][0]["in_channels"]
     to.write_bytes(PROGRAM, network_program(load_members(source, run), channels, described["image_size"]))

@@ -58,7 +58,7 @@ def export_model(run: Run[Any], to: Folder) -> list[str]:
     reference = run.manifest["references"].get("space")
     if reference is not None:
         described["space_file"] = reference["file"]
-        to.write_bytes(reference["file"], (run.folder / CODE / "space").read_bytes(reference["file"]))
+        to.copy_from(run.folder / CODE / "space", [reference["file"]])
     to.write_json(DESCRIPTION, described)
     _kind(described).export(source, to, run, described)
     return to.files()

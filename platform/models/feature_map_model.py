@@ -62,5 +62,5 @@ def load_written(folder: Folder, run: Run[Any]) -> Classifier:
 
 def export_classifier(source: Folder, to: Folder, run: Run[Any], described: dict[str, Any]) -> None:
     """Copies the classifier, and writes a loader beside it."""
-    to.write_bytes(STATE_FILE, source.read_bytes(STATE_FILE))
+    to.copy_from(source, [STATE_FILE])
     to.write_bytes(LOADER, _LOADER.encode())

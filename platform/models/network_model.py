@@ -56,9 +56,8 @@ def write_network(folder: Folder, checkpoint: Path, run: Run) -> None:
     """Writes the network of a trial's checkpoint: its state_dict, and what is needed to build it again."""
     state = read_state(checkpoint)
     network = load_trained(checkpoint, space=run.space)
-    buffer = io.BytesIO()
-    torch.save(network.state_dict(), buffer)
-    folder.write_bytes(STATE_DICT, buffer.getvalue())
+    with folder.whole_file(STATE_DICT) as stream:
+        torch.save(network.state_dict(), stream)
     folder.write_json(
         DESCRIPTION,
         {
@@ -94,7 +93,7 @@ def load_network(folder: Folder, run: Run[Any]) -> torch.nn.Module:
 
 def export_network(source: Folder, to: Folder, run: Run[Any], described: dict[str, Any]) -> None:
     """Writes state_dict, a loader and a `torch.export` program. described: what `architecture.json` says."""
-    to.write_bytes(STATE_DICT, source.read_bytes(STATE_DICT))
+    to.copy_from(source, [STATE_DICT])
     to.write_bytes(LOADER, _LOADER.encode())
     program = network_program(load_network(source, run), described["in_channels"], described["image_size"])
     to.write_bytes(PROGRAM, program)

@@ -103,9 +103,9 @@ class Run(Generic[ConfigT]):
     def copy_to(self, folder: Folder, manifest: dict[str, Any], config: SearchConfig) -> Run[Any]:
         """A run in another folder with this one's copies of the user's files and arrays."""
         for role, kept in self.manifest["references"].items():
-            (folder / CODE / role).write_bytes(kept["file"], (self.folder / CODE / role).read_bytes(kept["file"]))
+            (folder / CODE / role).copy_from(self.folder / CODE / role, [kept["file"]])
         if self.manifest["arrays"]:
-            folder.write_bytes(ARRAYS, self.folder.read_bytes(ARRAYS))
+            folder.copy_from(self.folder, [ARRAYS])
         copy = Run(folder, manifest, config)
         copy.write_manifest()
         return copy

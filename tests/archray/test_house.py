@@ -80,6 +80,8 @@ ray.shutdown()
     [
         ("import archray", {"ray", "torch", "numpy", "pandas"}),
         ("import archray, archray.errors, archray.registry; dir(archray)", {"ray", "torch"}),
+        ("import archray.files", {"ray", "torch", "numpy", "pandas", "pyarrow"}),
+        ("import archray.seeds", {"ray", "torch", "pandas", "pyarrow"}),
         ("import archray.searchers", {"torch", "torchvision"}),
         ("import archray.trainables", {"ray", "torch"}),
         ("import archray.trainables.spaces", {"ray", "torch"}),

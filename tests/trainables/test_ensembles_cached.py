@@ -19,7 +19,6 @@ from archray.searchers import NESBSSearch, drive
 from archray.searchers.nesbs.posterior import Posterior
 from archray.trainables.ensembles import (
     CachedEnsembles,
-    SharedPredictions,
     disagreement,
     ensemble_error,
     ensemble_loss,
@@ -27,6 +26,7 @@ from archray.trainables.ensembles import (
     member_errors,
 )
 from archray.trainables.spaces import get_space
+from archray.trainables.tune.shared_predictions import SharedPredictions
 from archray.trainables.tune.supernet_scorer import SupernetScorer, arrays_of
 from archray.trainables.tune.supernet_trainable import SupernetTrainable
 

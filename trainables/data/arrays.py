@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from archray.errors import DataNotFound, InvalidInput
+from archray.files import whole_file
 from archray.trainables.data.data_settings import DataSettings
 from archray.trainables.data.raw import Part, RawData
 
@@ -54,9 +55,8 @@ def save_arrays(
             stored[f"x_{name}"], stored[f"y_{name}"] = np.asarray(x), np.asarray(y)
     _raw(stored, str(path))
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.tmp.npz")
-    np.savez_compressed(temporary, **stored)
-    temporary.replace(path)
+    with whole_file(path) as stream:
+        np.savez_compressed(stream, **stored)
     return f"arrays:{path}"
 
 

@@ -1,4 +1,4 @@
-"""Pad-and-crop, flip and cutout of whole batches on their device (He et al. 2015; DeVries and Taylor 2017).
+"""Pad-and-crop, flip and cutout of whole batches on their device (He et al. 2016; DeVries and Taylor 2017).
 
 The three functions are pure: what is random is an argument. `Augmentation` draws the arguments from a
 `torch.Generator` and applies them. No Python runs per image.

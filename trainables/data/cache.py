@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import logging
 import os
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+from archray.files import write_file
 
 logger = logging.getLogger(__name__)
 
@@ -35,19 +36,8 @@ def cached_json(name: str, make: Callable[[], Any]) -> Any:
         logger.warning("%s cannot be read and is made again (%s)", file, error)
     made = make()
     try:
-        _write(file, json.dumps(made, ensure_ascii=True).encode())
+        file.parent.mkdir(parents=True, exist_ok=True)
+        write_file(file, json.dumps(made, ensure_ascii=True).encode())
     except OSError as error:
         logger.warning("%s cannot be written, so it is made again in each process (%s)", file, error)
     return made
-
-
-def _write(file: Path, content: bytes) -> None:
-    file.parent.mkdir(parents=True, exist_ok=True)
-    descriptor, temporary = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
-    try:
-        with os.fdopen(descriptor, "wb") as stream:
-            stream.write(content)
-        os.replace(temporary, file)
-    except BaseException:
-        os.unlink(temporary)
-        raise

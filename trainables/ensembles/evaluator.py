@@ -15,6 +15,7 @@ import numpy.typing as npt
 import ray
 
 from archray.errors import InvalidInput, RunInterrupted
+from archray.files import Folder
 from archray.trainables.ensembles.measures import Averaged, check_averaged, disagreement
 from archray.trainables.ensembles.scores import Arranged, arrange, restore, score_ensembles
 
@@ -35,19 +36,6 @@ class Answer(Protocol):
     @property
     def error(self) -> str | None:
         """With what the worker failed; there is no value then."""
-
-
-class Files(Protocol):
-    """A folder in which files are written whole: `archray.files.Folder` is one."""
-
-    def exists(self, name: str) -> bool:
-        """Whether there is a file of this name."""
-
-    def read_bytes(self, name: str) -> bytes:
-        """Its content."""
-
-    def write_bytes(self, name: str, data: bytes) -> None:
-        """After this a reader meets all of it; before, none or the old."""
 
 
 Predict = Callable[[Sequence[str]], Iterable[Sequence[Answer]]]
@@ -105,7 +93,7 @@ class CachedEnsembles:
         self,
         labels: npt.ArrayLike,
         predict: Predict,
-        folder: Files | None = None,
+        folder: Folder | None = None,
         how: Averaged = "probabilities",
     ) -> None:
         self.labels = np.asarray(labels)
@@ -219,9 +207,8 @@ class CachedEnsembles:
         else:
             self._keep(answer.item, answer.value)
             if self._folder is not None:
-                buffer = io.BytesIO()
-                np.save(buffer, np.asarray(answer.value, dtype=np.float32), allow_pickle=False)
-                self._folder.write_bytes(_file(answer.item), buffer.getvalue())
+                with self._folder.whole_file(_file(answer.item)) as stream:
+                    np.save(stream, np.asarray(answer.value, dtype=np.float32), allow_pickle=False)
 
     def _read(self, member: str) -> bool:
         """Takes a member's predictions from the folder; whether they are there."""

@@ -71,7 +71,7 @@ def classes_of(probabilities: npt.ArrayLike) -> Integers:
 def disagreement(classes: npt.ArrayLike) -> float:
     """PPD: the fraction of images on which two members' classes differ, mean over pairs; NaN of a single member.
 
-    classes: (members, images), `classes_of`. Fort, Hu & Lakshminarayanan 2019; note E8.
+    classes: (members, images), `classes_of`. Fort et al. 2019; note E8.
     """
     rows = np.asarray(classes)
     if rows.ndim != 2 or 0 in rows.shape:

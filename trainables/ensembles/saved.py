@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from pydantic import BaseModel, ConfigDict
 from torch import nn
 
 from archray.errors import InvalidInput
+from archray.files import write_file
 from archray.trainables.checkpoint import read_state
 from archray.trainables.ensembles.dropped_paths import DROP_PATH, DropPathSettings, DroppedPaths
 from archray.trainables.ensembles.ensemble import Ensemble, Output
@@ -105,12 +105,7 @@ def save_ensemble(
     place = Path(folder)
     place.mkdir(parents=True, exist_ok=True)
     for name, content in ensemble_files(ensemble, members, described).items():
-        unfinished = place / f".{name}.{os.getpid()}"
-        try:
-            unfinished.write_bytes(content)
-            unfinished.replace(place / name)
-        finally:
-            unfinished.unlink(missing_ok=True)
+        write_file(place / name, content)
 
 
 def load_ensemble(

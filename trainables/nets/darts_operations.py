@@ -16,7 +16,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from archray.trainables.nets.operations import ReLUConvBN, batch_norm
+from archray.trainables.nets.operations import ReLUConvBN, batch_norm, every_second_pixel
 
 Form = Literal["search", "training", "scoring"]
 
@@ -45,22 +45,23 @@ class Zero(nn.Module):
 class FactorizedReduce(nn.Module):
     """Halves a map without losing every second pixel: (n, C_in, H, W) -> (n, C_out, H/2, W/2), rounded up.
 
-    Two 1 x 1 convolutions of stride 2 after one ReLU, the second on the map moved by a pixel both ways; their outputs
-    are concatenated and normalised. Odd heights and widths are padded with zeros (the original fails on them).
+    Two 1 x 1 convolutions of every second pixel after one ReLU, the second on the map moved by a pixel both ways; their
+    outputs are concatenated and normalised. Odd heights and widths are padded with zeros (the original fails on them).
     """
 
     def __init__(self, in_channels: int, out_channels: int, form: Form) -> None:
         super().__init__()
         self.relu = nn.ReLU()
-        self.conv_1 = nn.Conv2d(in_channels, out_channels // 2, 1, stride=2, bias=False)
-        self.conv_2 = nn.Conv2d(in_channels, out_channels - out_channels // 2, 1, stride=2, bias=False)
+        self.conv_1 = nn.Conv2d(in_channels, out_channels // 2, 1, bias=False)
+        self.conv_2 = nn.Conv2d(in_channels, out_channels - out_channels // 2, 1, bias=False)
         self.bn = cell_norm(out_channels, form)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         x = self.relu(x)
         height, width = x.shape[-2:]
-        moved = functional.pad(x, (0, width % 2, 0, height % 2))[..., 1:, 1:]
-        out: torch.Tensor = self.bn(torch.cat([self.conv_1(x), self.conv_2(moved)], dim=1))
+        moved = functional.pad(x, (-1, width % 2, -1, height % 2))
+        halves = self.conv_1(every_second_pixel(x)), self.conv_2(every_second_pixel(moved))
+        out: torch.Tensor = self.bn(torch.cat(halves, dim=1))
         return out
 
 

@@ -3,43 +3,34 @@
 from __future__ import annotations
 
 import io
-import os
 from pathlib import Path
 from typing import Any
 
 import torch
-from pyarrow import fs
+
+from archray.files import Folder
 
 
 def write_weights(place: str, name: str, state: dict[str, Any]) -> str:
     """Writes `state` as the file `name` in the folder `place` and returns its URI.
 
-    A reader meets the old file or the new one: on a disk it is renamed when it is whole, and object stores show whole
-    files only.
+    A reader meets the old file or the new one.
 
     Args:
         place: a local path, or a URI that pyarrow understands (`s3://bucket/weights`).
         state: tensors, numbers, strings, None, and lists and dicts of these.
     """
-    buffer = io.BytesIO()
-    torch.save(state, buffer)
-    uri = f"{_uri(place).rstrip('/')}/{name}"
-    store, path = fs.FileSystem.from_uri(uri)
-    store.create_dir(str(Path(path).parent), recursive=True)
-    local = isinstance(store, fs.LocalFileSystem)
-    target = f"{Path(path).parent}/.tmp-{os.getpid()}-{name}" if local else path
-    with store.open_output_stream(target) as stream:
-        stream.write(buffer.getbuffer())
-    if local:
-        store.move(target, path)
-    return uri
+    folder = Folder(_uri(place))
+    with folder.whole_file(name) as stream:
+        torch.save(state, stream)
+    return (folder / name).uri
 
 
 def read_weights(uri: str, device: torch.device | str = "cpu") -> dict[str, Any]:
     """What `write_weights` wrote, its tensors on `device`. Raises: FileNotFoundError."""
-    store, path = fs.FileSystem.from_uri(_uri(uri))
-    with store.open_input_stream(path) as stream:
-        state: dict[str, Any] = torch.load(io.BytesIO(stream.read()), map_location=device, weights_only=True)
+    place, _, name = _uri(uri).rpartition("/")
+    content = io.BytesIO(Folder(place).read_bytes(name))
+    state: dict[str, Any] = torch.load(content, map_location=device, weights_only=True)
     return state
 
 

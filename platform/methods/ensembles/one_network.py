@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -60,9 +59,8 @@ def _write_members(
 
 def _kept(folder: Folder, state: State) -> Checkpoint:
     """A member's state as a checkpoint, in the folder of the stage."""
-    buffer = io.BytesIO()
-    torch.save(state, buffer)
-    folder.write_bytes(STATE_FILE, buffer.getvalue())
+    with folder.whole_file(STATE_FILE) as stream:
+        torch.save(state, stream)
     return Checkpoint(folder.uri)
 
 

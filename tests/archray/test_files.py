@@ -1,0 +1,162 @@
+"""Whole files in, whole files out: whatever fails, is killed or writes at the same time."""
+
+from __future__ import annotations
+
+import math
+import signal
+import subprocess
+import sys
+import threading
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import BinaryIO
+
+import pandas as pd
+import pytest
+from pyarrow import fs
+
+from archray.files import TEMPORARY, Folder, whole_file, write_file
+
+# Writes half of a file, says so, and waits to be killed.
+HALF_A_FILE = """
+import sys, time
+from archray.files import whole_file
+with whole_file(sys.argv[1]) as stream:
+    stream.write(b"new " * 100_000)
+    stream.flush()
+    print("half", flush=True)
+    time.sleep(600)
+"""
+
+
+def fail_in_the_middle(writing: AbstractContextManager[BinaryIO]) -> None:
+    with writing as stream:
+        stream.write(b"half")
+        raise KeyError
+
+
+def test_a_file_is_written_and_written_over(tmp_path: Path) -> None:
+    write_file(tmp_path / "a", b"first")
+    with whole_file(str(tmp_path / "a")) as stream:
+        stream.write(b"sec")
+        stream.write(b"ond")
+        assert (tmp_path / "a").read_bytes() == b"first", "the old file stands until the new one is whole"
+    assert (tmp_path / "a").read_bytes() == b"second"
+    assert [file.name for file in tmp_path.iterdir()] == ["a"]
+
+
+def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
+    write_file(tmp_path / "a", b"old")
+    with pytest.raises(KeyError):
+        fail_in_the_middle(whole_file(tmp_path / "a"))
+    assert (tmp_path / "a").read_bytes() == b"old"
+    assert [file.name for file in tmp_path.iterdir()] == ["a"]
+
+
+def test_a_missing_folder_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        write_file(tmp_path / "nowhere" / "a", b"")
+
+
+@pytest.mark.parametrize("before", [None, b"old"])
+def test_a_kill_in_the_middle_leaves_the_old_file_or_none(tmp_path: Path, before: bytes | None) -> None:
+    target = tmp_path / "a"
+    if before is not None:
+        target.write_bytes(before)
+    with subprocess.Popen([sys.executable, "-c", HALF_A_FILE, str(target)], stdout=subprocess.PIPE) as writer:
+        assert writer.stdout is not None and writer.stdout.readline() == b"half\n"
+        writer.kill()
+    assert writer.returncode == -signal.SIGKILL
+    assert (target.read_bytes() if target.exists() else None) == before
+    left = [file.name for file in tmp_path.iterdir() if file != target]
+    assert len(left) == 1 and left[0].startswith(TEMPORARY), "a kill leaves a temporary file behind"
+    assert Folder(tmp_path).files() == ([] if before is None else ["a"]), "which is none of the folder's files"
+    write_file(target, b"new")
+    assert target.read_bytes() == b"new"
+
+
+def test_threads_that_write_the_same_file_do_not_mix(tmp_path: Path) -> None:
+    contents = [bytes([number]) * 50_000 for number in range(4)]
+    target = tmp_path / "a"
+    write_file(target, contents[0])
+    writers = [threading.Thread(target=lambda c=c: [write_file(target, c) for _ in range(20)]) for c in contents]
+    for writer in writers:
+        writer.start()
+    seen = set()
+    while any(writer.is_alive() for writer in writers):
+        seen.add(target.read_bytes())
+    assert seen and seen <= set(contents)
+    assert [file.name for file in tmp_path.iterdir()] == ["a"]
+
+
+# Folders
+
+
+@pytest.mark.parametrize("scheme", ["", "file://"])
+def test_a_folder_reads_back_what_it_wrote(tmp_path: Path, scheme: str) -> None:
+    folder = Folder(f"{scheme}{tmp_path}") / "run" / "stage"
+    table = pd.DataFrame({"architecture": ["a", "b"], "value": [1.5, math.nan]})
+    folder.write_json("a.json", {"ü": [1, None]})
+    folder.write_parquet("b.parquet", table)
+    with folder.whole_file("c") as stream:
+        stream.write(b"content")
+    assert folder.read_json("a.json") == {"ü": [1, None]}
+    pd.testing.assert_frame_equal(folder.read_parquet("b.parquet"), table)
+    assert folder.read_bytes("c") == b"content"
+    assert folder.files() == ["a.json", "b.parquet", "c"]
+    assert (tmp_path / "run" / "stage" / "b.parquet").is_file()
+    assert Folder(f"{scheme}{tmp_path}").folders() == ["run"]
+    assert folder.uri == f"{scheme}{tmp_path}/run/stage" == str(folder)
+
+
+def object_store(place: Path) -> Folder:
+    """A folder whose file system is not the local one, as those of object stores."""
+    return Folder("bucket/run", filesystem=fs.SubTreeFileSystem(str(place), fs.LocalFileSystem()))
+
+
+@pytest.mark.parametrize("make", [Folder, object_store])
+def test_a_failed_write_leaves_the_folders_old_file(tmp_path: Path, make: type[Folder]) -> None:
+    folder = make(tmp_path)
+    folder.write_bytes("a", b"old")
+    with pytest.raises(TypeError):
+        folder.write_bytes("a", "text, not bytes")  # type: ignore[arg-type]
+    with pytest.raises(KeyError):
+        fail_in_the_middle(folder.whole_file("a"))
+    assert folder.read_bytes("a") == b"old"
+    assert folder.files() == ["a"]
+
+
+def test_a_folder_on_an_object_store(tmp_path: Path) -> None:
+    folder = object_store(tmp_path)
+    assert folder.local_path() is None
+    folder.write_json("a.json", [1])
+    assert folder.files() == ["a.json"] and folder.read_json("a.json") == [1]
+    assert (tmp_path / "bucket" / "run" / "a.json").is_file()
+
+
+def test_a_folder_copies_files_of_another(tmp_path: Path) -> None:
+    source, all_of_it, some = Folder(tmp_path / "source"), Folder(tmp_path / "all"), object_store(tmp_path)
+    source.write_bytes("a", b"1")
+    source.write_bytes("b", b"2")
+    (source / "folder").write_bytes("c", b"3")
+    all_of_it.copy_from(source)
+    some.copy_from(source, ["b"])
+    assert all_of_it.files() == ["a", "b"] and all_of_it.read_bytes("a") == b"1" and all_of_it.folders() == []
+    assert some.files() == ["b"] and some.read_bytes("b") == b"2"
+
+
+def test_a_folders_existence(tmp_path: Path) -> None:
+    folder = Folder(tmp_path / "new")
+    assert not folder.exists() and folder.is_empty() and folder.files() == [] == folder.folders()
+    folder.write_bytes("a", b"")
+    assert folder.exists() and folder.exists("a") and not folder.exists("b") and not folder.is_empty()
+    folder.remove()
+    assert not folder.exists()
+
+
+def test_a_folder_is_set_aside_under_the_first_free_name(tmp_path: Path) -> None:
+    for _ in range(2):
+        folder = Folder(tmp_path / "run")
+        folder.write_bytes("a", b"")
+        folder.set_aside()
+    assert Folder(tmp_path).folders() == ["run-before-1", "run-before-2"]
