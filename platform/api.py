@@ -21,6 +21,7 @@ from archray.platform.engine.pool_scoring import PoolSettings
 from archray.platform.engine.stage import Context, run_stages
 from archray.platform.engine.tune_options import TuneOptions
 from archray.platform.methods.configure import check_config, make_config
+from archray.platform.methods.found_networks import print_found
 from archray.platform.methods.method import METHODS, get_method, open_run
 from archray.platform.methods.report_stage import all_stages, write_report
 from archray.platform.repeats import print_repeats, run_repeats
@@ -132,6 +133,7 @@ def show(path: str | Path, console: Console | None = None) -> None:
         print_repeats(run, console)
         return
     method = get_method(run.config.method)
+    print_found(run, method.results(run), console)
     method.show(run, console)
     left = [stage.name for stage in all_stages(method) if not (run.folder / stage.name).exists(DONE)]
     if left:

@@ -43,7 +43,7 @@ class Method(Generic[ConfigT]):
         results: what the run's `architecture.json` says beside what was found: test accuracies (fractions).
         progress: the best so far by solver calls, of methods that are compared by it.
         headline: the head of the report. sections: what the report is made of.
-        show: prints what was found, and the trials of the search.
+        show: prints the trials of the search.
     """
 
     name: str

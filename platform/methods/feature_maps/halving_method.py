@@ -14,7 +14,8 @@ from archray.platform.engine.stage import Context
 from archray.platform.engine.tune_stage import TuneStage
 from archray.platform.engine.tuning import TrialPlan, TuneRun
 from archray.platform.methods.feature_maps.feature_map_config import serves
-from archray.platform.methods.feature_maps.feature_map_report import SECTIONS, headline, progress_of, show
+from archray.platform.methods.feature_maps.feature_map_report import SECTIONS, headline, show
+from archray.platform.methods.feature_maps.feature_map_tables import search_progress
 from archray.platform.methods.feature_maps.single_solves import write_found_map
 from archray.platform.methods.feature_maps.solve_stages import (
     CORRELATION_STAGE,
@@ -153,7 +154,7 @@ def _register(name: str, summary: str, config: type[HalvingConfig]) -> None:
             headline=headline,
             sections=SECTIONS,
             show=show,
-            progress=progress_of,
+            progress=search_progress,
             flags={
                 "candidates": "candidates",
                 "dimension": "dimension",
