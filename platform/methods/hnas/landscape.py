@@ -182,7 +182,7 @@ def _draw_mark(axes: Axes, at: tuple[float, float], rows: pd.DataFrame, best: bo
     layer = 5 if best else 4
     axes.scatter(
         *at,
-        s=270,
+        s=340,
         facecolor=colormaps[VALUES](float(norm(value * VALUE.factor))) if known and norm is not None else SURFACE,
         edgecolor=MUTED if failed else INK,
         linewidth=0.9,
@@ -190,13 +190,13 @@ def _draw_mark(axes: Axes, at: tuple[float, float], rows: pd.DataFrame, best: bo
         zorder=layer,
         clip_on=False,
     )
-    axes.scatter(*at, s=150, facecolor=FOUND if best else SURFACE, linewidth=0, zorder=layer + 0.1, clip_on=False)
+    axes.scatter(*at, s=200, facecolor=FOUND if best else SURFACE, linewidth=0, zorder=layer + 0.1, clip_on=False)
     axes.annotate(
         order[0],
         at,
         ha="center",
         va="center_baseline",
-        fontsize=9,
+        fontsize=11,
         color=SURFACE if best else INK,
         zorder=layer + 0.2,
         annotation_clip=False,
@@ -205,9 +205,9 @@ def _draw_mark(axes: Axes, at: tuple[float, float], rows: pd.DataFrame, best: bo
         axes.annotate(
             "+" + ", ".join(order[1:]),
             at,
-            xytext=(9, 8),
+            xytext=(10, 9),
             textcoords="offset points",
-            fontsize=9,
+            fontsize=11,
             color=INK,
             zorder=7,
             annotation_clip=False,
