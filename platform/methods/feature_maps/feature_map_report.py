@@ -8,7 +8,6 @@ from rich.console import Console
 from rich.table import Table
 
 from archray.platform.methods.feature_maps.correlation import correlation_section
-from archray.platform.methods.feature_maps.feature_map_config import FeatureMapConfig
 from archray.platform.methods.feature_maps.feature_map_tables import search_progress
 from archray.platform.methods.feature_maps.found_map import TEST, cards, facts, found_map, lead, map_repeats_section
 from archray.platform.methods.feature_maps.solver_calls import seconds_section, solver_calls_section
@@ -23,6 +22,7 @@ from archray.platform.run.run import Run
 
 _TABLES: Tables = {"rounds of halving": ("search", ROUNDS), "final training": ("final", TRIALS)}
 _HALVING = Halving("Feature map", shared="solve", budget="Features", ending="The last solve is of the winner alone.")
+_HALVING = Halving("Feature map", "solve", "Features", ending="The last solve is of the winner alone.")
 _LINES = 20  # solver calls that are printed one by one
 
 SECTIONS: tuple[MakeSection, ...] = (
@@ -37,7 +37,7 @@ SECTIONS: tuple[MakeSection, ...] = (
 )
 
 
-def headline(run: Run[FeatureMapConfig]) -> Headline:
+def headline(run: Run[Any]) -> Headline:
     """Test error, solver calls and seconds; of repeats, their means, and what the best of them found."""
     architecture, progress = found_map(run), search_progress(run)
     if progress.empty or architecture is None:

@@ -20,11 +20,9 @@ _ACCURACY = Quantity.of("validation_accuracy")
 _PANELS = (("validation_accuracy", "mixture"), ("discretised_accuracy", "discretised"))
 
 
-def discretisation_section(run: Run[Any]) -> Section | None:
-    """Two panels over the epochs and a table of the last one. Nothing if no architecture was discretised."""
+def discretisation_section(run: Run[Any]) -> Section:
+    """Two panels over the epochs and a table of the last one."""
     nets = discretised_supernets(run)
-    if not nets:
-        return None
     ends = [at_the_end(net) for net in nets]
     shown = drawing(
         "discretisation",
@@ -43,10 +41,6 @@ def discretisation_section(run: Run[Any]) -> Section | None:
 def supernet_discretisation(run: Run[Any], canvas: Figure) -> None:
     """Validation accuracy by epoch of each search seed's mixture, and of the architecture that it is discretised to."""
     nets = discretised_supernets(run)
-    if not nets:
-        raise NothingToDraw(
-            "no epoch of the run has a discretised accuracy; it needs a search that learns an architecture, as darts"
-        )
     left, right = canvas.subplots(1, 2, sharex=True, sharey=True)
     for axes, (metric, title) in zip((left, right), _PANELS, strict=True):
         by_epoch(axes, nets, metric, _ACCURACY.factor)
@@ -59,10 +53,13 @@ def supernet_discretisation(run: Run[Any], canvas: Figure) -> None:
 
 
 def discretised_supernets(run: Run[Any]) -> list[Supernet]:
-    """The supernets with the curves of their search; empty where no epoch has a discretised accuracy."""
+    """The supernets with the curves of their search. Raises: NothingToDraw if none has a discretised accuracy."""
     curves = run.best.table("search", CURVES)
-    known = "epoch" in curves and numbers(curves, "discretised_accuracy").notna().any()
-    return supernets(run.best, curves) if known else []
+    if "epoch" not in curves or numbers(curves, "discretised_accuracy").isna().all():
+        raise NothingToDraw(
+            "no epoch of the run has a discretised accuracy; it needs a search that learns an architecture, as darts"
+        )
+    return supernets(run.best, curves)
 
 
 def at_the_end(net: Supernet) -> tuple[float, float]:

@@ -41,11 +41,9 @@ class Panel:
     operations: tuple[int, ...]
 
 
-def entropies_section(run: Run[Any]) -> Section | None:
-    """A panel for all edges, and one per group where there are several. Nothing without a finite entropy."""
+def entropies_section(run: Run[Any]) -> Section:
+    """A panel for all edges, and one per group where there are several."""
     panels = entropy_panels(run)
-    if not panels:
-        return None
     nets = panels[0].nets
     ends = entropies_at_the_end(nets)
     shown = drawing(
@@ -66,10 +64,6 @@ def supernet_entropies(run: Run[Any], canvas: Figure) -> None:
     All edges first, then each group where there are several.
     """
     panels = entropy_panels(run)
-    if not panels:
-        raise NothingToDraw(
-            "the run has no entropies of a mixture; they are of a search that learns an architecture, as darts"
-        )
     columns = min(2, len(panels))
     rows = math.ceil(len(panels) / columns)
     set_height(canvas, _LEGEND + _ROW * rows)
@@ -89,16 +83,18 @@ def supernet_entropies(run: Run[Any], canvas: Figure) -> None:
 
 
 def entropy_panels(run: Run[Any]) -> list[Panel]:
-    """All edges first, then the groups in their order if there are several; empty without a finite entropy."""
+    """All edges first, then the groups in their order if there are several.
+
+    Raises: NothingToDraw without a finite entropy.
+    """
     run = run.best
     table = run.table("search", ENTROPIES)
-    if not {"trial_id", "epoch", "entropy"} <= set(table.columns):
-        return []
-    table = table.assign(entropy=numbers(table, "entropy"), epoch=numbers(table, "epoch"))
+    table = table.assign(**{name: numbers(table, name) for name in ("entropy", "epoch")}, group=table.get("group", ""))
     table = table[table["entropy"].notna() & table["epoch"].notna()]
-    table = table.assign(group=table.get("group", ""))
-    if table.empty:
-        return []
+    if table.empty or "trial_id" not in table:
+        raise NothingToDraw(
+            "the run has no entropies of a mixture; they are of a search that learns an architecture, as darts"
+        )
     groups = list(dict.fromkeys(table["group"]))
     parts = [("all edges", table)]
     parts += [(str(group), table[table["group"] == group]) for group in groups] if len(groups) > 1 else []

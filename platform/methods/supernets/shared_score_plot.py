@@ -43,12 +43,10 @@ class Scored:
     chosen: bool
 
 
-def shared_scores_section(run: Run[Any]) -> Section | None:
-    """A histogram per supernet, one above the other, and a table. Nothing without a finite accuracy."""
+def shared_scores_section(run: Run[Any]) -> Section:
+    """A histogram per supernet, one above the other, and a table."""
     scored = scored_supernets(run)
     shown = _drawn(scored)
-    if not shown:
-        return None
     size = sum(supernet.accuracies.size for supernet in shown)
     histograms = drawing(
         "shared-scores",
@@ -63,8 +61,6 @@ def shared_scores_section(run: Run[Any]) -> Section | None:
 def supernet_shared_scores(run: Run[Any], canvas: Figure) -> None:
     """How the accuracies of the architectures scored with shared weights spread, a histogram per supernet."""
     shown = _drawn(scored_supernets(run))
-    if not shown:
-        raise NothingToDraw("the run has scored no architectures with shared weights; it needs a search by rs-ws")
     set_height(canvas, _AXIS + max(_ROW * len(shown), 150))
     edges = np.linspace(*_range(shown), _BINS + 1)
     rows = np.ravel(canvas.subplots(len(shown), 1, sharex=True))
@@ -100,7 +96,11 @@ def scored_supernets(run: Run[Any]) -> list[Scored]:
 
 
 def _drawn(scored: Sequence[Scored]) -> list[Scored]:
-    return [supernet for supernet in scored if supernet.accuracies.size][:_MOST]
+    """Raises: NothingToDraw without a finite accuracy."""
+    drawn = [supernet for supernet in scored if supernet.accuracies.size][:_MOST]
+    if not drawn:
+        raise NothingToDraw("the run has scored no architectures with shared weights; it needs a search by rs-ws")
+    return drawn
 
 
 def _range(shown: Sequence[Scored]) -> tuple[float, float]:
