@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from archray.platform.methods.feature_maps.feature_map_tables import search_progress
+from archray.platform.methods.feature_maps.feature_map_tables import progress_of
 from archray.platform.methods.feature_maps.found_map import TEST, found_repeat, with_error
 from archray.platform.methods.feature_maps.oracle_error import (
     By,
@@ -85,7 +85,7 @@ def _draw(run: Run[Any], canvas: Figure, by: By) -> None:
 
 def _curve(run: Run[Any], by: By) -> ErrorCurve:
     """Raises: NothingToDraw without a known test error, or without seconds."""
-    curve = error_curve(search_progress(run), by)
+    curve = error_curve(progress_of(run), by)
     if curve is None:
         raise NothingToDraw(f"no test error over {by} is known of the run; it needs a search for a feature map")
     return curve
@@ -94,7 +94,7 @@ def _curve(run: Run[Any], by: By) -> ErrorCurve:
 def _captioned(run: Run[Any], canvas: Figure, by: By) -> str:
     curve, over = _curve(run, by), "solver calls" if by == "calls" else "seconds"
     description = f"Test error over {over}, from {TEST.show(curve.mean[0])} to {TEST.show(curve.mean[-1])}."
-    return captioned(drawing(f"error-{by}", canvas, description=description), _caption(search_progress(run), by))
+    return captioned(drawing(f"error-{by}", canvas, description=description), _caption(progress_of(run), by))
 
 
 def draw_errors(axes: Axes, lines: Sequence[Line], by: By) -> None:
@@ -165,7 +165,7 @@ def what_error(progress: pd.DataFrame) -> str:
 
 def _calls(run: Run[Any]) -> str:
     """The solver calls of the repeat that found the map above, folded."""
-    progress = search_progress(run)
+    progress = progress_of(run)
     repeat, frame = found_repeat(run, progress)
     headings = {"calls": "Call", "dimension": "Dimension", "candidates": "Maps left"}
     known = [name for name in headings if numbers(frame, name).notna().any()]
