@@ -22,16 +22,16 @@ from archray.platform.run.run import Run
 
 _TABLES: Tables = {"rounds of halving": ("search", ROUNDS), "final training": ("final", TRIALS)}
 _HALVING = Halving("Feature map", shared="solve", budget="Features", ending="The last solve is of the winner alone.")
-_HALVING = Halving("Feature map", "solve", "Features", ending="The last solve is of the winner alone.")
 _LINES = 20  # solver calls that are printed one by one
 
+rounds_section = Halving("Feature map", "solve", "Features", ending="The last solve is of the winner alone.").section
 SECTIONS: tuple[MakeSection, ...] = (
     cell_section,
     map_repeats_section,
     correlation_section,
     solver_calls_section,
     seconds_section,
-    _HALVING.section,
+    rounds_section,
     failures_section(_TABLES),
     manifest_section,
 )

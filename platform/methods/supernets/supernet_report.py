@@ -97,10 +97,11 @@ def supernet_training_curves(run: Run[Any], canvas: Figure) -> None:
     _CURVES.draw(run, canvas)
 
 
-def _curves_section(run: Run[Any]) -> Section:
+def curves_section(run: Run[Any]) -> Section:
     return _CURVES.section(run, supernet_training_curves(run))
 
 
+rounds_section = Halving("Architecture", "supernet", "Epochs").section
 SECTIONS: tuple[MakeSection, ...] = (
     cell_section,
     comparison_section,
@@ -109,9 +110,9 @@ SECTIONS: tuple[MakeSection, ...] = (
     entropies_section,
     discretisation_section,
     shared_scores_section,
-    Halving("Architecture", "supernet", "Epochs").section,
+    rounds_section,
     selection_section,
-    _curves_section,
+    curves_section,
     failures_section(_TABLES),
     manifest_section,
 )
