@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -141,15 +142,11 @@ def hnas_run(
     final_seeds: int = 3,
     epochs: int = 12,
     seed: int = 0,
-    replaced: Tables | None = None,
 ) -> Run[Any]:
-    """A run of HNAS on nasbench201 with made-up numbers that behave as real ones do.
-
-    replaced: other tables in the place of those made here.
-    """
+    """A run of HNAS on nasbench201 with made-up numbers that behave as real ones do."""
     tables, documents = hnas_content(pool_size, trials, baseline, final_seeds, epochs, seed)
     config = {"space": "nasbench201", "search": {"proxy": "ntk_trace", "budget": 20}}
-    return write_run(place, "hnas", config=config, tables={**tables, **(replaced or {})}, documents=documents)
+    return write_run(place, "hnas", config=config, tables=tables, documents=documents)
 
 
 def hnas_content(
@@ -230,8 +227,15 @@ def hnas_content(
     return tables, documents
 
 
+@cache
+def _forms(space: str) -> list[tuple[str, ...]]:
+    """The canonical forms of a space's architectures."""
+    known = get_space(space)
+    return list(dict.fromkeys(known.canonical(architecture) for architecture in known.enumerate()))
+
+
 def _pool(space, size: int, rng: np.random.Generator) -> pd.DataFrame:
-    forms = list(dict.fromkeys(space.canonical(architecture) for architecture in space.enumerate()))
+    forms = _forms(space.name)
     drawn = rng.permutation(len(forms))[:size]
     chosen = {space.encode(forms[i]): forms[i] for i in drawn}
     rows = []
