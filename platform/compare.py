@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 from rich.console import Console
@@ -12,48 +14,52 @@ from archray.errors import InvalidInput, RunFolderError
 from archray.files import write_file
 from archray.platform.methods.feature_maps.comparison_page import render_comparison
 from archray.platform.methods.feature_maps.equal_cost import comparison_table, written
-from archray.platform.methods.report_stage import PROGRESS
+from archray.platform.methods.method import get_method
+from archray.platform.run.layout import FOUND
 from archray.platform.run.run import Run
 
 
-def compare_runs(runs: list[Run], *, out: Path | None, console: Console) -> pd.DataFrame:
+def compare_runs(runs: Sequence[Run[Any]], *, out: Path | None, console: Console) -> pd.DataFrame:
     """Prints the table of a comparison, and writes the page if asked to; see `archray.compare`."""
     if out is not None and out.exists():
         raise RunFolderError(f"{out} exists; choose another --out")
     _check_alike(runs)
     labelled = list(zip(_labels(runs), map(_progress, runs), strict=True))
     table = comparison_table(labelled)
-    text = written(table)
-    shown = Table("", *text.index, box=None)
-    for column in text.columns:
-        shown.add_row(column, *text[column])
-    console.print(shown)
+    words = written(table)
+    printed = Table("", *words.index, box=None)
+    for column in words.columns:
+        printed.add_row(column, *words[column])
+    console.print(printed)
     if out is not None:
         write_file(out, render_comparison(labelled).encode())
         console.print(f"report              {out}", soft_wrap=True)
     return table
 
 
-def _progress(run: Run) -> pd.DataFrame:
+def _progress(run: Run[Any]) -> pd.DataFrame:
     """The progress of a run that has ended, all repeats together."""
-    if not run.folder.exists(PROGRESS):
+    progress_of = get_method(run.config.method).progress
+    if progress_of is None:
+        raise RunFolderError(f"{run.folder} holds no solver calls to compare: it selects no feature map")
+    if not run.folder.exists(FOUND):
         raise RunFolderError(
-            f"{run.folder} holds no solver calls to compare: it selects no feature map, or has not ended "
-            f"('archray resume {run.folder}')"
+            f"{run.folder} has not ended: its solver calls cannot be compared yet; continue it with "
+            f"'archray resume {run.folder}'"
         )
-    return run.folder.read_parquet(PROGRESS)
+    return progress_of(run)
 
 
-def _labels(runs: list[Run]) -> list[str]:
+def _labels(runs: Sequence[Run[Any]]) -> list[str]:
     """The method of each run; with its folder where a method comes twice."""
     methods = [run.config.method for run in runs]
-    folders = [run.folder.path.rpartition("/")[2] for run in runs]
+    folders = [run.folder.name for run in runs]
     return [m if methods.count(m) == 1 else f"{m}, {name}" for m, name in zip(methods, folders, strict=True)]
 
 
-def _check_alike(runs: list[Run]) -> None:
+def _check_alike(runs: Sequence[Run[Any]]) -> None:
     """Raises: InvalidInput for runs of different spaces or data: their errors cannot be compared."""
     kinds = {(run.config.space, run.manifest["data_checksum"]) for run in runs}
     if len(kinds) > 1:
-        told = "; ".join(f"{run.folder}: {run.config.space} on {run.config.data.name}" for run in runs)
-        raise InvalidInput(f"expected runs on one space and the same data, got {told}; compare those that share both")
+        named = "; ".join(f"{run.folder}: {run.config.space} on {run.config.data.name}" for run in runs)
+        raise InvalidInput(f"expected runs on one space and the same data, got {named}; compare those that share both")

@@ -98,6 +98,8 @@ class TrainingCurves:
             row[0].set_ylabel(Quantity.of(metric).axis)
             for axes, panel in zip(row, panels, strict=True):
                 _draw_panel(axes, frame[frame["stage"].isin([trainings.stage for trainings in panel])], metric)
+            if metric == "train_loss":
+                row[0].set_ylim(bottom=0)  # of the whole row, after all its lines
         for axes, panel in zip(grid[0], panels, strict=True):
             axes.set_title(_joined([trainings.name for trainings in panel]))
         for axes in grid[-1]:
@@ -178,10 +180,11 @@ def _draw_panel(axes: Axes, frame: pd.DataFrame, metric: str) -> None:
             markersize=4,
             alpha=0.95 if found else 0.3 if len(groups) > _THIN else 0.6,
         )
+    epochs = numbers(frame, "epoch")
+    if epochs.min() == epochs.max():
+        axes.set_xlim(epochs.min() - 0.5, epochs.max() + 0.5)  # else the ticks are fractions
     axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
     axes.yaxis.set_major_locator(MaxNLocator(5))
-    if metric == "train_loss":
-        axes.set_ylim(bottom=0)
 
 
 def _broken(curve: pd.DataFrame) -> bool:

@@ -35,7 +35,7 @@ TRIAL = "#7a8087"
 GREEN = "#009e73"
 PINK = "#c4659a"
 INDIGO = "#4a4fb0"
-_VARIABLES = {
+VARIABLES = {
     INK: "--ink",
     MUTED: "--muted",
     GRID: "--grid",
@@ -162,7 +162,7 @@ def _inline(svg: str, name: str, width: int, height: int, description: str) -> s
     body = re.sub(r' id="([^"]*)"', lambda found: f' id="{name}-{found[1]}"' if found[1] in used else "", body)
     body = re.sub(r"(url\(#|href=\"#)", rf"\g<1>{name}-", body)
     body = body.replace("xlink:href", "href")
-    for colour, variable in _VARIABLES.items():
+    for colour, variable in VARIABLES.items():
         body = body.replace(colour, f"var({variable})")
     body = re.sub(r"(?<=[\d\s]) ?\n(?=[A-Zz])", " ", body)  # the breaks inside paths
     body = re.sub(r"\n\s*", "\n", body).strip()

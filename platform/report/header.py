@@ -79,7 +79,7 @@ def _facts(run: Run[Any], facts: Mapping[str, object]) -> str:
         "Space": run.config.space,
         "Data": run.config.data.name,
         **facts,
-        "Seed": run.config.seed,
+        "Seed": run.best.config.seed,
         "Started": f"{datetime.fromisoformat(run.manifest['created']):%Y-%m-%d %H:%M} UTC",
         "Duration": duration(run.best.seconds) if run.best.seconds else None,
         "Code": _code(run.manifest),

@@ -1,25 +1,41 @@
-"""The report as text: complete, self-contained, escaped, and made of what the view has."""
+"""The report as text: complete, self-contained, escaped, and made of what the run's folder has."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import replace
 from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
-from archray_test_report import hnas_view
+from archray_test_report import hnas_content, hnas_run, write_repeats, write_run
+from matplotlib import colormaps
+from matplotlib.colors import to_hex
 
-from archray.platform.report import HNAS_SECTIONS, Decided, Objective, RunView, Section, render
-from archray.platform.report.cell import cell_section
-from archray.platform.report.comparison import comparison_section
+from archray.platform.methods.hnas.choice import choice_section
+from archray.platform.methods.hnas.hnas_report import SECTIONS, headline
+from archray.platform.methods.hnas.hnas_tables import best_trial
+from archray.platform.methods.hnas.trials_table import trials_section
+from archray.platform.report import figures
+from archray.platform.report.cell import cell_section, decision_table
+from archray.platform.report.columns import failures
+from archray.platform.report.comparison import accuracy_lead, comparison_section
+from archray.platform.report.decisions import Decided
+from archray.platform.report.header import Headline
+from archray.platform.report.page import render
 from archray.platform.report.repeats_section import repeats_section
-from archray.platform.report.section import table
-from archray.platform.report.view import failures
+from archray.platform.report.section import Section, table
+from archray.platform.run.run import Run
 
 VOID = {"meta", "link", "br", "wbr", "img", "hr", "path", "use"}
 HOSTILE = "<script>alert('x')</script>&\"|+"
+POOL, ASKED = ("pool", "pool.parquet"), ("search", "asked.parquet")
+BASELINE, FINAL = ("baseline", "trials.parquet"), ("final", "trials.parquet")
+CURVES = [(stage, "curves.parquet") for stage in ("search", "final", "baseline")]
+NONE = pd.DataFrame()  # is not written
 
 
 class Page(HTMLParser):
@@ -60,19 +76,28 @@ class Page(HTMLParser):
         self.references += re.findall(r"url\(([^)]*)\)", given.get("style", "") + given.get("clip-path", ""))
 
 
-@pytest.fixture(scope="module")
-def view() -> RunView:
-    return hnas_view()
+def report(run: Run[Any]) -> str:
+    return render(run, headline(run), SECTIONS)
+
+
+SMALL = {"pool_size": 30, "trials": 4, "baseline": 2, "final_seeds": 2, "epochs": 2}
+SMALL_TABLES, SMALL_DOCUMENTS = hnas_content(**SMALL)
+HNAS = {"search": {"proxy": "ntk_trace"}}
+
+
+def with_tables(place: Path, tables: dict[tuple[str, str], pd.DataFrame]) -> Run[Any]:
+    """A small run of HNAS with other tables in the place of its own."""
+    return write_run(place, "hnas", config=HNAS, tables={**SMALL_TABLES, **tables}, documents=SMALL_DOCUMENTS)
 
 
 @pytest.fixture(scope="module")
-def small() -> RunView:
-    return hnas_view(pool_size=30, trials=4, baseline=2, final_seeds=2, epochs=2)
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run[Any]:
+    return hnas_run(tmp_path_factory.mktemp("runs") / "hnas")
 
 
 @pytest.fixture(scope="module")
-def page(view: RunView) -> str:
-    return render(view)
+def page(run: Run[Any]) -> str:
+    return report(run)
 
 
 def test_every_section_is_there(page: str) -> None:
@@ -104,72 +129,83 @@ def test_ids_are_unique_and_references_resolve(page: str) -> None:
     assert {reference[1:] for reference in parsed.references if reference.startswith("#")} <= set(parsed.ids)
 
 
-def test_plots_take_their_colours_from_the_page(page: str) -> None:
+def test_drawings_take_their_colours_from_the_page(page: str) -> None:
     drawings = re.findall(r"<svg viewBox.*?</svg>", page, flags=re.S)
-    assert len(drawings) == 8  # comparison, landscape, pool and curves, each for a wide and for a narrow screen
+    assert len(drawings) == 4  # comparison, landscape, pool and curves
+    values = {to_hex(colour) for colour in colormaps["viridis"](np.arange(256))}
     for drawing in drawings:
         assert "var(--ink)" in drawing
-        assert "#0102" not in drawing  # no placeholder is left
-        assert "#000000" not in drawing
+        text = re.sub(r"base64,[^\"]*", "", drawing)
+        assert set(re.findall(r"#[0-9a-f]{6}\b", text)) <= values
         assert "font-family" not in drawing
 
 
-def test_the_same_view_gives_the_same_page(view: RunView, page: str) -> None:
-    assert render(view) == page
+def test_the_stylesheet_has_the_colours_of_the_figures() -> None:
+    style = (Path(figures.__file__).parent / "page.css").read_text()
+    light, dark = style[: style.index("prefers-color-scheme")], style[style.index("prefers-color-scheme") :]
+    for colour, variable in figures.VARIABLES.items():
+        assert f"{variable}: {colour};" in light and f"{variable}: #" in dark
 
 
-def test_the_page_stays_small_with_the_whole_space() -> None:
-    assert len(render(hnas_view(pool_size=100_000)).encode()) < 1_500_000
+def test_the_same_run_gives_the_same_page(run: Run[Any], page: str) -> None:
+    assert report(run) == page
 
 
-def test_the_figures_that_matter(view: RunView, page: str) -> None:
-    final, random = view.final["test_accuracy"] * 100, view.baseline["test_accuracy"] * 100
+def test_the_page_stays_small_with_the_whole_space(tmp_path: Path) -> None:
+    assert len(report(hnas_run(tmp_path, pool_size=100_000)).encode()) < 750_000
+
+
+def test_the_figures_that_matter(run: Run[Any], page: str) -> None:
+    final, random = (run.table(*place)["test_accuracy"] * 100 for place in (FINAL, BASELINE))
     assert f"{final.mean():.2f} ± {final.std(ddof=1):.2f} %" in page
     assert f"{random.mean():.2f} ± {random.std(ddof=1):.2f} %" in page
     assert "3 seeds" in page and "8 architectures" in page
     assert f"{abs(final.mean() - random.mean()):.2f} percentage points above" in page
 
 
-def test_failures_are_counted_by_reason(view: RunView, page: str) -> None:
-    reasons = view.pool["failure"].dropna().value_counts()
+def test_failures_are_counted_by_reason(run: Run[Any], page: str) -> None:
+    reasons = run.table(*POOL)["failure"].dropna().value_counts()
     assert len(reasons)
     for reason, number in reasons.items():
         escaped = str(reason).replace("<", "&lt;")
         row = f'<td class="text">{escaped}</td><td class="number">{number}</td><td class="number">300</td>'
         assert row in page
     assert "train_loss is NaN at epoch 3" in page
+    assert f"{reasons.sum()} in scoring the pool, 1 in search" in page
 
 
-def test_everything_is_escaped(view: RunView) -> None:
-    frames = {
-        name: getattr(view, name).assign(architecture=HOSTILE) for name in ("evaluated", "baseline", "final", "curves")
-    }
-    hostile = replace(
-        view,
-        method=HOSTILE,
-        space=HOSTILE,
-        data=HOSTILE,
-        architecture=HOSTILE,
-        started=HOSTILE,
-        decisions=(Decided("1<-0", HOSTILE, (HOSTILE, "none")), Decided("2<-1", "none", (HOSTILE, "none"))),
-        manifest={HOSTILE: {HOSTILE: HOSTILE}, "plain": [HOSTILE]},
-        pool=view.pool.assign(failure=HOSTILE),
-        repeats=[{"architecture": HOSTILE, "seed": HOSTILE}, {"repeat": HOSTILE}],
-        **frames,
-    )
-    text = render(hostile)
+def test_everything_is_escaped(tmp_path: Path) -> None:
+    places = (ASKED, BASELINE, FINAL, *CURVES)
+    tables = {place: SMALL_TABLES[place].assign(architecture=HOSTILE) for place in places}
+    run = with_tables(tmp_path, {**tables, POOL: SMALL_TABLES[POOL].assign(failure=HOSTILE)})
+    config = run.config.model_copy(update={"method": HOSTILE, "space": HOSTILE, "data": named(HOSTILE)})
+    manifest = {**run.manifest, HOSTILE: {HOSTILE: HOSTILE}, "plain": [HOSTILE]}
+    decisions = (Decided("1<-0", HOSTILE, (HOSTILE, "none")), Decided("2<-1", "none", (HOSTILE, "none")))
+    hostile = Run(run.folder, manifest, config)
+    head = replace(headline(run), thing=HOSTILE, lead=HOSTILE, names=(HOSTILE,), facts={HOSTILE: HOSTILE})
+    sections = [*SECTIONS[1:], lambda run: Section(HOSTILE, HOSTILE, decision_table(decisions))]
+    text = render(hostile, head, sections)
     assert "<script" not in text
     assert "script" not in Page(text).tags
     assert "&lt;script&gt;" in text
 
 
-def test_dollars_are_kept() -> None:
-    assert "$style ${x} $$" in render(RunView("hnas", "$style ${x} $$", "digits"))
+def named(data: str) -> Any:
+    """Settings of a data set of this name, which need not exist."""
+    from archray.trainables.data import DataSettings
+
+    return DataSettings(name=data)
 
 
-def test_an_empty_view_has_a_page() -> None:
-    text = render(RunView(method="hnas", space="nasbench201", data="digits"))
-    assert Page(text).sections == []
+def test_dollars_are_kept(tmp_path: Path) -> None:
+    run = write_run(tmp_path, "hnas", config=HNAS)
+    run.config = run.config.model_copy(update={"space": "$style ${x} $$"})
+    assert "$style ${x} $$" in render(run, Headline("architecture", "Nothing."), [])
+
+
+def test_a_run_that_has_not_begun_has_a_page(tmp_path: Path) -> None:
+    text = report(write_run(tmp_path, "hnas", config=HNAS))
+    assert Page(text).sections == ["manifest"]
     assert "found no architecture" in text
 
 
@@ -179,133 +215,174 @@ def test_a_row_without_a_failure_has_no_note() -> None:
     assert failures(pd.DataFrame({"value": [1.0]})).tolist() == [None]
 
 
-def test_frames_may_be_none() -> None:
-    empty = dict.fromkeys(("pool", "evaluated", "baseline", "final", "curves"))
-    assert Page(render(RunView("hnas", "nasbench201", "digits", **empty))).sections == []
-
-
 @pytest.mark.parametrize(
     ("missing", "gone"),
     [
-        ("pool", {"landscape", "pool"}),
-        ("evaluated", {"choice", "landscape", "trials"}),
-        ("curves", {"curves"}),
-        ("baseline", set()),
-        ("final", set()),
+        ([POOL], {"landscape", "pool"}),
+        ([ASKED], {"choice", "landscape", "trials"}),
+        (CURVES, {"curves"}),
+        ([BASELINE], set()),
+        ([FINAL], set()),
+        ([BASELINE, FINAL], {"comparison"}),
     ],
 )
-def test_a_section_without_data_is_left_out(small: RunView, page: str, missing: str, gone: set[str]) -> None:
-    text = render(replace(small, **{missing: pd.DataFrame()}))
+def test_a_section_without_data_is_left_out(
+    tmp_path: Path, page: str, missing: list[tuple[str, str]], gone: set[str]
+) -> None:
+    text = report(with_tables(tmp_path, dict.fromkeys(missing, NONE)))
     assert set(Page(page).sections) - set(Page(text).sections) == gone
 
 
-def test_without_a_baseline_the_page_says_so(small: RunView) -> None:
-    text = render(replace(small, baseline=pd.DataFrame()), [comparison_section])
-    assert "No random architectures were trained for comparison" in text
+def test_without_a_baseline_the_page_says_so(tmp_path: Path) -> None:
+    run = with_tables(tmp_path, {BASELINE: NONE})
+    assert "No random architectures were trained for comparison" in accuracy_lead(run)
 
 
-FRAMES = ["pool", "evaluated", "baseline", "final", "curves"]
-DRAWN_FROM = {"baseline": {"comparison"}, "final": {"comparison"}, "curves": {"curves"}}  # of the others, many
+TABLES = [POOL, ASKED, BASELINE, FINAL, CURVES[0]]
+DRAWN_FROM = {BASELINE: {"comparison"}, FINAL: {"comparison"}, CURVES[0]: {"curves"}}  # of the others, many
 
 
-def render_with(view: RunView, frame: str, table: pd.DataFrame) -> None:
-    """Renders the sections that show `frame`, with `table` in its place; it must be a page whose elements nest."""
-    others = {"cell", "manifest", "repeats"} | ({"curves", "comparison"} if frame not in DRAWN_FROM else set())
-    wanted = DRAWN_FROM.get(frame)
+def render_with(folder: Path, place: tuple[str, str], frame: pd.DataFrame) -> None:
+    """Renders the sections that show a table, with `frame` in its place; it must be a page whose elements nest."""
+    others = {"cell", "manifest", "repeats"} | ({"curves", "comparison"} if place not in DRAWN_FROM else set())
+    wanted = DRAWN_FROM.get(place)
     sections = [
         make
-        for make in HNAS_SECTIONS
+        for make in SECTIONS
         if (name := make.__name__.removesuffix("_section")) not in others
         and (wanted is None or name in wanted | {"failures"})
     ]
-    Page(render(replace(view, **{frame: table}), sections))
+    run = with_tables(folder, {place: frame})
+    Page(render(run, headline(run), sections))
 
 
-@pytest.mark.parametrize("frame", FRAMES)
-def test_columns_of_nan(small: RunView, frame: str) -> None:
-    whole = getattr(small, frame)
+@pytest.mark.parametrize("place", TABLES)
+def test_columns_of_nan(tmp_path: Path, place: tuple[str, str]) -> None:
+    whole = SMALL_TABLES[place]
     numbers = [name for name in whole.select_dtypes("number").columns if name != "number"]
-    render_with(small, frame, whole.assign(**dict.fromkeys(numbers, np.nan)))
+    render_with(tmp_path, place, whole.assign(**dict.fromkeys(numbers, np.nan)))
 
 
-@pytest.mark.parametrize("frame", FRAMES)
-def test_one_row(small: RunView, frame: str) -> None:
-    render_with(small, frame, getattr(small, frame).head(1))
+@pytest.mark.parametrize("place", TABLES)
+def test_one_row(tmp_path: Path, place: tuple[str, str]) -> None:
+    render_with(tmp_path, place, SMALL_TABLES[place].head(1))
 
 
-@pytest.mark.parametrize("frame", FRAMES)
-def test_a_column_may_be_missing(small: RunView, frame: str) -> None:
-    whole = getattr(small, frame)
+@pytest.mark.parametrize("place", TABLES)
+def test_a_column_may_be_missing(tmp_path: Path, place: tuple[str, str]) -> None:
+    whole = SMALL_TABLES[place]
     for column in whole.columns:
-        render_with(small, frame, whole.drop(columns=column))
+        render_with(tmp_path / column, place, whole.drop(columns=column))
 
 
-def test_one_trial_and_one_seed() -> None:
-    text = render(hnas_view(trials=1, baseline=1, final_seeds=1))
+def test_one_trial_and_one_seed(tmp_path: Path) -> None:
+    text = report(hnas_run(tmp_path, trials=1, baseline=1, final_seeds=1))
     assert "With one final seed, the spread between seeds is not known" in text
     assert "±" not in re.sub(r"<figcaption>.*?</figcaption>", "", text, flags=re.S)
 
 
-def test_very_long_strings(small: RunView) -> None:
+def test_very_long_strings(tmp_path: Path) -> None:
     long = "x" * 20_000
-    text = render(replace(small, architecture=long, manifest={"a": long}, pool=small.pool.assign(failure=long)))
+    run = with_tables(tmp_path, {POOL: SMALL_TABLES[POOL].assign(failure=long)})
+    run.manifest["a"] = long
+    text = render(run, replace(headline(run), names=(long,)), SECTIONS[-2:])
     assert text.count(long) == 2  # the reason of the failures is cut
     Page(text)
 
 
-def test_a_space_without_edges_is_a_table(view: RunView) -> None:
+def test_a_space_without_edges_is_a_table(tmp_path: Path) -> None:
     decisions = (Decided("depth", "3", ("2", "3", "4")), Decided("width & more", "wide", ("wide", "narrow")))
-    text = render(replace(view, space="own_space.py:MySpace", decisions=decisions), [cell_section])
-    assert '<svg class="cell"' not in text
+    text = decision_table(decisions)
     assert "width &amp; more" in text and "narrow" in text
+    found = {"architecture": "kernel=gaussian|preprocess=none|gamma=0.01", "value": 0.9}
+    run = write_run(tmp_path, "hnas", config={**HNAS, "space": "fourier"}, documents={SEARCHED: found})
+    section = cell_section(run)
+    assert section is not None and '<svg class="cell"' not in section.body and section.title == "What was found"
 
 
-def test_repeats_have_mean_and_spread(view: RunView) -> None:
-    repeats = [
-        {"repeat": 0, "seed": 0, "architecture": "a", "test_accuracy": [0.90, 0.92], "baseline": [0.80, 0.84]},
-        {"repeat": 1, "seed": 1, "architecture": "b", "test_accuracy": 0.95, "baseline": []},
-        {"repeat": 2, "seed": 2, "architecture": None, "test_accuracy": float("nan"), "baseline": None},
+SEARCHED = ("search", "architecture.json")
+
+
+def trained(accuracies: list[float]) -> pd.DataFrame:
+    return pd.DataFrame({"test_accuracy": accuracies})
+
+
+def test_repeats_have_mean_and_spread(tmp_path: Path) -> None:
+    cell = "|nor_conv_3x3~0|+|none~0|none~1|+|none~0|none~1|nor_conv_3x3~2|"
+    other = cell.replace("none~1|+", "nor_conv_1x1~1|+")
+    repeats: list[Any] = [
+        ({FINAL: trained([0.90, 0.92]), BASELINE: trained([0.80, 0.84])}, {SEARCHED: {"architecture": cell}}),
+        ({FINAL: trained([0.95])}, {SEARCHED: {"architecture": other}}),
+        ({FINAL: trained([float("nan")])}, {}),
     ]
-    text = render(replace(view, repeats=repeats), [repeats_section])
-    assert "93.00 ± 2.83 % test accuracy over 2 repeats" in text
-    assert "nothing found" in text
+    text = report(write_repeats(tmp_path / "three", "hnas", repeats, config={**HNAS, "seed": 5}))
+    assert "93.00 ± 2.83 % test accuracy over 2 repeats, random architectures 82.00 %" in text
+    assert "They found 2 distinct architectures" in text and "nothing found" in text
+    assert [f'<td class="number">{seed}</td>' in text for seed in (5, 6, 7, 8)] == [True, True, True, False]
     assert "repeats" in Page(text).sections
-    assert "repeats" not in Page(render(replace(view, repeats=repeats[:1]), [repeats_section])).sections
+    assert repeats_section(write_repeats(tmp_path / "one", "hnas", repeats[:1], config=HNAS)) is None
 
 
-def test_a_loss_that_is_minimised(view: RunView) -> None:
-    evaluated = view.evaluated.assign(value=1 - view.evaluated["value"])
-    text = render(replace(view, evaluated=evaluated, metric="validation_loss", mode="min"))
-    assert "has the lowest validation loss" in text
-    assert replace(view, evaluated=evaluated, mode="min").best_trial() == view.best_trial()
+def test_the_figures_of_repeats_are_those_of_the_best(tmp_path: Path) -> None:
+    contents = [hnas_content(**SMALL, seed=seed) for seed in range(3)]
+    values = [documents["", "architecture.json"]["value"] for _, documents in contents]
+    best = int(np.argmax(values))
+    run = write_repeats(tmp_path / "three", "hnas", contents, config=HNAS)
+    alone = write_run(
+        tmp_path / "alone", "hnas", config={**HNAS, "seed": best}, tables=contents[best][0], documents=contents[best][1]
+    )
+    sections = [cell_section, comparison_section, choice_section, trials_section]
+    assert [make(run) for make in sections] == [make(alone) for make in sections]
+    assert headline(run).cards == headline(alone).cards and headline(run).lead == headline(alone).lead
+    assert "repeats" in Page(report(run)).sections
 
 
-def test_points_of_the_users_have_no_number(view: RunView) -> None:
+def test_the_best_trial() -> None:
+    asked = pd.DataFrame(
+        {
+            "value": [0.9, 0.5, 0.8, 0.8, np.nan],
+            "failure": ["diverged", None, None, None, None],
+            "repeat": [False, False, False, False, False],
+        }
+    )
+    assert best_trial(asked) == 2  # the earliest of equals; what failed takes no part
+    assert best_trial(asked.assign(repeat=[False, False, True, False, False])) == 3
+    assert best_trial(asked.assign(value=np.nan)) is None and best_trial(pd.DataFrame()) is None
+
+
+def test_points_of_the_users_have_no_number(tmp_path: Path) -> None:
     given = pd.DataFrame([{"number": -1, "architecture": "|none~0|", "value": 0.5}])
-    text = render(replace(view, evaluated=pd.concat([given, view.evaluated], ignore_index=True)))
-    assert '<td class="number">given</td>' in text
+    asked = pd.concat([given, SMALL_TABLES[ASKED]], ignore_index=True)
+    assert '<td class="number">given</td>' in report(with_tables(tmp_path, {ASKED: asked}))
 
 
-def test_errors_of_tune_count_as_failures(view: RunView) -> None:
-    final = view.final.drop(columns="failure").assign(error=[None, "OutOfMemoryError: 2 < 3", None])
-    assert "OutOfMemoryError: 2 &lt; 3" in render(replace(view, final=final))
+def test_errors_of_tune_count_as_failures(tmp_path: Path) -> None:
+    final = SMALL_TABLES[FINAL].drop(columns="failure").assign(error=[None, "OutOfMemoryError: 2 < 3"])
+    assert "OutOfMemoryError: 2 &lt; 3" in report(with_tables(tmp_path, {FINAL: final}))
 
 
-def test_a_method_chooses_its_sections(view: RunView) -> None:
-    text = render(view, sections=[lambda v: Section("own", "Its <own>", f"<p>{v.data}</p>"), lambda v: None])
+def test_a_method_chooses_its_sections(run: Run[Any]) -> None:
+    def own(run: Run[Any]) -> Section:
+        return Section("own", "Its <own>", f"<p>{run.config.data.name}</p>")
+
+    def nothing_to_draw(run: Run[Any]) -> Section:
+        raise figures.NothingToDraw("this run has no data for it")
+
+    text = render(run, headline(run), [own, lambda run: None, nothing_to_draw])
     assert Page(text).sections == ["own"]
-    assert "Its &lt;own&gt;" in text
+    assert "Its &lt;own&gt;" in text and "<p>digits</p>" in text
 
 
-def test_two_sections_with_one_anchor_are_refused(view: RunView) -> None:
+def test_two_sections_with_one_anchor_are_refused(run: Run[Any]) -> None:
     with pytest.raises(ValueError, match="distinct anchors"):
-        render(view, sections=[lambda v: Section("a", "A", ""), lambda v: Section("a", "B", "")])
+        render(run, headline(run), [lambda run: Section("a", "A", ""), lambda run: Section("a", "B", "")])
 
 
-def test_an_objective_without_bounds_takes_those_of_the_trials(view: RunView) -> None:
-    assert view.objective is not None
-    text = render(replace(view, objective=Objective(view.objective.scale, "absolute")))
-    assert "landscape" in Page(text).sections and "|M² − ν|" in text
+def test_the_penalty_is_that_of_the_search(tmp_path: Path, page: str) -> None:
+    run = hnas_run(tmp_path, **SMALL)
+    objective = run.document("search", "objective.json")
+    (run.folder / "search").write_json("objective.json", {**(objective or {}), "penalty": "absolute"})
+    assert "(M² − ν)²" in page and "|M² − ν|" in report(run)
 
 
 def test_a_table_needs_a_value_for_every_column() -> None:

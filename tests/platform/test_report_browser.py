@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from archray_test_report import feature_map_view, hnas_view, method_progress
+from archray_test_report import hnas_content, write_repeats
 
-from archray.platform.report import FEATURE_MAP_SECTIONS, render, render_comparison
+from archray.platform.methods.hnas.hnas_report import SECTIONS, headline
+from archray.platform.report.page import render
 
 CANDIDATES = ("chromium", "chromium-browser", "google-chrome")
 ARGUMENTS = [
@@ -33,6 +33,15 @@ ESCAPED_TEXT = """() => [...document.querySelectorAll('.plot svg')].flatMap(svg 
             || inner.top < box.top - 1 || inner.bottom > box.bottom + 1);
     }).map(text => text.textContent);
 })"""
+# Text in the drawings that is shown smaller than this many CSS pixels.
+SMALL_TEXT = """(least) => [...document.querySelectorAll('.plot svg')].flatMap(svg => {
+    const scale = svg.getBoundingClientRect().width / svg.viewBox.baseVal.width;
+    return [...svg.querySelectorAll('text')]
+        .filter(text => scale > 0 && parseFloat(getComputedStyle(text).fontSize) * scale < least)
+        .map(text => text.textContent);
+})"""
+LEAST_TEXT = 7.5  # CSS pixels that can be read on a phone, whose own pixels are a third of these
+PHONE = 390
 # Contrast of an element's text with the page, WCAG 2.
 CONTRAST = """(selector) => {
     const light = colour => {
@@ -65,29 +74,23 @@ def browser() -> Iterator[Any]:
 
 @pytest.fixture(scope="module")
 def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    view = hnas_view()
+    folder = tmp_path_factory.mktemp("report")
     long = "unbroken" * 100
-    file = tmp_path_factory.mktemp("report") / "report.html"
-    repeats = [{"repeat": i, "seed": i, "architecture": long, "test_accuracy": [0.9, 0.91]} for i in range(2)]
-    manifest = {**view.manifest, "long": {"key" * 60: long}}
-    file.write_text(render(replace(view, repeats=repeats, manifest=manifest)), encoding="utf-8")
+    tables, documents = hnas_content()
+    worse = {("search", "architecture.json"): {"architecture": long}}
+    run = write_repeats(
+        folder / "run", "hnas", [(tables, documents), ({}, worse)], config={"search": {"proxy": "ntk_trace"}}
+    )
+    run.manifest["long"] = {"key" * 60: long}
+    file = folder / "report.html"
+    file.write_text(render(run, headline(run), SECTIONS), encoding="utf-8")
     return file
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [1200, 700, 390, 320])
+@pytest.mark.parametrize("width", [1200, 700, PHONE, 320])
 def test_it_opens_without_a_word(browser: Any, report: Path, scheme: str, width: int) -> None:
     assert drawings_shown(browser, report, scheme, width) == 5  # of the two forms of each drawing, one
-
-
-@pytest.mark.parametrize(("scheme", "width"), [("light", 1200), ("dark", 390), ("light", 320)])
-def test_feature_maps_open_without_a_word(browser: Any, tmp_path: Path, scheme: str, width: int) -> None:
-    file = tmp_path / "report.html"
-    file.write_text(render(feature_map_view(), FEATURE_MAP_SECTIONS), encoding="utf-8")
-    assert drawings_shown(browser, file, scheme, width) == 3
-    runs = [(method, method_progress(method)) for method in ("halving", "random", "successive-halving", "hyperband")]
-    file.write_text(render_comparison(runs), encoding="utf-8")
-    assert drawings_shown(browser, file, scheme, width) == 2
 
 
 def drawings_shown(browser: Any, report: Path, scheme: str, width: int) -> int:
@@ -104,6 +107,8 @@ def drawings_shown(browser: Any, report: Path, scheme: str, width: int) -> int:
     assert [url for url in asked if not url.startswith("data:")] == [report.as_uri()]
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     assert page.evaluate(ESCAPED_TEXT) == []
+    if width >= PHONE:
+        assert page.evaluate(SMALL_TEXT, LEAST_TEXT) == []
     shown = page.evaluate("[...document.querySelectorAll('.plot')].filter(plot => plot.offsetParent).length")
     page.close()
     return int(shown)
@@ -116,7 +121,7 @@ def test_light_and_dark_differ_and_both_can_be_read(browser: Any, report: Path) 
         page.goto(report.as_uri())
         colours[scheme] = page.evaluate(COLOURS)
         ratios = page.evaluate(
-            CONTRAST, "p, h1, h2, dt, dd, figcaption, td, th, a, .card span, .plot.wide text:not([style*='--surface'])"
+            CONTRAST, "p, h1, h2, dt, dd, figcaption, td, th, a, .card span, .plot text:not([style*='--surface'])"
         )
         assert len(ratios) > 100
         assert min(ratios) >= 4.5

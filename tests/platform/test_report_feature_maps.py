@@ -6,44 +6,82 @@ import html
 import itertools
 import math
 import re
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
-from archray_test_report import feature_map_view, hnas_view, method_progress
+from archray_test_feature_map_report import feature_map_run, feature_map_tables, method_progress
+from archray_test_report import hnas_run, write_run
 from scipy.stats import spearmanr
 
 from archray.errors import InvalidInput
-from archray.platform.methods.feature_maps.correlation import correlation_panels, correlation_section, spearman
-from archray.platform.methods.feature_maps.equal_cost import calls_compared, seconds_compared, written
-from archray.platform.methods.feature_maps.oracle_error import error_curve, reaches
-from archray.platform.methods.feature_maps.solver_calls import seconds_section, solver_calls_section
-from archray.platform.report import FEATURE_MAP_SECTIONS, RunView, comparison_table, error_at, render, render_comparison
-from archray.platform.report.cell import decision_table
-from archray.platform.report.rounds import rounds_of, rounds_section
-from archray.platform.report.view import decided
+from archray.platform.methods.feature_maps.comparison_page import render_comparison
+from archray.platform.methods.feature_maps.correlation import (
+    correlation_panels,
+    correlation_section,
+    shared_against_standalone,
+    spearman,
+)
+from archray.platform.methods.feature_maps.equal_cost import (
+    calls_compared,
+    comparison_table,
+    seconds_compared,
+    written,
+)
+from archray.platform.methods.feature_maps.feature_map_report import SECTIONS, headline, rounds_section
+from archray.platform.methods.feature_maps.feature_map_tables import progress_of
+from archray.platform.methods.feature_maps.oracle_error import error_at, error_curve, reaches
+from archray.platform.methods.feature_maps.solver_calls import (
+    halving_errors_by_calls,
+    halving_errors_by_seconds,
+    seconds_section,
+    solver_calls_section,
+)
+from archray.platform.methods.hnas.hnas_report import headline as hnas_headline
+from archray.platform.report.cell import cell_section, decision_table
+from archray.platform.report.decisions import decided
+from archray.platform.report.figures import NothingToDraw
+from archray.platform.report.page import MakeSection, render
+from archray.platform.report.rounds import rounds_of
+from archray.platform.run.run import Run
 from archray.trainables.spaces import get_space
 
 MISSING_NUMBER = re.compile(r"\b(nan|NaN|inf|None|NaT)\b")
 HOSTILE = "<script>alert('x')</script>&\"|+"
 METHODS = ("halving", "fast-halving", "random", "successive-halving", "hyperband")
 ANCHORS = ["cell", "repeats", "correlation", "solver-calls", "seconds", "rounds", "failures", "manifest"]
+TABLES = feature_map_tables()
+
+NewRun = Callable[..., Run[Any]]
 
 
 @pytest.fixture(scope="module")
-def view() -> RunView:
-    return feature_map_view()
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run[Any]:
+    return feature_map_run(tmp_path_factory.mktemp("run"))
+
+
+@pytest.fixture
+def new_run(tmp_path_factory: pytest.TempPathFactory) -> NewRun:
+    """Makes a `feature_map_run` in a folder of its own."""
+    return lambda **content: feature_map_run(tmp_path_factory.mktemp("run"), **content)
 
 
 @pytest.fixture(scope="module")
-def page(view: RunView) -> str:
-    return render(view, FEATURE_MAP_SECTIONS)
+def page(run: Run[Any]) -> str:
+    return rendered(run)
 
 
 @pytest.fixture(scope="module")
 def runs() -> list[tuple[str, pd.DataFrame]]:
     return [(method, method_progress(method)) for method in METHODS]
+
+
+def rendered(run: Run[Any], sections: Sequence[MakeSection] = SECTIONS) -> str:
+    return render(run, headline(run), sections)
 
 
 def sections(text: str) -> list[str]:
@@ -161,14 +199,14 @@ def test_reaching_an_error_is_for_good() -> None:
 # Figure 1
 
 
-def test_rho_is_scipys_on_the_same_rows(view: RunView) -> None:
-    panels = list(correlation_panels(view.correlation))
+def test_rho_is_scipys_on_the_same_rows(run: Run[Any]) -> None:
+    panels = list(correlation_panels(TABLES["correlation"]))
     assert [(panel.bases, panel.dimension) for panel in panels] == [
         ("shared", 250), ("shared", 1000), ("independent", 250), ("independent", 1000),
     ]  # fmt: skip
-    text = words(render(view, [correlation_section]))
+    text = words(rendered(run, [correlation_section]))
     for panel in panels:
-        frame = view.correlation
+        frame = TABLES["correlation"]
         frame = frame[(frame["bases"] == panel.bases) & (frame["dimension"] == panel.dimension)]
         rho = [spearmanr(rows["shared"], rows["standalone"]).statistic for _, rows in frame.groupby("repeat")]
         assert panel.rho.tolist() == pytest.approx(rho)
@@ -178,25 +216,24 @@ def test_rho_is_scipys_on_the_same_rows(view: RunView) -> None:
     assert "the mean over 3 repeats" in text
 
 
-def test_one_kind_of_bases_needs_no_name(view: RunView) -> None:
-    one = view.correlation[(view.correlation["bases"] == "shared") & (view.correlation["repeat"] == 0)]
-    section = correlation_section(replace(view, correlation=one))
-    assert section is not None
-    text = words(section.body)
+def test_one_kind_of_bases_needs_no_name(new_run: NewRun) -> None:
+    one = TABLES["correlation"][(TABLES["correlation"]["bases"] == "shared") & (TABLES["correlation"]["repeat"] == 0)]
+    text = words(correlation_section(new_run(repeats=1, correlation=one)).body)
     assert "features, shared" not in text and "repeats" not in text
     assert "shared" in text
-    bare = words(render(replace(view, correlation=one.drop(columns=["bases", "repeat"])), [correlation_section]))
+    bare = words(rendered(new_run(repeats=1, correlation=one.drop(columns=["bases", "repeat"])), [correlation_section]))
     assert "Bases" not in bare and "ρ = " in bare
 
 
-def test_maps_without_both_accuracies_are_counted_and_left_out(view: RunView) -> None:
-    frame = view.correlation.copy()
+def test_maps_without_both_accuracies_are_counted_and_left_out(new_run: NewRun) -> None:
+    frame = TABLES["correlation"].copy()
     frame.loc[[0, 5], "shared"] = np.nan
     frame.loc[5, "standalone"] = np.inf
     assert sum(len(panel.rows) for panel in correlation_panels(frame)) == len(frame) - 2
-    text = render(replace(view, correlation=frame), [correlation_section])
+    text = rendered(new_run(correlation=frame), [correlation_section])
     assert "2 points without both accuracies are left out" in text
-    assert correlation_section(replace(view, correlation=frame.assign(shared=np.nan))) is None
+    with pytest.raises(NothingToDraw, match=r"correlation\.maps"):
+        shared_against_standalone(new_run(correlation=frame.assign(shared=np.nan)))
 
 
 def test_a_rank_correlation_needs_three_different_maps() -> None:
@@ -208,43 +245,45 @@ def test_a_rank_correlation_needs_three_different_maps() -> None:
 # The rounds
 
 
-def test_the_rounds_sizes_add_up(view: RunView) -> None:
-    for _, rounds in view.rounds.groupby("repeat"):
-        told = rounds_of(rounds, "min")
-        assert [row["round"] for row in told] == list(range(1, 8))
-        for row, following in itertools.pairwise(told):
+def test_the_rounds_sizes_add_up() -> None:
+    for _, rounds in TABLES["rounds"].groupby("repeat"):
+        summed = rounds_of(rounds, "min")
+        assert [row["round"] for row in summed] == list(range(1, 8))
+        for row, following in itertools.pairwise(summed):
             assert row["kept"] + row["dropped"] + row["eliminated"] == row["candidates"]
             assert following["candidates"] == row["kept"]
         first = rounds[rounds["round"] == 1].dropna(subset="score").sort_values("score")
-        assert told[0]["leader"] == first["candidate"].iloc[0]
-        assert told[0]["best"] == first["score"].iloc[0]
-        assert told[0]["eliminated"] == rounds[rounds["round"] == 1]["score"].isna().sum()
-        assert told[1]["lost"] == 1 and told[0]["lost"] == 0
-    highest = rounds_of(view.rounds.assign(score=-view.rounds["score"]), "max")
-    assert [row["leader"] for row in highest] == [row["leader"] for row in rounds_of(view.rounds, "min")]
+        assert summed[0]["leader"] == first["candidate"].iloc[0]
+        assert summed[0]["best"] == first["score"].iloc[0]
+        assert summed[0]["eliminated"] == rounds[rounds["round"] == 1]["score"].isna().sum()
+        assert summed[1]["lost"] == 1 and summed[0]["lost"] == 0
+    highest = rounds_of(TABLES["rounds"].assign(score=-TABLES["rounds"]["score"]), "max")
+    assert [row["leader"] for row in highest] == [row["leader"] for row in rounds_of(TABLES["rounds"], "min")]
 
 
-def test_the_rounds_say_what_was_lost(view: RunView) -> None:
-    text = words(render(view, [rounds_section]))
-    missing = int(view.rounds["score"].isna().sum())
+def test_the_rounds_say_what_was_lost(run: Run[Any], new_run: NewRun) -> None:
+    text = words(rendered(run, [rounds_section]))
+    missing = int(TABLES["rounds"]["score"].isna().sum())
     assert missing and f"{missing} scores are not a number (its score is NaN)" in text
     assert "3 replicas of a round were lost for good" in text
     assert "Scores of the 8 candidates that lasted longest" in text
-    whole = view.rounds[view.rounds["score"].notna()].assign(lost=0, replicas=1, failure=None)
-    quiet = words(render(replace(view, rounds=whole), [rounds_section]))
+    assert "share the weights of one solve" in text and "lowest scores" in text
+    assert "The table has the repeat that found the feature map above, one of 3." in text
+    whole = TABLES["rounds"][TABLES["rounds"]["score"].notna()].assign(lost=0, replicas=1, failure=None)
+    quiet = words(rendered(new_run(rounds=whole), [rounds_section]))
     assert "not a number" not in quiet and "lost" not in quiet and "Eliminated" not in quiet
 
 
-def test_a_round_without_any_score(view: RunView) -> None:
-    rounds = view.rounds[view.rounds["repeat"] == 0]
+def test_a_round_without_any_score(new_run: NewRun) -> None:
+    rounds = TABLES["rounds"][TABLES["rounds"]["repeat"] == 0]
     broken = rounds.assign(
         score=rounds["score"].mask(rounds["round"] >= 3), kept=rounds["kept"] & (rounds["round"] < 3)
     )
     broken = broken[broken["round"] <= 3]
-    told = rounds_of(broken, "min")
-    assert told[2]["leader"] is None and told[2]["kept"] == 0
-    text = words(render(replace(view, rounds=broken, progress=pd.DataFrame()), [rounds_section]))
-    assert not MISSING_NUMBER.search(text.replace("its score is NaN", ""))
+    summed = rounds_of(broken, "min")
+    assert summed[2]["leader"] is None and summed[2]["kept"] == 0
+    text = words(rendered(new_run(repeats=1, rounds=broken, progress=pd.DataFrame()), [rounds_section]))
+    assert "not a number" in text and not MISSING_NUMBER.search(text.replace("its score is NaN", ""))
 
 
 # The page
@@ -254,20 +293,39 @@ def test_every_section_is_there_once(page: str) -> None:
     assert sections(page) == ANCHORS
 
 
-def test_no_number_is_missing_from_the_text(page: str, view: RunView) -> None:
-    assert not MISSING_NUMBER.search(words(page).replace("its score is NaN", ""))
-    holes = replace(
-        view,
-        progress=with_gaps(view.progress).assign(score=np.nan, dimension=np.nan, candidates=np.nan),
-        correlation=view.correlation.assign(shared=view.correlation["shared"].mask(view.correlation["repeat"] == 1)),
-        rounds=view.rounds.assign(budget=np.nan, failure=None),
+def test_no_number_is_missing_from_the_text(page: str, new_run: NewRun) -> None:
+    manifest = page.index('<section id="manifest"')  # where a None is a null
+    assert not MISSING_NUMBER.search(words(page[:manifest]).replace("its score is NaN", ""))
+    correlation = TABLES["correlation"]
+    holes = new_run(
+        progress=with_gaps(TABLES["progress"]).assign(score=np.nan, dimension=np.nan, candidates=np.nan),
+        correlation=correlation.assign(shared=correlation["shared"].mask(correlation["repeat"] == 1)),
+        rounds=TABLES["rounds"].assign(budget=np.nan, failure=None),
     )
-    assert not MISSING_NUMBER.search(words(render(holes, FEATURE_MAP_SECTIONS)))
+    assert not MISSING_NUMBER.search(words(rendered(holes, SECTIONS[:-1])))
 
 
-def test_the_head_tells_error_calls_and_seconds(view: RunView, page: str) -> None:
+def test_the_progress_is_of_all_repeats(run: Run[Any], tmp_path: Path) -> None:
+    told = progress_of(run)
+    pd.testing.assert_frame_equal(told[TABLES["progress"].columns], TABLES["progress"])
+    one = method_progress("random", repeats=1).drop(columns="repeat")
+    searched = write_run(tmp_path, "random", config={"space": "fourier"}, tables={("search", "progress.parquet"): one})
+    pd.testing.assert_frame_equal(progress_of(searched).drop(columns="repeat"), one)
+
+
+def test_the_oracles_errors_stand_before_those_of_the_search(tmp_path: Path) -> None:
+    oracle = TABLES["progress"][TABLES["progress"]["repeat"] == 0].drop(columns="repeat")
+    tables = {
+        ("search", "progress.parquet"): oracle.assign(test_error=oracle["test_error"].where(oracle["final"])),
+        ("oracle", "progress.parquet"): oracle,
+    }
+    run = write_run(tmp_path, "halving", config={"space": "fourier"}, tables=tables)
+    assert progress_of(run)["test_error"].tolist() == oracle["test_error"].tolist()
+
+
+def test_the_head_tells_error_calls_and_seconds(page: str) -> None:
     text = words(page)
-    last = view.progress.groupby("repeat").last()
+    last = TABLES["progress"].groupby("repeat").last()
     errors = last["test_error"] * 100
     assert f"{errors.mean():.2f} ± {errors.sem():.2f} %" in text
     assert f"repeat 0 chose in 7 solver calls and {last['seconds'][0]:.1f} s" in text
@@ -277,26 +335,34 @@ def test_the_head_tells_error_calls_and_seconds(view: RunView, page: str) -> Non
     assert "21 calls in 3 repeats" in text
 
 
-def test_one_search_has_no_mean(view: RunView) -> None:
-    one = feature_map_view(repeats=1)
-    text = words(render(one, FEATURE_MAP_SECTIONS))
-    assert "repeats" not in sections(render(one, FEATURE_MAP_SECTIONS))
+def test_one_search_has_no_mean(new_run: NewRun) -> None:
+    one = rendered(new_run(repeats=1))
+    assert "repeats" not in sections(one)
+    text = words(one)
     assert "±" not in text and "The search chose the feature map below in 7 solver calls" in text
-    unknown = words(render(replace(one, progress=one.progress.assign(test_error=np.nan)), FEATURE_MAP_SECTIONS))
-    assert "its test error is not known" in unknown
+    progress = TABLES["progress"].assign(test_error=np.nan)
+    assert "its test error is not known" in words(rendered(new_run(repeats=1, progress=progress)))
 
 
-def test_the_captions_say_which_error_it_is(view: RunView) -> None:
+def test_a_search_that_found_nothing_says_so(tmp_path: Path) -> None:
+    lost = pd.DataFrame({"round": 1, "candidate": ["a", "b"], "score": np.nan, "kept": False, "failure": "lost"})
+    tables = {("search", "rounds.parquet"): lost}
+    text = words(rendered(write_run(tmp_path, "halving", config={"space": "fourier"}, tables=tables)))
+    assert "The run found no feature map; the failures below say why." in text
+    assert "Failures 2 in rounds of halving" in text and "rounds of halving lost 2 2" in text
+
+
+def test_the_captions_say_which_error_it_is(run: Run[Any], new_run: NewRun) -> None:
     figures = [solver_calls_section, seconds_section]
-    assert "Oracle test error" in render(view, figures)
-    mean, standard_error, _ = error_at(view.progress)
-    assert render(view, figures).count(f"{100 * mean:.2f} ± {100 * standard_error:.2f} %") >= 3
-    alone = render(replace(view, progress=method_progress("random")), figures)
+    assert "Oracle test error" in rendered(run, figures)
+    mean, standard_error, _ = error_at(TABLES["progress"])
+    assert rendered(run, figures).count(f"{100 * mean:.2f} ± {100 * standard_error:.2f} %") >= 3
+    alone = rendered(new_run(progress=method_progress("random")), figures)
     assert "Oracle" not in alone and "as solved." in alone
-    assert "with the features of that solve" in render(replace(view, progress=method_progress("hyperband")), figures)
-    gaps = with_gaps(view.progress)
+    assert "with the features of that solve" in rendered(new_run(progress=method_progress("hyperband")), figures)
+    gaps = with_gaps(TABLES["progress"])
     unknown = int(gaps["test_error"].isna().sum())
-    assert f"{unknown} solver calls of 21 have no known test error" in render(replace(view, progress=gaps), figures)
+    assert f"{unknown} solver calls of 21 have no known test error" in rendered(new_run(progress=gaps), figures)
 
 
 @pytest.mark.parametrize(
@@ -307,44 +373,52 @@ def test_the_captions_say_which_error_it_is(view: RunView) -> None:
         ("rounds", {"rounds"}),
     ],
 )
-def test_a_section_without_data_is_left_out(view: RunView, missing: str, gone: set[str]) -> None:
-    for nothing in (None, pd.DataFrame(), pd.DataFrame().assign(repeat=0)):
-        text = render(replace(view, **{missing: nothing}), FEATURE_MAP_SECTIONS)
+def test_a_section_without_data_is_left_out(new_run: NewRun, missing: str, gone: set[str]) -> None:
+    for nothing in (pd.DataFrame(), TABLES[missing].head(0)):
+        text = rendered(new_run(**{missing: nothing}))
         assert set(ANCHORS) - set(sections(text)) == gone
-    text = render(RunView("halving", "fourier", "digits"), FEATURE_MAP_SECTIONS)
-    assert sections(text) == []
 
 
-@pytest.mark.parametrize("frame", ["progress", "correlation", "rounds"])
-def test_a_column_may_be_missing(view: RunView, frame: str) -> None:
-    whole = getattr(view, frame)
-    shown = {"correlation": [correlation_section], "rounds": [rounds_section]}.get(frame, FEATURE_MAP_SECTIONS[:2])
+def test_a_run_without_any_table_has_its_manifest(tmp_path: Path) -> None:
+    run = write_run(tmp_path, "halving", config={"space": "fourier"})
+    assert sections(rendered(run)) == ["manifest"]
+    for draw in (halving_errors_by_calls, halving_errors_by_seconds, shared_against_standalone):
+        with pytest.raises(NothingToDraw):
+            draw(run)
+
+
+@pytest.mark.parametrize("name", ["progress", "correlation", "rounds"])
+def test_a_column_may_be_missing(new_run: NewRun, name: str) -> None:
+    whole = TABLES[name][TABLES[name]["repeat"] == 0].drop(columns="repeat")
+    shown = {"correlation": [correlation_section], "rounds": [rounds_section]}.get(name, SECTIONS[:2])
     for column in whole.columns:
-        render(replace(view, **{frame: whole.drop(columns=column)}), shown)
-    render(replace(view, **{frame: whole.head(1)}), shown)
+        rendered(new_run(repeats=1, **{name: whole.drop(columns=column)}), shown)
+    rendered(new_run(repeats=1, **{name: whole.head(1)}), shown)
 
 
-def test_everything_is_escaped(view: RunView) -> None:
-    hostile = replace(
-        view,
-        method=HOSTILE,
-        architecture=HOSTILE,
-        progress=view.progress.assign(architecture=HOSTILE, repeat=HOSTILE),
-        correlation=view.correlation.assign(architecture=HOSTILE, bases=HOSTILE, repeat=HOSTILE),
-        rounds=view.rounds.assign(candidate=HOSTILE, failure=HOSTILE, repeat=HOSTILE).drop_duplicates("round"),
+def test_everything_is_escaped(new_run: NewRun) -> None:
+    run = new_run(
+        found=HOSTILE,
+        progress=TABLES["progress"].assign(architecture=HOSTILE),
+        correlation=TABLES["correlation"].assign(architecture=HOSTILE, bases=HOSTILE),
+        rounds=TABLES["rounds"].assign(candidate=HOSTILE, failure=HOSTILE).drop_duplicates(["repeat", "round"]),
     )
-    text = render(hostile, FEATURE_MAP_SECTIONS)
+    run = replace(run, config=run.config.model_copy(update={"method": HOSTILE}))
+    shown = [section for section in SECTIONS if section is not cell_section]  # which is of architectures of the space
+    text = rendered(run, shown)
+    assert sections(text) == ANCHORS[1:]
     assert "<script" not in text and "&lt;script&gt;" in text
     text = render_comparison([(HOSTILE, method_progress("random")), (f"halving {HOSTILE}", method_progress("halving"))])
     assert "<script" not in text and "&lt;script&gt;" in text
 
 
-def test_the_same_view_gives_the_same_page(view: RunView, page: str) -> None:
-    assert render(view, FEATURE_MAP_SECTIONS) == page
+def test_the_same_run_gives_the_same_page(run: Run[Any], page: str) -> None:
+    assert rendered(run) == page
 
 
-def test_other_methods_reports_are_as_they_were() -> None:
-    assert "feature map" not in words(render(hnas_view(pool_size=10, trials=2, baseline=1, epochs=2), [])).lower()
+def test_other_methods_reports_speak_of_no_feature_maps(tmp_path: Path) -> None:
+    run = hnas_run(tmp_path, pool_size=10, trials=2, baseline=1, epochs=2)
+    assert "feature map" not in words(render(run, hnas_headline(run), [])).lower()
 
 
 # The found map's values

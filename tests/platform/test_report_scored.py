@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pandas as pd
 import pytest
+from archray_test_report import write_run
 
+from archray.platform.methods.hnas.hnas_tables import Objective, usable_pool
 from archray.platform.methods.hnas.landscape import spans
-from archray.platform.methods.hnas.ranked_pool import plane, scored
-from archray.platform.report import Objective, RunView
+from archray.platform.methods.hnas.ranked_pool import plane
+from archray.platform.report.columns import failures
 from archray.platform.report.quantity import Quantity, count, duration, significant
-from archray.platform.report.view import failures
 from archray.searchers.hnas.objective import lowest, objective
 from archray.searchers.hnas.scored_pool import Pool
 
@@ -21,7 +24,7 @@ def test_the_plane_holds_the_searchs_own_choices(penalty: str) -> None:
     m = rng.uniform(0.01, 1, 400)
     m[7] = 1.0
     pool = Pool([f"a{i}" for i in range(400)], m, 1 + rng.exponential(0.3, 400), 1.0, 0)
-    ground = plane(pool, Objective(1.0, penalty), (1e-4, 1e3))
+    ground = plane(pool, Objective(penalty, (1e-4, 1e3)))
     assert len(np.unique(ground.selected)) > 5
     for i, j in zip(rng.integers(0, ground.mu.size, 50), rng.integers(0, ground.root_nu.size, 50), strict=True):
         values = objective(pool.kappa, pool.metric, ground.mu[i], ground.root_nu[j] ** 2, penalty)
@@ -32,24 +35,29 @@ def test_a_large_pool_is_thinned_without_losing_value() -> None:
     rng = np.random.default_rng(0)
     n = 60_000
     pool = Pool(range(n), rng.uniform(0.01, 1, n), 1 + rng.exponential(0.3, n), 1.0, 0)
-    ground = plane(pool, Objective(1.0), (10.0, 1e3))
+    ground = plane(pool, Objective(mu_bounds=(10.0, 1e3)))
     for i, j in ((0, 0), (70, 70), (143, 100), (143, 143)):
         values = objective(pool.kappa, pool.metric, ground.mu[i], ground.root_nu[j] ** 2)
         spread = float(np.median(values) - values.min())
         assert values[ground.selected[i, j]] - values.min() <= 0.01 * spread
 
 
-def test_rows_without_a_score_are_excluded() -> None:
+def test_rows_without_a_score_are_excluded(tmp_path: Path) -> None:
     pool = pd.DataFrame(
         {"architecture": list("abcd"), "m": [2.0, 0.0, np.nan, -4.0], "kappa": [1.0, 1.0, 1.0, 3.0], "failure": None}
     )
-    kept = scored(RunView("hnas", "s", "d", proxy="m", pool=pool))
+
+    def usable(table: pd.DataFrame, proxy: str = "m") -> Pool | None:
+        config = {"search": {"proxy": proxy}}
+        return usable_pool(write_run(tmp_path, "hnas", config=config, tables={("pool", "pool.parquet"): table}))
+
+    kept = usable(pool)
     assert kept is not None
     assert kept.architectures == ["a", "d"] and kept.excluded == 2
     assert kept.metric.tolist() == [0.5, 1.0]
-    assert scored(RunView("hnas", "s", "d", proxy="m", pool=pool.head(0))) is None
-    assert scored(RunView("hnas", "s", "d", proxy="m", pool=pool.assign(m=np.nan))) is None
-    assert scored(RunView("hnas", "s", "d", proxy="other", pool=pool)) is None
+    assert usable(pool.head(0)) is None
+    assert usable(pool.assign(m=np.nan)) is None
+    assert usable(pool, "other") is None
 
 
 def test_a_reason_is_the_results_own_before_tunes() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,6 +12,7 @@ import numpy as np
 import pandas as pd
 from pydantic import ConfigDict, model_validator
 
+from archray.errors import UnknownName
 from archray.files import Folder
 from archray.platform.config import SearchConfig
 from archray.platform.run.layout import DONE, MANIFEST
@@ -101,9 +103,10 @@ def config_class(method: str) -> type[SearchConfig]:
     try:
         import archray.platform.methods  # noqa: F401  # registers them
         from archray.platform.methods.method import get_method
-    except ImportError:  # while the methods are being rewritten
+
+        return get_method(method).config
+    except (ImportError, UnknownName):  # while the methods are being rewritten
         return _AnyConfig
-    return get_method(method).config
 
 
 class _AnyConfig(SearchConfig):
@@ -130,13 +133,26 @@ def _plain(value: Any) -> Any:
     return {k: _plain(v) for k, v in vars(value).items()} if isinstance(value, SimpleNamespace) else value
 
 
-# To be rewritten by report1 and report2: the views below, as runs. (What does not resolve yet is of these.)
-
-
-def hnas_view(
-    *, pool_size: int = 300, trials: int = 20, baseline: int = 8, final_seeds: int = 3, epochs: int = 12, seed: int = 0
-) -> RunView:
+def hnas_run(
+    place: str | Path,
+    *,
+    pool_size: int = 300,
+    trials: int = 20,
+    baseline: int = 8,
+    final_seeds: int = 3,
+    epochs: int = 12,
+    seed: int = 0,
+) -> Run[Any]:
     """A run of HNAS on nasbench201 with made-up numbers that behave as real ones do."""
+    tables, documents = hnas_content(pool_size, trials, baseline, final_seeds, epochs, seed)
+    config = {"space": "nasbench201", "search": {"proxy": "ntk_trace", "budget": 20}}
+    return write_run(place, "hnas", config=config, tables=tables, documents=documents)
+
+
+def hnas_content(
+    pool_size: int = 300, trials: int = 20, baseline: int = 8, final_seeds: int = 3, epochs: int = 12, seed: int = 0
+) -> tuple[dict[tuple[str, str], pd.DataFrame], dict[tuple[str, str], Any]]:
+    """The tables and documents of a run of HNAS."""
     rng = np.random.default_rng(seed)
     space = get_space("nasbench201")
     pool = _pool(space, pool_size, rng)
@@ -186,28 +202,40 @@ def hnas_view(
         random.append(
             {"architecture": name, "test_accuracy": curve["validation_accuracy"].iloc[-1] - 0.004, "failure": None}
         )
-    return RunView(
-        method="hnas",
-        space="nasbench201",
-        data="digits",
-        manifest=MANIFEST,
-        architecture=found,
-        decisions=decided(space, found) if found else (),
-        proxy="ntk_trace",
-        objective=Objective(scale, "square", (mu_low, mu_high), (0.0, 1.0)),
-        seed=0,
-        seconds=294.2,
-        started="2025-03-14 15:09:26 UTC",
-        pool=pool.drop(columns="strength"),
-        evaluated=evaluated,
-        baseline=pd.DataFrame(random),
-        final=pd.DataFrame(final),
-        curves=pd.concat(curves, ignore_index=True) if curves else pd.DataFrame(),
-    )
+    all_curves = pd.concat(curves, ignore_index=True) if curves else pd.DataFrame(columns=["stage"])
+    tables = {
+        ("pool", "pool.parquet"): pool.drop(columns="strength"),
+        ("search", "asked.parquet"): evaluated,
+        ("final", "trials.parquet"): pd.DataFrame(final),
+        ("baseline", "trials.parquet"): pd.DataFrame(random),
+    }
+    for stage in ("search", "final", "baseline"):
+        own = all_curves[all_curves["stage"] == stage].drop(columns="stage").reset_index(drop=True)
+        tables[stage, "curves.parquet"] = own if len(own) else pd.DataFrame()
+    objective = {
+        "proxy": "ntk_trace",
+        "scale": scale,
+        "penalty": "square",
+        "log10_mu": [float(np.log10(mu_low)), float(np.log10(mu_high))],
+        "root_nu": [0.0, 1.0],
+        "epsilon": 0.0,
+    }
+    documents: dict[tuple[str, str], Any] = {("search", "objective.json"): objective}
+    if found is not None:
+        best = {"architecture": found, "value": float(evaluated["value"].max()), "metric": "validation_accuracy"}
+        documents |= {("search", "architecture.json"): best, ("", "architecture.json"): best}
+    return tables, documents
+
+
+@cache
+def _forms(space: str) -> list[tuple[str, ...]]:
+    """The canonical forms of a space's architectures."""
+    known = get_space(space)
+    return list(dict.fromkeys(known.canonical(architecture) for architecture in known.enumerate()))
 
 
 def _pool(space, size: int, rng: np.random.Generator) -> pd.DataFrame:
-    forms = list(dict.fromkeys(space.canonical(architecture) for architecture in space.enumerate()))
+    forms = _forms(space.name)
     drawn = rng.permutation(len(forms))[:size]
     chosen = {space.encode(forms[i]): forms[i] for i in drawn}
     rows = []
@@ -243,150 +271,3 @@ def _curve(strength: float, epochs: int, rng: np.random.Generator) -> pd.DataFra
     accuracy = np.clip(top - 0.75 * np.exp(-epoch / pace) + rng.normal(0, 0.02 * np.exp(-epoch / 8)), 0, 1)
     loss = 0.05 + 2.2 * np.exp(-epoch / pace) * np.exp(rng.normal(0, 0.05, epochs))
     return pd.DataFrame({"epoch": epoch, "validation_accuracy": accuracy, "train_loss": loss})
-
-
-def feature_map_view(
-    *, repeats: int = 3, candidates: int = 64, maps: int = 16, dimensions: tuple[int, ...] = (250, 1000), seed: int = 0
-) -> RunView:
-    """A run of halving over random Fourier features with made-up numbers that behave as real ones do."""
-    space = get_space("fourier")
-    told = [_halving(np.random.default_rng([seed, r]), r, candidates) for r in range(repeats)]
-    progress = pd.concat([progress for progress, _ in told], ignore_index=True)
-    found = progress["architecture"].iloc[len(told[0][0]) - 1]
-    return RunView(
-        method="halving",
-        space="fourier",
-        data="digits",
-        manifest={"command": "archray search halving --space fourier --data digits"},
-        architecture=found,
-        decisions=decided(space, found),
-        metric="score",
-        mode="min",
-        seed=0,
-        seconds=83.0,
-        started="2025-03-14 15:09 UTC",
-        progress=progress,
-        correlation=_correlation(np.random.default_rng(seed), repeats, maps, dimensions, found),
-        rounds=pd.concat([rounds for _, rounds in told], ignore_index=True),
-        final=pd.DataFrame({"seed": [0], "test_accuracy": [0.979], "failure": [None]}),
-    )
-
-
-def method_progress(method: str, repeats: int = 3, seed: int = 0) -> pd.DataFrame:
-    """The progress of one of the five methods, made up."""
-    tables = [_method_progress(method, np.random.default_rng([seed, r, len(method)]), r) for r in range(repeats)]
-    return pd.concat(tables, ignore_index=True)
-
-
-def _method_progress(method: str, rng: np.random.Generator, repeat: int) -> pd.DataFrame:
-    if method in ("halving", "fast-halving"):
-        progress, _ = _halving(rng, repeat, 256, growth=2**0.5 if method == "fast-halving" else 1.0)
-        return progress
-    sizes = {
-        "random": [2000] * 32,
-        "successive-halving": [32] * 64 + [125] * 16 + [500] * 4 + [2000],
-        "hyperband": [32] * 64 + [125] * 16 + [500] * 4 + [2000] + [125] * 22 + [500] * 5 + [2000] * 5,
-    }[method]
-    errors = np.minimum.accumulate([_error(_map(rng), size) for size in sizes])
-    return pd.DataFrame(
-        {
-            "repeat": repeat,
-            "calls": np.arange(1, len(sizes) + 1),
-            "seconds": np.cumsum([_seconds(size, rng) for size in sizes]),
-            "architecture": [_map(rng) for _ in sizes],
-            "dimension": sizes,
-            "candidates": 1,
-            "score": 10 * errors,
-            "test_error": errors,
-            "final": False,
-        }
-    )
-
-
-def _map(rng: np.random.Generator) -> str:
-    space = get_space("fourier")
-    return space.encode(space.canonical(space.sample(rng)))
-
-
-def _error(name: str, dimension: int) -> float:
-    """Test error of a map, about as digits have it: gamma has a best value, Laplace kernels are a little worse."""
-    said = get_space("fourier").configuration(name)
-    best = {"none": -4.0, "minmax": -1.5, "normalise": 0.3, "standard": -2.2}[said["preprocess"]]
-    off = abs(np.log10(said["gamma"]) - best) + 0.4 * (said["kernel"] == "laplace")
-    return float(0.9 / (1 + 48 * np.exp(-1.1 * off**1.5)) + 6 / (dimension + 200))
-
-
-def _seconds(dimension: int, rng: np.random.Generator) -> float:
-    return float((0.02 + dimension**2 * 3e-8) * np.exp(rng.normal(0, 0.15)))
-
-
-def _halving(
-    rng: np.random.Generator, repeat: int, candidates: int, growth: float = 1.0
-) -> tuple[pd.DataFrame, pd.DataFrame]:
-    left = [_map(rng) for _ in range(candidates)]
-    total, number, seconds = int(np.ceil(np.log2(candidates))), 0, 0.0
-    rows, rounds = [], []
-    while left:
-        number += 1
-        final = len(left) == 1
-        dimension = int(np.ceil(2000 * growth ** min(number - total, 0)))
-        noise = 0.012 * np.log2(len(left))
-        scores = np.array([2 * _error(name, dimension) + 0.2 + rng.normal(0, noise) for name in left])
-        scores[rng.random(len(left)) < (0.01 if len(left) > 4 else 0)] = np.nan
-        order = np.argsort(scores)  # NaN last
-        kept = order[: 1 if final else len(left) // 2]
-        seconds += _seconds(dimension, rng) * (1 if final else 1.25)
-        leader = left[order[0]]
-        rows.append(
-            {
-                "repeat": repeat,
-                "calls": number,
-                "seconds": seconds,
-                "architecture": leader,
-                "dimension": dimension,
-                "candidates": len(left),
-                "score": scores[order[0]],
-                "test_error": _error(leader, 2000),
-                "final": final,
-            }
-        )
-        for i, name in enumerate(left):
-            rounds.append(
-                {
-                    "repeat": repeat,
-                    "round": number,
-                    "candidate": name,
-                    "score": scores[i],
-                    "kept": bool(i in kept),
-                    "failure": "its score is NaN" if np.isnan(scores[i]) else None,
-                    "budget": dimension,
-                    "replicas": 1 if final else 1 + (number != 2),
-                    "lost": int(number == 2),
-                }
-            )
-        left = [] if final else [left[i] for i in sorted(kept)]
-    return pd.DataFrame(rows), pd.DataFrame(rounds)
-
-
-def _correlation(
-    rng: np.random.Generator, repeats: int, maps: int, dimensions: tuple[int, ...], found: str
-) -> pd.DataFrame:
-    rows = []
-    for repeat in range(repeats):
-        names = [found, *(_map(rng) for _ in range(maps - 1))]
-        for bases, loss in (("shared", 0.03), ("independent", 0.12)):
-            for dimension in dimensions:
-                for name in names:
-                    alone = 1 - _error(name, dimension)
-                    noise = rng.normal(0, loss + 10 / dimension)
-                    rows.append(
-                        {
-                            "repeat": repeat,
-                            "bases": bases,
-                            "dimension": dimension,
-                            "architecture": name,
-                            "shared": float(np.clip(0.1 + 0.85 * max(alone - 0.1, 0.0) ** 1.6 + noise, 0, 1)),
-                            "standalone": alone,
-                        }
-                    )
-    return pd.DataFrame(rows)

@@ -57,7 +57,7 @@ def render_comparison(runs: Sequence[Progress], title: str = "Comparison") -> st
     """One self-contained page: test errors at equal cost, and Figures 2 and 3 with a line per run.
 
     Args:
-        runs: label and `search_progress` of each; see `equal_cost`.
+        runs: label and `progress_of` of each; see `equal_cost`.
         title: the heading.
 
     Raises: InvalidInput without runs, or with a label twice.

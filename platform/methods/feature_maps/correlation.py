@@ -17,7 +17,7 @@ from scipy.stats import spearmanr
 from archray.platform.methods.feature_maps.feature_map_tables import CORRELATION
 from archray.platform.methods.feature_maps.found_map import found_map
 from archray.platform.report.columns import numbers
-from archray.platform.report.figures import FOUND, MUTED, SURFACE, TRIAL, NothingToDraw, drawing, figure
+from archray.platform.report.figures import FOUND, MUTED, SURFACE, TRIAL, NothingToDraw, drawing, figure, set_height
 from archray.platform.report.quantity import MISSING, Quantity, count, finite_values, signed, whole_number
 from archray.platform.report.section import Column, Section, captioned, table
 from archray.platform.run.run import Run
@@ -51,12 +51,10 @@ class Panel:
         return float(finite.mean()) if finite.size else math.nan
 
 
-def correlation_section(run: Run[Any]) -> Section | None:
-    """A panel per dimension and kind of bases, and the table of their rho. Nothing without two finite accuracies."""
+def correlation_section(run: Run[Any]) -> Section:
+    """A panel per dimension and kind of bases, and the table of their rho."""
     correlation = run.pooled("correlation", CORRELATION)
-    panels = list(correlation_panels(correlation))
-    if not panels:
-        return None
+    panels = _panels(correlation)
     described = ", ".join(f"{_words(panel.mean_rho)} at {panel.dimension}{_of(panel.bases)}" for panel in panels)
     shown = drawing(
         "correlation",
@@ -77,11 +75,7 @@ def shared_against_standalone(run: Run[Any], canvas: Figure) -> None:
 
     The panels of each kind of bases begin a row of their own; all have the same axes. Khodak et al. 2020, Figure 1.
     """
-    panels = list(correlation_panels(run.pooled("correlation", CORRELATION)))
-    if not panels:
-        raise NothingToDraw(
-            "the run has compared no shared with standalone accuracies; search by halving with correlation.maps"
-        )
+    panels = _panels(run.pooled("correlation", CORRELATION))
     kinds = list(dict.fromkeys(panel.bases for panel in panels))
     columns = _columns(panels)
     places: list[Panel | None] = []
@@ -89,7 +83,7 @@ def shared_against_standalone(run: Run[Any], canvas: Figure) -> None:
         places += [panel for panel in panels if panel.bases == kind]
         places += [None] * (-len(places) % columns)
     rows = len(places) // columns
-    canvas.set_figheight((30 + _PANEL[columns] * rows) / 72)
+    set_height(canvas, 30 + _PANEL[columns] * rows)
     grid = canvas.subplots(rows, columns, squeeze=False, sharex=True, sharey=True)
     low, high = _range(panels)
     for axes, panel in zip(grid.flat, places, strict=True):
@@ -103,6 +97,16 @@ def shared_against_standalone(run: Run[Any], canvas: Figure) -> None:
         axes.tick_params(labelbottom=True)
     canvas.supxlabel(f"with shared weights, {_ACCURACY.axis}", fontsize=12)
     canvas.supylabel(f"standalone, {_ACCURACY.axis}", fontsize=12)
+
+
+def _panels(correlation: pd.DataFrame) -> list[Panel]:
+    """Raises: NothingToDraw if no map has both accuracies."""
+    panels = list(correlation_panels(correlation))
+    if not panels:
+        raise NothingToDraw(
+            "the run has compared no shared with standalone accuracies; search by halving with correlation.maps"
+        )
+    return panels
 
 
 def correlation_panels(correlation: pd.DataFrame) -> Iterator[Panel]:

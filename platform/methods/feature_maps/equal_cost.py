@@ -1,6 +1,6 @@
 """Test errors of several searches at equal solver calls and at equal seconds, as a table. Khodak et al. 2020 (note W6).
 
-A run is a label and its `search_progress`, which also says what the run's solver calls are: full solves, shared or of
+A run is a label and its `progress_of`, which also says what the run's solver calls are: full solves, shared or of
 one map each, or many small ones. The runs are of one space, one data set and one machine; that is for the caller to see
 to.
 """

@@ -8,8 +8,7 @@ from rich.console import Console
 from rich.table import Table
 
 from archray.platform.methods.feature_maps.correlation import correlation_section
-from archray.platform.methods.feature_maps.feature_map_config import FeatureMapConfig
-from archray.platform.methods.feature_maps.feature_map_tables import search_progress
+from archray.platform.methods.feature_maps.feature_map_tables import progress_of
 from archray.platform.methods.feature_maps.found_map import TEST, cards, facts, found_map, lead, map_repeats_section
 from archray.platform.methods.feature_maps.solver_calls import seconds_section, solver_calls_section
 from archray.platform.report.cell import cell_section
@@ -25,21 +24,22 @@ _TABLES: Tables = {"rounds of halving": ("search", ROUNDS), "final training": ("
 _HALVING = Halving("Feature map", shared="solve", budget="Features", ending="The last solve is of the winner alone.")
 _LINES = 20  # solver calls that are printed one by one
 
+rounds_section = Halving("Feature map", "solve", "Features", ending="The last solve is of the winner alone.").section
 SECTIONS: tuple[MakeSection, ...] = (
     cell_section,
     map_repeats_section,
     correlation_section,
     solver_calls_section,
     seconds_section,
-    _HALVING.section,
+    rounds_section,
     failures_section(_TABLES),
     manifest_section,
 )
 
 
-def headline(run: Run[FeatureMapConfig]) -> Headline:
+def headline(run: Run[Any]) -> Headline:
     """Test error, solver calls and seconds; of repeats, their means, and what the best of them found."""
-    architecture, progress = found_map(run), search_progress(run)
+    architecture, progress = found_map(run), progress_of(run)
     if progress.empty or architecture is None:
         text = "The run found no feature map; the failures below say why."
     else:
@@ -55,7 +55,7 @@ def headline(run: Run[FeatureMapConfig]) -> Headline:
 
 def show(run: Run[Any], console: Console) -> None:
     """The solver calls of the search: one line each, or one for each that was better than those before."""
-    progress = search_progress(run)
+    progress = progress_of(run)
     if progress.empty:
         return
     better = progress[progress["architecture"] != progress["architecture"].shift()]

@@ -16,7 +16,7 @@ from archray.platform.run.run import Run
 CORRELATION = "correlation.parquet"
 
 
-def search_progress(run: Run[Any]) -> pd.DataFrame:
+def progress_of(run: Run[Any]) -> pd.DataFrame:
     """A row per solver call of a search, in order, of all repeats; no row before the search has ended.
 
     Columns: `repeat`, `calls` (so far), `seconds` (so far, of featurising, solving and scoring), `architecture` (the

@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from archray.platform.methods.feature_maps.feature_map_tables import search_progress
+from archray.platform.methods.feature_maps.feature_map_tables import progress_of
 from archray.platform.methods.feature_maps.oracle_error import by_repeat, error_at, last_rows
 from archray.platform.report.columns import flags, numbers
 from archray.platform.report.header import Card
@@ -35,7 +35,7 @@ def found_map(run: Run[Any]) -> str | None:
 def found_repeat(run: Run[Any], progress: pd.DataFrame) -> tuple[object, pd.DataFrame]:
     """The first repeat that ended with the found feature map, else the first one: its number and its rows.
 
-    The index of the rows counts from 0. `progress`, the run's `search_progress`, has a row.
+    The index of the rows counts from 0. `progress`, the run's `progress_of`, has a row.
     """
     repeats = [(repeat, rows.reset_index(drop=True)) for repeat, rows in by_repeat(progress)]
     architecture = found_map(run)
@@ -93,7 +93,7 @@ def facts(progress: pd.DataFrame) -> dict[str, str | None]:
 
 def map_repeats_section(run: Run[Any]) -> Section | None:
     """A row per repeat: what it chose, at what cost. Nothing for fewer than two."""
-    progress = search_progress(run)
+    progress = progress_of(run)
     last = last_rows(progress)
     if len(last) < 2:
         return None

@@ -2,7 +2,7 @@
 
 A search knows a best feature map after each solver call. Its oracle test error is that of the map solved on its own at
 the full dimension; between two calls it is what it was after the first of them. A `progress` here is a
-`search_progress`.
+`progress_of`.
 """
 
 from __future__ import annotations

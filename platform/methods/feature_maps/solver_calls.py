@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from archray.platform.methods.feature_maps.feature_map_tables import search_progress
+from archray.platform.methods.feature_maps.feature_map_tables import progress_of
 from archray.platform.methods.feature_maps.found_map import TEST, found_repeat, with_error
 from archray.platform.methods.feature_maps.oracle_error import (
     By,
@@ -46,25 +46,15 @@ class Line:
     dashes: tuple[float, ...] | None = None
 
 
-def solver_calls_section(run: Run[Any]) -> Section | None:
-    """Figure 2, and folded below it the solver calls of one repeat. Nothing without a known test error."""
-    progress = search_progress(run)
-    curve = error_curve(progress, "calls")
-    if curve is None:
-        return None
-    shown = _drawing(halving_errors_by_calls(run), curve, "calls")
-    body = captioned(shown, _caption(progress, "calls")) + _calls(run, progress)
-    return Section("solver-calls", "Test error over solver calls", body)
+def solver_calls_section(run: Run[Any]) -> Section:
+    """Figure 2, and folded below it the solver calls of one repeat."""
+    shown = _captioned(run, halving_errors_by_calls(run), "calls")
+    return Section("solver-calls", "Test error over solver calls", shown + _calls(run))
 
 
-def seconds_section(run: Run[Any]) -> Section | None:
-    """Figure 3. Nothing without a known test error, or without seconds."""
-    progress = search_progress(run)
-    curve = error_curve(progress, "seconds")
-    if curve is None:
-        return None
-    shown = _drawing(halving_errors_by_seconds(run), curve, "seconds")
-    return Section("seconds", "Test error over time", captioned(shown, _caption(progress, "seconds")))
+def seconds_section(run: Run[Any]) -> Section:
+    """Figure 3."""
+    return Section("seconds", "Test error over time", _captioned(run, halving_errors_by_seconds(run), "seconds"))
 
 
 @figure(height=310)
@@ -79,17 +69,8 @@ def halving_errors_by_seconds(run: Run[Any], canvas: Figure) -> None:
     _draw(run, canvas, "seconds")
 
 
-def _drawing(canvas: Figure, curve: ErrorCurve, by: By) -> str:
-    over = "solver calls" if by == "calls" else "seconds"
-    description = f"Test error over {over}, from {TEST.show(curve.mean[0])} to {TEST.show(curve.mean[-1])}."
-    return drawing(f"error-{by}", canvas, description=description)
-
-
 def _draw(run: Run[Any], canvas: Figure, by: By) -> None:
-    curve = error_curve(search_progress(run), by)
-    if curve is None:
-        raise NothingToDraw(f"no test error over {by} is known of the run; it needs a search for a feature map")
-    axes = canvas.subplots()
+    curve, axes = _curve(run, by), canvas.subplots()
     draw_errors(axes, [Line("", curve)], by)
     axes.annotate(
         TEST.show(curve.mean[-1]),
@@ -100,6 +81,20 @@ def _draw(run: Run[Any], canvas: Figure, by: By) -> None:
         fontsize=11,
         color=INK,
     )
+
+
+def _curve(run: Run[Any], by: By) -> ErrorCurve:
+    """Raises: NothingToDraw without a known test error, or without seconds."""
+    curve = error_curve(progress_of(run), by)
+    if curve is None:
+        raise NothingToDraw(f"no test error over {by} is known of the run; it needs a search for a feature map")
+    return curve
+
+
+def _captioned(run: Run[Any], canvas: Figure, by: By) -> str:
+    curve, over = _curve(run, by), "solver calls" if by == "calls" else "seconds"
+    description = f"Test error over {over}, from {TEST.show(curve.mean[0])} to {TEST.show(curve.mean[-1])}."
+    return captioned(drawing(f"error-{by}", canvas, description=description), _caption(progress_of(run), by))
 
 
 def draw_errors(axes: Axes, lines: Sequence[Line], by: By) -> None:
@@ -168,8 +163,9 @@ def what_error(progress: pd.DataFrame) -> str:
     return f"Test error, at each moment, of the feature map with the best validation score so far, as solved{at}."
 
 
-def _calls(run: Run[Any], progress: pd.DataFrame) -> str:
+def _calls(run: Run[Any]) -> str:
     """The solver calls of the repeat that found the map above, folded."""
+    progress = progress_of(run)
     repeat, frame = found_repeat(run, progress)
     headings = {"calls": "Call", "dimension": "Dimension", "candidates": "Maps left"}
     known = [name for name in headings if numbers(frame, name).notna().any()]

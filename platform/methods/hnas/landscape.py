@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Any
+
 import numpy as np
 import pandas as pd
 from matplotlib import colormaps
@@ -10,13 +13,32 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 
+from archray.platform.methods.hnas.hnas_tables import (
+    ASKED,
+    VALUE,
+    Objective,
+    best_trial,
+    objective_of,
+    trial_numbers,
+    usable_pool,
+    values_by_architecture,
+)
 from archray.platform.methods.hnas.pool_scatter import VALUES, value_range
-from archray.platform.methods.hnas.ranked_pool import Plane, plane, scored, values_by_architecture
-from archray.platform.methods.hnas.trials_table import trial_numbers
-from archray.platform.report.plot import FOUND, INK, MUTED, SURFACE, Size, logarithmic, plot
-from archray.platform.report.quantity import Quantity, count, significant
-from archray.platform.report.section import Section, figure
-from archray.platform.report.view import RunView, failures, is_repeat, numbers
+from archray.platform.methods.hnas.ranked_pool import Plane, plane
+from archray.platform.report.columns import failures, is_repeat, numbers
+from archray.platform.report.figures import (
+    FOUND,
+    INK,
+    MUTED,
+    SURFACE,
+    NothingToDraw,
+    drawing,
+    figure,
+    logarithmic,
+)
+from archray.platform.report.quantity import count, significant
+from archray.platform.report.section import Section, captioned
+from archray.platform.run.run import Run
 from archray.searchers.hnas.scored_pool import Pool
 
 _UNTRAINED = (0.55, 0.58, 0.62, 0.22)  # a veil of grey, on a light and on a dark page
@@ -25,77 +47,90 @@ _SCALE = 5  # pixels of the image per point of the plane: borders stay thin
 _SAME = 0.012  # points nearer than this share of the axes are one point of the path
 
 
-def landscape_section(view: RunView) -> Section | None:
-    """The path on the landscape. Nothing without trials that asked for a (mu, nu), or without a pool to rank."""
-    pool, path = scored(view), asked(view)
-    if view.objective is None or pool is None or path.empty:
-        return None
-    bounds = view.objective.mu_bounds or _around(path["mu"])
-    ground = plane(pool, view.objective, bounds)
-    known = values_by_architecture(view)
-    metric = Quantity.of(view.metric)
+@dataclass(frozen=True)
+class _Landscape:
+    """What is drawn and told.
 
-    def draw(canvas: Figure, narrow: bool) -> None:
-        axes = canvas.subplots()
-        draw_plane(axes, ground, pool, known, metric)
-        draw_path(axes, path, view.best_trial(), value_range(known, metric) if known else None, metric.factor)
-        logarithmic(axes.yaxis)
-        if axes.get_xscale() == "log":
-            logarithmic(axes.xaxis)
-        axes.set_xlabel("√ν: where the objective wants M to be (M over the pool's largest)" if not narrow else "√ν")
-        axes.set_ylabel("μ: how much that counts" if not narrow else "μ")
-        if known:
-            bar = canvas.colorbar(
-                ScalarMappable(value_range(known, metric), VALUES),
-                ax=axes,
-                label=metric.axis,
-                location="top" if narrow else "right",
-                aspect=30,
-                pad=0.02,
+    Attributes:
+        path: a row per question, see `asked_points`; best: the label of the best one.
+        known: the value of each architecture that was trained.
+    """
+
+    pool: Pool
+    objective: Objective
+    path: pd.DataFrame
+    best: int | None
+    known: dict[str, float]
+
+    @classmethod
+    def of(cls, run: Run[Any]) -> _Landscape:
+        """Raises: NothingToDraw."""
+        run = run.best
+        asked, objective, pool = run.table(*ASKED), objective_of(run), usable_pool(run)
+        path = asked_points(asked)
+        if objective is None or pool is None or path.empty:
+            raise NothingToDraw(
+                f"{run.folder} has no question about (mu, nu) with a pool to answer it; resume it if its search has "
+                "not ended"
             )
-            bar.outline.set_visible(False)
-
-    drawing = plot(
-        "landscape",
-        draw,
-        description=f"The {count(len(path), 'point')} asked for, numbered, over the plane of mu and the root of nu.",
-        wide=Size(760, 460),
-        narrow=Size(350, 420),
-    )
-    return Section("landscape", "The search for μ and ν", figure(drawing, _caption(view, ground, pool, known, path)))
+        return cls(pool, objective, path, best_trial(asked), values_by_architecture(asked))
 
 
-def asked(view: RunView) -> pd.DataFrame:
+@figure(height=430)
+def hnas_landscape(run: Run[Any], canvas: Figure) -> None:
+    """The path of HNAS' Bayesian optimiser over (mu, nu), on the plane of the architectures that each point selects."""
+    landscape = _Landscape.of(run)
+    axes = canvas.subplots()
+    draw_plane(axes, plane(landscape.pool, landscape.objective), landscape.pool, landscape.known)
+    norm = value_range(landscape.known) if landscape.known else None
+    draw_path(axes, landscape.path, landscape.best, norm)
+    logarithmic(axes.yaxis)
+    if axes.get_xscale() == "log":
+        logarithmic(axes.xaxis)
+    axes.set_xlabel("√ν: where the objective wants M to be (M over the pool's largest)")
+    axes.set_ylabel("μ: how much that counts")
+    if norm is not None:
+        bar = canvas.colorbar(
+            ScalarMappable(norm, VALUES), ax=axes, label=VALUE.axis, location="top", aspect=30, pad=0.02
+        )
+        bar.outline.set_visible(False)
+
+
+def landscape_section(run: Run[Any]) -> Section:
+    """The path on the landscape. Nothing without trials that asked for a (mu, nu), or without a pool to rank."""
+    landscape = _Landscape.of(run)
+    points = count(len(landscape.path), "point")
+    description = f"The {points} asked for, numbered, over the plane of mu and the root of nu."
+    content = drawing("landscape", hnas_landscape(run), description=description)
+    return Section("landscape", "The search for μ and ν", captioned(content, _caption(landscape)))
+
+
+def asked_points(asked: pd.DataFrame) -> pd.DataFrame:
     """The questions: `number` of the training, `mu`, `nu`, `repeat`, ...; the index is that of the trials."""
-    frame = view.evaluated
     path = pd.DataFrame(
         {
-            "number": trial_numbers(frame),
-            "mu": numbers(frame, "mu"),
-            "nu": numbers(frame, "nu"),
-            "failed": failures(frame).notna(),
-            "repeat": is_repeat(frame),
-            "value": numbers(frame, "value"),
-            "architecture": frame.get("architecture"),
+            "number": trial_numbers(asked),
+            "mu": numbers(asked, "mu"),
+            "nu": numbers(asked, "nu"),
+            "failed": failures(asked).notna(),
+            "repeat": is_repeat(asked),
+            "value": numbers(asked, "value"),
+            "architecture": asked.get("architecture"),
         }
     )
     return path[(path["mu"] > 0) & (path["nu"] >= 0) & (path["number"].notna() | path["repeat"])]
 
 
-def _around(mu: pd.Series) -> tuple[float, float]:
-    return float(mu.min()) / 10, float(mu.max()) * 10
-
-
-def draw_plane(axes: Axes, ground: Plane, pool: Pool, known: dict[str, float], metric: Quantity) -> None:
+def draw_plane(axes: Axes, ground: Plane, pool: Pool, known: dict[str, float]) -> None:
     """A region per selected architecture: coloured by its value if it was trained, grey if not."""
     colours = colormaps[VALUES]
-    norm = value_range(known, metric) if known else None
+    norm = value_range(known) if known else None
     image = np.empty((*ground.selected.shape, 4))
     for place, row in enumerate(np.unique(ground.selected)):
         value = known.get(pool.architectures[row])
         grey = _UNTRAINED_ODD if place % 2 else _UNTRAINED
         image[ground.selected == row] = (
-            grey if value is None or norm is None else colours(float(norm(value * metric.factor)))
+            grey if value is None or norm is None else colours(float(norm(value * VALUE.factor)))
         )
     large = image.repeat(_SCALE, 0).repeat(_SCALE, 1)
     selected = ground.selected.repeat(_SCALE, 0).repeat(_SCALE, 1)
@@ -116,7 +151,7 @@ def draw_plane(axes: Axes, ground: Plane, pool: Pool, known: dict[str, float], m
     axes.grid(False)
 
 
-def draw_path(axes: Axes, path: pd.DataFrame, best: int | None, norm: Normalize | None, factor: float) -> None:
+def draw_path(axes: Axes, path: pd.DataFrame, best: int | None, norm: Normalize | None) -> None:
     """Trainings numbered in their order, their ring in the colour of their value; free questions are dots."""
     free = path[path["repeat"]]
     axes.scatter(
@@ -136,12 +171,10 @@ def draw_path(axes: Axes, path: pd.DataFrame, best: int | None, norm: Normalize 
             near.append(i)
     for group in drawn:
         rows = trained.iloc[group]
-        _draw_mark(axes, (x[group[0]], y[group[0]]), rows, best is not None and best in rows.index, norm, factor)
+        _draw_mark(axes, (x[group[0]], y[group[0]]), rows, best is not None and best in rows.index, norm)
 
 
-def _draw_mark(
-    axes: Axes, at: tuple[float, float], rows: pd.DataFrame, best: bool, norm: Normalize | None, factor: float
-) -> None:
+def _draw_mark(axes: Axes, at: tuple[float, float], rows: pd.DataFrame, best: bool, norm: Normalize | None) -> None:
     """The mark of the trainings at one place."""
     order, value = spans(rows["number"].astype(int).tolist()), rows["value"].to_numpy()[0]
     failed = bool(rows["failed"].all())
@@ -149,21 +182,21 @@ def _draw_mark(
     layer = 5 if best else 4
     axes.scatter(
         *at,
-        s=270,
-        facecolor=colormaps[VALUES](float(norm(value * factor))) if known and norm is not None else SURFACE,
+        s=340,
+        facecolor=colormaps[VALUES](float(norm(value * VALUE.factor))) if known and norm is not None else SURFACE,
         edgecolor=MUTED if failed else INK,
         linewidth=0.9,
         linestyle=(0, (2, 1.5)) if failed else "solid",
         zorder=layer,
         clip_on=False,
     )
-    axes.scatter(*at, s=150, facecolor=FOUND if best else SURFACE, linewidth=0, zorder=layer + 0.1, clip_on=False)
+    axes.scatter(*at, s=200, facecolor=FOUND if best else SURFACE, linewidth=0, zorder=layer + 0.1, clip_on=False)
     axes.annotate(
         order[0],
         at,
         ha="center",
         va="center_baseline",
-        fontsize=9,
+        fontsize=11,
         color=SURFACE if best else INK,
         zorder=layer + 0.2,
         annotation_clip=False,
@@ -172,9 +205,9 @@ def _draw_mark(
         axes.annotate(
             "+" + ", ".join(order[1:]),
             at,
-            xytext=(9, 8),
+            xytext=(10, 9),
             textcoords="offset points",
-            fontsize=9,
+            fontsize=11,
             color=INK,
             zorder=7,
             annotation_clip=False,
@@ -193,28 +226,29 @@ def spans(order: list[int]) -> list[str]:
     return [str(order[0])] + [str(a) if a == b else f"{a}–{b}" for a, b in joined]
 
 
-def _caption(view: RunView, ground: Plane, pool: Pool, known: dict[str, float], path: pd.DataFrame) -> str:
+def _caption(landscape: _Landscape) -> str:
+    pool, path, best = landscape.pool, landscape.path, landscape.best
+    ground = plane(pool, landscape.objective)
     rows = np.unique(ground.selected)
-    trained = sum(pool.architectures[row] in known for row in rows)
-    penalty = "(M² − ν)²" if view.objective is None or view.objective.penalty == "square" else "|M² − ν|"
+    trained = sum(pool.architectures[row] in landscape.known for row in rows)
+    penalty = "(M² − ν)²" if landscape.objective.penalty == "square" else "|M² − ν|"
     text = (
         f"Each point (μ, ν) selects the architecture with the lowest κ/M + μ {penalty}. The plane falls into "
         f"{count(rows.size, 'region')}, one per architecture selected; the {trained} that were trained have the "
-        f"colour of their {Quantity.of(view.metric).label}, grey was never trained."
+        f"colour of their {VALUE.label}, grey was never trained."
         if rows.size > 1
         else f"Each point (μ, ν) selects the architecture with the lowest κ/M + μ {penalty}. Here every point selects "
         "one and the same: within these bounds κ/M alone decides."
     )
     text += (
         " The numbers are the trainings in their order, joined by a line; the ring of each has the colour of the "
-        f"{Quantity.of(view.metric).label} it reached."
+        f"{VALUE.label} it reached."
     )
     if path["repeat"].any():
         text += (
             f" Small dots are {count(int(path['repeat'].sum()), 'further question')} of the Bayesian optimiser that "
             "selected an architecture known already, and were answered without a training."
         )
-    best = view.best_trial()
     if best is not None and best in path.index:
         number, mu, nu = (path[name].to_numpy()[path.index.get_loc(best)] for name in ("number", "mu", "nu"))
         text += (

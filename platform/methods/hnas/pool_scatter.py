@@ -2,76 +2,113 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Any
+
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 
-from archray.platform.methods.hnas.ranked_pool import rank, row_of, scored, values_by_architecture
-from archray.platform.report.plot import FOUND, INK, SURFACE, Size, logarithmic, plot
-from archray.platform.report.quantity import Quantity, count, significant
-from archray.platform.report.section import Section, figure
-from archray.platform.report.view import RunView, numbers
+from archray.platform.methods.hnas.hnas_tables import (
+    ASKED,
+    VALUE,
+    Objective,
+    best_trial,
+    objective_of,
+    row_of,
+    usable_pool,
+    values_by_architecture,
+)
+from archray.platform.methods.hnas.ranked_pool import rank
+from archray.platform.report.columns import numbers
+from archray.platform.report.figures import FOUND, INK, SURFACE, NothingToDraw, drawing, figure, logarithmic
+from archray.platform.report.quantity import count, significant
+from archray.platform.report.section import Section, captioned
+from archray.platform.run.run import Run
+from archray.searchers.hnas.objective import distance
 from archray.searchers.hnas.scored_pool import Pool
 
-VALUES = "viridis"  # of the metric's values, here and in the landscape: even to the eye, also to a colour-blind one
+VALUES = "viridis"  # of the trials' values, here and in the landscape: even to the eye, also to a colour-blind one
 _CLOUD = "#8b96a5"  # the pool's points become an image, which cannot follow the page: a grey for light and dark
 _SKEWED = 8  # where the largest M is further above the median than this, M has a logarithmic axis too
 _MANY = 3000  # with more points than this, they are drawn smaller and fainter
 
 
-def pool_section(view: RunView) -> Section | None:
+@dataclass(frozen=True)
+class _Level:
+    """The point (mu, nu) that found the winner, row `row` of the pool, and the objective there."""
+
+    row: int
+    mu: float
+    nu: float
+    objective: Objective
+
+
+@figure(height=400)
+def hnas_pool(run: Run[Any], canvas: Figure) -> None:
+    """M against kappa of every scored architecture of HNAS' pool: those that were trained, the one found, and the line
+    of all (M, kappa) with its objective.
+    """
+    run = run.best
+    pool, known = _pool(run), values_by_architecture(run.table(*ASKED))
+    axes = canvas.subplots()
+    draw_cloud(axes, pool)
+    axes.set_xlabel(f"M: {run.config.search.proxy}, over the pool's largest")
+    axes.set_ylabel("κ, condition number")
+    level = _level(run, pool)
+    if level is not None:
+        draw_level(axes, pool, level)
+    rows = {row: value for name, value in known.items() if (row := row_of(pool.architectures, name)) is not None}
+    if rows:
+        at = np.array(list(rows))
+        points = axes.scatter(
+            pool.metric[at],
+            pool.kappa[at],
+            c=np.array(list(rows.values())) * VALUE.factor,
+            cmap=VALUES,
+            norm=value_range(known),
+            s=46,
+            edgecolor=INK,
+            linewidth=0.9,
+            zorder=3,
+        )
+        bar = canvas.colorbar(points, ax=axes, label=VALUE.axis, location="top", aspect=30, pad=0.02)
+        bar.outline.set_visible(False)
+    winner = _winner(run, pool)
+    if winner is not None:
+        x, y = pool.metric[winner], pool.kappa[winner]
+        axes.scatter(x, y, s=240, facecolor="none", edgecolor=SURFACE, linewidth=5, zorder=4)
+        axes.scatter(x, y, s=240, facecolor="none", edgecolor=FOUND, linewidth=2.4, zorder=5)
+
+
+def pool_section(run: Run[Any]) -> Section:
     """The scatter, or nothing where the pool cannot be ranked."""
-    pool = scored(view)
+    run = run.best
+    pool, known = _pool(run), values_by_architecture(run.table(*ASKED))
+    description = f"Scatter of M and kappa of {count(len(pool), 'architecture')}; {len(known)} were trained."
+    content = drawing("pool", hnas_pool(run), description=description)
+    return Section("pool", "The pool", captioned(content, _caption(run, pool, len(known))))
+
+
+def _pool(run: Run[Any]) -> Pool:
+    pool = usable_pool(run)
     if pool is None:
-        return None
-    known = values_by_architecture(view)
-    metric = Quantity.of(view.metric)
-    winner = row_of(pool, view.architecture)
-    point = _point(view)
-
-    def draw(canvas: Figure, narrow: bool) -> None:
-        axes = canvas.subplots()
-        draw_cloud(axes, pool)
-        axes.set_xlabel(f"M: {view.proxy}, over the pool's largest" if not narrow else f"M ({view.proxy}, scaled)")
-        axes.set_ylabel("κ, condition number")
-        rows = {row: value for name, value in known.items() if (row := row_of(pool, name)) is not None}
-        if winner is not None and point is not None:
-            draw_level(axes, view, pool, winner, *point)
-        if rows:
-            at = np.array(list(rows))
-            points = axes.scatter(
-                pool.metric[at],
-                pool.kappa[at],
-                c=np.array(list(rows.values())) * metric.factor,
-                cmap=VALUES,
-                norm=value_range(known, metric),
-                s=46,
-                edgecolor=INK,
-                linewidth=0.9,
-                zorder=3,
-            )
-            canvas.colorbar(
-                points, ax=axes, label=metric.axis, location="top" if narrow else "right", aspect=30, pad=0.02
-            ).outline.set_visible(False)
-        if winner is not None:
-            x, y = pool.metric[winner], pool.kappa[winner]
-            axes.scatter(x, y, s=240, facecolor="none", edgecolor=SURFACE, linewidth=5, zorder=4)
-            axes.scatter(x, y, s=240, facecolor="none", edgecolor=FOUND, linewidth=2.4, zorder=5)
-
-    drawing = plot(
-        "pool",
-        draw,
-        description=f"Scatter of M and kappa of {count(len(pool), 'architecture')}; {len(known)} were trained.",
-        wide=Size(760, 440),
-        narrow=Size(350, 400),
-    )
-    return Section("pool", "The pool", figure(drawing, _caption(view, pool, known, winner)))
+        raise NothingToDraw(
+            f"{run.folder} has no pool of architectures with a finite {run.config.search.proxy} and kappa; resume it "
+            "if its first stage has not ended"
+        )
+    return pool
 
 
-def value_range(known: dict[str, float], metric: Quantity) -> Normalize:
+def _winner(run: Run[Any], pool: Pool) -> int | None:
+    """The row of the architecture that was found."""
+    return row_of(pool.architectures, (run.found or {}).get("architecture"))
+
+
+def value_range(known: dict[str, float]) -> Normalize:
     """The range of colours: from the lowest to the highest value known."""
-    values = np.array(list(known.values())) * metric.factor
+    values = np.array(list(known.values())) * VALUE.factor
     low, high = float(values.min()), float(values.max())
     return Normalize(low, high) if high > low else Normalize(low - 0.5, high + 0.5)
 
@@ -95,31 +132,30 @@ def draw_cloud(axes: Axes, pool: Pool) -> None:
         logarithmic(axes.xaxis)
 
 
-def draw_level(axes: Axes, view: RunView, pool: Pool, winner: int, mu: float, nu: float) -> None:
-    """The line of all (M, kappa) whose objective at (mu, nu) is the winner's; what lies below it is better."""
-    assert view.objective is not None  # or there is no point
+def draw_level(axes: Axes, pool: Pool, level: _Level) -> None:
+    """The line of all (M, kappa) whose objective is the winner's; what lies below it is better."""
     limits = axes.get_xlim(), axes.get_ylim()
-    value = float(rank(pool, mu, nu, view.objective)[winner])
+    value = float(rank(pool, level.mu, level.nu, level.objective)[level.row])
     low, high = limits[0]
     m = np.geomspace(low, high, 400) if axes.get_xscale() == "log" else np.linspace(1e-3, high, 400)
-    distance = m**2 - nu
-    penalty = mu * (np.abs(distance) if view.objective.penalty == "absolute" else distance**2)
-    kappa = (m + view.objective.epsilon) * (value - penalty)  # the objective, solved for kappa
+    penalty = level.mu * distance(m, level.nu, level.objective.penalty)
+    kappa = (m + level.objective.epsilon) * (value - penalty)  # the objective, solved for kappa
     axes.plot(m, np.where(kappa > 0, kappa, np.nan), color=FOUND, linewidth=1.3, linestyle=(0, (5, 3)), zorder=2)
     axes.set(xlim=limits[0], ylim=limits[1])
 
 
-def _point(view: RunView) -> tuple[float, float] | None:
-    """The (mu, nu) of the best trial, if it is the found architecture's."""
-    best = view.best_trial()
-    if best is None or view.objective is None or "architecture" not in view.evaluated:
+def _level(run: Run[Any], pool: Pool) -> _Level | None:
+    """The level of the found architecture at the (mu, nu) of the best trial; None if that found another."""
+    asked, objective, winner = run.table(*ASKED), objective_of(run), _winner(run, pool)
+    best = best_trial(asked)
+    if best is None or objective is None or winner is None or "architecture" not in asked:
         return None
-    mu, nu = numbers(view.evaluated, "mu")[best], numbers(view.evaluated, "nu")[best]
-    known = view.evaluated["architecture"][best] == view.architecture and mu > 0 and nu >= 0
-    return (float(mu), float(nu)) if known else None
+    mu, nu = float(numbers(asked, "mu")[best]), float(numbers(asked, "nu")[best])
+    own = asked["architecture"][best] == pool.architectures[winner] and mu > 0 and nu >= 0
+    return _Level(winner, mu, nu, objective) if own else None
 
 
-def _caption(view: RunView, pool: Pool, known: dict[str, float], winner: int | None) -> str:
+def _caption(run: Run[Any], pool: Pool, trained: int) -> str:
     text = (
         f"Each grey point is one of {count(len(pool), 'architecture')} scored without training. By the bound that "
         "HNAS rests on, a larger M (right) means faster convergence, a smaller condition number κ (down) a smaller "
@@ -128,18 +164,20 @@ def _caption(view: RunView, pool: Pool, known: dict[str, float], winner: int | N
     if pool.excluded:
         verb = "is" if pool.excluded == 1 else "are"
         text += f" {count(pool.excluded, 'architecture')} without a finite score {verb} left out."
-    if known:
-        text += f" Coloured points ({len(known)}) were trained in the search."
-    point = _point(view)
-    if winner is None:
+    if trained:
+        text += f" Coloured points ({trained}) were trained in the search."
+    if _winner(run, pool) is None:
         return text
     text += " The ring marks the one found."
-    if point is None or view.objective is None:
+    level = _level(run, pool)
+    if level is None:
         return text
-    values = rank(pool, *point, view.objective)
-    below = int((values < values[winner]).sum())
-    mu, nu = point
-    text += f" The dashed line joins all (M, κ) with its objective at μ = {significant(mu)}, ν = {significant(nu)}: "
+    values = rank(pool, level.mu, level.nu, level.objective)
+    below = int((values < values[level.row]).sum())
+    text += (
+        f" The dashed line joins all (M, κ) with its objective at μ = {significant(level.mu)}, "
+        f"ν = {significant(level.nu)}: "
+    )
     if below == 0:
         return text + "no architecture of the pool lies below it."
     return text + f"{count(below, 'architecture')} of the pool {'lies' if below == 1 else 'lie'} below it."

@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from archray.errors import InvalidPool
-from archray.platform.report.view import Objective, RunView, failures, numbers
-from archray.searchers.hnas.objective import Penalty, objective
-from archray.searchers.hnas.scored_pool import Pool, build_pool
+from archray.platform.methods.hnas.hnas_tables import Objective
+from archray.searchers.hnas.objective import objective
+from archray.searchers.hnas.scored_pool import Pool
 
 _GRID = 144  # points of the plane on either axis: finer than a region that can be seen
 _PRUNED = 20_000  # candidates for one row of the plane; of more, the best per bin of M are kept
@@ -19,42 +18,9 @@ _BINS = 4096
 _BLOCK = 100_000  # values of the objective at a time: they stay in the processor's cache
 
 
-def scored(view: RunView) -> Pool | None:
-    """The rows of `view.pool` that have an objective; None if it lacks a column or has no such row."""
-    if view.proxy is None or not {"architecture", view.proxy, "kappa"} <= set(view.pool.columns):
-        return None
-    table = view.pool[["architecture", view.proxy, "kappa"]].assign(
-        **{view.proxy: numbers(view.pool, view.proxy), "kappa": numbers(view.pool, "kappa")}
-    )
-    try:
-        return build_pool(table, view.proxy)
-    except InvalidPool:
-        return None
-
-
-def row_of(pool: Pool, architecture: str | None) -> int | None:
-    """The row of an architecture in the pool, None if it has none."""
-    try:
-        return list(pool.architectures).index(architecture)  # type: ignore[arg-type]  # None is in no pool
-    except ValueError:
-        return None
-
-
-def values_by_architecture(view: RunView) -> dict[str, float]:
-    """The metric of each architecture that was trained without failure: of the first training of it."""
-    if "architecture" not in view.evaluated:
-        return {}
-    values = numbers(view.evaluated, "value").where(failures(view.evaluated).isna())
-    known: dict[str, float] = {}
-    for name, value in zip(view.evaluated["architecture"], values, strict=True):
-        if isinstance(name, str) and np.isfinite(value):
-            known.setdefault(name, float(value))
-    return known
-
-
 def rank(pool: Pool, mu: float, nu: float, how: Objective) -> NDArray[np.float64]:
     """The objective of every row of the pool, (n,); lower is better."""
-    return objective(pool.kappa, pool.metric, mu, nu, _penalty(how), how.epsilon)
+    return objective(pool.kappa, pool.metric, mu, nu, how.penalty, how.epsilon)
 
 
 @dataclass(frozen=True)
@@ -71,10 +37,10 @@ class Plane:
     selected: NDArray[np.int64]
 
 
-def plane(pool: Pool, how: Objective, mu_bounds: tuple[float, float]) -> Plane:
-    """The plane of (mu, sqrt(nu)) over its bounds, by the objective that the search itself used."""
+def plane(pool: Pool, how: Objective) -> Plane:
+    """The plane of (mu, sqrt(nu)) over the objective's bounds, by the objective that the search itself used."""
     root_nu = (np.geomspace if how.root_nu_bounds[0] > 0 else np.linspace)(*how.root_nu_bounds, _GRID)
-    mu = np.geomspace(*mu_bounds, _GRID)
+    mu = np.geomspace(*how.mu_bounds, _GRID)
     selected = np.empty((mu.size, root_nu.size), dtype=np.int64)
     for i, weight in enumerate(mu.tolist()):
         rows = _candidates(pool, weight, how)
@@ -82,7 +48,7 @@ def plane(pool: Pool, how: Objective, mu_bounds: tuple[float, float]) -> Plane:
         step = max(1, _BLOCK // rows.size)
         for j in range(0, root_nu.size, step):
             nu: Any = root_nu[j : j + step, None] ** 2  # (step, 1): one row of values for each
-            values = objective(kappa, metric, weight, nu, _penalty(how), how.epsilon)  # (step, rows)
+            values = objective(kappa, metric, weight, nu, how.penalty, how.epsilon)  # (step, rows)
             selected[i, j : j + step] = rows[values.argmin(1)]
     return Plane(root_nu, mu, selected)
 
@@ -101,7 +67,3 @@ def _candidates(pool: Pool, mu: float, how: Objective) -> NDArray[np.int64]:
         _, first = np.unique((pool.metric[by_quotient] * _BINS).astype(np.int64), return_index=True)
         rows = np.sort(by_quotient[first])
     return rows
-
-
-def _penalty(how: Objective) -> Penalty:
-    return "absolute" if how.penalty == "absolute" else "square"

@@ -2,42 +2,45 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pandas as pd
 
-from archray.platform.report.quantity import MISSING, Quantity, count, significant
+from archray.platform.methods.hnas.hnas_tables import ASKED, VALUE, best_trial, trial_numbers
+from archray.platform.report.columns import failures, is_repeat, numbers
+from archray.platform.report.quantity import MISSING, count, significant
 from archray.platform.report.section import Column, Section, table
-from archray.platform.report.view import RunView, failures, is_repeat, numbers
+from archray.platform.run.run import Run
 
 
-def trials_section(view: RunView) -> Section | None:
+def trials_section(run: Run[Any]) -> Section | None:
     """The trainings, and folded below them every question of the optimiser. Nothing without trials."""
-    frame = view.evaluated
+    frame = run.best.table(*ASKED)
     if frame.empty:
         return None
     again = is_repeat(frame)
     body = f"<p>{count(int((~again).sum()), 'training')} in the order they were suggested"
     if not again.any():
-        return Section("trials", "Trials of the search", f"{body}.</p>{_table(view, ~again)}")
+        return Section("trials", "Trials of the search", f"{body}.</p>{_table(frame, ~again)}")
     body += (
         f". The optimiser asked {count(len(frame), 'question')}; {int(again.sum())} of them selected an architecture "
         "whose value was known already, and cost nothing.</p>"
     )
-    everything = f"<details><summary>All questions</summary>{_table(view, again | ~again)}</details>"
-    return Section("trials", "Trials of the search", body + _table(view, ~again) + everything)
+    everything = f"<details><summary>All questions</summary>{_table(frame, again | ~again)}</details>"
+    return Section("trials", "Trials of the search", body + _table(frame, ~again) + everything)
 
 
-def _table(view: RunView, shown: pd.Series) -> str:
+def _table(frame: pd.DataFrame, shown: pd.Series) -> str:
     """The rows of the trials that are `shown`: number, architecture, point asked for, value, what became of it."""
-    frame, metric = view.evaluated, Quantity.of(view.metric)
     with_point = any(numbers(frame, name).notna().any() for name in ("mu", "nu"))
     columns = [Column("No.", "number"), Column("Architecture", "code")]
     if with_point:
         columns += [Column("μ", "number"), Column("ν", "number")]
-    columns += [Column(metric.axis, "number"), Column("Note")]
+    columns += [Column(VALUE.axis, "number"), Column("Note")]
     again, reasons, order = is_repeat(frame), failures(frame), trial_numbers(frame)
     names = frame["architecture"] if "architecture" in frame else pd.Series(MISSING, index=frame.index)
     mu, nu, values = numbers(frame, "mu"), numbers(frame, "nu"), numbers(frame, "value")
-    best, rows = view.best_trial(), []
+    best, rows = best_trial(frame), []
     kept = [i for i in range(len(frame)) if shown[i]]
     for i in kept:
         number = MISSING if again[i] else "given" if pd.isna(order[i]) else int(order[i])
@@ -45,7 +48,7 @@ def _table(view: RunView, shown: pd.Series) -> str:
         if with_point:
             row += [significant(mu[i]), significant(nu[i])]
         note = reasons[i] or ("known already, not trained again" if again[i] else "best" if i == best else "")
-        rows.append((*row, metric.bare(values[i]), note))
+        rows.append((*row, VALUE.bare(values[i]), note))
     return table(
         columns,
         rows,
@@ -53,9 +56,3 @@ def _table(view: RunView, shown: pd.Series) -> str:
         marked=kept.index(best) if best in kept else None,
         faint=frozenset(place for place, i in enumerate(kept) if again[i]),
     )
-
-
-def trial_numbers(frame: pd.DataFrame) -> pd.Series:
-    """The numbers that trainings are shown with, from 1; NaN for repeats, and for what the user gave (number < 0)."""
-    counted = ~is_repeat(frame) & ~(numbers(frame, "number") < 0)
-    return counted.cumsum().astype(float).where(counted)

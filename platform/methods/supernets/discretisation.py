@@ -3,65 +3,63 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from typing import Any
 
 from matplotlib.figure import Figure
 
-from archray.platform.methods.supernets.search_seeds import (
-    Supernet,
-    by_epoch,
-    seed_columns,
-    seed_legend,
-    several_repeats,
-    supernets,
-)
-from archray.platform.report.plot import Size, plot
+from archray.platform.methods.supernets.search_seeds import Supernet, by_epoch, seed_legend, supernets
+from archray.platform.report.columns import numbers
+from archray.platform.report.figures import NothingToDraw, drawing, figure
 from archray.platform.report.quantity import MISSING, Quantity, count, finite_values, signed
-from archray.platform.report.section import Column, Section, figure, table
-from archray.platform.report.view import RunView, numbers
+from archray.platform.report.section import Column, Section, captioned, table
+from archray.platform.run.layout import CURVES
+from archray.platform.run.run import Run
 
 _ACCURACY = Quantity.of("validation_accuracy")
 _PANELS = (("validation_accuracy", "mixture"), ("discretised_accuracy", "discretised"))
 
 
-def discretisation_section(view: RunView) -> Section | None:
-    """Two panels over the epochs and a table of the last one. Nothing if no architecture was discretised."""
-    frame = view.curves
-    if "stage" in frame:
-        frame = frame[frame["stage"] == "search"].reset_index(drop=True)
-    if not numbers(frame, "discretised_accuracy").notna().any() or "epoch" not in frame:
-        return None
-    nets = supernets(view, frame)
-
-    def draw(canvas: Figure, narrow: bool) -> None:
-        grid = canvas.subplots(*((2, 1) if narrow else (1, 2)), squeeze=False, sharex=True, sharey=True)
-        for place, (axes, (metric, title)) in enumerate(zip(grid.flat, _PANELS, strict=True)):
-            by_epoch(axes, nets, metric, _ACCURACY.factor)
-            axes.set_title(title)
-            axes.tick_params(labelbottom=True, labelleft=True)
-            if narrow or place == 0:
-                axes.set_ylabel(_ACCURACY.axis if not narrow else _ACCURACY.unit)
-            if not narrow or place == 1:
-                axes.set_xlabel("epoch")
-        handles = seed_legend(nets)
-        canvas.legend(handles=handles, loc="outside upper left", ncols=len(handles))
-
+def discretisation_section(run: Run[Any]) -> Section:
+    """Two panels over the epochs and a table of the last one."""
+    nets = discretised_supernets(run)
     ends = [at_the_end(net) for net in nets]
-    drawing = plot(
+    shown = drawing(
         "discretisation",
-        draw,
+        supernet_discretisation(run),
         description=(
             f"Validation accuracy by epoch of {count(len(nets), 'supernet')}: of the mixture, at the end "
             f"{_ACCURACY.spread(mixture for mixture, _ in ends)}, and of the discretised architecture with the same "
             f"weights, {_ACCURACY.spread(discrete for _, discrete in ends)}."
         ),
-        wide=Size(760, 300),
-        narrow=Size(350, 470),
     )
-    return Section(
-        "discretisation",
-        "What does discretisation lose?",
-        figure(drawing, _caption(ends)) + _table(nets, ends, several_repeats(frame)),
-    )
+    body = captioned(shown, _caption(ends)) + _table(nets, ends)
+    return Section("discretisation", "What does discretisation lose?", body)
+
+
+@figure(height=270)
+def supernet_discretisation(run: Run[Any], canvas: Figure) -> None:
+    """Validation accuracy by epoch of each search seed's mixture, and of the architecture that it is discretised to."""
+    nets = discretised_supernets(run)
+    left, right = canvas.subplots(1, 2, sharex=True, sharey=True)
+    for axes, (metric, title) in zip((left, right), _PANELS, strict=True):
+        by_epoch(axes, nets, metric, _ACCURACY.factor)
+        axes.set_title(title)
+        axes.set_xlabel("epoch")
+        axes.tick_params(labelleft=True)
+    left.set_ylabel(_ACCURACY.axis)
+    handles = seed_legend(nets)
+    canvas.legend(handles=handles, loc="outside upper left", ncols=len(handles))
+
+
+def discretised_supernets(run: Run[Any]) -> list[Supernet]:
+    """The supernets with the curves of their search. Raises: NothingToDraw if none has a discretised accuracy."""
+    curves = run.best.table("search", CURVES)
+    if "epoch" not in curves or numbers(curves, "discretised_accuracy").isna().all():
+        raise NothingToDraw(
+            "no epoch of the run has a discretised accuracy; it needs a search that learns an architecture, as darts"
+        )
+    return supernets(run.best, curves)
 
 
 def at_the_end(net: Supernet) -> tuple[float, float]:
@@ -71,7 +69,7 @@ def at_the_end(net: Supernet) -> tuple[float, float]:
     return mixture, discrete
 
 
-def _caption(ends: list[tuple[float, float]]) -> str:
+def _caption(ends: Sequence[tuple[float, float]]) -> str:
     text = (
         "Validation accuracy of the supernets by epoch: of the mixture of all operations, and of the architecture that "
         "it is discretised to, with the weights that it shares with all others. The latter is not trained on its own."
@@ -88,18 +86,15 @@ def _points(fraction: float) -> str:
     return MISSING if math.isnan(fraction) else signed(f"{100 * fraction:.2f}")
 
 
-def _table(nets: list[Supernet], ends: list[tuple[float, float]], several: bool) -> str:
-    columns = [*seed_columns(several), Column("Mixture (%)", "number")]
-    columns += [Column("Discretised (%)", "number"), Column("Drop (points)", "number")]
+def _table(nets: Sequence[Supernet], ends: Sequence[tuple[float, float]]) -> str:
+    headings = ("Seed", "Mixture (%)", "Discretised (%)", "Drop (points)")
     rows = [
-        (
-            *([net.repeat] if several else []),
-            net.seed,
-            _ACCURACY.bare(mixture),
-            _ACCURACY.bare(discrete),
-            _points(mixture - discrete),
-        )
+        (net.seed, _ACCURACY.bare(mixture), _ACCURACY.bare(discrete), _points(mixture - discrete))
         for net, (mixture, discrete) in zip(nets, ends, strict=True)
     ]
-    marked = next((place for place, net in enumerate(nets) if net.chosen), None)
-    return table(columns, rows, label="Mixture and discretised architecture in the last epoch", marked=marked)
+    return table(
+        [Column(heading, "number") for heading in headings],
+        rows,
+        label="Mixture and discretised architecture in the last epoch",
+        marked=next((place for place, net in enumerate(nets) if net.chosen), None),
+    )

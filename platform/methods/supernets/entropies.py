@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from archray.platform.methods.supernets.search_seeds import Supernet, by_epoch, seed_legend, several_repeats, supernets
-from archray.platform.report.plot import MUTED, Size, plot
+from archray.platform.methods.supernets.search_seeds import Supernet, by_epoch, seed_legend, supernets
+from archray.platform.methods.supernets.supernet_tables import ENTROPIES
+from archray.platform.report.columns import numbers
+from archray.platform.report.figures import MUTED, NothingToDraw, drawing, figure, set_height
 from archray.platform.report.quantity import count
-from archray.platform.report.section import Section, figure
-from archray.platform.report.view import RunView, numbers
+from archray.platform.report.section import Section, captioned
+from archray.platform.run.run import Run
 
-_WIDEST = 3  # panels in a row
+_LEGEND, _ROW = 50, 210  # heights, of the legend and of a row of panels
 _UNIFORM = 0.01  # operations that exp(entropy) may be from a whole number, for weights that are still uniform
 
 
@@ -38,57 +41,64 @@ class Panel:
     operations: tuple[int, ...]
 
 
-def entropies_section(view: RunView) -> Section | None:
-    """A panel for all edges, and one per group where there are several. Nothing without a finite entropy."""
-    panels = entropy_panels(view)
-    if not panels:
-        return None
+def entropies_section(run: Run[Any]) -> Section:
+    """A panel for all edges, and one per group where there are several."""
+    panels = entropy_panels(run)
     nets = panels[0].nets
-
-    def draw(canvas: Figure, narrow: bool) -> None:
-        columns = 1 if narrow else _columns(panels)
-        grid = canvas.subplots(math.ceil(len(panels) / columns), columns, squeeze=False, sharey=True)
-        for place, axes in enumerate(grid.flat):
-            if place >= len(panels):
-                axes.set_visible(False)
-                continue
-            _draw_panel(axes, panels[place])
-            axes.tick_params(labelleft=True)
-            if narrow or place % columns == 0:
-                axes.set_ylabel("entropy (nats)")
-            if place + columns >= len(panels):
-                axes.set_xlabel("epoch")
-        handles = seed_legend(nets)
-        canvas.legend(handles=handles, loc="outside upper left", ncols=len(handles))
-
     ends = entropies_at_the_end(nets)
-    drawing = plot(
+    shown = drawing(
         "entropies",
-        draw,
+        supernet_entropies(run),
         description=(
             f"Mean entropy of the edges' weights by epoch, of {count(len(nets), 'search seed')}; "
             f"at the end {_span(ends)} nats."
         ),
-        wide=Size(760, 60 + 230 * math.ceil(len(panels) / _columns(panels))),
-        narrow=Size(350, 60 + 200 * len(panels)),
     )
-    return Section("entropies", "Has the mixture decided?", figure(drawing, _caption(view, panels, ends)))
+    return Section("entropies", "Has the mixture decided?", captioned(shown, _caption(panels, ends)))
 
 
-def entropy_panels(view: RunView) -> list[Panel]:
-    """All edges first, then the groups in their order if there are several; empty without a finite entropy."""
-    frame = view.entropies
-    if not {"trial_id", "epoch", "entropy"} <= set(frame.columns):
-        return []
-    frame = frame.assign(entropy=numbers(frame, "entropy"), epoch=numbers(frame, "epoch"))
-    frame = frame[frame["entropy"].notna() & frame["epoch"].notna()]
-    frame = frame.assign(group=frame.get("group", ""))
-    if frame.empty:
-        return []
-    groups = list(dict.fromkeys(frame["group"]))
-    parts = [("all edges", frame)]
-    parts += [(str(group), frame[frame["group"] == group]) for group in groups] if len(groups) > 1 else []
-    return [Panel(title, _means(view, part), *uniform_entropy(part)) for title, part in parts]
+@figure(height=_LEGEND + _ROW)
+def supernet_entropies(run: Run[Any], canvas: Figure) -> None:
+    """The mean entropy of the edges' weights by epoch, a line per search seed. Li et al. 2021, Figure 1.
+
+    All edges first, then each group where there are several.
+    """
+    panels = entropy_panels(run)
+    columns = min(2, len(panels))
+    rows = math.ceil(len(panels) / columns)
+    set_height(canvas, _LEGEND + _ROW * rows)
+    grid = canvas.subplots(rows, columns, squeeze=False, sharey=True)
+    for place, axes in enumerate(grid.flat):
+        if place >= len(panels):
+            axes.set_visible(False)
+            continue
+        _draw_panel(axes, panels[place])
+        axes.tick_params(labelleft=True)
+        if place % columns == 0:
+            axes.set_ylabel("entropy (nats)")
+        if place + columns >= len(panels):
+            axes.set_xlabel("epoch")
+    handles = seed_legend(panels[0].nets)
+    canvas.legend(handles=handles, loc="outside upper left", ncols=len(handles))
+
+
+def entropy_panels(run: Run[Any]) -> list[Panel]:
+    """All edges first, then the groups in their order if there are several.
+
+    Raises: NothingToDraw without a finite entropy.
+    """
+    run = run.best
+    table = run.table("search", ENTROPIES)
+    table = table.assign(**{name: numbers(table, name) for name in ("entropy", "epoch")}, group=table.get("group", ""))
+    table = table[table["entropy"].notna() & table["epoch"].notna()]
+    if table.empty or "trial_id" not in table:
+        raise NothingToDraw(
+            "the run has no entropies of a mixture; they are of a search that learns an architecture, as darts"
+        )
+    groups = list(dict.fromkeys(table["group"]))
+    parts = [("all edges", table)]
+    parts += [(str(group), table[table["group"] == group]) for group in groups] if len(groups) > 1 else []
+    return [Panel(title, _means(run, part), *uniform_entropy(part)) for title, part in parts]
 
 
 def entropies_at_the_end(nets: Sequence[Supernet]) -> list[float]:
@@ -97,11 +107,10 @@ def entropies_at_the_end(nets: Sequence[Supernet]) -> list[float]:
     return [float(net.rows["entropy"].iloc[-1]) for net in nets if net.rows["epoch"].iloc[-1] == last]
 
 
-def _means(view: RunView, frame: pd.DataFrame) -> list[Supernet]:
+def _means(run: Run[Any], table: pd.DataFrame) -> list[Supernet]:
     """A supernet per search seed with a row per epoch: the mean over edges."""
     return [
-        Supernet(net.repeat, net.seed, net.rows.groupby("epoch")["entropy"].mean().reset_index(), net.chosen)
-        for net in supernets(view, frame)
+        replace(net, rows=net.rows.groupby("epoch")["entropy"].mean().reset_index()) for net in supernets(run, table)
     ]
 
 
@@ -114,8 +123,8 @@ def uniform_entropy(entropies: pd.DataFrame) -> tuple[float, tuple[int, ...]]:
     first = entropies[entropies["epoch"] == entropies["epoch"].min()]
     operations = numbers(first, "operations")
     if not operations.notna().all():
-        told = np.exp(first["entropy"])
-        operations = told.round().where((told - told.round()).abs() < _UNIFORM)
+        spread = np.exp(first["entropy"])
+        operations = spread.round().where((spread - spread.round()).abs() < _UNIFORM)
     if not operations.notna().all() or (operations < 1).any():
         return math.nan, ()
     return float(np.log(operations).mean()), tuple(sorted({int(number) for number in operations}))
@@ -131,21 +140,16 @@ def _draw_panel(axes: Axes, panel: Panel) -> None:
     axes.set_title(panel.title)
 
 
-def _columns(panels: Sequence[Panel]) -> int:
-    """Panels in a row: as few as give no more rows than the most that fit."""
-    return math.ceil(len(panels) / math.ceil(len(panels) / _WIDEST))
-
-
 def _span(values: Sequence[float]) -> str:
     low, high = f"{min(values):.2f}", f"{max(values):.2f}"
     return low if low == high else f"{low} to {high}"
 
 
-def _caption(view: RunView, panels: list[Panel], ends: list[float]) -> str:
+def _caption(panels: Sequence[Panel], ends: Sequence[float]) -> str:
     whole = panels[0]
     text = (
         "The entropy of an edge's weights over its operations, in nats, averaged over the edges; a line per search "
-        f"seed{' of every repeat' if several_repeats(view.entropies) else ''}."
+        "seed."
     )
     if any(math.isfinite(panel.uniform) for panel in panels):
         text += " Dashed: uniform weights, no decision at all"

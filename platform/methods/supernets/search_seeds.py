@@ -2,83 +2,68 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
-from archray.platform.report.plot import FOUND, TRIAL
+from archray.platform.methods.supernets.supernet_tables import FOUND_CELLS
+from archray.platform.report.columns import numbers
+from archray.platform.report.figures import FOUND, TRIAL
 from archray.platform.report.quantity import MISSING, as_float
-from archray.platform.report.section import Column
-from archray.platform.report.view import RunView, numbers
+from archray.platform.run.run import Run
 
 
 @dataclass(frozen=True)
 class Supernet:
-    """One search seed of one repeat.
+    """One search seed of a run.
 
     Args:
         seed: as it is shown.
-        rows: of some frame of the view, those of this supernet.
+        rows: of some table of the run, those of this supernet.
         chosen: whether it found the architecture that the run chose.
     """
 
-    repeat: object
     seed: str
     rows: pd.DataFrame
     chosen: bool
 
 
-def supernets(view: RunView, frame: pd.DataFrame) -> list[Supernet]:
-    """The supernets that have rows in `frame`, a frame of the view with `trial_id`, in order."""
-    if frame.empty or "trial_id" not in frame:
+def chosen_architecture(run: Run[Any]) -> str | None:
+    """What the run chose of what its search seeds found; None before it has."""
+    return (run.found or {}).get("architecture")
+
+
+def supernets(run: Run[Any], table: pd.DataFrame) -> list[Supernet]:
+    """The supernets that have rows in `table`, a table of the run with `trial_id`, in order."""
+    if table.empty or "trial_id" not in table:
         return []
-    told = with_repeat(frame)
-    chosen = chosen_trials(view)
+    chosen = chosen_trials(run)
     return [
-        Supernet(repeat, seed_words(rows), rows, (repeat, trial) in chosen)
-        for (repeat, trial), rows in told.groupby(["repeat", "trial_id"], sort=False)
+        Supernet(seed_words(rows["seed"].iloc[0]) if "seed" in rows else MISSING, rows, trial in chosen)
+        for trial, rows in table.groupby("trial_id", sort=False)
     ]
 
 
-def chosen_trials(view: RunView) -> set[tuple[object, object]]:
-    """Repeat and trial of every supernet that found the chosen architecture; of equals there are several."""
-    if view.architecture is None or not {"trial_id", "architecture"} <= set(view.found.columns):
+def chosen_trials(run: Run[Any]) -> set[object]:
+    """The trial of every supernet that found the chosen architecture; of equals there are several."""
+    found, chosen = run.table("search", FOUND_CELLS), chosen_architecture(run)
+    if chosen is None or not {"trial_id", "architecture"} <= set(found.columns):
         return set()
-    found = with_repeat(view.found)
-    found = found[found["architecture"] == view.architecture]
-    return set(zip(found["repeat"], found["trial_id"], strict=True))
+    return set(found.loc[found["architecture"] == chosen, "trial_id"])
 
 
-def with_repeat(frame: pd.DataFrame) -> pd.DataFrame:
-    """`frame` with a column `repeat`: 0 where it has none."""
-    return frame if "repeat" in frame else frame.assign(repeat=0)
-
-
-def several_repeats(frame: pd.DataFrame) -> bool:
-    """Whether the rows are of more than one repeat of the run."""
-    return bool(with_repeat(frame)["repeat"].nunique() > 1)
-
-
-def seed_words(rows: pd.DataFrame) -> str:
-    """The seed of the rows, which have one: `3`; a dash where it is not told."""
-    return whole(rows["seed"].iloc[0]) if "seed" in rows else MISSING
-
-
-def whole(seed: object) -> str:
-    """A seed as its user wrote it, without blanks: `2968811710`."""
+def seed_words(seed: object) -> str:
+    """A seed as its user wrote it, without blanks: `2968811710`; a dash where it is not known."""
     number = as_float(seed)
     return MISSING if number != number else f"{number:.0f}"
 
 
-def seed_columns(several: bool) -> list[Column]:
-    """The columns that name a search: its seed, and its repeat where there are several."""
-    return [*([Column("Repeat", "number")] if several else []), Column("Seed", "number")]
-
-
-def by_epoch(axes: Axes, nets: list[Supernet], metric: str, factor: float = 1.0) -> None:
+def by_epoch(axes: Axes, nets: Sequence[Supernet], metric: str, factor: float = 1.0) -> None:
     """A line per supernet of its column `metric` over `epoch`; those that found what was chosen on top, in blue."""
     for net in sorted(nets, key=lambda net: net.chosen):
         rows = net.rows.assign(epoch=numbers(net.rows, "epoch")).sort_values("epoch")
@@ -100,7 +85,7 @@ def by_epoch(axes: Axes, nets: list[Supernet], metric: str, factor: float = 1.0)
     axes.yaxis.set_major_locator(MaxNLocator(5))
 
 
-def seed_legend(nets: list[Supernet]) -> list[Line2D]:
+def seed_legend(nets: Sequence[Supernet]) -> list[Line2D]:
     """Handles of a legend: the search that found what was chosen, and the others."""
     handles = []
     if any(net.chosen for net in nets):

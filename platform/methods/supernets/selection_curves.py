@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
-from archray.platform.methods.supernets.search_seeds import several_repeats, with_repeat
-from archray.platform.report.plot import FOUND, INDIGO, MUTED, TRIAL, Size, plot
+from archray.platform.methods.supernets.search_seeds import chosen_architecture
+from archray.platform.methods.supernets.supernet_tables import SELECTED
+from archray.platform.report.columns import failures, flags, numbers
+from archray.platform.report.figures import FOUND, INDIGO, MUTED, TRIAL, NothingToDraw, drawing, figure
 from archray.platform.report.quantity import MISSING, Quantity, count, whole_number
-from archray.platform.report.section import Column, Section, figure, paragraphs, table
-from archray.platform.report.view import RunView, failures, flags, numbers
+from archray.platform.report.section import Column, Section, captioned, paragraphs, table
+from archray.platform.run.layout import CURVES
+from archray.platform.run.run import Run
 
 _ACCURACY = Quantity.of("validation_accuracy")
 _LOOKS = {
@@ -20,62 +26,33 @@ _LOOKS = {
     "dropped": (TRIAL, 1.2, 0.5),
 }  # colour, width, alpha
 
+Fated = tuple[str, pd.DataFrame]  # a key of _LOOKS, and the curve of a training
 
-def selection_section(view: RunView) -> Section | None:
+
+def selection_section(run: Run[Any]) -> Section | None:
     """The curves of the selection, and the table of what became of each. Nothing without a selection."""
-    if view.selection.empty or "architecture" not in view.selection:
+    run = run.best
+    selected = run.table("selection", SELECTED)
+    if selected.empty or "architecture" not in selected:
         return None
-    frame = with_repeat(view.selection)
-    cut = cut_epoch(frame)
-    lines = _lines(view, frame)
-    body = paragraphs([_sentence(frame, cut)])
+    cut, lines = cut_epoch(selected), fated_curves(run)
+    body = paragraphs([_sentence(selected, cut)])
     if lines:
-
-        def draw(canvas: Figure, narrow: bool) -> None:
-            _draw(canvas, lines, cut, narrow)
-
-        body += figure(
-            plot(
-                "selection",
-                draw,
-                description=f"Validation accuracy by epoch of {count(len(lines), 'architecture')} in the selection.",
-                wide=Size(760, 330),
-                narrow=Size(350, 300),
-            ),
-            _caption(lines, cut),
+        shown = drawing(
+            "selection",
+            selection_curves(run),
+            description=f"Validation accuracy by epoch of {count(len(lines), 'architecture')} in the selection.",
         )
-    return Section("selection", "Selection", body + _table(view, frame, cut))
+        body += captioned(shown, _caption(lines, cut))
+    return Section("selection", "Selection", body + _table(selected, chosen_architecture(run), cut))
 
 
-def cut_epoch(selection: pd.DataFrame) -> int | None:
-    """The epoch after which the worst were dropped; None if none was."""
-    dropped = ~flags(selection, "kept") & failures(selection).isna()
-    epochs = numbers(selection, "epochs")[dropped].dropna()
-    return int(epochs.max()) if len(epochs) else None
-
-
-def fate(view: RunView, row: pd.Series) -> str:
-    """`chosen`, `kept` or `dropped`, of a row of the selection."""
-    if view.architecture is not None and row["architecture"] == view.architecture:
-        return "chosen"
-    return "kept" if pd.notna(row.get("kept")) and bool(row.get("kept")) else "dropped"
-
-
-def _lines(view: RunView, selection: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
-    """Fate and curve of each training that has a finite accuracy, those that matter most last."""
-    curves = with_repeat(view.selection_curves)
-    if not {"architecture", "epoch", "validation_accuracy"} <= set(curves.columns):
-        return []
-    curves = curves.assign(epoch=numbers(curves, "epoch"), shown=numbers(curves, "validation_accuracy"))
-    lines = []
-    for _, row in selection.iterrows():
-        own = curves[(curves["repeat"] == row["repeat"]) & (curves["architecture"] == row["architecture"])]
-        if own["shown"].notna().any():
-            lines.append((fate(view, row), own.sort_values("epoch")))
-    return sorted(lines, key=lambda line: list(_LOOKS).index(line[0]), reverse=True)
-
-
-def _draw(canvas: Figure, lines: list[tuple[str, pd.DataFrame]], cut: int | None, narrow: bool) -> None:
+@figure(height=310)
+def selection_curves(run: Run[Any], canvas: Figure) -> None:
+    """Validation accuracy by epoch of what the search seeds found, as far as each was trained. Li et al. 2021, C.1."""
+    lines = fated_curves(run)
+    if not lines:
+        raise NothingToDraw("the run has no curves of a selection; its search seeds found fewer than two architectures")
     axes = canvas.subplots()
     for name, curve in lines:
         colour, width, alpha = _LOOKS[name]
@@ -88,6 +65,7 @@ def _draw(canvas: Figure, lines: list[tuple[str, pd.DataFrame]], cut: int | None
             marker="o" if curve["shown"].notna().sum() == 1 else None,
             markersize=4,
         )
+    cut = cut_epoch(run.best.table("selection", SELECTED))
     if cut is not None:
         axes.axvline(cut, color=MUTED, linewidth=1, linestyle=(0, (4, 3)), zorder=1)
         axes.annotate(
@@ -102,13 +80,42 @@ def _draw(canvas: Figure, lines: list[tuple[str, pd.DataFrame]], cut: int | None
     axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
     axes.yaxis.set_major_locator(MaxNLocator(5))
     axes.set_xlabel("epoch")
-    axes.set_ylabel(_ACCURACY.axis if not narrow else _ACCURACY.unit)
+    axes.set_ylabel(_ACCURACY.axis)
     handles = [
         Line2D([], [], color=colour, linewidth=width, alpha=alpha, label=name)
         for name, (colour, width, alpha) in _LOOKS.items()
         if any(name == of for of, _ in lines)
     ]
     canvas.legend(handles=handles, loc="outside upper left", ncols=len(handles))
+
+
+def cut_epoch(selection: pd.DataFrame) -> int | None:
+    """The epoch after which the worst were dropped; None if none was."""
+    dropped = ~flags(selection, "kept") & failures(selection).isna()
+    epochs = numbers(selection, "epochs")[dropped].dropna()
+    return int(epochs.max()) if len(epochs) else None
+
+
+def fate(row: pd.Series, chosen: str | None) -> str:
+    """`chosen`, `kept` or `dropped`, of a row of the selection."""
+    if chosen is not None and row["architecture"] == chosen:
+        return "chosen"
+    return "kept" if pd.notna(row.get("kept")) and bool(row.get("kept")) else "dropped"
+
+
+def fated_curves(run: Run[Any]) -> list[Fated]:
+    """Fate and curve of each training that has a finite accuracy, those that matter most last."""
+    run = run.best
+    selected, curves = run.table("selection", SELECTED), run.table("selection", CURVES)
+    if "architecture" not in selected or not {"architecture", "epoch", "validation_accuracy"} <= set(curves.columns):
+        return []
+    curves = curves.assign(epoch=numbers(curves, "epoch"), shown=numbers(curves, "validation_accuracy"))
+    lines = []
+    for _, row in selected.iterrows():
+        own = curves[curves["architecture"] == row["architecture"]]
+        if own["shown"].notna().any():
+            lines.append((fate(row, chosen_architecture(run)), own.sort_values("epoch")))
+    return sorted(lines, key=lambda line: list(_LOOKS).index(line[0]), reverse=True)
 
 
 def _sentence(selection: pd.DataFrame, cut: int | None) -> str:
@@ -122,37 +129,34 @@ def _sentence(selection: pd.DataFrame, cut: int | None) -> str:
     return f"{text} The best at the end is chosen; the test data took no part."
 
 
-def _caption(lines: list[tuple[str, pd.DataFrame]], cut: int | None) -> str:
+def _caption(lines: Sequence[Fated], cut: int | None) -> str:
     text = f"Validation accuracy by epoch of {count(len(lines), 'architecture')}, each trained on its own."
     return text + (" Dashed: the epoch after which the worst were dropped." if cut is not None else "")
 
 
-def _table(view: RunView, selection: pd.DataFrame, cut: int | None) -> str:
-    """The rows as they ended, best first within a repeat."""
-    frame = selection.assign(
+def _table(selection: pd.DataFrame, chosen: str | None, cut: int | None) -> str:
+    """The rows as they ended, best first."""
+    ended = selection.assign(
         end=numbers(selection, "validation_accuracy"),
         cut=numbers(selection, "value"),
         epochs=numbers(selection, "epochs"),
         kept=flags(selection, "kept"),
         reason=failures(selection),
-    ).sort_values(["repeat", "kept", "end"], ascending=[True, False, False], ignore_index=True)
-    several = several_repeats(frame)
-    columns = [Column("Repeat", "number")] if several else []
-    columns += [Column("Outcome"), Column("Epochs", "number")]
+    ).sort_values(["kept", "end"], ascending=[False, False], ignore_index=True)
+    fates = [fate(row, chosen) for _, row in ended.iterrows()]
+    columns = [Column("Outcome"), Column("Epochs", "number")]
     columns += [Column(f"At epoch {cut} (%)", "number")] if cut is not None else []
     columns += [Column("At its end (%)", "number"), Column("Architecture", "code")]
     rows = [
         (
-            *([row["repeat"]] if several else []),
-            row["reason"] or fate(view, row),
+            row["reason"] or name,
             whole_number(row["epochs"]),
             *([_ACCURACY.bare(row["cut"])] if cut is not None else []),
             _ACCURACY.bare(row["end"]),
             row["architecture"] if isinstance(row["architecture"], str) else MISSING,
         )
-        for _, row in frame.iterrows()
+        for name, (_, row) in zip(fates, ended.iterrows(), strict=True)
     ]
-    fates = [fate(view, row) for _, row in frame.iterrows()]
     return table(
         columns,
         rows,

@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from archray.platform.methods.supernets.search_seeds import seed_columns, several_repeats, supernets, with_repeat
-from archray.platform.report.plot import FOUND, SURFACE, TRIAL, Size, plot
+from archray.platform.methods.supernets.search_seeds import supernets
+from archray.platform.methods.supernets.supernet_tables import FOUND_CELLS, SCORES
+from archray.platform.report.columns import numbers
+from archray.platform.report.figures import FOUND, SURFACE, TRIAL, NothingToDraw, drawing, figure, set_height
 from archray.platform.report.quantity import Quantity, as_float, count, finite_values, whole_number
-from archray.platform.report.section import Column, Section, figure, table
-from archray.platform.report.view import RunView, numbers
+from archray.platform.report.section import Column, Section, captioned, table
+from archray.platform.run.run import Run
 
 _ACCURACY = Quantity.of("accuracy")
 _MOST = 10  # supernets that are drawn; the table has all
 _BINS = 40
+_AXIS, _ROW = 85, 56  # heights, of the axis below and of a supernet's row
 
 
 @dataclass(frozen=True)
@@ -31,7 +36,6 @@ class Scored:
         chosen: whether that is what the run chose.
     """
 
-    repeat: object
     seed: str
     accuracies: np.ndarray
     lost: int
@@ -39,52 +43,48 @@ class Scored:
     chosen: bool
 
 
-def shared_scores_section(view: RunView) -> Section | None:
-    """A histogram per supernet, one above the other, and a table. Nothing without a finite accuracy."""
-    scored = scored_supernets(view)
-    shown = [each for each in scored if each.accuracies.size][:_MOST]
-    if not shown:
-        return None
-
-    def draw(canvas: Figure, narrow: bool) -> None:
-        low, high = _range(shown)
-        edges = np.linspace(low, high, _BINS + 1) if not narrow else np.linspace(low, high, _BINS // 2 + 1)
-        for axes, each in zip(np.ravel(canvas.subplots(len(shown), 1, sharex=True)), shown, strict=True):
-            _draw_row(axes, each, edges)
-            if len(shown) > 1:
-                axes.set_ylabel(each.seed, rotation=0, ha="right", va="center", fontsize=11)
-        axes.set_xlabel("validation accuracy with shared weights (%)" if not narrow else "shared weights (%)")
-
-    size = sum(each.accuracies.size for each in shown)
-    drawing = plot(
+def shared_scores_section(run: Run[Any]) -> Section:
+    """A histogram per supernet, one above the other, and a table."""
+    scored = scored_supernets(run)
+    shown = _drawn(scored)
+    size = sum(supernet.accuracies.size for supernet in shown)
+    histograms = drawing(
         "shared-scores",
-        draw,
+        supernet_shared_scores(run),
         description=f"Accuracy with shared weights of {count(size, 'scored architecture')}, by search seed.",
-        wide=Size(760, 90 + max(58 * len(shown), 150)),
-        narrow=Size(350, 80 + max(54 * len(shown), 150)),
     )
-    return Section(
-        "shared-scores",
-        "Scores with shared weights",
-        figure(drawing, _caption(shown, len(scored))) + _table(scored, several_repeats(view.scores)),
-    )
+    body = captioned(histograms, _caption(shown, len(scored))) + _table(scored)
+    return Section("shared-scores", "Scores with shared weights", body)
 
 
-def scored_supernets(view: RunView) -> list[Scored]:
+@figure(height=_AXIS + 150)
+def supernet_shared_scores(run: Run[Any], canvas: Figure) -> None:
+    """How the accuracies of the architectures scored with shared weights spread, a histogram per supernet."""
+    shown = _drawn(scored_supernets(run))
+    set_height(canvas, _AXIS + max(_ROW * len(shown), 150))
+    edges = np.linspace(*_range(shown), _BINS + 1)
+    rows = np.ravel(canvas.subplots(len(shown), 1, sharex=True))
+    for axes, supernet in zip(rows, shown, strict=True):
+        _draw_row(axes, supernet, edges)
+        if len(shown) > 1:
+            axes.set_ylabel(supernet.seed, rotation=0, ha="right", va="center", fontsize=11)
+    rows[-1].set_xlabel("validation accuracy with shared weights (%)")
+
+
+def scored_supernets(run: Run[Any]) -> list[Scored]:
     """What each supernet scored, in order; empty for a method that scores none."""
-    if "accuracy" not in view.scores or "architecture" not in view.scores:
+    run = run.best
+    scores, cells = run.table("search", SCORES), run.table("search", FOUND_CELLS)
+    if "accuracy" not in scores or "architecture" not in scores:
         return []
-    found = {}
-    if {"trial_id", "architecture"} <= set(view.found.columns):
-        for row in with_repeat(view.found).to_dict("records"):
-            found[row["repeat"], row["trial_id"]] = row["architecture"]
-    told = []
-    for net in supernets(view, view.scores):
+    known = {"trial_id", "architecture"} <= set(cells.columns)
+    found = dict(zip(cells["trial_id"], cells["architecture"], strict=True)) if known else {}
+    scored = []
+    for net in supernets(run, scores):
         accuracy = numbers(net.rows, "accuracy")
-        own = accuracy[net.rows["architecture"] == found.get((net.repeat, net.rows["trial_id"].iloc[0]))].dropna()
-        told.append(
+        own = accuracy[net.rows["architecture"] == found.get(net.rows["trial_id"].iloc[0])].dropna()
+        scored.append(
             Scored(
-                net.repeat,
                 net.seed,
                 finite_values(accuracy),
                 int(accuracy.isna().sum()),
@@ -92,55 +92,62 @@ def scored_supernets(view: RunView) -> list[Scored]:
                 net.chosen,
             )
         )
-    return told
+    return scored
 
 
-def _range(shown: list[Scored]) -> tuple[float, float]:
+def _drawn(scored: Sequence[Scored]) -> list[Scored]:
+    """Raises: NothingToDraw without a finite accuracy."""
+    drawn = [supernet for supernet in scored if supernet.accuracies.size][:_MOST]
+    if not drawn:
+        raise NothingToDraw("the run has scored no architectures with shared weights; it needs a search by rs-ws")
+    return drawn
+
+
+def _range(shown: Sequence[Scored]) -> tuple[float, float]:
     """The limits of the common axis in percent."""
-    values = np.concatenate([each.accuracies for each in shown]) * _ACCURACY.factor
+    values = np.concatenate([supernet.accuracies for supernet in shown]) * _ACCURACY.factor
     margin = max(0.02 * float(np.ptp(values)), 0.25)
     return float(values.min()) - margin, float(values.max()) + margin
 
 
-def _draw_row(axes: Axes, each: Scored, edges: np.ndarray) -> None:
-    heights, _ = np.histogram(each.accuracies * _ACCURACY.factor, edges)
+def _draw_row(axes: Axes, supernet: Scored, edges: np.ndarray) -> None:
+    heights, _ = np.histogram(supernet.accuracies * _ACCURACY.factor, edges)
     axes.stairs(heights, edges, fill=True, color=TRIAL, alpha=0.55, linewidth=0)
-    if math.isfinite(each.found):
-        place = each.found * _ACCURACY.factor
-        axes.axvline(place, color=FOUND, linewidth=1.2, alpha=0.95 if each.chosen else 0.6, zorder=2)
+    if math.isfinite(supernet.found):
+        place = supernet.found * _ACCURACY.factor
+        axes.axvline(place, color=FOUND, linewidth=1.2, alpha=0.95 if supernet.chosen else 0.6, zorder=2)
         axes.plot([place], [0], "o", markersize=7, color=FOUND, markeredgecolor=SURFACE, clip_on=False, zorder=3)
     axes.set(ylim=(0, 1.05 * max(int(heights.max()), 1)), xlim=(edges[0], edges[-1]), yticks=[])
     axes.grid(False, axis="y")
     axes.spines["left"].set_visible(False)
 
 
-def _caption(shown: list[Scored], supernets: int) -> str:
+def _caption(shown: Sequence[Scored], number: int) -> str:
     text = "How the validation accuracies of the scored architectures spread, each with the weights of the supernet."
     if len(shown) > 1:
         text += " A row per search seed, each to its own height."
-    if supernets > len(shown):
-        text += f" {len(shown)} of {supernets} are drawn."
-    if any(math.isfinite(each.found) for each in shown):
+    if number > len(shown):
+        text += f" {len(shown)} of {number} are drawn."
+    if any(math.isfinite(supernet.found) for supernet in shown):
         text += " Blue: what the search found."
     return text
 
 
-def _table(scored: list[Scored], several: bool) -> str:
-    lost = any(each.lost for each in scored)
-    columns = [*seed_columns(several), Column("Scored", "number")]
+def _table(scored: Sequence[Scored]) -> str:
+    lost = any(supernet.lost for supernet in scored)
+    columns = [Column("Seed", "number"), Column("Scored", "number")]
     columns += [Column("Without a score", "number")] if lost else []
     columns += [Column(heading, "number") for heading in ("Median (%)", "Best (%)", "Found (%)")]
     rows = [
         (
-            *([each.repeat] if several else []),
-            each.seed,
-            whole_number(each.accuracies.size),
-            *([whole_number(each.lost)] if lost else []),
-            _ACCURACY.bare(np.median(each.accuracies) if each.accuracies.size else math.nan),
-            _ACCURACY.bare(each.accuracies.max() if each.accuracies.size else math.nan),
-            _ACCURACY.bare(each.found),
+            supernet.seed,
+            whole_number(supernet.accuracies.size),
+            *([whole_number(supernet.lost)] if lost else []),
+            _ACCURACY.bare(np.median(supernet.accuracies) if supernet.accuracies.size else math.nan),
+            _ACCURACY.bare(supernet.accuracies.max() if supernet.accuracies.size else math.nan),
+            _ACCURACY.bare(supernet.found),
         )
-        for each in scored
+        for supernet in scored
     ]
-    marked = next((place for place, each in enumerate(scored) if each.chosen), None)
+    marked = next((place for place, supernet in enumerate(scored) if supernet.chosen), None)
     return table(columns, rows, label="Scores with shared weights by search seed", marked=marked)

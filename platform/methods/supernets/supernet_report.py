@@ -1,0 +1,136 @@
+"""What a search by a supernet shows: its report, and the architectures that were found in the terminal."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pandas as pd
+from matplotlib.figure import Figure
+from rich.console import Console
+
+from archray.platform.methods.supernets.discretisation import discretisation_section
+from archray.platform.methods.supernets.entropies import entropies_section
+from archray.platform.methods.supernets.found_cells import found_cells_section
+from archray.platform.methods.supernets.search_seeds import chosen_architecture, chosen_trials
+from archray.platform.methods.supernets.selection_curves import selection_section
+from archray.platform.methods.supernets.shared_score_plot import shared_scores_section
+from archray.platform.methods.supernets.supernet_tables import FOUND_CELLS, SCORES, SELECTED
+from archray.platform.report.cell import cell_section
+from archray.platform.report.comparison import accuracy_cards, accuracy_lead, comparison_section
+from archray.platform.report.curves import (
+    BASELINE,
+    CURVES_HEIGHT,
+    FINAL,
+    TrainingCurves,
+    Trainings,
+    of_found_architecture,
+)
+from archray.platform.report.failures import Tables, failed, failures_section
+from archray.platform.report.figures import figure
+from archray.platform.report.header import Headline
+from archray.platform.report.manifest_section import manifest_section
+from archray.platform.report.network_size import network_size
+from archray.platform.report.page import MakeSection
+from archray.platform.report.quantity import Quantity, count
+from archray.platform.report.repeats_section import repeats_section
+from archray.platform.report.rounds import Halving
+from archray.platform.report.section import Section
+from archray.platform.run.layout import ROUNDS, TRIALS
+from archray.platform.run.run import Run
+
+_ACCURACY = Quantity.of("validation_accuracy")
+_TABLES: Tables = {
+    "supernets of the search": ("search", FOUND_CELLS),
+    "scoring with shared weights": ("search", SCORES),
+    "rounds of halving": ("search", ROUNDS),
+    "selection": ("selection", SELECTED),
+    "final training": ("final", TRIALS),
+    "random architectures": ("baseline", TRIALS),
+}
+
+
+def headline(run: Run[Any]) -> Headline:
+    """What was chosen of what the search seeds found, and its test accuracy; of repeats, of the best."""
+    best = run.best
+    architecture, cells = chosen_architecture(best), best.table("search", FOUND_CELLS)
+    return Headline(
+        thing="architecture",
+        lead=accuracy_lead(run),
+        names=() if architecture is None else (architecture,),
+        cards=accuracy_cards(run),
+        facts={
+            "Search": count(len(cells), "supernet") if len(cells) else None,
+            "Network": network_size(best.table("final", TRIALS)),
+            "Failures": failed(run, _TABLES),
+        },
+    )
+
+
+# Training curves
+
+
+def _of_what_was_chosen(run: Run[Any], curves: pd.DataFrame) -> pd.Series:
+    """Which rows are of the chosen architecture, or of a supernet that found it."""
+    own = curves["trial_id"].isin(chosen_trials(run))
+    return own.where(curves["stage"] == "search", of_found_architecture(run, curves))
+
+
+_CURVES = TrainingCurves(
+    stages=(
+        Trainings("search", "search", "of supernets", word="of a supernet", in_full=False),
+        Trainings("selection", "selection", "in the selection"),
+        FINAL,
+        BASELINE,
+    ),
+    found=_of_what_was_chosen,
+    others="other supernets",
+    of_search=(
+        "A supernet holds all architectures of the space, which share its weights; its accuracy is not that of one "
+        "architecture trained alone, and blue is the supernet that found what was chosen."
+    ),
+)
+
+
+@figure(height=CURVES_HEIGHT)
+def supernet_training_curves(run: Run[Any], canvas: Figure) -> None:
+    """Accuracy and loss by epoch of supernets, of the selection, of final trainings and of random architectures."""
+    _CURVES.draw(run, canvas)
+
+
+def curves_section(run: Run[Any]) -> Section:
+    return _CURVES.section(run, supernet_training_curves(run))
+
+
+rounds_section = Halving("Architecture", "supernet", "Epochs").section
+SECTIONS: tuple[MakeSection, ...] = (
+    cell_section,
+    comparison_section,
+    repeats_section,
+    found_cells_section,
+    entropies_section,
+    discretisation_section,
+    shared_scores_section,
+    rounds_section,
+    selection_section,
+    curves_section,
+    failures_section(_TABLES),
+    manifest_section,
+)
+
+
+def show(run: Run[Any], console: Console) -> None:
+    """What every search seed found, best first, and how far it was trained."""
+    cells = run.table("search", FOUND_CELLS)
+    if cells.empty:
+        return
+    selected = run.table("selection", SELECTED)
+    epochs = {} if selected.empty else dict(zip(selected["architecture"], selected["epochs"], strict=True))
+    console.print("found by the search seeds (validation accuracy with shared weights), best first:")
+    for row in cells.sort_values("value", ascending=False).to_dict("records"):
+        architecture = row["architecture"]
+        if pd.isna(row["value"]):
+            line = f"failed: {row['failure']}"
+        else:
+            trained = f", {epochs[architecture]:.0f} epochs on its own" if architecture in epochs else ""
+            line = f"{_ACCURACY.show(row['value']):>8}  {architecture}{trained}"
+        console.print(f"    {line}", soft_wrap=True, highlight=False, markup=False)
