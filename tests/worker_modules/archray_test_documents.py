@@ -103,20 +103,25 @@ def added_to_archray(files: list[Path], folder: Path, repository: Path) -> Itera
     """
     importlib.import_module("archray.platform.api")  # so that all registries are there to be put back
     before = set(sys.modules)
-    with pytest.MonkeyPatch.context() as patch:
-        for registry in [each for each in gc.get_objects() if issubclass(type(each), Registry)]:
-            patch.setattr(registry, "_entries", dict(registry._entries))
-        patch.syspath_prepend(folder)
-        patch.chdir(folder)
-        for package in {package_of(file, repository) for file in files if file.parts[0] in ROOMS}:
-            module = importlib.import_module(".".join(("archray", *package.parts)))
-            patch.setattr(module, "__path__", [*module.__path__, str(folder / package)])
-        try:
+    registries = [each for each in gc.get_objects() if issubclass(type(each), Registry)]
+    kept = [{**vars(registry), "_entries": dict(registry._entries)} for registry in registries]
+    try:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.syspath_prepend(folder)
+            patch.chdir(folder)
+            for package in {package_of(file, repository) for file in files if file.parts[0] in ROOMS}:
+                module = importlib.import_module(".".join(("archray", *package.parts)))
+                patch.setattr(module, "__path__", [*module.__path__, str(folder / package)])
+            for registry in registries:
+                vars(registry).pop("_modules", None)  # a list of a package's files, made once
             yield
-        finally:
-            for name in set(sys.modules) - before:
-                if is_within(sys.modules[name], folder):
-                    forget(name)
+    finally:
+        for registry, attributes in zip(registries, kept, strict=True):
+            vars(registry).clear()
+            vars(registry).update(attributes)
+        for name in set(sys.modules) - before:
+            if is_within(sys.modules[name], folder):
+                forget(name)
 
 
 def package_of(file: Path, repository: Path) -> Path:
