@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import ast
 import difflib
 import hashlib
 import importlib
 import importlib.util
+import pkgutil
+import re
 import sys
 from collections.abc import Callable, Iterator
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Generic, TypeVar, overload
@@ -43,18 +46,22 @@ class Registry(Generic[T]):
         """
         if entry is None:
             return partial(self.register, name)
-        if name in self._entries:
+        if name in self:
             raise ValueError(f"the {self.kind} {name!r} is registered already; choose another name")
         self._entries[name] = entry
         return entry
 
     def get(self, name: str) -> T:
-        """The entry called `name`. Raises: UnknownName, with the nearest of the known names, and all of them."""
-        if name not in self._entries:
+        """The entry called `name`. Raises: UnknownName as `check`."""
+        self.check(name)
+        return self._entries[name]
+
+    def check(self, name: str) -> None:
+        """Raises: UnknownName for a name it does not hold, with the nearest of the known names, and all of them."""
+        if name not in self:
             near = difflib.get_close_matches(name, self.names(), n=1)
             meant = f"did you mean {near[0]!r}? " if near else ""
             raise UnknownName(f"there is no {self.kind} {name!r}; {meant}choose one of {', '.join(self.names())}")
-        return self._entries[name]
 
     def names(self) -> list[str]:
         return sorted(self._entries)
@@ -64,6 +71,51 @@ class Registry(Generic[T]):
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.names())
+
+
+class PackageRegistry(Registry[T]):
+    """A registry that a package fills: its module `snip` holds the entry `snip`, and is imported when it is asked for.
+
+    To add an entry is to add a file. Names, and summaries out of the modules' docstrings, cost no import of them.
+
+    Args:
+        package: the dotted name of the package, whose modules are all entries.
+    """
+
+    def __init__(self, kind: str, package: str) -> None:
+        super().__init__(kind)
+        self.package = package
+
+    def get(self, name: str) -> T:
+        """The entry called `name`, of its module. Raises: UnknownName as `check`."""
+        self.check(name)
+        if name not in self._entries:
+            self._entries[name] = getattr(importlib.import_module(f"{self.package}.{name}"), name)
+        return self._entries[name]
+
+    def summary(self, name: str) -> str:
+        """The first sentence of the docstring of the entry's module; empty for one that was registered by hand.
+
+        Raises: UnknownName as `check`.
+        """
+        self.check(name)
+        if name not in self._modules:
+            return ""
+        spec = importlib.util.find_spec(f"{self.package}.{name}")
+        assert spec is not None and spec.origin is not None  # a module that was listed, from a file
+        text = ast.get_docstring(ast.parse(Path(spec.origin).read_text(encoding="utf-8"))) or ""
+        return re.split(r"\.(?:\s|$)", text, maxsplit=1)[0].replace("\n", " ")
+
+    def names(self) -> list[str]:
+        return sorted({*self._entries, *self._modules})
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._entries or name in self._modules
+
+    @cached_property
+    def _modules(self) -> frozenset[str]:
+        folders = importlib.import_module(self.package).__path__
+        return frozenset(module.name for module in pkgutil.iter_modules(folders))
 
 
 def is_reference(name: str) -> bool:

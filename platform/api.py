@@ -223,7 +223,7 @@ def list_names(kind: str) -> dict[str, str]:
     listed = {
         "spaces": lambda: {n: _size(SPACES.get(n)()) for n in SPACES},
         "datasets": lambda: {n: DATASETS.get(n).description for n in DATASETS},
-        "proxies": lambda: {n: PROXIES.get(n).description for n in PROXIES},
+        "proxies": lambda: {n: PROXIES.summary(n) for n in PROXIES},
         "methods": lambda: {n: METHODS.get(n).summary for n in METHODS},
     }
     if kind not in listed:

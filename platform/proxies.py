@@ -13,9 +13,9 @@ from archray.errors import InvalidInput, RunFolderError, RunInterrupted
 from archray.files import Folder
 from archray.platform.engine.pool_scoring import PoolSettings, candidates, score_pool
 from archray.platform.run.manifest import digest
-from archray.registry import is_reference, split_reference
+from archray.registry import file_module_name, is_reference, split_reference
 from archray.trainables.data import DataSettings, check_data
-from archray.trainables.proxies import PROXIES, ProxySettings
+from archray.trainables.proxies import ProxySettings, check_proxies
 from archray.trainables.spaces import get_space
 
 
@@ -42,11 +42,15 @@ def score_to_file(
     if not out.parent.is_dir():
         raise InvalidInput(f"there is no folder {out.parent}; create it, or choose another --out")
     get_space(space)
-    for name in proxies.metrics:
-        PROXIES.get(name)
+    check_proxies(proxies)
     check_data(data)
     check_address(cluster)
     architectures = candidates(space, pool.size, seed)
+    user_files = _user_files(space, data.name, *proxies.metrics)
+    # from here on as workers load them; what a user's file is called then depends on what is in it
+    space = worker_reference(space)
+    data = data.model_copy(update={"name": worker_reference(data.name)})
+    proxies = proxies.model_copy(update={"metrics": tuple(map(worker_reference, proxies.metrics))})
     parts = Folder(f"{out}.parts")
     _check_same_scoring(
         parts,
@@ -58,8 +62,6 @@ def score_to_file(
             "seed": seed,
         },
     )
-    user_files = [Path(split_reference(n)[0]) for n in (space, data.name) if is_reference(n) and ".py:" in n]
-    space, data = worker_reference(space), data.model_copy(update={"name": worker_reference(data.name)})
     try:
         with connect(cluster, user_files=user_files, announce=console.print):
             score_pool(
@@ -78,6 +80,12 @@ def score_to_file(
     Folder(out.parent).write_bytes(out.name, parts.read_bytes("pool.parquet"))
     parts.remove()
     return table
+
+
+def _user_files(*names: str) -> list[Path]:
+    """The files among what names and references name, each once."""
+    paths = [Path(split_reference(name)[0]) for name in names if is_reference(name)]
+    return list({file_module_name(path): path for path in paths if path.suffix == ".py"}.values())
 
 
 def _check_same_scoring(parts: Folder, told: dict[str, object]) -> None:

@@ -108,7 +108,7 @@ def score_pool(
     """
     resources, pool, console = resources or ResourceSettings(), pool or PoolSettings(), console or Console()
     # The same in every shard, whatever is missing in it.
-    types = dict.fromkeys(proxy.metrics, "float64")
+    types = dict.fromkeys(proxy.columns, "float64")
     types |= {"failure": "string", "seconds": "float64", "parameters": "Int64"}
     table = score_in_shards(
         folder,

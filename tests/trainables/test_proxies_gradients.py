@@ -13,8 +13,8 @@ from torch.nn import functional as F
 
 from archray.trainables.nets import NetworkSettings, build
 from archray.trainables.proxies import ProxySettings, score
-from archray.trainables.proxies.grasp import grasp
 from archray.trainables.proxies.layers import WEIGHT_LAYERS, batch_statistics, forward
+from archray.trainables.proxies.metrics.grasp import double_backward
 from archray.trainables.proxies.tangents import recognised
 from archray.trainables.spaces import get_space
 
@@ -124,7 +124,7 @@ def test_grasp_is_the_double_backward_pass(name: str) -> None:
     expected = -sum(float((w.detach() * h).sum()) for w, h in zip(weights, products, strict=True))
     found = score(network, images, labels, ["grasp"], ProxySettings())["grasp"]
     assert found.value == pytest.approx(expected, rel=1e-9)
-    assert grasp(loss_of(network, images, labels), weights) == pytest.approx(expected, rel=1e-9)
+    assert double_backward(loss_of(network, images, labels), weights) == pytest.approx(expected, rel=1e-9)
 
 
 @pytest.mark.parametrize("name", NETWORKS)
@@ -167,7 +167,9 @@ def test_grasp_on_drawn_cells(number: int) -> None:
     if found.failure:
         assert "disconnected" in found.failure
         return
-    assert found.value == pytest.approx(grasp(loss_of(network, images, labels), weights_of(network)), rel=1e-8)
+    assert found.value == pytest.approx(
+        double_backward(loss_of(network, images, labels), weights_of(network)), rel=1e-8
+    )
 
 
 def test_both_identities_under_batch_normalisation() -> None:

@@ -13,9 +13,11 @@ from torch.nn import functional as F
 
 from archray.trainables.nets import NetworkSettings, build
 from archray.trainables.proxies import ProxySettings, score
-from archray.trainables.proxies.gram import gram_matrix, inner_product_gram
+from archray.trainables.proxies.gram import exact_gram_matrix, gram_matrix, inner_product_gram
 from archray.trainables.proxies.layers import WEIGHT_LAYERS, forward
-from archray.trainables.proxies.ntk import DegenerateKernel, exact_gram_matrix, kappa, knas, ntk_trace
+from archray.trainables.proxies.metrics.kappa import DegenerateKernel, condition_number
+from archray.trainables.proxies.metrics.knas import root_mean_entry
+from archray.trainables.proxies.metrics.ntk_trace import root_mean_trace
 from archray.trainables.proxies.per_sample import weight_gradients
 
 CELL = "|nor_conv_3x3~0|+|nor_conv_1x1~0|avg_pool_3x3~1|+|skip_connect~0|nor_conv_1x1~1|nor_conv_3x3~2|"
@@ -190,7 +192,7 @@ def test_batch_normalisation_makes_the_exact_jacobian_another_one() -> None:
     one_parameter_at_a_time = exact_gram_matrix(outputs, weights + biases, 1e-9)
     torch.testing.assert_close(one_parameter_at_a_time, exact, rtol=1e-10, atol=1e-12)
     # Note P2: not the same numbers.
-    assert abs(ntk_trace(exact) / ntk_trace(label_gram(network, images, labels)) - 1) > 1e-2
+    assert abs(root_mean_trace(exact) / root_mean_trace(label_gram(network, images, labels)) - 1) > 1e-2
 
 
 def test_without_normalisation_both_kinds_of_gradient_agree() -> None:
@@ -210,7 +212,7 @@ def test_knas_is_the_norm_of_the_summed_gradient_over_m() -> None:
     total = network(images).gather(1, labels[:, None]).sum()
     gradients = torch.autograd.grad(total, parameters)
     expected = torch.stack([g.norm() for g in gradients]).norm() / len(images)
-    assert knas(label_gram(network, images, labels)) == pytest.approx(float(expected), rel=1e-9)
+    assert root_mean_entry(label_gram(network, images, labels)) == pytest.approx(float(expected), rel=1e-9)
 
 
 def test_the_sum_of_logits_is_an_option() -> None:
@@ -226,11 +228,11 @@ def test_the_sum_of_logits_is_an_option() -> None:
 
 def test_kappa_and_trace_of_a_known_matrix() -> None:
     gram = torch.diag(torch.tensor([4.0, 8.0, 0.5, 3.5], dtype=torch.float64))
-    assert kappa(gram) == pytest.approx(16.0)
-    assert ntk_trace(gram) == pytest.approx(2.0)
+    assert condition_number(gram) == pytest.approx(16.0)
+    assert root_mean_trace(gram) == pytest.approx(2.0)
 
 
 @pytest.mark.parametrize("gram", [torch.zeros(3, 3), -torch.eye(3), torch.full((3, 3), math.nan)])
 def test_a_kernel_without_condition_number_is_refused(gram: Tensor) -> None:
     with pytest.raises(DegenerateKernel):
-        kappa(gram)
+        condition_number(gram)

@@ -13,9 +13,9 @@ import torch
 from torch import Tensor, nn
 
 from archray.errors import ArchrayError, InvalidArchitecture, InvalidInput, UnknownName
-from archray.trainables.proxies import PROXIES, ProxySettings, score
-from archray.trainables.proxies.naswot import naswot
-from archray.trainables.proxies.synflow import synflow
+from archray.trainables.proxies import PROXIES, Proxy, ProxySettings, score
+from archray.trainables.proxies.metrics.naswot import log_determinant
+from archray.trainables.proxies.metrics.synflow import synaptic_flow
 from archray.trainables.spaces import get_space
 from archray.trainables.tune.pool_scorer import PoolScorer
 
@@ -112,9 +112,19 @@ def test_settings_round_trip() -> None:
         ProxySettings.model_validate({"batchsize": 3})
 
 
-def test_settings_load_no_torch() -> None:
-    code = "import sys, archray.trainables.proxies as p; p.ProxySettings(); assert 'torch' not in sys.modules"
+def test_settings_and_the_list_of_metrics_load_no_torch() -> None:
+    code = (
+        "import sys, archray.trainables.proxies as p; p.ProxySettings(metrics=('snip', 'own.py:metric')); "
+        "assert all(p.PROXIES.summary(name) for name in p.PROXIES); assert 'torch' not in sys.modules"
+    )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_a_metric_has_the_name_of_its_file(name: str) -> None:
+    metric = PROXIES.get(name)
+    assert isinstance(metric, Proxy) and metric.name == name
+    assert PROXIES.summary(name)
 
 
 def test_synflow_of_linear_layers() -> None:
@@ -124,7 +134,7 @@ def test_synflow_of_linear_layers() -> None:
         network = nn.Sequential(nn.Flatten(), nn.Linear(128, 5, bias=False), nn.ReLU(), nn.Linear(5, 3, bias=False))
     first, second = network[1].weight.detach().abs().double(), network[3].weight.detach().abs().double()
     flow = second @ first @ torch.ones(128, dtype=torch.float64)
-    assert synflow(network, torch.randn(2, 8, 8)) == pytest.approx(2 * float(flow.sum()), rel=1e-12)
+    assert synaptic_flow(network, torch.randn(2, 8, 8)) == pytest.approx(2 * float(flow.sum()), rel=1e-12)
 
 
 def test_synflow_is_in_float64_and_leaves_out_batch_norm() -> None:
@@ -138,14 +148,14 @@ def test_synflow_is_in_float64_and_leaves_out_batch_norm() -> None:
             nn.init.constant_(module.weight, 500.0)
     nn.init.ones_(network[-1].weight)
     image = torch.randn(2, 8, 8)
-    assert synflow(network, image) == pytest.approx(21 * 3 * 128 * 1000.0**20, rel=1e-9)
-    assert synflow(network, image, "bn") < 1e6
+    assert synaptic_flow(network, image) == pytest.approx(21 * 3 * 128 * 1000.0**20, rel=1e-9)
+    assert synaptic_flow(network, image, "bn") < 1e6
 
 
 def test_naswot_counts_units_in_the_same_state() -> None:
     states = [torch.tensor([[1, 0, 1], [1, 1, 1]]).bool(), torch.tensor([[0], [0]]).bool()]
     # K = [[4, 3], [3, 4]]
-    assert naswot(states) == pytest.approx(math.log(7.0))
+    assert log_determinant(states) == pytest.approx(math.log(7.0))
 
 
 def scorer(**proxy: object) -> PoolScorer:

@@ -8,15 +8,28 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from archray.trainables.proxies.proxy import PROXIES, Proxy, Score
-from archray.trainables.proxies.proxy_settings import ProxySettings
+from archray.trainables.proxies.proxy_registry import PROXIES, NoScore, Proxy, Score, get_proxy, proxy
+from archray.trainables.proxies.proxy_settings import ProxySettings, check_proxies, column_of
 
 if TYPE_CHECKING:
     from archray.trainables.proxies.scoring import score
+    from archray.trainables.proxies.shared_pass import SharedPass
 
-_TORCH = {"score": "scoring"}  # what needs torch, loaded when first asked for
+_TORCH = {"SharedPass": "shared_pass", "score": "scoring"}  # what needs torch, loaded when first asked for
 
-__all__ = ["PROXIES", "Proxy", "ProxySettings", "Score", "score"]
+__all__ = [
+    "PROXIES",
+    "NoScore",
+    "Proxy",
+    "ProxySettings",
+    "Score",
+    "SharedPass",
+    "check_proxies",
+    "column_of",
+    "get_proxy",
+    "proxy",
+    "score",
+]
 
 
 def __getattr__(name: str) -> Any:

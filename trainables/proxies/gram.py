@@ -129,3 +129,40 @@ def _inner_product_cost(call: Call, output_gradients: Tensor, memory_mib: float)
     if 3 * rows * rows * call.input.element_size() > memory_mib * MIB:  # two products and their product
         return math.inf
     return rows * rows * (layer.weight[0].numel() + layer.weight.shape[0] + 1)
+
+
+def exact_gram_matrix(
+    outputs: Tensor, parameters: Sequence[Tensor], memory_mib: float, *, retain_graph: bool = True
+) -> Tensor:
+    """Theta: (m, m) float64 from the rows of the Jacobian, Eq. 7.1: row i is the gradient of outputs[i].
+
+    Under batch normalisation row i holds what flows through all samples of the batch, unlike the per-sample
+    gradients of note P2. One backward pass per sample and block of parameters.
+
+    outputs: (m,) scalars with a graph. parameters: tensors of the graph. memory_mib: bound on the rows held at once;
+    parameters are taken in blocks that fit (a single larger one is a block by itself).
+    """
+    m = len(outputs)
+    gram = torch.zeros(m, m, dtype=torch.float64, device=outputs.device)
+    for block in _blocks(parameters, int(memory_mib * MIB) // m):
+        jacobian = outputs.new_empty(m, sum(parameter.numel() for parameter in block))
+        for i in range(m):
+            row = torch.autograd.grad(
+                outputs[i], block, retain_graph=retain_graph or i < m - 1, allow_unused=True, materialize_grads=True
+            )
+            jacobian[i] = torch.cat([part.flatten() for part in row])
+        gram += jacobian @ jacobian.T
+    return gram
+
+
+def _blocks(parameters: Sequence[Tensor], row_bytes: int) -> list[list[Tensor]]:
+    blocks: list[list[Tensor]] = []
+    room = 0
+    for parameter in parameters:
+        size = parameter.numel() * parameter.element_size()
+        if not blocks or size > room:
+            blocks.append([])
+            room = row_bytes
+        blocks[-1].append(parameter)
+        room -= size
+    return blocks

@@ -68,6 +68,16 @@ class Record:
     def weights(self) -> list[Tensor]:
         return list({id(layer.weight): layer.weight for layer in self.layers}.values())
 
+    @property
+    def edges(self) -> list[Any]:
+        """Where the gradients of the outputs of `calls` arrive: a `GradientEdge` each."""
+        return [call.edge for call in self.calls]
+
+    @property
+    def norm_edges(self) -> list[Any]:
+        """The same of `norms`; None for one whose output depends on no parameter."""
+        return [call.edge for call in self.norms]
+
 
 def forward(network: nn.Module, images: Tensor, *, copy_outputs: bool = False) -> Record:
     """Runs `network` on `images` (m, C, H, W), in the mode it is in, and records its layers.

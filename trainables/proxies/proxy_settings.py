@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from archray.errors import InvalidInput
+from archray.registry import is_reference, split_reference
 from archray.trainables.nets.network_settings import NetworkSettings
-from archray.trainables.proxies.proxy import PROXIES
+from archray.trainables.proxies.proxy_registry import PROXIES, get_proxy
+
+OTHER_COLUMNS = ("architecture", "failure", "seconds", "parameters")  # of a pool, beside its metrics
 
 
 class ProxySettings(BaseModel):
     """Defaults are what the thesis' results come from; Eq. 7.2 and 7.3 as printed are the second choices.
 
     Attributes:
-        metrics: names in `PROXIES`, at least one.
+        metrics: names in `PROXIES`, or references to the user's own (see `get_proxy`), at least one.
         batch_size: m, images in the one batch that every architecture is scored on.
         seed: of the batch and of the initial weights.
         augment: augment the images of the batch (note P5).
@@ -48,10 +52,39 @@ class ProxySettings(BaseModel):
     @field_validator("metrics")
     @classmethod
     def _known_metrics(cls, metrics: tuple[str, ...]) -> tuple[str, ...]:
-        if not metrics:
-            raise InvalidInput(f"expected at least one metric; choose from {', '.join(PROXIES.names())}")
-        if len(set(metrics)) != len(metrics):
-            raise InvalidInput(f"expected distinct metrics, got {', '.join(metrics)}")
-        for name in metrics:
-            PROXIES.get(name)
+        _check_names(metrics)
         return metrics
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The metrics' names in a pool."""
+        return tuple(map(column_of, self.metrics))
+
+
+def column_of(metric: str) -> str:
+    """The name of a metric in a pool: its own, or the attribute that a reference names."""
+    return split_reference(metric)[1] if is_reference(metric) else metric
+
+
+def check_proxies(settings: ProxySettings) -> None:
+    """Loads the user's own metrics, by which it is known that they can be. Raises: UnknownName; InvalidInput."""
+    _check_names(settings.metrics)  # which a copy of settings has not been through
+    for name in filter(is_reference, settings.metrics):
+        get_proxy(name)
+
+
+def _check_names(metrics: Sequence[str]) -> None:
+    """Raises: UnknownName for a name that is none; InvalidInput for none at all, or two of the same column."""
+    if not metrics:
+        raise InvalidInput(f"expected at least one metric; choose from {', '.join(PROXIES.names())}")
+    columns = [column_of(name) for name in metrics]
+    if len(set(columns)) != len(columns):
+        raise InvalidInput(f"expected distinct metrics, got {', '.join(metrics)}")
+    for name, column in zip(metrics, columns, strict=True):
+        if not is_reference(name):
+            PROXIES.check(name)
+        elif column in PROXIES or column in OTHER_COLUMNS:
+            raise InvalidInput(
+                f"{name!r} would be the column {column!r} of the pool, which means something else there; give the "
+                "function another name"
+            )

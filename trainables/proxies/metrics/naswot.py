@@ -1,4 +1,4 @@
-"""NASWOT: how far apart a network's ReLU units tell the samples of a batch. Mellor et al. 2021, sec. 4."""
+"""Log determinant of the kernel of ReLU states. Mellor et al. 2021, sec. 4: how far apart they tell samples."""
 
 from __future__ import annotations
 
@@ -7,15 +7,18 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from archray.trainables.proxies.proxy_registry import NoScore, proxy
+from archray.trainables.proxies.shared_pass import SharedPass
 
-def naswot(states: Sequence[Tensor]) -> float:
+
+def log_determinant(states: Sequence[Tensor]) -> float:
     """log |det K|, K_ij the number of ReLU units in the same state for samples i and j.
 
     states: for each ReLU module (m, units) whether its units are on. -inf for a singular K (equal samples).
-    Raises: ValueError without any states.
+    Raises: NoScore without any states.
     """
     if not states:
-        raise ValueError("the network has no nn.ReLU module whose states could be counted")
+        raise NoScore("the network has no nn.ReLU module whose states could be counted")
     m = len(states[0])
     kernel = torch.zeros(m, m, dtype=torch.float64, device=states[0].device)
     for state in states:
@@ -24,3 +27,8 @@ def naswot(states: Sequence[Tensor]) -> float:
         count = both.diagonal()
         kernel += (state.shape[1] - count[:, None] - count[None, :] + 2 * both).double()
     return float(torch.linalg.slogdet(kernel)[1])
+
+
+@proxy(direction="max")
+def naswot(shared: SharedPass) -> float:
+    return log_determinant([(call.output > 0).flatten(1) for call in shared.record.relus])

@@ -1,4 +1,4 @@
-"""SynFlow. Tanaka et al. 2020; over architectures as Abdelfattah et al. 2021. In float64 (note H1)."""
+"""Synaptic flow of the network of absolute weights. Tanaka et al. 2020; Abdelfattah et al. 2021; note H1."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from archray.trainables.proxies.layers import WEIGHT_LAYERS
+from archray.trainables.proxies.layers import BATCH_NORMS, WEIGHT_LAYERS
+from archray.trainables.proxies.proxy_registry import proxy
+from archray.trainables.proxies.shared_pass import SharedPass
 
-BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 
-
-def synflow(network: nn.Module, image: Tensor, variant: Literal["no-bn", "bn"] = "no-bn") -> float:
+def synaptic_flow(network: nn.Module, image: Tensor, variant: Literal["no-bn", "bn"] = "no-bn") -> float:
     """sum over weights of |theta| dR/d|theta|, R = 1^T f(1; |theta|): the sum of the outputs for an image of ones.
 
     Over the weights of convolutions and linear layers. The network is copied; the copy has all parameters replaced by
-    their absolute values, in float64. `no-bn`: batch normalisations are left out, as SynFlow's authors over
+    their absolute values, in float64 (note H1). `no-bn`: batch normalisations are left out, as SynFlow's authors over
     architectures do; `bn`: kept.
 
     image: (C, H, W) any image of the right shape.
@@ -40,3 +40,8 @@ def synflow(network: nn.Module, image: Tensor, variant: Literal["no-bn", "bn"] =
 
 def _pass_through(module: nn.Module, inputs: tuple[Any, ...], output: Tensor) -> Tensor:
     return inputs[0]
+
+
+@proxy(direction="max")
+def synflow(shared: SharedPass) -> float:
+    return synaptic_flow(shared.network, shared.images[0], shared.settings.synflow)

@@ -1,0 +1,65 @@
+"""The examples of docs/extending.md do what they say, and touch the files that they name."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from archray_test_documents import Part, added_to_archray, parts, run_snippets, write_files
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "extending.md"
+EXAMPLES = [part for part in parts(PAGE) if part.blocks]
+LONGEST = 36  # lines of an example's file that are not blank
+
+
+def touched(part: Part) -> list[tuple[str, bool]]:
+    """(path, whether it is new) of each file that the sentence `Touches: ...` names."""
+    (sentence,) = re.findall(r"^Touches: (.+)$", part.prose, re.M)
+    return [(path, bool(new)) for path, new in re.findall(r"`([\w./]+\.(?:py|md))`( \(new\))?", sentence)]
+
+
+@pytest.mark.parametrize("part", EXAMPLES, ids=lambda part: part.heading)
+def test_an_example_does_what_it_says(part: Part, repository: Path, tmp_path: Path) -> None:
+    files = write_files(part, tmp_path)
+    with added_to_archray(files, tmp_path, repository):
+        run_snippets(part)
+
+
+@pytest.mark.parametrize("part", EXAMPLES, ids=lambda part: part.heading)
+def test_an_example_names_the_files_it_touches(part: Part, repository: Path) -> None:
+    named = touched(part)
+    shown = {block.title for block in part.blocks if block.title is not None}
+    assert shown <= {path for path, _ in named}
+    for path, new in named:
+        assert (repository / path).exists() != new
+        assert (repository / path).parent.is_dir()
+
+
+def test_examples_are_short() -> None:
+    for part in EXAMPLES:
+        for block in part.blocks:
+            assert sum(bool(line.strip()) for line in block.text.splitlines()) <= LONGEST, (part.heading, block.title)
+
+
+def test_the_table_leads_to_every_example() -> None:
+    (table,) = [part.prose for part in parts(PAGE) if part.heading == "Extending archray"]
+    assert re.findall(r"^\| \[(.+?)\]\(#(.+?)\) \|", table, re.M) == [
+        (part.heading[0].lower() + part.heading[1:], part.heading.lower().replace(" ", "-")) for part in EXAMPLES
+    ]
+
+
+@pytest.mark.parametrize("part", [p for p in EXAMPLES if p.heading == "A searcher"], ids=lambda part: part.heading)
+def test_the_example_of_a_searcher_passes_the_conformance_suite(part: Part, tmp_path: Path) -> None:
+    """By pytest itself, in a process of its own, with the file made a module of archray's there."""
+    write_files(part, tmp_path)
+    (tmp_path / "conftest.py").write_text(
+        f"import archray.searchers\narchray.searchers.__path__.append({str(tmp_path / 'searchers')!r})\n"
+    )
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/searchers/test_hill_climbing.py"]
+    done = subprocess.run(command, cwd=tmp_path, env=os.environ, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert int(re.findall(r"(\d+) passed", done.stdout)[0]) >= 15

@@ -1,0 +1,142 @@
+"""The code in a Markdown page, taken out and run: files into a folder, snippets one after another."""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import re
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import CodeType, ModuleType
+
+import pytest
+
+from archray.registry import Registry
+
+HEADING = re.compile(r"^(#{1,6}) +(.+?) *$")
+FENCE = re.compile(r"^```(\w*) *(.*?) *$")
+TITLE = re.compile(r'title="([^"]+)"')
+ROOMS = ("platform", "searchers", "trainables", "cluster")
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block of a page.
+
+    Attributes:
+        language: `python`, `sh`, ...
+        title: the path of the file that it shows; None of a snippet.
+        line: of the page, at which its text begins; from 1.
+        text: without the fences.
+    """
+
+    page: Path
+    language: str
+    title: str | None
+    line: int
+    text: str
+
+    def compiled(self) -> CodeType:
+        """The snippet, with the lines of the page in its tracebacks. Raises: SyntaxError."""
+        return compile("\n" * (self.line - 1) + self.text, str(self.page), "exec")
+
+
+@dataclass(frozen=True)
+class Part:
+    """What stands under one heading of a page: its prose and its blocks, those of deeper headings apart."""
+
+    heading: str
+    prose: str
+    blocks: tuple[Block, ...]
+
+
+def parts(page: Path) -> list[Part]:
+    """The page by its headings, in order. Raises: ValueError for a fence that is not closed."""
+    found: list[tuple[str, list[str], list[Block]]] = [("", [], [])]
+    opened: tuple[str, str | None, int] | None = None
+    text: list[str] = []
+    for number, line in enumerate(page.read_text(encoding="utf-8").splitlines(), start=1):
+        fence = FENCE.match(line)
+        if opened is None and fence:
+            title = TITLE.search(fence[2])
+            opened, text = (fence[1], title[1] if title else None, number + 1), []
+        elif opened is not None and line.rstrip() == "```":
+            found[-1][2].append(Block(page, *opened, "\n".join(text) + "\n"))
+            opened = None
+        elif opened is not None:
+            text.append(line)
+        elif heading := HEADING.match(line):
+            found.append((heading[2], [], []))
+        else:
+            found[-1][1].append(line)
+    if opened is not None:
+        raise ValueError(f"{page}:{opened[2]}: a fence is not closed")
+    return [Part(heading, "\n".join(prose), tuple(blocks)) for heading, prose, blocks in found]
+
+
+def write_files(part: Part, folder: Path) -> list[Path]:
+    """Writes the part's titled blocks under `folder`; their places, relative to it."""
+    for block in part.blocks:
+        if block.title is not None:
+            (folder / block.title).parent.mkdir(parents=True, exist_ok=True)
+            (folder / block.title).write_text(block.text, encoding="utf-8")
+    return [Path(block.title) for block in part.blocks if block.title is not None]
+
+
+def run_snippets(part: Part) -> None:
+    """Runs the untitled Python blocks of a part, one after another in one namespace; `assert` is what they show."""
+    namespace: dict[str, object] = {"__name__": "__main__"}
+    for block in part.blocks:
+        if block.language == "python" and block.title is None:
+            exec(block.compiled(), namespace)
+
+
+@contextmanager
+def added_to_archray(files: list[Path], folder: Path, repository: Path) -> Iterator[None]:
+    """Makes files that lie in rooms under `folder` (`trainables/proxies/mine.py`) modules of archray's.
+
+    Others are importable by their own names, and `folder` is the current one. At the end all of them are forgotten,
+    and what they have registered.
+    """
+    importlib.import_module("archray.platform.api")  # so that all registries are there to be put back
+    before = set(sys.modules)
+    registries = [each for each in gc.get_objects() if issubclass(type(each), Registry)]
+    kept = [{**vars(registry), "_entries": dict(registry._entries)} for registry in registries]
+    try:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.syspath_prepend(folder)
+            patch.chdir(folder)
+            for package in {package_of(file, repository) for file in files if file.parts[0] in ROOMS}:
+                module = importlib.import_module(".".join(("archray", *package.parts)))
+                patch.setattr(module, "__path__", [*module.__path__, str(folder / package)])
+            for registry in registries:
+                vars(registry).pop("_modules", None)  # a list of a package's files, made once
+            yield
+    finally:
+        for registry, attributes in zip(registries, kept, strict=True):
+            vars(registry).clear()
+            vars(registry).update(attributes)
+        for name in set(sys.modules) - before:
+            if is_within(sys.modules[name], folder):
+                forget(name)
+
+
+def package_of(file: Path, repository: Path) -> Path:
+    """The innermost folder of the repository that a new file would lie in."""
+    return next(parent for parent in file.parents if (repository / parent).is_dir())
+
+
+def is_within(module: ModuleType, folder: Path) -> bool:
+    file = getattr(module, "__file__", None)
+    return file is not None and Path(file).is_relative_to(folder)
+
+
+def forget(name: str) -> None:
+    """Removes a module, and the attribute of its package that holds it."""
+    package, _, last = name.rpartition(".")
+    del sys.modules[name]
+    if package in sys.modules:
+        vars(sys.modules[package]).pop(last, None)

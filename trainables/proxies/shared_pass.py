@@ -1,0 +1,137 @@
+"""What training-free metrics share on one network and batch (note P3): one forward pass, two backward passes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.graph import GradientEdge
+from torch.nn import functional as F
+
+from archray.trainables.devices import out_of_memory
+from archray.trainables.proxies.gram import exact_gram_matrix, gram_matrix
+from archray.trainables.proxies.layers import Record, forward
+from archray.trainables.proxies.proxy_registry import NoScore, Proxy
+from archray.trainables.proxies.proxy_settings import ProxySettings
+from archray.trainables.proxies.tangents import recognised
+
+# Logits that differ by less than this part of the largest, over the batch, differ by rounding only.
+SAME_LOGITS = 1e-6
+
+Target = Tensor | GradientEdge  # what a loss is differentiated by: a parameter, or the place of a layer's output
+
+
+class PassFailed(NoScore):
+    """What metrics share cannot be had, so that none of them has a value; the message is the reason."""
+
+
+class SharedPass:
+    """One forward pass of a network on a batch, and its backward passes: each done once, when a metric first asks.
+
+    Attributes:
+        network: in train mode, every parameter requiring gradients. A metric leaves it as it is.
+        images: (m, C, H, W). labels: (m,) int64.
+        settings: the metrics' variants, and the bound on memory.
+        proxies: the metrics that will ask.
+    """
+
+    def __init__(
+        self,
+        network: nn.Module,
+        images: Tensor,
+        labels: Tensor,
+        settings: ProxySettings,
+        proxies: Sequence[Proxy] = (),
+    ) -> None:
+        self.network, self.images, self.labels = network, images, labels
+        self.settings, self.proxies = settings, proxies
+        self._loss_gradients: dict[Target, Tensor] = {}
+
+    @cached_property
+    def record(self) -> Record:
+        """The forward pass. Raises: PassFailed if no metric of it would mean anything."""
+        with _failing_all():
+            record = forward(self.network, self.images, copy_outputs=any(p.copies_outputs for p in self.proxies))
+            _check(record, self.labels)
+            return record
+
+    @property
+    def parameters(self) -> list[Tensor]:
+        """All parameters of the network; those that the metrics are about are `record.weights` (note P1)."""
+        return list(self.network.parameters())
+
+    @cached_property
+    def gram(self) -> Tensor:
+        """(m, m) float64: the neural tangent kernel of the label logits, or of the sum of all. Raises: PassFailed."""
+        record, settings = self.record, self.settings
+        with _failing_all():
+            if settings.ntk_output == "label":
+                outputs = record.logits.gather(1, self.labels[:, None])[:, 0]  # (m,)
+            else:
+                outputs = record.logits.sum(1)
+            if settings.ntk_gradient == "exact":
+                parameters = {id(p): p for layer in record.layers for p in (layer.weight, layer.bias) if p is not None}
+                return exact_gram_matrix(outputs, list(parameters.values()), settings.gram_memory_mib)
+            output_gradients = torch.autograd.grad(outputs.sum(), record.edges, retain_graph=True, allow_unused=True)
+            return gram_matrix(record.calls, output_gradients, settings.gram_memory_mib)
+
+    @cached_property
+    def known_layers(self) -> bool:
+        """Whether tangents pass through every layer of the network (`tangents.py`)."""
+        return recognised(self.record)
+
+    def loss_gradients(self, targets: Sequence[Target]) -> list[Tensor]:
+        """The gradients of the mean cross-entropy by each of `targets`; zeros where it does not depend on one.
+
+        What a metric's `gradients_by` names comes from one backward pass for all metrics; anything else costs another.
+        Raises: PassFailed.
+        """
+        missing = [target for target in targets if target not in self._loss_gradients]
+        if missing:
+            if not self._loss_gradients:
+                missing += [target for p in self.proxies if p.gradients_by for target in p.gradients_by(self)]
+            distinct: list[Any] = list(dict.fromkeys(missing))
+            with _failing_all():
+                gradients = torch.autograd.grad(
+                    F.cross_entropy(self.record.logits, self.labels),
+                    distinct,
+                    retain_graph=True,
+                    allow_unused=True,
+                    materialize_grads=True,
+                )
+            self._loss_gradients.update(zip(distinct, gradients, strict=True))
+        return [self._loss_gradients[target] for target in targets]
+
+
+@contextmanager
+def _failing_all() -> Iterator[None]:
+    """An error within it is one of what metrics share, not of the metric that happened to ask first."""
+    try:
+        yield
+    except Exception as error:  # a network of the user's can fail in any way
+        raise PassFailed(failure_reason(error)) from error
+
+
+def failure_reason(error: Exception) -> str:
+    """What a score says of an error that a metric, or what metrics share, ended with."""
+    if isinstance(error, NoScore):
+        return str(error)
+    return out_of_memory(error) or f"{type(error).__name__}: {error}"
+
+
+def _check(record: Record, labels: Tensor) -> None:
+    """Raises: NoScore if no metric of this forward pass means anything."""
+    logits = record.logits.detach()
+    if logits.ndim != 2 or len(logits) != len(labels):
+        raise NoScore(f"expected logits of shape ({len(labels)}, classes), got {tuple(logits.shape)}")
+    if not bool(logits.isfinite().all()):
+        raise NoScore("the network's output is not finite")
+    if not record.calls:
+        raise NoScore("the network calls no convolution or linear layer, so it has no weights to score")
+    spread = (logits - logits[0]).abs().max()
+    if bool(spread <= SAME_LOGITS * logits.abs().max()):
+        raise NoScore("disconnected: the network's output does not depend on its input")
