@@ -62,11 +62,8 @@ def final_stage(
         return trials(context, total=len(seeds), keys=keys)
 
     def finish(context: Context[FinalConfig], folder: Folder, run: TuneRun) -> None:
-        trained = [
-            (result.metrics[ACCURACY], result.checkpoint)
-            for result in run.ended
-            if result.checkpoint and not math.isnan((result.metrics or {}).get(ACCURACY, math.nan))
-        ]
+        ended = [((result.metrics or {}).get(ACCURACY, math.nan), result.checkpoint) for result in run.ended]
+        trained = [(accuracy, kept) for accuracy, kept in ended if kept is not None and not math.isnan(accuracy)]
         if not trained:
             raise ArchrayError(f"the final training of {found_architecture(context)} failed: {run.failures}")
         _, checkpoint = max(trained, key=lambda entry: entry[0])

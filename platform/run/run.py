@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 import pandas as pd
+from pydantic import ValidationError
 
 from archray.cluster.connect import worker_reference
 from archray.errors import RunFolderError
@@ -97,7 +98,13 @@ class Run(Generic[ConfigT]):
             raise RunFolderError(f"{folder}/manifest.json is none of archray's; give the folder that --out named")
         if to_resume:
             check_versions(manifest, str(folder), force)
-        config = config_of(manifest["config"]["method"]).model_validate(manifest["config"])
+        try:
+            config = config_of(manifest["config"]["method"]).model_validate(manifest["config"])
+        except ValidationError as error:
+            raise RunFolderError(
+                f"{folder} has a configuration that this archray cannot read, of another version perhaps; install the "
+                f"versions of its manifest.json: {error}"
+            ) from error
         return cls(folder, manifest, config)
 
     def copy_to(self, folder: Folder, manifest: dict[str, Any], config: SearchConfig) -> Run[Any]:

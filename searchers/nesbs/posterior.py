@@ -64,6 +64,14 @@ class Posterior:
             self._space = get_space(self._source)
         return self._space
 
+    @property
+    def choices(self) -> dict[str, tuple[str, ...]]:
+        """decision -> the names of its choices; their numbers without a space."""
+        if self._of_space:
+            return {decision.name: decision.choices for decision in self._of_space}
+        sizes = zip(self.decisions, self.sizes.tolist(), strict=True)
+        return {name: tuple(map(str, range(size))) for name, size in sizes}
+
     def to_dict(self) -> dict[str, list[float | None]]:
         """decision -> log-probabilities, None for an impossible choice: JSON, and what makes an equal posterior."""
         return {

@@ -24,7 +24,12 @@ from archray.platform.methods.ensembles.baseline_config import (
     PooledConfig,
     SnapshotConfig,
 )
-from archray.platform.methods.ensembles.ensemble_report import POOLED_SECTIONS, headline, measured, show_pooled
+from archray.platform.methods.ensembles.ensemble_report import (
+    POOLED_SECTIONS,
+    headline_of_pooled,
+    measured,
+    show_pooled,
+)
 from archray.platform.methods.ensembles.final_ensemble import FINAL_ENSEMBLE_STAGE
 from archray.platform.methods.ensembles.member_selection import MEMBER_SELECTION_STAGE, ONE_ARCHITECTURE_STAGE
 from archray.platform.methods.ensembles.nesbs_method import PRESETS, Values, ensemble_defaults
@@ -86,7 +91,7 @@ def _register(
                 for preset, values in PRESETS.items()
             },
             results=measured,
-            headline=headline,
+            headline=headline_of_pooled,
             sections=POOLED_SECTIONS,
             show=show_pooled,
             flags={**FLAGS, **(flags or {})},

@@ -1,119 +1,96 @@
-"""What became of the found ensemble: its test error beside those of its members and of the baselines (note E8)."""
+"""What became of the found ensemble: its test error beside those of its members (note E8)."""
 
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pandas as pd
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from archray.platform.report.plot import FOUND, RANDOM, SURFACE, TRIAL, Size, plot
-from archray.platform.report.quantity import MISSING, Quantity, count
-from archray.platform.report.section import Column, Section, figure, table
-from archray.platform.report.view import RunView, failures, numbers
+from archray.platform.methods.ensembles.ensemble_tables import trained_models
+from archray.platform.report.columns import numbers
+from archray.platform.report.figures import FOUND, SURFACE, TRIAL, NothingToDraw, drawing, figure, set_height
+from archray.platform.report.quantity import MISSING, Quantity
+from archray.platform.report.section import Column, Section, captioned, table
+from archray.platform.run.run import Run
 
+TEST = Quantity.of("test_error")
 _QUANTITIES = {
-    "test_error": Quantity.of("test_error"),
+    "test_error": TEST,
     "nll": Quantity("NLL", "", 1.0, 4),
     "ece": Quantity("ECE", "%", 100.0, 2),
     "ate": Quantity("ATE", "%", 100.0, 2),
     "ppd": Quantity("PPD", "%", 100.0, 2),
 }
-_LOOKS = {"ensemble": (FOUND, "o"), "member": (TRIAL, "o"), "baseline": (RANDOM, "D")}  # in this order on the page
-_MOST = 24  # rows that are drawn; the table has all
-_LONG = 18  # characters of a name in the drawing
+_MOST = 24  # models that are drawn; the table has all
 
 
-def ensemble_result_section(view: RunView) -> Section | None:
-    """A row per model, the ensemble first, and the table. Nothing without a finite test error."""
-    frame = trained(view)
-    drawn = frame[frame["test_error"].notna()].head(_MOST) if len(frame) else frame
-    if drawn.empty:
-        return None
-
-    def draw(canvas: Figure, narrow: bool) -> None:
-        _draw(canvas.subplots(), drawn)
-
-    shown = _QUANTITIES["test_error"]
-    drawing = plot(
-        "ensemble-result",
-        draw,
-        description="Test error: "
-        + ", ".join(f"{row['name']} {shown.show(row['test_error'])}" for row in drawn.to_dict("records"))
-        + ".",
-        wide=Size(760, 80 + 26 * len(drawn)),
-        narrow=Size(350, 80 + 26 * len(drawn)),
-    )
-    return Section("ensemble", "The ensemble and its members", figure(drawing, _caption(frame, drawn)) + _table(frame))
-
-
-def trained(view: RunView) -> pd.DataFrame:
-    """The rows of `ensemble`: the ensemble first, its members, the baselines; measures as floats, NaN of a failure."""
-    frame = view.ensemble
-    if frame.empty or "kind" not in frame:
-        return pd.DataFrame()
-    reasons = failures(frame)
-    frame = frame.assign(
-        name=frame["name"].astype(str) if "name" in frame else frame["kind"],
-        reason=reasons,
-        **{name: numbers(frame, name).where(reasons.isna()) for name in _QUANTITIES},
-    )
-    order = frame["kind"].map({kind: place for place, kind in enumerate(_LOOKS)})
-    return frame[order.notna()].loc[order.dropna().sort_values(kind="stable").index].reset_index(drop=True)
-
-
-def _draw(axes: Axes, rows: pd.DataFrame) -> None:
-    shown = _QUANTITIES["test_error"]
+@figure(height=200)
+def ensemble_test_errors(run: Run[Any], canvas: Figure) -> None:
+    """The test error of the found ensemble and of each of its members alone."""
+    rows = _drawn(tested_models(run.best))
+    set_height(canvas, 70 + 24 * len(rows))
+    axes = canvas.subplots()
     for place, row in enumerate(rows.to_dict("records")):
-        colour, marker = _LOOKS[row["kind"]]
-        value = row["test_error"] * shown.factor
-        axes.scatter(
-            value, place, s=80 if row["kind"] == "ensemble" else 50, color=colour, marker=marker, edgecolor=SURFACE,
-            linewidth=0.8, zorder=3,
-        )  # fmt: skip
-        if row["kind"] == "ensemble":
+        value, own = row["test_error"] * TEST.factor, row["kind"] == "ensemble"
+        colour, size = (FOUND, 80) if own else (TRIAL, 50)
+        axes.scatter(value, place, s=size, color=colour, edgecolor=SURFACE, linewidth=0.8, zorder=3)
+        if own:
             axes.axvline(value, color=colour, linewidth=1, linestyle=(0, (4, 3)), zorder=1)
-    names = [name if len(name) <= _LONG else name[: _LONG - 1] + "…" for name in rows["name"]]
-    axes.set_yticks(range(len(rows)), names)
+    axes.set_yticks(range(len(rows)), rows["name"].tolist())
     axes.set_ylim(len(rows) - 0.4, -0.6)
     axes.margins(x=0.08)
     axes.xaxis.set_major_locator(MaxNLocator(5))
-    axes.set_xlabel(shown.axis)
+    axes.set_xlabel(TEST.axis)
     axes.grid(False, axis="y")
     axes.tick_params(axis="y", length=0)
     axes.spines["left"].set_visible(False)
 
 
-def _caption(frame: pd.DataFrame, drawn: pd.DataFrame) -> str:
-    text = "Test error of the ensemble, which averages its members' probabilities (blue), and of each member alone"
-    text += " (grey)"
-    baselines = int((frame["kind"] == "baseline").sum())
-    text += f", and of {count(baselines, 'baseline')} (diamonds)." if baselines else "."
-    told = [f"{gain}" for gain in (_gain(frame),) if gain]
-    lost = int((frame["reason"].notna()).sum())
-    if lost:
-        told.append(f"{count(lost, 'training')} failed.")
-    if len(drawn) < int(frame["test_error"].notna().sum()):
-        told.append(f"The first {len(drawn)} are drawn.")
-    told.append(
+def ensemble_result_section(run: Run[Any]) -> Section:
+    """A row per model, the ensemble first, and the table."""
+    canvas, models = ensemble_test_errors(run), tested_models(run.best)
+    drawn = _drawn(models)
+    errors = ", ".join(f"{row['name']} {TEST.show(row['test_error'])}" for row in drawn.to_dict("records"))
+    content = drawing("ensemble-result", canvas, description=f"Test error: {errors}.")
+    return Section(
+        "ensemble", "The ensemble and its members", captioned(content, _caption(models, drawn)) + _table(models)
+    )
+
+
+def tested_models(run: Run[Any]) -> pd.DataFrame:
+    """The rows of `trained_models` with their measures as floats. Raises: NothingToDraw without a test error."""
+    models = trained_models(run)
+    models = models.assign(**{name: numbers(models, name) for name in _QUANTITIES})
+    if not models["test_error"].notna().any():
+        raise NothingToDraw("the ensemble of this run has not been trained; resume it")
+    return models
+
+
+def _drawn(models: pd.DataFrame) -> pd.DataFrame:
+    return models[models["test_error"].notna()].head(_MOST)
+
+
+def _caption(models: pd.DataFrame, drawn: pd.DataFrame) -> str:
+    sentences = [
+        "Test error of the ensemble, which averages its members' probabilities (blue), and of each member alone (grey)."
+    ]
+    own = models["test_error"].iloc[0]
+    members = models["test_error"].iloc[1:].dropna()
+    if math.isfinite(own) and len(members):
+        sentences.append(
+            f"The ensemble is {points(own - members.min())} its best member, and {points(own - members.mean())} the "
+            "average one."
+        )
+    if len(drawn) < int(models["test_error"].notna().sum()):
+        sentences.append(f"The first {len(drawn)} are drawn.")
+    sentences.append(
         "ATE is the average test error of the members, PPD the share of test points on which two of them disagree, "
         "NLL the mean negative log-likelihood in nats, ECE the expected calibration error."
     )
-    return " ".join([text, *told])
-
-
-def _gain(frame: pd.DataFrame) -> str | None:
-    """How far below its best and its average member the ensemble is; None if either is not known."""
-    own = frame.loc[frame["kind"] == "ensemble", "test_error"].dropna()
-    members = frame.loc[frame["kind"] == "member", "test_error"].dropna()
-    if own.empty or members.empty:
-        return None
-    return (
-        f"The ensemble is {points(own.iloc[0] - members.min())} its best member, and "
-        f"{points(own.iloc[0] - members.mean())} the average one."
-    )
+    return " ".join(sentences)
 
 
 def points(gap: float) -> str:
@@ -123,25 +100,15 @@ def points(gap: float) -> str:
     return f"{abs(100 * gap):.2f} percentage points {'below' if gap < 0 else 'above'}"
 
 
-def _table(frame: pd.DataFrame) -> str:
-    shown = {name: quantity for name, quantity in _QUANTITIES.items() if frame[name].notna().any()}
-    failed, named = bool(frame["reason"].notna().any()), "architecture" in frame and frame["architecture"].notna().any()
+def _table(models: pd.DataFrame) -> str:
+    shown = {name: quantity for name, quantity in _QUANTITIES.items() if models[name].notna().any()}
     columns = [Column("Model"), *(Column(quantity.heading, "number") for quantity in shown.values())]
-    columns += [Column("Failure")] if failed else []
-    columns += [Column("Architecture", "code")] if named else []
     rows = [
         (
             row["name"],
             *(quantity.bare(row[name]) for name, quantity in shown.items()),
-            *([row["reason"] or ""] if failed else []),
-            *([row["architecture"] if isinstance(row["architecture"], str) else MISSING] if named else []),
+            row["architecture"] if isinstance(row["architecture"], str) else MISSING,
         )
-        for row in frame.to_dict("records")
+        for row in models.to_dict("records")
     ]
-    kinds = list(frame["kind"])
-    return table(
-        columns,
-        rows,
-        label="The ensemble, its members and the baselines",
-        marked=kinds.index("ensemble") if "ensemble" in kinds else None,
-    )
+    return table([*columns, Column("Architecture", "code")], rows, label="The ensemble and its members", marked=0)

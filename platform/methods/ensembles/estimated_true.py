@@ -5,17 +5,19 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
-import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from archray.platform.report.plot import FOUND, SURFACE, TRIAL, Size, plot
-from archray.platform.report.quantity import MISSING, signed, whole_number
-from archray.platform.report.section import Column, Section, figure, paragraphs, table
-from archray.platform.report.view import RunView, numbers
+from archray.platform.methods.ensembles.ensemble_tables import estimates, found_members
+from archray.platform.report.columns import numbers
+from archray.platform.report.figures import FOUND, SURFACE, TRIAL, NothingToDraw, drawing, figure
+from archray.platform.report.quantity import MISSING, count, signed, whole_number
+from archray.platform.report.section import Column, Section, captioned, paragraphs, table
+from archray.platform.run.run import Run
 from archray.trainables.ensembles.estimates import agreement
 
 _FEWEST = 3  # points: two always agree or disagree
@@ -27,16 +29,14 @@ _NOTE = (
 
 @dataclass(frozen=True)
 class Agreement:
-    """How estimates agree with the truth, of members or of the ensembles of one size.
+    """How estimates agree with the truth.
 
     Args:
-        kind: `members`, `ensembles`, or `ensembles of 3`.
         names, estimated, true: (n,) each; the errors are fractions.
         spearman, pearson: NaN of fewer than three points, or where one side is all equal.
         agreement, chance: Agreement-30%, and what it is on average for estimates that know nothing.
     """
 
-    kind: str
     names: tuple[str, ...]
     estimated: np.ndarray
     true: np.ndarray
@@ -46,122 +46,76 @@ class Agreement:
     chance: float
 
 
-def estimated_true_section(view: RunView) -> Section | None:
-    """A panel per kind and size, and the table. Nothing for fewer than three points of all."""
-    told = agreements(view.estimated_true)
-    if not told:
-        return None
+@figure(height=320)
+def estimated_against_true(run: Run[Any], canvas: Figure) -> None:
+    """The validation error of each member with shared weights, against its test error trained from scratch."""
+    axes = canvas.subplots()
+    _draw(axes, member_agreement(run.best), found_members(run.best))
+    axes.set(xlabel="validation error with shared weights (%)", ylabel="test error, trained (%)")
 
-    def draw(canvas: Figure, narrow: bool) -> None:
-        columns = 1 if narrow else min(len(told), 3)
-        grid = canvas.subplots(-(-len(told) // columns), columns, squeeze=False)
-        for place, axes in enumerate(grid.flat):
-            if place >= len(told):
-                axes.set_visible(False)
-                continue
-            _draw_panel(axes, told[place], view.members)
-        canvas.supxlabel("validation error with shared weights (%)", fontsize=12)
-        canvas.supylabel("test error, trained (%)", fontsize=12)
 
-    rows = -(-len(told) // 3)
-    drawing = plot(
+def estimated_true_section(run: Run[Any]) -> Section:
+    """Estimated against true errors, and how they agree. Fewer than three members that have both are none."""
+    members = member_agreement(run.best)
+    content = drawing(
         "estimated-true",
-        draw,
-        description="Estimated against true error: "
-        + ", ".join(f"{each.kind}, Spearman's rho {_words(each.spearman)}" for each in told)
-        + ".",
-        wide=Size(760, 50 + 260 * rows),
-        narrow=Size(350, 40 + 240 * len(told)),
+        estimated_against_true(run),
+        description=f"Estimated against true error: members, Spearman's rho {_words(members.spearman)}.",
     )
     title = "Do shared weights tell good ensembles from bad ones?"
-    body = figure(drawing, _caption(view, told)) + _table(told) + paragraphs([_NOTE])
+    body = captioned(content, _caption(run.best)) + _table(members) + paragraphs([_NOTE])
     return Section("estimated-true", title, body)
 
 
-def agreements(frame: pd.DataFrame) -> list[Agreement]:
-    """Members first, then ensembles by size; only rows with both errors, and only three or more of a kind."""
-    if "kind" not in frame:
-        return []
-    names = frame["name"].astype(str) if "name" in frame else ""
-    known = frame.assign(name=names, **{name: numbers(frame, name) for name in ("estimated", "true", "size")})
-    known = known[known["estimated"].notna() & known["true"].notna()]
-    made = []
-    for kind, size in [("member", None), ("ensemble", None), *_sizes(known)]:
-        rows = known[known["kind"] == kind]
-        if kind == "ensemble":
-            rows = rows[rows["size"].isna()] if size is None else rows[rows["size"] == size]
-        if len(rows) < _FEWEST:
-            continue
-        estimated, true = rows["estimated"].to_numpy(), rows["true"].to_numpy()
-        told = agreement(estimated, true)
-        made.append(
-            Agreement(
-                f"{kind}s" if size is None else f"ensembles of {size:.0f}",
-                tuple(rows["name"]),
-                estimated,
-                true,
-                told["spearman"],
-                told["pearson"],
-                told["agreement"],
-                told["chance"],
-            )
-        )
-    return made
+def member_agreement(run: Run[Any]) -> Agreement:
+    """Of the members with both errors. Raises: NothingToDraw for fewer than three."""
+    rows = estimates(run)
+    if len(rows):
+        rows = rows[(rows["kind"] == "member") & rows["estimated"].notna() & rows["true"].notna()]
+    if len(rows) < _FEWEST:
+        raise NothingToDraw(f"this run has fewer than {_FEWEST} members with errors by shared weights and by training")
+    estimated, true = rows["estimated"].to_numpy(float), rows["true"].to_numpy(float)
+    measures = agreement(estimated, true)
+    values = (float(measures[name]) for name in ("spearman", "pearson", "agreement", "chance"))
+    return Agreement(tuple(rows["name"]), estimated, true, *values)
 
 
-def _sizes(told: pd.DataFrame) -> list[tuple[str, float]]:
-    return [
-        ("ensemble", float(size)) for size in sorted(told.loc[told["kind"] == "ensemble", "size"].dropna().unique())
-    ]
-
-
-def _draw_panel(axes: Axes, each: Agreement, members: Sequence[str]) -> None:
-    x, y = 100 * each.estimated, 100 * each.true
+def _draw(axes: Axes, members: Agreement, found: Sequence[str]) -> None:
+    x, y = 100 * members.estimated, 100 * members.true
     axes.scatter(x, y, s=30, color=TRIAL, edgecolor=SURFACE, linewidth=0.5, alpha=0.8, clip_on=False, zorder=2)
-    own = np.isin(each.names, members)
+    own = np.isin(members.names, found)
     axes.scatter(x[own], y[own], s=52, color=FOUND, edgecolor=SURFACE, linewidth=0.8, clip_on=False, zorder=3)
     axes.xaxis.set_major_locator(MaxNLocator(4))
     axes.yaxis.set_major_locator(MaxNLocator(5))
     axes.margins(0.08)
-    axes.set_title(f"{len(x)} {each.kind}\nρ = {_words(each.spearman)}")
+    axes.set_title(f"{count(len(x), 'member')}, ρ = {_words(members.spearman)}")
 
 
 def _words(value: float) -> str:
     return signed(f"{value:.2f}") if math.isfinite(value) else MISSING
 
 
-def _caption(view: RunView, told: list[Agreement]) -> str:
+def _caption(run: Run[Any]) -> str:
+    rows = estimates(run)
     text = (
-        "Each point is an architecture, or an ensemble: its validation error with the supernet's shared weights, by "
-        "which ensembles are chosen, and its test error trained from scratch. ρ is Spearman's rank correlation."
+        "Each point is an architecture: its validation error with the supernet's shared weights, by which ensembles "
+        "are chosen, and its test error trained from scratch. ρ is Spearman's rank correlation. Blue: the members of "
+        "the found ensemble."
     )
-    if any(set(each.names) & set(view.members) for each in told):
-        text += " Blue: the members of the found ensemble."
-    if any(each.kind.startswith("ensembles") for each in told):
-        text += " Ensembles of the same members are not independent of each other."
-    lost = int((numbers(view.estimated_true, "estimated") + numbers(view.estimated_true, "true")).isna().sum())
+    lost = int((numbers(rows, "estimated") + numbers(rows, "true")).isna().sum())
     if lost:
         text += f" {lost} without both errors {'is' if lost == 1 else 'are'} left out."
     return f"{text} As Table 5.6 of Shu 2022."
 
 
-def _table(told: list[Agreement]) -> str:
+def _table(members: Agreement) -> str:
     columns = (
-        Column("Of"),
-        Column("Number", "number"),
+        Column("Members", "number"),
         Column("Spearman", "number"),
         Column("Pearson", "number"),
         Column("Agreement-30% (%)", "number"),
         Column("By chance (%)", "number"),
     )
-    rows = [
-        (
-            each.kind,
-            whole_number(len(each.names)),
-            _words(each.spearman),
-            _words(each.pearson),
-            *(f"{100 * part:.0f}" if math.isfinite(part) else MISSING for part in (each.agreement, each.chance)),
-        )
-        for each in told
-    ]
-    return table(columns, rows, label="Agreement of estimated and true errors")
+    shares = (f"{100 * part:.0f}" if math.isfinite(part) else MISSING for part in (members.agreement, members.chance))
+    row = (whole_number(len(members.names)), _words(members.spearman), _words(members.pearson), *shares)
+    return table(columns, [row], label="Agreement of estimated and true errors")

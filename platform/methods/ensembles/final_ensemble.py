@@ -21,6 +21,7 @@ from archray.platform.engine.stage import Context
 from archray.platform.engine.tune_stage import TuneStage
 from archray.platform.engine.tuning import TuneRun
 from archray.platform.methods.ensembles.ensemble_config import EnsembleConfig
+from archray.platform.methods.ensembles.ensemble_tables import ENSEMBLE
 from archray.platform.methods.ensembles.members import found_members, member_seeds, member_trials, trained_members
 from archray.platform.run.layout import MODEL
 from archray.trainables.data import load_images
@@ -28,7 +29,6 @@ from archray.trainables.ensembles import Ensemble, measure_ensemble, member_of
 from archray.trainables.ensembles.saved import ensemble_files
 from archray.trainables.tune.trained_predictor import TrainedPredictor
 
-ENSEMBLE = "ensemble.json"  # of the final stage: the measures of the ensemble and of its members
 Probabilities = npt.NDArray[np.float32]  # (images, classes)
 
 

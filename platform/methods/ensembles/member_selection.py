@@ -13,7 +13,7 @@ from archray.files import Folder
 from archray.platform.engine.stage import Context, WorkStage
 from archray.platform.methods.ensembles.baseline_config import NESConfig, OneArchitectureConfig
 from archray.platform.methods.ensembles.trained_pool import POOL, trained_pool
-from archray.platform.methods.training_stages import ACCURACY
+from archray.platform.methods.final_stage import ACCURACY
 from archray.platform.run.layout import DONE, FOUND, TRIALS
 from archray.trainables.data import load_images
 from archray.trainables.ensembles import ensemble_error, forward_selection

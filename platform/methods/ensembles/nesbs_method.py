@@ -11,7 +11,12 @@ from typing import Any
 
 from archray.platform.config import merge
 from archray.platform.methods.ensembles.ensemble_config import NESBSConfig, SingleBestConfig, UniformConfig
-from archray.platform.methods.ensembles.ensemble_report import SAMPLED_SECTIONS, headline, measured, show_sampled
+from archray.platform.methods.ensembles.ensemble_report import (
+    SAMPLED_SECTIONS,
+    headline_of_sampled,
+    measured,
+    show_sampled,
+)
 from archray.platform.methods.ensembles.final_ensemble import FINAL_ENSEMBLE_STAGE
 from archray.platform.methods.ensembles.posterior_stage import POSTERIOR_STAGE
 from archray.platform.methods.ensembles.sampling_stage import SAMPLING_STAGE
@@ -104,7 +109,7 @@ def _register(name: str, summary: str, config: type[NESBSConfig], *method: Value
             defaults=lambda space: ensemble_defaults(space, *method),
             presets=PRESETS,
             results=measured,
-            headline=headline,
+            headline=headline_of_sampled,
             sections=SAMPLED_SECTIONS,
             show=show_sampled,
             flags=FLAGS,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -11,10 +12,14 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from archray.platform.report.plot import FOUND, MUTED, TRIAL, Size, plot
+from archray.platform.methods.ensembles.ensemble_tables import POSTERIOR_LEARNT, posterior_of
+from archray.platform.report.columns import numbers
+from archray.platform.report.figures import FOUND, MUTED, TRIAL, NothingToDraw, drawing, figure
 from archray.platform.report.quantity import MISSING, Quantity, count, significant
-from archray.platform.report.section import Section, escape, figure, paragraphs
-from archray.platform.report.view import RunView, numbers
+from archray.platform.report.section import Section, captioned, escape, paragraphs
+from archray.platform.run.layout import CURVES
+from archray.platform.run.run import Run
+from archray.searchers.nesbs.posterior import Posterior
 
 _TITLES = {"elbo": "ELBO", "kl": "KL to the prior", "entropy": "entropy of a decision"}
 
@@ -32,43 +37,38 @@ class Decisions:
     probabilities: dict[str, np.ndarray]
 
 
-def posterior_section(view: RunView) -> Section | None:
+@figure(height=250)
+def posterior_training(run: Run[Any], canvas: Figure) -> None:
+    """The training of the posterior by epoch: ELBO, KL to the prior, and the entropy of each decision, in nats."""
+    curves = _curves(run)
+    shown = _shown(curves)
+    if not shown:
+        raise NothingToDraw("this run has no posterior that was trained by itself; see its method's stages")
+    for axes, name in zip(np.ravel(canvas.subplots(1, len(shown))), shown, strict=True):
+        _draw_panel(axes, curves, name)
+
+
+def posterior_section(run: Run[Any]) -> Section | None:
     """The curves of its training, and a table of probabilities. Nothing without either."""
-    curves, decisions = _curves(view.posterior_curves), posterior_decisions(view.posterior)
-    shown = [name for name in _TITLES if curves[name].notna().any()] if len(curves) else []
-    if not shown and not decisions:
-        return None
+    curves, posterior = _curves(run), posterior_of(run.best)
     body = ""
-    if shown:
-
-        def draw(canvas: Figure, narrow: bool) -> None:
-            panels = np.ravel(canvas.subplots(len(shown), 1) if narrow else canvas.subplots(1, len(shown)))
-            for axes, name in zip(panels, shown, strict=True):
-                _draw_panel(axes, curves, name, title=not narrow or len(shown) > 1)
-
-        drawing = plot(
-            "posterior",
-            draw,
-            description=f"Training of the posterior over {count(int(curves['epoch'].nunique()), 'epoch')}.",
-            wide=Size(760, 270),
-            narrow=Size(350, 30 + 200 * len(shown)),
-        )
-        body += figure(drawing, _caption(curves, shown))
-    if decisions:
-        body += paragraphs([_sentence(decisions)]) + "".join(map(_heat_table, decisions))
-    return Section("posterior", "The posterior over architectures", body)
+    if shown := _shown(curves):
+        description = f"Training of the posterior over {count(int(curves['epoch'].nunique()), 'epoch')}."
+        content = drawing("posterior", posterior_training(run), description=description)
+        body += captioned(content, _caption(curves, shown))
+    if posterior is not None:
+        groups = grouped_decisions(posterior)
+        body += paragraphs([_sentence(groups)]) + "".join(map(_heat_table, groups)) if groups else ""
+    return Section("posterior", "The posterior over architectures", body) if body else None
 
 
-def posterior_decisions(posterior: pd.DataFrame) -> list[Decisions]:
+def grouped_decisions(posterior: Posterior) -> list[Decisions]:
     """The decisions in order, those with the same choices together; a decision with one choice is left out."""
-    if not {"decision", "choice", "probability"} <= set(posterior.columns):
-        return []
-    frame = posterior.assign(probability=numbers(posterior, "probability"))
     groups: dict[tuple[str, ...], dict[str, np.ndarray]] = {}
-    for decision, rows in frame.groupby("decision", sort=False):
-        choices = tuple(map(str, rows["choice"]))
+    for decision, row in zip(posterior.choices.items(), posterior.log_probs, strict=True):
+        name, choices = decision
         if len(choices) > 1:
-            groups.setdefault(choices, {})[str(decision)] = rows["probability"].to_numpy()
+            groups.setdefault(choices, {})[name] = np.exp(row[: len(choices)])
     return [Decisions(choices, probabilities) for choices, probabilities in groups.items()]
 
 
@@ -79,13 +79,18 @@ def entropy(probabilities: np.ndarray) -> float:
     )
 
 
-def _curves(frame: pd.DataFrame) -> pd.DataFrame:
-    """`posterior_curves` as floats by epoch; empty without an epoch."""
-    told = frame.assign(**{name: numbers(frame, name) for name in ("epoch", *_TITLES)})
-    return told[told["epoch"].notna()].sort_values("epoch", kind="stable")
+def _curves(run: Run[Any]) -> pd.DataFrame:
+    """The curves as floats, by epoch; empty without one."""
+    frame = run.best.table(POSTERIOR_LEARNT, CURVES)
+    curves = frame.assign(**{name: numbers(frame, name) for name in ("epoch", *_TITLES)})
+    return curves[curves["epoch"].notna()].sort_values("epoch", kind="stable")
 
 
-def _draw_panel(axes: Axes, curves: pd.DataFrame, name: str, *, title: bool) -> None:
+def _shown(curves: pd.DataFrame) -> list[str]:
+    return [name for name in _TITLES if curves[name].notna().any()]
+
+
+def _draw_panel(axes: Axes, curves: pd.DataFrame, name: str) -> None:
     by_epoch = curves.groupby("epoch")[name].mean().dropna()
     if name == "entropy" and "decision" in curves:
         for _, rows in curves.groupby("decision", sort=False):
@@ -98,7 +103,7 @@ def _draw_panel(axes: Axes, curves: pd.DataFrame, name: str, *, title: bool) -> 
         axes.axhline(0, color=MUTED, linewidth=0.8, zorder=1)
     axes.xaxis.set_major_locator(MaxNLocator(4, integer=True))
     axes.yaxis.set_major_locator(MaxNLocator(5))
-    axes.set_title(_TITLES[name] if title else "")
+    axes.set_title(_TITLES[name])
     axes.set(xlabel="epoch", ylabel="nats")
 
 

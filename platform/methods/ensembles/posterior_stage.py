@@ -13,14 +13,14 @@ from archray.platform.engine.stage import Context, file_digests
 from archray.platform.engine.tune_stage import TuneStage
 from archray.platform.engine.tuning import TrialPlan, TuneRun
 from archray.platform.methods.ensembles.ensemble_config import NESBSConfig
-from archray.platform.methods.ensembles.supernet_stage import BEST_RESPONSE, SUPERNET, WEIGHTS, single_trial
+from archray.platform.methods.ensembles.ensemble_tables import POSTERIOR, POSTERIOR_LEARNT, SUPERNET
+from archray.platform.methods.ensembles.supernet_stage import BEST_RESPONSE, WEIGHTS, single_trial
 from archray.platform.run.layout import CURVES
 from archray.searchers.nesbs.posterior import Posterior
 from archray.trainables.spaces import get_space, posterior_decisions
 from archray.trainables.tune.posterior_settings import PosteriorSettings
 from archray.trainables.tune.posterior_trainable import PosteriorTrainable
 
-POSTERIOR_STAGE_NAME, POSTERIOR = "posterior", "posterior.json"
 METRIC = "elbo"
 
 
@@ -37,7 +37,7 @@ def _trial(context: Context[NESBSConfig], tuned: Folder) -> TrialPlan | None:
         supernet=config.supernet,
         weights=f"{context.folder(SUPERNET).uri}/{WEIGHTS}",
     ).model_dump(mode="json")
-    return single_trial(context, POSTERIOR_STAGE_NAME, trainable=PosteriorTrainable, settings=settings, metric=METRIC)
+    return single_trial(context, POSTERIOR_LEARNT, trainable=PosteriorTrainable, settings=settings, metric=METRIC)
 
 
 def _write_posterior(context: Context[NESBSConfig], folder: Folder, run: TuneRun) -> None:
@@ -71,7 +71,7 @@ def entropy_curves(space: str, results: pd.DataFrame) -> pd.DataFrame:
 
 
 POSTERIOR_STAGE = TuneStage[NESBSConfig](
-    name=POSTERIOR_STAGE_NAME,
+    name=POSTERIOR_LEARNT,
     title="learn a posterior over architectures, given the supernet",
     reads=("trained_supernet", "posterior", "best_response"),
     depends=file_digests(f"{SUPERNET}/{WEIGHTS}"),

@@ -24,8 +24,8 @@ from archray.platform.engine.shards import device_of
 from archray.platform.engine.stage import Context, WorkStage
 from archray.platform.engine.trial_tables import failure_reasons
 from archray.platform.methods.ensembles.ensemble_config import NESBSConfig, SamplingOptions
-from archray.platform.methods.ensembles.posterior_stage import POSTERIOR, POSTERIOR_STAGE_NAME
-from archray.platform.methods.ensembles.supernet_stage import SUPERNET, WEIGHTS, supernet_settings
+from archray.platform.methods.ensembles.ensemble_tables import MEMBERS, POSTERIOR, POSTERIOR_LEARNT, SEARCH, SUPERNET
+from archray.platform.methods.ensembles.supernet_stage import WEIGHTS, supernet_settings
 from archray.platform.run.layout import FOUND, TRIALS
 from archray.platform.run.manifest import digest
 from archray.searchers import NESBSSearch, drive
@@ -39,7 +39,6 @@ from archray.trainables.supernets.networks.group import NONE
 from archray.trainables.tune.shared_predictions import SharedPredictions
 from archray.trainables.tune.supernet_scorer import arrays_of
 
-SEARCH, MEMBERS = "search", "members.parquet"
 METRIC = "validation_loss"
 
 
@@ -49,7 +48,7 @@ def _weights_digest(context: Context[Any]) -> str:
 
 def _depends(context: Context[NESBSConfig]) -> dict[str, Any]:
     uniform = context.config.search.sampler == "uniform"
-    posterior = None if uniform else context.folder(POSTERIOR_STAGE_NAME).sha256(POSTERIOR)
+    posterior = None if uniform else context.folder(POSTERIOR_LEARNT).sha256(POSTERIOR)
     return {"weights": _weights_digest(context), "posterior": posterior}
 
 
@@ -101,7 +100,7 @@ def _posterior(context: Context[NESBSConfig]) -> Posterior:
     """The posterior that was learnt, or the uniform one over what the supernet can find."""
     run, config = context.run, context.config
     if config.search.sampler != "uniform":
-        return Posterior(context.folder(POSTERIOR_STAGE_NAME).read_json(POSTERIOR), run.space)
+        return Posterior(context.folder(POSTERIOR_LEARNT).read_json(POSTERIOR), run.space)
     options = config.supernet
     known = groups(run.space, partial_channels=options.partial_channels, none=options.none)
     none = any(NONE in group.operations for group in known)

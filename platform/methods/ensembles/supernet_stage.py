@@ -15,13 +15,14 @@ from archray.platform.engine.stage import Context
 from archray.platform.engine.tune_stage import TuneStage
 from archray.platform.engine.tuning import TrialPlan, TuneRun
 from archray.platform.methods.ensembles.ensemble_config import NESBSConfig
+from archray.platform.methods.ensembles.ensemble_tables import SUPERNET
 from archray.platform.run.layout import CURVES, TRIALS
 from archray.trainables.checkpoint import read_state
 from archray.trainables.supernets import write_weights
 from archray.trainables.tune.supernet_settings import SupernetSettings
 from archray.trainables.tune.supernet_trainable import SupernetTrainable
 
-SUPERNET, WEIGHTS, UPDATES = "supernet", "weights.pt", "updates.parquet"
+WEIGHTS, UPDATES = "weights.pt", "updates.parquet"
 BEST_RESPONSE = "posterior.json"  # where the posterior was learnt with the weights
 METRIC = "validation_accuracy"  # of paths drawn for each batch
 

@@ -15,7 +15,7 @@ from archray.platform.engine.tune_stage import TuneStage
 from archray.platform.engine.tuning import TrialPlan, TuneRun
 from archray.platform.methods.feature_maps.feature_map_config import serves
 from archray.platform.methods.feature_maps.feature_map_report import SECTIONS, headline, show
-from archray.platform.methods.feature_maps.feature_map_tables import search_progress
+from archray.platform.methods.feature_maps.feature_map_tables import progress_of
 from archray.platform.methods.feature_maps.single_solves import write_found_map
 from archray.platform.methods.feature_maps.solve_stages import (
     CORRELATION_STAGE,
@@ -27,7 +27,7 @@ from archray.platform.methods.feature_maps.solve_trials import READS, sample_can
 from archray.platform.methods.final_stage import ACCURACY
 from archray.platform.methods.found_networks import tested_networks
 from archray.platform.methods.method import METHODS, Method
-from archray.platform.run.layout import PROGRESS
+from archray.platform.run.layout import PROGRESS, ROUNDS
 from archray.searchers import WeightSharingHalving
 
 
@@ -77,7 +77,7 @@ def _write_winner(context: Context[HalvingConfig], folder: Folder, run: TuneRun)
     ended: WeightSharingHalving = run.searcher()
     rounds = ended.rounds()
     progress = halving_progress(trials, rounds, context.config.mode)
-    folder.write_parquet("rounds.parquet", rounds)
+    folder.write_parquet(ROUNDS, rounds)
     folder.write_parquet(PROGRESS, progress)
     best = ended.best()
     alone = trials[trials["candidates"].map(len) == 1]
@@ -154,7 +154,7 @@ def _register(name: str, summary: str, config: type[HalvingConfig]) -> None:
             headline=headline,
             sections=SECTIONS,
             show=show,
-            progress=search_progress,
+            progress=progress_of,
             flags={
                 "candidates": "candidates",
                 "dimension": "dimension",

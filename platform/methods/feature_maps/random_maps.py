@@ -13,7 +13,7 @@ from archray.platform.engine.tune_stage import TuneStage
 from archray.platform.engine.tuning import TrialPlan
 from archray.platform.methods.feature_maps.feature_map_config import FeatureMapConfig, serves
 from archray.platform.methods.feature_maps.feature_map_report import SECTIONS, headline, show
-from archray.platform.methods.feature_maps.feature_map_tables import search_progress
+from archray.platform.methods.feature_maps.feature_map_tables import progress_of
 from archray.platform.methods.feature_maps.single_solves import write_best_solve
 from archray.platform.methods.feature_maps.solve_stages import FINAL_SOLVE_STAGE
 from archray.platform.methods.feature_maps.solve_trials import READS, sample_candidates, solve_plan
@@ -72,7 +72,7 @@ def register_solves(
             headline=headline,
             sections=SECTIONS,
             show=show,
-            progress=search_progress,
+            progress=progress_of,
             flags=flags,
             extendable=("final_seeds",),
             serves=serves,

@@ -14,11 +14,11 @@ from archray.platform.engine.pool_scoring import POOL, PoolSettings, candidates,
 from archray.platform.engine.stage import Context, WorkStage, file_digests
 from archray.platform.engine.tune_stage import TuneStage
 from archray.platform.engine.tuning import TrialPlan, TuneRun
+from archray.platform.methods.final_stage import ACCURACY
 from archray.platform.methods.found_networks import tested_networks
 from archray.platform.methods.hnas.hnas_report import SECTIONS, headline, show
 from archray.platform.methods.method import METHODS, Method
 from archray.platform.methods.training_stages import (
-    ACCURACY,
     BASELINE_STAGE,
     FINAL_STAGE,
     TrainedSearchConfig,
@@ -27,7 +27,7 @@ from archray.platform.methods.training_stages import (
 from archray.platform.run.layout import FOUND
 from archray.searchers import HNASSearch
 from archray.searchers.hnas.scored_pool import PoolFile
-from archray.trainables.proxies import PROXIES, ProxySettings
+from archray.trainables.proxies import ProxySettings, check_proxies
 from archray.trainables.spaces import get_space
 from archray.trainables.training import TrainingSettings
 
@@ -72,8 +72,7 @@ class HNASConfig(TrainedSearchConfig):
     def check(self) -> None:
         if self.search.proxy == KAPPA:
             raise InvalidInput("kappa is the other half of HNAS's objective; choose another proxy")
-        for name in self.scored.metrics:
-            PROXIES.get(name)
+        check_proxies(self.scored)
         if self.pool.table is None:
             candidates(self.space, self.pool.size, self.seed)
         else:

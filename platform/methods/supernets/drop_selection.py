@@ -11,18 +11,17 @@ from archray.platform.engine.stage import Context
 from archray.platform.engine.trial_tables import reasons
 from archray.platform.engine.tune_stage import TuneStage
 from archray.platform.engine.tuning import TrialPlan, TuneRun
+from archray.platform.methods.final_stage import ACCURACY
 from archray.platform.methods.supernets.supernet_config import SupernetSearchConfig
-from archray.platform.methods.supernets.supernet_search import FOUND_TABLE
-from archray.platform.methods.training_stages import ACCURACY, training_plan
+from archray.platform.methods.supernets.supernet_tables import FOUND_CELLS, SELECTED
+from archray.platform.methods.training_stages import training_plan
 from archray.platform.run.layout import FOUND
 from archray.searchers.drop_worst import DropWorst
-
-SELECTED = "selected.parquet"
 
 
 def _architectures(context: Context[SupernetSearchConfig]) -> list[str]:
     """The distinct architectures that the search seeds found, in the order of the seeds."""
-    table = context.run.table("search", FOUND_TABLE)
+    table = context.run.table("search", FOUND_CELLS)
     return list(dict.fromkeys(table.loc[table["value"].notna(), "architecture"].dropna()))
 
 

@@ -17,13 +17,13 @@ from archray.platform.engine.trial_tables import failure_reasons, reasons
 from archray.platform.engine.tune_stage import TuneStage
 from archray.platform.engine.tuning import TrialPlan, TuneRun
 from archray.platform.methods.supernets.supernet_config import SupernetSearchConfig
+from archray.platform.methods.supernets.supernet_tables import ENTROPIES, FOUND_CELLS
 from archray.platform.run.layout import FOUND
 from archray.seeds import first_seeds
 from archray.trainables.supernets.networks import groups
 from archray.trainables.tune.supernet_settings import SupernetSettings
 from archray.trainables.tune.supernet_trainable import SupernetTrainable
 
-FOUND_TABLE, ENTROPIES = "found.parquet", "entropies.parquet"
 METRIC, MODE = "discretised_accuracy", "max"
 READS = ("supernet", "search_seeds")
 
@@ -89,7 +89,7 @@ def write_found(context: Context[Any], folder: Folder, found: pd.DataFrame) -> N
         `validation_accuracy` (of the mixture), `failure`.
     Raises: ArchrayError if no seed found an architecture.
     """
-    folder.write_parquet(FOUND_TABLE, found)
+    folder.write_parquet(FOUND_CELLS, found)
     usable = found[found["value"].notna() & found["architecture"].notna()]
     if usable.empty:
         raise ArchrayError(f"none of the {len(found)} searches found an architecture: {failure_reasons(found)}")

@@ -1,0 +1,180 @@
+"""What a search for an ensemble shows: its report, and the measures of its members in the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pandas as pd
+from matplotlib.figure import Figure
+from rich.console import Console
+
+from archray.platform.methods.ensembles.delta_effect import delta_effect_section
+from archray.platform.methods.ensembles.diversity import diversity_section
+from archray.platform.methods.ensembles.ensemble_delta import ensemble_delta_section
+from archray.platform.methods.ensembles.ensemble_result import TEST, ensemble_result_section, points
+from archray.platform.methods.ensembles.ensemble_tables import (
+    ENSEMBLE,
+    METRICS,
+    SEARCH,
+    SUPERNET,
+    found_members,
+    sampled_ensembles,
+    trained_models,
+)
+from archray.platform.methods.ensembles.estimated_true import estimated_true_section
+from archray.platform.methods.ensembles.member_cells import member_cells_section
+from archray.platform.methods.ensembles.posterior_curves import posterior_section
+from archray.platform.methods.ensembles.sampled_ensembles import ensembles_section
+from archray.platform.methods.found_networks import percent, print_trials, tested_networks
+from archray.platform.report.curves import BASELINE, CURVES_HEIGHT, TrainingCurves, Trainings
+from archray.platform.report.failures import Tables, failed, failures_section
+from archray.platform.report.figures import FOUND, figure
+from archray.platform.report.header import Card, Headline
+from archray.platform.report.manifest_section import manifest_section
+from archray.platform.report.page import MakeSection
+from archray.platform.report.quantity import count
+from archray.platform.report.section import Section
+from archray.platform.run.layout import TRIALS
+from archray.platform.run.run import Run
+
+_TABLES: Tables = {
+    "training the pool": ("pool", TRIALS),
+    "evaluating ensembles": (SEARCH, TRIALS),
+    "final training": ("final", TRIALS),
+    "random architectures": ("baseline", TRIALS),
+}
+
+
+def measured(run: Run[Any]) -> dict[str, Any]:
+    """The test accuracy of the ensemble and the mean of its members', beside random architectures."""
+    measures = run.document("final", ENSEMBLE)
+    if measures is None:
+        return tested_networks(run)
+    return {
+        **tested_networks(run),
+        "test_accuracy": 1 - measures["test_error"],
+        "test_accuracy_std": None,
+        "members_test_accuracy": None if measures["ate"] is None else 1 - measures["ate"],
+    }
+
+
+def headline_of_sampled(run: Run[Any]) -> Headline:
+    """As `headline_of_pooled`, and how many ensembles were sampled."""
+    sampled = sampled_ensembles(run)
+    return _headline(run, {"Search": count(len(sampled), "ensemble") if len(sampled) else None})
+
+
+def headline_of_pooled(run: Run[Any]) -> Headline:
+    """The test error of the ensemble beside those of its members; of repeats, of the best."""
+    return _headline(run, {})
+
+
+def _headline(run: Run[Any], facts: dict[str, str | None]) -> Headline:
+    best = run.best
+    members, models = found_members(best), trained_models(best)
+    thing, facts = "architecture" if len(members) == 1 else "ensemble", {**facts, "Failures": failed(run, _TABLES)}
+    if not members:
+        return Headline(thing, "The run found no ensemble; the failures below say why.", facts=facts)
+    what = f"ensemble of {len(members)} architectures" if len(members) > 1 else "architecture"
+    if models.empty:
+        lead = f"The search chose the {what} below. There is no test error: it was not trained in full."
+        return Headline(thing, lead, members, facts=facts)
+    own, alone = float(models["test_error"].iloc[0]), models["test_error"].iloc[1:].astype(float)
+    lead = f"The search chose the {what} below; trained in full, it has a test error of {TEST.show(own)}"
+    lead += f", {points(own - alone.min())} its best member." if len(alone) > 1 else "."
+    cards = [Card("found", TEST.show(own), "ensemble, test error" if len(members) > 1 else "test error")]
+    if len(alone) > 1:
+        cards.append(Card("trial", TEST.show(alone.min()), "its best member"))
+        cards.append(Card("trial", TEST.show(alone.mean()), "mean of its members"))
+    return Headline(thing, lead, members, cards, facts)
+
+
+# Training curves
+
+
+def _none_found(run: Run[Any], curves: pd.DataFrame) -> pd.Series:
+    return pd.Series(False, index=curves.index)
+
+
+_CURVES = TrainingCurves(
+    stages=(
+        Trainings(SUPERNET, "supernet", "of supernets", word="of the supernet", in_full=False),
+        Trainings("pool", "pool", "of the pool", in_full=False),
+        Trainings("final", "final", "of the ensemble's members in full", colour=FOUND),
+        BASELINE,
+    ),
+    found=_none_found,
+    others="other trials",
+    of_both=(
+        "A training of the search has a learning rate schedule of its own, shorter than the final one: the two "
+        "columns are not one curve continued."
+    ),
+)
+
+
+@figure(height=CURVES_HEIGHT)
+def ensemble_training_curves(run: Run[Any], canvas: Figure) -> None:
+    """The training curves of the supernet or the pool, of the members and of random architectures, by epoch."""
+    _CURVES.draw(run, canvas)
+
+
+def curves_section(run: Run[Any]) -> Section:
+    return _CURVES.section(run, ensemble_training_curves(run))
+
+
+_TRAINED: tuple[MakeSection, ...] = (ensemble_result_section, member_cells_section, diversity_section)
+_ENDING: tuple[MakeSection, ...] = (curves_section, failures_section(_TABLES), manifest_section)
+SAMPLED_SECTIONS: Sequence[MakeSection] = (
+    *_TRAINED,
+    posterior_section,
+    delta_effect_section,
+    ensembles_section,
+    ensemble_delta_section,
+    estimated_true_section,
+    *_ENDING,
+)
+POOLED_SECTIONS: Sequence[MakeSection] = (*_TRAINED, *_ENDING)
+
+
+# The terminal
+
+
+def _print_measures(run: Run[Any], console: Console) -> None:
+    """Measures of the trained ensemble and of its members; nothing before it is trained."""
+    measures = run.document("final", ENSEMBLE)
+    if measures is None:
+        return
+    disagree = "" if measures["ppd"] is None else f", members disagree on {percent(measures['ppd'])}"
+    console.print(
+        f"test NLL            {measures['test_nll']:.4f}, ECE {percent(measures['ece'])}{disagree}", soft_wrap=True
+    )
+    for member in measures["members"]:
+        line = f"    {percent(member['test_error']):>8}  {member.get('architecture')}"
+        console.print(line, soft_wrap=True, highlight=False, markup=False)
+
+
+def show_sampled(run: Run[Any], console: Console) -> None:
+    """Measures of the trained ensemble, and the ensembles that were sampled, best first."""
+    _print_measures(run, console)
+    trials, loss = run.table(SEARCH, TRIALS), METRICS[0]
+    if loss not in trials:
+        return
+    size = run.config.sampled_size
+    several = f"{size} members" if size > 1 else "one member"
+    console.print(
+        f"sampled, of {several} each (validation loss, error with shared weights), best first:", soft_wrap=True
+    )
+    for row in trials.sort_values(loss).to_dict("records"):
+        where = "" if pd.isna(row["delta"]) else f", delta {row['delta']:g}"
+        if pd.isna(row[loss]):
+            line = f"    failed: {row['failure']}{where}"
+        else:
+            line = f"    {row[loss]:.4f}  {percent(row['validation_error']):>8}{where}"
+        console.print(line, soft_wrap=True, highlight=False, markup=False)
+
+
+def show_pooled(run: Run[Any], console: Console) -> None:
+    """Measures of the trained ensemble, and the pool, best first."""
+    _print_measures(run, console)
+    print_trials(run.table("pool", TRIALS), "the pool", "validation_accuracy", console)
