@@ -23,8 +23,7 @@ def compare_runs(runs: Sequence[Run[Any]], *, out: Path | None, console: Console
     """Prints the table of a comparison, and writes the page if asked to; see `archray.compare`."""
     if out is not None and out.exists():
         raise RunFolderError(f"{out} exists; choose another --out")
-    _check_alike(runs)
-    labelled = list(zip(_labels(runs), map(_progress, runs), strict=True))
+    labelled = labelled_progress(runs)
     table = comparison_table(labelled)
     words = written(table)
     printed = Table("", *words.index, box=None)
@@ -35,6 +34,15 @@ def compare_runs(runs: Sequence[Run[Any]], *, out: Path | None, console: Console
         write_file(out, render_comparison(labelled).encode())
         console.print(f"report              {out}", soft_wrap=True)
     return table
+
+
+def labelled_progress(runs: Sequence[Run[Any]]) -> list[tuple[str, pd.DataFrame]]:
+    """What each run is called beside the others, and its progress.
+
+    Raises: RunFolderError if one has not ended or has no solver calls; InvalidInput if they are not alike.
+    """
+    _check_alike(runs)
+    return list(zip(_labels(runs), map(_progress, runs), strict=True))
 
 
 def _progress(run: Run[Any]) -> pd.DataFrame:

@@ -9,9 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from archray_test_feature_map_report import feature_map_run, method_progress
 from archray_test_report import hnas_content, write_repeats
+from archray_test_supernet_report import gradient_run, scored_run
 
+from archray.platform.methods.feature_maps import feature_map_report
+from archray.platform.methods.feature_maps.comparison_page import render_comparison
 from archray.platform.methods.hnas.hnas_report import SECTIONS, headline
+from archray.platform.methods.supernets import supernet_report
 from archray.platform.report.page import render
 
 CANDIDATES = ("chromium", "chromium-browser", "google-chrome")
@@ -91,6 +96,27 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("width", [1200, 700, PHONE, 320])
 def test_it_opens_without_a_word(browser: Any, report: Path, scheme: str, width: int) -> None:
     assert drawings_shown(browser, report, scheme, width) == 5  # of the two forms of each drawing, one
+
+
+SCREENS = pytest.mark.parametrize(("scheme", "width"), [("light", 1200), ("dark", PHONE), ("light", 320)])
+
+
+@SCREENS
+def test_feature_maps_open_without_a_word(browser: Any, tmp_path: Path, scheme: str, width: int) -> None:
+    file, run = tmp_path / "report.html", feature_map_run(tmp_path / "run")
+    file.write_text(render(run, feature_map_report.headline(run), feature_map_report.SECTIONS), encoding="utf-8")
+    assert drawings_shown(browser, file, scheme, width) == 3
+    runs = [(method, method_progress(method)) for method in ("halving", "random", "successive-halving", "hyperband")]
+    file.write_text(render_comparison(runs), encoding="utf-8")
+    assert drawings_shown(browser, file, scheme, width) == 2
+
+
+@SCREENS
+def test_supernets_open_without_a_word(browser: Any, tmp_path: Path, scheme: str, width: int) -> None:
+    for make, drawings in ((gradient_run, 6), (scored_run, 2)):  # of the cell, its one form
+        file, run = tmp_path / f"{make.__name__}.html", make(tmp_path / make.__name__)
+        file.write_text(render(run, supernet_report.headline(run), supernet_report.SECTIONS), encoding="utf-8")
+        assert drawings_shown(browser, file, scheme, width) == drawings
 
 
 def drawings_shown(browser: Any, report: Path, scheme: str, width: int) -> int:

@@ -1,0 +1,27 @@
+"""The figures of a run, for a notebook or a paper: `archray.plots.hnas_landscape("runs/hnas")`.
+
+Each takes a run's folder, an `archray.SearchResult` or a run, and gives a matplotlib `Figure`; see docs/plots.md.
+They are loaded when first used: `import archray.plots` imports neither matplotlib nor Ray.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+_FIGURES = "archray.platform.plots"
+
+
+def __getattr__(name: str) -> Any:
+    table = import_module(_FIGURES)
+    if name == "__all__":
+        return list(table.FIGURES)
+    if name in table.FIGURES:
+        return table.figure_of(name)
+    if name.startswith("_"):
+        raise AttributeError(f"module 'archray.plots' has no attribute {name!r}")
+    raise AttributeError(f"there is no figure {name!r}; choose one of {', '.join(table.FIGURES)}")
+
+
+def __dir__() -> list[str]:
+    return sorted(import_module(_FIGURES).FIGURES)

@@ -1,0 +1,90 @@
+"""The figures of runs by name, what `archray.plots` offers. Nothing heavy is imported before a figure is asked for."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from functools import cache
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from archray.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from archray.platform.api import SearchResult
+    from archray.platform.run.run import Run
+
+    Place: TypeAlias = str | os.PathLike[str] | SearchResult | Run[Any]
+
+_REPORT, _METHODS = "archray.platform.report", "archray.platform.methods"
+_HNAS, _MAPS, _SUPERNETS = f"{_METHODS}.hnas", f"{_METHODS}.feature_maps", f"{_METHODS}.supernets"
+
+# A figure's name, that of the function that draws it, and the module that has it. docs/plots.md lists them in this
+# order.
+OF_A_RUN = {
+    "test_accuracies": f"{_REPORT}.comparison",
+    "hnas_landscape": f"{_HNAS}.landscape",
+    "hnas_pool": f"{_HNAS}.pool_scatter",
+    "hnas_training_curves": f"{_HNAS}.hnas_report",
+    "halving_errors_by_calls": f"{_MAPS}.solver_calls",
+    "halving_errors_by_seconds": f"{_MAPS}.solver_calls",
+    "shared_against_standalone": f"{_MAPS}.correlation",
+    "supernet_entropies": f"{_SUPERNETS}.entropies",
+    "supernet_discretisation": f"{_SUPERNETS}.discretisation",
+    "supernet_shared_scores": f"{_SUPERNETS}.shared_score_plot",
+    "selection_curves": f"{_SUPERNETS}.selection_curves",
+    "supernet_training_curves": f"{_SUPERNETS}.supernet_report",
+}
+OF_SEVERAL_RUNS = {
+    "errors_compared_by_calls": f"{_MAPS}.comparison_page",
+    "errors_compared_by_seconds": f"{_MAPS}.comparison_page",
+}
+FIGURES = {**OF_A_RUN, **OF_SEVERAL_RUNS}
+
+
+_DOCUMENTED = """{figure}
+
+    {takes}.
+
+    Raises: NothingToDraw if it has not the data that the figure shows; RunFolderError if a folder holds no run.
+    """
+
+
+@cache
+def figure_of(name: str) -> Callable[[Any], Figure]:
+    """The figure called `name`, as a function of a run, or of several. Raises: KeyError for an unknown name."""
+    draw = getattr(import_module(FIGURES[name]), name)
+
+    def of_a_run(run: Place) -> Figure:
+        return draw(opened(run))  # type: ignore[no-any-return]
+
+    def of_several_runs(runs: Sequence[Place]) -> Figure:
+        from archray.platform.compare import labelled_progress
+
+        return draw(labelled_progress([opened(run) for run in runs]))  # type: ignore[no-any-return]
+
+    if name in OF_A_RUN:
+        figure, takes = of_a_run, "run: its folder, an `archray.SearchResult`, or a `Run`"
+    else:
+        figure, takes = of_several_runs, "runs: folders, `archray.SearchResult`s, or `Run`s"
+    figure.__name__ = figure.__qualname__ = name
+    figure.__doc__ = _DOCUMENTED.format(figure=draw.__doc__.strip(), takes=takes)
+    return figure
+
+
+def opened(run: Place) -> Run[Any]:
+    """The run of a folder or a result; one that is open stays as it is. Raises: InvalidInput, RunFolderError."""
+    import archray.platform.methods  # noqa: F401  # registers the methods, whose configurations are read
+    from archray.platform.api import SearchResult
+    from archray.platform.methods.method import open_run
+    from archray.platform.run.run import Run
+
+    if isinstance(run, Run):
+        return run
+    if isinstance(run, SearchResult):
+        return open_run(run.path)
+    if isinstance(run, (str, os.PathLike)):
+        return open_run(os.fspath(run))
+    raise InvalidInput(f"expected a run's folder, an archray.SearchResult or a Run, got a {type(run).__name__}")

@@ -1,0 +1,110 @@
+"""The figures of `archray.plots`: each draws on a run of its family, and the documentation has all of them."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from archray_test_feature_map_report import feature_map_run
+from archray_test_report import hnas_run, write_run
+from matplotlib.figure import Figure
+
+import archray
+from archray import plots
+from archray.errors import InvalidInput, RunFolderError
+from archray.platform.api import SearchResult
+from archray.platform.plots import FIGURES, OF_A_RUN, OF_SEVERAL_RUNS, opened
+from archray.platform.report.figures import WIDTH, NothingToDraw
+from archray.platform.run.run import Run
+
+OF_HNAS = ("test_accuracies", "hnas_landscape", "hnas_pool", "hnas_training_curves")
+OF_FEATURE_MAPS = ("halving_errors_by_calls", "halving_errors_by_seconds", "shared_against_standalone")
+
+
+@pytest.fixture(scope="module")
+def hnas(tmp_path_factory: pytest.TempPathFactory) -> Run[Any]:
+    place = tmp_path_factory.mktemp("runs") / "hnas"
+    return hnas_run(place, pool_size=30, trials=4, baseline=2, final_seeds=2, epochs=2)
+
+
+@pytest.fixture(scope="module")
+def feature_maps(tmp_path_factory: pytest.TempPathFactory) -> Run[Any]:
+    return feature_map_run(tmp_path_factory.mktemp("runs") / "halving", repeats=2, candidates=16)
+
+
+def drawn(figure: object) -> bool:
+    """Whether it is a figure of the report's width with something in it."""
+    assert isinstance(figure, Figure)
+    return figure.get_size_inches()[0] * 72 == pytest.approx(WIDTH) and any(axes.has_data() for axes in figure.axes)
+
+
+@pytest.mark.parametrize("name", OF_HNAS)
+def test_figures_of_hnas(hnas: Run[Any], name: str) -> None:
+    assert drawn(getattr(plots, name)(hnas))
+
+
+@pytest.mark.parametrize("name", OF_FEATURE_MAPS)
+def test_figures_of_feature_maps(feature_maps: Run[Any], name: str) -> None:
+    assert drawn(getattr(plots, name)(feature_maps))
+
+
+@pytest.mark.parametrize("name", OF_SEVERAL_RUNS)
+def test_figures_of_several_runs(tmp_path: Path, name: str) -> None:
+    runs = [feature_map_run(tmp_path / f"{seed}", repeats=1, candidates=16, seed=seed) for seed in range(2)]
+    assert drawn(getattr(plots, name)([runs[0], str(runs[1].folder)]))
+
+
+@pytest.mark.parametrize("name", OF_A_RUN)
+def test_a_run_without_the_data_says_so(tmp_path: Path, name: str) -> None:
+    empty = write_run(tmp_path / "run", "hnas", config={"search": {"proxy": "ntk_trace"}})
+    with pytest.raises(NothingToDraw, match=r"\w{3,} \w+"):
+        getattr(plots, name)(empty)
+
+
+def test_a_run_is_a_path_a_result_or_a_run(hnas: Run[Any], tmp_path: Path) -> None:
+    place = str(hnas.folder)
+    result = SearchResult(place, None, None, None)
+    for run in (place, Path(place), result, replace(result, repeats=(result,))):
+        assert opened(run).manifest == hnas.manifest
+    assert opened(hnas) is hnas
+    with pytest.raises(RunFolderError, match="holds no run"):
+        plots.hnas_pool(tmp_path / "nothing")
+    with pytest.raises(InvalidInput, match=r"expected a run's folder, an archray\.SearchResult or a Run, got a int"):
+        plots.hnas_pool(3)
+
+
+def test_names_are_listed_once_and_found() -> None:
+    assert len(OF_A_RUN) + len(OF_SEVERAL_RUNS) == len(FIGURES)
+    assert archray.plots is plots and plots.__all__ == list(FIGURES) and dir(plots) == sorted(FIGURES)
+    assert [getattr(plots, name).__name__ for name in plots.__all__] == plots.__all__
+    with pytest.raises(AttributeError, match=r"no figure 'hnas_landscpae'; choose one of .*hnas_landscape"):
+        plots.hnas_landscpae  # noqa: B018
+
+
+def test_every_figure_of_the_platform_is_public(repository: Path) -> None:
+    files = (repository / "platform").rglob("*.py")
+    decorated = [
+        name
+        for file in files
+        for name in re.findall(r"^@figure\(.*\)\ndef (\w+)\(", file.read_text(encoding="utf-8"), flags=re.M)
+    ]
+    assert sorted(decorated) == sorted(FIGURES)
+
+
+def test_importing_it_loads_neither_matplotlib_nor_ray() -> None:
+    heavy = "{'matplotlib', 'ray', 'torch'}"
+    code = f"import sys, archray.plots; dir(archray.plots); print(sorted({heavy} & set(sys.modules)))"
+    output = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert output.stdout.strip() == "[]"
+
+
+def test_the_documentation_lists_every_figure(repository: Path) -> None:
+    rows = re.findall(r"^\| `(\w+)` \| (.+?) \| .+ \|$", (repository / "docs" / "plots.md").read_text(), flags=re.M)
+    assert [name for name, _ in rows] == list(FIGURES)
+    for name, words in rows:
+        assert " ".join(getattr(plots, name).__doc__.split()).startswith(words), name

@@ -1,0 +1,150 @@
+"""Runs of searches by a supernet as they could be, with made-up numbers."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from archray_test_report import write_repeats, write_run
+
+from archray.platform.run.run import Run
+from archray.trainables.spaces import get_space
+
+SEEDS = (2968811710, 3677149159, 745650761, 2884920346, 1503136570)
+OPERATIONS = 5
+FAILED = 3  # the position of the search that fails
+
+_FILES = {
+    "found": ("search", "found.parquet"),
+    "curves": ("search", "curves.parquet"),
+    "entropies": ("search", "entropies.parquet"),
+    "scores": ("search", "scores.parquet"),
+    "rounds": ("search", "rounds.parquet"),
+    "selection": ("selection", "selected.parquet"),
+    "selection_curves": ("selection", "curves.parquet"),
+    "final": ("final", "trials.parquet"),
+    "final_curves": ("final", "curves.parquet"),
+    "baseline": ("baseline", "trials.parquet"),
+}
+
+
+def cells(number: int, seed: int = 0) -> list[str]:
+    """Distinct architectures of nasbench201."""
+    space, rng = get_space("nasbench201"), np.random.default_rng(seed)
+    return list(dict.fromkeys(space.encode(space.canonical(space.sample(rng))) for _ in range(3 * number)))[:number]
+
+
+CELLS = cells(4)
+FOUND = [CELLS[0], CELLS[1], CELLS[2], None, CELLS[3]]  # by the five seeds
+
+
+def gradient_run(
+    place: str | Path, *, epochs: int = 12, groups: tuple[str, ...] = ("normal", "reduce"), **replaced: Any
+) -> Run[Any]:
+    """A search with five supernets; the fourth fails. Selection drops after epoch 6, and chooses what the second found.
+
+    replaced: other tables in the place of `gradient_tables`; `chosen`: another architecture that is chosen.
+    """
+    chosen = replaced.pop("chosen", CELLS[1])
+    tables, documents = _content({**gradient_tables(epochs, groups), **replaced}, chosen)
+    return write_run(
+        place, "gaea-darts", config={"space": "nasbench201"}, tables=tables, documents=documents, seconds=3611.0
+    )
+
+
+def repeated_gradient_run(place: str | Path) -> Run[Any]:
+    """Two repeats: the second is better, it chose the last architecture, which its three seeds found."""
+    first = gradient_tables(2, ("cell",))
+    second = {**first, "found": first["found"].head(3).assign(architecture=CELLS[3])}
+    content = [_content(first, CELLS[1], 0.5), _content(second, CELLS[3], 0.6)]
+    return write_repeats(place, "gaea-darts", content, config={"space": "nasbench201"})
+
+
+def gradient_tables(epochs: int = 12, groups: tuple[str, ...] = ("normal", "reduce")) -> dict[str, pd.DataFrame]:
+    """The tables of such a run."""
+    rng = np.random.default_rng(0)
+    found, curves, entropies, selection, trainings = [], [], [], [], []
+    for number, (seed, name) in enumerate(zip(SEEDS, FOUND, strict=True)):
+        key = {"trial_id": f"s-{number}", "seed": seed}
+        last = 0.7 + 0.01 * number
+        failure = "train_loss is NaN at epoch 1" if name is None else None
+        value, mixture = (math.nan, math.nan) if failure else (last - 0.2, last)
+        found.append({**key, "architecture": name, "value": value, "validation_accuracy": mixture, "failure": failure})
+        for epoch in range(1, epochs + 1):
+            share = epoch / epochs
+            if failure and epoch > 1:
+                break
+            accuracy = math.nan if failure else last * share**0.5
+            curves.append(
+                {
+                    **key,
+                    "architecture": name,
+                    "epoch": epoch,
+                    "validation_accuracy": accuracy,
+                    "discretised_accuracy": accuracy * 0.5,
+                    "train_loss": math.nan if failure else 2.3 - share,
+                }
+            )
+            for group in groups:
+                for edge in range(6):
+                    pace = (1 + 0.2 * number) * (2 if group == "reduce" else 1)
+                    entropy = math.log(OPERATIONS) * math.exp(-pace * (epoch - 1) / 4)
+                    entropies.append({**key, "epoch": epoch, "group": group, "edge": edge, "entropy": entropy})
+    for number, name in enumerate(CELLS):
+        kept = number in (0, 1, 3)
+        last = (0.9 if kept else 0.71) + 0.02 * (number == 1) + 0.001 * number
+        until = 20 if kept else 6
+        curve = last - 0.6 * np.exp(-np.arange(1, until + 1) / 3) + rng.normal(0, 0.004, until)
+        curve[-1] = last
+        key = {"trial_id": f"t-{number}", "architecture": name}
+        trainings += [{**key, "epoch": e + 1, "validation_accuracy": v} for e, v in enumerate(curve)]
+        row = {"architecture": name, "epochs": until, "value": float(curve[5]), "failure": None}
+        selection.append({**row, "validation_accuracy": last, "kept": kept})
+    final = {"seed": [1, 2], "test_accuracy": [0.93, 0.94], "parameters": 3_349_342, "multiply_adds": 5.452e8}
+    return {
+        "found": pd.DataFrame(found),
+        "curves": pd.DataFrame(curves),
+        "entropies": pd.DataFrame(entropies),
+        "selection": pd.DataFrame(selection),
+        "selection_curves": pd.DataFrame(trainings),
+        "final": pd.DataFrame(final),
+        "baseline": pd.DataFrame({"architecture": CELLS, "test_accuracy": [0.9, 0.91, 0.92, 0.905]}),
+    }
+
+
+def scored_run(place: str | Path, *, scored: int = 200, **replaced: Any) -> Run[Any]:
+    """Random search with weight sharing: three supernets, each of which scored architectures of its own."""
+    tables = {**scored_tables(scored), **replaced}
+    chosen = tables.pop("chosen", tables["found"]["architecture"][1])
+    tables, documents = _content(tables, chosen)
+    return write_run(place, "rs-ws", config={"space": "nasbench201"}, tables=tables, documents=documents)
+
+
+def scored_tables(scored: int = 200) -> dict[str, pd.DataFrame]:
+    """The tables of such a run."""
+    rng = np.random.default_rng(1)
+    found, scores = [], []
+    for number, seed in enumerate(SEEDS[:3]):
+        names = cells(scored, seed=number)
+        accuracy = rng.normal(0.5, 0.08, len(names))
+        key = {"trial_id": f"s{number}", "seed": seed}
+        best = int(accuracy.argmax())
+        if len(names) > 1:
+            accuracy[best - 1] = math.nan
+        scores.append(pd.DataFrame({**key, "architecture": names, "loss": -np.log(accuracy), "accuracy": accuracy}))
+        row = {**key, "architecture": names[best], "value": accuracy[best]}
+        found.append({**row, "validation_accuracy": math.nan, "failure": None})
+    return {"found": pd.DataFrame(found), "scores": pd.concat(scores, ignore_index=True)}
+
+
+def _content(
+    tables: dict[str, pd.DataFrame], chosen: str, value: float = 0.5
+) -> tuple[dict[tuple[str, str], pd.DataFrame], dict[tuple[str, str], Any]]:
+    """The files of a run."""
+    best = {"architecture": chosen, "value": value, "metric": "validation_accuracy"}
+    stage = "selection" if "selection" in tables else "search"
+    documents = {(stage, "architecture.json"): best, ("", "architecture.json"): best}
+    return {_FILES[name]: table for name, table in tables.items()}, documents
