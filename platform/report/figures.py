@@ -105,7 +105,7 @@ def figure(height: int) -> Callable[[Callable[[ShownT, Figure], None]], Callable
             return canvas
 
         del make.__wrapped__  # or `help` shows draw's signature
-        return make  # type: ignore[return-value]  # wraps() keeps draw's own signature for mypy
+        return make
 
     return decorate
 
