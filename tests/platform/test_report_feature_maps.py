@@ -19,7 +19,11 @@ from archray_test_report import hnas_run, write_run
 from scipy.stats import spearmanr
 
 from archray.errors import InvalidInput
-from archray.platform.methods.feature_maps.comparison_page import render_comparison
+from archray.platform.methods.feature_maps.comparison_page import (
+    errors_compared_by_seconds,
+    looks_of,
+    render_comparison,
+)
 from archray.platform.methods.feature_maps.correlation import (
     correlation_panels,
     correlation_section,
@@ -44,7 +48,7 @@ from archray.platform.methods.feature_maps.solver_calls import (
 from archray.platform.methods.hnas.hnas_report import headline as hnas_headline
 from archray.platform.report.cell import cell_section, decision_table
 from archray.platform.report.decisions import decided
-from archray.platform.report.figures import NothingToDraw
+from archray.platform.report.figures import RANDOM, NothingToDraw
 from archray.platform.report.page import MakeSection, render
 from archray.platform.report.rounds import rounds_of
 from archray.platform.run.run import Run
@@ -493,6 +497,18 @@ def test_the_comparisons_page(runs: list[tuple[str, pd.DataFrame]]) -> None:
     calls = text[text.index('id="over-calls"') : text.index('id="over-seconds"')]
     assert "fast-halving" in calls and "hyperband" not in calls
     assert "hyperband" in text[text.index('id="over-seconds"') :]
+
+
+def test_every_run_has_a_look_of_its_own_and_random_search_that_of_every_page() -> None:
+    given = [(f"{method} {number}", method_progress(method, repeats=1)) for number in range(3) for method in METHODS]
+    looks = looks_of(given)
+    assert len(set(looks)) == len(given)
+    assert looks[METHODS.index("random")] == (RANDOM, None)
+    (axes,) = errors_compared_by_seconds(given).axes
+    curves = [line for line in axes.lines if not line.get_label().startswith("_")]
+    assert [(line.get_label(), line.get_color()) for line in curves] == [
+        (label, colour) for (label, _), (colour, _) in zip(given, looks, strict=True)
+    ]
 
 
 def test_how_far_halving_comes_is_said() -> None:

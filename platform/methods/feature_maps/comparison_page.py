@@ -38,18 +38,14 @@ from archray.platform.report.page import write_page
 from archray.platform.report.quantity import count
 from archray.platform.report.section import Column, Section, captioned, escape, paragraphs, table
 
-# Colour and dashes of each run, in their order.
-_LOOKS: tuple[tuple[str, tuple[float, ...] | None], ...] = (
+Look = tuple[str, tuple[float, ...] | None]  # colour and dashes
+
+_LOOKS: tuple[Look, ...] = (
     (FOUND, None),
-    (RANDOM, None),
     (GREEN, (6, 2)),
     (PINK, (4, 2, 1, 2)),
     (INDIGO, (1.5, 1.5)),
-    *(
-        (colour, dashes)
-        for dashes in ((8, 2), (3, 1), (1, 2))
-        for colour in (TRIAL, GREEN, PINK, INDIGO, FOUND, RANDOM)
-    ),
+    *((colour, dashes) for dashes in ((8, 2), (3, 1), (1, 2)) for colour in (TRIAL, GREEN, PINK, INDIGO, FOUND)),
 )
 
 
@@ -170,11 +166,20 @@ def _draw(lines: Sequence[Line], canvas: Figure, by: By) -> None:
 def _lines(runs: Sequence[Progress], by: By) -> list[Line]:
     """The curves over solver calls, of the runs that compare there, or over seconds, of all."""
     lines = []
-    for (label, progress), look in zip(runs, cycle(_LOOKS), strict=False):
+    for (label, progress), look in zip(runs, looks_of(runs), strict=True):
         if by == "seconds" or comparable_by_calls(progress):
             curve = error_curve(progress, by)
             lines += [Line(label, curve, *look)] if curve is not None else []
     return lines
+
+
+def looks_of(runs: Sequence[Progress]) -> list[Look]:
+    """How each run is drawn, in their order: random search as on every page, a second run of it as any other."""
+    looks, free = [], cycle(_LOOKS)
+    for _, progress in runs:
+        random = is_random_search(progress) and (RANDOM, None) not in looks
+        looks.append((RANDOM, None) if random else next(free))
+    return looks
 
 
 def _curves(runs: Sequence[Progress]) -> Iterator[Section]:
