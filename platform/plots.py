@@ -13,13 +13,14 @@ from archray.errors import InvalidInput
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from archray.platform.api import SearchResult
     from archray.platform.run.run import Run
+    from archray.platform.search_result import SearchResult
 
     Place: TypeAlias = str | os.PathLike[str] | SearchResult | Run[Any]
 
 _REPORT, _METHODS = "archray.platform.report", "archray.platform.methods"
 _HNAS, _MAPS, _SUPERNETS = f"{_METHODS}.hnas", f"{_METHODS}.feature_maps", f"{_METHODS}.supernets"
+_ENSEMBLES = f"{_METHODS}.ensembles"
 
 # A figure's name, that of the function that draws it, and the module that has it. docs/plots.md lists them in this
 # order.
@@ -36,6 +37,14 @@ OF_A_RUN = {
     "supernet_shared_scores": f"{_SUPERNETS}.shared_score_plot",
     "selection_curves": f"{_SUPERNETS}.selection_curves",
     "supernet_training_curves": f"{_SUPERNETS}.supernet_report",
+    "ensemble_test_errors": f"{_ENSEMBLES}.ensemble_result",
+    "ensemble_diversity": f"{_ENSEMBLES}.diversity",
+    "posterior_training": f"{_ENSEMBLES}.posterior_curves",
+    "ensembles_delta_effect": f"{_ENSEMBLES}.delta_effect",
+    "ensembles_best_so_far": f"{_ENSEMBLES}.sampled_ensembles",
+    "ensembles_by_delta": f"{_ENSEMBLES}.ensemble_delta",
+    "estimated_against_true": f"{_ENSEMBLES}.estimated_true",
+    "ensemble_training_curves": f"{_ENSEMBLES}.ensemble_report",
 }
 OF_SEVERAL_RUNS = {
     "errors_compared_by_calls": f"{_MAPS}.comparison_page",
@@ -77,9 +86,9 @@ def figure_of(name: str) -> Callable[[Any], Figure]:
 def opened(run: Place) -> Run[Any]:
     """The run of a folder or a result; one that is open stays as it is. Raises: InvalidInput, RunFolderError."""
     import archray.platform.methods  # noqa: F401  # registers the methods, whose configurations are read
-    from archray.platform.api import SearchResult
     from archray.platform.methods.method import open_run
     from archray.platform.run.run import Run
+    from archray.platform.search_result import SearchResult
 
     if isinstance(run, Run):
         return run
