@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 from rich.console import Console
 
-import archray.platform.methods  # noqa: F401  # registers them
 from archray.cluster.connect import ClusterSettings, connect
 from archray.cluster.resources import ResourceSettings
 from archray.errors import InvalidInput
@@ -20,9 +19,9 @@ from archray.platform.config import merge, nest, validate
 from archray.platform.engine.pool_scoring import PoolSettings
 from archray.platform.engine.stage import Context, run_stages
 from archray.platform.engine.tune_options import TuneOptions
+from archray.platform.methods import METHODS, get_method, open_run
 from archray.platform.methods.configure import check_config, make_config
 from archray.platform.methods.found_networks import print_found
-from archray.platform.methods.method import METHODS, get_method, open_run
 from archray.platform.methods.report_stage import all_stages, write_report
 from archray.platform.repeats import print_repeats, run_repeats
 from archray.platform.run.layout import DONE, REPORT

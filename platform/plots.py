@@ -67,13 +67,14 @@ def figure_of(name: str) -> Callable[[Any], Figure]:
     draw = getattr(import_module(FIGURES[name]), name)
 
     def of_a_run(run: Place) -> Figure:
-        return draw(opened(run))  # type: ignore[no-any-return]
+        return draw(opened(run))
 
     def of_several_runs(runs: Sequence[Place]) -> Figure:
         from archray.platform.compare import labelled_progress
 
-        return draw(labelled_progress([opened(run) for run in runs]))  # type: ignore[no-any-return]
+        return draw(labelled_progress([opened(run) for run in runs]))
 
+    figure: Callable[[Any], Figure]
     if name in OF_A_RUN:
         figure, takes = of_a_run, "run: its folder, an `archray.SearchResult`, or a `Run`"
     else:
@@ -85,8 +86,7 @@ def figure_of(name: str) -> Callable[[Any], Figure]:
 
 def opened(run: Place) -> Run[Any]:
     """The run of a folder or a result; one that is open stays as it is. Raises: InvalidInput, RunFolderError."""
-    import archray.platform.methods  # noqa: F401  # registers the methods, whose configurations are read
-    from archray.platform.methods.method import open_run
+    from archray.platform.methods import open_run
     from archray.platform.run.run import Run
     from archray.platform.search_result import SearchResult
 

@@ -9,3 +9,6 @@ import archray.platform.methods.hnas.hnas_method
 import archray.platform.methods.supernets.learned
 import archray.platform.methods.supernets.rs_ws
 import archray.platform.methods.supernets.supernet_halving  # noqa: F401  # each registers its own
+from archray.platform.methods.method import METHODS, Method, get_method, open_run
+
+__all__ = ["METHODS", "Method", "get_method", "open_run"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from os import PathLike
 from typing import Any, Generic, TypeVar
 
 import pandas as pd
@@ -70,6 +71,6 @@ def get_method(name: str) -> Method[Any]:
     return METHODS.get(name)
 
 
-def open_run(place: str | Folder, *, force: bool = False, to_resume: bool = False) -> Run[Any]:
+def open_run(place: str | PathLike[str] | Folder, *, force: bool = False, to_resume: bool = False) -> Run[Any]:
     """The run in a folder. Raises: RunFolderError if it is none, or other versions made it."""
     return Run.open(place, lambda method: get_method(method).config, force=force, to_resume=to_resume)

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
+from os import PathLike
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -80,7 +81,7 @@ class Run(Generic[ConfigT]):
     @classmethod
     def open(
         cls,
-        place: str | Folder,
+        place: str | PathLike[str] | Folder,
         config_of: Callable[[str], type[ConfigT]],
         *,
         force: bool = False,

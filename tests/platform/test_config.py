@@ -5,9 +5,9 @@ import json
 import pytest
 
 from archray.errors import InvalidInput, UnknownName
-from archray.platform.api import make_config
 from archray.platform.config import merge, nest, parse_assignment, read_config_file
 from archray.platform.methods import METHODS, get_method
+from archray.platform.methods.configure import make_config
 
 
 def test_merge_goes_key_by_key_and_the_later_wins():

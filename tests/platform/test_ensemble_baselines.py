@@ -11,7 +11,7 @@ import torch
 
 import archray
 from archray.files import Folder
-from archray.platform.api import check, make_config
+from archray.platform.methods.configure import check_config, make_config
 from archray.platform.methods.ensembles.baseline_config import NESConfig
 from archray.platform.methods.ensembles.trained_pool import EnsembleParents
 from archray.trainables.checkpoint import read_state
@@ -175,7 +175,7 @@ def test_parents_are_the_ensemble_that_forward_selection_finds(tmp_path: Path) -
 )
 def test_wrong_configurations(method: str, options: dict[str, Any], message: str) -> None:
     with pytest.raises(archray.errors.ArchrayError, match=message):
-        check(make_config(method, "smoke", None, {"data": "digits", "space": "nasbench201", **options}))
+        check_config(make_config(method, "smoke", None, {"data": "digits", "space": "nasbench201", **options}))
 
 
 def test_defaults_are_those_of_nesbs_with_the_pool_of_the_thesis() -> None:
@@ -186,4 +186,4 @@ def test_defaults_are_those_of_nesbs_with_the_pool_of_the_thesis() -> None:
     assert (config.pool, config.train.epochs) == (50, 50)
     for name in ("data", "network", "final", "ensemble_size"):
         assert getattr(config, name) == getattr(nesbs, name)
-    check(config.model_copy(update={"data": DataSettings(name="digits")}))
+    check_config(config.model_copy(update={"data": DataSettings(name="digits")}))

@@ -15,7 +15,7 @@ from rich.console import Console
 import archray
 from archray.errors import InvalidInput, RunFolderError
 from archray.files import Folder
-from archray.platform.run.run import Run
+from archray.platform.methods import open_run
 from archray.trainables.data import DataSettings, load_data
 
 TINY = {"preset": "smoke", "data": "digits", "seed": 1}
@@ -131,7 +131,7 @@ def test_arrays_and_repeats(ray_session, tmp_path):
         "hnas", **TINY | {"data": (images, labels)}, out=tmp_path / "run", repeats=2, random=0, budget=2
     )
     assert len(result.repeats) == 2
-    runs = [Run.open(tmp_path / "run" / name) for name in ("repeat-00", "repeat-01")]
+    runs = [open_run(tmp_path / "run" / name) for name in ("repeat-00", "repeat-01")]
     assert [run.config.seed for run in runs] == [1, 2]
     assert result.validation_accuracy == max(r.validation_accuracy for r in result.repeats)
     assert len(json.loads((tmp_path / "run" / "architecture.json").read_text())["repeats"]) == 2
@@ -139,7 +139,7 @@ def test_arrays_and_repeats(ray_session, tmp_path):
     archray.show(tmp_path / "run", console=told)
     assert "over 2 repeats" in output.getvalue()
     moved = (tmp_path / "run").rename(tmp_path / "moved")
-    assert Run.open(moved).data.path == moved / "arrays.npz", "a run's own arrays move with it"
+    assert open_run(moved).data.path == moved / "arrays.npz", "a run's own arrays move with it"
 
 
 def test_what_archray_sets_itself_is_refused():

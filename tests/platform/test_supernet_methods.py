@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from archray.errors import InvalidInput
-from archray.platform.api import check, make_config
 from archray.platform.methods import METHODS, get_method
+from archray.platform.methods.configure import check_config, make_config
 from archray.platform.methods.supernets.supernet_config import SupernetSearchConfig
 from archray.platform.methods.supernets.supernet_search import settings_of
 from archray.trainables.spaces import get_space
@@ -58,7 +58,7 @@ def test_two_epochs(name: str) -> None:
     """Weights and architecture parameters change, the loss is finite, the result decodes in its space."""
     space = get_space(SPACES.get(name, "nasbench201"))
     config = make_config(name, "smoke", None, {**TINY, "space": space.name})
-    check(config)
+    check_config(config)
     assert isinstance(config, SupernetSearchConfig)
     learns = config.supernet.optimizer.name != "none"
     asked = {} if name != "supernet-halving" else {"candidates": [space.encode(next(iter(space.enumerate())))]}
@@ -111,4 +111,4 @@ def test_the_objective_is_a_flag(objective: str) -> None:
 )
 def test_what_does_not_go_together_is_refused_before_ray(name: str, options: dict, told: str) -> None:
     with pytest.raises(InvalidInput, match=told):
-        check(make_config(name, "smoke", None, options))
+        check_config(make_config(name, "smoke", None, options))

@@ -28,11 +28,15 @@ METRIC, MODE = "discretised_accuracy", "max"
 READS = ("supernet", "search_seeds")
 
 
-def supernet_settings(context: Context[SupernetSearchConfig], **more: Any) -> dict[str, Any]:
-    """What every `SupernetTrainable` of the run is told. more: fields of `SupernetSettings`."""
-    run = context.run
-    options = {**dict(context.config.supernet), "space": run.space, "data": run.data, **more}
+def settings_of(config: SupernetSearchConfig, **more: Any) -> dict[str, Any]:
+    """What a `SupernetTrainable` is told by a configuration. more: fields of `SupernetSettings` over its own."""
+    options = {**dict(config.supernet), "space": config.space, "data": config.data, **more}
     return SupernetSettings(**options).model_dump(mode="json")
+
+
+def supernet_settings(context: Context[SupernetSearchConfig], **more: Any) -> dict[str, Any]:
+    """What every `SupernetTrainable` of the run is told: space and data as they hold in its folder."""
+    return settings_of(context.config, space=context.run.space, data=context.run.data, **more)
 
 
 def supernet_trials(context: Context[SupernetSearchConfig], *, metric: str = METRIC) -> TrialPlan:
