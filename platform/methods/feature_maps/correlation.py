@@ -75,7 +75,7 @@ def shared_against_standalone(run: Run[Any], canvas: Figure) -> None:
 
     The panels of each kind of bases begin a row of their own; all have the same axes. Khodak et al. 2020, Figure 1.
     """
-    panels = _panels(run.pooled("correlation", CORRELATION))
+    panels, found = _panels(run.pooled("correlation", CORRELATION)), found_map(run)
     kinds = list(dict.fromkeys(panel.bases for panel in panels))
     columns = _columns(panels)
     places: list[Panel | None] = []
@@ -90,7 +90,7 @@ def shared_against_standalone(run: Run[Any], canvas: Figure) -> None:
         if panel is None:
             axes.set_visible(False)
             continue
-        _draw_panel(axes, panel, found_map(run), several=len(kinds) > 1)
+        _draw_panel(axes, panel, found, several=len(kinds) > 1)
         axes.set(xlim=(low, high), ylim=(low, high))
         for axis in (axes.xaxis, axes.yaxis):
             axis.set_major_locator(MaxNLocator(5))

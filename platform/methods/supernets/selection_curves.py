@@ -110,11 +110,11 @@ def fated_curves(run: Run[Any]) -> list[Fated]:
     if "architecture" not in selected or not {"architecture", "epoch", "validation_accuracy"} <= set(curves.columns):
         return []
     curves = curves.assign(epoch=numbers(curves, "epoch"), shown=numbers(curves, "validation_accuracy"))
-    lines = []
+    lines, chosen = [], chosen_architecture(run)
     for _, row in selected.iterrows():
         own = curves[curves["architecture"] == row["architecture"]]
         if own["shown"].notna().any():
-            lines.append((fate(row, chosen_architecture(run)), own.sort_values("epoch")))
+            lines.append((fate(row, chosen), own.sort_values("epoch")))
     return sorted(lines, key=lambda line: list(_LOOKS).index(line[0]), reverse=True)
 
 
