@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +14,24 @@ TESTS = Path(__file__).resolve().parent
 REPOSITORY = TESTS.parent
 WORKER_MODULES = TESTS / "worker_modules"
 OBJECT_STORE_BYTES = 300 * 2**20  # Ray's default, 30 % of the memory, is more than these tests ever put there
+
+# `make test` runs a process per core, and arrays here are small: a BLAS with a thread per core spins more than it
+# works (searchers/test_hnas.py: 85 s of CPU, 23 with one). Read when NumPy loads; Ray's workers inherit it. Not
+# OMP_NUM_THREADS: Ray sets that for each worker unless it is set, and a test sees to it.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+
+def pytest_collection_finish() -> None:
+    """One thread for scikit-learn's own loops too, if a test that was collected has loaded it."""
+    if "threadpoolctl" in sys.modules:
+        sys.modules["threadpoolctl"].threadpool_limits(1)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup() -> None:
+    """One thread for torch: networks as small as these only wait for a second. A trial may have set its own before."""
+    if "torch" in sys.modules:
+        sys.modules["torch"].set_num_threads(1)
 
 
 @pytest.fixture(scope="session")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -49,15 +48,6 @@ class Own(Space):
     def build(self, architecture, *, in_channels, num_classes, auxiliary):
         return Net(64 * in_channels, num_classes, auxiliary)
 """
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """More than one only wait for each other on maps this small."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 def split(count: int, seed: int) -> Split:

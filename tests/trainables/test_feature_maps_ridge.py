@@ -135,8 +135,12 @@ def test_both_kinds_of_gram_matrix_are_the_same_matrix(dtype: torch.dtype) -> No
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("rows", [1, 3, 200])
-def test_products_are_those_in_float64(dtype: torch.dtype, rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("threads", [1, 2])
+def test_products_are_those_in_float64(
+    dtype: torch.dtype, rows: int, threads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(products, "CACHE_BYTES", 1)  # 16 rows a block
+    torch.set_num_threads(threads)  # as many parts; the next test begins with one thread again
     draws = torch.Generator().manual_seed(0)
     matrix, right, left = (torch.randn(size, generator=draws).double() for size in ((rows, 9), (9, 4), (rows, 4)))
     matrix = matrix.to(dtype)

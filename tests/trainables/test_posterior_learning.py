@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -52,15 +51,6 @@ SUPERNET = {
     "training": {"epochs": 8, "batch_size": 16, "lr": 0.1, "threads": 1, "augmentation": None},
 }
 DATA = {"name": "digits", "limit": 80, "validation_fraction": 0.3}
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_thread() -> Iterator[None]:
-    """More threads have nothing to gain in networks as small as these, and wait for each other."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="module")

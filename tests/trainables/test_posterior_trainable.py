@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -30,15 +29,6 @@ BEST_RESPONSE = {
     "relaxation": {"name": "posterior", "kl": False},
     "optimizer": {"name": "adam", "lr": 0.01, "betas": [0.9, 0.999], "weight_decay": 3e-4},
 }
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_thread() -> Iterator[None]:
-    """More threads have nothing to gain in networks as small as these, and wait for each other."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def make_config(folder: Path, space: str = "nasbench201", seed: int = 5, **settings: Any) -> dict[str, Any]:

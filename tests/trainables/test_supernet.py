@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -24,15 +23,6 @@ from archray.trainables.supernets.relaxations import MixtureWeights
 
 TINY = NetworkSettings(channels=4, cells=1)
 SPACES = ("nasbench201", "darts", "darts-none", "nasbench1shot1-1", "nasbench1shot1-2", "nasbench1shot1-3")
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """Networks this small only wait for a second thread."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def standalone(name: str, architecture: tuple[str, ...]) -> torch.nn.Module:

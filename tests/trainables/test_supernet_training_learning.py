@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import json
 import math
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -52,15 +51,6 @@ METHODS: dict[str, dict[str, Any]] = {
     "enas": {"relaxation": {"name": "controller"}, "optimizer": {"name": "reinforce"}},
 }
 SPACES = ("nasbench201", "darts", "nasbench1shot1-1")
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_thread() -> Iterator[None]:
-    """More threads have nothing to gain in networks as small as these, and wait for each other."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="module")
