@@ -35,6 +35,7 @@ class TrainingSettings(BaseModel):
     one. Cutout (DeVries & Taylor 2017), label smoothing (Szegedy 2016) and clipping are off there.
 
     Attributes:
+        epochs: passes over the training images.
         cycles: how often the learning rate falls from `lr` to zero within the epochs: cyclic cosine annealing (Huang
             et al. 2017, Eq. 2), here in cycles of whole epochs, whose lengths differ by one at most.
         augmentation: of training images, crop, flip and cutout; None leaves them as they are.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import pandas as pd
@@ -13,6 +12,8 @@ from archray.platform.methods.method import Method, get_method
 from archray.platform.report.page import render
 from archray.platform.run.layout import DONE, FOUND, MODEL, PROGRESS, REPORT, TRIALS
 from archray.platform.run.run import Run
+
+TRAINING_STAGES = ("search", "selection", "final", "baseline")  # whose trials stand in the run's own table
 
 
 def all_stages(method: Method[Any]) -> tuple[Stage[Any], ...]:
@@ -31,7 +32,7 @@ def report_stage(method: Method[Any]) -> Stage[Any]:
     def work(context: Context[Any], folder: Folder) -> None:
         run = context.run
         (run.folder / MODEL).copy_from(run.folder / "final" / MODEL)
-        run.folder.write_parquet(TRIALS, all_trials(run, [stage.name for stage in method.stages]))
+        run.folder.write_parquet(TRIALS, all_trials(run))
         write_report(run)
         if method.progress is not None:
             run.folder.write_parquet(PROGRESS, method.progress(run))
@@ -40,9 +41,9 @@ def report_stage(method: Method[Any]) -> Stage[Any]:
     return WorkStage(name="report", title="write what was found, and why", depends=depends, work=work, needs_ray=False)
 
 
-def all_trials(run: Run[Any], stages: Sequence[str]) -> pd.DataFrame:
-    """The trials of all stages, with a column `stage`."""
-    tables = [(stage, run.table(stage, TRIALS)) for stage in stages]
+def all_trials(run: Run[Any]) -> pd.DataFrame:
+    """The trials of all stages that search or train, with a column `stage`."""
+    tables = [(stage, run.table(stage, TRIALS)) for stage in TRAINING_STAGES]
     shown = [table.assign(stage=stage) for stage, table in tables if not table.empty]
     return pd.concat(shown, ignore_index=True) if shown else pd.DataFrame()
 

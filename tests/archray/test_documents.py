@@ -14,7 +14,7 @@ import typer
 from archray_test_documents import Block, parts
 
 from archray.errors import DataNotFound
-from archray.platform.cli import app
+from archray.platform.cli import application
 from archray.platform.run.run import Run
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -84,7 +84,7 @@ class Reached(Exception):
 def test_commands_are_understood(arguments: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Options and values of every command, and the configuration of a search up to where its folder would be made."""
     name, *rest = arguments
-    command = typer.main.get_command(app).commands[name]
+    command = typer.main.get_command(application(arguments)).commands[name]
     with command.make_context(name, list(rest)) as context:
         assert context.command.name == name
     if name != "search":
@@ -97,4 +97,4 @@ def test_commands_are_understood(arguments: list[str], monkeypatch: pytest.Monke
     (tmp_path / "examples").symlink_to(REPOSITORY / "examples")
     monkeypatch.chdir(tmp_path)
     with pytest.raises((Reached, DataNotFound)):
-        typer.main.get_command(app).main(arguments, standalone_mode=False)
+        typer.main.get_command(application(arguments)).main(arguments, standalone_mode=False)

@@ -34,7 +34,7 @@ CASES: list[tuple[tuple[str, ...], str]] = [
     ((*MAPS, "--space", "ngrams"), "ngrams is for text, and digits holds images; choose --data docstrings"),
     ((*MAPS, "--candidates", "1"), "candidates: Input should be greater than or equal to 2"),
     ((*MAPS, "--dimension", "500000", "--set", "solve.memory_gib=0.001"), "give more memory_gib or fewer features"),
-    ((*MAPS, "--epochs", "3"), "there is no option 'epochs'"),
+    ((*MAPS, "--epochs", "3"), "No such option: --epochs"),
     (("search", "hyperband", "--out", "run", "--dimension", "32"), "need a dimension of 64 or more, got 32"),
     (("compare", "absent"), "holds no run"),
     (("resume", "empty"), "holds no run"),

@@ -275,6 +275,7 @@ class SupernetTrainingSettings(BaseModel):
     10 epochs of warm-up.
 
     Attributes:
+        epochs: passes over the weights' images.
         objective: `bilevel`, the architecture's gradient is of its own part of the training data at the present
             weights; `bilevel-second-order`, at weights one step ahead (DARTS' finite difference); `erm`, single
             level, both gradients are of all training data.

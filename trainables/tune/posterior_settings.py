@@ -19,6 +19,7 @@ class PosteriorOptions(BaseModel):
     Args:
         posterior: the distribution and its objective.
         optimizer: of its parameters; the weights of the supernet stay as they are.
+        epochs: passes over the validation images.
         threads: torch threads of a trial; None: as many as the CPUs that Tune gave it.
     """
 

@@ -46,6 +46,8 @@ class SamplingOptions(BaseModel):
 
     Fields:
         sampler: `mc`, `svgd-rd`, or `uniform`: draws from the uniform distribution over what the supernet can find.
+        temperature: of the posterior: below 1 sharpens, above 1 flattens it.
+        delta: diversity of svgd-rd's particles: a number, grid, or bo (it is searched).
         budget: T, the number of ensembles that are evaluated with the shared weights (note E3).
         average: what the members' outputs are averaged as, probabilities (note E8) or logits.
     """
