@@ -9,7 +9,7 @@ from archray.errors import InvalidInput
 from archray.trainables.feature_maps import int8, products, ridge
 from archray.trainables.feature_maps.conjugate_gradients import NotConverged, conjugate_gradients
 from archray.trainables.feature_maps.features import DenseFeatures
-from archray.trainables.feature_maps.gram import BlasGram, SolveFailed, TorchGram
+from archray.trainables.feature_maps.gram_matrix import BlasGram, SolveFailed, TorchGram
 from archray.trainables.feature_maps.int8 import int8_gram, quantise
 from archray.trainables.feature_maps.losses import point_hits, point_losses, signs
 from archray.trainables.feature_maps.memory import GIB, RidgePlan, ridge_memory

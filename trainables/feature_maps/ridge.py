@@ -16,7 +16,7 @@ from torch import Tensor
 from archray.errors import InvalidInput
 from archray.trainables.feature_maps.conjugate_gradients import NotConverged, conjugate_gradients
 from archray.trainables.feature_maps.features import DenseFeatures, Features, blocks, keep
-from archray.trainables.feature_maps.gram import Gram, SolveFailed, make_gram
+from archray.trainables.feature_maps.gram_matrix import Gram, SolveFailed, make_gram
 from archray.trainables.feature_maps.int8 import int8_gram
 from archray.trainables.feature_maps.memory import RidgePlan
 from archray.trainables.feature_maps.products import normal_times, times, transpose_times
