@@ -95,7 +95,7 @@ def _prefixes(name: str) -> Iterator[str]:
 
 
 def circles(graph: Mapping[str, set[str]]) -> list[list[str]]:
-    """The strongly connected components of more than one module, sorted. Tarjan 1972."""
+    """The strongly connected components of more than one module, sorted; by Tarjan's algorithm."""
     order: dict[str, int] = {}
     lowest: dict[str, int] = {}
     path: list[str] = []
