@@ -68,7 +68,7 @@ format: $(INSTALLED)
 	$(BIN)/ruff format .
 
 bench: $(INSTALLED)
-	$(BIN)/python benchmarks/proxies.py
+	$(BIN)/python benchmarks/proxy_scoring.py
 
 # Writes down what is installed, as the versions that were green; torch pins its CUDA packages itself.
 constraints: $(INSTALLED)

@@ -27,7 +27,7 @@ from archray.searchers.drive import drive
 from archray.trainables.data import Dataset, Split
 from archray.trainables.feature_maps.assignment import assign
 from archray.trainables.feature_maps.features import DenseFeatures, keep
-from archray.trainables.feature_maps.fourier import FourierBases, FourierFeatures, row_scale
+from archray.trainables.feature_maps.fourier_features import FourierBases, FourierFeatures, row_scale
 from archray.trainables.feature_maps.fourier_problem import FourierProblem
 from archray.trainables.feature_maps.losses import signs
 from archray.trainables.feature_maps.ridge import LinearModel, solve_ridge

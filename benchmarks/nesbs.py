@@ -28,12 +28,13 @@ from collections.abc import Sequence
 import numpy as np
 from threadpoolctl import threadpool_limits
 
+from archray.searchers.array_types import FloatArray
 from archray.searchers.nesbs.ensemble_sampling import SVGDSettings, evolve
-from archray.searchers.nesbs.posterior import Posterior, posterior_decisions
+from archray.searchers.nesbs.posterior import Posterior
 from archray.searchers.nesbs.relaxed_posterior import first_particles, relaxed_log_density_gradient
-from archray.searchers.nesbs.svgd_rd import MOMENTUM, STEP, FloatArray, svgd_rd
+from archray.searchers.nesbs.svgd_rd import MOMENTUM, STEP, svgd_rd
 from archray.trainables.ensembles.scores import arrange, score_ensembles
-from archray.trainables.spaces import get_space
+from archray.trainables.spaces import get_space, posterior_decisions
 
 CLASSES = 10
 SHARE = 20  # of the iterations, one in so many is run by the loop

@@ -1,4 +1,4 @@
-"""Bayesian optimisation by scikit-optimize: the next point, from the points told so far.
+"""Bayesian optimisation by scikit-optimize: the next point, from the points and losses so far.
 
 The only file that imports scikit-optimize. The optimiser is built anew for every point from the whole ordered list
 of observations and a seed of its own, so that the list is the entire state: nothing needs to be pickled, and a
@@ -9,11 +9,9 @@ is what an optimiser kept alive would cost too (about 0.1 s at 20 to 70 observat
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
-from skopt import Optimizer
-from skopt.space import Real
 
 Bounds = Sequence[tuple[float, float]]
 
@@ -32,6 +30,9 @@ def next_point(
 
     Returns: d coordinates within the bounds. Uniformly random ones while no loss is known.
     """
+    from skopt import Optimizer  # not above: a second of imports, for those who do search
+    from skopt.space import Real
+
     known = [loss for loss in losses if loss is not None]
     if not known:
         rng = np.random.default_rng(seed)
@@ -49,6 +50,24 @@ def next_point(
         warnings.simplefilter("ignore")
         optimizer.tell([_clip(point, bounds) for point in points], [lie if y is None else float(y) for y in losses])
         return [float(coordinate) for coordinate in optimizer.ask()]
+
+
+def losses_of_answers(answers: Sequence[int | None], losses: Mapping[int, float | None]) -> list[float | None]:
+    """The losses to tell, in the order of the points. What failed counts as the worst loss known.
+
+    Args:
+        answers: per point the number of the trial whose loss it is told; None: none could be suggested for it.
+        losses: of the trials that have ended, by number; None for one that failed.
+
+    Returns: None for a point whose trial has not ended, and while no loss is known.
+    """
+    worst = max((loss for loss in losses.values() if loss is not None), default=None)
+    listed: list[float | None] = []
+    for number in answers:
+        loss = None if number is None else losses.get(number)
+        failed = number is None or (number in losses and loss is None)
+        listed.append(worst if failed else loss)
+    return listed
 
 
 def _clip(point: Sequence[float], bounds: Bounds) -> list[float]:

@@ -8,9 +8,11 @@ from typing import Any
 import numpy as np
 
 from archray.errors import InvalidInput
-from archray.searchers.base import ArchraySearcher, _check_count, _Wait
+from archray.searchers.arguments import check_whole_number
+from archray.searchers.base import ArchraySearcher, Proposal
+from archray.searchers.held_space import HeldSpace
 from archray.searchers.records import Record
-from archray.trainables.spaces import Architecture, Space, get_space
+from archray.trainables.spaces import Architecture, Space
 
 POPULATION, SAMPLE_SIZE = 100, 25  # P and S; Real et al. 2019, section 3.3
 STREAM = 1_000_121  # random numbers apart from the trials' seeds
@@ -66,16 +68,15 @@ class RegularizedEvolution(ArchraySearcher):
         max_concurrent: int | None = None,
         asynchronous: bool = False,
     ) -> None:
-        _check_count("population", population)
-        _check_count("sample_size", sample_size)
-        _check_count("budget", budget)
+        check_whole_number("population", population)
+        check_whole_number("sample_size", sample_size)
+        check_whole_number("budget", budget)
         if budget <= population:
             raise InvalidInput(
                 f"budget: expected more than the population, {population}, which is drawn at random, got {budget}; "
                 "lower population, or use RandomSearch"
             )
-        self._source = space
-        self._space: Space | None = None
+        self._held = HeldSpace(space)
         self.population = int(population)
         self.sample_size = int(sample_size)
         self.parents = parents
@@ -89,25 +90,23 @@ class RegularizedEvolution(ArchraySearcher):
             max_concurrent=max_concurrent,
             asynchronous=asynchronous,
         )
-        self._prepare()
+        self.prepare()
 
-    def _prepare(self) -> None:
-        if self._space is None:
-            self._space = get_space(self._source)
-            if self._space.size < 2:
-                raise InvalidInput(f"expected a space of 2 architectures or more, got {self._space.name} with 1")
+    def prepare(self) -> None:
+        if self._held.space.size < 2:
+            raise InvalidInput(f"expected a space of 2 architectures or more, got {self._held.space.name} with 1")
 
     # Algorithm 1 ---------------------------------------------------------------------------------------------------
 
-    def _propose(self, number: int) -> dict[str, Any] | _Wait | None:
+    def propose(self, number: int) -> Proposal:
         rng = np.random.default_rng([self.seed, STREAM, number])
         known = self.known(number)
         failed = sum(record.value is None for record in known.values())
         drawn = len(self.records()) - failed  # those in flight will join the population, as far as is known
         alive = self._alive(known)
         if drawn < self.population or not alive:
-            return {"architecture": self._name(self._opened.sample(rng))}
-        return {"architecture": self._name(self._mutated(self._parent(alive, rng), rng))}
+            return {"architecture": self._held.canonical_string(self._held.space.sample(rng))}
+        return {"architecture": self._held.canonical_string(self._mutated(self._parent(alive, rng), rng))}
 
     def _alive(self, known: Mapping[int, Record]) -> list[Record]:
         """The P youngest with a value, the oldest first; what was handed over is older than what was suggested."""
@@ -120,15 +119,15 @@ class RegularizedEvolution(ArchraySearcher):
             sample = rng.integers(len(alive), size=self.sample_size)  # (S,)
             chosen = alive[min(sample, key=lambda place: (self._loss(alive[place]), place))]
         else:
-            places = self.parents([_told(record) for record in alive])
+            places = self.parents([_described(record) for record in alive])
             if not len(places):
                 raise InvalidInput(f"expected parents to choose one of {len(alive)} or more, got none")
             chosen = alive[places[int(rng.integers(len(places)))]]
-        return self._opened.decode(chosen.config["architecture"])
+        return self._held.space.decode(chosen.config["architecture"])
 
     def _mutated(self, parent: Architecture, rng: np.random.Generator) -> Architecture:
         """`parent` after one mutation, or after as many as it takes to be another network."""
-        space, child = self._opened, parent
+        space, child = self._held.space, parent
         for _ in range(STEPS):
             child = space.mutate(child, rng)
             if space.canonical(child) != space.canonical(parent):
@@ -140,36 +139,24 @@ class RegularizedEvolution(ArchraySearcher):
         assert loss is not None  # the population holds those with a value
         return loss
 
-    @property
-    def _opened(self) -> Space:
-        self._prepare()
-        assert self._space is not None
-        return self._space
-
-    def _name(self, architecture: Architecture) -> str:
-        return self._opened.encode(self._opened.canonical(architecture))
-
     # Points of the user's, and state ------------------------------------------------------------------------------
 
-    def _check_point(self, point: dict[str, Any]) -> dict[str, Any]:
+    def check_point(self, point: dict[str, Any]) -> dict[str, Any]:
         name = point.get("architecture")
         if not isinstance(name, str):
             raise InvalidInput(f"expected a point with architecture, a string, got {point!r}")
-        return {"architecture": self._name(self._opened.decode(name))}
+        return {"architecture": self._held.canonicalise(name)}
 
-    def _identity(self) -> dict[str, Any]:
+    def own_identity(self) -> dict[str, Any]:
         return {
-            "space": self._source if isinstance(self._source, str) else self._source.name,
+            "space": self._held.name,
             "population": self.population,
             "sample_size": self.sample_size,
             "parents": None if self.parents is None else getattr(self.parents, "__name__", type(self.parents).__name__),
         }
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_space": None}  # opened again by its name, or by `_source` itself
 
-
-def _told(record: Record) -> dict[str, Any]:
+def _described(record: Record) -> dict[str, Any]:
     """What `parents` is told of one of the population."""
     architecture = record.config["architecture"]
     return {**record.result, "number": record.number, "architecture": architecture, "value": record.value}

@@ -8,8 +8,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from archray.errors import InvalidInput
-from archray.searchers.base import ArchraySearcher, _Wait
-from archray.trainables.spaces import Space, get_space
+from archray.searchers.base import ArchraySearcher, Proposal
+from archray.searchers.held_space import HeldSpace
+from archray.trainables.spaces import Space
 
 DRAWS = 1000  # in search of an architecture that is new; then a small space is enumerated
 ENUMERABLE = 10**6  # architectures of a space small enough to enumerate
@@ -44,11 +45,10 @@ class RandomSearch(ArchraySearcher):
         points_to_evaluate: Sequence[Mapping[str, Any]] | None = None,
         max_concurrent: int | None = None,
     ) -> None:
-        self._source: str | Space | tuple[str, ...] = space if isinstance(space, str | Space) else tuple(space)
-        if isinstance(self._source, tuple):
-            if not self._source or len(set(self._source)) != len(self._source):
-                raise InvalidInput("expected candidates that are distinct, and at least one")
-        self._space: Space | None = None
+        self._held = HeldSpace(space) if isinstance(space, str | Space) else None
+        self._candidates = () if isinstance(space, str | Space) else tuple(space)
+        if self._held is None and (not self._candidates or len(set(self._candidates)) != len(self._candidates)):
+            raise InvalidInput("expected candidates that are distinct, and at least one")
         super().__init__(
             budget=budget,
             seed=seed,
@@ -57,48 +57,38 @@ class RandomSearch(ArchraySearcher):
             points_to_evaluate=points_to_evaluate,
             max_concurrent=max_concurrent,
         )
-        self._prepare()
+        self.prepare()
 
-    def _prepare(self) -> None:
-        if self._space is None and not isinstance(self._source, tuple):
-            self._space = get_space(self._source)
+    def prepare(self) -> None:
+        if self._held is not None:
+            _ = self._held.space
 
-    def _propose(self, number: int) -> dict[str, Any] | _Wait | None:
+    def propose(self, number: int) -> Proposal:
         seen = {record.config["architecture"] for record in self.records()}
         return next(({"architecture": name} for name in self._draws(number) if name not in seen), None)
 
     def _draws(self, number: int) -> Iterator[str]:
         """Candidates for suggestion `number`, in the order they are tried; ends when the space is exhausted."""
         rng = np.random.default_rng([self.seed, STREAM, number])
-        if isinstance(self._source, tuple):
-            yield from (self._source[row] for row in rng.permutation(len(self._source)))
+        if self._held is None:
+            yield from (self._candidates[row] for row in rng.permutation(len(self._candidates)))
             return
-        self._prepare()
-        space = self._space
-        assert space is not None
+        space = self._held.space
         for _ in range(DRAWS):
-            yield space.encode(space.canonical(space.sample(rng)))
+            yield self._held.canonical_string(space.sample(rng))
         if space.size <= ENUMERABLE:
-            forms = sorted({space.encode(space.canonical(architecture)) for architecture in space.enumerate()})
+            forms = sorted({self._held.canonical_string(architecture) for architecture in space.enumerate()})
             yield from (forms[row] for row in rng.permutation(len(forms)))
 
-    def _check_point(self, point: dict[str, Any]) -> dict[str, Any]:
+    def check_point(self, point: dict[str, Any]) -> dict[str, Any]:
         name = point.get("architecture")
         if not isinstance(name, str):
             raise InvalidInput(f"expected a point with architecture, a string, got {point!r}")
-        self._prepare()
-        if self._space is not None:
-            name = self._space.encode(self._space.canonical(self._space.decode(name)))
-        return {"architecture": name}
+        return {"architecture": name if self._held is None else self._held.canonicalise(name)}
 
-    def _propose_point(self, number: int, point: dict[str, Any]) -> dict[str, Any] | None:
+    def propose_point(self, number: int, point: dict[str, Any]) -> dict[str, Any] | None:
         seen = {record.config["architecture"] for record in self.records()}
         return None if point["architecture"] in seen else dict(point)
 
-    def _identity(self) -> dict[str, Any]:
-        if isinstance(self._source, tuple):
-            return {"candidates": list(self._source)}
-        return {"space": self._source if isinstance(self._source, str) else self._source.name}
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_space": None}  # opened again by its name, or by `_source` itself
+    def own_identity(self) -> dict[str, Any]:
+        return {"candidates": list(self._candidates)} if self._held is None else {"space": self._held.name}

@@ -42,9 +42,9 @@ def read_state(path: str | Path) -> dict[str, Any]:
     except (OSError, ValueError) as error:
         raise SearcherStateError(f"the searcher's state {path} cannot be read ({error})") from error
     if not isinstance(state, dict) or state.get("format") != FORMAT:
-        found = state.get("format") if isinstance(state, dict) else type(state).__name__
+        other = state.get("format") if isinstance(state, dict) else type(state).__name__
         raise SearcherStateError(
-            f"the searcher's state {path} has format {found!r}, this archray reads format {FORMAT}; "
+            f"the searcher's state {path} has format {other!r}, this archray reads format {FORMAT}; "
             "continue with the archray version that wrote it"
         )
     return state
@@ -88,7 +88,7 @@ def read_tune_trials(folder: str | Path) -> list[TuneTrial] | None:
 
 
 class PersistentSearcher(Searcher):
-    """A searcher that is saved and restored whole. A subclass defines `get_state`, `set_state`, `_reconcile`."""
+    """A searcher that is saved and restored whole. A subclass defines `get_state`, `set_state`, `reconcile`."""
 
     _restore_problem: SearcherStateError | None = None
 
@@ -101,7 +101,7 @@ class PersistentSearcher(Searcher):
         """Continues from `get_state`. Raises: SearcherStateError if it is of a search with other settings."""
 
     @abstractmethod
-    def _reconcile(self, trials: Sequence[TuneTrial]) -> None:
+    def reconcile(self, trials: Sequence[TuneTrial]) -> None:
         """Mends a state that is older or newer than Tune's own."""
 
     def save(self, checkpoint_path: str) -> None:
@@ -134,9 +134,9 @@ class PersistentSearcher(Searcher):
                 break
         trials = read_tune_trials(checkpoint_dir)
         if self._restore_problem is None and trials is not None:
-            self._reconcile(trials)
+            self.reconcile(trials)
 
-    def _check_restored(self) -> None:
+    def check_restored(self) -> None:
         """Raises: SearcherStateError if the state it was to continue from could not be used."""
         if self._restore_problem is not None:
             raise self._restore_problem

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from archray.errors import InvalidInput
+from archray.searchers.arguments import is_number
 from archray.searchers.records import MAX_REASON, Record
 
 
@@ -50,7 +51,7 @@ def reason_of_loss(record: Record) -> str | None:
     if reported:
         return str(reported)[:MAX_REASON]
     scores = record.result.get("scores")
-    numbers = scores if isinstance(scores, list) and all(map(_is_number, scores)) else []
+    numbers = scores if isinstance(scores, list) and all(map(is_number, scores)) else []
     if any(map(math.isfinite, numbers)):
         return None
     return record.failure or ("none of its scores is finite" if numbers else None)
@@ -70,7 +71,7 @@ def read_scores(result: Mapping[str, Any], count: int) -> list[float]:
         got = f"a dictionary with {len(spread)} entries" if spread else "no scores"
     elif not isinstance(scores, list):
         got = repr(scores)[:MAX_REASON]
-    elif odd := [score for score in scores if not _is_number(score)]:
+    elif odd := [score for score in scores if not is_number(score)]:
         got = f"a list with {odd[0]!r}"[:MAX_REASON]
     elif len(scores) != count:
         got = f"a list of {len(scores)}"
@@ -90,7 +91,3 @@ def check_weights(result: Mapping[str, Any]) -> None:
             f"expected the trial to report 'weights' as a URI, or None, got a {type(weights).__name__}; write the "
             "weights to storage that every node reads, and report where"
         )
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)

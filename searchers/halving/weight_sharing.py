@@ -14,7 +14,8 @@ import numpy as np
 import pandas as pd
 
 from archray.errors import InvalidInput
-from archray.searchers.base import WAIT, ArchraySearcher, _check_count, _Wait
+from archray.searchers.arguments import check_whole_number, is_number
+from archray.searchers.base import WAIT, ArchraySearcher, Proposal
 from archray.searchers.halving.schedule import EndedRound, Schedule, average, round_sizes
 from archray.searchers.halving.shared_scores import (
     candidate_name,
@@ -82,16 +83,16 @@ class WeightSharingHalving(ArchraySearcher):
         seed: int = 0,
         max_concurrent: int | None = None,
     ) -> None:
-        _check_count("replicas", replicas)
-        _check_count("budget", budget)
-        if not _is_number(keep) or not 0 < keep < 1:
+        check_whole_number("replicas", replicas)
+        check_whole_number("budget", budget)
+        if not is_number(keep) or not 0 < keep < 1:
             raise InvalidInput(f"keep: expected a share between 0 and 1, got {keep!r}")
-        if not _is_number(growth) or not 1 <= growth < math.inf:
+        if not is_number(growth) or not 1 <= growth < math.inf:
             raise InvalidInput(f"growth: expected a factor of 1 or more, got {growth!r}")
         self.candidates = check_candidates(candidates)
         self._schedule = Schedule(int(replicas), float(keep), int(budget), float(growth))
         self._ended: list[EndedRound] = []  # what the records say; not part of the state
-        self._told = 0  # rounds whose losses the log has
+        self._rounds_logged = 0  # rounds whose losses the log has
         self._problem: InvalidInput | None = None  # with what a trial reported
         super().__init__(budget=None, metric=metric, mode=mode, seed=seed, max_concurrent=max_concurrent)
 
@@ -137,7 +138,7 @@ class WeightSharingHalving(ArchraySearcher):
 
     # Algorithm 1 ---------------------------------------------------------------------------------------------------
 
-    def _propose(self, number: int) -> dict[str, Any] | _Wait | None:
+    def propose(self, number: int) -> Proposal:
         ended = self._ended_rounds()
         current = self._schedule.following(ended[-1]) if ended else self._schedule.first(self.candidates)
         if current is None:
@@ -155,25 +156,25 @@ class WeightSharingHalving(ArchraySearcher):
 
     def _ended_rounds(self) -> list[EndedRound]:
         """All rounds whose trials have ended. Raises: SearcherStateError, InvalidInput."""
-        self._check_restored()
+        self.check_restored()
         while True:
             last = self._ended[-1] if self._ended else None
             current = self._schedule.following(last) if last else self._schedule.first(self.candidates)
             if current is None:
                 return self._ended
-            records = [self._ledger.records.get(number) for number in current.numbers]
+            records = [self.ledger.records.get(number) for number in current.numbers]
             replies = [_reply(record) for record in records if record is not None and record.ended]
             if len(replies) < len(records):
                 return self._ended
             rng = np.random.default_rng([self.seed, TIES, current.number])
             self._ended.append(self._schedule.end(current, replies, 1 if self._mode == "min" else -1, rng))
-            if current.number > self._told:
-                self._told = current.number
-                _tell(self._ended[-1])
+            if current.number > self._rounds_logged:
+                self._rounds_logged = current.number
+                _log_losses(self._ended[-1])
 
     def _warm_start(self, last: EndedRound, replica: int) -> str | None:
         """What the replica stored in the last round; else what the first replica that stored any did."""
-        stored = {r: self._ledger.records[last.numbers[r]].result.get("weights") for r in last.replicas}
+        stored = {r: self.ledger.records[last.numbers[r]].result.get("weights") for r in last.replicas}
         return stored.get(replica) or next((weights for weights in stored.values() if weights), None)
 
     # Tune's interface and state ------------------------------------------------------------------------------------
@@ -186,7 +187,7 @@ class WeightSharingHalving(ArchraySearcher):
 
     def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
         """Ends a trial. If its trainable reported no usable scores, the next `suggest` raises InvalidInput."""
-        record = self._ledger.of_trial(trial_id)
+        record = self.ledger.of_trial(trial_id)
         ends_now = record is not None and not record.ended
         super().on_trial_complete(trial_id=trial_id, result=result, error=error)
         if record is None or not ends_now:
@@ -197,24 +198,24 @@ class WeightSharingHalving(ArchraySearcher):
         except InvalidInput as problem:  # raised here, Tune would take it for a failed trial, and run that again
             self._problem = self._problem or problem
 
-    def _check_point(self, point: dict[str, Any]) -> dict[str, Any]:
+    def check_point(self, point: dict[str, Any]) -> dict[str, Any]:
         raise InvalidInput(
             f"{type(self).__name__} scores its candidates together, and takes no evaluation of one made elsewhere; "
             "leave it out"
         )
 
-    def _identity(self) -> dict[str, Any]:
+    def own_identity(self) -> dict[str, Any]:
         listed = json.dumps(self.candidates, sort_keys=True).encode()
         return {
             "candidates": f"{len(self.candidates)} of SHA-256 {hashlib.sha256(listed).hexdigest()[:12]}",
             **asdict(self._schedule),
         }
 
-    def _own_state(self) -> dict[str, Any]:
-        return {"told": self._told}
+    def own_state(self) -> dict[str, Any]:
+        return {"told": self._rounds_logged}
 
-    def _set_own_state(self, state: dict[str, Any]) -> None:
-        self._told = state.get("told", 0)
+    def set_own_state(self, state: dict[str, Any]) -> None:
+        self._rounds_logged = state.get("told", 0)
         self._ended = []
 
 
@@ -231,16 +232,12 @@ def _reply(record: Record, result: Mapping[str, Any] | None = None) -> list[floa
     return read_scores({**(result or {}), **record.result}, len(record.config["candidates"]))
 
 
-def _tell(ended: EndedRound) -> None:
+def _log_losses(ended: EndedRound) -> None:
     """Logs what a round lost."""
     for replica, reason in ended.lost.items():
         left = f"{len(ended.replicas)} of {len(ended.numbers)} are left" if ended.replicas else "none is left"
         logger.warning("round %d: replica %d is lost (%s); %s", ended.number, replica, reason, left)
     failed = [candidate_name(c) for position, c in enumerate(ended.candidates) if position not in ended.ranking]
     if failed and ended.replicas:
-        told = ", ".join(failed[:MAX_NAMED]) + (", ..." if len(failed) > MAX_NAMED else "")
-        logger.warning("round %d: eliminated for want of a finite score: %d (%s)", ended.number, len(failed), told)
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+        names = ", ".join(failed[:MAX_NAMED]) + (", ..." if len(failed) > MAX_NAMED else "")
+        logger.warning("round %d: eliminated for want of a finite score: %d (%s)", ended.number, len(failed), names)

@@ -11,16 +11,17 @@ import numpy as np
 import pandas as pd
 
 from archray.errors import InvalidInput
-from archray.searchers.base import ArchraySearcher, _Wait
-from archray.searchers.hnas.coordinates import FIRST_POINTS, Coordinates, PaperCodeCoordinates, PoolCoordinates
-from archray.searchers.hnas.objective import BoolArray, FloatArray, Penalty, check_penalty, lowest, objective
+from archray.searchers.array_types import BoolArray, FloatArray
+from archray.searchers.base import ArchraySearcher, Proposal
+from archray.searchers.bo import losses_of_answers, next_point
+from archray.searchers.hnas.coordinates import FIRST_POINTS, Coordinates
+from archray.searchers.hnas.objective import Penalty, check_penalty, lowest, objective
+from archray.searchers.hnas.presets import PRESETS
 from archray.searchers.hnas.scored_pool import Pool, PoolFile
 from archray.searchers.records import Record
 from archray.seeds import stream_seed
 
 MAX_REPEATS = 5  # told for free in search of one new architecture; then the objective's next best is taken
-PAPER_CODE_EPSILON = 1e-6  # the authors' program divides by M + 1e-6, M in its own units
-PAPER_CODE_GROWTH = 2000  # architectures that each step of the authors' program adds to the candidates
 ASKS, CANDIDATES = 1_000_003, 1_000_033  # streams of random numbers apart from the trials' seeds
 
 
@@ -74,16 +75,15 @@ class HNASSearch(ArchraySearcher):
         max_concurrent: int | None = None,
         log10_mu: tuple[float, float] | None = None,
     ) -> None:
-        if preset not in (None, "paper-code"):
+        if preset not in PRESETS:
             raise InvalidInput(f"there is no preset {preset!r}; choose paper-code, or None")
         if on_repeat not in (None, "tell", "next-best"):
             raise InvalidInput(f"on_repeat: expected tell or next-best, got {on_repeat!r}")
-        paper = preset == "paper-code"
-        self._coordinates_class = PaperCodeCoordinates if paper else PoolCoordinates
-        low, high = log10_mu if log10_mu is not None else self._coordinates_class.default_log10_mu
+        self._preset = PRESETS[preset]
+        low, high = log10_mu if log10_mu is not None else self._preset.coordinates.default_log10_mu
         if not (math.isfinite(low) and math.isfinite(high) and low < high):
             raise InvalidInput(f"log10_mu: expected (low, high) with low < high, got {log10_mu!r}")
-        self.penalty: Penalty = penalty or ("absolute" if paper else "square")
+        self.penalty: Penalty = penalty or self._preset.penalty
         check_penalty(self.penalty)
         self.on_repeat = on_repeat or "next-best"
         self.proxy = proxy
@@ -115,7 +115,7 @@ class HNASSearch(ArchraySearcher):
     def coordinates(self) -> Coordinates:
         """The square that is searched."""
         if self._coordinates is None:
-            self._coordinates = self._coordinates_class(self.pool, self.penalty, self._log10_mu)
+            self._coordinates = self._preset.coordinates(self.pool, self.penalty, self._log10_mu)
         return self._coordinates
 
     @property
@@ -127,62 +127,52 @@ class HNASSearch(ArchraySearcher):
     @property
     def epsilon(self) -> float:
         """What is added to the scaled M in the quotient."""
-        return PAPER_CODE_EPSILON / self.pool.factor if self.preset == "paper-code" else 0.0
+        return self._preset.epsilon / self.pool.factor
 
     def scores(self, mu: float, nu: float) -> FloatArray:
         """(n,) the objective of every row of the pool; the lowest is selected."""
         return objective(self.pool.kappa, self.pool.metric, mu, nu, self.penalty, self.epsilon)
 
+    def candidates(self, number: int) -> BoolArray:
+        """(n,) True for the rows of the pool that suggestion `number` may take, if they were not suggested before."""
+        return self._preset.candidates(len(self.pool), number, np.random.default_rng([self.seed, CANDIDATES]))
+
     # Algorithm 7.1 -------------------------------------------------------------------------------------------------
 
-    def _propose(self, number: int) -> dict[str, Any] | _Wait | None:
+    def propose(self, number: int) -> Proposal:
         numbers = self._numbers()
+        excluded = ~self.candidates(number)
         taken = self._taken(numbers)
-        offered = self._offered(number)
-        if (taken | ~offered).all():
+        if (taken | excluded).all():
             return None
-        told = list(self._observations)
+        observations = list(self._observations)
         repeats: list[dict[str, Any]] = []
         while True:
-            point = self._ask(told, number)
+            point = self._ask(observations, number)
             mu, nu = self.coordinates.mu_nu(point)
-            asked = {"point": point, "mu": mu, "nu": nu, "for": number}
+            question = {"point": point, "mu": mu, "nu": nu, "for": number}
             scores = self.scores(mu, nu)
             if self.on_repeat == "tell" and len(repeats) < MAX_REPEATS:
-                row = lowest(scores, ~offered)
+                row = lowest(scores, excluded)
                 assert row is not None
                 first = numbers.get(self.pool.architectures[row])
                 if first is not None:
-                    repeats.append({**asked, "number": first})
-                    told.append(repeats[-1])
+                    repeats.append({**question, "number": first})
+                    observations.append(repeats[-1])
                     continue
-            row = lowest(scores, taken | ~offered)
-            assert row is not None  # or nothing was left to offer
-            self._observations += [*repeats, {**asked, "number": number}]
+            row = lowest(scores, taken | excluded)
+            assert row is not None  # or nothing was left to suggest
+            self._observations += [*repeats, {**question, "number": number}]
             return {"architecture": self.pool.architectures[row], "mu": mu, "nu": nu}
 
-    def _ask(self, told: list[dict[str, Any]], number: int) -> list[float]:
+    def _ask(self, observations: list[dict[str, Any]], number: int) -> list[float]:
         """The next point of the square: one of the first points, or expected improvement's choice."""
-        asked = sum(not observation.get("given", False) for observation in told)
-        if asked < FIRST_POINTS:
-            return self.coordinates.first_point(asked)
-        from archray.searchers.bo import next_point  # a second of imports, for those who do search
-
-        seed = stream_seed(self.seed, ASKS, len(told), bits=31)
-        points = [observation["point"] for observation in told]
-        return next_point(points, self._losses(told, number), self.coordinates.bounds, seed)
-
-    def _losses(self, told: list[dict[str, Any]], number: int) -> list[float | None]:
-        """Per observation its loss, None while it is in flight. A failed trial counts as the worst one known."""
-        known = self.known(number)
-        losses = {k: self.loss(record) for k, record in known.items()}
-        finite = [loss for loss in losses.values() if loss is not None]
-        if not finite:
-            return [None] * len(told)
-        return [
-            None if k not in losses else max(finite) if losses[k] is None else losses[k]
-            for k in (observation["number"] for observation in told)
-        ]
+        position = sum(not observation.get("given", False) for observation in observations)
+        if position < FIRST_POINTS:
+            return self.coordinates.first_point(position)
+        losses = losses_of_answers([observation["number"] for observation in observations], self.known_losses(number))
+        seed = stream_seed(self.seed, ASKS, len(observations), bits=31)
+        return next_point([observation["point"] for observation in observations], losses, self.coordinates.bounds, seed)
 
     def _numbers(self) -> dict[str, int]:
         """The number of the first record of every architecture suggested or handed over, in flight or not."""
@@ -199,18 +189,9 @@ class HNASSearch(ArchraySearcher):
         taken[[self._rows[name] for name in numbers if name in self._rows]] = True
         return taken
 
-    def _offered(self, number: int) -> BoolArray:
-        """(n,) True for the rows that are candidates at step `number`."""
-        n = len(self.pool)
-        if self.preset != "paper-code" or PAPER_CODE_GROWTH * number >= n:
-            return np.ones(n, dtype=bool)
-        offered = np.zeros(n, dtype=bool)
-        offered[np.random.default_rng([self.seed, CANDIDATES]).permutation(n)[: PAPER_CODE_GROWTH * number]] = True
-        return offered
-
     # Points of the user's ------------------------------------------------------------------------------------------
 
-    def _check_point(self, point: dict[str, Any]) -> dict[str, Any]:
+    def check_point(self, point: dict[str, Any]) -> dict[str, Any]:
         name = point.get("architecture")
         if name is None and ("mu" not in point or "nu" not in point):
             raise InvalidInput(f"expected a point with architecture, or with mu and nu, got {point!r}")
@@ -221,7 +202,7 @@ class HNASSearch(ArchraySearcher):
             raise InvalidInput(f"expected mu > 0 and nu >= 0, or neither, got mu={mu!r}, nu={nu!r}")
         return {"architecture": name, "mu": mu, "nu": nu}
 
-    def _propose_point(self, number: int, point: dict[str, Any]) -> dict[str, Any] | None:
+    def propose_point(self, number: int, point: dict[str, Any]) -> dict[str, Any] | None:
         numbers = self._numbers()
         config = dict(point)
         if config["architecture"] is None:
@@ -234,7 +215,7 @@ class HNASSearch(ArchraySearcher):
         self._tell_given(config, number if first is None else first, number)
         return config if first is None else None
 
-    def _on_given(self, record: Record) -> None:
+    def on_evaluated_point(self, record: Record) -> None:
         if record.config["architecture"] is None:
             raise InvalidInput("expected an evaluation of an architecture, got only mu and nu")
         self._tell_given(record.config, record.number, record.number)
@@ -256,13 +237,13 @@ class HNASSearch(ArchraySearcher):
         records = {record.number: record for record in self.records()}
         rows = []
         for record in records.values():
-            told = [observation for observation in self._observations if observation["for"] == record.number]
-            rows += [(records[o["number"]], o["mu"], o["nu"], True) for o in told if o["number"] != record.number]
+            own = [observation for observation in self._observations if observation["for"] == record.number]
+            rows += [(records[o["number"]], o["mu"], o["nu"], True) for o in own if o["number"] != record.number]
             rows.append((record, record.config["mu"], record.config["nu"], False))
         columns = ["number", "trial", "architecture", "mu", "nu", "value", "failure", "repeat", "given"]
         table, number = [], 0
         for record, mu, nu, repeat in rows:
-            row = self._row(record) | {"trial": record.number, "mu": mu, "nu": nu, "repeat": repeat}
+            row = self.row(record) | {"trial": record.number, "mu": mu, "nu": nu, "repeat": repeat}
             row |= {"number": -1 if row["given"] and not repeat else number}
             number += row["number"] >= 0
             table.append(row)
@@ -270,10 +251,10 @@ class HNASSearch(ArchraySearcher):
 
     # State and history ---------------------------------------------------------------------------------------------
 
-    def _prepare(self) -> None:
+    def prepare(self) -> None:
         _ = self.pool
 
-    def _identity(self) -> dict[str, Any]:
+    def own_identity(self) -> dict[str, Any]:
         return {
             "pool": self._file.checksum,
             "proxy": self.proxy,
@@ -283,16 +264,12 @@ class HNASSearch(ArchraySearcher):
             "log10_mu": self._log10_mu,
         }
 
-    def _own_state(self) -> dict[str, Any]:
+    def own_state(self) -> dict[str, Any]:
         return {"observations": self._observations}
 
-    def _set_own_state(self, state: dict[str, Any]) -> None:
+    def set_own_state(self, state: dict[str, Any]) -> None:
         self._observations = list(state.get("observations", ()))
 
     def __getstate__(self) -> dict[str, Any]:
-        return {
-            **self.__dict__,
-            "_pool": None,
-            "_coordinates": None,
-            "_rows": None,
-        }  # only the path and the checksum travel
+        opened = {"_pool": None, "_coordinates": None, "_rows": None}
+        return self.__dict__ | opened  # only the path and the checksum travel

@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import Literal, get_args
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from archray.errors import InvalidInput
+from archray.searchers.array_types import BoolArray, FloatArray
 
 Penalty = Literal["square", "absolute"]
-FloatArray = NDArray[np.float64]
-BoolArray = NDArray[np.bool_]
 
 
 def check_penalty(penalty: str) -> None:

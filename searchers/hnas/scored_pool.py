@@ -16,7 +16,8 @@ import pyarrow.fs
 import pyarrow.parquet
 
 from archray.errors import InvalidPool
-from archray.searchers.hnas.objective import FloatArray, scale, usable
+from archray.searchers.array_types import FloatArray
+from archray.searchers.hnas.objective import scale, usable
 
 
 @dataclass(frozen=True)

@@ -10,14 +10,11 @@ from typing import Any
 import numpy as np
 
 from archray.errors import InvalidInput
+from archray.searchers.arguments import check_whole_number
+from archray.searchers.array_types import FloatArray, IntArray
 from archray.searchers.nesbs.posterior import Posterior
-from archray.searchers.nesbs.relaxed_posterior import (
-    IntArray,
-    first_particles,
-    nearest_choices,
-    relaxed_log_density_gradient,
-)
-from archray.searchers.nesbs.svgd_rd import ITERATIONS, MOMENTUM, STEP, FloatArray, svgd_rd
+from archray.searchers.nesbs.relaxed_posterior import first_particles, nearest_choices, relaxed_log_density_gradient
+from archray.searchers.nesbs.svgd_rd import ITERATIONS, MOMENTUM, STEP, svgd_rd
 
 DRAWS = (1, 15, 240, 3840)  # ensembles drawn at once, until one has no repeated member
 RUNS = (1, 3, 9)  # runs of SVGD-RD at once, likewise; the first is nearly always enough
@@ -45,8 +42,7 @@ class SVGDSettings:
     momentum: float = MOMENTUM
 
     def __post_init__(self) -> None:
-        if isinstance(self.iterations, bool) or not isinstance(self.iterations, int) or self.iterations < 1:
-            raise InvalidInput(f"iterations: expected a whole number of 1 or more, got {self.iterations!r}")
+        check_whole_number("iterations", self.iterations)
         if self.bandwidth is not None and not 0 < self.bandwidth < math.inf:
             raise InvalidInput(f"bandwidth: expected a number above 0, or None, got {self.bandwidth!r}")
         if not 0 < self.step < math.inf:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
@@ -12,7 +11,9 @@ import pandas as pd
 from numpy.typing import ArrayLike
 
 from archray.errors import InvalidInput
-from archray.searchers.base import ArchraySearcher, _check_count, _Wait
+from archray.searchers.arguments import check_whole_number, is_finite_number
+from archray.searchers.base import ArchraySearcher, Proposal
+from archray.searchers.bo import losses_of_answers, next_point
 from archray.searchers.nesbs.ensemble_sampling import SVGDSettings, TooSharp, draw_ensemble, evolve_ensemble
 from archray.searchers.nesbs.posterior import Posterior
 from archray.searchers.nesbs.svgd_rd import ITERATIONS, MOMENTUM, STEP
@@ -91,27 +92,28 @@ class NESBSSearch(ArchraySearcher):
         asynchronous: bool = False,
         max_concurrent: int | None = None,
     ) -> None:
-        _check_count("ensemble_size", ensemble_size)
+        check_whole_number("ensemble_size", ensemble_size)
         if sampler not in ("mc", "svgd-rd"):
             raise InvalidInput(f"sampler: expected mc or svgd-rd, got {sampler!r}")
-        if not _is_finite(temperature) or temperature <= 0:
+        if not is_finite_number(temperature) or temperature <= 0:
             raise InvalidInput(f"temperature: expected a number above 0, got {temperature!r}")
         if sampler == "mc" and delta is not None:
             raise InvalidInput(f"delta: expected None, since mc has no delta, got {delta!r}; choose svgd-rd to use it")
-        if delta not in (None, "grid", "bo") and not _is_finite(delta):
+        if delta not in (None, "grid", "bo") and not is_finite_number(delta):
             raise InvalidInput(f"delta: expected a number, grid or bo, got {delta!r}")
         low, high = delta_range
-        if not (_is_finite(low) and _is_finite(high) and low < high):
+        if not (is_finite_number(low) and is_finite_number(high) and low < high):
             raise InvalidInput(f"delta_range: expected (low, high) with low < high, got {delta_range!r}")
         if isinstance(posterior, Posterior) and space is not None:
             raise InvalidInput("space: expected None beside a Posterior, which has its own; give it to the Posterior")
-        given = posterior if isinstance(posterior, Posterior) else Posterior(posterior, space)
-        if given.count() < ensemble_size:
+        untempered = posterior if isinstance(posterior, Posterior) else Posterior(posterior, space)
+        possible = untempered.count()
+        if possible < ensemble_size:
             raise InvalidInput(
-                f"ensemble_size: expected {given.count()} at most, the number of architectures to which the posterior "
+                f"ensemble_size: expected {possible} at most, the number of architectures to which the posterior "
                 f"gives a probability above 0, got {ensemble_size}; lower it, or make more choices possible"
             )
-        self.posterior = given.tempered(float(temperature))
+        self.posterior = untempered.tempered(float(temperature))
         self.ensemble_size = int(ensemble_size)
         self.sampler = sampler
         self.temperature = float(temperature)
@@ -135,27 +137,27 @@ class NESBSSearch(ArchraySearcher):
 
     # Algorithm 5.1 -------------------------------------------------------------------------------------------------
 
-    def _propose(self, number: int) -> dict[str, Any] | _Wait | None:
+    def propose(self, number: int) -> Proposal:
         if self.delta is None or isinstance(self.delta, float):
             return {"members": self._sample(number, self.delta), "delta": self.delta}
-        told = list(self._asked)
+        asked = list(self._asked)
         passed: list[TooSharp] = []
         while self.delta == "grid" or len(passed) < MAX_PASSED_OVER:
-            delta = self._grid(told) if self.delta == "grid" else self._ask(told, number)
+            delta = self._grid(asked) if self.delta == "grid" else self._ask(asked, number)
             if delta is None:
                 break
             try:
                 members = self._sample(number, delta, len(passed))
             except TooSharp as problem:
                 passed.append(problem)
-                told.append({"delta": delta, "number": None, "for": number})
+                asked.append({"delta": delta, "number": None, "for": number})
                 logger.warning("no ensemble at delta %g, it is passed over: %s", delta, problem)
                 continue
-            self._asked = [*told, {"delta": delta, "number": number, "for": number}]
+            self._asked = [*asked, {"delta": delta, "number": number, "for": number}]
             return {"members": members, "delta": delta}
-        if passed and (self.delta == "bo" or all(entry["number"] is None for entry in told)):
+        if passed and (self.delta == "bo" or all(entry["number"] is None for entry in asked)):
             raise passed[-1]
-        self._asked = told  # the grid is at its end
+        self._asked = asked  # the grid is at its end
         return None
 
     def _sample(self, number: int, delta: float | None, attempt: int = 0) -> list[str]:
@@ -165,35 +167,27 @@ class NESBSSearch(ArchraySearcher):
             return draw_ensemble(self.posterior, self.ensemble_size, rng)
         return evolve_ensemble(self.posterior, self.ensemble_size, delta, rng, self._svgd)
 
-    def _grid(self, told: Sequence[Mapping[str, Any]]) -> float | None:
+    def _grid(self, asked: Sequence[Mapping[str, Any]]) -> float | None:
         """The next of T equally spaced values; the middle for T = 1; None after the last."""
         assert self.budget is not None
-        count = self.budget - len(self._points)
-        position = sum(not entry.get("given", False) for entry in told)
+        count = self.budget - len(self.points_to_evaluate)
+        position = sum(not entry.get("given", False) for entry in asked)
         if position >= count:
             return None
         low, high = self.delta_range
         return float(np.linspace(low, high, count)[position]) if count > 1 else (low + high) / 2
 
-    def _ask(self, told: Sequence[Mapping[str, Any]], number: int) -> float:
+    def _ask(self, asked: Sequence[Mapping[str, Any]], number: int) -> float:
         """Expected improvement's choice; a random one before a loss is known."""
-        from archray.searchers.bo import next_point  # a second of imports, for those who do search
-
-        losses = {record.number: self.loss(record) for record in self.known(number).values()}
-        worst = max((loss for loss in losses.values() if loss is not None), default=None)
-        values: list[float | None] = []
-        for entry in told:
-            ended = entry["number"] is None or entry["number"] in losses
-            loss = losses.get(entry["number"])
-            values.append(worst if ended and loss is None else loss)  # passed over or failed: the worst known
-        seed = stream_seed(self.seed, ASKS, len(told), bits=31)
-        return next_point([[entry["delta"]] for entry in told], values, [self.delta_range], seed)[0]
+        losses = losses_of_answers([entry["number"] for entry in asked], self.known_losses(number))
+        seed = stream_seed(self.seed, ASKS, len(asked), bits=31)
+        return next_point([[entry["delta"]] for entry in asked], losses, [self.delta_range], seed)[0]
 
     # Points of the user's ------------------------------------------------------------------------------------------
 
-    def _check_point(self, point: dict[str, Any]) -> dict[str, Any]:
+    def check_point(self, point: dict[str, Any]) -> dict[str, Any]:
         members, delta = point.get("members"), point.get("delta")
-        if delta is not None and (self.sampler == "mc" or not _is_finite(delta)):
+        if delta is not None and (self.sampler == "mc" or not is_finite_number(delta)):
             raise InvalidInput(f"expected a point's delta to be a number, and none for mc, got {delta!r}")
         if members is None and delta is None:
             raise InvalidInput(f"expected a point with members, or with delta, got {point!r}")
@@ -210,13 +204,13 @@ class NESBSSearch(ArchraySearcher):
             members = list(members)
         return {"members": members, "delta": None if delta is None else float(delta)}
 
-    def _propose_point(self, number: int, point: dict[str, Any]) -> dict[str, Any] | None:
+    def propose_point(self, number: int, point: dict[str, Any]) -> dict[str, Any] | None:
         members = point["members"]
         config = {**point, "members": self._sample(number, point["delta"]) if members is None else list(members)}
         self._tell_given(config, number)
         return config
 
-    def _on_given(self, record: Record) -> None:
+    def on_evaluated_point(self, record: Record) -> None:
         if record.config["members"] is None:
             raise InvalidInput("expected an evaluation of members, got only delta")
         self._tell_given(record.config, record.number)
@@ -246,7 +240,7 @@ class NESBSSearch(ArchraySearcher):
 
     # State ---------------------------------------------------------------------------------------------------------
 
-    def _identity(self) -> dict[str, Any]:
+    def own_identity(self) -> dict[str, Any]:
         return {
             "posterior": self.posterior.checksum,
             "space": None if self.posterior.space is None else self.posterior.space.name,
@@ -258,12 +252,8 @@ class NESBSSearch(ArchraySearcher):
             **self._svgd.to_dict(),
         }
 
-    def _own_state(self) -> dict[str, Any]:
+    def own_state(self) -> dict[str, Any]:
         return {"asked": self._asked}
 
-    def _set_own_state(self, state: dict[str, Any]) -> None:
+    def set_own_state(self, state: dict[str, Any]) -> None:
         self._asked = list(state.get("asked", ()))
-
-
-def _is_finite(value: Any) -> bool:
-    return isinstance(value, int | float | np.number) and not isinstance(value, bool) and math.isfinite(value)

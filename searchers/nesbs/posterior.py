@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from archray.errors import InvalidInput
-from archray.searchers.nesbs.relaxed_posterior import IntArray
-from archray.searchers.nesbs.svgd_rd import FloatArray
-from archray.trainables.spaces import Decision, Space, architecture_of_decisions, get_space, posterior_decisions
+from archray.searchers.array_types import FloatArray, IntArray
+from archray.searchers.held_space import HeldSpace
+from archray.trainables.spaces import Decision, Space, architecture_of_decisions, posterior_decisions
 
 
 class Posterior:
@@ -43,8 +43,7 @@ class Posterior:
             )
         if space is not None and encode is not None:
             raise InvalidInput("posterior: expected a space, whose strings are used, or encode; got both")
-        self._source = space
-        self._space: Space | None = None
+        self._held = None if space is None else HeldSpace(space)
         self.encode = encode
         self._of_space = () if self.space is None else posterior_decisions(self.space)
         rows = {str(name): _normalised(str(name), values) for name, values in log_probs.items()}
@@ -60,9 +59,7 @@ class Posterior:
     @property
     def space(self) -> Space | None:
         """Whose strings the draws have."""
-        if self._space is None and self._source is not None:
-            self._space = get_space(self._source)
-        return self._space
+        return None if self._held is None else self._held.space
 
     @property
     def choices(self) -> dict[str, tuple[str, ...]]:
@@ -87,7 +84,7 @@ class Posterior:
     def tempered(self, temperature: float) -> Posterior:
         """Eq. 5.6 at tau: log p / tau, normalised. Above 1 it is flatter, below 1 sharper."""
         rows = {name: self.log_probs[i, : self.sizes[i]] / temperature for i, name in enumerate(self.decisions)}
-        return Posterior(rows, self._source, self.encode)
+        return Posterior(rows, None if self._held is None else self._held.source, self.encode)
 
     def draw(self, shape: tuple[int, ...], rng: np.random.Generator) -> IntArray:
         """Independent draws from p_alpha: numbers of choices. -> (*shape, B)."""
@@ -112,12 +109,7 @@ class Posterior:
 
         Raises: InvalidArchitecture if the space cannot decode it.
         """
-        if self.space is None:
-            return architecture
-        return self.space.encode(self.space.canonical(self.space.decode(architecture)))
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_space": None}  # opened again by its name, or by `_source` itself
+        return architecture if self._held is None else self._held.canonicalise(architecture)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)

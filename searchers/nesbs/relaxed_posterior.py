@@ -13,11 +13,8 @@ they stay 0.
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
-from archray.searchers.nesbs.svgd_rd import FloatArray
-
-IntArray = NDArray[np.int64]
+from archray.searchers.array_types import FloatArray, IntArray
 
 
 def relaxed_log_density(x: FloatArray, log_probs: FloatArray, sizes: IntArray) -> FloatArray:

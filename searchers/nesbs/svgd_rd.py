@@ -21,9 +21,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-from numpy.typing import NDArray
 
-FloatArray = NDArray[np.float64]
+from archray.searchers.array_types import FloatArray
+
 Gradient = Callable[[FloatArray], FloatArray]
 
 ITERATIONS, STEP, MOMENTUM = 1000, 0.1, 0.9  # section 5.3.4

@@ -17,10 +17,10 @@ from matplotlib.figure import Figure
 import archray
 from archray import plots
 from archray.errors import InvalidInput, RunFolderError
-from archray.platform.api import SearchResult
 from archray.platform.plots import FIGURES, OF_A_RUN, OF_SEVERAL_RUNS, opened
 from archray.platform.report.figures import WIDTH, NothingToDraw
 from archray.platform.run.run import Run
+from archray.platform.search_result import SearchResult
 
 OF_HNAS = ("test_accuracies", "hnas_landscape", "hnas_pool", "hnas_training_curves")
 OF_FEATURE_MAPS = ("halving_errors_by_calls", "halving_errors_by_seconds", "shared_against_standalone")

@@ -196,9 +196,9 @@ def test_paper_code_candidates_grow(tmp_path: Path) -> None:
         tmp_path / "pool.parquet"
     )
     search = HNASSearch(tmp_path / "pool.parquet", "snip", preset="paper-code", metric="accuracy", mode="max")
-    offered = [search._offered(number) for number in range(1, 7)]
-    assert [rows.sum() for rows in offered] == [2000, 4000, 6000, 8000, 10_000, 10_000]
-    assert all((smaller <= larger).all() for smaller, larger in pairwise(offered))
+    candidates = [search.candidates(number) for number in range(1, 7)]
+    assert [rows.sum() for rows in candidates] == [2000, 4000, 6000, 8000, 10_000, 10_000]
+    assert all((smaller <= larger).all() for smaller, larger in pairwise(candidates))
 
 
 def test_a_million_rows(tmp_path: Path) -> None:

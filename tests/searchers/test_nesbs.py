@@ -13,8 +13,8 @@ from scipy.stats import chisquare
 from archray.errors import InvalidInput
 from archray.searchers import NESBSSearch, drive
 from archray.searchers.nesbs.ensemble_sampling import TooSharp, draw_ensemble
-from archray.searchers.nesbs.posterior import Posterior, posterior_decisions
-from archray.trainables.spaces import get_space
+from archray.searchers.nesbs.posterior import Posterior
+from archray.trainables.spaces import get_space, posterior_decisions
 
 
 def normal_logits(space: str, scale: float = 1.0, seed: int = 0) -> dict[str, np.ndarray]:

@@ -11,8 +11,8 @@ import pytest
 from scipy.stats import chisquare
 
 from archray.errors import InvalidArchitecture, InvalidInput
-from archray.searchers.nesbs.posterior import Posterior, posterior_decisions
-from archray.trainables.spaces import get_space
+from archray.searchers.nesbs.posterior import Posterior
+from archray.trainables.spaces import get_space, posterior_decisions
 
 PLAIN = {"width": [0.0, 1.0, -1.0], "depth": [0.5, -np.inf]}
 

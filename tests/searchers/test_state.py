@@ -75,7 +75,7 @@ def test_state_newer_than_tunes(tmp_path: Path) -> None:
     """A trial that Tune does not know is suggested again: the same config, under a new id."""
     searcher = search()
     first, second = searcher.suggest("a"), searcher.suggest("b")
-    searcher._ledger.reconcile([tune_trial(searcher, "a", "PENDING")], "score")
+    searcher.ledger.reconcile([tune_trial(searcher, "a", "PENDING")], "score")
     assert searcher.suggest("c") == second
     assert searcher.in_flight() == {"a": first, "c": second}
     assert searcher.suggest("d") is None
@@ -87,7 +87,7 @@ def test_state_older_than_tunes() -> None:
     configs = [ahead.suggest("a"), ahead.suggest("b")]
     trials = [tune_trial(ahead, "a", "TERMINATED"), tune_trial(ahead, "b", "PENDING")]
     searcher = search()
-    searcher._ledger.reconcile(trials, "score")
+    searcher.ledger.reconcile(trials, "score")
     third = searcher.suggest("c")
     assert [record.config for record in searcher.records()] == [*configs, third]
     assert searcher.records()[0].value == hashed_score(configs[0])
@@ -99,7 +99,7 @@ def test_trials_that_ended_after_the_state_was_saved() -> None:
     searcher.suggest("a")
     searcher.suggest("b")
     trials = [tune_trial(searcher, "a", "TERMINATED"), tune_trial(searcher, "b", "ERROR")]
-    searcher._ledger.reconcile(trials, "score")
+    searcher.ledger.reconcile(trials, "score")
     assert not searcher.in_flight()
     assert [record.failure is None for record in searcher.records()] == [True, False]
 

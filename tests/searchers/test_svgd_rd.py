@@ -7,13 +7,14 @@ import pytest
 import torch
 from torch.distributions import Categorical, Independent, MixtureSameFamily, Normal
 
+from archray.searchers.array_types import FloatArray
 from archray.searchers.nesbs.relaxed_posterior import (
     first_particles,
     nearest_choices,
     relaxed_log_density,
     relaxed_log_density_gradient,
 )
-from archray.searchers.nesbs.svgd_rd import FloatArray, rbf, svgd_rd, svgd_rd_direction, svgd_rd_step
+from archray.searchers.nesbs.svgd_rd import rbf, svgd_rd, svgd_rd_direction, svgd_rd_step
 
 SIZES = np.array([3, 5, 2])
 N = 6

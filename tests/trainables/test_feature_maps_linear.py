@@ -12,10 +12,10 @@ from archray.trainables.data import DataSettings, TextDataset, TextSplit, load_i
 from archray.trainables.feature_maps import linear
 from archray.trainables.feature_maps.assignment import assign
 from archray.trainables.feature_maps.fourier_problem import FourierProblem
+from archray.trainables.feature_maps.hashed_ngrams import BinWeights, featurise, weighted
 from archray.trainables.feature_maps.linear import decisions, fit_logistic, fit_sparse_ridge, fit_svm
 from archray.trainables.feature_maps.memory import ridge_memory
 from archray.trainables.feature_maps.ngram_problem import NGramProblem, hash_seeds
-from archray.trainables.feature_maps.ngrams import BinWeights, featurise, weighted
 from archray.trainables.feature_maps.solve_settings import SolveSettings
 from archray.trainables.feature_maps.tokens import Corpus
 from archray.trainables.spaces import get_space

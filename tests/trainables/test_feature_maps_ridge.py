@@ -9,7 +9,7 @@ from archray.errors import InvalidInput
 from archray.trainables.feature_maps import int8, products, ridge
 from archray.trainables.feature_maps.conjugate_gradients import NotConverged, conjugate_gradients
 from archray.trainables.feature_maps.features import DenseFeatures
-from archray.trainables.feature_maps.gram import BlasGram, SolveFailed, TorchGram
+from archray.trainables.feature_maps.gram_matrix import BlasGram, SolveFailed, TorchGram
 from archray.trainables.feature_maps.int8 import int8_gram, quantise
 from archray.trainables.feature_maps.losses import point_hits, point_losses, signs
 from archray.trainables.feature_maps.memory import GIB, RidgePlan, ridge_memory
@@ -98,9 +98,9 @@ def test_the_two_sides_agree(gram: str) -> None:
         plan = RidgePlan(dual=dual, gram=gram, keep=True, rows=16, columns=16)
         arguments = DenseFeatures(features), targets - mean, mean, LAM, plan
         if gram == "float64":
-            found[dual] = (ridge._dual if dual else ridge._primal)(*arguments)
+            found[dual] = (ridge.solve_dual if dual else ridge.solve_primal)(*arguments)
         else:
-            found[dual] = ridge._preconditioned(*arguments).model
+            found[dual] = ridge.solve_preconditioned(*arguments).model
     np.testing.assert_allclose(decisions(features, found[True]), decisions(features, found[False]), atol=1e-7)
 
 

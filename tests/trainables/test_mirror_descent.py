@@ -331,7 +331,7 @@ def test_a_nan_gradient_is_an_error_and_changes_nothing() -> None:
     assert torch.equal(first, uniform(1, 3)) and torch.equal(second, uniform(1, 3))
 
 
-# The claim of section 3.1, on the objective of note G2; benchmarks/mirror_descent.py is the same at full size
+# The claim of section 3.1, on the objective of note G2; benchmarks/exponentiated_gradient.py is the same at full size
 
 
 def test_exponentiated_gradient_is_ahead_at_theoretical_rates_on_a_linear_objective() -> None:

@@ -178,8 +178,8 @@ def test_the_same_versions_give_the_same_texts(docstrings, monkeypatch):
     small = {"numpy": package_folder("numpy") / "fft", "torch": package_folder("torch") / "amp"}
     monkeypatch.setattr(source, "PACKAGES", {name: name for name in small})
     monkeypatch.setattr(source, "package_folder", small.get)
-    made = source._make()
-    assert made == source._make()
+    made = source.extract_masked()
+    assert made == source.extract_masked()
     assert len(made["numpy"]) > 5
 
 
@@ -193,7 +193,7 @@ def test_a_text_of_two_libraries_is_left_out(monkeypatch, tmp_path):
         )
     monkeypatch.setattr(source, "PACKAGES", {"a": "a", "b": "b"})
     monkeypatch.setattr(source, "package_folder", tmp_path.joinpath)
-    assert source._make() == {"a": [f"{shared} eleven"], "b": [f"{shared} twelve"]}
+    assert source.extract_masked() == {"a": [f"{shared} eleven"], "b": [f"{shared} twelve"]}
 
 
 def test_two_libraries(masked):

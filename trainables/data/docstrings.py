@@ -76,10 +76,11 @@ def masked_docstrings() -> dict[str, list[str]]:
     """
     versions = {library: _version(library) for library in PACKAGES}
     key = hashlib.sha256(repr((FORMAT, sorted(versions.items()))).encode()).hexdigest()[:16]
-    return cached_json(f"docstrings-{key}.json", _make)
+    return cached_json(f"docstrings-{key}.json", extract_masked)
 
 
-def _make() -> dict[str, list[str]]:
+def extract_masked() -> dict[str, list[str]]:
+    """What `masked_docstrings` returns, read from the installed libraries."""
     folders = {library: package_folder(package) for library, package in PACKAGES.items()}
     mask = masker({name for folder in folders.values() if folder is not None for name in module_names(folder)})
     spellings: dict[str, str] = {}  # words, spaced evenly -> the first text of these words

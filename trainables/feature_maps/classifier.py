@@ -14,10 +14,10 @@ from torch import Tensor
 from archray.errors import InvalidInput
 from archray.trainables.checkpoint import read_state
 from archray.trainables.feature_maps.features import blocks
-from archray.trainables.feature_maps.fourier import FourierBases, FourierFeatures, FourierMap, Statistics
+from archray.trainables.feature_maps.fourier_features import FourierBases, FourierFeatures, FourierMap, Statistics
+from archray.trainables.feature_maps.hashed_ngrams import BinWeights, NGramMap, featurise, weighted
 from archray.trainables.feature_maps.linear import decisions
 from archray.trainables.feature_maps.memory import rows_in_block
-from archray.trainables.feature_maps.ngrams import BinWeights, NGramMap, featurise, weighted
 from archray.trainables.feature_maps.ridge import LinearModel
 from archray.trainables.feature_maps.tokens import Corpus
 

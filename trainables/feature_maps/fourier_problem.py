@@ -11,7 +11,7 @@ from archray.trainables.data import Dataset
 from archray.trainables.feature_maps.assignment import Assignment
 from archray.trainables.feature_maps.classifier import FourierClassifier
 from archray.trainables.feature_maps.features import blocks, keep
-from archray.trainables.feature_maps.fourier import (
+from archray.trainables.feature_maps.fourier_features import (
     FourierBases,
     FourierFeatures,
     FourierMap,

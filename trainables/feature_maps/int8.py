@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from archray.trainables.feature_maps.features import DenseFeatures, blocks
-from archray.trainables.feature_maps.gram import BlasGram
+from archray.trainables.feature_maps.gram_matrix import BlasGram
 
 LEVELS = 127
 PANEL = 768  # rows of a panel of the triangle: wide enough for the BLAS, and little beyond the diagonal is computed

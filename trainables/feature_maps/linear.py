@@ -17,7 +17,7 @@ from torch import Tensor
 
 from archray.errors import InvalidInput
 from archray.trainables.feature_maps.features import blocks
-from archray.trainables.feature_maps.gram import BlasGram, SolveFailed
+from archray.trainables.feature_maps.gram_matrix import BlasGram, SolveFailed
 from archray.trainables.feature_maps.losses import signs
 from archray.trainables.feature_maps.memory import ridge_memory
 from archray.trainables.feature_maps.ridge import LinearModel

@@ -16,7 +16,7 @@ from torch import Tensor
 from archray.errors import InvalidInput
 from archray.trainables.feature_maps.conjugate_gradients import NotConverged, conjugate_gradients
 from archray.trainables.feature_maps.features import DenseFeatures, Features, blocks, keep
-from archray.trainables.feature_maps.gram import Gram, SolveFailed, make_gram
+from archray.trainables.feature_maps.gram_matrix import Gram, SolveFailed, make_gram
 from archray.trainables.feature_maps.int8 import int8_gram
 from archray.trainables.feature_maps.memory import RidgePlan
 from archray.trainables.feature_maps.products import normal_times, times, transpose_times
@@ -82,14 +82,14 @@ def solve_ridge(
     if plan.gram != "float64":
         assert isinstance(features, DenseFeatures)  # such a plan keeps them
         try:
-            return _preconditioned(features, centred, mean, lam, plan)
+            return solve_preconditioned(features, centred, mean, lam, plan)
         except (SolveFailed, NotConverged) as error:
             logger.warning("the %s Gram matrix does not do for lam = %g (%s): float64", plan.gram, lam, error)
-    solve = _dual if plan.dual else _primal
+    solve = solve_dual if plan.dual else solve_primal
     return RidgeSolution(solve(features, centred, mean, lam, plan), "float64", 0)
 
 
-def _primal(features: Features, targets: Tensor, mean: Tensor, lam: float, plan: RidgePlan) -> LinearModel:
+def solve_primal(features: Features, targets: Tensor, mean: Tensor, lam: float, plan: RidgePlan) -> LinearModel:
     """w = (X^T H X + lam I)^-1 X^T y with y centred and H the centring matrix."""
     n, d = features.shape
     gram = make_gram(d, features.device)
@@ -107,7 +107,7 @@ def _primal(features: Features, targets: Tensor, mean: Tensor, lam: float, plan:
     return LinearModel(weights, mean - feature_mean @ weights)
 
 
-def _dual(features: Features, targets: Tensor, mean: Tensor, lam: float, plan: RidgePlan) -> LinearModel:
+def solve_dual(features: Features, targets: Tensor, mean: Tensor, lam: float, plan: RidgePlan) -> LinearModel:
     """w = X^T a with (H X X^T H + lam I) a = y; the entries of a sum to zero, so that w needs no centring."""
     n, d = features.shape
     gram = make_gram(n, features.device)
@@ -130,7 +130,7 @@ def _from_dual(features: Features, dual: Tensor, mean: Tensor, plan: RidgePlan) 
     return LinearModel(weights, mean - feature_mean @ weights)
 
 
-def _preconditioned(
+def solve_preconditioned(
     features: DenseFeatures, targets: Tensor, mean: Tensor, lam: float, plan: RidgePlan
 ) -> RidgeSolution:
     """By conjugate gradients in float64, the factorised cheaper Gram matrix as preconditioner."""

@@ -15,7 +15,7 @@ from archray.errors import InvalidInput
 from archray.trainables.checkpoint import read_state
 from archray.trainables.data import load_images, load_text
 from archray.trainables.feature_maps.fourier_problem import FourierProblem
-from archray.trainables.feature_maps.gram import SolveFailed
+from archray.trainables.feature_maps.gram_matrix import SolveFailed
 from archray.trainables.feature_maps.ngram_problem import NGramProblem
 from archray.trainables.feature_maps.problem import FeatureMap, Problem, Solved
 from archray.trainables.tune.feature_map_settings import (

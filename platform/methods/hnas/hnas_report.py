@@ -94,9 +94,8 @@ def show(run: Run[Any], console: Console) -> None:
     trials = run.table("search", TRIALS)
     if trials.empty:
         return
-    reasons = failures(trials)
+    reasons, values = failures(trials), numbers(trials, "validation_accuracy")
     console.print("trials of the search, best first:")
-    for place in numbers(trials, "validation_accuracy").sort_values(ascending=False).index:
-        value = VALUE.show(trials["validation_accuracy"][place])
-        outcome = f"failed: {reasons[place]}" if reasons[place] else f"{value:>8}"
+    for place in values.sort_values(ascending=False).index:
+        outcome = f"failed: {reasons[place]}" if reasons[place] else f"{VALUE.show(values[place]):>8}"
         console.print(f"    {outcome}  {trials['architecture'][place]}", soft_wrap=True, highlight=False, markup=False)

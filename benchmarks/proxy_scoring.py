@@ -9,7 +9,7 @@ The values are compared in float64, where both must agree to 1e-4 (they do to ab
 In float32 a ReLU unit whose input is zero up to rounding can be on in one and off in the other, so there the deviation
 of each way from float64 is printed.
 
-    python benchmarks/proxies.py --architectures 8 --threads 1
+    python benchmarks/proxy_scoring.py --architectures 8 --threads 1
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ standard deviation over seeds. The rows `x m` give the projected gradient m time
 in hindsight would change. The exit status is 1 if the entropy is not ahead at its average, at equal steps and
 theoretical rates, for some (k, T).
 
-    python benchmarks/mirror_descent.py --operations 1000 --steps 100 1000 10000 --seeds 5
+    python benchmarks/exponentiated_gradient.py --operations 1000 --steps 100 1000 10000 --seeds 5
 """
 
 from __future__ import annotations
