@@ -1,143 +1,114 @@
-"""The report of a search for an ensemble: its numbers, its sections, and what it says where data are missing."""
+"""The report of searches for ensembles: its numbers, its sections, and what it says where data are missing."""
 
 from __future__ import annotations
 
 import html
 import math
 import re
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
-
-from archray.platform.methods.ensembles.diversity import diversity_section
-from archray.platform.methods.ensembles.ensemble_delta import ensemble_delta_section, swept_deltas
-from archray.platform.methods.ensembles.ensemble_result import ensemble_result_section
-from archray.platform.methods.ensembles.estimated_true import agreements, estimated_true_section
-from archray.platform.methods.ensembles.member_cells import common_decisions, member_cells_section
-from archray.platform.methods.ensembles.particles import (
-    lowest_density,
-    particles,
-    particles_section,
-    shown_deltas,
-    spread,
+from archray_test_ensemble_report import (
+    CELLS,
+    CONFIG,
+    SPACE,
+    ensemble_documents,
+    ensemble_run,
+    ensemble_tables,
+    posterior_curves,
+    sampled_trials,
 )
-from archray.platform.methods.ensembles.posterior_curves import entropy, posterior_decisions, posterior_section
-from archray.platform.methods.ensembles.sampled_ensembles import best_so_far, ensembles_section, member_numbers
-from archray.platform.methods.ensembles.sampled_table import chosen_delta, chosen_ensemble, sampled_ensembles
-from archray.platform.report import ENSEMBLE_SECTIONS, RunView, render
+from archray_test_report import Documents, Tables, write_repeats, write_run
+
+from archray.platform.methods.ensembles.delta_effect import (
+    delta_effect_section,
+    ensembles_delta_effect,
+    member_measures,
+)
+from archray.platform.methods.ensembles.diversity import diversity_section, ensemble_diversity
+from archray.platform.methods.ensembles.ensemble_delta import ensemble_delta_section, ensembles_by_delta, swept_delta
+from archray.platform.methods.ensembles.ensemble_report import (
+    POOLED_SECTIONS,
+    SAMPLED_SECTIONS,
+    ensemble_training_curves,
+    headline_of_sampled,
+)
+from archray.platform.methods.ensembles.ensemble_result import ensemble_test_errors
+from archray.platform.methods.ensembles.ensemble_tables import (
+    chosen_ensemble,
+    estimates,
+    found_members,
+    sampled_ensembles,
+)
+from archray.platform.methods.ensembles.estimated_true import (
+    estimated_against_true,
+    estimated_true_section,
+    member_agreement,
+)
+from archray.platform.methods.ensembles.member_cells import common_decisions, member_cells_section
+from archray.platform.methods.ensembles.posterior_curves import (
+    entropy,
+    grouped_decisions,
+    posterior_section,
+    posterior_training,
+)
+from archray.platform.methods.ensembles.sampled_ensembles import (
+    best_so_far,
+    ensembles_best_so_far,
+    ensembles_section,
+    member_numbers,
+)
+from archray.platform.report.decisions import Decided, decided
+from archray.platform.report.figures import NothingToDraw
 from archray.platform.report.header import header
+from archray.platform.report.page import MakeSection, render
 from archray.platform.report.section import Section
-from archray.platform.report.view import Decided, decided
-from archray.trainables.spaces import get_space
+from archray.platform.run.run import Run
+from archray.searchers.nesbs.posterior import Posterior
 
 HOSTILE = "<script>alert('x')</script>&\"|+"
 MISSING_NUMBER = re.compile(r"\b(nan|NaN|inf|None|NaT)\b")
-SPACE = get_space("nasbench201")
-SECTIONS = {
-    "ensembles": (ensembles_section, ensemble_delta_section, particles_section),
-    "estimated_true": (estimated_true_section,),
-    "diversity": (diversity_section,),
-    "ensemble": (ensemble_result_section,),
-}
+TRIALS, MEMBERS = ("search", "trials.parquet"), ("search", "members.parquet")
+FOUND, MEASURES = ("search", "architecture.json"), ("final", "ensemble.json")
+ANCHORS = ["ensemble", "members", "diversity", "posterior", "delta-effect", "ensembles", "ensemble-delta"]
 
-
-def cells(number: int) -> list[str]:
-    rng = np.random.default_rng(0)
-    return list(dict.fromkeys(SPACE.encode(SPACE.canonical(SPACE.sample(rng))) for _ in range(3 * number)))[:number]
-
-
-CELLS = cells(12)
-
-
-def sampled_rows(seed: int = 0, repeat: int | None = None) -> pd.DataFrame:
-    """Eight ensembles of SVGD-RD at each of two temperatures, four of MC, four uniform; the third failed."""
-    rng, rows = np.random.default_rng(seed), []
-    deltas = np.linspace(-2, 1, 8)
-    kinds = [("svgd-rd", float(d), t) for t in (0.5, 1.0) for d in deltas]
-    kinds += [("mc", math.nan, 1.0)] * 4 + [("urs", math.nan, 1.0)] * 4
-    for number, (sampler, delta, temperature) in enumerate(kinds):
-        members = [CELLS[i] for i in rng.choice(len(CELLS), 3, replace=False)]
-        away = 0.0 if math.isnan(delta) else (delta - 0.2 / temperature) ** 2
-        loss = 0.5 + 0.05 * away + 0.02 * rng.random() + {"mc": 0.03, "urs": 0.1}.get(sampler, 0.0)
-        failed = number == 2
-        told = {"number": number, "sampler": sampler, "delta": delta, "temperature": temperature, "members": members}
-        told |= {"validation_loss": math.nan if failed else loss, "validation_error": 0.3 * loss}
-        told |= {"failure": "out of memory" if failed else None}
-        rows.append(told if repeat is None else {**told, "repeat": repeat})
-    return pd.DataFrame(rows)
-
-
-def ensemble_view() -> RunView:
-    """A run of NESBS that found three members."""
-    rng = np.random.default_rng(1)
-    sampled = sampled_rows()
-    members = tuple(sampled["members"][int(sampled["validation_loss"].idxmin())])
-    posterior, curves = [], []
-    for place, decision in enumerate(SPACE.decisions):
-        probabilities = rng.dirichlet(np.ones(len(decision.choices)))
-        for choice, probability in zip(decision.choices, probabilities, strict=True):
-            posterior.append({"decision": decision.name, "choice": choice, "probability": probability})
-        for epoch in range(1, 11):
-            told = {"epoch": epoch, "elbo": -2.0 / epoch, "kl": 0.3 * epoch**0.5}
-            curves.append({**told, "decision": decision.name, "entropy": math.log(5) * (0.85 + 0.02 * place) ** epoch})
-    pairs = [
-        {"kind": "member", "name": name, "estimated": 0.5 + 0.02 * i, "true": 0.05 + 0.004 * i + 0.01 * noise}
-        for i, (name, noise) in enumerate(zip(CELLS[:10], rng.random(10), strict=True))
-    ]
-    for size in (3, 5):
-        pairs += [
-            {"kind": "ensemble", "name": f"{size}-{i}", "size": size, "estimated": 0.4 + 0.01 * i, "true": 0.04 + e}
-            for i, e in enumerate(rng.random(20) * 0.02)
-        ]
-    trained = [
-        {"kind": "member", "name": f"member {i + 1}", "architecture": name, "test_error": 0.06 + 0.004 * i, "nll": 0.2,
-         "ece": 0.03}
-        for i, name in enumerate(members)
-    ]  # fmt: skip
-    trained.append({"kind": "ensemble", "name": "ensemble", "architecture": None, "test_error": 0.05, "nll": 0.15,
-                    "ece": 0.012, "ate": 0.064, "ppd": 0.08})  # fmt: skip
-    trained += [
-        {"kind": "baseline", "name": name, "test_error": error, "nll": 0.17, "ece": 0.02, "ate": 0.07, "ppd": 0.06}
-        for name, error in (("deep-ensemble", 0.054), ("urs", 0.057), ("snapshot", 0.059))
-    ]
-    diverse = [
-        {"method": name, "members": 3, "ate": ate + 0.002 * rng.random(), "ppd": ppd, "test_error": ate - 0.01}
-        for name, ate, ppd in (("nesbs", 0.064, 0.08), ("deep-ensemble", 0.06, 0.05), ("urs", 0.075, 0.09)) * 3
-    ]
-    return RunView(
-        method="nesbs",
-        space="nasbench201",
-        data="digits",
-        manifest={"config": {"ensemble_size": 3}},
-        members=members,
-        member_decisions=[decided(SPACE, member) for member in members],
-        metric="validation_loss",
-        mode="min",
-        seed=0,
-        seconds=611.0,
-        posterior=pd.DataFrame(posterior),
-        posterior_curves=pd.DataFrame(curves),
-        ensembles=sampled,
-        estimated_true=pd.DataFrame(pairs),
-        diversity=pd.DataFrame(diverse),
-        ensemble=pd.DataFrame(trained),
-    )
+NewRun = Callable[..., Run[Any]]
 
 
 @pytest.fixture(scope="module")
-def view() -> RunView:
-    return ensemble_view()
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run[Any]:
+    return ensemble_run(tmp_path_factory.mktemp("run"))
+
+
+@pytest.fixture
+def new_run(tmp_path_factory: pytest.TempPathFactory) -> NewRun:
+    """Makes an `ensemble_run` in a folder of its own."""
+    return lambda *content: ensemble_run(tmp_path_factory.mktemp("run"), *content)
+
+
+@pytest.fixture
+def repeated(tmp_path: Path) -> Run[Any]:
+    """Two repeats: the second sampled 12 ensembles, and found other members with lower test errors."""
+    first: tuple[Tables, Documents] = (ensemble_tables(), ensemble_documents())
+    other = {**ensemble_tables(), TRIALS: sampled_trials(5, number=12)}
+    return write_repeats(tmp_path, "nesbs", [first, (other, ensemble_documents(tuple(CELLS[:3]), 0.01))], config=CONFIG)
 
 
 @pytest.fixture(scope="module")
-def page(view: RunView) -> str:
-    return render(view, ENSEMBLE_SECTIONS)
+def page(run: Run[Any]) -> str:
+    return rendered(run)
 
 
-def anchors(page: str) -> set[str]:
-    return set(re.findall(r'<section id="([^"]+)"', page))
+def rendered(run: Run[Any], sections: Sequence[MakeSection] = SAMPLED_SECTIONS) -> str:
+    return render(run, headline_of_sampled(run), sections)
+
+
+def anchors(page: str) -> list[str]:
+    return re.findall(r'<section id="([^"]+)"', page)
 
 
 def words(text: str | Section | None) -> str:
@@ -148,82 +119,76 @@ def words(text: str | Section | None) -> str:
     return html.unescape(re.sub(r"\s+", " ", re.sub(r"<(?!wbr)[^>]+>", " ", body).replace("<wbr>", "")))
 
 
-def test_the_page_has_every_section_and_the_figures_that_matter(view: RunView, page: str) -> None:
-    assert anchors(page) == {
-        *(
-            "ensemble",
-            "members",
-            "diversity",
-            "posterior",
-            "particles",
-            "ensembles",
-            "ensemble-delta",
-            "estimated-true",
-        ),
-        *("failures", "manifest"),
-    }
+# The page
+
+
+def test_the_page_has_every_section_and_the_figures_that_matter(run: Run[Any], page: str) -> None:
+    assert anchors(page) == [*ANCHORS, "estimated-true", "failures", "manifest"]
     told = words(page)
     assert "ensemble of 3 architectures below; trained in full, it has a test error of 5.00 %" in told
     assert "1.00 percentage points below its best member" in told
-    assert "The best baseline, deep-ensemble, has 5.40 %" in told
-    assert all(told.count(member) >= 2 for member in view.members)
-    assert "24 ensembles" in told
-    assert not MISSING_NUMBER.search(told)
-    assert diversity_section(view) == diversity_section(ensemble_view())
+    assert "1.40 percentage points below the average one" in told
+    assert all(told.count(member) >= 2 for member in found_members(run))
+    assert "16 ensembles" in told and "1 evaluation failed" in told
+    assert not MISSING_NUMBER.search(words(page[: page.index('<section id="manifest"')]))  # where a None is a null
 
 
-@pytest.mark.parametrize("name", SECTIONS)
-def test_a_section_without_data_is_left_out(view: RunView, name: str) -> None:
-    frame = getattr(view, name)
-    empty = frame.assign(**dict.fromkeys(frame.select_dtypes("number").columns, math.nan))
-    for make in SECTIONS[name]:
-        for lost in (None, frame.head(0), empty):
-            assert make(replace(view, **{name: lost})) is None
+def test_the_page_of_an_ensemble_of_a_pool_has_no_search(run: Run[Any]) -> None:
+    assert anchors(rendered(run, POOLED_SECTIONS)) == ["ensemble", "members", "diversity", "failures", "manifest"]
 
 
-@pytest.mark.parametrize("name", SECTIONS)
-def test_a_column_may_be_missing(view: RunView, name: str) -> None:
-    frame = getattr(view, name).head(4)
-    for column in frame.columns:
-        for make in SECTIONS[name][:1]:
-            made = make(replace(view, **{name: frame.drop(columns=column)}))
-            assert made is None or not MISSING_NUMBER.search(words(made))
+def test_a_run_without_tables_has_no_figure(tmp_path: Path) -> None:
+    empty = write_run(tmp_path, "nesbs", config=CONFIG)
+    assert anchors(rendered(empty)) == ["manifest"]
+    for draw in (
+        ensemble_test_errors,
+        ensemble_diversity,
+        posterior_training,
+        ensembles_delta_effect,
+        ensembles_best_so_far,
+        ensembles_by_delta,
+        estimated_against_true,
+        ensemble_training_curves,
+    ):
+        with pytest.raises(NothingToDraw):
+            draw(empty)
 
 
-def test_a_posterior_without_curves_and_curves_without_a_posterior(view: RunView) -> None:
-    table, curves = replace(view, posterior_curves=None), replace(view, posterior=None)
-    assert "<svg" not in str(posterior_section(table)) and "<table" in str(posterior_section(table))
-    assert "<svg" in str(posterior_section(curves)) and "<table" not in str(posterior_section(curves))
-    assert posterior_section(replace(table, posterior=None)) is None
-    for name in ("elbo", "decision"):
-        lost = replace(curves, posterior_curves=view.posterior_curves.drop(columns=name))
-        assert not MISSING_NUMBER.search(words(posterior_section(lost)))
+def test_nothing_found_and_one_member_and_untrained(new_run: NewRun) -> None:
+    def lead(run: Run[Any]) -> str:
+        return words(header(run, headline_of_sampled(run)))
+
+    nothing = new_run({}, {FOUND: None, MEASURES: None, ("", "architecture.json"): None})
+    assert "The run found no ensemble" in lead(nothing)
+    alone = ensemble_documents(tuple(CELLS[:1]))
+    one = lead(new_run({}, alone))
+    assert "chose the architecture below; trained in full, it has a test error of 5.00 %." in one
+    assert "best member" not in one
+    assert "There is no test error" in lead(new_run({}, {MEASURES: None}))
 
 
-def test_nothing_found_and_a_run_without_tables(view: RunView) -> None:
-    nothing = RunView("nesbs", "nasbench201", "digits", ensembles=view.ensembles)
-    assert "The run found no ensemble" in words(header(nothing))
-    assert anchors(render(RunView("nesbs", "nasbench201", "digits"), ENSEMBLE_SECTIONS)) == set()
-    one = replace(view, members=view.members[:1], ensemble=view.ensemble.drop(index=[1, 2]))
-    assert "chose the architecture below; trained in full, it has a test error of 5.00 %. The" in words(header(one))
-    untrained = replace(view, ensemble=None)
-    assert "There is no test error" in words(header(untrained))
-
-
-def test_everything_is_escaped(view: RunView) -> None:
-    hostile = {
-        name: getattr(view, name).map(lambda value: HOSTILE if isinstance(value, str) else value)
-        for name in ("posterior", "posterior_curves", "estimated_true", "diversity")
+def test_everything_is_escaped(new_run: NewRun) -> None:
+    hostile: Tables = {
+        TRIALS: sampled_trials().assign(
+            sampler=HOSTILE, failure=HOSTILE, members=[[HOSTILE, f"{i}{HOSTILE}"] for i in range(16)]
+        ),
+        ("posterior", "curves.parquet"): posterior_curves().assign(decision=HOSTILE),
     }
-    hostile["ensemble"] = view.ensemble.assign(name=HOSTILE, architecture=HOSTILE)
-    hostile["ensembles"] = view.ensembles.assign(
-        sampler=HOSTILE, failure=HOSTILE, members=[[HOSTILE, f"{i}{HOSTILE}"] for i in range(24)]
-    )
-    text = render(replace(view, members=(HOSTILE, HOSTILE + "2"), **hostile), ENSEMBLE_SECTIONS)
-    assert "<script" not in text
+    shown = [part for part in SAMPLED_SECTIONS if part not in (member_cells_section, delta_effect_section)]
+    text = rendered(new_run(hostile, ensemble_documents((HOSTILE, HOSTILE + "2"))), shown)
+    assert "<script" not in text and "&lt;script&gt;" in text
 
 
-def test_best_so_far_keeps_the_error_of_the_best_loss() -> None:
+@pytest.mark.parametrize("column", ["delta", "temperature", "validation_loss", "validation_error", "failure"])
+def test_a_column_of_the_sampled_may_be_missing(new_run: NewRun, column: str) -> None:
+    made = rendered(new_run({TRIALS: sampled_trials().drop(columns=column)}))
+    assert not MISSING_NUMBER.search(words(made[: made.index('<section id="manifest"')]))
+
+
+# The ensembles that were sampled
+
+
+def test_best_so_far_keeps_the_error_of_the_best_loss(new_run: NewRun) -> None:
     frame = pd.DataFrame(
         {
             "sampler": "mc",
@@ -233,119 +198,118 @@ def test_best_so_far_keeps_the_error_of_the_best_loss() -> None:
             "failure": ["broken", None, None, None],
         }
     )
-    sampled = sampled_ensembles(RunView("nesbs", "s", "d", ensembles=frame))
-    (loss,), (error,) = (best_so_far(sampled, name) for name in ("validation_loss", "validation_error"))
+    sampled = sampled_ensembles(new_run({TRIALS: frame}))
+    loss, error = (best_so_far(sampled, name) for name in ("validation_loss", "validation_error"))
     np.testing.assert_array_equal(loss.mean, [math.nan, 2, 2, 1])
     np.testing.assert_array_equal(error.mean, [math.nan, 0.2, 0.2, 0.3])
     assert loss.repeats == 1
 
 
-def test_repeats_are_averaged_and_the_shorter_keeps_its_last(view: RunView) -> None:
-    first, second = sampled_rows(0, repeat=0), sampled_rows(5, repeat=1)
-    both = pd.concat([first, second.head(20)])  # the second has no uniform ensembles
-    told = replace(view, ensembles=both)
-    lines = {line.sampler: line for line in best_so_far(sampled_ensembles(told), "validation_loss")}
-    ends = [part[part["sampler"] == "svgd-rd"]["validation_loss"].min() for part in (first, second)]
-    assert lines["svgd-rd"].mean[-1] == pytest.approx(np.mean(ends))
-    assert lines["svgd-rd"].error[-1] == pytest.approx(abs(ends[0] - ends[1]) / 2)
-    assert (lines["svgd-rd"].repeats, lines["urs"].repeats) == (2, 1)
-    assert "Means of 2 repeats" in words(ensembles_section(told))
+def test_repeats_are_averaged_and_the_shorter_keeps_its_last(repeated: Run[Any]) -> None:
+    line = best_so_far(sampled_ensembles(repeated), "validation_loss")
+    ends = [part["validation_loss"].min() for part in (sampled_trials(0), sampled_trials(5, number=12))]
+    assert line.mean[-1] == pytest.approx(np.mean(ends))
+    assert line.error[-1] == pytest.approx(abs(ends[0] - ends[1]) / 2)
+    assert line.repeats == 2 and line.mean.shape == (16,)
+    assert "Means of 2 repeats" in words(ensembles_section(repeated))
 
 
-def test_the_chosen_ensemble_is_marked_whatever_the_order_of_its_members(view: RunView) -> None:
-    told = replace(view, members=view.members[::-1])
-    sampled = sampled_ensembles(told)
-    row = chosen_ensemble(told, sampled)
-    assert row == int(view.ensembles["validation_loss"].idxmin())
-    assert chosen_delta(told) == view.ensembles["delta"][row]
-    assert chosen_ensemble(replace(view, members=("other",)), sampled) is None
-    section = ensembles_section(told)
-    assert section is not None and section.body.count('<tr class="marked">') == 2  # among the best, and among all
-    numbers = member_numbers(told, sampled)
-    assert [numbers[member] for member in told.members] == [1, 2, 3]
-    arrays = view.ensembles.assign(members=[np.array(members) for members in view.ensembles["members"]])
-    assert sampled_ensembles(replace(view, ensembles=arrays))["members"].equals(
-        sampled["members"]
-    )  # as Parquet has them
+def test_the_chosen_ensemble_is_marked_whatever_the_order_of_its_members(run: Run[Any], new_run: NewRun) -> None:
+    turned = new_run({}, ensemble_documents(tuple(reversed(found_members(run)))))
+    sampled = sampled_ensembles(turned)
+    assert chosen_ensemble(turned, sampled) == int(sampled_trials()["validation_loss"].idxmin())
+    assert chosen_ensemble(new_run({}, ensemble_documents(tuple(CELLS[:1]))), sampled) is None
+    section = ensembles_section(turned)
+    assert section.body.count('<tr class="marked">') == 2  # among the best, and among all
+    numbers = member_numbers(found_members(turned), sampled)
+    assert [numbers[member] for member in found_members(turned)] == [1, 2, 3]
 
 
-def test_deltas_are_told_by_temperature(view: RunView) -> None:
-    swept = swept_deltas(sampled_ensembles(view))
-    assert [each.temperature for each in swept] == [0.5, 1.0]
-    assert [len(each.rows) for each in swept] == [7, 8]  # one failed
-    for each in swept:
-        assert each.best == each.rows.loc[each.rows["validation_loss"].idxmin(), "delta"]
-    one = replace(view, ensembles=view.ensembles.assign(delta=0.5))
-    assert ensemble_delta_section(one) is None
+def test_deltas_are_told_by_their_means(run: Run[Any], new_run: NewRun) -> None:
+    swept = swept_delta(run)
+    assert len(swept.rows) == 15 and len(swept.means) == 8  # one failed
+    trials = sampled_trials()
+    by_loop = {delta: trials[trials["delta"] == delta]["validation_loss"].mean() for delta in set(trials["delta"])}
+    assert swept.best == min(by_loop, key=by_loop.__getitem__)
+    assert "temperature is 0.5" in words(ensemble_delta_section(run))
+    with pytest.raises(NothingToDraw, match="fewer than two deltas"):
+        ensemble_delta_section(new_run({TRIALS: trials.assign(delta=0.5)}))
 
 
-def test_estimates_are_told_of_members_and_of_ensembles_by_size(view: RunView) -> None:
-    told = agreements(view.estimated_true)
-    assert [each.kind for each in told] == ["members", "ensembles of 3", "ensembles of 5"]
-    members = view.estimated_true[view.estimated_true["kind"] == "member"]
-    assert told[0].spearman == pytest.approx(members["estimated"].corr(members["true"], method="spearman"))
-    assert told[0].pearson == pytest.approx(members["estimated"].corr(members["true"]))
-    assert (told[0].agreement, told[0].chance) == (1.0, 0.3)
-    assert [each.kind for each in agreements(view.estimated_true.drop(columns="size"))] == ["members", "ensembles"]
-    assert estimated_true_section(replace(view, estimated_true=members.head(2))) is None
-    assert "10 members" in str(estimated_true_section(view)) and "20 ensembles of 5" in str(
-        estimated_true_section(view)
-    )
+def test_what_delta_does_is_of_the_runs_own_members(run: Run[Any], new_run: NewRun) -> None:
+    measures, trials = member_measures(run), sampled_trials()
+    errors = dict(zip(CELLS, 0.2 + 0.02 * np.arange(len(CELLS)), strict=True))
+    for (_, row), members in zip(measures.iterrows(), trials["members"], strict=True):
+        a, b, c = (SPACE.decode(member) for member in members)
+        differ = [sum(x != y for x, y in zip(*pair, strict=True)) / 6 for pair in ((a, b), (a, c), (b, c))]
+        assert row["difference"] == pytest.approx(sum(differ) / 3)
+        assert row["error"] == pytest.approx(sum(errors[member] for member in members) / 3)
+    assert "Blue: the chosen ensemble" in words(delta_effect_section(run))
+    for none in (trials.assign(delta=math.nan), trials.assign(members=[[CELLS[0]]] * len(trials))):
+        with pytest.raises(NothingToDraw, match="at a delta"):
+            delta_effect_section(new_run({TRIALS: none}))
 
 
-def test_members_are_drawn_or_told_in_a_table(view: RunView) -> None:
-    section = member_cells_section(view)
+def test_estimates_are_told_of_members_beside_the_truth(run: Run[Any], new_run: NewRun) -> None:
+    rows = estimates(run)
+    assert list(rows["kind"]) == ["member"] * 3 + ["ensemble"]
+    members = rows[rows["kind"] == "member"]
+    told = member_agreement(run)
+    assert told.spearman == pytest.approx(members["estimated"].corr(members["true"], method="spearman"))
+    assert told.pearson == pytest.approx(members["estimated"].corr(members["true"]))
+    assert "3 members" in str(estimated_true_section(run))
+    with pytest.raises(NothingToDraw, match="fewer than 3 members"):
+        estimated_true_section(new_run({}, ensemble_documents(tuple(CELLS[:2]))))
+    assert estimates(new_run({MEMBERS: pd.DataFrame()})).empty
+
+
+# Its members, and its posterior
+
+
+def test_members_are_drawn_beside_each_other(run: Run[Any], new_run: NewRun) -> None:
+    section = member_cells_section(run)
     assert section is not None and section.body.count('<svg class="cell"') == 6  # a wide and a narrow one each
-    same = common_decisions(view.member_decisions)
+    same = common_decisions([decided(SPACE, member) for member in found_members(run)])
     assert f"The 3 members agree in {same} of 6 decisions." in words(section)
-    pairs = [(Decided("width", width, ("8", "16")), Decided("depth", "2", ("1", "2"))) for width in ("8", "16")]
-    table = member_cells_section(replace(view, member_decisions=pairs))
-    assert "<svg" not in str(table) and "The 2 members agree in 1 of 2 decisions." in words(table)
-    assert member_cells_section(replace(view, member_decisions=pairs[:1])) is None
-    one = member_cells_section(replace(view, member_decisions=[pairs[0]] * 3))
-    assert "All 3 members are one architecture." in words(one)
+    assert (
+        common_decisions([(Decided("width", width, ("8", "16")), Decided("depth", "2", ("2",))) for width in "ab"]) == 1
+    )
+    assert member_cells_section(new_run({}, ensemble_documents(tuple(CELLS[:1])))) is None
+    equal = member_cells_section(new_run({}, ensemble_documents((CELLS[0],) * 3)))
+    assert "All 3 members are one architecture." in words(equal)
 
 
-def test_posterior_tables_by_choices_and_entropy(view: RunView) -> None:
-    (group,) = posterior_decisions(view.posterior)
-    assert group.choices == SPACE.decisions[0].choices
-    assert list(group.probabilities) == [decision.name for decision in SPACE.decisions]
+def test_posterior_tables_by_choices_and_entropy(run: Run[Any], new_run: NewRun) -> None:
+    names = [decision.name for decision in SPACE.decisions]
+    uniform = Posterior({**dict.fromkeys(["a", "b"], np.zeros(3)), "only": [0.0], "c": np.zeros(2)})
+    assert [list(group.probabilities) for group in grouped_decisions(uniform)] == [["a", "b"], ["c"]]
+    np.testing.assert_allclose(grouped_decisions(uniform)[0].probabilities["a"], np.full(3, 1 / 3))
     assert entropy(np.full(5, 0.2)) == pytest.approx(math.log(5))
     assert entropy(np.array([1.0, 0.0])) == 0
     assert math.isnan(entropy(np.array([1.0, math.nan])))
-    other = pd.DataFrame(
-        {"decision": ["pair", "pair", "only"], "choice": ["0 1", "0 2", "x"], "probability": [1, 0, 1]}
-    )
-    assert [g.choices for g in posterior_decisions(pd.concat([view.posterior, other]))][1:] == [("0 1", "0 2")]
-    ruled_out = view.posterior.assign(probability=[0.0, *[0.25] * 4] * len(SPACE.decisions))
+    ruled_out = {("posterior", "posterior.json"): dict.fromkeys(names, [None, 0.0, 0.0, 0.0, 0.0])}
     assert "mean entropy is 1.39 nats, where uniform choices have 1.39" in words(
-        posterior_section(replace(view, posterior=ruled_out))
+        posterior_section(new_run({}, ruled_out))
     )
-    assert "6 decisions with more than one choice" in words(posterior_section(view))
+    assert "6 decisions with more than one choice" in words(posterior_section(run))
+    assert SPACE.decisions[0].choices[0] in words(posterior_section(run))
 
 
-def test_particles_spread_with_delta_where_the_density_is_high(view: RunView) -> None:
-    """Figure 5.2, as it is drawn: one start."""
-    ends = np.stack([particles(delta) for delta in (-1.0, 0.0, 0.5, 1.0)])
-    assert ends.shape == (4, 15, 2)
-    assert (np.diff(spread(ends)) > 0.1).all()
-    assert (lowest_density(ends) > 0.08).all() and (lowest_density(ends) <= 1).all()
-    assert np.isfinite(particles(-2.0)).all()
-    assert shown_deltas(None) == shown_deltas(0.02) == [-1, 0, 1]
-    assert shown_deltas(0.37) == [-1, 0, 0.37, 1]
-    own = chosen_delta(view)
-    assert own is not None and f"{own:.3g}".replace("-", "−") in words(particles_section(view))
-    assert particles_section(replace(view, ensembles=view.ensembles.assign(delta=math.nan))) is None
+def test_a_posterior_without_curves_and_curves_without_a_posterior(new_run: NewRun) -> None:
+    no_curves: Tables = {("posterior", "curves.parquet"): pd.DataFrame()}
+    no_posterior: Documents = {("posterior", "posterior.json"): None}
+    table, curves = posterior_section(new_run(no_curves)), posterior_section(new_run({}, no_posterior))
+    assert "<svg" not in str(table) and "<table" in str(table)
+    assert "<svg" in str(curves) and "<table" not in str(curves)
+    assert posterior_section(new_run(no_curves, no_posterior)) is None
+    for name in ("elbo", "decision"):
+        lost = new_run({("posterior", "curves.parquet"): posterior_curves().drop(columns=name)})
+        assert not MISSING_NUMBER.search(words(posterior_section(lost)))
 
 
-def test_a_failed_member_and_repeats_of_methods(view: RunView) -> None:
-    frame = view.ensemble.assign(failure=["out of memory", *[None] * (len(view.ensemble) - 1)])
-    told = words(ensemble_result_section(replace(view, ensemble=frame)))
-    assert "1 training failed" in told and "out of memory" in told
-    assert "0.36 percentage points" not in told and "1.40 percentage points below its best member" in told
-    several = words(diversity_section(view))
-    assert "Repeats" in several and "±" in several
-    once = words(diversity_section(replace(view, diversity=view.diversity.head(3))))
-    assert "Repeats" not in once and "±" not in once
-    alone = diversity_section(replace(view, diversity=view.diversity.head(1)))
-    assert alone is not None and "<svg" not in alone.body
+def test_repeats_are_compared_by_their_members_and_diversity(run: Run[Any], repeated: Run[Any]) -> None:
+    once, several = diversity_section(run), diversity_section(repeated)
+    assert "Repeats" not in words(once) and "±" not in words(once) and "<svg" not in once.body
+    assert "Repeats" in words(several) and "5.90 ± 0.71" in words(several) and "<svg" in several.body
+    with pytest.raises(NothingToDraw, match="--repeats"):
+        ensemble_diversity(run)

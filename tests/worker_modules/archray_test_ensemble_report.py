@@ -1,0 +1,105 @@
+"""A run of NESBS as it could be, written to disk for the tests of its report and of its figures."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from archray_test_report import Documents, Tables, write_run
+
+from archray.platform.run.run import Run
+from archray.trainables.spaces import get_space
+
+SPACE = get_space("nasbench201")
+CONFIG = {"space": "nasbench201", "ensemble_size": 3}
+
+
+def cells(number: int) -> list[str]:
+    rng = np.random.default_rng(0)
+    return list(dict.fromkeys(SPACE.encode(SPACE.canonical(SPACE.sample(rng))) for _ in range(3 * number)))[:number]
+
+
+CELLS = cells(12)
+
+
+def sampled_trials(seed: int = 0, number: int = 16) -> pd.DataFrame:
+    """Ensembles of three, sampled at eight deltas in turn; the third failed. The best delta is 0.2."""
+    rng, rows = np.random.default_rng(seed), []
+    for trial, delta in zip(range(number), np.tile(np.linspace(-2, 1, 8), 4), strict=False):
+        members = [CELLS[i] for i in rng.choice(len(CELLS), 3, replace=False)]
+        loss = 0.5 + 0.05 * (delta - 0.2) ** 2 + 0.005 * rng.random()
+        failed = trial == 2
+        row = {"number": trial, "sampler": "svgd-rd", "delta": float(delta), "temperature": 0.5, "members": members}
+        row |= {"validation_loss": math.nan if failed else loss, "validation_error": 0.3 * loss}
+        rows.append(row | {"failure": "out of memory" if failed else None})
+    return pd.DataFrame(rows)
+
+
+def ensemble_tables() -> Tables:
+    sampled = sampled_trials()
+    alone = pd.DataFrame({"architecture": CELLS, "error": 0.2 + 0.02 * np.arange(len(CELLS))})
+    return {
+        ("search", "trials.parquet"): sampled,
+        ("search", "members.parquet"): alone,
+        ("posterior", "curves.parquet"): posterior_curves(),
+    }
+
+
+def posterior_curves() -> pd.DataFrame:
+    rows = []
+    for place, decision in enumerate(SPACE.decisions):
+        for epoch in range(1, 11):
+            told = {"epoch": epoch, "elbo": -2.0 / epoch, "kl": 0.3 * epoch**0.5, "decision": decision.name}
+            rows.append(told | {"entropy": math.log(5) * (0.85 + 0.02 * place) ** epoch})
+    return pd.DataFrame(rows)
+
+
+def posterior() -> dict[str, list[float]]:
+    rng = np.random.default_rng(1)
+    return {
+        decision.name: np.log(rng.dirichlet(np.ones(len(decision.choices)))).tolist() for decision in SPACE.decisions
+    }
+
+
+def ensemble_documents(members: tuple[str, ...] | None = None, lower: float = 0.0) -> Documents:
+    """What was found and measured of `members`, by default those of the best ensemble. lower: of all test errors."""
+    sampled = sampled_trials()
+    best = int(sampled["validation_loss"].idxmin())
+    members = tuple(sampled["members"][best]) if members is None else members
+    found = {
+        "members": list(members),
+        "value": float(sampled["validation_loss"][best]),
+        "metric": "validation_loss",
+        "validation_accuracy": 1 - float(sampled["validation_error"][best]),
+    }
+    measures = {
+        "members": [
+            {"architecture": name, "test_error": 0.06 + 0.004 * i - lower, "test_nll": 0.2, "ece": 0.03}
+            for i, name in enumerate(members)
+        ],
+        "test_error": 0.05 - lower, "test_nll": 0.15, "ece": 0.012,
+        "ate": 0.064 - lower if len(members) > 1 else None, "ppd": 0.08 - lower if len(members) > 1 else None,
+    }
+    return {
+        ("search", "architecture.json"): found,
+        ("", "architecture.json"): found,
+        ("posterior", "posterior.json"): posterior(),
+        ("final", "ensemble.json"): measures,
+    }
+
+
+def ensemble_run(place: str | Path, tables: Tables | None = None, documents: Documents | None = None) -> Run[Any]:
+    """A run that found three members. tables, documents: what is another than `ensemble_tables` and
+    `ensemble_documents` say; an empty table, or None, is left out."""
+    all_documents = {**ensemble_documents(), **(documents or {})}
+    return write_run(
+        place,
+        "nesbs",
+        config=CONFIG,
+        tables={**ensemble_tables(), **(tables or {})},
+        documents={key: value for key, value in all_documents.items() if value is not None},
+        seconds=611.0,
+    )
