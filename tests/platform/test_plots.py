@@ -5,13 +5,16 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from archray_test_ensemble_report import repeated_ensemble_run
 from archray_test_feature_map_report import feature_map_run
 from archray_test_report import hnas_run, write_run
+from archray_test_supernet_report import gradient_run, scored_run
 from matplotlib.figure import Figure
 
 import archray
@@ -22,8 +25,14 @@ from archray.platform.report.figures import WIDTH, NothingToDraw
 from archray.platform.run.run import Run
 from archray.platform.search_result import SearchResult
 
-OF_HNAS = ("test_accuracies", "hnas_landscape", "hnas_pool", "hnas_training_curves")
-OF_FEATURE_MAPS = ("halving_errors_by_calls", "halving_errors_by_seconds", "shared_against_standalone")
+# What makes a run that has the figure's data, by the part of its module that names the family.
+MAKERS: dict[str, Callable[[Path], Run[Any]]] = {
+    "report": lambda place: hnas_run(place, pool_size=30, trials=4, baseline=2, final_seeds=2, epochs=2),
+    "hnas": lambda place: hnas_run(place, pool_size=30, trials=4, baseline=2, final_seeds=2, epochs=2),
+    "feature_maps": lambda place: feature_map_run(place, repeats=2, candidates=16),
+    "supernets": lambda place: gradient_run(place),
+    "ensembles": repeated_ensemble_run,
+}
 
 
 @pytest.fixture(scope="module")
@@ -32,25 +41,17 @@ def hnas(tmp_path_factory: pytest.TempPathFactory) -> Run[Any]:
     return hnas_run(place, pool_size=30, trials=4, baseline=2, final_seeds=2, epochs=2)
 
 
-@pytest.fixture(scope="module")
-def feature_maps(tmp_path_factory: pytest.TempPathFactory) -> Run[Any]:
-    return feature_map_run(tmp_path_factory.mktemp("runs") / "halving", repeats=2, candidates=16)
-
-
 def drawn(figure: object) -> bool:
     """Whether it is a figure of the report's width with something in it."""
     assert isinstance(figure, Figure)
     return figure.get_size_inches()[0] * 72 == pytest.approx(WIDTH) and any(axes.has_data() for axes in figure.axes)
 
 
-@pytest.mark.parametrize("name", OF_HNAS)
-def test_figures_of_hnas(hnas: Run[Any], name: str) -> None:
-    assert drawn(getattr(plots, name)(hnas))
-
-
-@pytest.mark.parametrize("name", OF_FEATURE_MAPS)
-def test_figures_of_feature_maps(feature_maps: Run[Any], name: str) -> None:
-    assert drawn(getattr(plots, name)(feature_maps))
+@pytest.mark.parametrize("name", OF_A_RUN)
+def test_every_figure_draws_a_run_of_its_family(tmp_path: Path, name: str) -> None:
+    family = OF_A_RUN[name].split(".")[-2]
+    make = scored_run if name == "supernet_shared_scores" else MAKERS[family]  # only one-shot searches have the scores
+    assert drawn(getattr(plots, name)(make(tmp_path / "run")))
 
 
 @pytest.mark.parametrize("name", OF_SEVERAL_RUNS)

@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from archray_test_ensemble_report import ensemble_run, repeated_ensemble_run
 from archray_test_feature_map_report import feature_map_run, method_progress
 from archray_test_report import hnas_content, write_repeats
 from archray_test_supernet_report import gradient_run, scored_run
 
+from archray.platform.methods.ensembles import ensemble_report
 from archray.platform.methods.feature_maps import feature_map_report
 from archray.platform.methods.feature_maps.comparison_page import render_comparison
 from archray.platform.methods.hnas.hnas_report import SECTIONS, headline
@@ -116,6 +118,15 @@ def test_supernets_open_without_a_word(browser: Any, tmp_path: Path, scheme: str
     for make, drawings in ((gradient_run, 6), (scored_run, 2)):  # of the cell, its one form
         file, run = tmp_path / f"{make.__name__}.html", make(tmp_path / make.__name__)
         file.write_text(render(run, supernet_report.headline(run), supernet_report.SECTIONS), encoding="utf-8")
+        assert drawings_shown(browser, file, scheme, width) == drawings
+
+
+@SCREENS
+def test_ensembles_open_without_a_word(browser: Any, tmp_path: Path, scheme: str, width: int) -> None:
+    for make, drawings in ((ensemble_run, 10), (repeated_ensemble_run, 11)):  # of the three cells, one form each
+        file, run = tmp_path / f"{make.__name__}.html", make(tmp_path / make.__name__)
+        sections = ensemble_report.SAMPLED_SECTIONS
+        file.write_text(render(run, ensemble_report.headline_of_sampled(run), sections), encoding="utf-8")
         assert drawings_shown(browser, file, scheme, width) == drawings
 
 

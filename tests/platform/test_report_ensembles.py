@@ -18,11 +18,11 @@ from archray_test_ensemble_report import (
     SPACE,
     ensemble_documents,
     ensemble_run,
-    ensemble_tables,
     posterior_curves,
+    repeated_ensemble_run,
     sampled_trials,
 )
-from archray_test_report import Documents, Tables, write_repeats, write_run
+from archray_test_report import Documents, Tables, write_run
 
 from archray.platform.methods.ensembles.delta_effect import (
     delta_effect_section,
@@ -74,7 +74,16 @@ HOSTILE = "<script>alert('x')</script>&\"|+"
 MISSING_NUMBER = re.compile(r"\b(nan|NaN|inf|None|NaT)\b")
 TRIALS, MEMBERS = ("search", "trials.parquet"), ("search", "members.parquet")
 FOUND, MEASURES = ("search", "architecture.json"), ("final", "ensemble.json")
-ANCHORS = ["ensemble", "members", "diversity", "posterior", "delta-effect", "ensembles", "ensemble-delta"]
+ANCHORS = [
+    "ensemble",
+    "members",
+    "diversity",
+    "posterior",
+    "delta-effect",
+    "ensembles",
+    "ensemble-delta",
+    "estimated-true",
+]
 
 NewRun = Callable[..., Run[Any]]
 
@@ -90,12 +99,9 @@ def new_run(tmp_path_factory: pytest.TempPathFactory) -> NewRun:
     return lambda *content: ensemble_run(tmp_path_factory.mktemp("run"), *content)
 
 
-@pytest.fixture
-def repeated(tmp_path: Path) -> Run[Any]:
-    """Two repeats: the second sampled 12 ensembles, and found other members with lower test errors."""
-    first: tuple[Tables, Documents] = (ensemble_tables(), ensemble_documents())
-    other = {**ensemble_tables(), TRIALS: sampled_trials(5, number=12)}
-    return write_repeats(tmp_path, "nesbs", [first, (other, ensemble_documents(tuple(CELLS[:3]), 0.01))], config=CONFIG)
+@pytest.fixture(scope="module")
+def repeated(tmp_path_factory: pytest.TempPathFactory) -> Run[Any]:
+    return repeated_ensemble_run(tmp_path_factory.mktemp("run"))
 
 
 @pytest.fixture(scope="module")
@@ -123,7 +129,7 @@ def words(text: str | Section | None) -> str:
 
 
 def test_the_page_has_every_section_and_the_figures_that_matter(run: Run[Any], page: str) -> None:
-    assert anchors(page) == [*ANCHORS, "estimated-true", "failures", "manifest"]
+    assert anchors(page) == [*ANCHORS, "curves", "failures", "manifest"]
     told = words(page)
     assert "ensemble of 3 architectures below; trained in full, it has a test error of 5.00 %" in told
     assert "1.00 percentage points below its best member" in told
@@ -134,7 +140,14 @@ def test_the_page_has_every_section_and_the_figures_that_matter(run: Run[Any], p
 
 
 def test_the_page_of_an_ensemble_of_a_pool_has_no_search(run: Run[Any]) -> None:
-    assert anchors(rendered(run, POOLED_SECTIONS)) == ["ensemble", "members", "diversity", "failures", "manifest"]
+    assert anchors(rendered(run, POOLED_SECTIONS)) == [
+        "ensemble",
+        "members",
+        "diversity",
+        "curves",
+        "failures",
+        "manifest",
+    ]
 
 
 def test_a_run_without_tables_has_no_figure(tmp_path: Path) -> None:
@@ -287,7 +300,7 @@ def test_posterior_tables_by_choices_and_entropy(run: Run[Any], new_run: NewRun)
     assert entropy(np.full(5, 0.2)) == pytest.approx(math.log(5))
     assert entropy(np.array([1.0, 0.0])) == 0
     assert math.isnan(entropy(np.array([1.0, math.nan])))
-    ruled_out = {("posterior", "posterior.json"): dict.fromkeys(names, [None, 0.0, 0.0, 0.0, 0.0])}
+    ruled_out = {("posterior", "posterior.json"): {name: [None, 0.0, 0.0, 0.0, 0.0] for name in names}}
     assert "mean entropy is 1.39 nats, where uniform choices have 1.39" in words(
         posterior_section(new_run({}, ruled_out))
     )

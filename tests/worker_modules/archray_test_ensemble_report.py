@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from archray_test_report import Documents, Tables, write_run
+from archray_test_report import Documents, Tables, write_repeats, write_run
 
 from archray.platform.run.run import Run
 from archray.trainables.spaces import get_space
@@ -45,7 +45,18 @@ def ensemble_tables() -> Tables:
         ("search", "trials.parquet"): sampled,
         ("search", "members.parquet"): alone,
         ("posterior", "curves.parquet"): posterior_curves(),
+        ("final", "curves.parquet"): training_curves(),
     }
+
+
+def training_curves() -> pd.DataFrame:
+    """Of three members, six epochs each."""
+    epoch = np.arange(1, 7)
+    curves = [
+        pd.DataFrame({"trial_id": f"member-{i}", "epoch": epoch, "validation_accuracy": 0.9 - (0.5 + 0.1 * i) / epoch})
+        for i in range(3)
+    ]
+    return pd.concat([curve.assign(train_loss=2 / epoch) for curve in curves], ignore_index=True)
 
 
 def posterior_curves() -> pd.DataFrame:
@@ -80,8 +91,11 @@ def ensemble_documents(members: tuple[str, ...] | None = None, lower: float = 0.
             {"architecture": name, "test_error": 0.06 + 0.004 * i - lower, "test_nll": 0.2, "ece": 0.03}
             for i, name in enumerate(members)
         ],
-        "test_error": 0.05 - lower, "test_nll": 0.15, "ece": 0.012,
-        "ate": 0.064 - lower if len(members) > 1 else None, "ppd": 0.08 - lower if len(members) > 1 else None,
+        "test_error": 0.05 - lower,
+        "test_nll": 0.15,
+        "ece": 0.012,
+        "ate": 0.064 - lower if len(members) > 1 else None,
+        "ppd": 0.08 - lower if len(members) > 1 else None,
     }
     return {
         ("search", "architecture.json"): found,
@@ -103,3 +117,11 @@ def ensemble_run(place: str | Path, tables: Tables | None = None, documents: Doc
         documents={key: value for key, value in all_documents.items() if value is not None},
         seconds=611.0,
     )
+
+
+def repeated_ensemble_run(place: str | Path) -> Run[Any]:
+    """Two repeats: the second sampled 12 ensembles, and found other members with lower test errors."""
+    first: tuple[Tables, Documents] = (ensemble_tables(), ensemble_documents())
+    second = {**ensemble_tables(), ("search", "trials.parquet"): sampled_trials(5, number=12)}
+    repeats = [first, (second, ensemble_documents(tuple(CELLS[:3]), 0.01))]
+    return write_repeats(place, "nesbs", repeats, config=CONFIG)
