@@ -13,7 +13,7 @@ import torch
 from archray_test_command import finish, kill_when, start
 
 from archray.errors import InvalidInput
-from archray.platform.api import check, make_config
+from archray.platform.methods.configure import check_config, make_config
 from archray.trainables.data import DataSettings, load_images, proxy_batch
 from archray.trainables.nets import NetworkSettings, build
 from archray.trainables.proxies import ProxySettings, get_proxy
@@ -116,7 +116,7 @@ def test_a_metric_that_hnas_cannot_maximise_is_refused(tmp_path):
     for name, message in (("loss", "looks for a large M, and .*own.py:loss"), ("kappa", "the column 'kappa'")):
         config = make_config("hnas", "smoke", None, {"proxy": f"{file}:{name}"})
         with pytest.raises(InvalidInput, match=message):
-            check(config)
+            check_config(config)
 
 
 def test_a_table_may_have_been_scored_with_any_metric(tmp_path):
@@ -125,8 +125,8 @@ def test_a_table_may_have_been_scored_with_any_metric(tmp_path):
     pd.DataFrame({"architecture": [architecture], "mine": [1.0], "kappa": [2.0]}).to_csv(table, index=False)
     for proxy in ("mine", "gone.py:mine"):
         config = make_config("hnas", "smoke", None, {"proxy": proxy, "pool": str(table)})
-        check(config)
+        check_config(config)
         assert config.references() == {"space": "nasbench201", "data": "digits"}
         assert config.metric == "mine"
     with pytest.raises(InvalidInput, match="has no column yours; it has architecture, mine, kappa"):
-        check(make_config("hnas", "smoke", None, {"proxy": "yours", "pool": str(table)}))
+        check_config(make_config("hnas", "smoke", None, {"proxy": "yours", "pool": str(table)}))
