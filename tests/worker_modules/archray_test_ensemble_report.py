@@ -80,8 +80,11 @@ def ensemble_documents(members: tuple[str, ...] | None = None, lower: float = 0.
             {"architecture": name, "test_error": 0.06 + 0.004 * i - lower, "test_nll": 0.2, "ece": 0.03}
             for i, name in enumerate(members)
         ],
-        "test_error": 0.05 - lower, "test_nll": 0.15, "ece": 0.012,
-        "ate": 0.064 - lower if len(members) > 1 else None, "ppd": 0.08 - lower if len(members) > 1 else None,
+        "test_error": 0.05 - lower,
+        "test_nll": 0.15,
+        "ece": 0.012,
+        "ate": 0.064 - lower if len(members) > 1 else None,
+        "ppd": 0.08 - lower if len(members) > 1 else None,
     }
     return {
         ("search", "architecture.json"): found,

@@ -40,7 +40,7 @@ class HNASOptions(BaseModel):
     """What `HNASSearch` is told; see there.
 
     Fields:
-        proxy: the training-free metric M of Eq. 7.7, by name, or a reference to the user's own.
+        proxy: the training-free metric M of Eq. 7.7: a name (`archray list proxies`), or path.py:function.
         budget: trainings, K of Algorithm 7.1. 20 in the authors' program (note H2).
     """
 
