@@ -2,7 +2,7 @@
 
 This is where cheap work that needs state (a batch on a GPU, a supernet's weights) is spread over a cluster without
 a Tune trial per item. Ray Data's actor pool (`map_batches` with a class) lacks for it an outcome per item (an exception
-ends the whole job, or, under `max_errored_blocks`, silently drops its block), an end for an item that kills its worker
+ends the whole job, or, under `max_errored_blocks`, drops its block), an end for an item that kills its worker
 (the actor is restarted and the block sent again for ever: `max_restarts` and `max_task_retries` are -1), blocks as long
 as a stretch of time rather than a number of rows, and a stop between blocks that keeps those in flight.
 """

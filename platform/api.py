@@ -193,6 +193,7 @@ def proxies(
     Called again with the same arguments after an interruption, it scores only what is left.
 
     Args:
+        settings: which metrics, the user's own among them by reference, and how they are computed.
         size: how many canonical forms, drawn uniformly; all of them by default.
         chunk: architectures an actor gets at a time; by default as many as take seconds.
 

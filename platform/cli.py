@@ -116,7 +116,7 @@ def proxies(
         int | None, typer.Option(help="Architectures an actor gets at a time. Default: as many as take seconds.")
     ] = None,
     metrics: Annotated[
-        str, typer.Option(help="Comma-separated; 'archray list proxies' names them.")
+        str, typer.Option(help="Comma-separated names ('archray list proxies'), or path.py:function.")
     ] = "grad_norm,snip,ntk_trace,kappa",
     seed: Seed = None,
     batch_size: Annotated[int | None, typer.Option(help="Images in the batch that all are scored on.")] = None,

@@ -18,6 +18,10 @@ CASES: list[tuple[tuple[str, ...], str]] = [
     ((*SEARCH, "--space", "nasbench301"), "no space 'nasbench301'"),
     ((*SEARCH, "--data", "cifar11"), "cifar11"),
     ((*SEARCH, "--proxy", "ntk_trase"), "no proxy 'ntk_trase'"),
+    ((*SEARCH, "--proxy", "absent.py:metric"), "absent.py, which does not exist"),
+    ((*SEARCH, "--proxy", "metric.py:absent"), "'metric.py' has no 'absent'; it has metric, kappa"),
+    ((*SEARCH, "--proxy", "metric.py:metric"), "a function of network, images and labels, got metric(network)"),
+    ((*SEARCH, "--proxy", "metric.py:kappa"), "the column 'kappa' of the pool"),
     ((*SEARCH, "--budget", "0"), "search.budget"),
     ((*SEARCH, "--data", "cifar10", "--data-dir", "empty"), "cifar10"),
     ((*SEARCH, "--data", "folder:empty"), "empty"),
@@ -43,6 +47,10 @@ CASES: list[tuple[tuple[str, ...], str]] = [
     (("list", "colours"), "choose one of spaces"),
     (("proxies", "--space", "nasbench2"), "no space"),
     (("proxies", "--metrics", "kapa"), "no proxy"),
+    (
+        ("proxies", "--metrics", "snip,metric.py:metric"),
+        "a function of network, images and labels, got metric(network)",
+    ),
     (("proxies", "--size", "0"), "size"),
     (("proxies", "--size", "20000"), "a pool of 20000 is too large"),
     ((*SEARCH, "--pool-size", "20000"), "a pool of 20000 is too large"),
@@ -77,6 +85,7 @@ def outcomes(tmp_path_factory):
         (folder / name).mkdir()
     (folder / "taken" / "file").write_text("kept")
     (folder / "finished" / "manifest.json").write_text("{}")
+    (folder / "metric.py").write_text("def metric(network):\n    return 1.0\n\n\nkappa = metric\n")
     (folder / "misspelt.toml").write_text("[train]\nepoch = 3\n")
     before = sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
     run = subprocess.run(

@@ -100,25 +100,43 @@ def test_it_opens_without_a_word(browser: Any, report: Path, scheme: str, width:
     assert drawings_shown(browser, report, scheme, width) == 5  # of the two forms of each drawing, one
 
 
-SCREENS = pytest.mark.parametrize(("scheme", "width"), [("light", 1200), ("dark", PHONE), ("light", 320)])
+def feature_maps(folder: Path) -> str:
+    run = feature_map_run(folder)
+    return render(run, feature_map_report.headline(run), feature_map_report.SECTIONS)
 
 
-@SCREENS
-def test_feature_maps_open_without_a_word(browser: Any, tmp_path: Path, scheme: str, width: int) -> None:
-    file, run = tmp_path / "report.html", feature_map_run(tmp_path / "run")
-    file.write_text(render(run, feature_map_report.headline(run), feature_map_report.SECTIONS), encoding="utf-8")
-    assert drawings_shown(browser, file, scheme, width) == 3
-    runs = [(method, method_progress(method)) for method in ("halving", "random", "successive-halving", "hyperband")]
-    file.write_text(render_comparison(runs), encoding="utf-8")
-    assert drawings_shown(browser, file, scheme, width) == 2
+def comparison(folder: Path) -> str:
+    methods = ("halving", "random", "successive-halving", "hyperband")
+    return render_comparison([(method, method_progress(method)) for method in methods])
 
 
-@SCREENS
-def test_supernets_open_without_a_word(browser: Any, tmp_path: Path, scheme: str, width: int) -> None:
-    for make, drawings in ((gradient_run, 6), (scored_run, 2)):  # of the cell, its one form
-        file, run = tmp_path / f"{make.__name__}.html", make(tmp_path / make.__name__)
-        file.write_text(render(run, supernet_report.headline(run), supernet_report.SECTIONS), encoding="utf-8")
-        assert drawings_shown(browser, file, scheme, width) == drawings
+def learned_supernets(folder: Path) -> str:
+    run = gradient_run(folder)
+    return render(run, supernet_report.headline(run), supernet_report.SECTIONS)
+
+
+def scored_supernets(folder: Path) -> str:
+    run = scored_run(folder)
+    return render(run, supernet_report.headline(run), supernet_report.SECTIONS)
+
+
+# Pages of other families, and how many drawings each shows, of the cell its one form.
+PAGES = {feature_maps: 3, comparison: 2, learned_supernets: 6, scored_supernets: 2}
+
+
+@pytest.fixture(scope="module", params=PAGES, ids=lambda page: page.__name__)
+def page_and_drawings(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, int]:
+    folder = tmp_path_factory.mktemp(request.param.__name__)
+    (folder / "report.html").write_text(request.param(folder / "run"), encoding="utf-8")
+    return folder / "report.html", PAGES[request.param]
+
+
+@pytest.mark.parametrize(("scheme", "width"), [("light", 1200), ("dark", PHONE), ("light", 320)])
+def test_pages_of_other_families_do_so_too(
+    browser: Any, page_and_drawings: tuple[Path, int], scheme: str, width: int
+) -> None:
+    file, drawings = page_and_drawings
+    assert drawings_shown(browser, file, scheme, width) == drawings
 
 
 @SCREENS

@@ -5,16 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from pydantic import ConfigDict, model_validator
 
-from archray.errors import UnknownName
 from archray.files import Folder
-from archray.platform.config import SearchConfig
+from archray.platform.methods import get_method
 from archray.platform.run.layout import DONE, MANIFEST
 from archray.platform.run.run import Run
 from archray.trainables.spaces import get_space
@@ -57,7 +54,7 @@ def write_run(
     """
     folder = Folder(place)
     data = (config or {}).get("data", {"name": "digits"})
-    settings = config_class(method).model_validate({**(config or {}), "method": method, "data": data})
+    settings = get_method(method).config.model_validate({**(config or {}), "method": method, "data": data})
     for (stage, name), frame in (tables or {}).items():
         if len(frame.columns):
             _stage(folder, stage).write_parquet(name, frame)
@@ -96,41 +93,6 @@ def write_repeats(
 
 def _stage(folder: Folder, stage: str) -> Folder:
     return folder / stage if stage else folder
-
-
-def config_class(method: str) -> type[SearchConfig]:
-    """The class of a method's configuration."""
-    try:
-        import archray.platform.methods  # noqa: F401  # registers them
-        from archray.platform.methods.method import get_method
-
-        return get_method(method).config
-    except (ImportError, UnknownName):  # while the methods are being rewritten
-        return _AnyConfig
-
-
-class _AnyConfig(SearchConfig):
-    """Whatever it is given, by attribute."""
-
-    model_config = ConfigDict(frozen=True, extra="allow")
-
-    @model_validator(mode="before")
-    @classmethod
-    def _by_attribute(cls, values: dict[str, Any]) -> dict[str, Any]:
-        known = SearchConfig.model_fields
-        return {key: value if key in known else _namespace(value) for key, value in values.items()}
-
-    def model_dump(self, **options: Any) -> dict[str, Any]:
-        plain = super().model_dump(include=set(SearchConfig.model_fields), **options)
-        return plain | {name: _plain(value) for name, value in (self.model_extra or {}).items()}
-
-
-def _namespace(value: Any) -> Any:
-    return SimpleNamespace(**{k: _namespace(v) for k, v in value.items()}) if isinstance(value, dict) else value
-
-
-def _plain(value: Any) -> Any:
-    return {k: _plain(v) for k, v in vars(value).items()} if isinstance(value, SimpleNamespace) else value
 
 
 def hnas_run(

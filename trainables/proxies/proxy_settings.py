@@ -77,14 +77,13 @@ def _check_names(metrics: Sequence[str]) -> None:
     """Raises: UnknownName for a name that is none; InvalidInput for none at all, or two of the same column."""
     if not metrics:
         raise InvalidInput(f"expected at least one metric; choose from {', '.join(PROXIES.names())}")
-    columns = [column_of(name) for name in metrics]
-    if len(set(columns)) != len(columns):
-        raise InvalidInput(f"expected distinct metrics, got {', '.join(metrics)}")
-    for name, column in zip(metrics, columns, strict=True):
+    for name in metrics:
         if not is_reference(name):
             PROXIES.check(name)
-        elif column in PROXIES or column in OTHER_COLUMNS:
+        elif column_of(name) in (*PROXIES, *OTHER_COLUMNS):
             raise InvalidInput(
-                f"{name!r} would be the column {column!r} of the pool, which means something else there; give the "
-                "function another name"
+                f"{name!r} would be the column {column_of(name)!r} of the pool, which means something else there; give "
+                "the function another name"
             )
+    if len(set(map(column_of, metrics))) != len(metrics):
+        raise InvalidInput(f"expected distinct metrics, got {', '.join(metrics)}")

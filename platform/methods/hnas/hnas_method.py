@@ -27,7 +27,7 @@ from archray.platform.methods.training_stages import (
 from archray.platform.run.layout import FOUND
 from archray.searchers import HNASSearch
 from archray.searchers.hnas.scored_pool import PoolFile
-from archray.trainables.proxies import ProxySettings, check_proxies
+from archray.trainables.proxies import ProxySettings, check_proxies, column_of, get_proxy
 from archray.trainables.spaces import get_space
 from archray.trainables.training import TrainingSettings
 
@@ -40,7 +40,7 @@ class HNASOptions(BaseModel):
     """What `HNASSearch` is told; see there.
 
     Fields:
-        proxy: the training-free metric M of Eq. 7.7.
+        proxy: the training-free metric M of Eq. 7.7: a name (`archray list proxies`), or path.py:function.
         budget: trainings, K of Algorithm 7.1. 20 in the authors' program (note H2).
     """
 
@@ -72,13 +72,22 @@ class HNASConfig(TrainedSearchConfig):
     def check(self) -> None:
         if self.search.proxy == KAPPA:
             raise InvalidInput("kappa is the other half of HNAS's objective; choose another proxy")
-        check_proxies(self.scored)
         if self.pool.table is None:
+            check_proxies(self.scored)
+            if get_proxy(self.search.proxy).direction == "min":
+                raise InvalidInput(
+                    f"HNAS looks for a large M, and {self.search.proxy} promises the more the smaller it is; choose "
+                    "another proxy, or return its inverse"
+                )
             candidates(self.space, self.pool.size, self.seed)
         else:
             space = get_space(self.space)
-            for architecture in PoolFile.of(self.pool.table).load(self.search.proxy).architectures:
+            for architecture in PoolFile.of(self.pool.table).load(self.metric).architectures:
                 space.decode(architecture)
+
+    def references(self) -> dict[str, str]:
+        metrics = self.scored.metrics if self.pool.table is None else ()
+        return super().references() | {_role(name): name for name in metrics}
 
     def check_extends(self, before: SearchConfig) -> None:
         if isinstance(before, HNASConfig) and self.search.budget < before.search.budget:
@@ -87,10 +96,20 @@ class HNASConfig(TrainedSearchConfig):
             )
 
     @property
+    def metric(self) -> str:
+        """The column of the pool that is M."""
+        return column_of(self.search.proxy)
+
+    @property
     def scored(self) -> ProxySettings:
         """The proxies that the pool is scored with."""
         metrics = dict.fromkeys((*self.proxies.metrics, self.search.proxy, KAPPA))
         return self.proxies.model_copy(update={"metrics": tuple(metrics)})
+
+
+def _role(metric: str) -> str:
+    """Of a metric's file in the run, where it is the user's own."""
+    return f"proxy-{column_of(metric)}"
 
 
 # Stage 1: the pool
@@ -103,12 +122,13 @@ def _score(context: Context[HNASConfig], folder: Folder) -> None:
         folder.write_parquet(POOL, table)
         context.say(f"{len(table)} architectures taken from {source}")
         return
+    metrics = tuple(run.resolved(_role(name), name) for name in config.scored.metrics)
     score_pool(
         folder,
         candidates(run.space, config.pool.size, context.seed("pool")),
         space=run.space,
         data=run.data,
-        proxy=config.scored,
+        proxy=config.scored.model_copy(update={"metrics": metrics}),
         resources=config.resources,
         pool=config.pool,
         console=context.console,
@@ -123,7 +143,7 @@ def _trials(context: Context[HNASConfig], tuned: Folder) -> TrialPlan:
 
     def searcher() -> HNASSearch:
         """One that knows the trials of the smaller budget that this run was extended from."""
-        options = config.search.model_dump()
+        options = config.search.model_dump() | {"proxy": config.metric}
         searcher = HNASSearch(f"{pool.uri}/{POOL}", seed=context.seed("search"), **options)
         if stage.exists(SEARCHER):
             searcher.set_state(stage.read_json(SEARCHER))

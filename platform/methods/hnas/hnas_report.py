@@ -80,7 +80,7 @@ def headline(run: Run[Any]) -> Headline:
         names=(best_run.found["architecture"],) if best_run.found else (),
         cards=cards,
         facts={
-            "Training-free metric": run.config.search.proxy,
+            "Training-free metric": run.config.metric,
             "Scored architectures": count(len(pool), "in the pool", "in the pool") if len(pool) else None,
             "Search": count(trainings, "training") if trainings else None,
             "Network": network_size(best_run.table("final", TRIALS)),

@@ -54,7 +54,7 @@ def hnas_pool(run: Run[Any], canvas: Figure) -> None:
     pool, known = _pool(run), values_by_architecture(run.table(*ASKED))
     axes = canvas.subplots()
     draw_cloud(axes, pool)
-    axes.set_xlabel(f"M: {run.config.search.proxy}, over the pool's largest")
+    axes.set_xlabel(f"M: {run.config.metric}, over the pool's largest")
     axes.set_ylabel("κ, condition number")
     level = _level(run, pool)
     if level is not None:
@@ -95,7 +95,7 @@ def _pool(run: Run[Any]) -> Pool:
     pool = usable_pool(run)
     if pool is None:
         raise NothingToDraw(
-            f"{run.folder} has no pool of architectures with a finite {run.config.search.proxy} and kappa; resume it "
+            f"{run.folder} has no pool of architectures with a finite {run.config.metric} and kappa; resume it "
             "if its first stage has not ended"
         )
     return pool
