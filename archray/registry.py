@@ -118,6 +118,12 @@ class PackageRegistry(Registry[T]):
         return frozenset(module.name for module in pkgutil.iter_modules(folders))
 
 
+def import_modules(package: str) -> None:
+    """Imports every module of a package: what registers itself in one of its files is then known."""
+    for module in pkgutil.iter_modules(importlib.import_module(package).__path__):
+        importlib.import_module(f"{package}.{module.name}")
+
+
 def is_reference(name: str) -> bool:
     """Whether `name` has the form `module:attribute` or `path.py:attribute`."""
     place, _, attribute = name.rpartition(":")

@@ -43,7 +43,7 @@ SHARE = 20  # of the iterations, one in so many is run by the loop
 def darts_posterior(seed: int) -> Posterior:
     """Standard normal logits for every decision."""
     rng = np.random.default_rng(seed)
-    decisions = posterior_decisions(get_space("darts"))
+    decisions = get_space("darts").posterior_decisions
     return Posterior({d.name: rng.standard_normal(len(d.choices)) for d in decisions}, "darts")
 
 

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 from archray.errors import InvalidInput
 from archray.searchers.array_types import FloatArray, IntArray
 from archray.searchers.held_space import HeldSpace
-from archray.trainables.spaces import Decision, Space, architecture_of_decisions, posterior_decisions
+from archray.trainables.spaces import Decision, Space
 
 
 class Posterior:
@@ -45,7 +45,7 @@ class Posterior:
             raise InvalidInput("posterior: expected a space, whose strings are used, or encode; got both")
         self._held = None if space is None else HeldSpace(space)
         self.encode = encode
-        self._of_space = () if self.space is None else posterior_decisions(self.space)
+        self._of_space = () if self.space is None else self.space.posterior_decisions
         rows = {str(name): _normalised(str(name), values) for name, values in log_probs.items()}
         if self.space is not None:
             rows = _in_order(rows, self.space.name, self._of_space)
@@ -101,7 +101,7 @@ class Posterior:
         numbered = {name: int(number) for name, number in zip(self.decisions, choices, strict=True)}
         if self.space is not None:
             chosen = {decision.name: decision.choices[numbered[decision.name]] for decision in self._of_space}
-            return self.space.encode(architecture_of_decisions(self.space, chosen))
+            return self.space.encode(self.space.architecture_of_decisions(chosen))
         return json.dumps(numbered) if self.encode is None else self.encode(numbered)
 
     def form(self, architecture: str) -> str:

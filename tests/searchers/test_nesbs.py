@@ -14,12 +14,12 @@ from archray.errors import InvalidInput
 from archray.searchers import NESBSSearch, drive
 from archray.searchers.nesbs.ensemble_sampling import TooSharp, draw_ensemble
 from archray.searchers.nesbs.posterior import Posterior
-from archray.trainables.spaces import get_space, posterior_decisions
+from archray.trainables.spaces import get_space
 
 
 def normal_logits(space: str, scale: float = 1.0, seed: int = 0) -> dict[str, np.ndarray]:
     rng = np.random.default_rng(seed)
-    return {d.name: scale * rng.standard_normal(len(d.choices)) for d in posterior_decisions(get_space(space))}
+    return {d.name: scale * rng.standard_normal(len(d.choices)) for d in get_space(space).posterior_decisions}
 
 
 def squared_delta(config: dict[str, Any]) -> float:

@@ -12,13 +12,13 @@ from scipy.stats import chisquare
 
 from archray.errors import InvalidArchitecture, InvalidInput
 from archray.searchers.nesbs.posterior import Posterior
-from archray.trainables.spaces import get_space, posterior_decisions
+from archray.trainables.spaces import get_space
 
 PLAIN = {"width": [0.0, 1.0, -1.0], "depth": [0.5, -np.inf]}
 
 
 def flat(space: str) -> dict[str, np.ndarray]:
-    return {d.name: np.zeros(len(d.choices)) for d in posterior_decisions(get_space(space))}
+    return {d.name: np.zeros(len(d.choices)) for d in get_space(space).posterior_decisions}
 
 
 def test_logits_are_normalised_and_cannot_be_changed() -> None:
@@ -111,7 +111,7 @@ def test_equal_architectures_share_a_form() -> None:
 def test_darts_has_a_decision_per_pair_of_inputs_and_per_edge() -> None:
     """Note E6: the operations of the pair drawn make the architecture, those of the other edges have no influence."""
     space = get_space("darts")
-    decisions = posterior_decisions(space)
+    decisions = space.posterior_decisions
     assert len(decisions) == 2 * (4 + 14)
     assert [d.name for d in decisions[3:7]] == ["normal_3_inputs", "normal_3<-0", "normal_3<-1", "normal_3<-2"]
     sharp = flat("darts")

@@ -14,9 +14,10 @@ from pydantic import ValidationError
 
 from archray.trainables.nets import NetworkSettings
 from archray.trainables.spaces import get_space
-from archray.trainables.supernets import PathSettings, UniformArchitectures, UpdateCounter
+from archray.trainables.supernets.mixings.drawn_paths import UniformArchitectures
 from archray.trainables.supernets.networks import build_supernet
-from archray.trainables.supernets.updates import update_table
+from archray.trainables.supernets.relaxations.path import PathSettings
+from archray.trainables.supernets.updates import UpdateCounter, update_table
 from archray.trainables.tune.supernet_settings import SupernetOptions
 from archray.trainables.tune.supernet_trainable import SupernetTrainable
 
@@ -72,8 +73,8 @@ def test_draws_are_within_their_binomial_over_many_steps(space: str) -> None:
     mixing.reseed(1)
     for _ in range(2000):
         counter.add(mixing.draw(0.0))
-    relaxation = PathSettings(draws="architectures")
-    table = pd.DataFrame(update_table(counter, supernet, relaxation))
+    chances = PathSettings(draws="architectures").chances(supernet)
+    table = pd.DataFrame(update_table(counter, supernet.groups, chances))
     assert deviations(table).max() < BOUND
     if space == "darts":  # two inputs of a node's 2, 3, 4 and 5, and one operation of seven
         shares = {round(2 / inputs / 7, 6) for inputs in (2, 3, 4, 5)}
@@ -89,7 +90,7 @@ def test_what_is_not_counted_is_not_updated(space: str) -> None:
     edges = [decision.name for decision in get_space("nasbench201").decisions]
     counts: dict[tuple[str, str], int] = {}
     if space == "nasbench201":
-        table = pd.DataFrame(update_table(trainer.updates, trainer.supernet, PathSettings(draws="architectures")))
+        table = pd.DataFrame(update_table(trainer.updates, trainer.supernet.groups, None))
         counts = {(edges[row.edge], row.operation): row.updates for row in table.itertuples()}
     seen = set()
     for name, parameter in trainer.supernet.named_parameters():

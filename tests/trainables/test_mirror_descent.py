@@ -15,13 +15,13 @@ from scipy.optimize import brentq, minimize
 from torch import Tensor
 
 from archray.errors import InvalidInput
-from archray.trainables.supernets.optimizers import (
+from archray.trainables.supernets.optimizers.mirror_descent import (
     GAEA_FLOOR,
     MirrorDescent,
     entropic_step,
-    project_to_simplex,
     projected_step,
 )
+from archray.trainables.supernets.optimizers.projection import project_to_simplex
 
 FORMS = {
     "entropy": {"dgf": "entropy"},

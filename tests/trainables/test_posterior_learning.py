@@ -14,16 +14,12 @@ from torch import Tensor
 from archray.trainables.nets import NetworkSettings
 from archray.trainables.spaces import get_space
 from archray.trainables.spaces.darts import CELLS, NODES
-from archray.trainables.supernets import (
-    AdamSettings,
-    VariationalPosterior,
-    VariationalSettings,
-    score_architectures,
-    write_weights,
-)
+from archray.trainables.supernets import score_architectures, write_weights
 from archray.trainables.supernets.mixings.mixing import Lesson, Mixture, Outcome
 from archray.trainables.supernets.mixings.relaxed_decisions import RelaxedDecisions
 from archray.trainables.supernets.networks import Supernet, build_supernet
+from archray.trainables.supernets.optimizers.adam import AdamSettings
+from archray.trainables.supernets.relaxations.variational_posterior import VariationalPosterior, VariationalSettings
 from archray.trainables.supernets.unrolled import mixture_gradient
 from archray.trainables.tune.posterior_trainable import PosteriorTrainable
 from archray.trainables.tune.supernet_trainable import SupernetTrainable
@@ -122,9 +118,8 @@ def test_one_hot_rows_are_the_architectures_path(space: str, partial: int, none:
         chosen = torch.tensor([int(rng.choice(np.flatnonzero(row))) for row in relaxed.allowed.numpy()])
         rows = torch.nn.functional.one_hot(chosen, relaxed.allowed.shape[1]).float()
         with torch.no_grad():
-            torch.testing.assert_close(
-                supernet(images, relaxed.mixture(rows)), supernet(images, relaxed.path(chosen)), rtol=1e-5, atol=1e-5
-            )
+            mixed, path = supernet(images, relaxed.mixture(rows)), supernet.path(relaxed.architecture(chosen))
+            torch.testing.assert_close(mixed, supernet(images, path), rtol=1e-5, atol=1e-5)
 
 
 # The distribution
@@ -164,14 +159,11 @@ def test_what_the_supernet_lacks_is_impossible() -> None:
     assert posterior.kl() == pytest.approx(0, abs=1e-6)
     for row in posterior.log_probs().values():
         assert row[0] is None and row[1:] == pytest.approx([-np.log(4)] * 4)
+    generator = torch.Generator().manual_seed(0)
     for _ in range(50):
-        assert "none" not in str(posterior.relaxed.architecture(posterior._choices(*draw_arguments(posterior))))
+        assert "none" not in posterior.drawn(generator)
     posterior.learn(linear_lesson(torch.rand(4, 4)), 0.0)
     assert bool(posterior.alpha.isfinite().all())
-
-
-def draw_arguments(posterior: VariationalPosterior) -> tuple[Tensor, torch.Generator]:
-    return posterior.log_probabilities().detach(), posterior._generator
 
 
 # Learning

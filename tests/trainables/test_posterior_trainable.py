@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from archray.errors import InvalidInput
 from archray.searchers.nesbs.posterior import Posterior
 from archray.trainables.nets import NetworkSettings
-from archray.trainables.spaces import get_space, posterior_decisions
+from archray.trainables.spaces import get_space
 from archray.trainables.supernets import write_weights
 from archray.trainables.supernets.networks import build_supernet
 from archray.trainables.tune.posterior_trainable import PosteriorSettings, PosteriorTrainable
@@ -68,7 +68,7 @@ def test_results(tmp_path: Path, space: str) -> None:
     results = run(make_config(tmp_path, space, epochs=1 if space == "darts" else 2, batch_size=40))
     assert all(set(result) == KEYS for result in results)
     first, last = results[0], results[-1]
-    decisions = posterior_decisions(get_space(space))
+    decisions = get_space(space).posterior_decisions
     assert list(json.loads(last["posterior"])) == [decision.name for decision in decisions]
     Posterior(json.loads(last["posterior"]), space)
     get_space(space).decode(last["architecture"])
@@ -178,7 +178,7 @@ def test_the_best_response_posterior_learns_with_the_weights(tmp_path: Path, spa
     last = results[-1]
     assert last["failure"] is None and last["architecture"] == trainable.trainer.mixing.derive(lambda _: [], 0)
     posterior = Posterior(json.loads(last["posterior"]), space)
-    assert posterior.count() == math.prod(len(each.choices) for each in posterior_decisions(get_space(space)))
+    assert posterior.count() == math.prod(len(each.choices) for each in get_space(space).posterior_decisions)
     table = json.loads(last["updates"])
     assert table["steps"][0] == 2 * epochs and set(table["chance"]) == {None}
     if epochs == 2:

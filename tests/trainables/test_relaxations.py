@@ -16,19 +16,20 @@ from scipy import stats
 from torch import Tensor
 
 from archray.errors import InvalidInput, UnknownName
-from archray.trainables.supernets.optimizers import GAEA_FLOOR, MirrorDescent
-from archray.trainables.supernets.relaxations import (
-    RELAXATIONS,
+from archray.trainables.supernets.networks import MixtureWeights
+from archray.trainables.supernets.optimizers.mirror_descent import GAEA_FLOOR, MirrorDescent
+from archray.trainables.supernets.relaxations import RELAXATIONS, Relaxation, RelaxationSettings, entropy
+from archray.trainables.supernets.relaxations.gumbel import (
+    TAU_MIN,
     Gumbel,
-    MixtureWeights,
-    Path,
-    Relaxation,
-    Simplex,
-    Softmax,
+    GumbelSettings,
     TemperatureSchedule,
-    entropy,
+    gumbel_noise,
+    gumbel_weights,
 )
-from archray.trainables.supernets.relaxations.gumbel import TAU_MIN, gumbel_noise, gumbel_weights
+from archray.trainables.supernets.relaxations.path import Path, PathSettings
+from archray.trainables.supernets.relaxations.simplex import Simplex
+from archray.trainables.supernets.relaxations.softmax import Softmax
 
 GROUPS = {"normal": (14, 8), "reduce": (14, 8), "parents_3": (1, 3)}
 
@@ -42,11 +43,14 @@ def start(relaxation: Relaxation, dtype: torch.dtype = torch.float32) -> dict[st
 
 
 def make_all(seed: int) -> dict[str, Relaxation]:
-    made: dict[str, Relaxation] = {name: RELAXATIONS.get(name)(seeded(seed)) for name in RELAXATIONS}
-    made["gumbel on the simplex"] = Gumbel(seeded(seed), domain="simplex")
-    made["concrete"] = Gumbel(seeded(seed), hard=False)
-    made["fair path"] = Path(seeded(seed), fair=True)
-    return made
+    """Of all that are a function of parameters: in each domain, and in the forms that differ."""
+    every: list[RelaxationSettings] = [RELAXATIONS.get(name)() for name in RELAXATIONS]
+    every += [GumbelSettings(hard=False), PathSettings(fair=True)]
+    return {
+        f"{settings!r} of {domain}": settings.make(seeded(seed), domain)
+        for settings in every
+        for domain in settings.domains
+    }
 
 
 EVERY = tuple(make_all(0))
@@ -67,8 +71,8 @@ def test_weights_are_on_the_simplex_and_one_hot_where_chosen(name: str, dtype: t
             assert each.dense.shape == GROUPS[group] and each.dense.dtype == dtype
             assert float(each.dense.detach().min()) >= 0.0
             torch.testing.assert_close(each.dense.detach().sum(-1), torch.ones(GROUPS[group][0], dtype=dtype))
-            one_hot = name in ("gumbel", "gumbel on the simplex", "path", "fair path")
-            assert (each.chosen is not None) == one_hot
+            draws_one = name.startswith(("PathSettings", "GumbelSettings")) and "hard=False" not in name
+            assert (each.chosen is not None) == draws_one
             if each.chosen is not None:
                 assert torch.equal(each.dense, MixtureWeights.of_path(each.chosen, GROUPS[group][1], dtype).dense)
 
@@ -277,8 +281,8 @@ def test_a_generator_on_the_cpu_draws_the_same_for_a_gpu(name: str) -> None:
 
 
 def test_refuses_what_cannot_be_used() -> None:
-    with pytest.raises(UnknownName, match="gumbel, path, simplex, softmax"):
-        RELAXATIONS.get("sparsemax")
+    with pytest.raises(UnknownName, match="choose one of controller, gumbel, path, posterior, simplex, softmax"):
+        RELAXATIONS.get("entmax")
     with pytest.raises(InvalidInput, match="'sphere'"):
         Gumbel(seeded(), "sphere")
     with pytest.raises(InvalidInput, match="end"):

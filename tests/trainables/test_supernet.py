@@ -16,10 +16,9 @@ from archray.trainables.nets import NetworkSettings, build, count_parameters
 from archray.trainables.nets.darts_network import build_darts
 from archray.trainables.nets.nasbench1shot1_network import build_nasbench1shot1
 from archray.trainables.spaces import get_space
-from archray.trainables.supernets.networks import build_supernet, copy_weights, discretise, groups
+from archray.trainables.supernets.networks import MixtureWeights, build_supernet, copy_weights, discretise, groups
 from archray.trainables.supernets.networks.depthwise import depthwise
 from archray.trainables.supernets.networks.normalised_sum import normalised_sum
-from archray.trainables.supernets.relaxations import MixtureWeights
 
 TINY = NetworkSettings(channels=4, cells=1)
 SPACES = ("nasbench201", "darts", "darts-none", "nasbench1shot1-1", "nasbench1shot1-2", "nasbench1shot1-3")

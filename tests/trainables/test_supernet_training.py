@@ -19,30 +19,27 @@ from archray.trainables.checkpoint import read_state, write_state
 from archray.trainables.data import Dataset, DataSettings, Split, load_images
 from archray.trainables.nets import NetworkSettings, build
 from archray.trainables.supernets import (
-    AdamSettings,
-    ArchitectureParameters,
-    CandidatePaths,
-    Diverged,
-    GumbelSettings,
-    MirrorDescentSettings,
-    NoOptimizerSettings,
-    OptimizerSettings,
-    PathSettings,
-    RelaxationSettings,
-    SimplexSettings,
-    SoftmaxSettings,
     SupernetTrainer,
     SupernetTrainingSettings,
+    build_mixing,
     read_weights,
     score_architectures,
-    unrolled_gradient,
     write_weights,
 )
-from archray.trainables.supernets.mixings.mixing import Mixture
-from archray.trainables.supernets.networks import Supernet, build_supernet, copy_weights
-from archray.trainables.supernets.optimizers import GAEA_FLOOR, entropic_step
-from archray.trainables.supernets.relaxations import MixtureWeights
-from archray.trainables.supernets.unrolled import as_leaves
+from archray.trainables.supernets.mixings.drawn_paths import CandidatePaths
+from archray.trainables.supernets.mixings.mixing import Lesson, Mixture
+from archray.trainables.supernets.networks import MixtureWeights, Supernet, build_supernet, copy_weights
+from archray.trainables.supernets.optimizers import OptimizerSettings
+from archray.trainables.supernets.optimizers.adam import AdamSettings
+from archray.trainables.supernets.optimizers.mirror_descent import GAEA_FLOOR, MirrorDescentSettings, entropic_step
+from archray.trainables.supernets.optimizers.no_optimizer import NoOptimizerSettings
+from archray.trainables.supernets.relaxations import ArchitectureParameters, RelaxationSettings
+from archray.trainables.supernets.relaxations.gumbel import GumbelSettings
+from archray.trainables.supernets.relaxations.path import PathSettings
+from archray.trainables.supernets.relaxations.simplex import Simplex, SimplexSettings
+from archray.trainables.supernets.relaxations.softmax import SoftmaxSettings
+from archray.trainables.supernets.trainer import Diverged
+from archray.trainables.supernets.unrolled import as_leaves, mixture_gradient, unrolled_gradient
 
 METHODS: dict[str, tuple[RelaxationSettings, OptimizerSettings, int]] = {
     "darts": (SoftmaxSettings(), AdamSettings(), 1),
@@ -84,7 +81,7 @@ def make_trainer(
 ) -> SupernetTrainer:
     relaxation, optimizer, partial_channels = METHODS[method] if isinstance(method, str) else method
     supernet = make_supernet(space, partial_channels)
-    mixing = ArchitectureParameters(supernet, relaxation, optimizer, seed=seed)
+    mixing = build_mixing(supernet, relaxation, optimizer, seed=seed)
     settings = SupernetTrainingSettings(**{"epochs": 4, "batch_size": 10, **training})
     return SupernetTrainer(supernet, dataset, mixing, settings, seed=seed)
 
@@ -143,7 +140,8 @@ def test_uniform_paths_train_weights_on_all_data_and_nothing_else(digits: Datase
 def test_an_update_follows_the_gradient_through_the_relaxation(digits: Dataset, method: str) -> None:
     relaxation, optimizer, _ = METHODS[method]
     supernet = make_supernet()
-    mixing = ArchitectureParameters(supernet, relaxation, optimizer, seed=0)
+    mixing = build_mixing(supernet, relaxation, optimizer, seed=0)
+    assert isinstance(mixing, ArchitectureParameters)
     images, labels = digits.train.images[:16], digits.train.labels[:16]
 
     def loss(mixture: Mixture) -> Tensor:
@@ -154,10 +152,12 @@ def test_an_update_follows_the_gradient_through_the_relaxation(digits: Dataset, 
     [expected] = torch.autograd.grad(loss(mixing.draw(0.5)), [parameter])
     before = parameter.detach().clone()
     mixing.reseed(3)
-    drawn = mixing.draw(0.5)
-    leaves = as_leaves(drawn)
-    [found] = torch.autograd.grad(loss(leaves), [leaves["edges"].dense])
-    mixing.update(drawn, {"edges": found})
+
+    def gradient(leaves: Mixture) -> tuple[Tensor, dict[str, Tensor]]:
+        value = loss(leaves)
+        return value.detach(), mixture_gradient(value, leaves)
+
+    mixing.learn(Lesson(gradient, lambda mixture: pytest.fail("the gradient is all that is needed")), 0.5)
     assert parameter.grad is not None
     torch.testing.assert_close(parameter.grad, expected)
     if method == "gaea":
@@ -243,14 +243,15 @@ class Watched(ArchitectureParameters):
         self.log += "d"
         return super().draw(progress)
 
-    def update(self, drawn: Mixture, gradients: Mapping[str, Tensor]) -> None:
+    def learn(self, lesson: Lesson, progress: float) -> Tensor:
+        loss = super().learn(lesson, progress)
         self.log += "u"
-        super().update(drawn, gradients)
+        return loss
 
 
 def watched(digits: Dataset, **training: Any) -> tuple[SupernetTrainer, Watched]:
     supernet = make_supernet()
-    mixing = Watched(supernet, SimplexSettings(), MirrorDescentSettings(), seed=0)
+    mixing = Watched(supernet, Simplex, MirrorDescentSettings(), seed=0)
     settings = SupernetTrainingSettings(**{"epochs": 3, "batch_size": 2, **training})
     return SupernetTrainer(supernet, digits, mixing, settings, seed=0), mixing
 
@@ -336,7 +337,7 @@ def test_what_does_not_go_together_is_refused() -> None:
         (partial, PathSettings(), NoOptimizerSettings(), "partial channels are for mixtures"),
     ):
         with pytest.raises(InvalidInput, match=reason):
-            ArchitectureParameters(net, relaxation, optimizer, seed=0)
+            build_mixing(net, relaxation, optimizer, seed=0)
     with pytest.raises(ValidationError, match="floor"):
         MirrorDescentSettings(dgf="euclidean", floor=1e-5)
     with pytest.raises(ValidationError, match="lr_min"):

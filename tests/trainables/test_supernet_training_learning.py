@@ -20,29 +20,20 @@ from archray.trainables.checkpoint import read_state, write_state
 from archray.trainables.data import Dataset, DataSettings, Split, load_images
 from archray.trainables.nets import NetworkSettings
 from archray.trainables.spaces import Decision, get_space
-from archray.trainables.supernets import (
-    AdamSettings,
-    ArchitectureParameters,
-    Controller,
-    ControllerSettings,
-    MirrorDescentSettings,
-    NoOptimizerSettings,
-    PointParameters,
-    Reinforce,
-    ReinforcedController,
-    ReinforceSettings,
-    SimplexSettings,
-    SoftmaxSettings,
-    SupernetTrainer,
-    SupernetTrainingSettings,
-    XNASSettings,
-    build_mixing,
-)
+from archray.trainables.supernets import SupernetTrainer, SupernetTrainingSettings, build_mixing
 from archray.trainables.supernets.batches import Batches
-from archray.trainables.supernets.mixings.build_mixing import entropy_rows
 from archray.trainables.supernets.mixings.mixing import Lesson, Mixing, Mixture, Outcome
 from archray.trainables.supernets.networks import Supernet, build_supernet
-from archray.trainables.supernets.optimizers.xnas import xnas_rate
+from archray.trainables.supernets.optimizers.adam import AdamSettings
+from archray.trainables.supernets.optimizers.mirror_descent import MirrorDescentSettings
+from archray.trainables.supernets.optimizers.no_optimizer import NoOptimizerSettings
+from archray.trainables.supernets.optimizers.reinforce import Reinforce, ReinforceSettings
+from archray.trainables.supernets.optimizers.xnas import PointLearner, XNASSettings, xnas_rate
+from archray.trainables.supernets.relaxations import ArchitectureParameters
+from archray.trainables.supernets.relaxations.controller import ControllerSettings, ReinforcedController
+from archray.trainables.supernets.relaxations.lstm_policy import Controller
+from archray.trainables.supernets.relaxations.simplex import SimplexSettings
+from archray.trainables.supernets.relaxations.softmax import SoftmaxSettings
 from archray.trainables.tune.supernet_settings import SupernetOptions
 from archray.trainables.tune.supernet_trainable import SupernetTrainable
 
@@ -72,6 +63,13 @@ def make_supernet(space: str = "nasbench201", **options: Any) -> Supernet:
 def make_mixing(supernet: Supernet, method: str) -> Mixing:
     options = SupernetOptions.model_validate(METHODS[method])
     return build_mixing(supernet, options.relaxation, options.optimizer, seed=0)
+
+
+def make_points(supernet: Supernet, **settings: Any) -> ArchitectureParameters:
+    """The simplex mixture, learned by XNAS."""
+    mixing = build_mixing(supernet, SimplexSettings(), XNASSettings(**settings), seed=0)
+    assert isinstance(mixing, ArchitectureParameters)
+    return mixing
 
 
 def make_trainer(dataset: Dataset, method: str, space: str = "nasbench201", **training: Any) -> SupernetTrainer:
@@ -117,7 +115,7 @@ def test_weights_and_architecture_change_and_stay_finite(digits: Dataset, space:
     trainer.supernet.space.decode(architecture)
     relaxation = SupernetOptions.model_validate(METHODS[method]).relaxation
     rows = {name: len(each) for name, each in mixing.entropies().items()}
-    assert rows == entropy_rows(space, trainer.supernet.groups, relaxation)
+    assert rows == relaxation.entropy_rows(trainer.supernet.space, trainer.supernet.groups)
 
 
 @pytest.mark.parametrize(
@@ -196,9 +194,7 @@ def test_what_does_not_go_together_is_refused(digits: Dataset) -> None:
     with pytest.raises(InvalidInput, match="choose the relaxation simplex"):
         build_mixing(supernet, SoftmaxSettings(), XNASSettings(), seed=0)
     with pytest.raises(InvalidInput, match="partial channels are for mixtures"):
-        ReinforcedController(partial, ControllerSettings(), ReinforceSettings(), seed=0)
-    with pytest.raises(InvalidInput, match="see `build_mixing`"):
-        ArchitectureParameters(supernet, SimplexSettings(), XNASSettings(), seed=0)
+        build_mixing(partial, ControllerSettings(), ReinforceSettings(), seed=0)
     for method in METHODS:
         with pytest.raises(ValidationError, match="one step ahead"):
             SupernetOptions.model_validate(METHODS[method] | {"training": {"objective": "bilevel-second-order"}})
@@ -210,7 +206,7 @@ def test_what_does_not_go_together_is_refused(digits: Dataset) -> None:
 
 def test_settings_make_the_mixing_that_they_name() -> None:
     supernet = make_supernet()
-    assert isinstance(make_mixing(supernet, "xnas"), PointParameters)
+    assert isinstance(make_points(supernet).learner, PointLearner)
     assert isinstance(make_mixing(supernet, "enas"), ReinforcedController)
     for optimizer in (MirrorDescentSettings(), NoOptimizerSettings()):
         assert type(build_mixing(supernet, SimplexSettings(), optimizer, seed=0)) is ArchitectureParameters
@@ -248,11 +244,13 @@ def test_xnas_is_told_how_many_images_it_will_see(digits: Dataset, blocks: str, 
     training: dict[str, Any] = {"epochs": 3, "warmup_epochs": 1, "batch_size": 4, "blocks": blocks}
     trainer = make_trainer(digits, "xnas", "nasbench1shot1-1", architecture_fraction=fraction, **training)
     mixing = trainer.mixing
-    assert isinstance(mixing, PointParameters) and mixing.optimizer is not None
+    assert isinstance(mixing, ArchitectureParameters) and isinstance(mixing.learner, PointLearner)
+    optimizer = mixing.learner.optimizer
+    assert optimizer is not None
     while not trainer.finished:
         trainer.epoch()
-    [group] = mixing.optimizer.param_groups
-    assert {state["round"] for state in mixing.optimizer.state.values()} == {group["rounds"]}
+    [group] = optimizer.param_groups
+    assert {state["round"] for state in optimizer.state.values()} == {group["rounds"]}
     assert all(bool((rows.amax(-1) == 1.0).all()) for rows in mixing.probabilities().values())  # one is left
     assert set(itertools.chain.from_iterable(mixing.entropies().values())) == {0.0}
 
@@ -271,7 +269,7 @@ def test_batches_know_how_many_images_they_hold(digits: Dataset) -> None:
 def test_an_update_adds_the_clipped_gradients_of_single_images(digits: Dataset) -> None:
     supernet = make_supernet("nasbench1shot1-1")
     clip, rounds = 1e-2, 40
-    mixing = PointParameters(supernet, XNASSettings(clip=clip), seed=0)
+    mixing = make_points(supernet, clip=clip)
     mixing.prepare(SupernetTrainingSettings(), rounds)
     images, labels = digits.train.images[:5], digits.train.labels[:5]
 
@@ -296,7 +294,7 @@ def test_an_update_adds_the_clipped_gradients_of_single_images(digits: Dataset) 
 def test_what_is_wiped_out_still_counts_where_edges_are_compared() -> None:
     """Every edge is left with `none` alone. Nodes are to keep their edges from node 1 and from the last one."""
     supernet = make_supernet("darts")
-    mixing = PointParameters(supernet, XNASSettings(), seed=0)
+    mixing = make_points(supernet)
     mixing.prepare(SupernetTrainingSettings(), 4)
     costs = {}
     for group in supernet.groups:
@@ -322,7 +320,7 @@ def test_what_is_wiped_out_still_counts_where_edges_are_compared() -> None:
 
 
 def test_xnas_cannot_learn_unprepared() -> None:
-    mixing = PointParameters(make_supernet(), XNASSettings(), seed=0)
+    mixing = make_points(make_supernet())
     with pytest.raises(RuntimeError, match="prepare"):
         mixing.learn(made_up(None), 0.0)
 
@@ -385,7 +383,7 @@ def test_logits_are_bounded() -> None:
 )
 def test_rewarded_choices_become_likely(wanted: Any) -> None:
     controller = make_controller()
-    reinforce = Reinforce(controller, ReinforceSettings(lr=0.02, baseline_decay=0.9))
+    reinforce = Reinforce(controller.parameters(), ReinforceSettings(lr=0.02, baseline_decay=0.9))
     generator = torch.Generator().manual_seed(0)
     assert frequencies(controller, wanted) < 0.5
     for _ in range(150):
@@ -398,7 +396,7 @@ def test_rewarded_choices_become_likely(wanted: Any) -> None:
 def test_the_baseline_follows_rewards_with_their_entropy() -> None:
     controller = make_controller()
     before = [each.detach().clone() for each in controller.parameters()]
-    reinforce = Reinforce(controller, ReinforceSettings(entropy=0.1, baseline_decay=0.9))
+    reinforce = Reinforce(controller.parameters(), ReinforceSettings(entropy=0.1, baseline_decay=0.9))
     first = controller(1, torch.Generator().manual_seed(0))
     reinforce.update(first, torch.tensor([0.3]))
     start = 0.3 + 0.1 * float(first.entropies.sum())

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from archray.errors import InvalidInput
-from archray.trainables.supernets.optimizers import XNAS, point_gradients
+from archray.trainables.supernets.optimizers.xnas import XNAS, point_gradients
 
 
 def uniform(edges: int, operations: int, dtype: torch.dtype = torch.float64) -> Tensor:

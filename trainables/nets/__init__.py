@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 from archray.trainables.nets.network_settings import NetworkSettings
 
 if TYPE_CHECKING:
-    from archray.trainables.nets.build_network import NETWORKS, build
+    from archray.trainables.nets.build_network import build
     from archray.trainables.nets.cost import count_multiply_adds, count_parameters
     from archray.trainables.nets.initialisation import initialise
+    from archray.trainables.nets.network_registry import NETWORKS
 
 _TORCH = {  # what needs torch, loaded when first asked for; no module here may have the name of one of these
     "NETWORKS": "build_network",

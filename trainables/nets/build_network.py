@@ -10,24 +10,15 @@ from typing import Any
 from torch import nn
 
 from archray.errors import InvalidInput
-from archray.registry import Registry
-from archray.trainables.nets.darts_network import build_darts
+from archray.registry import import_modules
 from archray.trainables.nets.initialisation import initialise
-from archray.trainables.nets.nasbench1shot1_network import build_nasbench1shot1
-from archray.trainables.nets.nasbench201_network import build_nasbench201
+from archray.trainables.nets.network_registry import NETWORKS
 from archray.trainables.nets.network_settings import NetworkSettings
 from archray.trainables.nets.operations import Normalisation
 from archray.trainables.randomness import own_randomness
 from archray.trainables.spaces import Architecture, Space, get_space
 
-# name of a space -> builder(space, architecture, *, channels, cells, in_channels, num_classes, normalisation), and
-# `stem` and `auxiliary` where there is a choice
-NETWORKS: Registry[Callable[..., nn.Module]] = Registry("network")
-NETWORKS.register("nasbench201", build_nasbench201)
-for _name in ("darts", "darts-none"):
-    NETWORKS.register(_name, build_darts)
-for _name in ("nasbench1shot1-1", "nasbench1shot1-2", "nasbench1shot1-3"):
-    NETWORKS.register(_name, build_nasbench1shot1)
+import_modules("archray.trainables.nets")  # they register their networks
 
 
 def build(

@@ -12,6 +12,7 @@ from torch.nn import functional
 
 from archray.errors import InvalidInput
 from archray.trainables.nets.darts_operations import OPERATIONS, FactorizedReduce, Form, cell_conv
+from archray.trainables.nets.network_registry import NETWORKS
 from archray.trainables.nets.network_settings import Stem
 from archray.trainables.nets.operations import ReLUConvBN, batch_norm
 from archray.trainables.spaces.darts import DARTS, INPUTS, NODES, CellEdges
@@ -247,6 +248,8 @@ class DARTSNetwork(nn.Module):
         return logits if second is None else (logits, second)
 
 
+@NETWORKS.register("darts")
+@NETWORKS.register("darts-none")
 def build_darts(
     space: Space,
     architecture: Architecture,

@@ -14,6 +14,7 @@ from torch import nn
 from archray.errors import InvalidInput
 from archray.trainables.nets.darts_operations import Form
 from archray.trainables.nets.nasbench1shot1_operations import OPERATIONS, ConvBNReLU, projection
+from archray.trainables.nets.network_registry import NETWORKS
 from archray.trainables.nets.operations import ReLUConvBN
 from archray.trainables.spaces.nasbench1shot1 import OUTPUT, Module101, NASBench1Shot1
 from archray.trainables.spaces.space import Architecture, Space
@@ -168,6 +169,9 @@ class NASBench1Shot1Network(nn.Module):
         return logits
 
 
+@NETWORKS.register("nasbench1shot1-1")
+@NETWORKS.register("nasbench1shot1-2")
+@NETWORKS.register("nasbench1shot1-3")
 def build_nasbench1shot1(
     space: Space,
     architecture: Architecture,

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import torch
 from torch import nn
 
+from archray.trainables.nets.network_registry import NETWORKS
 from archray.trainables.nets.operations import OPERATIONS, Normalisation, ReLUConvBN, batch_norm
 from archray.trainables.spaces.nasbench201 import EDGES
 from archray.trainables.spaces.space import Architecture, Space
@@ -138,6 +139,7 @@ class NASBench201Network(nn.Module):
         return logits
 
 
+@NETWORKS.register("nasbench201")
 def build_nasbench201(
     space: Space,
     architecture: Architecture,

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from archray.errors import InvalidInput
-from archray.registry import Registry, is_reference, load_reference
+from archray.registry import import_modules, is_reference, load_reference
 from archray.trainables.spaces.darts import DARTS, DARTSWithNone
-from archray.trainables.spaces.decisions import architecture_of_decisions, posterior_decisions
 from archray.trainables.spaces.feature_map import FeatureMapSpace, LogUniform
 from archray.trainables.spaces.fourier import Fourier
 from archray.trainables.spaces.nasbench1shot1 import (
@@ -16,12 +15,9 @@ from archray.trainables.spaces.nasbench1shot1 import (
 )
 from archray.trainables.spaces.nasbench201 import NASBench201
 from archray.trainables.spaces.ngrams import NGrams
-from archray.trainables.spaces.space import Architecture, Decision, Space
+from archray.trainables.spaces.space import SPACES, Architecture, Decision, Space
 
-SPACES: Registry[type[Space]] = Registry("space")
-_NETWORKS = (NASBench201, DARTS, DARTSWithNone, NASBench1Shot1Space1, NASBench1Shot1Space2, NASBench1Shot1Space3)
-for _space in (*_NETWORKS, Fourier, NGrams):
-    SPACES.register(_space.name, _space)
+import_modules(__name__)
 
 __all__ = [
     "DARTS",
@@ -39,9 +35,7 @@ __all__ = [
     "NASBench201",
     "NGrams",
     "Space",
-    "architecture_of_decisions",
     "get_space",
-    "posterior_decisions",
 ]
 
 

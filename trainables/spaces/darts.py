@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import ast
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import ClassVar, NamedTuple
 
 from archray.errors import InvalidArchitecture
-from archray.trainables.spaces.space import Architecture, Decision, Space
+from archray.trainables.spaces.space import SPACES, Architecture, Decision, Space
 
 # In the original's order, which is the order of a supernet's columns.
 OPERATIONS = (
@@ -56,6 +56,7 @@ def _decisions(operations: tuple[str, ...]) -> tuple[Decision, ...]:
     return tuple(decisions)
 
 
+@SPACES.register("darts")
 class DARTS(Space):
     """The space of DARTS' genotypes: (180 x 7^8)^2, about 10^18.
 
@@ -97,6 +98,32 @@ class DARTS(Space):
                 choices += [f"{low},{high}", first, second]
         self.check(tuple(choices))
         return tuple(choices)
+
+    @property
+    def posterior_decisions(self) -> tuple[Decision, ...]:
+        """For each cell and node one over the pairs of inputs (`normal_3_inputs`), then for each edge into the node one
+        over its operations (`normal_3<-0`). A draw has a choice for every edge; those of the pair drawn count."""
+        pairs = {decision.name: decision for decision in self.decisions}
+        decisions = []
+        for cell, node in itertools.product(CELLS, NODES):
+            decisions.append(pairs[f"{cell}_{node}_inputs"])
+            decisions += [Decision(f"{cell}_{node}<-{source}", self.operations) for source in range(node)]
+        return tuple(decisions)
+
+    def architecture_of_decisions(self, chosen: Mapping[str, str]) -> Architecture:
+        choices: list[str] = []
+        for cell, node in itertools.product(CELLS, NODES):
+            inputs = chosen[f"{cell}_{node}_inputs"]
+            choices += [inputs, *(chosen[f"{cell}_{node}<-{source}"] for source in inputs.split(","))]
+        return tuple(choices)
+
+    def condition(self, decision: str) -> tuple[str, tuple[str, ...]] | None:
+        """The operation on an edge matters where the node's pair of inputs takes the edge."""
+        node, on_edge, source = decision.partition("<-")
+        if not on_edge:
+            return None
+        [inputs] = [each for each in self.decisions if each.name == f"{node}_inputs"]
+        return inputs.name, tuple(pair for pair in inputs.choices if source in pair.split(","))
 
     def encode(self, architecture: Architecture) -> str:
         """The genotype as DARTS prints it. Raises: InvalidArchitecture."""
@@ -151,6 +178,7 @@ class DARTS(Space):
         return f"{low},{high}", first, second
 
 
+@SPACES.register("darts-none")
 class DARTSWithNone(DARTS):
     """DARTS' space with all eight operations: `none` may stand on an edge, which then gives zeros. (180 x 8^8)^2."""
 

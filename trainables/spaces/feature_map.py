@@ -10,7 +10,7 @@ from typing import ClassVar
 import numpy as np
 
 from archray.errors import InvalidArchitecture, InvalidInput
-from archray.trainables.spaces.space import Architecture, Space
+from archray.trainables.spaces.space import Architecture, Decision, Space
 
 
 @dataclass(frozen=True)
@@ -53,6 +53,13 @@ class FeatureMapSpace(Space):
     def size(self) -> float:
         """Infinite: the constant is continuous."""
         return math.inf
+
+    @property
+    def posterior_decisions(self) -> tuple[Decision, ...]:
+        raise InvalidInput(
+            f"posterior: expected a space of categorical decisions, got {self.name}, which has a continuous constant; "
+            "leave space out, and give the log-probabilities of values of your choosing"
+        )
 
     def enumerate(self) -> Iterator[Architecture]:
         """Raises: InvalidInput; a continuous space has no list of its members."""

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import ClassVar
 
 from archray.trainables.spaces.feature_map import FeatureMapSpace, LogUniform
-from archray.trainables.spaces.space import Decision
+from archray.trainables.spaces.space import SPACES, Decision
 
 
+@SPACES.register("fourier")
 class Fourier(FeatureMapSpace):
     """Random Fourier features: which kernel, after which preprocessing, at which bandwidth gamma.
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import ClassVar, NamedTuple
 
 from archray.errors import InvalidArchitecture
-from archray.trainables.spaces.space import Architecture, Decision, Space
+from archray.trainables.spaces.space import SPACES, Architecture, Decision, Space
 
 OPERATIONS = ("conv1x1-bn-relu", "conv3x3-bn-relu", "maxpool3x3")  # NAS-Bench-101's names
 INPUT, OUTPUT = "input", "output"
@@ -161,6 +161,7 @@ def _decisions(parents: Sequence[int]) -> tuple[Decision, ...]:
     return tuple(decisions)
 
 
+@SPACES.register("nasbench1shot1-1")
 class NASBench1Shot1Space1(NASBench1Shot1):
     """Space 1: four nodes of 1, 2, 2, 2 parents, the output of 2. 14,580 choices."""
 
@@ -169,6 +170,7 @@ class NASBench1Shot1Space1(NASBench1Shot1):
     decisions = _decisions(parents)
 
 
+@SPACES.register("nasbench1shot1-2")
 class NASBench1Shot1Space2(NASBench1Shot1):
     """Space 2: four nodes of 1, 1, 2, 2 parents, the output of 3. 29,160 choices."""
 
@@ -177,6 +179,7 @@ class NASBench1Shot1Space2(NASBench1Shot1):
     decisions = _decisions(parents)
 
 
+@SPACES.register("nasbench1shot1-3")
 class NASBench1Shot1Space3(NASBench1Shot1):
     """Space 3: five nodes of 1, 1, 1, 2, 2 parents, the output of 2. 1,312,200 choices."""
 

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from archray.errors import InvalidArchitecture
 from archray.trainables.spaces.cell_isomorphism import NormalForm, normal_form
-from archray.trainables.spaces.space import Architecture, Decision, Space
+from archray.trainables.spaces.space import SPACES, Architecture, Decision, Space
 
 EDGES = ((1, 0), (2, 0), (2, 1), (3, 0), (3, 1), (3, 2))  # (target, source), in the order of the string
 OPERATIONS = ("none", "skip_connect", "nor_conv_1x1", "nor_conv_3x3", "avg_pool_3x3")  # the benchmark's order
@@ -21,6 +21,7 @@ _PATTERN = re.compile(
 )
 
 
+@SPACES.register("nasbench201")
 class NASBench201(Space):
     """The space of NAS-Bench-201: an operation for each edge of a complete cell of 4 nodes, 15,625 cells.
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import ClassVar
 
 from archray.trainables.spaces.feature_map import FeatureMapSpace, LogUniform, spelling
-from archray.trainables.spaces.space import Architecture, Decision
+from archray.trainables.spaces.space import SPACES, Architecture, Decision
 
 UNUSED = spelling(1.0)  # what the canonical form says for an alpha that no weights use
 
 
+@SPACES.register("ngrams")
 class NGrams(FeatureMapSpace):
     """Bags of n-grams: how text becomes tokens, which n-grams are counted, and how the counts are weighted.
 

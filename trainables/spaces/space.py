@@ -5,13 +5,14 @@ from __future__ import annotations
 import itertools
 import math
 from abc import ABC
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
 from archray.errors import InvalidArchitecture
+from archray.registry import Registry
 
 Architecture = tuple[str, ...]  # one choice per decision, in the order of the space's decisions
 
@@ -72,6 +73,26 @@ class Space(ABC):
         """The one form that all architectures isomorphic to `architecture` share; here itself."""
         return architecture
 
+    @property
+    def posterior_decisions(self) -> tuple[Decision, ...]:
+        """The decisions that a distribution over the space is a product over: independent of each other.
+
+        The space's own, unless choices only mean something together (note E6). Raises: InvalidInput for a space with a
+        continuous constant.
+        """
+        return self.decisions
+
+    def architecture_of_decisions(self, chosen: Mapping[str, str]) -> Architecture:
+        """The architecture of a choice for each of `posterior_decisions`."""
+        return tuple(chosen[decision.name] for decision in self.decisions)
+
+    def condition(self, decision: str) -> tuple[str, tuple[str, ...]] | None:
+        """When one of `posterior_decisions` matters: under some choices of another, `(its name, the choices)`.
+
+        None: it always does.
+        """
+        return None
+
     def encode(self, architecture: Architecture) -> str:
         """The string of an architecture: `decision=choice|decision=choice`."""
         self.check(architecture)
@@ -101,3 +122,6 @@ class Space(ABC):
                     f"{self.name} has no choice {choice!r} for {decision.name}; "
                     f"choose one of {', '.join(decision.choices)}"
                 )
+
+
+SPACES: Registry[type[Space]] = Registry("space")

@@ -14,8 +14,8 @@ from archray.seeds import stream_seed
 from archray.trainables.data.dataset import Dataset
 from archray.trainables.supernets.batches import Batch, Batches
 from archray.trainables.supernets.mixings.mixing import Lesson, Mixture, Outcome
-from archray.trainables.supernets.mixings.variational import VariationalPosterior
 from archray.trainables.supernets.networks import Supernet
+from archray.trainables.supernets.relaxations.variational_posterior import VariationalPosterior
 from archray.trainables.supernets.trainer import Diverged
 from archray.trainables.supernets.unrolled import mixture_gradient
 

@@ -25,7 +25,7 @@ from archray.trainables.supernets.blocks import Block, both_blocks, weight_block
 from archray.trainables.supernets.evaluation import evaluate, score_architectures
 from archray.trainables.supernets.mixings.mixing import Lesson, Mixing, Mixture, Outcome
 from archray.trainables.supernets.networks import Supernet
-from archray.trainables.supernets.search_settings import SECOND_ORDER, SupernetTrainingSettings
+from archray.trainables.supernets.supernet_training_settings import SECOND_ORDER, SupernetTrainingSettings
 from archray.trainables.supernets.unrolled import mixture_gradient, unrolled_gradient
 from archray.trainables.supernets.updates import UpdateCounter
 from archray.trainables.training import Metrics, cosine

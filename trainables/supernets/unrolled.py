@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from archray.trainables.supernets.mixings.mixing import Mixture
-from archray.trainables.supernets.relaxations import MixtureWeights
+from archray.trainables.supernets.networks import MixtureWeights
 
 RADIUS = 0.01  # how far the weights are moved for the difference; the value of DARTS' footnote to Eq. 8
 

@@ -8,13 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from archray.trainables.spaces import NASBench1Shot1
 from archray.trainables.supernets.mixings.mixing import Mixture
-from archray.trainables.supernets.mixings.relaxed_decisions import RelaxedDecisions
-from archray.trainables.supernets.mixings.relaxed_parameters import chooses_inputs
-from archray.trainables.supernets.networks import Group, Supernet
+from archray.trainables.supernets.networks import Group
 from archray.trainables.supernets.networks.group import NONE
-from archray.trainables.supernets.search_settings import PathSettings, RelaxationSettings
 
 
 class UpdateCounter:
@@ -39,7 +35,7 @@ class UpdateCounter:
         self.steps += bool(taken)
         for name, each in taken.items():
             group = self._groups[name]
-            if chooses_inputs(group):
+            if group.inputs:
                 continue
             has_weights = torch.tensor([column != NONE for column in group.operations])
             counted = (each.cpu() & has_weights).long()
@@ -53,33 +49,25 @@ class UpdateCounter:
         self.counts = {name: each.cpu() for name, each in state["counts"].items()}
 
 
-def chances(supernet: Supernet, relaxation: RelaxationSettings) -> dict[str, Tensor] | None:
-    """group -> (edges, operations): the probability that a step of uniform paths takes an operation; None if unknown.
-
-    It is not known where draws are learned, nor for NAS-Bench-1Shot1's architectures, whose loose ends are left out.
-    """
-    if not isinstance(relaxation, PathSettings) or isinstance(supernet.space, NASBench1Shot1):
-        return None
-    if relaxation.draws == "edges":
-        return {each.name: torch.full(each.shape, 1.0 / each.shape[1]) for each in supernet.groups}
-    relaxed = RelaxedDecisions(supernet)
-    return relaxed.chances(relaxed.allowed / relaxed.allowed.sum(-1, keepdim=True))
-
-
-def update_table(counter: UpdateCounter, supernet: Supernet, relaxation: RelaxationSettings) -> dict[str, list[Any]]:
+def update_table(
+    counter: UpdateCounter, groups: Sequence[Group], chances: Mapping[str, Tensor] | None
+) -> dict[str, list[Any]]:
     """Columns of one length: `group`, `edge` (its row in the group), `operation`, `updates`, `steps`, `chance`.
 
     Updates are binomial, of `steps` trials of probability `chance` (note E7); None where it is unknown.
+
+    Args:
+        groups: of the supernet.
+        chances: group -> (edges, operations), the probability that a step takes an operation; None if unknown.
     """
     rows: list[tuple[Any, ...]] = []
-    known = chances(supernet, relaxation)
-    for group in supernet.groups:
+    for group in groups:
         if group.name not in counter.counts:
             continue
         for edge, row in enumerate(counter.counts[group.name].tolist()):
             for column, (operation, count) in enumerate(zip(group.operations, row, strict=True)):
                 if operation != NONE:
-                    chance = None if known is None else float(known[group.name][edge, column])
+                    chance = None if chances is None else float(chances[group.name][edge, column])
                     rows.append((group.name, edge, operation, count, counter.steps, chance))
     names = ("group", "edge", "operation", "updates", "steps", "chance")
     return {name: [row[at] for row in rows] for at, name in enumerate(names)}

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pydantic import BaseModel, ConfigDict, Field
 
 from archray.trainables.data import DataSettings
-from archray.trainables.supernets.search_settings import AdamSettings, VariationalSettings
+from archray.trainables.supernets.optimizers.adam import AdamSettings
+from archray.trainables.supernets.relaxations.variational_posterior import VariationalSettings
 from archray.trainables.tune.supernet_settings import SupernetOptions
 
 ADAM = AdamSettings(lr=0.01, betas=(0.9, 0.999), weight_decay=3e-4)  # section 5.3.3

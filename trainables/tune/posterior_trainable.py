@@ -9,10 +9,12 @@ from typing import Any
 from archray.errors import InvalidInput
 from archray.trainables.data import load_images
 from archray.trainables.devices import out_of_memory
-from archray.trainables.spaces import get_space, posterior_decisions
-from archray.trainables.supernets import Diverged, PosteriorTrainer, VariationalPosterior, read_weights
+from archray.trainables.spaces import get_space
+from archray.trainables.supernets import PosteriorTrainer, read_weights
 from archray.trainables.supernets.mixings.drawn_paths import DECISIONS
 from archray.trainables.supernets.networks import Supernet, build_supernet, groups
+from archray.trainables.supernets.relaxations.variational_posterior import VariationalPosterior
+from archray.trainables.supernets.trainer import Diverged
 from archray.trainables.tune.posterior_settings import PosteriorSettings
 from archray.trainables.tune.trial import EpochTrainable, TrialTrainable
 
@@ -45,7 +47,7 @@ class PosteriorTrainable(EpochTrainable[PosteriorTrainer]):
         settings, options = self._settings, self._settings.supernet
         self._epochs = settings.epochs
         space = get_space(settings.space)
-        self._decisions = posterior_decisions(space)
+        self._decisions = space.posterior_decisions
         groups(space, partial_channels=options.partial_channels, none=options.none)  # raises
 
     def _build(self) -> None:

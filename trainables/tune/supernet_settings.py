@@ -5,18 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, SerializeAsAny, field_validator, model_validator
 
 from archray.trainables.data import DataSettings
 from archray.trainables.nets import NetworkSettings
-from archray.trainables.supernets.search_settings import (
-    MirrorDescentSettings,
-    OptimizerSettings,
-    RelaxationSettings,
-    SimplexSettings,
-    SupernetTrainingSettings,
-    mismatch,
-)
+from archray.trainables.supernets.build_mixing import check_together
+from archray.trainables.supernets.optimizers import OptimizerSettings
+from archray.trainables.supernets.optimizers.mirror_descent import MirrorDescentSettings
+from archray.trainables.supernets.relaxations import RelaxationSettings
+from archray.trainables.supernets.relaxations.simplex import SimplexSettings
+from archray.trainables.supernets.supernet_training_settings import SupernetTrainingSettings
 
 
 class SupernetOptions(BaseModel):
@@ -37,15 +35,14 @@ class SupernetOptions(BaseModel):
     network: NetworkSettings = NetworkSettings()
     partial_channels: int = Field(1, ge=1)
     none: bool = True
-    relaxation: RelaxationSettings = SimplexSettings()
-    optimizer: OptimizerSettings = MirrorDescentSettings()
+    relaxation: SerializeAsAny[RelaxationSettings] = SimplexSettings()
+    optimizer: SerializeAsAny[OptimizerSettings] = MirrorDescentSettings()
     training: SupernetTrainingSettings = SupernetTrainingSettings()
 
     @model_validator(mode="after")
     def _go_together(self) -> Self:
-        wrong = mismatch(self.relaxation, self.optimizer, self.partial_channels, self.training.objective)
-        if wrong is not None:
-            raise ValueError(wrong)
+        check_together(self.relaxation, self.optimizer, self.partial_channels)
+        self.optimizer.check_objective(self.training.objective)
         return self
 
 

@@ -10,17 +10,8 @@ from typing import Any
 from archray.errors import InvalidArchitecture
 from archray.trainables.data import load_images
 from archray.trainables.nets import count_parameters
-from archray.trainables.supernets import (
-    CandidatePaths,
-    Diverged,
-    Mixing,
-    PathSettings,
-    SupernetTrainer,
-    VariationalPosterior,
-    VariationalSettings,
-    build_mixing,
-    score_architectures,
-)
+from archray.trainables.spaces import get_space
+from archray.trainables.supernets import SupernetTrainer, build_mixing, score_architectures
 from archray.trainables.supernets.halving_round import (
     HalvingRound,
     no_scores,
@@ -29,9 +20,10 @@ from archray.trainables.supernets.halving_round import (
     start_from,
     store,
 )
-from archray.trainables.supernets.mixings.build_mixing import entropy_rows
-from archray.trainables.supernets.mixings.relaxed_parameters import chooses_inputs
+from archray.trainables.supernets.mixings.drawn_paths import CandidatePaths
+from archray.trainables.supernets.mixings.mixing import Mixing
 from archray.trainables.supernets.networks import build_supernet, groups
+from archray.trainables.supernets.trainer import Diverged
 from archray.trainables.supernets.updates import update_table
 from archray.trainables.training import Metrics
 from archray.trainables.tune.supernet_settings import SupernetSettings
@@ -128,7 +120,7 @@ class SupernetTrainable(EpochTrainable[SupernetTrainer]):
             return values | no_scores(self._round)
         names = ("validation_loss", "validation_accuracy", "discretised_loss", "discretised_accuracy")
         values |= dict.fromkeys((*names, "discretisation_drop"), math.nan) | {"architecture": None}
-        rows = entropy_rows(self._settings.space, self._groups, self._settings.relaxation)
+        rows = self._settings.relaxation.entropy_rows(get_space(self._settings.space), self._groups)
         entropies = self._entropies({name: [math.nan] * count for name, count in rows.items()})
         return values | entropies | self._drawn(None)
 
@@ -156,19 +148,17 @@ class SupernetTrainable(EpochTrainable[SupernetTrainer]):
     def _drawn(self, trainer: SupernetTrainer | None) -> dict[str, Any]:
         """Of the paths that trained the weights; None for a trial that failed."""
         relaxation = self._settings.relaxation
-        if not isinstance(relaxation, (PathSettings, VariationalSettings)):
-            return {}
-        values: dict[str, Any] = {"updates": None}
-        if trainer is not None and trainer.finished:
-            values["updates"] = json.dumps(update_table(trainer.updates, trainer.supernet, relaxation))
-        if isinstance(relaxation, VariationalSettings):
-            mixing = None if trainer is None else trainer.mixing
-            values["posterior"] = json.dumps(mixing.log_probs()) if isinstance(mixing, VariationalPosterior) else None
+        values: dict[str, Any] = dict.fromkeys(relaxation.further_results)
+        if trainer is not None:
+            values |= trainer.mixing.results()
+        if "updates" in values and trainer is not None and trainer.finished:
+            chances = relaxation.chances(trainer.supernet)
+            values["updates"] = json.dumps(update_table(trainer.updates, self._groups, chances))
         return values
 
     def _entropies(self, rows: dict[str, list[float]]) -> dict[str, Any]:
         """rows: group -> the entropy of each edge. Edges that choose inputs, and not operations, are not counted."""
-        inputs = [group.name for group in self._groups if chooses_inputs(group)]
+        inputs = [group.name for group in self._groups if group.inputs]
         edges = [each for name, of_edges in rows.items() if name not in inputs for each in of_edges]
         values: dict[str, Any] = {"entropy": _mean(edges)}
         for name, of_edges in rows.items():

@@ -13,7 +13,8 @@ from archray.platform.methods.training_stages import TrainedSearchConfig
 from archray.searchers.nesbs.ensemble_search import DELTA_RANGE
 from archray.searchers.nesbs.svgd_rd import ITERATIONS, MOMENTUM, STEP
 from archray.trainables.spaces import get_space
-from archray.trainables.supernets import NoOptimizerSettings, PathSettings
+from archray.trainables.supernets.optimizers.no_optimizer import NoOptimizerSettings
+from archray.trainables.supernets.relaxations.path import PathSettings
 from archray.trainables.tune.posterior_settings import PosteriorOptions
 from archray.trainables.tune.supernet_settings import SupernetOptions
 

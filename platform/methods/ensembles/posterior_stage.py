@@ -17,7 +17,7 @@ from archray.platform.methods.ensembles.ensemble_tables import POSTERIOR, POSTER
 from archray.platform.methods.ensembles.supernet_stage import BEST_RESPONSE, WEIGHTS, single_trial
 from archray.platform.run.layout import CURVES
 from archray.searchers.nesbs.posterior import Posterior
-from archray.trainables.spaces import get_space, posterior_decisions
+from archray.trainables.spaces import get_space
 from archray.trainables.tune.posterior_settings import PosteriorSettings
 from archray.trainables.tune.posterior_trainable import PosteriorTrainable
 
@@ -56,7 +56,7 @@ def _write_posterior(context: Context[NESBSConfig], folder: Folder, run: TuneRun
 def entropy_curves(space: str, results: pd.DataFrame) -> pd.DataFrame:
     """A row per epoch and decision with two choices or more: `epoch`, `decision`, `entropy` (nats); and, the same in
     each row of an epoch, `elbo`, `kl`, `expected_loss` (nats), `scale`."""
-    decisions = posterior_decisions(get_space(space))
+    decisions = get_space(space).posterior_decisions
     rows = [
         {
             **{name: epoch[name] for name in ("epoch", "elbo", "kl", "expected_loss", "scale")},

@@ -32,10 +32,10 @@ from archray.searchers import NESBSSearch, drive
 from archray.searchers.nesbs.posterior import Posterior
 from archray.trainables.data import load_images
 from archray.trainables.ensembles import CachedEnsembles
-from archray.trainables.spaces import get_space, posterior_decisions
+from archray.trainables.spaces import get_space
 from archray.trainables.supernets import read_weights
 from archray.trainables.supernets.networks import groups
-from archray.trainables.supernets.networks.group import NONE
+from archray.trainables.supernets.networks.group import possible_choices
 from archray.trainables.tune.shared_predictions import SharedPredictions
 from archray.trainables.tune.supernet_scorer import arrays_of
 
@@ -103,10 +103,9 @@ def _posterior(context: Context[NESBSConfig]) -> Posterior:
         return Posterior(context.folder(POSTERIOR_LEARNT).read_json(POSTERIOR), run.space)
     options = config.supernet
     known = groups(run.space, partial_channels=options.partial_channels, none=options.none)
-    none = any(NONE in group.operations for group in known)
     equal = {
-        decision.name: [0.0 if none or choice != NONE else None for choice in decision.choices]
-        for decision in posterior_decisions(get_space(run.space))
+        decision.name: [0.0 if choice in possible_choices(decision, known) else None for choice in decision.choices]
+        for decision in get_space(run.space).posterior_decisions
     }
     return Posterior(equal, run.space)  # type: ignore[arg-type]  # None is an impossible choice
 

@@ -32,7 +32,7 @@ from archray.platform.methods.supernets.supernet_search import (
 )
 from archray.platform.methods.supernets.supernet_tables import SCORES
 from archray.seeds import stream_seed
-from archray.trainables.supernets import PathSettings
+from archray.trainables.supernets.relaxations.path import PathSettings
 from archray.trainables.tune.supernet_scorer import trained_weights
 
 METRIC = "validation_accuracy"  # of random paths, while training

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
-from archray.trainables.supernets.relaxations import MixtureWeights
-from archray.trainables.supernets.search_settings import SupernetTrainingSettings
+from archray.trainables.supernets.networks import MixtureWeights
+from archray.trainables.supernets.supernet_training_settings import SupernetTrainingSettings
 
 Mixture = Mapping[str, MixtureWeights]  # group -> weights
 
@@ -78,6 +78,10 @@ class Mixing(ABC):
 
     def entropies(self) -> dict[str, list[float]]:
         """name of a group of decisions -> the entropy of each of them, in nats."""
+        return {}
+
+    def results(self) -> dict[str, Any]:
+        """Further entries of a trial's result; JSON-able."""
         return {}
 
     def state_dict(self) -> dict[str, Any]:

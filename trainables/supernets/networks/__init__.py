@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from archray.trainables.supernets.networks.build_supernet import (
-    SUPERNETS,
-    build_supernet,
-    copy_weights,
-    discretise,
-    groups,
-)
+from archray.registry import import_modules
+from archray.trainables.supernets.networks.build_supernet import build_supernet, copy_weights, discretise, groups
 from archray.trainables.supernets.networks.group import Group
-from archray.trainables.supernets.networks.supernet import Supernet
+from archray.trainables.supernets.networks.mixture_weights import MixtureWeights
+from archray.trainables.supernets.networks.supernet import SUPERNETS, Supernet
 
-__all__ = ["SUPERNETS", "Group", "Supernet", "build_supernet", "copy_weights", "discretise", "groups"]
+import_modules(__name__)
+
+__all__ = ["SUPERNETS", "Group", "MixtureWeights", "Supernet", "build_supernet", "copy_weights", "discretise", "groups"]

@@ -8,24 +8,13 @@ import torch
 from torch import Tensor, nn
 
 from archray.errors import InvalidInput
-from archray.registry import Registry
 from archray.trainables.nets.initialisation import initialise
 from archray.trainables.nets.network_settings import NetworkSettings
 from archray.trainables.randomness import own_randomness
 from archray.trainables.spaces import Architecture, Space, get_space
-from archray.trainables.supernets.networks.darts_supernet import DARTSSupernet
 from archray.trainables.supernets.networks.group import Group
-from archray.trainables.supernets.networks.nasbench1shot1_supernet import NASBench1Shot1Supernet
-from archray.trainables.supernets.networks.nasbench201_supernet import NASBench201Supernet
-from archray.trainables.supernets.networks.supernet import Supernet
-from archray.trainables.supernets.relaxations import MixtureWeights
-
-SUPERNETS: Registry[type[Supernet]] = Registry("supernet")
-SUPERNETS.register("nasbench201", NASBench201Supernet)
-for _name in ("darts", "darts-none"):
-    SUPERNETS.register(_name, DARTSSupernet)
-for _name in ("nasbench1shot1-1", "nasbench1shot1-2", "nasbench1shot1-3"):
-    SUPERNETS.register(_name, NASBench1Shot1Supernet)
+from archray.trainables.supernets.networks.mixture_weights import MixtureWeights
+from archray.trainables.supernets.networks.supernet import SUPERNETS, Supernet
 
 
 def groups(space: Space | str, *, partial_channels: int = 1, none: bool = True) -> tuple[Group, ...]:

@@ -15,9 +15,9 @@ from archray.trainables.spaces.space import Architecture, Space
 from archray.trainables.supernets.networks.fused_edges import FusedEdges
 from archray.trainables.supernets.networks.group import NONE, Group, Rows, columns_of, path_weights, without_none
 from archray.trainables.supernets.networks.mixed_cell import CellWeights, MixedCell
+from archray.trainables.supernets.networks.mixture_weights import MixtureWeights
 from archray.trainables.supernets.networks.partial_channels import Edge, input_groups, input_path, input_weights
-from archray.trainables.supernets.networks.supernet import Supernet
-from archray.trainables.supernets.relaxations import MixtureWeights
+from archray.trainables.supernets.networks.supernet import SUPERNETS, Supernet
 
 # In the order of the original's rows: all edges into node 2, then into node 3, and so on.
 EDGES = tuple(Edge(target, source) for target in NODES for source in range(target))
@@ -45,6 +45,8 @@ class MixedDARTSCell(nn.Module):
         return torch.cat(self.mixed([self.preprocess_0(before), self.preprocess_1(last)], weights), dim=1)
 
 
+@SUPERNETS.register("darts")
+@SUPERNETS.register("darts-none")
 class DARTSSupernet(Supernet):
     """Groups `normal` and `reduce`, 14 edges each; with partial channels also `normal_inputs_2` ... `reduce_inputs_5`.
 
@@ -131,7 +133,7 @@ class DARTSSupernet(Supernet):
         if not isinstance(space, DARTS):
             raise InvalidInput(f"expected a space of DARTS' genotypes, got {space.name!r}")
         operations = OPERATIONS if none else without_none(OPERATIONS)
-        groups = [Group(cell, len(EDGES), operations) for cell in CELLS]
+        groups = [Group(cell, len(EDGES), operations, tuple(f"{cell}_{edge.key}" for edge in EDGES)) for cell in CELLS]
         if partial_channels > 1:
             for cell in CELLS:
                 groups += input_groups(EDGES, f"{cell}_")

@@ -1,15 +1,17 @@
-"""The architecture parameters of a supernet, by name and shape."""
+"""The architecture parameters of a supernet, by name and shape, and which decision of the space each of them weighs."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from archray.errors import InvalidInput
-from archray.trainables.supernets.relaxations import MixtureWeights
+from archray.trainables.spaces import Decision
+from archray.trainables.supernets.networks.mixture_weights import MixtureWeights
 
 Weights = Mapping[str, Tensor | MixtureWeights]
 NONE = "none"  # the operation that gives zeros; it has no module
@@ -24,15 +26,49 @@ class Group:
         name: what the weights are keyed by, `normal`.
         edges: rows.
         operations: the columns, in order. Where an input is chosen and not an operation, the inputs' numbers.
+        decisions: names of the space's `posterior_decisions`, the one that each row weighs.
     """
+
+    inputs: ClassVar[bool] = False  # whether the columns are nodes, not operations
 
     name: str
     edges: int
     operations: tuple[str, ...]
+    decisions: tuple[str, ...]
 
     @property
     def shape(self) -> tuple[int, int]:
         return self.edges, len(self.operations)
+
+    def decision(self, row: int, column: int) -> str:
+        """The name of the decision that an entry weighs."""
+        return self.decisions[row]
+
+    def stands_for(self, operation: str, choice: str) -> bool:
+        """Whether a choice of an entry's decision takes the operation of its column."""
+        return choice == operation
+
+
+class EdgesGroup(Group):
+    """One row for the edges into a node, a column for each; `decisions` are those on the columns' operations."""
+
+    inputs = True
+
+    def decision(self, row: int, column: int) -> str:
+        return self.decisions[column]
+
+    def stands_for(self, operation: str, choice: str) -> bool:
+        """An edge is there unless it is `none`."""
+        return choice != NONE
+
+
+class ParentsGroup(Group):
+    """One row for the parents of a node, a column for each that it may have; a choice is `0,2`."""
+
+    inputs = True
+
+    def stands_for(self, operation: str, choice: str) -> bool:
+        return operation in choice.split(",")
 
 
 @dataclass(frozen=True)
@@ -56,17 +92,17 @@ def rows_of(groups: Sequence[Group], weights: Weights) -> dict[str, Rows]:
     expected = [group.name for group in groups]
     if set(weights) != set(expected):
         raise InvalidInput(f"expected weights for {', '.join(expected)}, got {', '.join(weights) or 'none'}")
-    found = {}
+    rows = {}
     for group in groups:
-        given = weights[group.name]
-        dense, chosen = (given.dense, given.chosen) if isinstance(given, MixtureWeights) else (given, None)
+        of_group = weights[group.name]
+        dense, chosen = (of_group.dense, of_group.chosen) if isinstance(of_group, MixtureWeights) else (of_group, None)
         if tuple(dense.shape) != group.shape:
             raise InvalidInput(
                 f"expected weights of shape {group.shape}, edges and operations, for {group.name}, "
                 f"got {tuple(dense.shape)}"
             )
-        found[group.name] = Rows(dense, None if chosen is None else tuple(chosen.tolist()))
-    return found
+        rows[group.name] = Rows(dense, None if chosen is None else tuple(chosen.tolist()))
+    return rows
 
 
 def path_weights(group: Group, chosen: Sequence[str | None]) -> MixtureWeights:
@@ -77,6 +113,12 @@ def path_weights(group: Group, chosen: Sequence[str | None]) -> MixtureWeights:
         if column != LEFT_OUT:
             dense[edge, column] = 1.0
     return MixtureWeights(dense, torch.tensor(columns))
+
+
+def possible_choices(decision: Decision, groups: Sequence[Group]) -> tuple[str, ...]:
+    """The choices that a supernet of these groups has: all of the decision's, `none` only if a group has it."""
+    none = any(NONE in group.operations for group in groups)
+    return decision.choices if none else without_none(decision.choices)
 
 
 def columns_of(operations: Sequence[str], rows: Tensor) -> tuple[str, ...]:

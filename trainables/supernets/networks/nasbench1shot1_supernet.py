@@ -13,11 +13,11 @@ from archray.trainables.nets.nasbench1shot1_operations import OPERATIONS as MODU
 from archray.trainables.nets.nasbench1shot1_operations import projection
 from archray.trainables.spaces.nasbench1shot1 import OPERATIONS, OUTPUT, NASBench1Shot1
 from archray.trainables.spaces.space import Architecture, Space
-from archray.trainables.supernets.networks.group import LEFT_OUT, Group, Rows, path_weights
+from archray.trainables.supernets.networks.group import LEFT_OUT, Group, ParentsGroup, Rows, path_weights
+from archray.trainables.supernets.networks.mixture_weights import MixtureWeights
 from archray.trainables.supernets.networks.partial_channels import channels_seen, passing, seen, shuffled
-from archray.trainables.supernets.networks.supernet import Supernet
+from archray.trainables.supernets.networks.supernet import SUPERNETS, Supernet
 from archray.trainables.supernets.networks.weighted_sum import Term, weighted_sum
-from archray.trainables.supernets.relaxations import MixtureWeights
 
 GROUP = "operations"
 
@@ -76,6 +76,9 @@ def _terms(parents: list[Tensor], rows: Rows | None) -> list[Term]:
     return list(zip(parents, weights, strict=True))
 
 
+@SUPERNETS.register("nasbench1shot1-1")
+@SUPERNETS.register("nasbench1shot1-2")
+@SUPERNETS.register("nasbench1shot1-3")
 class NASBench1Shot1Supernet(Supernet):
     """Groups `operations` (nodes x 3), and `parents_2` ... for each node, and the output, of two or more before it.
 
@@ -86,6 +89,8 @@ class NASBench1Shot1Supernet(Supernet):
 
     Raises: InvalidInput if the space is not of NAS-Bench-1Shot1, or `partial_channels` does not divide the channels.
     """
+
+    loose_ends = True
 
     def __init__(
         self,
@@ -161,8 +166,11 @@ class NASBench1Shot1Supernet(Supernet):
             raise InvalidInput(f"expected a space of NAS-Bench-1Shot1, got {space.name!r}")
         readers = range(2, len(space.parents) + 1)  # node 1 has the input alone to read
         return (
-            Group(GROUP, len(space.nodes), OPERATIONS),
-            *(Group(parents_group(reader), 1, tuple(map(str, range(reader)))) for reader in readers),
+            Group(GROUP, len(space.nodes), OPERATIONS, tuple(f"operation_{node}" for node in space.nodes)),
+            *(
+                ParentsGroup(parents_group(reader), 1, tuple(map(str, range(reader))), (parents_group(reader),))
+                for reader in readers
+            ),
         )
 
     @classmethod

@@ -17,14 +17,15 @@ from archray.trainables.spaces.nasbench201 import EDGES, OPERATIONS, NASBench201
 from archray.trainables.spaces.space import Architecture, Space
 from archray.trainables.supernets.networks.group import NONE, Group, Rows, columns_of, path_weights, without_none
 from archray.trainables.supernets.networks.mixed_cell import CellWeights, MixedCell
+from archray.trainables.supernets.networks.mixture_weights import MixtureWeights
 from archray.trainables.supernets.networks.partial_channels import Edge, input_groups, input_path, input_weights
-from archray.trainables.supernets.networks.supernet import Supernet
-from archray.trainables.supernets.relaxations import MixtureWeights
+from archray.trainables.supernets.networks.supernet import SUPERNETS, Supernet
 
 GROUP = "edges"
 GRAPH = tuple(Edge(target, source) for target, source in EDGES)
 
 
+@SUPERNETS.register("nasbench201")
 class NASBench201Supernet(Supernet):
     """One group, `edges`, for the 6 edges of all cells; with partial channels also `inputs_1` to `inputs_3`.
 
@@ -106,7 +107,8 @@ class NASBench201Supernet(Supernet):
     def groups_of(cls, space: Space, *, partial_channels: int, none: bool) -> tuple[Group, ...]:
         if not isinstance(space, NASBench201):
             raise InvalidInput(f"expected the space nasbench201, got {space.name!r}")
-        group = Group(GROUP, len(EDGES), OPERATIONS if none else without_none(OPERATIONS))
+        operations = OPERATIONS if none else without_none(OPERATIONS)
+        group = Group(GROUP, len(GRAPH), operations, tuple(edge.key for edge in GRAPH))
         return (group, *input_groups(GRAPH)) if partial_channels > 1 else (group,)
 
     @classmethod

@@ -14,8 +14,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from archray.errors import InvalidInput
-from archray.trainables.supernets.networks.group import Group
-from archray.trainables.supernets.relaxations import MixtureWeights
+from archray.trainables.supernets.networks.group import EdgesGroup, Group
+from archray.trainables.supernets.networks.mixture_weights import MixtureWeights
 
 
 class Edge(NamedTuple):
@@ -62,9 +62,17 @@ def _channels_last(x: Tensor) -> Tensor:
 
 
 def input_groups(edges: Sequence[Edge], prefix: str = "") -> list[Group]:
-    """A group of one row for each node with edges into it, `inputs_2`: a column for each source."""
+    """A group of one row for each node with edges into it, `inputs_2`: a column for each source.
+
+    prefix: of the names of groups, and of the space's decisions on the edges.
+    """
     return [
-        Group(f"{prefix}inputs_{target}", 1, tuple(str(edge.source) for edge in into))
+        EdgesGroup(
+            f"{prefix}inputs_{target}",
+            1,
+            tuple(str(edge.source) for edge in into),
+            tuple(f"{prefix}{edge.key}" for edge in into),
+        )
         for target, into in _by_target(edges).items()
     ]
 

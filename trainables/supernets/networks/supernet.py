@@ -7,13 +7,15 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 
+from archray.registry import Registry
 from archray.trainables.spaces import Architecture, Space
 from archray.trainables.supernets.networks.group import Group, Rows, Weights, rows_of
-from archray.trainables.supernets.relaxations import MixtureWeights
+from archray.trainables.supernets.networks.mixture_weights import MixtureWeights
 
 
 class Supernet(nn.Module, ABC):
@@ -24,6 +26,10 @@ class Supernet(nn.Module, ABC):
         groups: the architecture parameters it takes.
         partial_channels: K, see `mixed_cell`.
     """
+
+    loose_ends: ClassVar[bool] = (
+        False  # whether an architecture may have operations that nothing reads: not in its path
+    )
 
     def __init__(self, space: Space, groups: Sequence[Group], partial_channels: int = 1) -> None:
         super().__init__()
@@ -56,9 +62,12 @@ class Supernet(nn.Module, ABC):
     @classmethod
     @abstractmethod
     def groups_of(cls, space: Space, *, partial_channels: int, none: bool) -> tuple[Group, ...]:
-        """The groups of the supernet of `space`; see `build.groups`."""
+        """The groups of the supernet of `space`; see `build_supernet.groups`."""
 
     @classmethod
     @abstractmethod
     def discretise(cls, space: Space, rows: Mapping[str, Tensor]) -> Architecture:
         """The architecture of the strongest operations (note G4). rows: group -> (edges, operations)."""
+
+
+SUPERNETS: Registry[type[Supernet]] = Registry("supernet")  # by the name of the space

@@ -14,16 +14,48 @@ App. C.4 of Li et al. (2021) names the two additions to exponentiated gradient w
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from typing import Any, overload
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal, overload
 
 import torch
+from pydantic import Field
 from torch import Tensor
 from torch.optim.optimizer import Optimizer, ParamsT
 
 from archray.errors import InvalidInput
+from archray.trainables.supernets.mixings.mixing import Lesson, Mixture
 from archray.trainables.supernets.optimizers.mirror_descent import log_entropic_step, normalised
+from archray.trainables.supernets.optimizers.optimizer_settings import OPTIMIZERS, Learner, OptimizerSettings
 from archray.trainables.supernets.optimizers.projection import check_gradients, check_simplex
+from archray.trainables.supernets.supernet_training_settings import SupernetTrainingSettings
+
+
+@OPTIMIZERS.register("xnas")
+class XNASSettings(OptimizerSettings):
+    """Exponentiated gradient with clipping per image and wipe-out; needs the relaxation `simplex`.
+
+    The number of rounds is that of the images that the architecture will see. It costs a backward pass per image.
+
+    Attributes:
+        lr: None is the rate of the regret bound for these rounds.
+        clip: L, the bound on the gradient of one image for one weight.
+    """
+
+    domain = "simplex"
+    looks_ahead = False
+
+    name: Literal["xnas"] = "xnas"
+    lr: float | None = Field(None, gt=0)
+    clip: float = Field(1.0, gt=0)
+
+    def learner(self, parameters: Mapping[str, Tensor]) -> PointLearner:
+        return PointLearner(parameters, self)
+
+    def check_relaxation(self, relaxation: str) -> None:
+        if relaxation != "simplex":
+            raise InvalidInput(
+                f"xnas needs the mixture by its own weights; choose the relaxation simplex, not {relaxation}"
+            )
 
 
 def xnas_rate(operations: int, rounds: int, clip: float) -> float:
@@ -165,3 +197,63 @@ def check_options(group: dict[str, Any]) -> None:
         raise InvalidInput(f"expected a rate of at least 0, or None for the rate of the regret bound, got {lr}")
     for parameter in group["params"]:
         check_simplex(parameter)
+
+
+class PointLearner(Learner):
+    """Learns the weights of a mixture by `XNAS` from the gradient of each image's own loss.
+
+    Wipe-out leaves an edge with one operation of weight 1, which may be `none`: no edge is then stronger than another,
+    and no second operation is known. Operations are therefore compared by the weights without wipe-out, by the sums of
+    all clipped gradients. Their strongest operation is the same, as only what cannot win is wiped out.
+
+    A batch costs one forward pass and a backward pass for every image in it: with b images some b times the backward
+    pass of `GradientLearner`. A smaller `batch_size`, or a smaller `architecture_fraction`, is what helps.
+
+    Args:
+        settings: rate and clipping; the rounds come with `prepare`.
+    """
+
+    def __init__(self, parameters: Mapping[str, Tensor], settings: XNASSettings) -> None:
+        self._parameters, self._settings, self._rounds = dict(parameters), settings, 1
+        self._sums = {name: torch.zeros_like(rows, dtype=torch.float64) for name, rows in parameters.items()}
+        self.optimizer: XNAS | None = None  # until `prepare`
+
+    def prepare(self, training: SupernetTrainingSettings, points: int) -> None:
+        """Raises: InvalidInput if the architecture sees no image."""
+        if points == 0:
+            raise InvalidInput(
+                f"xnas needs epochs after the warm-up of {training.warmup_epochs}, got {training.epochs} in all"
+            )
+        self._rounds = points
+        self.optimizer = XNAS(list(self._parameters.values()), points, self._settings.clip, self._settings.lr)
+
+    def learn(self, draw: Callable[[], Mixture], lesson: Lesson) -> Tensor:
+        """Raises: FloatingPointError if a gradient is NaN; RuntimeError before `prepare`."""
+        if self.optimizer is None:
+            raise RuntimeError("xnas must be told by `prepare` how many images it will see before it can learn")
+        losses = lesson.outcome(draw()).losses  # (b,)
+        gradients = point_gradients(losses, list(self._parameters.values()))  # (b, edges, operations) of each group
+        self.optimizer.add_points(gradients)
+        self.optimizer.step()
+        clip = self._settings.clip
+        for total, gradient in zip(self._sums.values(), gradients, strict=True):
+            total += gradient.clamp(-clip, clip).sum(0)
+        return losses.detach().mean()
+
+    def compared(self, probabilities: dict[str, Tensor]) -> dict[str, Tensor]:
+        """The weights without wipe-out: exponentiated gradient from the uniform point."""
+        return {name: self._unwiped(total) for name, total in self._sums.items()}
+
+    def _unwiped(self, total: Tensor) -> Tensor:
+        lr, clip = self._settings.lr, self._settings.clip
+        rate = xnas_rate(total.shape[1], self._rounds, clip) if lr is None else lr
+        return (-rate * total).softmax(-1)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"optimizer": None if self.optimizer is None else self.optimizer.state_dict(), "sums": self._sums}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        if self.optimizer is not None:
+            self.optimizer.load_state_dict(state["optimizer"])
+        for name, total in self._sums.items():
+            total.copy_(state["sums"][name])

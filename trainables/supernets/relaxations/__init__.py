@@ -1,28 +1,12 @@
-"""Relaxations: how architecture parameters become the weights by which a supernet mixes or chooses operations."""
+"""Relaxations: how a supernet's operations are mixed or chosen. A file that is put here registers its own."""
 
 from __future__ import annotations
 
-from archray.registry import Registry
-from archray.trainables.supernets.relaxations.entropy import entropy
-from archray.trainables.supernets.relaxations.gumbel import Gumbel, TemperatureSchedule
-from archray.trainables.supernets.relaxations.path import Path
-from archray.trainables.supernets.relaxations.relaxation import Relaxation
-from archray.trainables.supernets.relaxations.simplex import Simplex
-from archray.trainables.supernets.relaxations.softmax import Softmax
-from archray.trainables.supernets.relaxations.weights import MixtureWeights
+from archray.registry import import_modules
+from archray.trainables.supernets.relaxations.relaxation import Relaxation, entropy
+from archray.trainables.supernets.relaxations.relaxation_settings import RELAXATIONS, RelaxationSettings
+from archray.trainables.supernets.relaxations.relaxed_parameters import ArchitectureParameters
 
-RELAXATIONS: Registry[type[Relaxation]] = Registry("relaxation")
-for _relaxation in (Softmax, Simplex, Gumbel, Path):
-    RELAXATIONS.register(_relaxation.name, _relaxation)
+import_modules(__name__)
 
-__all__ = [
-    "RELAXATIONS",
-    "Gumbel",
-    "MixtureWeights",
-    "Path",
-    "Relaxation",
-    "Simplex",
-    "Softmax",
-    "TemperatureSchedule",
-    "entropy",
-]
+__all__ = ["RELAXATIONS", "ArchitectureParameters", "Relaxation", "RelaxationSettings", "entropy"]

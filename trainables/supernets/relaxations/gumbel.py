@@ -7,11 +7,15 @@ from dataclasses import dataclass
 from typing import Literal
 
 import torch
+from pydantic import Field
 from torch import Tensor
 
 from archray.errors import InvalidInput
-from archray.trainables.supernets.relaxations.relaxation import Domain, Relaxation
-from archray.trainables.supernets.relaxations.weights import MixtureWeights, one_hot
+from archray.trainables.supernets.networks import MixtureWeights
+from archray.trainables.supernets.networks.mixture_weights import one_hot
+from archray.trainables.supernets.optimizers.optimizer_settings import Domain
+from archray.trainables.supernets.relaxations.relaxation import Relaxation
+from archray.trainables.supernets.relaxations.relaxation_settings import RELAXATIONS, RelaxationSettings
 
 # Where GDAS ends. Between two equal operations the gradient p (1 - p) / tau has a mean near 1/4 and a variance of about
 # 1 / (24 tau), and p (1 - p) is above 0.01 in a share of 2.3 tau of the draws: a quarter of them at 0.1. With less,
@@ -87,8 +91,6 @@ class Gumbel(Relaxation):
         hard: straight-through. False gives SNAS' mixture of all operations (Xie et al. 2019).
     """
 
-    name = "gumbel"
-
     def __init__(
         self,
         generator: torch.Generator,
@@ -103,3 +105,31 @@ class Gumbel(Relaxation):
     def group_weights(self, group: str, parameters: Tensor, progress: float) -> MixtureWeights:
         logits = log_probabilities(parameters) if self.domain == "simplex" else parameters
         return gumbel_weights(logits, gumbel_noise(parameters, self.generator), self.schedule(progress), self.hard)
+
+
+@RELAXATIONS.register("gumbel")
+class GumbelSettings(RelaxationSettings):
+    """One drawn operation per edge with a straight-through gradient.
+
+    Defaults are GDAS'. SNAS has `hard` false, start 1, end 0.03, exponential.
+
+    Attributes:
+        start, end: the temperature at the beginning and the end of the search.
+        form: of its course in between.
+        hard: false mixes all operations by the perturbed softmax.
+    """
+
+    domains = ("logits", "simplex")
+
+    name: Literal["gumbel"] = "gumbel"
+    start: float = Field(TAU_MAX, gt=0)
+    end: float = Field(TAU_MIN, gt=0)
+    form: Literal["linear", "exponential"] = "linear"
+    hard: bool = True
+
+    @property
+    def draws_one(self) -> bool:
+        return self.hard
+
+    def make(self, generator: torch.Generator, domain: Domain) -> Gumbel:
+        return Gumbel(generator, domain, TemperatureSchedule(self.start, self.end, self.form), self.hard)

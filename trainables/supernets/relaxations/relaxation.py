@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, get_args
 
 import torch
 from torch import Tensor
 
 from archray.errors import InvalidInput
-from archray.trainables.supernets.relaxations.weights import MixtureWeights
+from archray.trainables.supernets.networks import MixtureWeights
+from archray.trainables.supernets.optimizers.optimizer_settings import Domain
 
-Domain = Literal["logits", "simplex"]
-DOMAINS: tuple[Domain, ...] = ("logits", "simplex")
 LOGIT_SCALE = 1e-3  # DARTS and GDAS start from logits of this standard deviation: nearly uniform, no two alike
 
 
@@ -28,11 +27,11 @@ class Relaxation(ABC):
     Raises: InvalidInput if the domain is neither.
     """
 
-    name: ClassVar[str]
+    reads_parameters: ClassVar[bool] = True  # whether its weights depend on them
 
     def __init__(self, generator: torch.Generator, domain: Domain) -> None:
-        if domain not in DOMAINS:
-            raise InvalidInput(f"expected parameters on one of {', '.join(DOMAINS)}, got {domain!r}")
+        if domain not in get_args(Domain):
+            raise InvalidInput(f"expected parameters on one of {', '.join(get_args(Domain))}, got {domain!r}")
         self.generator = generator
         self.domain = domain
 
@@ -77,3 +76,11 @@ class Relaxation(ABC):
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self.generator.set_state(state["generator"].cpu())
+
+
+def entropy(weights: Tensor) -> Tensor:
+    """(..., operations) rows on the simplex -> (...) their entropies in nats, with 0 log 0 = 0.
+
+    Between 0, one operation has all the weight, and log(operations), all have the same. GAEA, Li et al. 2021, Figure 1.
+    """
+    return torch.special.entr(weights).sum(-1)

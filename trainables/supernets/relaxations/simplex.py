@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import torch
 from torch import Tensor
 
+from archray.trainables.supernets.networks import MixtureWeights
+from archray.trainables.supernets.optimizers.optimizer_settings import Domain
 from archray.trainables.supernets.relaxations.relaxation import Relaxation
-from archray.trainables.supernets.relaxations.weights import MixtureWeights
+from archray.trainables.supernets.relaxations.relaxation_settings import RELAXATIONS, RelaxationSettings
 
 
 class Simplex(Relaxation):
@@ -15,10 +19,20 @@ class Simplex(Relaxation):
     The start is uniform (App. C.1.1).
     """
 
-    name = "simplex"
-
     def __init__(self, generator: torch.Generator) -> None:
         super().__init__(generator, "simplex")
 
     def group_weights(self, group: str, parameters: Tensor, progress: float) -> MixtureWeights:
         return MixtureWeights(parameters)
+
+
+@RELAXATIONS.register("simplex")
+class SimplexSettings(RelaxationSettings):
+    """A mixture by the parameters themselves (GAEA)."""
+
+    domains = ("simplex",)
+
+    name: Literal["simplex"] = "simplex"
+
+    def make(self, generator: torch.Generator, domain: Domain) -> Simplex:
+        return Simplex(generator)

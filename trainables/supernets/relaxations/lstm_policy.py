@@ -3,28 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from archray.trainables.spaces import Decision
+from archray.trainables.supernets.optimizers.reinforce import Sampled
 
 INITIAL = 0.1  # weights are uniform in [-0.1, 0.1] (section 3.2)
-
-
-class Sampled(NamedTuple):
-    """n samples of D decisions.
-
-    Attributes:
-        choices: (n, D) int64, the number of each choice.
-        log_probabilities: (n,), of the samples as wholes, differentiable.
-        entropies: (n, D) in nats, of each decision given the ones before it, without gradient.
-    """
-
-    choices: Tensor
-    log_probabilities: Tensor
-    entropies: Tensor
 
 
 class Controller(nn.Module):

@@ -1,65 +1,69 @@
-"""Architectures learned by reward: REINFORCE. ENAS, Pham et al. 2018, section 2.2; Williams 1992."""
+"""Architectures sampled from a controller that learns by reward. ENAS, Pham et al. 2018, section 2.2."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
+from pydantic import Field
 from torch import Tensor
 
 from archray.errors import InvalidInput
-from archray.trainables.spaces import Architecture
-from archray.trainables.supernets.mixings.controller import Controller, Sampled
-from archray.trainables.supernets.mixings.drawn_paths import DECISIONS, DrawnPaths, open_decisions
+from archray.trainables.spaces import Architecture, Space
+from archray.trainables.supernets.mixings.drawn_paths import DECISIONS, DrawnPaths, OpenDecisions
 from archray.trainables.supernets.mixings.mixing import Lesson
-from archray.trainables.supernets.networks import Supernet
-from archray.trainables.supernets.search_settings import (
-    ControllerSettings,
-    ReinforceSettings,
-    SupernetTrainingSettings,
-    mismatch,
-)
+from archray.trainables.supernets.networks import Group, Supernet
+from archray.trainables.supernets.optimizers import OptimizerSettings
+from archray.trainables.supernets.optimizers.reinforce import Reinforce, ReinforceSettings, Sampled
+from archray.trainables.supernets.relaxations.lstm_policy import Controller
+from archray.trainables.supernets.relaxations.relaxation_settings import RELAXATIONS, RelaxationSettings
+from archray.trainables.supernets.supernet_training_settings import SupernetTrainingSettings
 
 ENTROPY_SAMPLES = 100  # over which the entropy of a decision, given those before it, is averaged
 ENTROPY_SEED = 0
 
 
-class Reinforce:
-    """The policy gradient of a controller, with a baseline and the entropy in the reward.
+@RELAXATIONS.register("controller")
+class ControllerSettings(RelaxationSettings):
+    """Whole architectures from an LSTM's policy. ENAS, Pham et al. 2018, section 2; needs the optimizer `reinforce`.
 
-    1. reward <- reward + entropy weight x the entropies along the sample, which are not differentiated.
-    2. theta <- Adam by -(reward - baseline) grad log p(sample).
-    3. baseline <- decay baseline + (1 - decay) reward.
+    Defaults are those of the paper's search on CIFAR-10. Its program for the cell search has tanh_constant 1.1, a
+    further 2.5 times less for operations, and no temperature.
 
-    As the authors' program, except that it starts the baseline from 0, which reinforces whatever is sampled first, and
-    moves it before 2. Here the first reward is the first baseline.
+    Attributes:
+        units: of the one layer, and of its embeddings.
+        temperature, tanh_constant: logits are tanh_constant tanh(logits / temperature); None leaves either step out.
+        samples: drawn to derive the architecture, the best of which by accuracy with shared weights is taken. Each is
+            evaluated on the validation data after every epoch.
     """
 
-    def __init__(self, controller: Controller, settings: ReinforceSettings) -> None:
-        self._settings = settings
-        self.baseline: float | None = None
-        self.optimizer = torch.optim.Adam(controller.parameters(), lr=settings.lr)
+    name: Literal["controller"] = "controller"
+    units: int = Field(100, ge=1)
+    temperature: float | None = Field(5.0, gt=0)
+    tanh_constant: float | None = Field(2.5, gt=0)
+    samples: int = Field(10, ge=1)
 
-    def update(self, sampled: Sampled, rewards: Tensor) -> None:
-        """One step by n samples of the controller and their rewards, (n,)."""
-        rewards = rewards + self._settings.entropy * sampled.entropies.sum(1)
-        mean = float(rewards.mean())
-        baseline = mean if self.baseline is None else self.baseline
-        loss = -((rewards - baseline) * sampled.log_probabilities).mean()
-        self.optimizer.zero_grad(set_to_none=True)
-        loss.backward()
-        self.optimizer.step()
-        decay = self._settings.baseline_decay
-        self.baseline = decay * baseline + (1.0 - decay) * mean
+    @property
+    def draws_one(self) -> bool:
+        return True
 
-    def state_dict(self) -> dict[str, Any]:
-        return {"optimizer": self.optimizer.state_dict(), "baseline": self.baseline}
+    def mixing(
+        self, supernet: Supernet, optimizer: OptimizerSettings, *, seed: int, device: torch.device | str = "cpu"
+    ) -> ReinforcedController:
+        assert isinstance(optimizer, ReinforceSettings)  # `check_optimizer` refuses others
+        return ReinforcedController(supernet, self, optimizer, seed=seed)
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self.optimizer.load_state_dict(state["optimizer"])
-        self.baseline = state["baseline"]
+    def entropy_rows(self, space: Space, groups: Sequence[Group]) -> dict[str, int]:
+        return {DECISIONS: len(OpenDecisions(space, groups).decisions)}
+
+    def check_optimizer(self, optimizer: OptimizerSettings) -> None:
+        if not isinstance(optimizer, ReinforceSettings):
+            raise InvalidInput(
+                f"the relaxation controller and the optimizer reinforce need each other; got controller and "
+                f"{optimizer.name}"
+            )
 
 
 class ReinforcedController(DrawnPaths):
@@ -78,8 +82,6 @@ class ReinforcedController(DrawnPaths):
     Args:
         supernet: whose paths they are; it is not changed. `none` is no choice if its groups do not have it.
         seed: of the controller's initial weights.
-
-    Raises: InvalidInput if channels are partial.
     """
 
     learns = True
@@ -87,26 +89,20 @@ class ReinforcedController(DrawnPaths):
     def __init__(
         self, supernet: Supernet, controller: ControllerSettings, optimizer: ReinforceSettings, *, seed: int
     ) -> None:
-        wrong = mismatch(controller, optimizer, supernet.partial_channels)
-        if wrong is not None:
-            raise InvalidInput(wrong)
         super().__init__(supernet)
-        self._settings, self._optimizer = controller, optimizer
-        self._open = open_decisions(supernet.space, supernet.groups)
+        self._samples, self._optimizer = controller.samples, optimizer
+        self._open = OpenDecisions(supernet.space, supernet.groups)
         self.controller = Controller(
-            tuple(self._open.values()),
+            self._open.decisions,
             units=controller.units,
             temperature=controller.temperature,
             tanh_constant=controller.tanh_constant,
             seed=seed,
         )
-        self.reinforce = Reinforce(self.controller, optimizer)
+        self.reinforce = Reinforce(self.controller.parameters(), optimizer)
 
     def prepare(self, training: SupernetTrainingSettings, points: int) -> None:
-        """Raises: InvalidInput if the objective is second order."""
-        wrong = mismatch(self._settings, self._optimizer, 1, training.objective)
-        if wrong is not None:
-            raise InvalidInput(wrong)
+        self._optimizer.check_objective(training.objective)
 
     def drawn(self, generator: torch.Generator) -> Architecture:
         """By the present policy."""
@@ -123,17 +119,11 @@ class ReinforcedController(DrawnPaths):
 
     def architectures(self, sampled: Sampled) -> list[Architecture]:
         """The samples in the space's own terms."""
-        found = []
-        for row in sampled.choices.tolist():
-            choices = [decision.choices[0] for decision in self._supernet.space.decisions]
-            for (at, decision), chosen in zip(self._open.items(), row, strict=True):
-                choices[at] = decision.choices[chosen]
-            found.append(tuple(choices))
-        return found
+        return [self._open.architecture(numbers) for numbers in sampled.choices.tolist()]
 
     @torch.no_grad()
     def derive(self, accuracies: Callable[[Sequence[str]], list[float]], seed: int) -> str:
-        sampled = self.controller(self._settings.samples, torch.Generator().manual_seed(seed))
+        sampled = self.controller(self._samples, torch.Generator().manual_seed(seed))
         encode = self._supernet.space.encode
         strings = list(dict.fromkeys(encode(each) for each in self.architectures(sampled)))
         return strings[int(np.argmax(accuracies(strings)))]

@@ -2,23 +2,82 @@
 
 from __future__ import annotations
 
+import json
+import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import torch
+from pydantic import Field, model_validator
 from torch import Tensor
 
-from archray.trainables.supernets.mixings.drawn_paths import DECISIONS
-from archray.trainables.supernets.mixings.mixing import Lesson, Mixing, Mixture
+from archray.errors import InvalidInput
+from archray.trainables.spaces import Architecture, Space
+from archray.trainables.supernets.mixings.drawn_paths import DECISIONS, DrawnPaths
+from archray.trainables.supernets.mixings.mixing import Lesson
 from archray.trainables.supernets.mixings.relaxed_decisions import RelaxedDecisions
-from archray.trainables.supernets.networks import Supernet
-from archray.trainables.supernets.relaxations import MixtureWeights
+from archray.trainables.supernets.networks import Group, MixtureWeights, Supernet
+from archray.trainables.supernets.optimizers import OptimizerSettings
 from archray.trainables.supernets.relaxations.gumbel import gumbel_noise, gumbel_weights
-from archray.trainables.supernets.search_settings import AdamSettings, VariationalSettings
+from archray.trainables.supernets.relaxations.relaxation_settings import RELAXATIONS, RelaxationSettings
 from archray.trainables.supernets.unrolled import as_leaves
 
 
-class VariationalPosterior(Mixing):
+@RELAXATIONS.register("posterior")
+class VariationalSettings(RelaxationSettings):
+    """A categorical distribution per decision, learned by variational inference, `VariationalPosterior`. Thesis 5.3.3.
+
+    Attributes:
+        scale: s of the ELBO, -s (mean cross-entropy) - KL: 1 in the paper, "data" the number of images learned from,
+            which is Bayes' (note E5).
+        kl: whether the KL is part of the objective. The best-response posterior of SNAS has none (section 5.2.2).
+        temperature: tau of Eq. 5.6.
+        estimator: of the gradient of the expected loss. `straight-through` is the paper's, Gumbel-softmax with all
+            operations evaluated. It takes the loss for linear in the weights of operations, which with trained
+            weights cost more than half of the possible gain of the ELBO (seen on one supernet of 25 cells, enumerated).
+            `score-function` has no bias, and evaluates paths alone.
+        gumbel_temperature: of the straight-through gradient. The less, the less its bias and the larger its variance.
+        samples: architectures drawn in each step, 1 in the paper. Each one's baseline for the score function is the
+            others' mean loss, so that it needs two.
+    """
+
+    further_results = ("updates", "posterior")
+
+    name: Literal["posterior"] = "posterior"
+    scale: float | Literal["data"] = 1.0
+    kl: bool = True
+    temperature: float = Field(1.0, gt=0)
+    estimator: Literal["straight-through", "score-function"] = "straight-through"
+    gumbel_temperature: float = Field(1.0, gt=0)
+    samples: int = Field(1, ge=1)
+
+    @model_validator(mode="after")
+    def _consistent(self) -> VariationalSettings:
+        if self.scale != "data" and not 0 < self.scale < math.inf:
+            raise ValueError(f"expected a scale above 0 or data, got {self.scale}")
+        if self.estimator == "score-function" and self.samples == 1:
+            raise ValueError("the score function's baseline is the mean of the other samples; set samples to 2 or more")
+        return self
+
+    def mixing(
+        self, supernet: Supernet, optimizer: OptimizerSettings, *, seed: int, device: torch.device | str = "cpu"
+    ) -> VariationalPosterior:
+        assert self.scale != "data"  # `check_optimizer` refuses it
+        return VariationalPosterior(supernet, self, optimizer, scale=self.scale, device=device)
+
+    def entropy_rows(self, space: Space, groups: Sequence[Group]) -> dict[str, int]:
+        return {DECISIONS: len(space.posterior_decisions)}
+
+    def check_optimizer(self, optimizer: OptimizerSettings) -> None:
+        if optimizer.domain != "logits":
+            raise InvalidInput(f"the relaxation posterior has logits; set the optimizer to adam, not {optimizer.name}")
+        if self.scale == "data":
+            raise InvalidInput(
+                "the scale of a posterior that is learned with the weights is a number; data is for trained weights"
+            )
+
+
+class VariationalPosterior(DrawnPaths):
     """p_alpha(A), the product of softmax(alpha / tau) over the decisions of note E6 (Eq. 5.6-5.7), learned by the ELBO.
 
     Each step of `learn`, on a batch (Eq. 5.4):
@@ -36,6 +95,7 @@ class VariationalPosterior(Mixing):
 
     Args:
         supernet: whose paths they are; it is not changed. `none` is impossible if its groups do not have it.
+        optimizer: of logits.
         scale: s.
         device: of alpha, that of the supernet. alpha starts from zeros, the prior. Draws are made on the CPU.
     """
@@ -46,37 +106,21 @@ class VariationalPosterior(Mixing):
         self,
         supernet: Supernet,
         settings: VariationalSettings,
-        optimizer: AdamSettings,
+        optimizer: OptimizerSettings,
         *,
         scale: float,
         device: torch.device | str = "cpu",
     ) -> None:
+        super().__init__(supernet)
         self.settings, self.scale = settings, scale
         self.relaxed = RelaxedDecisions(supernet, device)
         self.alpha = torch.zeros(self.relaxed.allowed.shape, device=device, requires_grad=True)  # (B, C), padded
-        self.optimizer = torch.optim.Adam(
-            [self.alpha], lr=optimizer.lr, betas=optimizer.betas, weight_decay=optimizer.weight_decay
-        )
-        self._supernet = supernet
-        self._generator = torch.Generator()
+        self.optimizer = optimizer.make([self.alpha])
         self._log_prior = -self.relaxed.allowed.sum(-1).to(self.alpha.dtype).log()  # (B,)
 
-    def reseed(self, seed: int) -> None:
-        self._generator.manual_seed(seed)
-
-    @torch.no_grad()
-    def draw(self, progress: float) -> Mixture:
-        """The path of an architecture of p_alpha."""
-        return self.relaxed.path(self._choices(self.log_probabilities(), self._generator))
-
-    def evaluation(self, progress: float, seed: int) -> Callable[[], Mixture]:
-        generator = torch.Generator().manual_seed(seed)
-
-        @torch.no_grad()
-        def draw() -> Mixture:
-            return self.relaxed.path(self._choices(self.log_probabilities(), generator))
-
-        return draw
+    def drawn(self, generator: torch.Generator) -> Architecture:
+        """From p_alpha."""
+        return self.relaxed.architecture(self._choices(self.log_probabilities(), generator))
 
     def learn(self, lesson: Lesson, progress: float) -> Tensor:
         """One update; the mean loss of the drawn architectures, detached."""
@@ -108,6 +152,9 @@ class VariationalPosterior(Mixing):
             decision.name: [value if value > -torch.inf else None for value in row[: len(decision.choices)]]
             for decision, row in zip(self.relaxed.decisions, rows, strict=True)
         }
+
+    def results(self) -> dict[str, Any]:
+        return {"posterior": json.dumps(self.log_probs())}
 
     @torch.no_grad()
     def mode(self) -> str:
@@ -157,7 +204,8 @@ class VariationalPosterior(Mixing):
         for _ in range(samples):
             with torch.no_grad():
                 chosen = self._choices(log_p, self._generator)
-                losses.append(lesson.outcome(self.relaxed.path(chosen)).losses.mean())
+                path = self._supernet.path(self.relaxed.architecture(chosen))
+                losses.append(lesson.outcome(path).losses.mean())
             one_hot = torch.zeros_like(log_p).scatter_(1, chosen[:, None], 1.0)
             of_decisions = log_p.gather(1, chosen[:, None])[:, 0]  # (B,)
             log_probabilities.append((self.relaxed.reach(one_hot) * of_decisions).sum())

@@ -1,0 +1,22 @@
+"""No architecture optimizer: the weights of a supernet alone are trained."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal
+
+from torch import Tensor
+
+from archray.trainables.supernets.optimizers.optimizer_settings import OPTIMIZERS, OptimizerSettings
+
+
+@OPTIMIZERS.register("none")
+class NoOptimizerSettings(OptimizerSettings):
+    """Architecture parameters stay as they are: the weights alone are trained, on all training data."""
+
+    domain = None
+
+    name: Literal["none"] = "none"
+
+    def learner(self, parameters: Mapping[str, Tensor]) -> None:
+        return None

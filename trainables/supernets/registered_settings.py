@@ -1,0 +1,33 @@
+"""Settings whose `name` says which class they are of: a registry knows the classes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, Self
+
+from pydantic import BaseModel, ConfigDict, ModelWrapValidatorHandler, model_validator
+
+from archray.registry import Registry
+
+
+class RegisteredSettings(BaseModel):
+    """The base of a family of settings, for a field `SerializeAsAny[Family]`.
+
+    A family sets `registry` and does without fields of its own. Its members register themselves, and have `name` as
+    their first field. What is validated as the family becomes the member that `name` says, or is refused with the
+    names there are.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    registry: ClassVar[Registry[Any]]
+
+    name: str
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _of_name(cls, values: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
+        if "registry" not in vars(cls) or not isinstance(values, Mapping) or "name" not in values:
+            return handler(values)
+        member: Self = cls.registry.get(values["name"]).model_validate(values)
+        return member
