@@ -34,7 +34,7 @@ from archray.searchers.nesbs.posterior import Posterior
 from archray.searchers.nesbs.relaxed_posterior import first_particles, relaxed_log_density_gradient
 from archray.searchers.nesbs.svgd_rd import MOMENTUM, STEP, svgd_rd
 from archray.trainables.ensembles.scores import arrange, score_ensembles
-from archray.trainables.spaces import get_space, posterior_decisions
+from archray.trainables.spaces import get_space
 
 CLASSES = 10
 SHARE = 20  # of the iterations, one in so many is run by the loop
