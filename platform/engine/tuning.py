@@ -8,7 +8,6 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
@@ -110,10 +109,8 @@ class TuneRun:
         """The searcher with the state it ended with."""
         assert self.plan.searcher is not None  # whoever asks has planned one
         searcher = self.plan.searcher()
-        snapshot = self.folder / SNAPSHOT
         with tempfile.TemporaryDirectory() as scratch:
-            for name in snapshot.files():
-                (Path(scratch) / name).write_bytes(snapshot.read_bytes(name))
+            Folder(scratch).copy_from(self.folder / SNAPSHOT)
             searcher.restore_from_dir(scratch)
         return searcher
 

@@ -56,7 +56,7 @@ def write_classifier(folder: Folder, checkpoint: Path, run: Run) -> None:
 def load_written(folder: Folder, run: Run[Any]) -> Classifier:
     """The classifier that `write_classifier` wrote."""
     with tempfile.TemporaryDirectory() as scratch:
-        (Path(scratch) / STATE_FILE).write_bytes(folder.read_bytes(STATE_FILE))
+        Folder(scratch).copy_from(folder, [STATE_FILE])
         return load_classifier(scratch)
 
 

@@ -86,6 +86,11 @@ def test_a_room_imports_only_what_it_may(room: str) -> None:
 AGAINST_THE_ARROWS: dict[str, list[str]] = {}
 
 
+def test_every_part_of_the_platform_has_its_arrows() -> None:
+    folders = [folder for folder in (REPOSITORY / "platform").iterdir() if list(folder.glob("*.py"))]
+    assert {folder.name for folder in folders} == set(PARTS)
+
+
 @pytest.mark.parametrize("part", PARTS)
 def test_a_part_of_the_platform_imports_only_what_it_may(part: str) -> None:
     allowed = [f"archray.platform.{name}" for name in (part, *PARTS[part])]

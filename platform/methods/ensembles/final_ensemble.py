@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
@@ -91,9 +90,8 @@ def write_measures(
     `images`, and `members` with `test_error`, `test_nll`, `ece`, `predictions` (the file) each. Fractions.
     """
     for number, each in enumerate(predictions):
-        buffer = io.BytesIO()
-        np.save(buffer, np.asarray(each, dtype=np.float32), allow_pickle=False)
-        folder.write_bytes(f"predictions-{number}.npy", buffer.getvalue())
+        with folder.whole_file(f"predictions-{number}.npy") as stream:
+            np.save(stream, np.asarray(each, dtype=np.float32), allow_pickle=False)
     measured = measure_ensemble(np.stack(list(predictions)), labels, average)  # type: ignore[arg-type]
     told: dict[str, Any] = {
         "test_error": measured["error"],

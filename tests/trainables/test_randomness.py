@@ -1,0 +1,29 @@
+"""Draws from torch's global generators are those of a seed within the block, and go on undisturbed after it."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from archray.trainables.randomness import own_randomness
+
+DEVICES = [None, torch.device("cpu"), *([torch.device("cuda", 0)] if torch.cuda.is_available() else [])]
+
+
+@pytest.mark.parametrize("device", DEVICES, ids=str)
+def test_the_draws_are_the_seeds(device: torch.device | None) -> None:
+    draws = []
+    for seed in (1, 1, 2):
+        torch.rand(3)  # what was drawn before does not matter
+        with own_randomness(seed, device):
+            draws.append(torch.rand(5, device=device))
+    assert torch.equal(draws[0], draws[1])
+    assert not torch.equal(draws[0], draws[2])
+
+
+@pytest.mark.parametrize("device", DEVICES, ids=str)
+def test_the_global_generators_are_put_back(device: torch.device | None) -> None:
+    before = torch.get_rng_state()
+    with pytest.raises(KeyError), own_randomness(1, device):
+        raise KeyError(torch.rand(5, device=device).sum().item())
+    assert torch.equal(torch.get_rng_state(), before)
