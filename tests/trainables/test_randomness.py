@@ -23,7 +23,8 @@ def test_the_draws_are_the_seeds(device: torch.device | None) -> None:
 
 @pytest.mark.parametrize("device", DEVICES, ids=str)
 def test_the_global_generators_are_put_back(device: torch.device | None) -> None:
-    before = torch.get_rng_state()
+    states = [torch.get_rng_state, torch.cuda.get_rng_state] if torch.cuda.is_available() else [torch.get_rng_state]
+    before = [state() for state in states]
     with pytest.raises(KeyError), own_randomness(1, device):
         raise KeyError(torch.rand(5, device=device).sum().item())
-    assert torch.equal(torch.get_rng_state(), before)
+    assert all(torch.equal(state(), old) for state, old in zip(states, before, strict=True))
