@@ -29,9 +29,9 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from archray.searchers.array_types import FloatArray
-from archray.searchers.nesbs.ensemble_sampling import SVGDSettings, evolve
 from archray.searchers.nesbs.posterior import Posterior
 from archray.searchers.nesbs.relaxed_posterior import first_particles, relaxed_log_density_gradient
+from archray.searchers.nesbs.samplers.particles import SVGDRD
 from archray.searchers.nesbs.svgd_rd import MOMENTUM, STEP, svgd_rd
 from archray.trainables.ensembles.scores import arrange, score_ensembles
 from archray.trainables.spaces import get_space
@@ -91,7 +91,7 @@ def compare_sampling(options: argparse.Namespace) -> bool:
         ours, theirs = [], []
         for repeat in range(options.repeats):
             begun, rng = time.process_time(), np.random.default_rng(repeat)
-            evolve(posterior, (restarts, n), options.delta, rng, SVGDSettings(options.iterations))
+            SVGDRD(iterations=options.iterations).evolve(posterior, (restarts, n), options.delta, rng)
             ours.append((time.process_time() - begun) / restarts)
             begun = time.process_time()
             reference = loop(start, posterior, options.delta, few)

@@ -55,11 +55,16 @@ class SearchConfig(BaseModel):
 
 
 def merge(*layers: Mapping[str, Any]) -> dict[str, Any]:
-    """Nested dictionaries laid over each other: a later layer wins, key by key."""
+    """Nested dictionaries laid over each other: a later layer wins, key by key.
+
+    A name laid over the settings of what it names (`"adam"` over `{"name": "adam", "lr": 0.1}`) leaves them.
+    """
     merged: dict[str, Any] = {}
     for layer in layers:
         for key, value in layer.items():
             below = merged.get(key)
+            if isinstance(below, dict) and isinstance(value, str) and below.get("name") == value:
+                continue
             merged[key] = merge(below, value) if isinstance(below, dict) and isinstance(value, Mapping) else value
     return merged
 

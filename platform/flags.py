@@ -14,6 +14,8 @@ from typing import Any, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel
 
+from archray.registered_settings import RegisteredSettings
+
 _ENTRY = re.compile(r"^ {4}((?:\w+, )*\w+): (.*)$")  # `lr, momentum: what they are`
 _SECTION = re.compile(r"^(?:Fields|Attributes|Args):$")
 
@@ -50,10 +52,15 @@ def flag_of(config: type[BaseModel], name: str, path: str) -> Flag | None:
         return None
     kinds = _kinds(model.model_fields[last].annotation)
     values = [kind for kind in kinds if not isinstance(kind, type)]
-    types = [kind for kind in kinds if isinstance(kind, type)]
+    values += [name for kind in kinds if _is_family(kind) for name in kind.registry.names()]
+    types = [kind for kind in kinds if isinstance(kind, type) and not _is_family(kind)]
     read_as = types[0] if types in ([int], [float]) and not values else str
     names = [{int: "INTEGER", float: "NUMBER", bool: "true|false"}.get(kind, "TEXT") for kind in types]
     return Flag(name, path, read_as, description_of(model, last), "|".join([*names, *map(str, values)]))
+
+
+def _is_family(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, RegisteredSettings)
 
 
 def _kinds(annotation: Any) -> list[Any]:
@@ -96,7 +103,7 @@ def field_entries(docstring: str) -> dict[str, str]:
 
 
 def value_at(config: Mapping[str, Any], path: str) -> Any:
-    """The value at a path of a nested dictionary; None where there is none."""
+    """The value at a path of a nested dictionary, of settings their name; None where there is none."""
     for key in path.split("."):
         config = config.get(key) if isinstance(config, Mapping) else None  # type: ignore[assignment]
-    return config
+    return config.get("name") if isinstance(config, Mapping) else config

@@ -14,9 +14,8 @@ from archray.errors import InvalidInput
 from archray.searchers.arguments import check_whole_number, is_finite_number
 from archray.searchers.base import ArchraySearcher, Proposal
 from archray.searchers.bo import losses_of_answers, next_point
-from archray.searchers.nesbs.ensemble_sampling import SVGDSettings, TooSharp, draw_ensemble, evolve_ensemble
 from archray.searchers.nesbs.posterior import Posterior
-from archray.searchers.nesbs.svgd_rd import ITERATIONS, MOMENTUM, STEP
+from archray.searchers.nesbs.samplers import SAMPLERS, EnsembleSampler, TooSharp
 from archray.searchers.records import Record
 from archray.seeds import stream_seed
 from archray.trainables.spaces import Space
@@ -38,7 +37,7 @@ class NESBSSearch(ArchraySearcher):
     2. suggest them as a trial, which reports the ensemble's validation loss.
     `best()` is the ensemble with the lowest.
 
-    Suggests `{"members", "delta", "seed"}`: n different strings, and the delta they were sampled at, None for `mc`;
+    Suggests `{"members", "delta", "seed"}`: n different strings, and the delta they were sampled at, None without one;
     needs back the metric. Members are spelt as they were drawn, which is how weights shared with a supernet are to
     be used; two of one canonical form are one member.
 
@@ -52,7 +51,8 @@ class NESBSSearch(ArchraySearcher):
     Args:
         posterior: decision -> log-probabilities of its choices, or a `Posterior`.
         ensemble_size: n.
-        sampler: `mc` or `svgd-rd`.
+        sampler: the name of one, `mc`, `svgd-rd` or `uniform`, or one with settings of its own, as
+            `SVGDRD(iterations=100)`.
         temperature: tau of Eq. 5.6, applied to the log-probabilities: below 1 sharpens the posterior, above 1
             flattens it (section 5.5.3: 0.1 to 10).
         delta: for `svgd-rd` the diversity coefficient; or `grid`, T equally spaced values of delta_range; or `bo`,
@@ -61,8 +61,6 @@ class NESBSSearch(ArchraySearcher):
         delta_range: (low, high).
         space: of archray or your own, or a reference: members are then its strings. See `Posterior`, which without
             a space gives JSON, or what a function of yours makes of a draw.
-        bandwidth: h of the kernel exp(-||x - x'||^2 / h); None: the median's.
-        iterations, step, momentum: of SVGD-RD.
         points_to_evaluate: `{"members"}` or `{"delta"}` or both, suggested first; they count in budget.
         metric, mode: see `ArchraySearcher`. If `TuneConfig` is to name another metric, give None here.
         seed, max_concurrent, asynchronous: see `ArchraySearcher`.
@@ -75,16 +73,12 @@ class NESBSSearch(ArchraySearcher):
         self,
         posterior: Posterior | Mapping[str, ArrayLike],
         ensemble_size: int = 3,
-        sampler: Literal["mc", "svgd-rd"] = "svgd-rd",
+        sampler: str | EnsembleSampler = "svgd-rd",
         temperature: float = 1.0,
         delta: float | Literal["grid", "bo"] | None = None,
         budget: int = 5,
         delta_range: tuple[float, float] = DELTA_RANGE,
         space: str | Space | None = None,
-        bandwidth: float | None = None,
-        iterations: int = ITERATIONS,
-        step: float = STEP,
-        momentum: float = MOMENTUM,
         metric: str | None = "validation_loss",
         mode: str | None = "min",
         seed: int = 0,
@@ -93,12 +87,13 @@ class NESBSSearch(ArchraySearcher):
         max_concurrent: int | None = None,
     ) -> None:
         check_whole_number("ensemble_size", ensemble_size)
-        if sampler not in ("mc", "svgd-rd"):
-            raise InvalidInput(f"sampler: expected mc or svgd-rd, got {sampler!r}")
+        self.sampler = SAMPLERS.get(sampler)() if isinstance(sampler, str) else sampler
         if not is_finite_number(temperature) or temperature <= 0:
             raise InvalidInput(f"temperature: expected a number above 0, got {temperature!r}")
-        if sampler == "mc" and delta is not None:
-            raise InvalidInput(f"delta: expected None, since mc has no delta, got {delta!r}; choose svgd-rd to use it")
+        if not self.sampler.has_delta and delta is not None:
+            raise InvalidInput(
+                f"delta: expected None, since {self.sampler.name} has no delta, got {delta!r}; choose svgd-rd to use it"
+            )
         if delta not in (None, "grid", "bo") and not is_finite_number(delta):
             raise InvalidInput(f"delta: expected a number, grid or bo, got {delta!r}")
         low, high = delta_range
@@ -115,13 +110,11 @@ class NESBSSearch(ArchraySearcher):
             )
         self.posterior = untempered.tempered(float(temperature))
         self.ensemble_size = int(ensemble_size)
-        self.sampler = sampler
         self.temperature = float(temperature)
         self.delta: float | str | None = delta
-        if sampler == "svgd-rd":
+        if self.sampler.has_delta:
             self.delta = "grid" if delta is None else delta if isinstance(delta, str) else float(delta)
         self.delta_range = (float(low), float(high))
-        self._svgd = SVGDSettings(iterations, bandwidth, step, momentum)
         # Set for this searcher alone: only Bayesian optimisation learns from results.
         self.depends_on_results = self.delta == "bo"  # type: ignore[misc]
         self._asked: list[dict[str, Any]] = []  # every delta that was chosen, in order
@@ -163,9 +156,7 @@ class NESBSSearch(ArchraySearcher):
     def _sample(self, number: int, delta: float | None, attempt: int = 0) -> list[str]:
         """The members of suggestion `number`. Raises: TooSharp if there are no n different ones."""
         rng = np.random.default_rng([self.seed, SETS, number, attempt])
-        if delta is None:
-            return draw_ensemble(self.posterior, self.ensemble_size, rng)
-        return evolve_ensemble(self.posterior, self.ensemble_size, delta, rng, self._svgd)
+        return self.sampler.sample(self.posterior, self.ensemble_size, delta, rng)
 
     def _grid(self, asked: Sequence[Mapping[str, Any]]) -> float | None:
         """The next of T equally spaced values; the middle for T = 1; None after the last."""
@@ -187,8 +178,10 @@ class NESBSSearch(ArchraySearcher):
 
     def check_point(self, point: dict[str, Any]) -> dict[str, Any]:
         members, delta = point.get("members"), point.get("delta")
-        if delta is not None and (self.sampler == "mc" or not is_finite_number(delta)):
-            raise InvalidInput(f"expected a point's delta to be a number, and none for mc, got {delta!r}")
+        if delta is not None and (not self.sampler.has_delta or not is_finite_number(delta)):
+            raise InvalidInput(
+                f"expected a point's delta to be a number, and none for a sampler without, got {delta!r}"
+            )
         if members is None and delta is None:
             raise InvalidInput(f"expected a point with members, or with delta, got {point!r}")
         if members is not None:
@@ -222,7 +215,7 @@ class NESBSSearch(ArchraySearcher):
     def asked(self) -> pd.DataFrame:
         """A row per delta chosen, in order: delta, number of its trial, value (NaN if it failed), passed_over, given.
 
-        Empty for `mc` and for a fixed delta.
+        Empty without a delta, and for a fixed one.
         """
         values = {record.number: record.value for record in self.records()}
         rows = [
@@ -245,11 +238,10 @@ class NESBSSearch(ArchraySearcher):
             "posterior": self.posterior.checksum,
             "space": None if self.posterior.space is None else self.posterior.space.name,
             "ensemble_size": self.ensemble_size,
-            "sampler": self.sampler,
+            "sampler": self.sampler.model_dump(),
             "delta": self.delta,
             "delta_range": self.delta_range,
             "budget": self.budget if self.delta == "grid" else None,  # the values of a grid follow from it
-            **self._svgd.to_dict(),
         }
 
     def own_state(self) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -71,10 +71,7 @@ class Posterior:
 
     def to_dict(self) -> dict[str, list[float | None]]:
         """decision -> log-probabilities, None for an impossible choice: JSON, and what makes an equal posterior."""
-        return {
-            name: [value if math.isfinite(value) else None for value in row[:size].tolist()]
-            for name, row, size in zip(self.decisions, self.log_probs, self.sizes, strict=True)
-        }
+        return {name: [value if math.isfinite(value) else None for value in row.tolist()] for name, row in self._rows()}
 
     @property
     def checksum(self) -> str:
@@ -83,7 +80,12 @@ class Posterior:
 
     def tempered(self, temperature: float) -> Posterior:
         """Eq. 5.6 at tau: log p / tau, normalised. Above 1 it is flatter, below 1 sharper."""
-        rows = {name: self.log_probs[i, : self.sizes[i]] / temperature for i, name in enumerate(self.decisions)}
+        rows = {name: row / temperature for name, row in self._rows()}
+        return Posterior(rows, None if self._held is None else self._held.source, self.encode)
+
+    def uniform(self) -> Posterior:
+        """Every possible choice of a decision equally probable."""
+        rows = {name: np.where(np.isfinite(row), 0.0, -np.inf) for name, row in self._rows()}
         return Posterior(rows, None if self._held is None else self._held.source, self.encode)
 
     def draw(self, shape: tuple[int, ...], rng: np.random.Generator) -> IntArray:
@@ -110,6 +112,11 @@ class Posterior:
         Raises: InvalidArchitecture if the space cannot decode it.
         """
         return architecture if self._held is None else self._held.canonicalise(architecture)
+
+    def _rows(self) -> Iterator[tuple[str, FloatArray]]:
+        """Each decision with the log-probabilities of its own choices."""
+        for name, row, size in zip(self.decisions, self.log_probs, self.sizes, strict=True):
+            yield name, row[:size]
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)

@@ -30,16 +30,16 @@ TINY: dict[str, Any] = {
     "epochs": 1,
     "posterior_epochs": 1,
     "final_epochs": 1,
-    "search__iterations": 20,
     "resources__actors": 1,
     "seed": 1,
 }
+SVGD = {"name": "svgd-rd", "iterations": 20}
 MEASURES = {"test_error", "test_nll", "ece", "ate", "ppd", "average", "images", "members"}
 
 
 @pytest.fixture(scope="module")
 def svgd(ray_session: None, tmp_path_factory: pytest.TempPathFactory) -> archray.SearchResult:
-    return archray.search("nesbs", **TINY, sampler="svgd-rd", delta="grid", out=tmp_path_factory.mktemp("svgd") / "run")
+    return archray.search("nesbs", **TINY, sampler=SVGD, delta="grid", out=tmp_path_factory.mktemp("svgd") / "run")
 
 
 def read(run: str | Path, name: str) -> Any:
@@ -119,7 +119,7 @@ def begun_as(method: str, sampler: str, svgd: archray.SearchResult, out: Path) -
     shutil.copytree(svgd.path, out)
     manifest = read(out, "manifest.json")
     manifest["config"] |= {"method": method}
-    manifest["config"]["search"] |= {"sampler": sampler, "delta": None}
+    manifest["config"]["search"] |= {"sampler": {"name": sampler}, "delta": None}
     (out / "manifest.json").write_text(json.dumps(manifest))
     return out
 
@@ -178,7 +178,7 @@ def test_the_best_single_architecture_at_as_many_evaluations(svgd: archray.Searc
         ("nesbs", {"ensemble_size": 0}, "ensemble_size"),
         ("nesbs", {"ensemble_size": 20_000}, "15625 at most"),
         ("nesbs", {"sampler": "gibbs"}, "sampler"),
-        ("nesbs", {"sampler": "mc", "delta": "grid"}, "mc has none"),
+        ("nesbs", {"sampler": "mc", "delta": "grid"}, "mc has no delta"),
         ("nesbs", {"delta": "often"}, "delta"),
         ("nesbs", {"temperature": 0}, "temperature"),
         ("nesbs", {"search__delta_range": [1.0, -2.0]}, "low < high"),

@@ -120,8 +120,25 @@ def scored_supernets(folder: Path) -> str:
     return render(run, supernet_report.headline(run), supernet_report.SECTIONS)
 
 
+def ensembles(folder: Path) -> str:
+    run = ensemble_run(folder)
+    return render(run, ensemble_report.headline_of_sampled(run), ensemble_report.SAMPLED_SECTIONS)
+
+
+def repeated_ensembles(folder: Path) -> str:
+    run = repeated_ensemble_run(folder)
+    return render(run, ensemble_report.headline_of_sampled(run), ensemble_report.SAMPLED_SECTIONS)
+
+
 # Pages of other families, and how many drawings each shows, of the cell its one form.
-PAGES = {feature_maps: 3, comparison: 2, learned_supernets: 6, scored_supernets: 2}
+PAGES = {
+    feature_maps: 3,
+    comparison: 2,
+    learned_supernets: 6,
+    scored_supernets: 2,
+    ensembles: 10,
+    repeated_ensembles: 11,
+}
 
 
 @pytest.fixture(scope="module", params=PAGES, ids=lambda page: page.__name__)
@@ -137,15 +154,6 @@ def test_pages_of_other_families_do_so_too(
 ) -> None:
     file, drawings = page_and_drawings
     assert drawings_shown(browser, file, scheme, width) == drawings
-
-
-@SCREENS
-def test_ensembles_open_without_a_word(browser: Any, tmp_path: Path, scheme: str, width: int) -> None:
-    for make, drawings in ((ensemble_run, 10), (repeated_ensemble_run, 11)):  # of the three cells, one form each
-        file, run = tmp_path / f"{make.__name__}.html", make(tmp_path / make.__name__)
-        sections = ensemble_report.SAMPLED_SECTIONS
-        file.write_text(render(run, ensemble_report.headline_of_sampled(run), sections), encoding="utf-8")
-        assert drawings_shown(browser, file, scheme, width) == drawings
 
 
 def drawings_shown(browser: Any, report: Path, scheme: str, width: int) -> int:

@@ -8,12 +8,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+from pydantic import ValidationError
 from scipy.stats import chisquare
 
 from archray.errors import InvalidInput
 from archray.searchers import NESBSSearch, drive
-from archray.searchers.nesbs.ensemble_sampling import TooSharp, draw_ensemble
-from archray.searchers.nesbs.posterior import Posterior
+from archray.searchers.nesbs import Posterior, TooSharp
+from archray.searchers.nesbs.samplers import EnsembleSampler
+from archray.searchers.nesbs.samplers.monte_carlo import MonteCarlo, Uniform
+from archray.searchers.nesbs.samplers.particles import SVGDRD
 from archray.trainables.spaces import get_space
 
 
@@ -27,16 +30,16 @@ def squared_delta(config: dict[str, Any]) -> float:
 
 
 @pytest.mark.parametrize("space", ["nasbench201", "darts"])
-@pytest.mark.parametrize("sampler", ["mc", "svgd-rd"])
-def test_members_are_different_architectures_of_the_space(space: str, sampler: Any) -> None:
-    search = NESBSSearch(normal_logits(space), 4, sampler, budget=3, space=space, iterations=200, delta_range=(-0.5, 1))
+@pytest.mark.parametrize("sampler", [MonteCarlo(), Uniform(), SVGDRD(iterations=200)], ids=lambda sampler: sampler.name)
+def test_members_are_different_architectures_of_the_space(space: str, sampler: EnsembleSampler) -> None:
+    search = NESBSSearch(normal_logits(space), 4, sampler, budget=3, space=space, delta_range=(-0.5, 1))
     configs = drive(search, lambda config: 1.0)
     found = get_space(space)
     assert len(configs) == 3
     for members in configs["members"]:
         assert len({found.encode(found.canonical(found.decode(member))) for member in members}) == 4
     assert configs["seed"].is_unique
-    assert configs["delta"].isna().all() if sampler == "mc" else configs["delta"].tolist() == [-0.5, 0.25, 1.0]
+    assert configs["delta"].isna().all() if not sampler.has_delta else configs["delta"].tolist() == [-0.5, 0.25, 1.0]
 
 
 def test_single_members_drawn_match_the_posterior() -> None:
@@ -54,14 +57,16 @@ def test_ensembles_drawn_match_the_posterior_given_no_repeats() -> None:
     posterior, rng = Posterior({"a": np.log([0.5, 0.3, 0.2])}), np.random.default_rng(0)
     counts = {(0, 1): 0, (0, 2): 0, (1, 2): 0}
     for _ in range(2000):
-        pair = sorted(json.loads(member)["a"] for member in draw_ensemble(posterior, 2, rng))
+        pair = sorted(json.loads(member)["a"] for member in MonteCarlo().sample(posterior, 2, None, rng))
         counts[pair[0], pair[1]] += 1
     weights = np.array([0.15, 0.1, 0.06])
     assert chisquare(list(counts.values()), weights / weights.sum() * 2000).pvalue > 0.001
 
 
 def test_best_has_the_lowest_loss_by_default() -> None:
-    search = NESBSSearch(normal_logits("nasbench201"), 3, space="nasbench201", delta_range=(-0.5, 1.0), iterations=50)
+    search = NESBSSearch(
+        normal_logits("nasbench201"), 3, space="nasbench201", delta_range=(-0.5, 1.0), sampler=SVGDRD(iterations=50)
+    )
     frame = drive(search, lambda config: {"validation_loss": squared_delta(config)})
     best = search.best()
     assert best is not None
@@ -73,19 +78,23 @@ def test_best_has_the_lowest_loss_by_default() -> None:
 def test_deltas_of_a_grid() -> None:
     logits = normal_logits("nasbench201")
     for budget, expected in ((4, [-2.0, -1.0, 0.0, 1.0]), (1, [-0.5])):
-        search = NESBSSearch(logits, 2, delta="grid", budget=budget, space="nasbench201", iterations=5)
+        search = NESBSSearch(logits, 2, delta="grid", budget=budget, space="nasbench201", sampler=SVGDRD(iterations=5))
         assert drive(search, squared_delta)["delta"].tolist() == expected
 
 
 def test_fixed_delta_runs_from_fresh_particles() -> None:
-    search = NESBSSearch(normal_logits("nasbench201"), 2, delta=0.5, budget=3, space="nasbench201", iterations=20)
+    search = NESBSSearch(
+        normal_logits("nasbench201"), 2, delta=0.5, budget=3, space="nasbench201", sampler=SVGDRD(iterations=20)
+    )
     frame = drive(search, squared_delta)
     assert frame["delta"].tolist() == [0.5] * 3
     assert len({tuple(members) for members in frame["members"]}) > 1
 
 
 def test_bayesian_optimisation_finds_the_best_delta() -> None:
-    search = NESBSSearch(normal_logits("nasbench201"), 2, delta="bo", budget=7, space="nasbench201", iterations=5)
+    search = NESBSSearch(
+        normal_logits("nasbench201"), 2, delta="bo", budget=7, space="nasbench201", sampler=SVGDRD(iterations=5)
+    )
     drive(search, squared_delta)
     best = search.best()
     assert best is not None
@@ -99,7 +108,9 @@ def test_bayesian_optimisation_finds_the_best_delta() -> None:
 def test_bayesian_optimisation_keeps_a_loss_of_zero() -> None:
     """A perfect ensemble is no failed one."""
     losses = iter([1.0, 0.0, 1.0, 1.0])
-    plain, other = (NESBSSearch({"a": [0.0] * 4}, 2, delta="bo", budget=4, iterations=3) for _ in range(2))
+    plain, other = (
+        NESBSSearch({"a": [0.0] * 4}, 2, delta="bo", budget=4, sampler=SVGDRD(iterations=3)) for _ in range(2)
+    )
     drive(plain, lambda config: next(losses))
     drive(other, lambda config: 1.0)
     assert plain.asked()["delta"].tolist()[:2] == other.asked()["delta"].tolist()[:2]
@@ -120,7 +131,9 @@ def test_delta_where_particles_meet_is_passed_over(caplog: pytest.LogCaptureFixt
 
 def test_bayesian_optimisation_leaves_deltas_where_particles_meet() -> None:
     sharp = {name: [0.0, -8.0, -8.0] for name in "abc"}
-    search = NESBSSearch(sharp, 3, delta="bo", budget=3, delta_range=(-1.0, 1.0), iterations=200, seed=5)
+    search = NESBSSearch(
+        sharp, 3, delta="bo", budget=3, delta_range=(-1.0, 1.0), sampler=SVGDRD(iterations=200), seed=5
+    )
     frame = drive(search, squared_delta)
     assert len(frame) == 3
     asked = search.asked()
@@ -129,23 +142,36 @@ def test_bayesian_optimisation_leaves_deltas_where_particles_meet() -> None:
     assert asked.loc[~asked["passed_over"], "number"].tolist() == [1, 2, 3]
 
 
-@pytest.mark.parametrize("sampler", ["mc", "svgd-rd"])
-def test_too_sharp_a_posterior_says_so(sampler: Any) -> None:
+@pytest.mark.parametrize("sampler", [MonteCarlo(), SVGDRD(iterations=300)], ids=lambda sampler: sampler.name)
+def test_too_sharp_a_posterior_says_so(sampler: EnsembleSampler) -> None:
     logits = {"a": [0.0, -60.0, -60.0], "b": [0.0, -60.0]}
-    delta: Any = -1.0 if sampler == "svgd-rd" else None
-    search = NESBSSearch(logits, 3, sampler, delta=delta, iterations=300)
+    delta = -1.0 if sampler.has_delta else None
+    search = NESBSSearch(logits, 3, sampler, delta=delta)
     with pytest.raises(TooSharp, match=r"3 different members, got 1 at most.*too sharp.*raise temperature.*lower"):
         search.suggest("t")
-    warm = NESBSSearch(logits, 3, sampler, temperature=100.0, delta=None if delta is None else 1.0, iterations=300)
+    warm = NESBSSearch(logits, 3, sampler, temperature=100.0, delta=None if delta is None else 1.0)
     assert isinstance(warm.suggest("t"), dict)
     with pytest.raises(InvalidInput, match="ensemble_size: expected 6 at most"):
         NESBSSearch(logits, 7, sampler)
 
 
 def test_grid_whose_every_delta_is_passed_over_says_so() -> None:
-    search = NESBSSearch({"a": [0.0, -60.0]}, 2, budget=2, delta_range=(-1.0, -0.999), iterations=300)
+    search = NESBSSearch({"a": [0.0, -60.0]}, 2, budget=2, delta_range=(-1.0, -0.999), sampler=SVGDRD(iterations=300))
     with pytest.raises(TooSharp, match="raise temperature or delta"):
         search.suggest("t")
+
+
+@pytest.mark.parametrize("wrong", [{"bandwidth": 0.0}, {"iterations": 0}, {"step": -0.1}, {"momentum": 1.0}])
+def test_settings_of_a_sampler_are_checked(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError, match=next(iter(wrong))):
+        SVGDRD(**wrong)
+
+
+def test_uniform_draws_know_nothing_of_the_posterior_but_what_is_impossible() -> None:
+    learnt, possible = ({"a": [*row, -np.inf]} for row in ([5.0, 0.0, -5.0], [0.0, 0.0, 0.0]))
+    drawn = [Uniform().sample(Posterior(logits), 2, None, np.random.default_rng(0)) for logits in (learnt, possible)]
+    assert drawn[0] == drawn[1]
+    assert drawn[0] == MonteCarlo().sample(Posterior(possible), 2, None, np.random.default_rng(0))
 
 
 def test_temperature_flattens() -> None:
@@ -160,7 +186,7 @@ def test_points_come_first_and_are_told() -> None:
     members = ['{"a": 0}', '{"a": 3}']
     points: list[dict[str, Any]] = [{"members": members}, {"delta": 0.75}, {"members": members, "delta": 0.5}]
     for delta in ("grid", "bo"):
-        search = NESBSSearch(logits, 2, delta=delta, budget=5, iterations=5, points_to_evaluate=points)
+        search = NESBSSearch(logits, 2, delta=delta, budget=5, sampler=SVGDRD(iterations=5), points_to_evaluate=points)
         frame = drive(search, lambda config: 0.0)
         assert len(frame) == 5
         assert frame["delta"].tolist()[1:3] == [0.75, 0.5]
@@ -171,7 +197,7 @@ def test_points_come_first_and_are_told() -> None:
 
 
 def test_evaluation_made_elsewhere() -> None:
-    search = NESBSSearch({"a": [0.0] * 4}, 2, delta="bo", budget=2, iterations=5)
+    search = NESBSSearch({"a": [0.0] * 4}, 2, delta="bo", budget=2, sampler=SVGDRD(iterations=5))
     search.add_evaluated_point({"members": ['{"a": 0}', '{"a": 3}'], "delta": 0.5}, -1.0)
     drive(search, lambda config: 0.0)
     best = search.best()
@@ -185,16 +211,12 @@ def test_evaluation_made_elsewhere() -> None:
     ("arguments", "message"),
     [
         ({"ensemble_size": 0}, "ensemble_size"),
-        ({"sampler": "svgd"}, "mc or svgd-rd"),
+        ({"sampler": "svgd"}, "there is no sampler 'svgd'; did you mean 'svgd-rd'"),
         ({"temperature": 0.0}, "temperature"),
         ({"sampler": "mc", "delta": 0.0}, "mc has no delta"),
         ({"delta": "random"}, "a number, grid or bo"),
         ({"delta": float("nan")}, "a number, grid or bo"),
         ({"delta_range": (1.0, 1.0)}, "low < high"),
-        ({"bandwidth": 0.0}, "bandwidth"),
-        ({"iterations": 0}, "iterations"),
-        ({"step": -0.1}, "step"),
-        ({"momentum": 1.0}, "momentum"),
         ({"posterior": {"a": [np.nan]}}, "finite"),
         ({"posterior": Posterior({"a": [0.0] * 4}), "space": "darts"}, "give it to the Posterior"),
         ({"points_to_evaluate": [{}]}, "with members, or with delta"),

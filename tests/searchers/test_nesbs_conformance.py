@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from archray.searchers import NESBSSearch
+from archray.searchers.nesbs.samplers.particles import SVGDRD
 from archray.searchers.testing import SearcherConformance, TunerConformance
 
 
@@ -21,22 +22,29 @@ class TestBayesianOptimisation(TunerConformance):
     budget = 3
 
     def make(self, **arguments: Any) -> NESBSSearch:
-        return NESBSSearch(posterior(), 3, delta="bo", iterations=10, **arguments)
+        return NESBSSearch(posterior(), 3, delta="bo", sampler=SVGDRD(iterations=10), **arguments)
 
 
 class TestGrid(SearcherConformance):
     def make(self, **arguments: Any) -> NESBSSearch:
-        return NESBSSearch(posterior(), 3, delta="grid", iterations=10, **arguments)
+        return NESBSSearch(posterior(), 3, delta="grid", sampler=SVGDRD(iterations=10), **arguments)
 
 
 class TestPassedOver(SearcherConformance):
     """The first delta of seven gives no ensemble."""
 
     def make(self, **arguments: Any) -> NESBSSearch:
-        return NESBSSearch(posterior(), 2, delta="grid", delta_range=(-1, 1), iterations=150, **arguments)
+        return NESBSSearch(
+            posterior(), 2, delta="grid", delta_range=(-1, 1), sampler=SVGDRD(iterations=150), **arguments
+        )
 
     def expected_trials(self, budget: int) -> int:
         return budget - 1
+
+
+class TestUniform(SearcherConformance):
+    def make(self, **arguments: Any) -> NESBSSearch:
+        return NESBSSearch(posterior(), 3, "uniform", **arguments)
 
 
 class TestMonteCarlo(SearcherConformance):

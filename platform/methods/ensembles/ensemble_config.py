@@ -5,20 +5,19 @@ from __future__ import annotations
 import math
 from typing import Any, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, SerializeAsAny, model_validator
 
 from archray.errors import InvalidInput
 from archray.platform.methods.supernets.supernet_config import check_network, check_supernet
 from archray.platform.methods.training_stages import TrainedSearchConfig
 from archray.searchers.nesbs.ensemble_search import DELTA_RANGE
-from archray.searchers.nesbs.svgd_rd import ITERATIONS, MOMENTUM, STEP
+from archray.searchers.nesbs.samplers import EnsembleSampler
+from archray.searchers.nesbs.samplers.particles import SVGDRD
 from archray.trainables.spaces import get_space
 from archray.trainables.supernets.optimizers.no_optimizer import NoOptimizerSettings
 from archray.trainables.supernets.relaxations.path import PathSettings
 from archray.trainables.tune.posterior_settings import PosteriorOptions
 from archray.trainables.tune.supernet_settings import SupernetOptions
-
-Sampler = Literal["mc", "svgd-rd", "uniform"]
 
 
 class EnsembleConfig(TrainedSearchConfig):
@@ -46,7 +45,7 @@ class SamplingOptions(BaseModel):
     """What `NESBSSearch` is told, but for the posterior and the size of ensembles; see there.
 
     Fields:
-        sampler: `mc`, `svgd-rd`, or `uniform`: draws from the uniform distribution over what the supernet can find.
+        sampler: how an ensemble is drawn from the posterior; `uniform`: from all that the supernet can find.
         temperature: of the posterior: below 1 sharpens, above 1 flattens it.
         delta: diversity of svgd-rd's particles: a number, grid, or bo (it is searched).
         budget: T, the number of ensembles that are evaluated with the shared weights (note E3).
@@ -55,21 +54,17 @@ class SamplingOptions(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    sampler: Sampler = "svgd-rd"
+    sampler: SerializeAsAny[EnsembleSampler] = SVGDRD()
     temperature: float = Field(1.0, gt=0)
     delta: float | Literal["grid", "bo"] | None = None
     delta_range: tuple[float, float] = DELTA_RANGE
     budget: int = Field(5, ge=1)
-    bandwidth: float | None = Field(None, gt=0)
-    iterations: int = Field(ITERATIONS, ge=1)
-    step: float = Field(STEP, gt=0)
-    momentum: float = Field(MOMENTUM, ge=0, lt=1)
     average: Literal["probabilities", "logits"] = "probabilities"
 
     @model_validator(mode="after")
     def _go_together(self) -> SamplingOptions:
-        if self.sampler != "svgd-rd" and self.delta is not None:
-            raise ValueError(f"only svgd-rd has a delta, {self.sampler} has none; leave delta out, or choose svgd-rd")
+        if not self.sampler.has_delta and self.delta is not None:
+            raise ValueError(f"{self.sampler.name} has no delta; leave delta out, or choose the sampler svgd-rd")
         low, high = self.delta_range
         if not (math.isfinite(low) and math.isfinite(high) and low < high):
             raise ValueError(f"expected delta_range as (low, high) with low < high, got {self.delta_range}")
@@ -77,8 +72,7 @@ class SamplingOptions(BaseModel):
 
     def searcher_options(self) -> dict[str, Any]:
         """The arguments of `NESBSSearch`."""
-        options = self.model_dump(exclude={"average"})
-        return options | {"sampler": "mc" if self.sampler == "uniform" else self.sampler}
+        return {name: value for name, value in self if name != "average"}
 
 
 class NESBSConfig(EnsembleConfig):
@@ -92,7 +86,7 @@ class NESBSConfig(EnsembleConfig):
         search: how ensembles are sampled, and how many.
     """
 
-    only_sampler: ClassVar[Sampler | None] = None  # of a method that is about one
+    only_sampler: ClassVar[str | None] = None  # of a method that is about one
 
     method: str = "nesbs"
     space: str = "darts"
@@ -138,12 +132,15 @@ class NESBSConfig(EnsembleConfig):
 
     def check(self) -> None:
         super().check()
-        if self.best_response and self.search.sampler == "uniform":
-            raise InvalidInput("uniform draws need no posterior; set best_response to false, or choose another sampler")
-        if self.only_sampler is not None and self.search.sampler != self.only_sampler:
+        sampler = self.search.sampler
+        if self.best_response and not sampler.of_the_posterior:
             raise InvalidInput(
-                f"{self.method} samples by {self.only_sampler}, got {self.search.sampler}; leave search.sampler out, "
-                "or choose the method nesbs"
+                f"{sampler.name} draws need no posterior; set best_response to false, or choose another sampler"
+            )
+        if self.only_sampler is not None and sampler.name != self.only_sampler:
+            raise InvalidInput(
+                f"{self.method} samples by {self.only_sampler}, got {sampler.name}; leave search.sampler out, or choose "
+                "the method nesbs"
             )
         check_supernet(self.space, self.supernet)
 
@@ -151,7 +148,7 @@ class NESBSConfig(EnsembleConfig):
 class UniformConfig(NESBSConfig):
     """The configuration of ensembles drawn uniformly: no posterior is learnt."""
 
-    only_sampler: ClassVar[Sampler | None] = "uniform"
+    only_sampler: ClassVar[str | None] = "uniform"
 
     method: Literal["urs"] = "urs"
 
@@ -159,7 +156,7 @@ class UniformConfig(NESBSConfig):
 class SingleBestConfig(NESBSConfig):
     """The configuration of a search for one architecture, which sees as many as T ensembles of n have members."""
 
-    only_sampler: ClassVar[Sampler | None] = "mc"
+    only_sampler: ClassVar[str | None] = "mc"
 
     method: Literal["single-best"] = "single-best"
 

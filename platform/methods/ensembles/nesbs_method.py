@@ -53,7 +53,7 @@ PRESETS: Mapping[str, Values] = {
             "supernet": {"network": {"channels": 4, "cells": 1}, "training": {"epochs": 2}},
             "posterior": {"epochs": 2},
             "ensemble_size": 2,
-            "search": {"budget": 3, "iterations": 100},
+            "search": {"budget": 3},
             "network": {"channels": 4, "cells": 1},
             "final": {"epochs": 2, "batch_size": 64},
         },
@@ -74,6 +74,10 @@ PRESETS: Mapping[str, Values] = {
         },
     ),
     "paper": {"data": {"name": "cifar10"}},
+}
+_NESBS_PRESETS: Mapping[str, Values] = {
+    **PRESETS,
+    "smoke": merge(PRESETS["smoke"], {"search": {"sampler": {"name": "svgd-rd", "iterations": 100}}}),
 }
 FLAGS: Mapping[str, str] = {
     "ensemble_size": "ensemble_size",
@@ -96,7 +100,14 @@ def ensemble_defaults(space: str, *method: Values) -> dict[str, Any]:
     return defaults_of(space, SUPERNET, final, *method)
 
 
-def _register(name: str, summary: str, config: type[NESBSConfig], *method: Values, posterior: bool = True) -> None:
+def _register(
+    name: str,
+    summary: str,
+    config: type[NESBSConfig],
+    *method: Values,
+    presets: Mapping[str, Values] = PRESETS,
+    posterior: bool = True,
+) -> None:
     """method: its options, later ones over earlier ones. posterior: whether it learns one, and samples from it."""
     learnt = (POSTERIOR_STAGE,) if posterior else ()
     METHODS.register(
@@ -107,7 +118,7 @@ def _register(name: str, summary: str, config: type[NESBSConfig], *method: Value
             config=config,
             stages=(SUPERNET_STAGE, *learnt, SAMPLING_STAGE, FINAL_ENSEMBLE_STAGE, BASELINE_STAGE),
             defaults=lambda space: ensemble_defaults(space, *method),
-            presets=PRESETS,
+            presets=presets,
             results=measured,
             headline=headline_of_sampled,
             sections=SAMPLED_SECTIONS,
@@ -119,7 +130,12 @@ def _register(name: str, summary: str, config: type[NESBSConfig], *method: Value
     )
 
 
-_register("nesbs", "NESBS: ensembles sampled from a posterior by mc or svgd-rd (Shu 2022, ch. 5)", NESBSConfig)
+_register(
+    "nesbs",
+    "NESBS: ensembles sampled from a posterior by mc or svgd-rd (Shu 2022, ch. 5)",
+    NESBSConfig,
+    presets=_NESBS_PRESETS,
+)
 _register(
     "urs",
     "Ensembles drawn uniformly, and scored with shared weights as those of NESBS",

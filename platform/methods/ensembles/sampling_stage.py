@@ -47,8 +47,8 @@ def _weights_digest(context: Context[Any]) -> str:
 
 
 def _depends(context: Context[NESBSConfig]) -> dict[str, Any]:
-    uniform = context.config.search.sampler == "uniform"
-    posterior = None if uniform else context.folder(POSTERIOR_LEARNT).sha256(POSTERIOR)
+    learnt = context.config.search.sampler.of_the_posterior
+    posterior = context.folder(POSTERIOR_LEARNT).sha256(POSTERIOR) if learnt else None
     return {"weights": _weights_digest(context), "posterior": posterior}
 
 
@@ -99,7 +99,7 @@ def _search(context: Context[NESBSConfig], folder: Folder) -> None:
 def _posterior(context: Context[NESBSConfig]) -> Posterior:
     """The posterior that was learnt, or the uniform one over what the supernet can find."""
     run, config = context.run, context.config
-    if config.search.sampler != "uniform":
+    if config.search.sampler.of_the_posterior:
         return Posterior(context.folder(POSTERIOR_LEARNT).read_json(POSTERIOR), run.space)
     options = config.supernet
     known = groups(run.space, partial_channels=options.partial_channels, none=options.none)
@@ -147,8 +147,8 @@ def _trial_table(driven: pd.DataFrame, search: SamplingOptions) -> pd.DataFrame:
     `members`, `seed`, and what the evaluator reported: `validation_loss`, `validation_error`, `failure`, ..."""
     table = driven.drop(columns=["trial_id", "value"])
     table.insert(0, "number", range(len(table)))
-    table["sampler"] = search.sampler
-    table["temperature"] = search.temperature if search.sampler != "uniform" else math.nan
+    table["sampler"] = search.sampler.name
+    table["temperature"] = search.temperature if search.sampler.of_the_posterior else math.nan
     table["delta"] = pd.to_numeric(table["delta"]).astype(float)
     table["failure"] = table["failure"].astype("string")
     return table

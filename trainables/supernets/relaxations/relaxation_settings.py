@@ -10,12 +10,12 @@ import torch
 from torch import Tensor
 
 from archray.errors import InvalidInput
+from archray.registered_settings import RegisteredSettings
 from archray.registry import Registry
 from archray.trainables.spaces import Space
 from archray.trainables.supernets.mixings.mixing import Mixing
 from archray.trainables.supernets.networks import Group, Supernet
 from archray.trainables.supernets.optimizers.optimizer_settings import Domain, OptimizerSettings
-from archray.trainables.supernets.registered_settings import RegisteredSettings
 from archray.trainables.supernets.relaxations.relaxation import Relaxation
 from archray.trainables.supernets.relaxations.relaxed_parameters import ArchitectureParameters
 

@@ -15,7 +15,7 @@ class RegisteredSettings(BaseModel):
 
     A family sets `registry` and does without fields of its own. Its members register themselves, and have `name` as
     their first field. What is validated as the family becomes the member that `name` says, or is refused with the
-    names there are.
+    names there are; a name by itself stands for the member's defaults.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -27,6 +27,8 @@ class RegisteredSettings(BaseModel):
     @model_validator(mode="wrap")
     @classmethod
     def _of_name(cls, values: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
+        if isinstance(values, str):
+            values = {"name": values}
         if "registry" not in vars(cls) or not isinstance(values, Mapping) or "name" not in values:
             return handler(values)
         member: Self = cls.registry.get(values["name"]).model_validate(values)
