@@ -67,7 +67,9 @@ def figure_of(name: str) -> Callable[[Any], Figure]:
     draw = getattr(import_module(FIGURES[name]), name)
 
     def of_a_run(run: Place) -> Figure:
-        return draw(opened(run))
+        a_run = opened(run)
+        _check_family(name, a_run)
+        return draw(a_run)
 
     def of_several_runs(runs: Sequence[Place]) -> Figure:
         from archray.platform.compare import labelled_progress
@@ -82,6 +84,17 @@ def figure_of(name: str) -> Callable[[Any], Figure]:
     figure.__name__ = figure.__qualname__ = name
     figure.__doc__ = _DOCUMENTED.format(figure=draw.__doc__.strip(), takes=takes)
     return figure
+
+
+def _check_family(name: str, run: Run[Any]) -> None:
+    """Raises: NothingToDraw for a figure of other runs: a family's figures are of runs with its configuration."""
+    from archray.platform.report.figures import NothingToDraw
+
+    family = FIGURES[name].rpartition(".")[0]
+    if family != _REPORT and not any(base.__module__.startswith(f"{family}.") for base in type(run.config).__mro__):
+        raise NothingToDraw(
+            f"{name} is no figure of a run of {run.config.method}; docs/plots.md says which runs each is of"
+        )
 
 
 def opened(run: Place) -> Run[Any]:

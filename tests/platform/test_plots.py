@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import re
 import subprocess
 import sys
@@ -42,8 +43,9 @@ def hnas(tmp_path_factory: pytest.TempPathFactory) -> Run[Any]:
 
 
 def drawn(figure: object) -> bool:
-    """Whether it is a figure of the report's width with something in it."""
+    """Whether it is a figure of the report's width with something in it, which can be saved."""
     assert isinstance(figure, Figure)
+    figure.savefig(io.BytesIO(), format="png")
     return figure.get_size_inches()[0] * 72 == pytest.approx(WIDTH) and any(axes.has_data() for axes in figure.axes)
 
 
@@ -60,11 +62,18 @@ def test_figures_of_several_runs(tmp_path: Path, name: str) -> None:
     assert drawn(getattr(plots, name)([runs[0], str(runs[1].folder)]))
 
 
+METHODS = {"report": "hnas", "hnas": "hnas", "feature_maps": "halving", "supernets": "darts", "ensembles": "nesbs"}
+
+
 @pytest.mark.parametrize("name", OF_A_RUN)
 def test_a_run_without_the_data_says_so(tmp_path: Path, name: str) -> None:
-    empty = write_run(tmp_path / "run", "hnas", config={"search": {"proxy": "ntk_trace"}})
-    with pytest.raises(NothingToDraw, match=r"\w{3,} \w+"):
-        getattr(plots, name)(empty)
+    own = METHODS[OF_A_RUN[name].split(".")[-2]]
+    for method in sorted(set(METHODS.values())):
+        space = {"space": "fourier"} if method == "halving" else {}
+        empty = write_run(tmp_path / method, method, config=space)
+        other = method != own and name != "test_accuracies"
+        with pytest.raises(NothingToDraw, match=f"is no figure of a run of {method}" if other else r"\w{3,} \w+"):
+            getattr(plots, name)(empty)
 
 
 def test_a_run_is_a_path_a_result_or_a_run(hnas: Run[Any], tmp_path: Path) -> None:

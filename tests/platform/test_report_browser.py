@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +14,10 @@ from archray_test_feature_map_report import feature_map_run, method_progress
 from archray_test_report import hnas_content, write_repeats
 from archray_test_supernet_report import gradient_run, scored_run
 
-from archray.platform.methods.ensembles import ensemble_report
-from archray.platform.methods.feature_maps import feature_map_report
+from archray.platform.methods import get_method
 from archray.platform.methods.feature_maps.comparison_page import render_comparison
-from archray.platform.methods.hnas.hnas_report import SECTIONS, headline
-from archray.platform.methods.supernets import supernet_report
 from archray.platform.report.page import render
+from archray.platform.run.run import Run
 
 CANDIDATES = ("chromium", "chromium-browser", "google-chrome")
 ARGUMENTS = [
@@ -65,6 +63,12 @@ CONTRAST = """(selector) => {
 }"""
 
 
+def written(run: Run[Any]) -> str:
+    """The page of a run."""
+    method = get_method(run.config.method)
+    return render(run, method.headline(run), method.sections)
+
+
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
     sync_api = pytest.importorskip(
@@ -90,7 +94,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     run.manifest["long"] = {"key" * 60: long}
     file = folder / "report.html"
-    file.write_text(render(run, headline(run), SECTIONS), encoding="utf-8")
+    file.write_text(written(run), encoding="utf-8")
     return file
 
 
@@ -100,51 +104,28 @@ def test_it_opens_without_a_word(browser: Any, report: Path, scheme: str, width:
     assert drawings_shown(browser, report, scheme, width) == 5  # of the two forms of each drawing, one
 
 
-def feature_maps(folder: Path) -> str:
-    run = feature_map_run(folder)
-    return render(run, feature_map_report.headline(run), feature_map_report.SECTIONS)
-
-
 def comparison(folder: Path) -> str:
     methods = ("halving", "random", "successive-halving", "hyperband")
     return render_comparison([(method, method_progress(method)) for method in methods])
 
 
-def learned_supernets(folder: Path) -> str:
-    run = gradient_run(folder)
-    return render(run, supernet_report.headline(run), supernet_report.SECTIONS)
-
-
-def scored_supernets(folder: Path) -> str:
-    run = scored_run(folder)
-    return render(run, supernet_report.headline(run), supernet_report.SECTIONS)
-
-
-def ensembles(folder: Path) -> str:
-    run = ensemble_run(folder)
-    return render(run, ensemble_report.headline_of_sampled(run), ensemble_report.SAMPLED_SECTIONS)
-
-
-def repeated_ensembles(folder: Path) -> str:
-    run = repeated_ensemble_run(folder)
-    return render(run, ensemble_report.headline_of_sampled(run), ensemble_report.SAMPLED_SECTIONS)
-
-
-# Pages of other families, and how many drawings each shows, of the cell its one form.
-PAGES = {
-    feature_maps: 3,
+# What makes a page of another family, and how many drawings it shows, of each cell one form.
+PAGES: dict[Callable[[Path], str | Run[Any]], int] = {
+    feature_map_run: 3,
     comparison: 2,
-    learned_supernets: 6,
-    scored_supernets: 2,
-    ensembles: 10,
-    repeated_ensembles: 11,
+    gradient_run: 6,
+    scored_run: 2,
+    ensemble_run: 10,
+    repeated_ensemble_run: 11,
 }
 
 
 @pytest.fixture(scope="module", params=PAGES, ids=lambda page: page.__name__)
 def page_and_drawings(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, int]:
     folder = tmp_path_factory.mktemp(request.param.__name__)
-    (folder / "report.html").write_text(request.param(folder / "run"), encoding="utf-8")
+    shown = request.param(folder / "run")
+    text = shown if isinstance(shown, str) else written(shown)
+    (folder / "report.html").write_text(text, encoding="utf-8")
     return folder / "report.html", PAGES[request.param]
 
 

@@ -139,8 +139,8 @@ class NESBSConfig(EnsembleConfig):
             )
         if self.only_sampler is not None and sampler.name != self.only_sampler:
             raise InvalidInput(
-                f"{self.method} samples by {self.only_sampler}, got {sampler.name}; leave search.sampler out, or choose "
-                "the method nesbs"
+                f"{self.method} samples by {self.only_sampler}, got {sampler.name}; leave search.sampler out, or "
+                "choose the method nesbs"
             )
         check_supernet(self.space, self.supernet)
 
