@@ -180,7 +180,7 @@ def _draw_panel(axes: Axes, frame: pd.DataFrame, metric: str) -> None:
             markersize=4,
             alpha=0.95 if found else 0.3 if len(groups) > _THIN else 0.6,
         )
-    epochs = numbers(frame, "epoch").dropna().unique()
+    epochs = numbers(frame, "epoch").dropna().unique().tolist()
     axes.xaxis.set_major_locator(MaxNLocator(6, integer=True) if len(epochs) > 1 else FixedLocator(epochs))
     axes.yaxis.set_major_locator(MaxNLocator(5))
 
