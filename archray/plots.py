@@ -9,7 +9,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-_FIGURES = "archray.platform.plots"
+_FIGURES = "archray.platform.figure_names"
 
 
 def __getattr__(name: str) -> Any:

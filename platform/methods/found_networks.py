@@ -8,13 +8,14 @@ from typing import Any
 import pandas as pd
 from rich.console import Console
 
+from archray.platform.report.columns import failures, numbers
 from archray.platform.run.layout import TRIALS
 from archray.platform.run.run import Run
 
 
 def tested_networks(run: Run[Any]) -> dict[str, Any]:
     """Test accuracies (fractions): of the final trainings, and of the random architectures trained the same way."""
-    found, random = (test_accuracies(run, stage) for stage in ("final", "baseline"))
+    found, random = (_tested(run, stage) for stage in ("final", "baseline"))
     return {
         "test_accuracy": _mean(found),
         "test_accuracy_std": float(found.std(ddof=1)) if len(found) > 1 else None,
@@ -23,7 +24,7 @@ def tested_networks(run: Run[Any]) -> dict[str, Any]:
     }
 
 
-def test_accuracies(run: Run[Any], stage: str) -> pd.Series:
+def _tested(run: Run[Any], stage: str) -> pd.Series:
     """The test accuracies of a stage's trainings that have one."""
     return run.table(stage, TRIALS).get("test_accuracy", pd.Series(dtype=float)).dropna()
 
@@ -62,8 +63,8 @@ def print_trials(trials: pd.DataFrame, title: str, by: str, console: Console) ->
     """Trials by their `architecture`, best first. by: an accuracy, the more the better."""
     if trials.empty:
         return
+    reasons, values = failures(trials), numbers(trials, by)
     console.print(f"{title}, best first:")
-    for row in trials.sort_values(by, ascending=False).to_dict("records"):
-        failure = row.get("failure") or row.get("error")
-        outcome = f"failed: {failure}" if isinstance(failure, str) else f"{percent(row[by]):>8}"
-        console.print(f"    {outcome}  {row['architecture']}", soft_wrap=True, highlight=False, markup=False)
+    for row in values.sort_values(ascending=False).index:
+        outcome = f"failed: {reasons[row]}" if reasons[row] else f"{percent(values[row]):>8}"
+        console.print(f"    {outcome}  {trials['architecture'][row]}", soft_wrap=True, highlight=False, markup=False)

@@ -22,7 +22,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import MaxNLocator
+from matplotlib.ticker import FixedLocator, MaxNLocator
 
 from archray.platform.report.columns import numbers
 from archray.platform.report.figures import FOUND, RANDOM, TRIAL, NothingToDraw, drawing, set_height
@@ -180,10 +180,8 @@ def _draw_panel(axes: Axes, frame: pd.DataFrame, metric: str) -> None:
             markersize=4,
             alpha=0.95 if found else 0.3 if len(groups) > _THIN else 0.6,
         )
-    epochs = numbers(frame, "epoch")
-    if epochs.min() == epochs.max():
-        axes.set_xlim(epochs.min() - 0.5, epochs.max() + 0.5)  # else the ticks are fractions
-    axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
+    epochs = numbers(frame, "epoch").dropna().unique().tolist()
+    axes.xaxis.set_major_locator(MaxNLocator(6, integer=True) if len(epochs) > 1 else FixedLocator(epochs))
     axes.yaxis.set_major_locator(MaxNLocator(5))
 
 

@@ -21,7 +21,7 @@ from matplotlib.figure import Figure
 import archray
 from archray import plots
 from archray.errors import InvalidInput, RunFolderError
-from archray.platform.plots import FIGURES, OF_A_RUN, OF_SEVERAL_RUNS, opened
+from archray.platform.figure_names import FIGURES, OF_A_RUN, OF_SEVERAL_RUNS, opened
 from archray.platform.report.figures import WIDTH, NothingToDraw
 from archray.platform.run.run import Run
 from archray.platform.search_result import SearchResult

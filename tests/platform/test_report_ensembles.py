@@ -174,7 +174,9 @@ def test_nothing_found_and_one_member_and_untrained(new_run: NewRun) -> None:
     nothing = new_run({}, {FOUND: None, MEASURES: None, ("", "architecture.json"): None})
     assert "The run found no ensemble" in lead(nothing)
     alone = ensemble_documents(tuple(CELLS[:1]))
-    one = lead(new_run({}, alone))
+    trained = {("final", "trials.parquet"): pd.DataFrame({"parameters": [3.2e6, 3.4e6]})}
+    one = lead(new_run(trained, alone))
+    assert "Network 3.3 M parameters" in one
     assert "chose the architecture below; trained in full, it has a test error of 5.00 %." in one
     assert "best member" not in one
     assert "There is no test error" in lead(new_run({}, {MEASURES: None}))

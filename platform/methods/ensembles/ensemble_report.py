@@ -32,6 +32,7 @@ from archray.platform.report.failures import Tables, failed, failures_section
 from archray.platform.report.figures import FOUND, figure
 from archray.platform.report.header import Card, Headline
 from archray.platform.report.manifest_section import manifest_section
+from archray.platform.report.network_size import network_size
 from archray.platform.report.page import MakeSection
 from archray.platform.report.quantity import count
 from archray.platform.report.section import Section
@@ -73,7 +74,8 @@ def headline_of_pooled(run: Run[Any]) -> Headline:
 def _headline(run: Run[Any], facts: dict[str, str | None]) -> Headline:
     best = run.best
     members, models = found_members(best), trained_models(best)
-    thing, facts = "architecture" if len(members) == 1 else "ensemble", {**facts, "Failures": failed(run, _TABLES)}
+    thing = "architecture" if len(members) == 1 else "ensemble"
+    facts = {**facts, "Network": network_size(best.table("final", TRIALS)), "Failures": failed(run, _TABLES)}
     if not members:
         return Headline(thing, "The run found no ensemble; the failures below say why.", facts=facts)
     what = f"ensemble of {len(members)} architectures" if len(members) > 1 else "architecture"

@@ -7,13 +7,14 @@ from typing import Any
 from matplotlib.figure import Figure
 from rich.console import Console
 
+from archray.platform.methods.found_networks import print_trials
 from archray.platform.methods.hnas.choice import choice_section
 from archray.platform.methods.hnas.hnas_tables import ASKED, POOL, VALUE, best_trial
 from archray.platform.methods.hnas.landscape import landscape_section
 from archray.platform.methods.hnas.pool_scatter import pool_section
 from archray.platform.methods.hnas.trials_table import trials_section
 from archray.platform.report.cell import cell_section
-from archray.platform.report.columns import failures, is_repeat, numbers
+from archray.platform.report.columns import is_repeat, numbers
 from archray.platform.report.comparison import accuracy_cards, accuracy_lead, comparison_section
 from archray.platform.report.curves import BASELINE, CURVES_HEIGHT, FINAL, SEARCH, TrainingCurves
 from archray.platform.report.failures import Tables, failed, failures_section
@@ -91,11 +92,4 @@ def headline(run: Run[Any]) -> Headline:
 
 def show(run: Run[Any], console: Console) -> None:
     """The trials of the search, best first."""
-    trials = run.table("search", TRIALS)
-    if trials.empty:
-        return
-    reasons, values = failures(trials), numbers(trials, "validation_accuracy")
-    console.print("trials of the search, best first:")
-    for place in values.sort_values(ascending=False).index:
-        outcome = f"failed: {reasons[place]}" if reasons[place] else f"{VALUE.show(values[place]):>8}"
-        console.print(f"    {outcome}  {trials['architecture'][place]}", soft_wrap=True, highlight=False, markup=False)
+    print_trials(run.table("search", TRIALS), "trials of the search", "validation_accuracy", console)
