@@ -31,7 +31,7 @@ from archray_test_imports import (
 
 OTHERS = ("tests", "benchmarks", "examples", "docs", ".ci")
 
-# Which rooms a room may import, beside itself and the entrance. DESIGN.md, "The rooms". The entrance names
+# Which rooms a room may import, beside itself and the entrance. docs/architecture.md. The entrance names
 # archray.platform.api only as text, for __getattr__; `platform` may import everything.
 MAY_IMPORT = {
     "archray": (),

@@ -14,7 +14,7 @@ from types import CodeType, ModuleType
 
 import pytest
 
-from archray.registry import Registry
+from archray.registry import Registry, import_modules
 
 HEADING = re.compile(r"^(#{1,6}) +(.+?) *$")
 FENCE = re.compile(r"^```(\w*) *(.*?) *$")
@@ -109,11 +109,16 @@ def added_to_archray(files: list[Path], folder: Path, repository: Path) -> Itera
         with pytest.MonkeyPatch.context() as patch:
             patch.syspath_prepend(folder)
             patch.chdir(folder)
-            for package in {package_of(file, repository) for file in files if file.parts[0] in ROOMS}:
+            packages = []
+            for package in dict.fromkeys(package_of(file, repository) for file in files if file.parts[0] in ROOMS):
                 module = importlib.import_module(".".join(("archray", *package.parts)))
                 patch.setattr(module, "__path__", [*module.__path__, str(folder / package)])
+                packages.append(module)
             for registry in registries:
                 vars(registry).pop("_modules", None)  # a list of a package's files, made once
+            for module in packages:
+                if hasattr(module, "import_modules"):  # it imports whatever lies in it, so that it registers itself
+                    import_modules(module.__name__)
             yield
     finally:
         for registry, attributes in zip(registries, kept, strict=True):
