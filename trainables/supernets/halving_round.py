@@ -11,9 +11,9 @@ import torch
 
 from archray.errors import InvalidInput
 from archray.trainables.devices import out_of_memory
+from archray.trainables.epoch_trainer import Metrics
 from archray.trainables.supernets.networks import Supernet
 from archray.trainables.supernets.shared_weights import read_weights, write_weights
-from archray.trainables.training import Metrics
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from typing import Any
 
 from archray.errors import InvalidArchitecture
 from archray.trainables.data import load_images
+from archray.trainables.epoch_trainer import Metrics
 from archray.trainables.nets import count_parameters
 from archray.trainables.spaces import get_space
 from archray.trainables.supernets import SupernetTrainer, build_mixing, score_architectures
@@ -25,7 +26,6 @@ from archray.trainables.supernets.mixings.mixing import Mixing
 from archray.trainables.supernets.networks import build_supernet, groups
 from archray.trainables.supernets.trainer import Diverged
 from archray.trainables.supernets.updates import update_table
-from archray.trainables.training import Metrics
 from archray.trainables.tune.supernet_settings import SupernetSettings
 from archray.trainables.tune.trial import EpochTrainable
 
