@@ -30,6 +30,9 @@ class Metrics(NamedTuple):
     accuracy: float
 
 
+NO_METRICS = Metrics(math.nan, math.nan)
+
+
 class SGDSettings(BaseModel):
     """How the weights of a network, its own or shared ones, are trained. What has no default here is the paper's.
 

@@ -15,7 +15,16 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from archray.errors import InvalidInput
-from archray.trainables.epoch_trainer import Count, Metrics, NotNegative, Positive, SGDSettings, SGDTrainer, cosine
+from archray.trainables.epoch_trainer import (
+    NO_METRICS,
+    Count,
+    Metrics,
+    NotNegative,
+    Positive,
+    SGDSettings,
+    SGDTrainer,
+    cosine,
+)
 from archray.trainables.randomness import own_randomness
 
 if TYPE_CHECKING:
@@ -159,7 +168,7 @@ class Trainer(SGDTrainer[TrainingSettings]):
         """Loss (without label smoothing) and accuracy on a whole split, in evaluation mode."""
         count = len(split.labels)
         if count == 0:
-            return Metrics(math.nan, math.nan)
+            return NO_METRICS
         loss_sum = torch.zeros((), device=self.device)
         correct = torch.zeros((), dtype=torch.int64, device=self.device)
         self.network.eval()

@@ -17,7 +17,7 @@ from torch.nn import functional as F
 from archray.seeds import stream_seed
 from archray.trainables.data.dataset import Dataset, Split
 from archray.trainables.data.split import stratified_split
-from archray.trainables.epoch_trainer import Metrics, SGDTrainer, cosine
+from archray.trainables.epoch_trainer import NO_METRICS, Metrics, SGDTrainer, cosine
 from archray.trainables.randomness import own_randomness
 from archray.trainables.supernets.batches import Batch, Batches
 from archray.trainables.supernets.blocks import Block, both_blocks, weight_blocks
@@ -126,7 +126,7 @@ class SupernetTrainer(SGDTrainer[SupernetTrainingSettings]):
             if not math.isfinite(loss.item()):
                 raise Diverged(f"the {block} loss is not finite in epoch {self.epochs_done}")
         if count == 0:
-            return Metrics(math.nan, math.nan)
+            return NO_METRICS
         return Metrics(loss_sum.item() / count, correct.item() / count)
 
     def _blocks(self, epoch: int) -> list[Block]:
