@@ -142,7 +142,7 @@ def test_what_cannot_be_cured_is_a_result(tmp_path: Path) -> None:
 def test_wrong_input(tmp_path: Path) -> None:
     config = make_config(tmp_path)
     settings = config["settings"]
-    with pytest.raises(InvalidInput, match="to be of a supernet with these settings' space, supernet and data"):
+    with pytest.raises(InvalidInput, match="to be of a supernet with these settings' space, network and data"):
         PosteriorTrainable({"settings": {**settings, "supernet": {"network": {"channels": 4, "cells": 1}}}})
     with pytest.raises(FileNotFoundError):
         PosteriorTrainable({"settings": {**settings, "weights": str(tmp_path / "missing.pt")}})

@@ -13,7 +13,8 @@ from torch.nn import functional as F
 
 from archray.errors import InvalidInput
 from archray.trainables.data import AugmentationSettings, Dataset, Split
-from archray.trainables.training import Trainer, TrainingSettings, cosine
+from archray.trainables.epoch_trainer import cosine
+from archray.trainables.training import Trainer, TrainingSettings
 
 CLASSES = 3
 

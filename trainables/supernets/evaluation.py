@@ -13,10 +13,10 @@ from torch.nn import functional as F
 
 from archray.errors import InvalidInput
 from archray.trainables.data.dataset import Split
+from archray.trainables.epoch_trainer import Metrics
 from archray.trainables.spaces import Architecture
 from archray.trainables.supernets.mixings.mixing import Mixture
 from archray.trainables.supernets.networks import Supernet
-from archray.trainables.training import Metrics
 
 ORDER = 0  # seed of the order of the images in evaluations
 

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import math
-from contextlib import nullcontext
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from archray.seeds import stream_seed
 from archray.trainables.data.dataset import Dataset
+from archray.trainables.epoch_trainer import EpochTrainer
 from archray.trainables.supernets.batches import Batch, Batches
 from archray.trainables.supernets.mixings.mixing import Lesson, Mixture, Outcome
 from archray.trainables.supernets.networks import Supernet
@@ -36,12 +35,12 @@ class PosteriorEpoch(NamedTuple):
     expected_loss: float
 
 
-class PosteriorTrainer:
-    """Maximises the ELBO on the validation data, one epoch per call; carries on bit for bit from a saved state.
+class PosteriorTrainer(EpochTrainer):
+    """Maximises the ELBO on the validation data.
 
     The thesis trains the weights on 70 % of the training images, and learns the posterior from the other 30 %
     (section 5.3.2). The supernet is in evaluation mode, as where architectures are scored by shared weights, and images
-    are not augmented. All randomness of an epoch is seeded anew from (seed, epoch).
+    are not augmented. The weights are not in its state: they do not change.
 
     Args:
         supernet: with trained weights; moved to the data's device and frozen.
@@ -61,14 +60,9 @@ class PosteriorTrainer:
         seed: int,
         amp: bool = False,
     ) -> None:
-        self.dataset, self.posterior, self.seed = dataset, posterior, seed
-        self.supernet = supernet.to(dataset.validation.images.device).eval().requires_grad_(False)
-        self._epochs, self._batch_size, self._amp = epochs, batch_size, amp
-        self.epochs_done = 0
-
-    @property
-    def finished(self) -> bool:
-        return self.epochs_done >= self._epochs
+        super().__init__(dataset, epochs=epochs, seed=seed, amp=amp)
+        self.posterior, self._batch_size = posterior, batch_size
+        self.supernet = supernet.to(self.device).eval().requires_grad_(False)
 
     @property
     def lr(self) -> float:
@@ -76,13 +70,12 @@ class PosteriorTrainer:
 
     def epoch(self) -> PosteriorEpoch:
         """One pass over the validation data. Raises: Diverged if a loss is not finite; RuntimeError after the last."""
-        if self.finished:
-            raise RuntimeError(f"the posterior is learned after {self.epochs_done} epochs; there is no further epoch")
+        self._check_unfinished()
         validation = self.dataset.validation
-        every = torch.arange(len(validation), device=validation.images.device)
-        order_seed = stream_seed(self.seed, self.epochs_done, ORDER)
+        every = torch.arange(len(validation), device=self.device)
+        order_seed = self._stream(ORDER)
         batches = Batches(validation, every, self._batch_size, None, ordering=order_seed, augmenting=order_seed)
-        self.posterior.reseed(stream_seed(self.seed, self.epochs_done, DRAWS))
+        self.posterior.reseed(self._stream(DRAWS))
         steps = math.ceil(len(validation) / self._batch_size)
         losses, kl = [], 0.0
         for step in range(steps):
@@ -95,13 +88,8 @@ class PosteriorTrainer:
             raise Diverged(f"the loss of drawn architectures is {loss} in epoch {self.epochs_done}")
         return PosteriorEpoch(-self.posterior.scale * loss - kl, kl, loss)
 
-    def state_dict(self) -> dict[str, Any]:
-        """Tensors and plain data only. The weights of the supernet are not in it: they have not changed."""
-        return {"posterior": self.posterior.state_dict(), "epochs_done": self.epochs_done}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.posterior.load_state_dict(state["posterior"])
-        self.epochs_done = state["epochs_done"]
+    def _parts(self) -> dict[str, Any]:
+        return {"posterior": self.posterior}
 
     def _lesson(self, batch: Batch) -> Lesson:
         def gradient(leaves: Mixture) -> tuple[Tensor, dict[str, Tensor]]:
@@ -116,7 +104,6 @@ class PosteriorTrainer:
         return Lesson(gradient, outcome)
 
     def _logits(self, batch: Batch, mixture: Mixture) -> Tensor:
-        device = batch.images.device.type
-        with torch.autocast(device, dtype=torch.bfloat16) if self._amp else nullcontext():
+        with self._autocast():
             logits: Tensor = self.supernet(batch.images, mixture)
         return logits.float()

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
-from archray.trainables.data.augment import AugmentationSettings
+from archray.trainables.epoch_trainer import Count, NotNegative, Positive, SGDSettings
 from archray.trainables.supernets.blocks import Order
 
 SECOND_ORDER = "bilevel-second-order"
 
 
-class SupernetTrainingSettings(BaseModel):
+class SupernetTrainingSettings(SGDSettings):
     """How weights and architecture parameters are trained side by side.
 
     The defaults are DARTS' search on CIFAR-10 (Liu et al. 2019, App. A.1): 50 epochs, batch 64, SGD at 0.025 down to
@@ -31,38 +31,26 @@ class SupernetTrainingSettings(BaseModel):
             steps updates one of them, drawn with equal chances (GAEA, Algorithm 1); `phases`, in each epoch all steps
             of the weights come first, then as many of the architecture (ENAS, section 2.2).
         warmup_epochs: first epochs, in which only weights are updated.
-        augmentation: of the images of both blocks; None leaves them as they are.
-        grad_clip: bound on the L2 norm of the weights' whole gradient; None does not clip.
-        amp: forward passes in bfloat16 (autocast).
         evaluation_batch: images per forward pass of an evaluation. Where a network normalises by the statistics of
             the batch at hand, as all supernets here do, it also changes results.
-        threads: torch threads of a trial; None: as many as the CPUs that Tune gave it.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    epochs: int = Field(50, ge=1)
-    batch_size: int = Field(64, ge=1)
-    lr: float = Field(0.025, gt=0)
-    lr_min: float = Field(0.001, ge=0)
-    momentum: float = Field(0.9, ge=0, lt=1)
+    epochs: Count = 50
+    batch_size: Count = 64
+    lr: Positive = 0.025
+    lr_min: NotNegative = 0.001
     nesterov: bool = False
-    weight_decay: float = Field(3e-4, ge=0)
-    grad_clip: float | None = Field(5.0, gt=0)
+    weight_decay: NotNegative = 3e-4
+    grad_clip: Positive | None = 5.0
     objective: Literal["bilevel", "bilevel-second-order", "erm"] = "bilevel"
     architecture_data: Literal["training", "validation"] = "training"
     architecture_fraction: float = Field(0.5, gt=0, lt=1)
     blocks: Order = "alternating"
     warmup_epochs: int = Field(0, ge=0)
-    augmentation: AugmentationSettings | None = AugmentationSettings()
-    amp: bool = False
-    evaluation_batch: int = Field(512, ge=1)
-    threads: int | None = Field(None, ge=1)
+    evaluation_batch: Count = 512
 
     @model_validator(mode="after")
     def _consistent(self) -> SupernetTrainingSettings:
-        if self.nesterov and self.momentum == 0:
-            raise ValueError("nesterov needs momentum above 0; set nesterov to false or momentum to 0.9")
         if self.lr_min > self.lr:
             raise ValueError(f"expected lr_min to be at most lr, {self.lr}, got {self.lr_min}")
         if self.objective == "erm" and self.architecture_data == "validation":

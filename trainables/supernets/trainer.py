@@ -7,18 +7,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
 from archray.seeds import stream_seed
-from archray.trainables.data.augment import Augmentation
 from archray.trainables.data.dataset import Dataset, Split
 from archray.trainables.data.split import stratified_split
+from archray.trainables.epoch_trainer import NO_METRICS, Metrics, SGDTrainer, cosine
 from archray.trainables.randomness import own_randomness
 from archray.trainables.supernets.batches import Batch, Batches
 from archray.trainables.supernets.blocks import Block, both_blocks, weight_blocks
@@ -28,7 +27,6 @@ from archray.trainables.supernets.networks import Supernet
 from archray.trainables.supernets.supernet_training_settings import SECOND_ORDER, SupernetTrainingSettings
 from archray.trainables.supernets.unrolled import mixture_gradient, unrolled_gradient
 from archray.trainables.supernets.updates import UpdateCounter
-from archray.trainables.training import Metrics, cosine
 
 # Purposes of random streams
 WEIGHT_ORDER, WEIGHT_AUGMENTATION, ARCHITECTURE_ORDER, ARCHITECTURE_AUGMENTATION = 0, 1, 2, 3
@@ -39,8 +37,8 @@ class Diverged(ArithmeticError):
     """A loss or a gradient that is not finite; the message says which, and when."""
 
 
-class SupernetTrainer:
-    """Trains a supernet on a data set, one epoch per call; carries on bit for bit from a saved state on the CPU.
+class SupernetTrainer(SGDTrainer[SupernetTrainingSettings]):
+    """Trains a supernet on a data set.
 
     In each step, while the architecture is not in its warm-up and there is something to learn (`blocks` alternating):
 
@@ -52,8 +50,7 @@ class SupernetTrainer:
     epoch come before all 1. The result is the last iterate (note G1). The learning rate is annealed per step, where
     DARTS' program does so per epoch. A mixing that learns nothing leaves all training data to the weights.
 
-    All randomness of an epoch is seeded anew from (seed, epoch). torch's global generators are as they were after each
-    call.
+    torch's global generators are as they were after each call.
 
     Args:
         supernet: moved to the data's device.
@@ -67,10 +64,8 @@ class SupernetTrainer:
     def __init__(
         self, supernet: Supernet, dataset: Dataset, mixing: Mixing, settings: SupernetTrainingSettings, *, seed: int
     ) -> None:
-        self.device = dataset.train.images.device
-        self.supernet = supernet.to(self.device)
-        self.dataset, self.mixing, self.settings, self.seed = dataset, mixing, settings, seed
-        self.epochs_done = 0
+        self.supernet, self.mixing = supernet.to(dataset.train.images.device), mixing
+        super().__init__(self.supernet, dataset, settings, seed=seed)
         self.updates = UpdateCounter(supernet.groups)
         count = len(dataset.train)
         own = other = np.arange(count)
@@ -83,23 +78,7 @@ class SupernetTrainer:
             )
         self.weight_images = torch.from_numpy(own).to(self.device)  # indices of training images
         self.architecture_images = torch.from_numpy(other).to(self.device)  # of `_architecture_split`
-        self._augmentation = None
-        if settings.augmentation is not None:
-            self._augmentation = Augmentation(
-                settings.augmentation, image_size=dataset.image_size, flip=dataset.flip, black=dataset.black
-            )
-        self.optimizer = torch.optim.SGD(
-            self.supernet.parameters(),
-            lr=settings.lr,
-            momentum=settings.momentum,
-            nesterov=settings.nesterov,
-            weight_decay=settings.weight_decay,
-        )
         mixing.prepare(settings, self._architecture_points())
-
-    @property
-    def finished(self) -> bool:
-        return self.epochs_done >= self.settings.epochs
 
     @property
     def steps_per_epoch(self) -> int:
@@ -122,8 +101,7 @@ class SupernetTrainer:
         NaN in the rare epoch of random blocks that trains no weights.
         Raises: RuntimeError when training has finished; Diverged if a loss is not finite: the state is then of no use.
         """
-        if self.finished:
-            raise RuntimeError(f"training has finished after {self.epochs_done} epochs; there is no further epoch")
+        self._check_unfinished()
         self.supernet.train()
         self.mixing.reseed(self._stream(MIXTURES))
         weight_batches, architecture_batches = self._batches()
@@ -148,7 +126,7 @@ class SupernetTrainer:
             if not math.isfinite(loss.item()):
                 raise Diverged(f"the {block} loss is not finite in epoch {self.epochs_done}")
         if count == 0:
-            return Metrics(math.nan, math.nan)
+            return NO_METRICS
         return Metrics(loss_sum.item() / count, correct.item() / count)
 
     def _blocks(self, epoch: int) -> list[Block]:
@@ -174,7 +152,7 @@ class SupernetTrainer:
                 lambda mixture: self._loss(batch, mixture)[0],
                 lambda mixture: self._loss(ahead, mixture)[0],
                 leaves,
-                list(self.supernet.parameters()),
+                self._weights,
                 lr=self._lr(step),
                 buffers=self._momenta(),
                 momentum=self.settings.momentum,
@@ -194,16 +172,10 @@ class SupernetTrainer:
 
     def _weight_step(self, batch: Batch, step: int) -> tuple[Tensor, Tensor]:
         """One update of the weights; the loss and the logits before it."""
-        for group in self.optimizer.param_groups:
-            group["lr"] = self._lr(step)
         with torch.no_grad():
             mixture = self.mixing.draw(self._progress(step))
         loss, logits = self._loss(batch, mixture)
-        self.optimizer.zero_grad(set_to_none=True)  # what a path leaves out is not updated at all
-        loss.backward()
-        if self.settings.grad_clip is not None:
-            nn.utils.clip_grad_norm_(self.supernet.parameters(), self.settings.grad_clip)
-        self.optimizer.step()
+        self._descend(loss, self._lr(step))
         self.updates.add(mixture)
         return loss.detach(), logits.detach()
 
@@ -212,7 +184,7 @@ class SupernetTrainer:
         return F.cross_entropy(logits.float(), batch.labels), logits
 
     def _logits(self, batch: Batch, mixture: Mixture) -> Tensor:
-        with torch.autocast(self.device.type, dtype=torch.bfloat16) if self.settings.amp else nullcontext():
+        with self._autocast():
             logits: Tensor = self.supernet(batch.images, mixture)
         return logits
 
@@ -239,23 +211,13 @@ class SupernetTrainer:
 
         return self.mixing.derive(accuracies, self._stream(DERIVATION))
 
-    def state_dict(self) -> dict[str, Any]:
-        """Tensors and plain data only; the tensors are the live ones, as with torch's own state dicts."""
+    def _parts(self) -> dict[str, Any]:
         return {
-            "supernet": self.supernet.state_dict(),
-            "optimizer": self.optimizer.state_dict(),
-            "mixing": self.mixing.state_dict(),
-            "updates": self.updates.state_dict(),
-            "epochs_done": self.epochs_done,
+            "supernet": self.supernet,
+            "optimizer": self.optimizer,
+            "mixing": self.mixing,
+            "updates": self.updates,
         }
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continues from `state`; the settings, the data and the seed are this trainer's own."""
-        self.supernet.load_state_dict(state["supernet"])
-        self.optimizer.load_state_dict(state["optimizer"])
-        self.mixing.load_state_dict(state["mixing"])
-        self.updates.load_state_dict(state["updates"])
-        self.epochs_done = state["epochs_done"]
 
     def _lr(self, step: int) -> float:
         """The rate of a step of the coming epoch; a step is one pass's share of the weights' batches."""
@@ -287,7 +249,3 @@ class SupernetTrainer:
             )
         )
         return weights, architecture
-
-    def _stream(self, purpose: int) -> int:
-        """The seed of one purpose in the coming epoch."""
-        return stream_seed(self.seed, self.epochs_done, purpose)

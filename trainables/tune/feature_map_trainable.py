@@ -25,7 +25,7 @@ from archray.trainables.tune.feature_map_settings import (
     feature_map_space,
 )
 from archray.trainables.tune.trial import TrialFailed, TrialTrainable
-from archray.trainables.tune.trial_config import whole_number
+from archray.trainables.tune.trial_config import candidates_of, whole_number
 
 __all__ = ["FeatureMapSettings", "FeatureMapTrainable", "check_memory"]
 
@@ -182,12 +182,8 @@ class FeatureMapTrainable(TrialTrainable):
 
 def _solves_of(config: dict[str, Any], settings: FeatureMapSettings) -> tuple[list[str], tuple[int, ...]]:
     """The strings of the maps, and the dimension of each step."""
-    candidates = config.get("candidates")
+    candidates = candidates_of(config, "feature map")
     if candidates is not None:
-        if not isinstance(candidates, (list, tuple)) or not all(isinstance(each, str) for each in candidates):
-            raise InvalidInput(f"expected the config's `candidates` to be strings of the space, got {candidates!r}")
-        if not candidates:
-            raise InvalidInput("expected the config's `candidates` to hold at least one feature map, got none")
         return list(candidates), (whole_number(config, "budget", settings.dimension, least=1),)
     architecture = config.get("architecture")
     if not isinstance(architecture, str):

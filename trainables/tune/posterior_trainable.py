@@ -6,14 +6,12 @@ import json
 import math
 from typing import Any
 
-from archray.errors import InvalidInput
 from archray.trainables.data import load_images
-from archray.trainables.devices import out_of_memory
 from archray.trainables.spaces import get_space
 from archray.trainables.supernets import PosteriorTrainer, read_weights
 from archray.trainables.supernets.mixings.drawn_paths import DECISIONS
-from archray.trainables.supernets.networks import Supernet, build_supernet, groups
 from archray.trainables.supernets.relaxations.variational_posterior import VariationalPosterior
+from archray.trainables.supernets.shared_weights import load_weights
 from archray.trainables.supernets.trainer import Diverged
 from archray.trainables.tune.posterior_settings import PosteriorSettings
 from archray.trainables.tune.trial import EpochTrainable, TrialTrainable
@@ -44,25 +42,19 @@ class PosteriorTrainable(EpochTrainable[PosteriorTrainer]):
     _settings: PosteriorSettings
 
     def _read(self, config: dict[str, Any]) -> None:
-        settings, options = self._settings, self._settings.supernet
+        settings = self._settings
         self._epochs = settings.epochs
         space = get_space(settings.space)
         self._decisions = space.posterior_decisions
-        groups(space, partial_channels=options.partial_channels, none=options.none)  # raises
+        settings.supernet.groups(space)  # raises
 
     def _build(self) -> None:
         settings, options = self._settings, self._settings.supernet
         dataset = load_images(settings.data, device=self._device)
-        supernet = build_supernet(
-            settings.space,
-            options.network,
-            in_channels=dataset.in_channels,
-            num_classes=dataset.num_classes,
-            seed=self._seed,
-            partial_channels=options.partial_channels,
-            none=options.none,
+        supernet = options.build(
+            settings.space, in_channels=dataset.in_channels, num_classes=dataset.num_classes, seed=self._seed
         )
-        _load(supernet, settings.weights)
+        load_weights(supernet, read_weights(settings.weights), f"the weights in {settings.weights}")
         scale = settings.posterior.scale
         self._scale = float(len(dataset.validation) if scale == "data" else scale)
         posterior = VariationalPosterior(
@@ -102,17 +94,3 @@ class PosteriorTrainable(EpochTrainable[PosteriorTrainer]):
 
     def _threads(self) -> int | None:
         return TrialTrainable._threads(self)
-
-
-def _load(supernet: Supernet, uri: str) -> None:
-    """Gives `supernet` the trained weights. Raises: InvalidInput if they are another's; FileNotFoundError."""
-    state = read_weights(uri)
-    try:
-        supernet.load_state_dict(state.get("supernet", state))
-    except (RuntimeError, AttributeError, TypeError) as error:
-        if out_of_memory(error) is not None:
-            raise
-        raise InvalidInput(
-            f"expected the weights in {uri} to be of a supernet with these settings' space, supernet and data, got "
-            f"others: {error}"
-        ) from error

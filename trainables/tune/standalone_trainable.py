@@ -9,12 +9,12 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from archray.errors import InvalidArchitecture
 from archray.trainables.data import DataSettings, load_images
+from archray.trainables.epoch_trainer import NO_METRICS, Metrics
 from archray.trainables.nets import NetworkSettings, build, count_multiply_adds, count_parameters
-from archray.trainables.training import Metrics, Trainer, TrainingSettings
+from archray.trainables.training import Trainer, TrainingSettings
 from archray.trainables.tune.trial import EpochTrainable, TrialFailed
 from archray.trainables.tune.trial_config import architecture_of
 
-NO_METRICS = Metrics(math.nan, math.nan)
 METRICS = ("train_loss", "train_accuracy", "validation_loss", "validation_accuracy", "test_loss", "test_accuracy")
 
 

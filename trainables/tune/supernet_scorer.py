@@ -18,7 +18,7 @@ from archray.trainables.data import load_images
 from archray.trainables.devices import choose_device
 from archray.trainables.spaces import Architecture
 from archray.trainables.supernets import score_architectures
-from archray.trainables.supernets.networks import build_supernet
+from archray.trainables.supernets.shared_weights import load_weights
 from archray.trainables.tune.supernet_settings import SupernetSettings
 from archray.trainables.tune.trial_config import read_settings
 
@@ -44,22 +44,16 @@ class SupernetScorer:
         self.device = choose_device(device)
         dataset = load_images(self.settings.data, device=self.device)
         self.validation = dataset.validation
-        self.supernet = build_supernet(
+        self.supernet = self.settings.build(
             self.settings.space,
-            self.settings.network,
             in_channels=dataset.in_channels,
             num_classes=dataset.num_classes,
             seed=self.settings.seed,
-            partial_channels=self.settings.partial_channels,
-            none=self.settings.none,
         )
         arrays: Arrays = ray.get(weights) if isinstance(weights, ray.ObjectRef) else weights
-        try:  # what lies in the object store can only be read, and torch wants tensors that can be written to
-            self.supernet.load_state_dict({name: torch.from_numpy(np.array(each)) for name, each in arrays.items()})
-        except RuntimeError as error:
-            raise InvalidInput(
-                f"expected weights of a supernet with these settings' space, network and data, got others: {error}"
-            ) from error
+        # What lies in the object store can only be read, and torch wants tensors that can be written to.
+        tensors = {name: torch.from_numpy(np.array(each)) for name, each in arrays.items()}
+        load_weights(self.supernet, tensors, "the weights")
         self.supernet.to(self.device)
 
     def __call__(self, architectures: Sequence[str]) -> list[dict[str, float | str | None]]:

@@ -9,7 +9,9 @@ from pydantic import BaseModel, ConfigDict, Field, SerializeAsAny, field_validat
 
 from archray.trainables.data import DataSettings
 from archray.trainables.nets import NetworkSettings
+from archray.trainables.spaces import Space
 from archray.trainables.supernets.build_mixing import check_together
+from archray.trainables.supernets.networks import Group, Supernet, build_supernet, groups
 from archray.trainables.supernets.optimizers import OptimizerSettings
 from archray.trainables.supernets.optimizers.mirror_descent import MirrorDescentSettings
 from archray.trainables.supernets.relaxations import RelaxationSettings
@@ -44,6 +46,16 @@ class SupernetOptions(BaseModel):
         check_together(self.relaxation, self.optimizer, self.partial_channels)
         self.optimizer.check_objective(self.training.objective)
         return self
+
+    def groups(self, space: Space | str) -> tuple[Group, ...]:
+        """The architecture parameters of the supernet of `space`. Raises: as `networks.groups`."""
+        return groups(space, partial_channels=self.partial_channels, none=self.none)
+
+    def build(self, space: Space | str, *, in_channels: int, num_classes: int, seed: int | None) -> Supernet:
+        """The supernet of `space`. Args, Raises: as `build_supernet`."""
+        return build_supernet(
+            space, self.network, in_channels, num_classes, seed, partial_channels=self.partial_channels, none=self.none
+        )
 
 
 class SupernetSettings(SupernetOptions):

@@ -9,29 +9,20 @@ from typing import Any
 
 from archray.errors import InvalidArchitecture
 from archray.trainables.data import load_images
+from archray.trainables.epoch_trainer import NO_METRICS, Metrics
 from archray.trainables.nets import count_parameters
 from archray.trainables.spaces import get_space
-from archray.trainables.supernets import SupernetTrainer, build_mixing, score_architectures
-from archray.trainables.supernets.halving_round import (
-    HalvingRound,
-    no_scores,
-    read_round,
-    scores_of,
-    start_from,
-    store,
-)
+from archray.trainables.supernets import SupernetTrainer, build_mixing, read_weights, score_architectures
 from archray.trainables.supernets.mixings.drawn_paths import CandidatePaths
 from archray.trainables.supernets.mixings.mixing import Mixing
-from archray.trainables.supernets.networks import build_supernet, groups
+from archray.trainables.supernets.shared_weights import load_weights
 from archray.trainables.supernets.trainer import Diverged
 from archray.trainables.supernets.updates import update_table
-from archray.trainables.training import Metrics
+from archray.trainables.tune.halving_round import HalvingRound, no_scores, read_round, scores_of, store
 from archray.trainables.tune.supernet_settings import SupernetSettings
 from archray.trainables.tune.trial import EpochTrainable
 
 __all__ = ["SupernetSettings", "SupernetTrainable"]
-
-NO_METRICS = Metrics(math.nan, math.nan)
 
 
 class SupernetTrainable(EpochTrainable[SupernetTrainer]):
@@ -82,19 +73,13 @@ class SupernetTrainable(EpochTrainable[SupernetTrainer]):
         self._round = read_round(config, settings.training.epochs)
         self._epochs = settings.training.epochs if self._round is None else self._round.budget
         self._training = settings.training.model_copy(update={"epochs": self._epochs})
-        self._groups = groups(settings.space, partial_channels=settings.partial_channels, none=settings.none)
+        self._groups = settings.groups(settings.space)
 
     def _build(self) -> None:
         settings = self._settings
         dataset = load_images(settings.data, device=self._device)
-        supernet = build_supernet(
-            settings.space,
-            settings.network,
-            in_channels=dataset.in_channels,
-            num_classes=dataset.num_classes,
-            seed=self._seed,
-            partial_channels=settings.partial_channels,
-            none=settings.none,
+        supernet = settings.build(
+            settings.space, in_channels=dataset.in_channels, num_classes=dataset.num_classes, seed=self._seed
         )
         self._parameters = count_parameters(supernet)
         mixing: Mixing
@@ -108,8 +93,10 @@ class SupernetTrainable(EpochTrainable[SupernetTrainer]):
 
     def _epoch(self) -> dict[str, Any]:
         trainer = self.trainer
-        if trainer.epochs_done == 0 and self._round is not None and self._round.warm_start is not None:
-            start_from(self._round.warm_start, trainer.supernet, self._device)
+        warm_start = None if self._round is None else self._round.warm_start
+        if trainer.epochs_done == 0 and warm_start is not None:
+            weights = read_weights(warm_start, self._device)
+            load_weights(trainer.supernet, weights, f"the weights in {warm_start}", "; leave warm_start out")
         train = trainer.epoch()
         measured = self._searched() if self._round is None else self._scored(self._round)
         return dict(zip(("train_loss", "train_accuracy"), train, strict=True)) | measured

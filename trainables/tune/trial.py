@@ -6,7 +6,7 @@ import gc
 import math
 import time
 from collections.abc import Callable
-from typing import Any, ClassVar, Generic, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 import torch
 from pydantic import BaseModel
@@ -14,6 +14,7 @@ from ray import tune
 
 from archray.trainables.checkpoint import read_state, write_state
 from archray.trainables.devices import choose_device, out_of_memory
+from archray.trainables.epoch_trainer import EpochTrainer
 from archray.trainables.tune.gauges import EpochGauges
 from archray.trainables.tune.trial_config import read_settings, whole_number
 
@@ -132,20 +133,6 @@ class TrialTrainable(tune.Trainable):
 
     def _state(self) -> dict[str, Any]:
         raise NotImplementedError
-
-
-class EpochTrainer(Protocol):
-    """What an `EpochTrainable` needs of its trainer."""
-
-    dataset: Any
-    epochs_done: int
-
-    @property
-    def finished(self) -> bool: ...
-    @property
-    def lr(self) -> float: ...
-    def state_dict(self) -> dict[str, Any]: ...
-    def load_state_dict(self, state: dict[str, Any]) -> None: ...
 
 
 TrainerT = TypeVar("TrainerT", bound=EpochTrainer)

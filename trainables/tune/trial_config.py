@@ -29,6 +29,21 @@ def whole_number(config: Mapping[str, Any], key: str, default: int, *, least: in
     return value
 
 
+def candidates_of(config: Mapping[str, Any], kind: str = "architecture") -> tuple[str, ...] | None:
+    """The entry `candidates` of a Tune config; None if there is none. kind: what a candidate describes.
+
+    Raises: InvalidInput if it is no list of strings, or empty.
+    """
+    candidates = config.get("candidates")
+    if candidates is None:
+        return None
+    if not isinstance(candidates, (list, tuple)) or not all(isinstance(each, str) for each in candidates):
+        raise InvalidInput(f"expected the config's `candidates` to be strings of the space, got {candidates!r}")
+    if not candidates:
+        raise InvalidInput(f"expected the config's `candidates` to hold at least one {kind}, got none")
+    return tuple(candidates)
+
+
 def architecture_of(config: Mapping[str, Any]) -> str:
     """The entry `architecture` of a Tune config. Raises: InvalidInput if it is not a string."""
     architecture = config.get("architecture")

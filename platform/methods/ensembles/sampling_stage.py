@@ -34,7 +34,6 @@ from archray.trainables.data import load_images
 from archray.trainables.ensembles import CachedEnsembles
 from archray.trainables.spaces import get_space
 from archray.trainables.supernets import read_weights
-from archray.trainables.supernets.networks import groups
 from archray.trainables.supernets.networks.group import possible_choices
 from archray.trainables.tune.shared_predictions import SharedPredictions
 from archray.trainables.tune.supernet_scorer import arrays_of
@@ -101,8 +100,7 @@ def _posterior(context: Context[NESBSConfig]) -> Posterior:
     run, config = context.run, context.config
     if config.search.sampler.of_the_posterior:
         return Posterior(context.folder(POSTERIOR_LEARNT).read_json(POSTERIOR), run.space)
-    options = config.supernet
-    known = groups(run.space, partial_channels=options.partial_channels, none=options.none)
+    known = config.supernet.groups(run.space)
     equal = {
         decision.name: [0.0 if choice in possible_choices(decision, known) else None for choice in decision.choices]
         for decision in get_space(run.space).posterior_decisions

@@ -17,7 +17,7 @@ from archray.errors import InvalidInput
 from archray.files import Folder
 from archray.platform.engine.shards import count_failures, device_of, score_in_shards
 from archray.trainables.spaces import Space, get_space
-from archray.trainables.supernets.networks import discretise, groups
+from archray.trainables.supernets.networks import discretise
 from archray.trainables.tune.supernet_scorer import SupernetScorer
 from archray.trainables.tune.supernet_settings import SupernetOptions
 
@@ -35,7 +35,7 @@ def draw_architectures(space: Space | str, options: SupernetOptions, count: int,
 
     Raises: InvalidInput if there are fewer.
     """
-    parameters = groups(space, partial_channels=options.partial_channels, none=options.none)
+    parameters = options.groups(space)
     space = get_space(space)
     if count > space.size:
         raise InvalidInput(f"{space.name} has {space.size} architectures, and {count} were asked for; ask for fewer")

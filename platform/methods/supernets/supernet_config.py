@@ -9,7 +9,7 @@ from archray.errors import InvalidInput
 from archray.platform.methods.training_stages import TrainedSearchConfig
 from archray.trainables.nets import NetworkSettings, build
 from archray.trainables.spaces import Space, get_space
-from archray.trainables.supernets.networks import SUPERNETS, build_supernet
+from archray.trainables.supernets.networks import SUPERNETS
 from archray.trainables.tune.supernet_settings import SupernetOptions
 
 IMAGE_CHANNELS, CLASSES = 3, 10  # of the networks that a check builds: what is wrong with them is so for any data
@@ -62,15 +62,7 @@ class SupernetSearchConfig(TrainedSearchConfig):
 def check_supernet(space: str, options: SupernetOptions) -> None:
     """Builds the supernet without memory. Raises: InvalidInput if its options do not go together."""
     with torch.device("meta"):
-        build_supernet(
-            space,
-            options.network,
-            in_channels=IMAGE_CHANNELS,
-            num_classes=CLASSES,
-            seed=None,
-            partial_channels=options.partial_channels,
-            none=options.none,
-        )
+        options.build(space, in_channels=IMAGE_CHANNELS, num_classes=CLASSES, seed=None)
 
 
 def check_network(space: str, network: NetworkSettings) -> None:

@@ -20,7 +20,6 @@ from archray.platform.methods.supernets.supernet_config import SupernetSearchCon
 from archray.platform.methods.supernets.supernet_tables import ENTROPIES, FOUND_CELLS
 from archray.platform.run.layout import FOUND
 from archray.seeds import first_seeds
-from archray.trainables.supernets.networks import groups
 from archray.trainables.tune.supernet_settings import SupernetSettings
 from archray.trainables.tune.supernet_trainable import SupernetTrainable
 
@@ -55,8 +54,7 @@ def supernet_trials(context: Context[SupernetSearchConfig], *, metric: str = MET
 def write_entropies(context: Context[SupernetSearchConfig], folder: Folder, run: TuneRun) -> None:
     """Writes the entropies of every edge's weights, where something learns them."""
     options = context.config.supernet
-    known = groups(context.run.space, partial_channels=options.partial_channels, none=options.none)
-    operations = {group.name: len(group.operations) for group in known}
+    operations = {group.name: len(group.operations) for group in options.groups(context.run.space)}
     entropies = entropy_table(read_results(run.folder), run.trials, operations)
     if not entropies.empty and options.optimizer.name != "none":  # what nothing learns stays uniform
         folder.write_parquet(ENTROPIES, entropies)

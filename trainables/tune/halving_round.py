@@ -7,13 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-import torch
-
 from archray.errors import InvalidInput
-from archray.trainables.devices import out_of_memory
+from archray.trainables.epoch_trainer import Metrics
 from archray.trainables.supernets.networks import Supernet
-from archray.trainables.supernets.shared_weights import read_weights, write_weights
-from archray.trainables.training import Metrics
+from archray.trainables.supernets.shared_weights import write_weights
+from archray.trainables.tune.trial_config import candidates_of, whole_number
 
 
 @dataclass(frozen=True)
@@ -39,47 +37,19 @@ def read_round(config: Mapping[str, Any], epochs: int) -> HalvingRound | None:
 
     Raises: InvalidInput.
     """
-    candidates = config.get("candidates")
+    candidates = candidates_of(config)
     if candidates is None:
         return None
-    if not isinstance(candidates, (list, tuple)) or not all(isinstance(each, str) for each in candidates):
-        raise InvalidInput(f"expected the config's `candidates` to be strings of the space, got {candidates!r}")
-    if not candidates:
-        raise InvalidInput("expected the config's `candidates` to hold at least one architecture, got none")
     warm_start = config.get("warm_start")
     if warm_start is not None and not isinstance(warm_start, str):
         raise InvalidInput(f"expected the config's `warm_start` to be the URI of weights or None, got {warm_start!r}")
     return HalvingRound(
-        candidates=tuple(candidates),
+        candidates=candidates,
         budget=whole_number(config, "budget", epochs, least=1),
         number=whole_number(config, "round", 0, least=0),
         replica=whole_number(config, "replica", 0, least=0),
         warm_start=warm_start,
     )
-
-
-def whole_number(config: Mapping[str, Any], key: str, default: int, *, least: int) -> int:
-    """The entry `key` of a Tune config. Raises: InvalidInput if it is not an integer of `least` or more."""
-    value = config.get(key, default)
-    if not isinstance(value, int) or isinstance(value, bool) or value < least:
-        raise InvalidInput(f"expected the config's `{key}` to be an integer of {least} or more, got {value!r}")
-    return value
-
-
-def start_from(uri: str, supernet: Supernet, device: torch.device) -> None:
-    """Gives `supernet` the weights stored under `uri`.
-
-    Raises: InvalidInput if they are another supernet's; FileNotFoundError.
-    """
-    try:
-        supernet.load_state_dict(read_weights(uri, device)["supernet"])
-    except (KeyError, RuntimeError) as error:
-        if out_of_memory(error) is not None:
-            raise
-        raise InvalidInput(
-            f"expected the weights in {uri} to be of a supernet with this trial's space, network and data, got "
-            f"others; leave warm_start out: {error}"
-        ) from error
 
 
 def store(place: str, supernet: Supernet, asked: HalvingRound, seed: int) -> str:
