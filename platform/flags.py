@@ -81,7 +81,7 @@ def description_of(model: type[BaseModel], field: str) -> str:
         entries = field_entries(each.__doc__ or "")
         if field in entries:
             text = entries[field]
-            return text[:1].upper() + text[1:]
+            return text if text[1:2] in ",." else text[:1].upper() + text[1:]  # `n, members` is a symbol
     return ""
 
 
