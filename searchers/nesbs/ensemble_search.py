@@ -15,7 +15,7 @@ from archray.searchers.arguments import check_whole_number, is_finite_number
 from archray.searchers.base import ArchraySearcher, Proposal
 from archray.searchers.bo import losses_of_answers, next_point
 from archray.searchers.nesbs.posterior import Posterior
-from archray.searchers.nesbs.samplers import EnsembleSampler, TooSharp
+from archray.searchers.nesbs.samplers import SAMPLERS, EnsembleSampler, TooSharp
 from archray.searchers.records import Record
 from archray.seeds import stream_seed
 from archray.trainables.spaces import Space
@@ -87,7 +87,7 @@ class NESBSSearch(ArchraySearcher):
         max_concurrent: int | None = None,
     ) -> None:
         check_whole_number("ensemble_size", ensemble_size)
-        self.sampler = EnsembleSampler.model_validate(sampler)
+        self.sampler = SAMPLERS.get(sampler).model_validate(sampler) if isinstance(sampler, str) else sampler
         if not is_finite_number(temperature) or temperature <= 0:
             raise InvalidInput(f"temperature: expected a number above 0, got {temperature!r}")
         if not self.sampler.has_delta and delta is not None:
