@@ -7,6 +7,8 @@ and twice the channels between stacks, mean pooling, a linear layer. NAS-Bench-1
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import reduce
+from operator import add
 
 import torch
 from torch import nn
@@ -68,9 +70,9 @@ class Cell(nn.Module):
         values: dict[int, torch.Tensor] = {}
         for vertex in range(1, self.last):
             terms = [values[parent][:, : self.widths[vertex]] for parent in self.parents[vertex]]
-            values[vertex] = self.operations[str(vertex)](_sum(self._projected(x, vertex) + terms))
+            values[vertex] = self.operations[str(vertex)](reduce(add, self._projected(x, vertex) + terms))
         out = torch.cat([values[parent] for parent in self.parents[self.last]], dim=1)
-        return _sum([out, *self._projected(x, self.last)])
+        return reduce(add, [out, *self._projected(x, self.last)])
 
     def _projected(self, x: torch.Tensor, vertex: int) -> list[torch.Tensor]:
         return [self.projections[str(vertex)](x)] if str(vertex) in self.projections else []
@@ -104,18 +106,11 @@ class SearchCell(nn.Module):
         for node in self.live:
             parents = self.parents[node - 1]
             projected = [self.projections[str(node)](x)] if 0 in parents else []
-            values[node] = self.operations[str(node)](_sum(projected + [values[p] for p in parents if p > 0]))
+            values[node] = self.operations[str(node)](reduce(add, projected + [values[p] for p in parents if p > 0]))
         zeros = x.new_zeros(x.shape[0], self.channels, *x.shape[2:])
         first = self.projections[OUTPUT](x) if OUTPUT in self.projections else zeros
         nodes = range(1, len(self.parents))
         return torch.cat([first, *(values[node] if node in self.parents[-1] else zeros for node in nodes)], dim=1)
-
-
-def _sum(terms: list[torch.Tensor]) -> torch.Tensor:
-    total = terms[0]
-    for term in terms[1:]:
-        total = total + term
-    return total
 
 
 class NASBench1Shot1Network(nn.Module):
