@@ -113,6 +113,9 @@ class SearchCell(nn.Module):
         return torch.cat([first, *(values[node] if node in self.parents[-1] else zeros for node in nodes)], dim=1)
 
 
+@NETWORKS.register("nasbench1shot1-1")
+@NETWORKS.register("nasbench1shot1-2")
+@NETWORKS.register("nasbench1shot1-3")
 class NASBench1Shot1Network(nn.Module):
     """Images (n, in_channels, H, W) to logits (n, num_classes).
 
@@ -120,25 +123,27 @@ class NASBench1Shot1Network(nn.Module):
         channels: of the stem and, in the evaluation forms, of the first stack's cells. In the search form it is the
             width of a node in the first stack, whose cells give nodes + 1 times as many.
         cells: per stack.
-        form: `search`, with cells as `SearchCell` and a 1 x 1 convolution after the last; otherwise NAS-Bench-101's
-            network, `training` or `scoring`.
+        normalisation: `search`, with cells as `SearchCell` and a 1 x 1 convolution after the last; otherwise
+            NAS-Bench-101's network, `training` or `scoring`.
 
     Pooling rounds odd heights and widths up.
     """
 
     def __init__(
         self,
-        space: NASBench1Shot1,
+        space: Space,
         architecture: Architecture,
         *,
         channels: int,
         cells: int,
         in_channels: int,
         num_classes: int,
-        form: Form,
+        normalisation: Form,
     ) -> None:
         super().__init__()
-        running = form == "training"
+        if not isinstance(space, NASBench1Shot1):
+            raise InvalidInput(f"expected a space of NAS-Bench-1Shot1, got {space.name!r}")
+        form, running = normalisation, normalisation == "training"
         self.stem = ConvBNReLU(in_channels, channels, 3, affine=True, running=running)
         module = space.to_nasbench101(architecture, pad=False)
         layers: list[nn.Module] = []
@@ -162,30 +167,3 @@ class NASBench1Shot1Network(nn.Module):
         features = self.head(self.stacks(self.stem(images))).mean(dim=(2, 3))  # (n, 4C)
         logits: torch.Tensor = self.classifier(features)  # (n, K)
         return logits
-
-
-@NETWORKS.register("nasbench1shot1-1")
-@NETWORKS.register("nasbench1shot1-2")
-@NETWORKS.register("nasbench1shot1-3")
-def build_nasbench1shot1(
-    space: Space,
-    architecture: Architecture,
-    *,
-    channels: int,
-    cells: int,
-    in_channels: int,
-    num_classes: int,
-    normalisation: Form,
-) -> nn.Module:
-    """The builder that the registry of networks holds; arguments as `NASBench1Shot1Network`."""
-    if not isinstance(space, NASBench1Shot1):
-        raise InvalidInput(f"expected a space of NAS-Bench-1Shot1, got {space.name!r}")
-    return NASBench1Shot1Network(
-        space,
-        architecture,
-        channels=channels,
-        cells=cells,
-        in_channels=in_channels,
-        num_classes=num_classes,
-        form=normalisation,
-    )
