@@ -1,0 +1,286 @@
+"""The convolutions that our networks make, with their gradients, against float64: whether the CPU's kernels are right.
+
+Kernels, strides, paddings, dilations and groups are those seen while every registered network and supernet makes a
+training step on 16 x 16 images and is scored by every metric (whose second derivatives convolve with whole maps). Each
+is tried for 1 to 16 channels in and out (depthwise for 1 to 64, as edges lie side by side), in both layouts and three
+input shapes: the output, the input's gradient and the weight's, of random numbers, eight times. A deviation is relative
+to the same operation on absolute values; above 1e-4 it is wrong.
+
+A kind of convolution and a layout share a process, in which glibc checks the heap. One that dies or hangs is told as
+its case's; the rest goes on in a new process. Each case that failed is then run again in a process of its own, and
+that is what is printed. One further kind is known to be wrong with AVX2 and is made by no network: the 1 x 1
+convolution of stride 2 (oneDNN issue 6035). It shows that the scan sees such a thing.
+
+    python benchmarks/convolutions.py
+    python benchmarks/convolutions.py --isa default AVX2 AVX512_CORE --processes 2
+
+The exit status is 1 if a kind that networks make failed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import product
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+from torch.utils._python_dispatch import TorchDispatchMode
+
+TOLERANCE = 1e-4
+ROUNDS = 8  # a kernel that writes where it should not is often right by luck
+LAYOUTS = {"default": torch.contiguous_format, "channels-last": torch.channels_last}
+SHAPES = ((16, 8, 8), (3, 7, 7), (1, 16, 16))  # n, H, W; a kernel larger than the padded map is left out
+CHANNELS, DEPTHWISE_CHANNELS = range(1, 17), range(1, 65)
+GROUPS = 4  # of a convolution with several, as per-sample gradients are
+PARTS = ("output", "input gradient", "weight gradient")
+START_SECONDS, CASE_SECONDS = 120, 2.0  # what a process may take on a busy machine before it counts as hanging
+
+
+class Kind(NamedTuple):
+    """A convolution apart from its channels. groups: `one`, `depthwise` or `several`."""
+
+    kernel: tuple[int, int]
+    stride: int
+    padding: tuple[int, int]
+    dilation: int
+    groups: str
+
+    def __str__(self) -> str:
+        kernel, padding = ("x".join(map(str, pair)) for pair in (self.kernel, self.padding))
+        return f"{kernel}, stride {self.stride}, padding {padding}, dilation {self.dilation}, groups {self.groups}"
+
+
+CONTROL = Kind((1, 1), 2, (0, 0), 1, "one")
+
+
+class Case(NamedTuple):
+    """One convolution to be tried; in_channels and out_channels are a group's."""
+
+    kind: Kind
+    layout: str
+    shape: tuple[int, int, int]
+    in_channels: int
+    out_channels: int
+
+    def __str__(self) -> str:
+        n, height, width = self.shape
+        return (
+            f"{self.kind}, {self.layout} layout, {self.in_channels} -> {self.out_channels} of {n} x {height} x {width}"
+        )
+
+
+# What networks make
+
+
+class Recorder(TorchDispatchMode):
+    """Notes the kind of every convolution, of forward and backward passes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.kinds: set[Kind] = set()
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if function is torch.ops.aten.convolution.default:
+            self._note(args[0], args[1], *args[3:6], args[8])
+        elif function is torch.ops.aten.convolution_backward.default:
+            self._note(args[1], args[2], *args[4:7], args[9])
+        return function(*args, **(kwargs or {}))
+
+    def _note(self, x: Tensor, weight: Tensor, stride: Any, padding: Any, dilation: Any, groups: int) -> None:
+        if len(set(stride)) > 1 or len(set(dilation)) > 1:
+            raise NotImplementedError(f"stride {stride} and dilation {dilation} of a network are not scanned")
+        name = "one" if groups == 1 else "depthwise" if groups == x.shape[1] == len(weight) else "several"
+        self.kinds.add(Kind(tuple(weight.shape[2:]), stride[0], tuple(padding), dilation[0], name))
+
+
+def kinds_of_networks() -> list[Kind]:
+    """The kinds of convolution in training steps of all networks and supernets, and in scoring them."""
+    # Not above: a process that tries cases needs none of it.
+    from archray.trainables.nets import NetworkSettings, build
+    from archray.trainables.nets.build_network import NETWORKS
+    from archray.trainables.proxies import ProxySettings, score
+    from archray.trainables.proxies.proxy import PROXIES
+    from archray.trainables.spaces import get_space
+    from archray.trainables.supernets.networks import build_supernet, groups
+    from archray.trainables.supernets.networks.build_supernet import SUPERNETS
+
+    images, labels = torch.randn(4, 3, 16, 16), torch.arange(4)
+    metrics = tuple(PROXIES.names())
+    recorder = Recorder()
+    with recorder:
+        for name in NETWORKS:
+            space = get_space(name)
+            for choice in sorted({choice for decision in space.decisions for choice in decision.choices}):
+                architecture = tuple(choice if choice in d.choices else d.choices[-1] for d in space.decisions)
+                network = NetworkSettings(channels=4, cells=1)
+                options: dict[str, Any] = {"in_channels": 3, "num_classes": 4, "seed": 0}
+                step(build(space, architecture, network=network, **options)(images))
+                score(
+                    build(space, architecture, network=network, for_scoring=True, **options),
+                    images, labels, metrics, ProxySettings(metrics=metrics),
+                )  # fmt: skip
+                if name.startswith("darts"):
+                    large = network.model_copy(update={"stem": "imagenet", "auxiliary": True})
+                    step(build(space, architecture, network=large, **options)(images))
+        # Fused edges do different things with few and many channels.
+        for name, partial, channels in product(SUPERNETS, (1, 2), (4, 16)):
+            network = NetworkSettings(channels=channels, cells=1)
+            supernet = build_supernet(name, network, 3, 4, seed=0, partial_channels=partial)
+            weights = {group.name: torch.full(group.shape, 0.1) for group in groups(name, partial_channels=partial)}
+            step(supernet(images, weights))
+    return sorted(recorder.kinds)
+
+
+def step(logits: Tensor | tuple[Tensor, ...]) -> None:
+    """A backward pass from logits, an auxiliary tower's too."""
+    sum(output.sum() for output in (logits if isinstance(logits, tuple) else (logits,))).backward()
+
+
+# Trying cases, in a process of its own
+
+
+def try_cases() -> None:
+    """Reads cases from the standard input; prints when one begins, and its deviations."""
+    torch.set_num_threads(1)
+    for number, (kind, *rest) in enumerate(json.load(sys.stdin)):
+        print(number, flush=True)
+        print(json.dumps(deviations(Case(Kind(*kind), *rest), number)), flush=True)
+
+
+def deviations(case: Case, seed: int) -> list[float]:
+    """The largest relative deviation over the rounds, for each of PARTS; infinity where it is no number."""
+    kind, (n, height, width) = case.kind, case.shape
+    groups = {"one": 1, "depthwise": case.in_channels, "several": GROUPS}[kind.groups]
+    per_group = 1 if kind.groups == "depthwise" else case.in_channels
+    outs = case.out_channels * (GROUPS if kind.groups == "several" else 1)
+    generator = torch.Generator().manual_seed(seed)
+    largest = [0.0] * len(PARTS)
+    scales: tuple[Tensor, ...] = ()  # all rounds are alike: the first round's
+
+    def random(*size: int) -> Tensor:
+        return torch.randn(size, generator=generator).contiguous(memory_format=LAYOUTS[case.layout])
+
+    def parts(x: Tensor, weight: Tensor, along: Tensor | None) -> tuple[Tensor, ...]:
+        x, weight = x.requires_grad_(), weight.requires_grad_()
+        y = functional.conv2d(x, weight, None, kind.stride, kind.padding, kind.dilation, groups)
+        along = random(*y.shape) if along is None else along
+        return y.detach(), *torch.autograd.grad(y, (x, weight), along), along
+
+    for _ in range(ROUNDS):
+        x, weight = random(n, per_group * groups, height, width), random(outs, per_group, *kind.kernel)
+        *ours, along = parts(x, weight, None)
+        exact_inputs = [tensor.detach().double() for tensor in (x, weight, along)]
+        exact = parts(*exact_inputs)
+        scales = scales or parts(*(tensor.detach().abs() for tensor in exact_inputs))
+        for part, (single, right, scale) in enumerate(zip(ours, exact, scales, strict=False)):
+            deviation = float((single - right).abs().max() / scale.max())
+            largest[part] = max(largest[part], deviation if deviation == deviation else float("inf"))
+    return largest
+
+
+# Watching the processes
+
+
+def outcomes(cases: Sequence[Case], isa: str) -> list[list[float] | str]:
+    """Of each case its deviations, or how its process ended."""
+    answers: list[list[float] | str] = []
+    while len(answers) < len(cases):
+        answers += outcomes_of_process(cases[len(answers) :], isa)
+    return answers
+
+
+def outcomes_of_process(cases: Sequence[Case], isa: str) -> list[list[float] | str]:
+    """As `outcomes`, of the cases that one process gets to; the last of them may have ended it."""
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "MALLOC_CHECK_": "3", "LD_PRELOAD": "libc_malloc_debug.so.0"}
+    environment |= {} if isa == "default" else {"ONEDNN_MAX_CPU_ISA": isa}
+    process = subprocess.Popen(
+        [sys.executable, __file__, "--try"],
+        env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    try:
+        out, complaint = process.communicate(json.dumps(cases), START_SECONDS + CASE_SECONDS * len(cases))
+        ended = f"died ({signal.Signals(-process.returncode).name})" if process.returncode < 0 else ""
+    except subprocess.TimeoutExpired:
+        process.kill()
+        out, complaint = process.communicate()
+        ended = "hung"
+    lines = out.splitlines()
+    answers: list[list[float] | str] = [json.loads(line) for line in lines[1::2]]
+    if len(answers) == len(cases):
+        return answers  # it may have died at its very end, when the heap is taken down: no case is to blame by that
+    if not ended or not lines:
+        raise RuntimeError(f"a process that tries convolutions ended early: {ended} {complaint}")
+    return [*answers, ended]
+
+
+def failed(answer: list[float] | str) -> bool:
+    return isinstance(answer, str) or max(answer) > TOLERANCE
+
+
+def describe(answer: list[float] | str) -> str:
+    if isinstance(answer, str):
+        return answer
+    return ", ".join(f"{part} {value:.0e}" for part, value in zip(PARTS, answer, strict=True) if value > TOLERANCE)
+
+
+def cases_of(kind: Kind, layout: str) -> Iterator[Case]:
+    for n, height, width in SHAPES[:1] if kind == CONTROL else SHAPES:
+        maps = zip((height, width), kind.kernel, kind.padding, strict=True)
+        if any(size + 2 * padding < kind.dilation * (kernel - 1) + 1 for size, kernel, padding in maps):
+            continue
+        if kind == CONTROL:
+            channels: Iterable[tuple[int, int]] = zip(CHANNELS, CHANNELS, strict=True)
+        elif kind.groups == "depthwise":
+            channels = zip(DEPTHWISE_CHANNELS, DEPTHWISE_CHANNELS, strict=True)
+        else:
+            channels = product(CHANNELS, CHANNELS)
+        yield from (Case(kind, layout, (n, height, width), *pair) for pair in channels)
+
+
+def scan(kind: Kind, layout: str, isa: str) -> tuple[int, float, Mapping[Case, list[float] | str]]:
+    """How many cases were tried, the largest deviation of those that were right, and the others."""
+    cases = list(cases_of(kind, layout))
+    answers = dict(zip(cases, outcomes(cases, isa), strict=True))
+    again = {case: outcomes([case], isa)[0] for case, answer in answers.items() if failed(answer)}
+    right = [max(answer) for case, answer in answers.items() if case not in again and not isinstance(answer, str)]
+    return len(cases), max(right, default=0.0), again
+
+
+def main() -> int:
+    """The command line. Returns the exit status."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--isa", nargs="+", default=["default", "AVX2"], help="values of ONEDNN_MAX_CPU_ISA")
+    parser.add_argument("--processes", type=int, default=2, help="at the same time")
+    parser.add_argument("--try", action="store_true", dest="try_", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.try_:
+        try_cases()
+        return 0
+    kinds = kinds_of_networks()
+    print(f"torch {torch.__version__}, {len(kinds)} kinds in the networks", flush=True)
+    wrong = CONTROL in kinds
+    jobs = list(product(options.isa, dict.fromkeys([*kinds, CONTROL]), LAYOUTS))
+    with ThreadPoolExecutor(options.processes) as pool:
+        scans = pool.map(lambda job: scan(job[1], job[2], job[0]), jobs)
+        for (isa, kind, layout), (count, largest, failures) in zip(jobs, scans, strict=True):
+            note = " (no network makes it)" if kind == CONTROL and kind not in kinds else ""
+            print(
+                f"{isa} | {kind}{note} | {layout} | {count} cases | {len(failures)} failed | {largest:.0e}", flush=True
+            )
+            for case, answer in failures.items():
+                print(f"    {case}: {describe(answer) if failed(answer) else 'right in a process of its own'}")
+            wrong |= bool(failures) and kind in kinds
+    return int(wrong)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
