@@ -107,8 +107,7 @@ def kinds_of_networks() -> list[Kind]:
     # Not above: a process that tries cases needs none of it.
     from archray.trainables.nets import NetworkSettings, build
     from archray.trainables.nets.build_network import NETWORKS
-    from archray.trainables.proxies import ProxySettings, score
-    from archray.trainables.proxies.proxy import PROXIES
+    from archray.trainables.proxies import PROXIES, ProxySettings, score
     from archray.trainables.spaces import get_space
     from archray.trainables.supernets.networks import build_supernet, groups
     from archray.trainables.supernets.networks.build_supernet import SUPERNETS
