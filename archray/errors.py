@@ -33,3 +33,7 @@ class RunFolderError(ArchrayError):
 
 class RunInterrupted(ArchrayError):
     """A stage ended before its work was done; `archray resume` continues it."""
+
+
+class TrialCrashed(ArchrayError):
+    """The processes of a stage's trials died, and no trial ended well. The command line exits with code 1."""

@@ -12,9 +12,10 @@ from rich.console import Console
 from rich.table import Table
 
 import archray
-from archray.errors import ArchrayError, RunInterrupted
+from archray.errors import ArchrayError, RunInterrupted, TrialCrashed
 from archray.platform.search_command import search_app
 
+CRASHED = 1
 BAD_INPUT = 2
 INTERRUPTED = 130  # as a shell reports a program that Ctrl-C ended
 
@@ -198,7 +199,7 @@ def application(arguments: Sequence[str]) -> typer.Typer:
 
 
 def main() -> None:
-    """Runs the command. Exit codes: 2 for bad input, 130 after Ctrl-C."""
+    """Runs the command. Exit codes: 2 for bad input, 1 where trials crashed, 130 after Ctrl-C."""
     error_console = Console(stderr=True, highlight=False)
     try:
         application(sys.argv[1:])()
@@ -210,7 +211,7 @@ def main() -> None:
         sys.exit(INTERRUPTED)
     except ArchrayError as error:
         error_console.print(f"archray: {error}", markup=False, soft_wrap=True)
-        sys.exit(BAD_INPUT)
+        sys.exit(CRASHED if isinstance(error, TrialCrashed) else BAD_INPUT)
 
 
 if __name__ == "__main__":

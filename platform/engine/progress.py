@@ -10,9 +10,12 @@ from ray import tune
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from archray.platform.engine.failed_trials import failed_trials
+from archray.platform.engine.result_log import experiment_folder
+
 
 class TrialProgress(tune.Callback):
-    """Shows the trials of one stage. The display is made in `setup`: Tune pickles callbacks.
+    """Shows the trials of one stage. The display is made in `setup`: Tune pickles callbacks. Comes after `FailureLog`.
 
     Args:
         name: the stage.
@@ -62,7 +65,7 @@ class TrialProgress(tune.Callback):
         self._line(trials, trial, f"failed: {failure}" if failure else f"{self.metric} {value:.4f}")
 
     def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
-        self._line(trials, trial, f"error: {trial.get_pickled_error() or 'see its error.txt'}")
+        self._line(trials, trial, f"error: {failed_trials(experiment_folder(trial))[trial.trial_id].sentence}")
 
     def on_experiment_end(self, trials: list[Any], **info: Any) -> None:
         if self._progress is not None:

@@ -38,7 +38,7 @@ class ResultLog(tune.Callback):
     ) -> None:
         if INTERRUPT.stopping:
             return  # Tune's last snapshot does not hold it: the epoch will be trained again
-        folder = _experiment_folder(trial) / RESULTS
+        folder = experiment_folder(trial) / RESULTS
         name = f"{trial.trial_id}.jsonl"
         if trial.trial_id not in self._lines:
             before = folder.read_bytes(name).decode().splitlines() if folder.exists(name) else []
@@ -86,7 +86,7 @@ class KeepSnapshot(tune.Callback):
 
 def _copy_state(trial: Any) -> None:
     """Copies the state files of the experiment that `trial` belongs to."""
-    folder = _experiment_folder(trial) / SNAPSHOT
+    folder = experiment_folder(trial) / SNAPSHOT
     staged = Path(trial.storage.experiment_driver_staging_path)
     for file in sorted(staged.iterdir()):
         if file.name.startswith(STATE_FILES):
@@ -117,5 +117,6 @@ def read_results(folder: Folder) -> pd.DataFrame:
     return table.drop_duplicates(keys, keep="last").sort_values(keys, ignore_index=True)
 
 
-def _experiment_folder(trial: Any) -> Folder:
+def experiment_folder(trial: Any) -> Folder:
+    """The folder of the Tune run that a trial belongs to."""
     return Folder(trial.storage.experiment_fs_path, filesystem=trial.storage.storage_filesystem)

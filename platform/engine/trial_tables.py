@@ -8,6 +8,7 @@ import pandas as pd
 from ray.tune import Result, ResultGrid
 
 from archray.files import Folder
+from archray.platform.engine.failed_trials import FailedTrial, failed_trial, own_keys
 from archray.platform.engine.result_log import read_results
 
 
@@ -20,12 +21,14 @@ def trial_table(results: ResultGrid) -> pd.DataFrame:
     """One row a trial: its id, its configuration without `settings`, its last result, the error if it has one."""
     rows = []
     for result in listed(results):
-        metrics = result.metrics or {}
+        failed = failed_trial(result)
+        metrics, config = _metrics_and_config(result, failed)
         if not metrics and not result.error:
             continue  # a time budget ended it before its first result
-        row = {"trial_id": metrics.get("trial_id"), **_own_keys(result.config or {})}
+        row = {"trial_id": metrics.get("trial_id"), **config}
         row |= {k: v for k, v in metrics.items() if k not in row and k != "config" and not isinstance(v, dict | list)}
-        row["error"] = str(result.error) if result.error else None
+        error = failed.sentence if failed and failed.processes else result.error
+        row["error"] = str(error) if error else None
         rows.append(row)
     return pd.DataFrame(rows)
 
@@ -38,7 +41,8 @@ def curve_table(folder: Folder, results: ResultGrid) -> pd.DataFrame:
     table = read_results(folder)
     if table.empty:
         return table
-    configs = {(r.metrics or {}).get("trial_id"): _own_keys(r.config or {}) for r in listed(results)}
+    of_trials = [_metrics_and_config(result, failed_trial(result)) for result in listed(results)]
+    configs = {metrics.get("trial_id"): config for metrics, config in of_trials}
     table = table[table["trial_id"].isin(list(configs))]  # a kill may leave results of a trial Tune forgot
     lists = [name for name in table.columns if table[name].map(lambda value: isinstance(value, list)).any()]
     table = table.drop(columns=lists)
@@ -59,6 +63,9 @@ def failure_reasons(trials: pd.DataFrame) -> str:
     return "; ".join(sorted({str(reason) for reason in reasons(trials).dropna()})) or "no reason was recorded"
 
 
-def _own_keys(config: dict[str, Any]) -> dict[str, Any]:
-    """The keys of a trial's configuration that its searcher, or the plan, set."""
-    return {key: value for key, value in config.items() if key != "settings"}
+def _metrics_and_config(result: Result, failed: FailedTrial | None) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The last result of a trial, and the keys of its configuration that its searcher, or the plan, set."""
+    metrics = result.metrics or {}
+    if failed is not None:
+        return metrics if failed.reported else {"trial_id": failed.trial_id}, failed.config
+    return metrics, own_keys(result.config or {})

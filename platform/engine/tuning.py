@@ -18,6 +18,7 @@ from ray.tune.schedulers import TrialScheduler
 from archray.cluster.resources import ResourceSettings, concurrency
 from archray.errors import RunInterrupted
 from archray.files import Folder
+from archray.platform.engine.failed_trials import FailureLog, check_crashes, crashed_trials, quiet_deaths
 from archray.platform.engine.interrupt import StopAtCheckpoint, stop_gracefully
 from archray.platform.engine.progress import TrialProgress
 from archray.platform.engine.result_log import SNAPSHOT, KeepSnapshot, ResultLog, restore_state
@@ -131,7 +132,7 @@ def run_trials(folder: Folder, plan: TrialPlan, context: Context[Any], *, search
     """Runs the trials of a plan in `folder`, or what is left of them if it was begun before.
 
     Of what the caller told Tune, stages other than the `search` take only the callbacks.
-    Raises: RunInterrupted if it ended before its trials did.
+    Raises: RunInterrupted if it ended before its trials did; TrialCrashed if all failed, and processes died of it.
     """
     _set_tune_environment()
     resources: ResourceSettings = context.config.resources
@@ -142,6 +143,9 @@ def run_trials(folder: Folder, plan: TrialPlan, context: Context[Any], *, search
     if not plan.resumes and folder.exists():
         folder.set_aside()
         context.say("the trials begin anew: Tune does not save what their scheduler had decided")
+    if crashed_trials(folder, _trial_statuses(folder)):
+        folder.set_aside()
+        context.say("the trials begin anew: their processes had crashed")
     trainable = tune.with_resources(plan.trainable, {"cpu": cpus, "gpu": gpus})
     param_space = {"settings": plan.settings, **plan.keys}
     with stop_gracefully(context.console, "every running trial has saved its next checkpoint") as interrupt:
@@ -154,9 +158,11 @@ def run_trials(folder: Folder, plan: TrialPlan, context: Context[Any], *, search
                 tune_config=_tune_config(plan, options, at_a_time),
                 run_config=_run_config(folder, plan, options),
             )
-        results = tuner.fit()
+        with quiet_deaths():
+            results = tuner.fit()
         requested = interrupt.requested
     _check_ended(folder, plan, results, requested)
+    check_crashes(folder, _trial_statuses(folder), f"archray resume {context.run.folder}")
     return TuneRun(folder, plan, results)
 
 
@@ -208,7 +214,10 @@ def _run_config(folder: Folder, plan: TrialPlan, options: TuneOptions) -> RunCon
         given,
         name=name,
         storage_path=parent,
-        failure_config=given.failure_config or FailureConfig(max_failures=MAX_FAILURES),
+        # Tune's own default is none, which a caller who says nothing of failures does not mean.
+        failure_config=given.failure_config
+        if given.failure_config != FailureConfig()
+        else FailureConfig(max_failures=MAX_FAILURES),
         checkpoint_config=CheckpointConfig(
             checkpoint_frequency=1, num_to_keep=KEPT_CHECKPOINTS, checkpoint_at_end=True
         ),
@@ -218,6 +227,7 @@ def _run_config(folder: Folder, plan: TrialPlan, options: TuneOptions) -> RunCon
             ResultLog(),
             KeepSnapshot(),
             StopAtCheckpoint(),
+            FailureLog(),
             TrialProgress(name=parent.rpartition("/")[2], total=plan.total, metric=plan.metric, mode=plan.mode),
         ],
     )

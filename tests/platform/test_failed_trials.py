@@ -1,0 +1,111 @@
+"""Trials whose process dies: told in a sentence, with the stack; of all of them, the end of the run."""
+
+import json
+import logging
+import re
+from pathlib import Path
+from types import SimpleNamespace
+
+import pandas as pd
+import pytest
+from archray_test_command import PATIENCE, finish, start
+
+from archray.errors import TrialCrashed
+from archray.files import Folder
+from archray.platform.engine.failed_trials import FailedTrial, check_crashes, failed_trials, quiet_deaths
+
+
+def folder_with(place: Path, *trials: dict) -> Folder:
+    folder = Folder(place)
+    for trial in trials:
+        told = {"config": {}, "reported": False, "error": "ValueError: no", **trial}
+        (folder / "failed").write_json(f"{trial['trial_id']}.json", told)
+    return folder
+
+
+def test_what_is_told_of_a_trial():
+    trial = FailedTrial("a", {}, False, "ValueError: no")
+    assert trial.sentence == "ValueError: no"
+    once = FailedTrial("a", {}, False, "died", [7], "SIGSEGV", "/run/a.txt")
+    assert once.sentence == "the process of the trial crashed (SIGSEGV); the native stack is in /run/a.txt"
+    twice = FailedTrial("a", {}, False, "died", [7, 8])
+    assert twice.sentence == "the process of the trial was killed, twice; no native stack was left"
+
+
+def test_a_run_ends_in_crashes_only_if_nothing_ended_well(tmp_path):
+    dead = {"trial_id": "a", "processes": [1, 2], "cause": "SIGABRT", "stack": "/s/a.txt"}
+    killed = {"trial_id": "a", "processes": [1]}
+    check_crashes(Folder(tmp_path / "none"), [], "archray resume run")
+    check_crashes(folder_with(tmp_path / "errors", {"trial_id": "a"}), ["ERROR"], "archray resume run")
+    check_crashes(folder_with(tmp_path / "one", dead), ["ERROR", "TERMINATED"], "archray resume run")
+    for name, trials, statuses, message in (
+        ("single", [dead], 1, "the process of the trial crashed (SIGABRT), twice; the native stack is in /s/a.txt. "),
+        (
+            "both",
+            [dead, {**dead, "trial_id": "b", "processes": [3]}],
+            2,
+            "the processes of all 2 trials crashed (SIGABRT), 3 times in all; the native stack of one is in /s/a.txt. ",
+        ),
+        ("some", [dead, {"trial_id": "b"}], 2, "the processes of 1 of 2 trials crashed (SIGABRT), twice; "),
+        ("killed", [killed], 1, "the process of the trial was killed; no native stack was left. Most often the "),
+    ):
+        folder = folder_with(tmp_path / name, *trials)
+        with pytest.raises(TrialCrashed) as caught:
+            check_crashes(folder, ["ERROR"] * statuses, "archray resume run")
+        assert str(caught.value).startswith(message)
+        assert str(caught.value).endswith("anew: archray resume run")
+
+
+def test_other_lines_of_tune_are_told(caplog):
+    logger = logging.getLogger("ray.tune.tune")
+    with quiet_deaths():
+        logger.error("Trials did not complete: %s", [SimpleNamespace(status="ERROR")])
+        logger.error("Trials did not complete: %s", [SimpleNamespace(status="RUNNING")])
+        logger.error("another %s", "line", exc_info=ValueError("no"))
+    logger.error("Trials did not complete: %s", [SimpleNamespace(status="ERROR")])
+    assert len(caplog.records) == 3
+    assert caplog.records[1].getMessage() == "another line"
+
+
+@pytest.mark.slow
+def test_a_command_whose_trials_crash(repository, tmp_path, monkeypatch):
+    """All trials abort: the command says so. Then only those of width 4, while they are built: the run ends well."""
+    space = repository / "tests" / "worker_modules" / "archray_test_crash.py"
+    monkeypatch.setenv("CRASH", "step:4,6,8")
+    process = start(
+        "search", "hnas", "--space", f"{space}:CrashSpace", "--data", "digits", "--preset", "smoke", "--budget", "2",
+        "--out", "run", "--set", "cluster.dashboard=false", cwd=tmp_path,
+    )  # fmt: skip
+    assert process.wait(timeout=PATIENCE) == 1
+    log = (tmp_path / "log.txt").read_text()
+    assert "Traceback" not in log and "raylet" not in log and "ActorDiedError" not in log
+    assert len(log.splitlines()) < 20
+    last = log.splitlines()[-1]
+    told = re.match(
+        r"archray: the processes of all 2 trials crashed \(SIGABRT\), 6 times in all; the native stack of one is in "
+        r"(\S+)\. .*ONEDNN_MAX_CPU_ISA=AVX.*: archray resume \S+$",
+        last,
+    )
+    assert told, log
+    stacks = Path(told[1]).read_text()
+    assert stacks.count("SIGABRT received") >= 3
+    assert "Fatal Python error: Aborted" in stacks and "in forward" in stacks
+    assert sum("the process of the trial crashed (SIGABRT), 3 times" in line for line in log.splitlines()) == 2
+
+    monkeypatch.setenv("CRASH", "build:4")
+    finish("resume", "run", cwd=tmp_path)
+    assert "the trials begin anew: their processes had crashed" in (tmp_path / "log.txt").read_text()
+    trials = pd.read_parquet(tmp_path / "run" / "search" / "trials.parquet").set_index("trial_id")
+    assert len(trials) == 2
+    [tuned] = (tmp_path / "run" / "search").glob("tune-*[!0-9-][0-9a-f]")
+    dead = failed_trials(Folder(tuned))
+    assert len(dead) == 1
+    for trial_id, row in trials.iterrows():
+        assert (trial_id in dead) == row["architecture"].startswith("width=4")
+        assert (trial_id in dead) == pd.isna(row["validation_accuracy"]) == isinstance(row["error"], str)
+    [failed] = dead.values()
+    assert trials.loc[failed.trial_id, "error"] == failed.sentence
+    assert failed.sentence.startswith("the process of the trial crashed (SIGABRT), 3 times; the native stack is in ")
+    assert trials.loc[failed.trial_id, "seed"] == failed.config["seed"]
+    found = json.loads((tmp_path / "run" / "architecture.json").read_text())
+    assert not found["architecture"].startswith("width=4")
