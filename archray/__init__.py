@@ -19,23 +19,15 @@ if (_root / "pyproject.toml").is_file() and (_root / "searchers").is_dir():
     __path__.append(str(_root))
 
 # Public functions, loaded when first used: `import archray` must not import Ray or torch.
-_PUBLIC = {
-    "search": "archray.platform.api",
-    "resume": "archray.platform.api",
-    "report": "archray.platform.api",
-    "show": "archray.platform.api",
-    "compare": "archray.platform.api",
-    "export": "archray.platform.api",
-    "proxies": "archray.platform.api",
-    "list_names": "archray.platform.api",
-}
+_API = "archray.platform.api"
+_PUBLIC = ("search", "resume", "report", "show", "compare", "export", "proxies", "list_names")
 
 __all__ = ["__version__", *_PUBLIC]
 
 
 def __getattr__(name: str) -> Any:
     if name in _PUBLIC:
-        return getattr(import_module(_PUBLIC[name]), name)
+        return getattr(import_module(_API), name)
     if name == "plots":
         return import_module("archray.plots")
     raise AttributeError(f"module 'archray' has no attribute {name!r}")

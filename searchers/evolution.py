@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 
 from archray.errors import InvalidInput
 from archray.searchers.arguments import check_whole_number
-from archray.searchers.base import ArchraySearcher, Proposal
+from archray.searchers.base import ArchraySearcher, Proposal, SearcherOptions
 from archray.searchers.held_space import HeldSpace
 from archray.searchers.records import Record
 from archray.trainables.spaces import Architecture, Space
@@ -61,12 +61,7 @@ class RegularizedEvolution(ArchraySearcher):
         sample_size: int = SAMPLE_SIZE,
         parents: Parents | None = None,
         keep: Sequence[str] = (),
-        seed: int = 0,
-        metric: str | None = None,
-        mode: str | None = None,
-        points_to_evaluate: Sequence[Mapping[str, Any]] | None = None,
-        max_concurrent: int | None = None,
-        asynchronous: bool = False,
+        **options: Unpack[SearcherOptions],
     ) -> None:
         check_whole_number("population", population)
         check_whole_number("sample_size", sample_size)
@@ -81,15 +76,7 @@ class RegularizedEvolution(ArchraySearcher):
         self.sample_size = int(sample_size)
         self.parents = parents
         self.result_keys = tuple(keep)  # type: ignore[misc]  # of this searcher alone
-        super().__init__(
-            budget=budget,
-            seed=seed,
-            metric=metric,
-            mode=mode,
-            points_to_evaluate=points_to_evaluate,
-            max_concurrent=max_concurrent,
-            asynchronous=asynchronous,
-        )
+        super().__init__(budget=budget, **options)
         self.prepare()
 
     def prepare(self) -> None:

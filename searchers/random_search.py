@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, ClassVar
+from collections.abc import Iterator, Sequence
+from typing import Any, ClassVar, Unpack
 
 import numpy as np
 
 from archray.errors import InvalidInput
-from archray.searchers.base import ArchraySearcher, Proposal
+from archray.searchers.base import ArchraySearcher, Proposal, SearcherOptions
 from archray.searchers.held_space import HeldSpace
 from archray.trainables.spaces import Space
 
@@ -28,35 +28,19 @@ class RandomSearch(ArchraySearcher):
         space: a space, its name or reference, or the list of candidates (canonical strings).
         budget: the number of trainings.
         points_to_evaluate: `{"architecture"}`, suggested first; they count in budget.
-        seed, metric, mode, max_concurrent: see `ArchraySearcher`.
+        seed, metric, mode, max_concurrent, asynchronous: see `ArchraySearcher`.
 
     Raises: InvalidInput for a wrong argument, InvalidArchitecture for a point that the space does not have.
     """
 
     depends_on_results: ClassVar[bool] = False
 
-    def __init__(
-        self,
-        space: str | Space | Sequence[str],
-        budget: int,
-        seed: int = 0,
-        metric: str | None = None,
-        mode: str | None = None,
-        points_to_evaluate: Sequence[Mapping[str, Any]] | None = None,
-        max_concurrent: int | None = None,
-    ) -> None:
+    def __init__(self, space: str | Space | Sequence[str], budget: int, **options: Unpack[SearcherOptions]) -> None:
         self._held = HeldSpace(space) if isinstance(space, str | Space) else None
         self._candidates = () if isinstance(space, str | Space) else tuple(space)
         if self._held is None and (not self._candidates or len(set(self._candidates)) != len(self._candidates)):
             raise InvalidInput("expected candidates that are distinct, and at least one")
-        super().__init__(
-            budget=budget,
-            seed=seed,
-            metric=metric,
-            mode=mode,
-            points_to_evaluate=points_to_evaluate,
-            max_concurrent=max_concurrent,
-        )
+        super().__init__(budget=budget, **options)
         self.prepare()
 
     def prepare(self) -> None:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Unpack
 
 import numpy as np
 import pandas as pd
 
 from archray.errors import InvalidInput
 from archray.searchers.array_types import BoolArray, FloatArray
-from archray.searchers.base import ArchraySearcher, Proposal
+from archray.searchers.base import ArchraySearcher, Proposal, SearcherOptions
 from archray.searchers.bo import losses_of_answers, next_point
 from archray.searchers.hnas.coordinates import FIRST_POINTS, Coordinates
 from archray.searchers.hnas.objective import Penalty, check_penalty, lowest, objective
@@ -67,13 +67,8 @@ class HNASSearch(ArchraySearcher):
         penalty: Penalty | None = None,
         preset: Literal["paper-code"] | None = None,
         on_repeat: Literal["tell", "next-best"] | None = None,
-        metric: str | None = None,
-        mode: str | None = None,
-        seed: int = 0,
-        points_to_evaluate: Sequence[Mapping[str, Any]] | None = None,
-        asynchronous: bool = False,
-        max_concurrent: int | None = None,
         log10_mu: tuple[float, float] | None = None,
+        **options: Unpack[SearcherOptions],
     ) -> None:
         if preset not in PRESETS:
             raise InvalidInput(f"there is no preset {preset!r}; choose paper-code, or None")
@@ -90,15 +85,7 @@ class HNASSearch(ArchraySearcher):
         self.preset = preset
         self._log10_mu = (float(low), float(high))
         self._observations: list[dict[str, Any]] = []  # what the Bayesian optimiser was told, in order
-        super().__init__(
-            budget=budget,
-            seed=seed,
-            metric=metric,
-            mode=mode,
-            points_to_evaluate=points_to_evaluate,
-            max_concurrent=max_concurrent,
-            asynchronous=asynchronous,
-        )
+        super().__init__(budget=budget, **options)
         self._file = PoolFile.of(pool)
         self._pool: Pool | None = self._file.load(proxy)
         self._coordinates: Coordinates | None = None

@@ -12,7 +12,6 @@ from archray.trainables.nets import NetworkSettings, build, count_multiply_adds,
 from archray.trainables.nets.nasbench1shot1_network import (
     Cell,
     NASBench1Shot1Network,
-    build_nasbench1shot1,
     vertex_channels,
 )
 from archray.trainables.nets.nasbench1shot1_operations import OPERATIONS as MODULES
@@ -37,9 +36,8 @@ any_space = st.sampled_from(SPACES).flatmap(
 def network_of(space, architecture=None, *, form="training", channels=4, cells=1, in_channels=1):
     torch.manual_seed(0)
     architecture = architecture or space.decode(KNOWN[space])
-    return NASBench1Shot1Network(
-        space, architecture, channels=channels, cells=cells, in_channels=in_channels, num_classes=10, form=form
-    )
+    sizes = {"channels": channels, "cells": cells, "in_channels": in_channels, "num_classes": 10}
+    return NASBench1Shot1Network(space, architecture, **sizes, normalisation=form)
 
 
 def images(n=4, channels=1, size=8):
@@ -232,7 +230,7 @@ def test_what_cannot_be_built():
         network_of(TWO, channels=2)
     options = {"channels": 4, "cells": 1, "in_channels": 1, "num_classes": 2, "normalisation": "training"}
     with pytest.raises(InvalidInput, match=r"expected a space of NAS-Bench-1Shot1, got 'nasbench201'"):
-        build_nasbench1shot1(NASBench201(), ("none",) * 6, **options)
+        NASBench1Shot1Network(NASBench201(), ("none",) * 6, **options)
 
 
 @pytest.mark.parametrize("form", ["search", "training"])

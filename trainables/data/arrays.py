@@ -88,7 +88,7 @@ def read(settings: DataSettings) -> RawData:
 
 def _raw(stored: dict[str, npt.NDArray[Any]], where: str) -> RawData:
     _check_names(set(stored), where)
-    parts = {
+    parts: dict[str, Any] = {
         name: _part(stored[f"x_{name}"], stored[f"y_{name}"], name, where) for name in PARTS if f"x_{name}" in stored
     }
     num_classes = int(parts["train"][1].max()) + 1
@@ -108,12 +108,7 @@ def _raw(stored: dict[str, npt.NDArray[Any]], where: str) -> RawData:
             )
         if labels.max() >= num_classes:
             raise InvalidInput(f"y_{name} of {where} has the label {labels.max()}, which y_train has not")
-    return RawData(
-        train=parts["train"],
-        validation=parts.get("validation"),
-        test=parts.get("test"),
-        num_classes=num_classes,
-    )
+    return RawData(**parts, num_classes=num_classes)
 
 
 def _check_names(names: set[str], where: str) -> None:

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from archray.errors import InvalidInput
 from archray.trainables.data.data_settings import DataSettings
 from archray.trainables.data.raw import Images, RawData
-from archray.trainables.data.split import limit_part, split_parts
+from archray.trainables.data.split import split_parts
 
 
 @dataclass(frozen=True)
@@ -77,13 +77,8 @@ def make_dataset(raw: RawData, settings: DataSettings) -> Dataset:
 
     Raises: InvalidInput if images are not square and no `image_size` is set, or hold NaN or infinities.
     """
-    parts = [
-        limit_part(part, settings.limit, settings.seed + 2)
-        for part in split_parts(raw, settings.validation_fraction, settings.seed)
-    ]
-    for part_name, (images, labels) in zip(("training", "validation", "test"), parts, strict=True):
-        if len(labels) == 0:
-            raise InvalidInput(f"the {part_name} part of {settings.name} is empty; give it at least one image")
+    parts = split_parts(raw, settings)
+    for part_name, (images, _) in zip(("training", "validation", "test"), parts, strict=True):
         if not np.isfinite(images).all():
             raise InvalidInput(f"the {part_name} images of {settings.name} hold NaN or infinity; remove those images")
     height, width = parts[0][0].shape[-2:]
@@ -95,15 +90,15 @@ def make_dataset(raw: RawData, settings: DataSettings) -> Dataset:
     size = settings.image_size or height
     tensors = [_scaled(images, size) for images, _ in parts]
     mean, std = _statistics(raw, tensors[0])
-    splits = [
+    train, validation, test = (
         Split(tensor.sub_(mean).div_(std), torch.from_numpy(np.ascontiguousarray(labels, dtype=np.int64)))
         for tensor, (_, labels) in zip(tensors, parts, strict=True)
-    ]
+    )
     return Dataset(
-        name=settings.name,
-        train=splits[0],
-        validation=splits[1],
-        test=splits[2],
+        settings.name,
+        train,
+        validation,
+        test,
         num_classes=raw.num_classes,
         in_channels=tensors[0].shape[1],
         image_size=size,

@@ -10,10 +10,6 @@ from archray.trainables.data.raw import RawData
 PIXEL_MAXIMUM = 16.0  # a pixel counts the dark ones in a block of 4 x 4
 
 
-def check(settings: DataSettings) -> None:
-    """Nothing to find: the images come with scikit-learn, which archray requires."""
-
-
 def read(settings: DataSettings) -> RawData:
     """All 1,797 images, (n, 1, 8, 8), to be split 60/20/20 unless the settings say otherwise."""
     from sklearn.datasets import load_digits

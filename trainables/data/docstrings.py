@@ -42,10 +42,8 @@ def read(settings: DataSettings) -> RawText:
         drawn = np.sort(rng.permutation(len(own))[:PER_LIBRARY])
         texts += [own[i] for i in drawn]
         labels += [label] * len(drawn)
-    points = np.empty(len(texts), dtype=np.object_)
-    points[:] = texts
     return RawText(
-        train=(points, np.array(labels, dtype=np.int64)),
+        train=(np.array(texts, dtype=np.object_), np.array(labels, dtype=np.int64)),
         num_classes=len(libraries),
         classes=libraries,
         validation_fraction=0.25,

@@ -14,10 +14,6 @@ TRAIN_IMAGES = 1024
 HELD_OUT_IMAGES = 256  # for validation and for test, each
 
 
-def check(settings: DataSettings) -> None:
-    """Nothing to find: the images are drawn."""
-
-
 def read(settings: DataSettings) -> RawData:
     """Pixels from N(0, 1), labels uniform over 10 classes, by `settings.seed`; three channels, 32 x 32 by default."""
     rng = np.random.default_rng(settings.seed)

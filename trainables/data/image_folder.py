@@ -7,6 +7,7 @@ left out is cut from the training images by seed.
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -16,7 +17,13 @@ from archray.trainables.data.raw import Part, RawData
 
 IMAGE_SIZE = 32
 SUFFIXES = {".png", ".jpg", ".jpeg", ".bmp", ".gif", ".ppm", ".pgm", ".tif", ".tiff", ".webp"}
-VALIDATION_NAMES = ("val", "valid", "validation")
+PART_FOLDERS = {
+    "train": "train",
+    "val": "validation",
+    "valid": "validation",
+    "validation": "validation",
+    "test": "test",
+}
 FORM = "PATH/train/CLASS/IMAGE (with val/ and test/ beside train/ if you have them) or PATH/CLASS/IMAGE"
 
 
@@ -51,13 +58,8 @@ def read(settings: DataSettings) -> RawData:
     """
     size = settings.image_size or IMAGE_SIZE
     folders = _part_folders(settings.path)
-    parts = {name: _read_part(folder, size) for name, folder in folders.items()}
-    return RawData(
-        train=parts["train"],
-        validation=parts.get("validation"),
-        test=parts.get("test"),
-        num_classes=len(_classes(folders["train"])),
-    )
+    parts: dict[str, Any] = {name: _read_part(folder, size) for name, folder in folders.items()}
+    return RawData(**parts, num_classes=len(_classes(folders["train"])))
 
 
 def _part_folders(path: Path) -> dict[str, Path]:
@@ -66,13 +68,7 @@ def _part_folders(path: Path) -> dict[str, Path]:
         raise DataNotFound(f"there is no folder {path}; give one that holds {FORM}")
     if not (path / "train").is_dir():
         return {"train": path}
-    parts = {"train": path / "train"}
-    for name in VALIDATION_NAMES:
-        if (path / name).is_dir():
-            parts["validation"] = path / name
-    if (path / "test").is_dir():
-        parts["test"] = path / "test"
-    return parts
+    return {part: path / name for name, part in PART_FOLDERS.items() if (path / name).is_dir()}
 
 
 def _classes(folder: Path) -> list[str]:

@@ -57,6 +57,4 @@ def _part(folder: Path) -> Part:
             except UnicodeDecodeError as error:
                 raise DataNotFound(f"{file} is not a text in UTF-8 ({error}); {HINT}") from error
             labels.append(label)
-    points = np.empty(len(texts), dtype=np.object_)
-    points[:] = texts
-    return points, np.array(labels, dtype=np.int64)
+    return np.array(texts, dtype=np.object_), np.array(labels, dtype=np.int64)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from archray.errors import InvalidInput, UnknownName
@@ -26,40 +27,29 @@ class DataSource:
 
     Attributes:
         description: what `archray list datasets` says.
-        check: raises if the data cannot be read; cheap.
+        reader: the module whose `read(settings)` gives the data, and whose `check(settings)`, which is cheap, raises
+            if they cannot be read; one without `check` always can.
         kind: "images" or "text".
     """
 
     description: str
-    check: Callable[[DataSettings], None]
-    read: Callable[[DataSettings], RawData | RawText]
+    reader: ModuleType
     kind: str = "images"
 
 
 DATASETS: Registry[DataSource] = Registry("data set")
 for _name, _source_of_name in {
-    "digits": DataSource(
-        "1,797 real 8 x 8 digits, inside scikit-learn; nothing to download", digits.check, digits.read
-    ),
-    "cifar10": DataSource("60,000 images 32 x 32 of 10 classes; from --data-dir", cifar.check, cifar.read),
-    "cifar100": DataSource("60,000 images 32 x 32 of 100 classes; from --data-dir", cifar.check, cifar.read),
-    "imagenet16-120": DataSource(
-        "ImageNet's first 120 classes at 16 x 16; from --data-dir", imagenet16.check, imagenet16.read
-    ),
-    "gaussian": DataSource(
-        "random images and labels, 3 x 32 x 32; for training-free metrics", gaussian.check, gaussian.read
-    ),
-    "folder:PATH": DataSource(
-        "your images, as PATH/CLASS/IMAGE or PATH/train/CLASS/IMAGE", image_folder.check, image_folder.read
-    ),
-    "arrays:PATH": DataSource("your arrays, in an .npz that save_arrays writes", arrays.check, arrays.read),
+    "digits": DataSource("1,797 real 8 x 8 digits, inside scikit-learn; nothing to download", digits),
+    "cifar10": DataSource("60,000 images 32 x 32 of 10 classes; from --data-dir", cifar),
+    "cifar100": DataSource("60,000 images 32 x 32 of 100 classes; from --data-dir", cifar),
+    "imagenet16-120": DataSource("ImageNet's first 120 classes at 16 x 16; from --data-dir", imagenet16),
+    "gaussian": DataSource("random images and labels, 3 x 32 x 32; for training-free metrics", gaussian),
+    "folder:PATH": DataSource("your images, as PATH/CLASS/IMAGE or PATH/train/CLASS/IMAGE", image_folder),
+    "arrays:PATH": DataSource("your arrays, in an .npz that save_arrays writes", arrays),
     "docstrings": DataSource(
-        "texts: installed libraries' docstrings; of two: docstrings:numpy,torch",
-        docstrings.check,
-        docstrings.read,
-        "text",
+        "texts: installed libraries' docstrings; of two: docstrings:numpy,torch", docstrings, "text"
     ),
-    "imdb": DataSource("texts: 50,000 film reviews of 2 classes; from --data-dir", imdb.check, imdb.read, "text"),
+    "imdb": DataSource("texts: 50,000 film reviews of 2 classes; from --data-dir", imdb, "text"),
 }.items():
     DATASETS.register(_name, _source_of_name)
 
@@ -113,7 +103,7 @@ def read_data(settings: DataSettings, device: str | torch.device = "cpu") -> Dat
     if source is None:
         return _made_by_user(settings, device)
     _check(source, settings)
-    raw = source.read(settings)
+    raw: RawData | RawText = source.reader.read(settings)
     if isinstance(raw, RawText):
         return make_text_dataset(raw, settings)
     from archray.trainables.data.dataset import make_dataset
@@ -146,7 +136,8 @@ def _refuse(settings: DataSettings, kind: str, needed: str, example: str) -> Non
 def _check(source: DataSource, settings: DataSettings) -> None:
     if source.kind == "text" and (settings.image_size is not None or settings.flip is not None):
         raise InvalidInput(f"{settings.name} is text and has no image_size or flip; leave them out")
-    source.check(settings)
+    if hasattr(source.reader, "check"):
+        source.reader.check(settings)
 
 
 def _source(settings: DataSettings) -> DataSource | None:

@@ -6,6 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from archray.errors import InvalidInput
+from archray.trainables.data.data_settings import DataSettings
 from archray.trainables.data.raw import Labels, Part, RawParts
 
 TEST_FRACTION = 0.2  # of all points, where a data set has no test part of its own
@@ -39,25 +40,32 @@ def stratified_split(labels: Labels, fraction: float, seed: int) -> tuple[npt.ND
     return np.flatnonzero(~mask), np.flatnonzero(mask)
 
 
-def split_parts(raw: RawParts, validation_fraction: float | None, seed: int) -> tuple[Part, Part, Part]:
-    """(train, validation, test) of a data set; parts that its files hold are kept as they are.
+def split_parts(raw: RawParts, settings: DataSettings) -> tuple[Part, Part, Part]:
+    """(train, validation, test) of a data set, of each at most `limit` points; parts that its files hold are kept.
 
     A missing test part is 20 % of all. A missing validation part is `validation_fraction` of the training points
     that remain; if neither the settings nor the data set name a fraction, it is half of the test part.
+
+    Raises: InvalidInput if a part would be empty.
     """
     train, validation, test = raw.train, raw.validation, raw.test
+    seed = settings.seed
     if test is None:
         train, test = _hold_out(train, TEST_FRACTION, seed)
     if validation is None:
-        fraction = validation_fraction if validation_fraction is not None else raw.validation_fraction
+        fraction = raw.validation_fraction if settings.validation_fraction is None else settings.validation_fraction
         if fraction is None:
             validation, test = _hold_out(test, 0.5, seed + 1)
         else:
             train, validation = _hold_out(train, fraction, seed + 1)
+    for name, (_, labels) in {"training": train, "validation": validation, "test": test}.items():
+        if len(labels) == 0:
+            raise InvalidInput(f"the {name} part of {settings.name} is empty; give it at least one point")
+    train, validation, test = (_limited(part, settings.limit, seed + 2) for part in (train, validation, test))
     return train, validation, test
 
 
-def limit_part(part: Part, limit: int | None, seed: int) -> Part:
+def _limited(part: Part, limit: int | None, seed: int) -> Part:
     """At most `limit` points of a part, classes in proportion; all of them if `limit` is None."""
     if limit is None or limit >= len(part[1]):
         return part

@@ -10,8 +10,8 @@ import numpy as np
 
 from archray.errors import InvalidInput
 from archray.trainables.data.data_settings import DataSettings
-from archray.trainables.data.raw import Labels, Part, RawText
-from archray.trainables.data.split import limit_part, split_parts
+from archray.trainables.data.raw import Labels, RawText
+from archray.trainables.data.split import split_parts
 
 
 @dataclass(frozen=True)
@@ -69,24 +69,8 @@ class TextDataset:
 
 def make_text_dataset(raw: RawText, settings: DataSettings) -> TextDataset:
     """Splits and limits, in this order. Raises: InvalidInput if a part would be empty."""
-    parts = [
-        limit_part(part, settings.limit, settings.seed + 2)
-        for part in split_parts(raw, settings.validation_fraction, settings.seed)
-    ]
-    for part_name, (_, labels) in zip(("training", "validation", "test"), parts, strict=True):
-        if len(labels) == 0:
-            raise InvalidInput(f"the {part_name} part of {settings.name} is empty; give it at least one text")
-    train, validation, test = (_split(part) for part in parts)
-    return TextDataset(
-        name=settings.name,
-        train=train,
-        validation=validation,
-        test=test,
-        num_classes=raw.num_classes,
-        classes=raw.classes,
+    train, validation, test = (
+        TextSplit(tuple(texts.tolist()), np.ascontiguousarray(labels, dtype=np.int64))
+        for texts, labels in split_parts(raw, settings)
     )
-
-
-def _split(part: Part) -> TextSplit:
-    texts, labels = part
-    return TextSplit(tuple(texts.tolist()), np.ascontiguousarray(labels, dtype=np.int64))
+    return TextDataset(settings.name, train, validation, test, raw.num_classes, raw.classes)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -50,7 +51,7 @@ class FourierProblem(Problem):
         labels = self.data.train.labels[features.order]
         memory = settings.memory_gib - fourier_memory(bases.inputs, dimension, bases.held)
         model, seconds = timed(lambda: self._model(features, labels, memory, seed))
-        return FourierSolution(self, maps, bases, model, features.seconds, seconds - features.seconds)
+        return FourierSolution(features.seconds, seconds - features.seconds, self, maps, bases, model)
 
     def _model(self, features: FourierFeatures, labels: Tensor, memory_gib: float, seed: int) -> LinearModel:
         lam, classes = self.settings.lam, self.data.num_classes
@@ -65,40 +66,36 @@ class FourierProblem(Problem):
         return LinearModel(model.weights.to(self.device), model.intercept.to(self.device))
 
 
+@dataclass(frozen=True)
 class FourierSolution(Solution):
     """Weights that the maps share. model: weights (d, K), intercept (K,)."""
 
-    def __init__(
-        self,
-        problem: FourierProblem,
-        maps: Sequence[FourierMap],
-        bases: FourierBases,
-        model: LinearModel,
-        seconds_featurise: float,
-        seconds_solve: float,
-    ) -> None:
-        self.seconds_featurise, self.seconds_solve = seconds_featurise, seconds_solve
-        self.model = model
-        self._problem, self._maps, self._bases = problem, maps, bases
-        self._rows = rows_in_block(bases.dimension)
+    problem: FourierProblem
+    maps: Sequence[FourierMap]
+    bases: FourierBases
+    model: LinearModel
+
+    @property
+    def _rows(self) -> int:
+        return rows_in_block(self.bases.dimension)
 
     def score_assigned(self, assignment: Assignment, tally: Tally) -> None:
-        validation, statistics = self._problem.data.validation, self._problem.statistics
-        features = FourierFeatures(validation.images.flatten(1), self._maps, assignment, self._bases, statistics)
+        validation, statistics = self.problem.data.validation, self.problem.statistics
+        features = FourierFeatures(validation.images.flatten(1), self.maps, assignment, self.bases, statistics)
         labels = validation.labels[features.order]
         owners = torch.from_numpy(assignment).to(features.device)[features.order]
         for rows in blocks(len(labels), self._rows):
             tally.add(owners[rows], self.model.decisions(features.block(rows)), labels[rows])
 
     def score_all(self, tally: Tally) -> None:
-        validation = self._problem.data.validation
+        validation = self.problem.data.validation
         inputs = validation.images.flatten(1)
-        for number, rows, features in every_map(inputs, self._maps, self._bases, self._problem.statistics, self._rows):
+        for number, rows, features in every_map(inputs, self.maps, self.bases, self.problem.statistics, self._rows):
             tally.add(number, self.model.decisions(features), validation.labels[rows])
 
     def classifier(self) -> FourierClassifier:
-        (only,) = self._maps
-        return FourierClassifier(only, self._bases, self._problem.statistics, self.model)
+        (only,) = self.maps
+        return FourierClassifier(only, self.bases, self.problem.statistics, self.model)
 
 
 def check_fourier_memory(settings: SolveSettings, points: int, inputs: int, classes: int, dimension: int) -> None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 from scipy.sparse import csr_matrix
+from torch import Tensor
 
 from archray.seeds import named_seed
 from archray.trainables.data import TextDataset
@@ -19,7 +21,7 @@ from archray.trainables.feature_maps.memory import check_fits, vector_memory
 from archray.trainables.feature_maps.problem import Problem, Solution, Tally, timed
 from archray.trainables.feature_maps.ridge import LinearModel
 from archray.trainables.feature_maps.solve_settings import Bases, SolveSettings
-from archray.trainables.feature_maps.tokens import corpus_of
+from archray.trainables.feature_maps.tokens import Corpus, corpus_of
 
 
 class NGramProblem(Problem):
@@ -46,7 +48,11 @@ class NGramProblem(Problem):
         features = weighted(counts, maps, assignment, bin_weights)
         seconds = time.perf_counter() - begin
         model, seconds_solve = timed(lambda: self._model(features, seed))
-        return NGramSolution(self, maps, seeds, bin_weights, model, seconds, seconds_solve)
+        validation = self.data.validation
+        labels = torch.from_numpy(np.asarray(validation.labels))
+        return NGramSolution(
+            seconds, seconds_solve, corpus_of(validation.texts), labels, maps, seeds, bin_weights, model
+        )
 
     def _model(self, features: csr_matrix, seed: int) -> LinearModel:
         lam, classes = self.settings.lam, self.data.num_classes
@@ -57,51 +63,43 @@ class NGramProblem(Problem):
         return fit_logistic(features, self.labels, classes, lam)
 
 
+@dataclass(frozen=True)
 class NGramSolution(Solution):
-    """Weights that the maps share. seeds: of the hash of each map."""
+    """Weights that the maps share. corpus, labels: of validation. seeds: of the hash of each map."""
 
-    def __init__(
-        self,
-        problem: NGramProblem,
-        maps: Sequence[NGramMap],
-        seeds: Sequence[int],
-        bin_weights: BinWeights,
-        model: LinearModel,
-        seconds_featurise: float,
-        seconds_solve: float,
-    ) -> None:
-        self.seconds_featurise, self.seconds_solve = seconds_featurise, seconds_solve
-        self.model = model
-        self._maps, self._seeds, self._bin_weights = maps, seeds, bin_weights
-        self._corpus = corpus_of(problem.data.validation.texts)
-        self._labels = torch.from_numpy(np.asarray(problem.data.validation.labels))
+    corpus: Corpus
+    labels: Tensor
+    maps: Sequence[NGramMap]
+    seeds: Sequence[int]
+    bin_weights: BinWeights
+    model: LinearModel
 
     def score_assigned(self, assignment: Assignment, tally: Tally) -> None:
         dimension = len(self.model.weights)
-        counts = featurise(self._corpus, np.arange(len(assignment)), self._maps, assignment, dimension, self._seeds)
-        features = weighted(counts, self._maps, assignment, self._bin_weights)
-        tally.add(torch.from_numpy(assignment), decisions(features, self.model), self._labels)
+        counts = featurise(self.corpus, np.arange(len(assignment)), self.maps, assignment, dimension, self.seeds)
+        features = weighted(counts, self.maps, assignment, self.bin_weights)
+        tally.add(torch.from_numpy(assignment), decisions(features, self.model), self.labels)
 
     def score_all(self, tally: Tally) -> None:
-        rows = np.arange(len(self._corpus))
+        rows = np.arange(len(self.corpus))
         only = np.zeros(len(rows), dtype=np.int64)
         counts: dict[tuple[object, ...], csr_matrix] = {}
         # Maps with equal counts follow each other, and only the last counts are held.
         keys = [
             (*(each[name] for name in ("tokens", "case", "stop_words", "order", "counts")), seed)
-            for each, seed in zip(self._maps, self._seeds, strict=True)
+            for each, seed in zip(self.maps, self.seeds, strict=True)
         ]
         for number in sorted(range(len(keys)), key=lambda i: tuple(map(str, keys[i]))):
-            each, key = [self._maps[number]], keys[number]
+            each, key = [self.maps[number]], keys[number]
             if key not in counts:
                 dimension = len(self.model.weights)
-                counts = {key: featurise(self._corpus, rows, each, only, dimension, [self._seeds[number]])}
-            features = weighted(counts[key], each, only, self._bin_weights)
-            tally.add(number, decisions(features, self.model), self._labels)
+                counts = {key: featurise(self.corpus, rows, each, only, dimension, [self.seeds[number]])}
+            features = weighted(counts[key], each, only, self.bin_weights)
+            tally.add(number, decisions(features, self.model), self.labels)
 
     def classifier(self) -> NGramClassifier:
-        (only,), (seed,) = self._maps, self._seeds
-        return NGramClassifier(only, seed, self._bin_weights, self.model)
+        (only,), (seed,) = self.maps, self.seeds
+        return NGramClassifier(only, seed, self.bin_weights, self.model)
 
 
 def hash_seeds(maps: int, seed: int, bases: Bases) -> list[int]:

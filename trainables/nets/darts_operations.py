@@ -16,7 +16,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from archray.trainables.nets.operations import ReLUConvBN, batch_norm, every_second_pixel
+from archray.trainables.nets.operations import ReLUConvBN, Zero, batch_norm, every_second_pixel
 
 Form = Literal["search", "training", "scoring"]
 
@@ -29,17 +29,6 @@ def cell_norm(channels: int, form: Form) -> nn.BatchNorm2d:
 def cell_conv(in_channels: int, out_channels: int, form: Form) -> ReLUConvBN:
     """What brings a cell's input to the cell's width: ReLU, 1 x 1 convolution, normalisation."""
     return ReLUConvBN(in_channels, out_channels, 1, affine=form == "training", running=form == "training")
-
-
-class Zero(nn.Module):
-    """The operation `none`: zeros, (n, C, H, W) -> (n, C, H/stride, W/stride), rounded up."""
-
-    def __init__(self, stride: int) -> None:
-        super().__init__()
-        self.stride = stride
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return torch.zeros_like(x[..., :: self.stride, :: self.stride])
 
 
 class FactorizedReduce(nn.Module):

@@ -7,6 +7,8 @@ and twice the channels between stacks, mean pooling, a linear layer. NAS-Bench-1
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import reduce
+from operator import add
 
 import torch
 from torch import nn
@@ -68,9 +70,9 @@ class Cell(nn.Module):
         values: dict[int, torch.Tensor] = {}
         for vertex in range(1, self.last):
             terms = [values[parent][:, : self.widths[vertex]] for parent in self.parents[vertex]]
-            values[vertex] = self.operations[str(vertex)](_sum(self._projected(x, vertex) + terms))
+            values[vertex] = self.operations[str(vertex)](reduce(add, self._projected(x, vertex) + terms))
         out = torch.cat([values[parent] for parent in self.parents[self.last]], dim=1)
-        return _sum([out, *self._projected(x, self.last)])
+        return reduce(add, [out, *self._projected(x, self.last)])
 
     def _projected(self, x: torch.Tensor, vertex: int) -> list[torch.Tensor]:
         return [self.projections[str(vertex)](x)] if str(vertex) in self.projections else []
@@ -104,20 +106,16 @@ class SearchCell(nn.Module):
         for node in self.live:
             parents = self.parents[node - 1]
             projected = [self.projections[str(node)](x)] if 0 in parents else []
-            values[node] = self.operations[str(node)](_sum(projected + [values[p] for p in parents if p > 0]))
+            values[node] = self.operations[str(node)](reduce(add, projected + [values[p] for p in parents if p > 0]))
         zeros = x.new_zeros(x.shape[0], self.channels, *x.shape[2:])
         first = self.projections[OUTPUT](x) if OUTPUT in self.projections else zeros
         nodes = range(1, len(self.parents))
         return torch.cat([first, *(values[node] if node in self.parents[-1] else zeros for node in nodes)], dim=1)
 
 
-def _sum(terms: list[torch.Tensor]) -> torch.Tensor:
-    total = terms[0]
-    for term in terms[1:]:
-        total = total + term
-    return total
-
-
+@NETWORKS.register("nasbench1shot1-1")
+@NETWORKS.register("nasbench1shot1-2")
+@NETWORKS.register("nasbench1shot1-3")
 class NASBench1Shot1Network(nn.Module):
     """Images (n, in_channels, H, W) to logits (n, num_classes).
 
@@ -125,25 +123,27 @@ class NASBench1Shot1Network(nn.Module):
         channels: of the stem and, in the evaluation forms, of the first stack's cells. In the search form it is the
             width of a node in the first stack, whose cells give nodes + 1 times as many.
         cells: per stack.
-        form: `search`, with cells as `SearchCell` and a 1 x 1 convolution after the last; otherwise NAS-Bench-101's
-            network, `training` or `scoring`.
+        normalisation: `search`, with cells as `SearchCell` and a 1 x 1 convolution after the last; otherwise
+            NAS-Bench-101's network, `training` or `scoring`.
 
     Pooling rounds odd heights and widths up.
     """
 
     def __init__(
         self,
-        space: NASBench1Shot1,
+        space: Space,
         architecture: Architecture,
         *,
         channels: int,
         cells: int,
         in_channels: int,
         num_classes: int,
-        form: Form,
+        normalisation: Form,
     ) -> None:
         super().__init__()
-        running = form == "training"
+        if not isinstance(space, NASBench1Shot1):
+            raise InvalidInput(f"expected a space of NAS-Bench-1Shot1, got {space.name!r}")
+        form, running = normalisation, normalisation == "training"
         self.stem = ConvBNReLU(in_channels, channels, 3, affine=True, running=running)
         module = space.to_nasbench101(architecture, pad=False)
         layers: list[nn.Module] = []
@@ -167,30 +167,3 @@ class NASBench1Shot1Network(nn.Module):
         features = self.head(self.stacks(self.stem(images))).mean(dim=(2, 3))  # (n, 4C)
         logits: torch.Tensor = self.classifier(features)  # (n, K)
         return logits
-
-
-@NETWORKS.register("nasbench1shot1-1")
-@NETWORKS.register("nasbench1shot1-2")
-@NETWORKS.register("nasbench1shot1-3")
-def build_nasbench1shot1(
-    space: Space,
-    architecture: Architecture,
-    *,
-    channels: int,
-    cells: int,
-    in_channels: int,
-    num_classes: int,
-    normalisation: Form,
-) -> nn.Module:
-    """The builder that the registry of networks holds; arguments as `NASBench1Shot1Network`."""
-    if not isinstance(space, NASBench1Shot1):
-        raise InvalidInput(f"expected a space of NAS-Bench-1Shot1, got {space.name!r}")
-    return NASBench1Shot1Network(
-        space,
-        architecture,
-        channels=channels,
-        cells=cells,
-        in_channels=in_channels,
-        num_classes=num_classes,
-        form=normalisation,
-    )

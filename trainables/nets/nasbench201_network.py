@@ -94,11 +94,12 @@ class Reduction(nn.Module):
         return out
 
 
+@NETWORKS.register("nasbench201")
 class NASBench201Network(nn.Module):
     """Images (n, in_channels, H, W) to logits (n, num_classes).
 
     Args:
-        architecture: six operations.
+        space: of the architecture, six operations.
         channels: C of the first stage; the benchmark has 16.
         cells: N, cells per stage; the benchmark has 5.
         normalisation: `training` or `scoring`, see the module.
@@ -106,6 +107,7 @@ class NASBench201Network(nn.Module):
 
     def __init__(
         self,
+        space: Space,
         architecture: Architecture,
         *,
         channels: int,
@@ -115,6 +117,7 @@ class NASBench201Network(nn.Module):
         normalisation: Normalisation,
     ) -> None:
         super().__init__()
+        space.check(architecture)
         running = normalisation == "training"
         self.stem = nn.Sequential(
             nn.Conv2d(in_channels, channels, 3, padding=1, bias=False),
@@ -137,26 +140,3 @@ class NASBench201Network(nn.Module):
         features = self.head(self.stages(self.stem(images)))  # (n, 4C)
         logits: torch.Tensor = self.classifier(features)  # (n, K)
         return logits
-
-
-@NETWORKS.register("nasbench201")
-def build_nasbench201(
-    space: Space,
-    architecture: Architecture,
-    *,
-    channels: int,
-    cells: int,
-    in_channels: int,
-    num_classes: int,
-    normalisation: Normalisation,
-) -> nn.Module:
-    """The builder that the registry of networks holds; arguments as `NASBench201Network`."""
-    space.check(architecture)
-    return NASBench201Network(
-        architecture,
-        channels=channels,
-        cells=cells,
-        in_channels=in_channels,
-        num_classes=num_classes,
-        normalisation=normalisation,
-    )

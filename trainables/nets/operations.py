@@ -41,10 +41,14 @@ class ReLUConvBN(nn.Sequential):
 
 
 class Zero(nn.Module):
-    """The operation `none`: zeros of the input's shape. Supernets need it; standalone cells leave the edge out."""
+    """The operation `none`: zeros, (n, C, H, W) -> (n, C, H/stride, W/stride), rounded up."""
+
+    def __init__(self, stride: int = 1) -> None:
+        super().__init__()
+        self.stride = stride
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return torch.zeros_like(x)
+        return torch.zeros_like(x[..., :: self.stride, :: self.stride])
 
 
 def average_pool() -> nn.AvgPool2d:

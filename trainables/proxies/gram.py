@@ -131,9 +131,7 @@ def _inner_product_cost(call: Call, output_gradients: Tensor, memory_mib: float)
     return rows * rows * (layer.weight[0].numel() + layer.weight.shape[0] + 1)
 
 
-def exact_gram_matrix(
-    outputs: Tensor, parameters: Sequence[Tensor], memory_mib: float, *, retain_graph: bool = True
-) -> Tensor:
+def exact_gram_matrix(outputs: Tensor, parameters: Sequence[Tensor], memory_mib: float) -> Tensor:
     """Theta: (m, m) float64 from the rows of the Jacobian, Eq. 7.1: row i is the gradient of outputs[i].
 
     Under batch normalisation row i holds what flows through all samples of the batch, unlike the per-sample
@@ -147,9 +145,7 @@ def exact_gram_matrix(
     for block in _blocks(parameters, int(memory_mib * MIB) // m):
         jacobian = outputs.new_empty(m, sum(parameter.numel() for parameter in block))
         for i in range(m):
-            row = torch.autograd.grad(
-                outputs[i], block, retain_graph=retain_graph or i < m - 1, allow_unused=True, materialize_grads=True
-            )
+            row = torch.autograd.grad(outputs[i], block, retain_graph=True, allow_unused=True, materialize_grads=True)
             jacobian[i] = torch.cat([part.flatten() for part in row])
         gram += jacobian @ jacobian.T
     return gram

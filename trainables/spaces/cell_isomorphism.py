@@ -65,23 +65,16 @@ def _rename(layers: dict[int, tuple[str, Value]], output: Value) -> NormalForm:
         colours[number] = (operation, tuple(sorted((pools, colours[atom]) for pools, atom in value)))
     # A colour is what a layer computes from the input, all names removed. Layers of different colour cannot be
     # exchanged, so only renamings within a colour are tried: at most 24 for a cell of 6 edges in practice.
-    classes: list[list[int]] = []
     by_colour = sorted(live, key=lambda number: (colours[number], number))
-    for _, group in itertools.groupby(by_colour, key=lambda number: colours[number]):
-        classes.append(list(group))
-    best: NormalForm | None = None
-    for orders in itertools.product(*(itertools.permutations(group) for group in classes)):
-        order = [number for group in orders for number in group]
-        rank = {number: place for place, number in enumerate(order)}
-        rank[INPUT] = INPUT
-        spelling: NormalForm = (
-            tuple((layers[number][0], _renamed(layers[number][1], rank)) for number in order),
-            _renamed(output, rank),
-        )
-        if best is None or spelling < best:
-            best = spelling
-    assert best is not None  # the product of no classes still holds one, empty, order
-    return best
+    classes = [list(group) for _, group in itertools.groupby(by_colour, key=lambda number: colours[number])]
+    orders = itertools.product(*(itertools.permutations(group) for group in classes))
+    return min(_spelling(layers, output, list(itertools.chain.from_iterable(order))) for order in orders)
+
+
+def _spelling(layers: dict[int, tuple[str, Value]], output: Value, order: list[int]) -> NormalForm:
+    """The cell with its live layers numbered in this order."""
+    rank = {INPUT: INPUT} | {number: place for place, number in enumerate(order)}
+    return tuple((layers[number][0], _renamed(layers[number][1], rank)) for number in order), _renamed(output, rank)
 
 
 def _collect(value: Value, layers: dict[int, tuple[str, Value]], live: set[int]) -> None:

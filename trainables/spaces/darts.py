@@ -153,21 +153,14 @@ class DARTS(Space):
         """The decisions of one cell whose nodes are in the order that makes them lowest."""
         # `none` reads nothing, so it does not bind the order of nodes.
         nodes = [[edge for edge in edges[at : at + 2] if edge[0] != "none"] for at in range(0, len(edges), 2)]
-        best: tuple[tuple[int, ...], tuple[str, ...]] | None = None
+        spellings: list[tuple[str, ...]] = []
         for order in itertools.permutations(range(len(nodes))):
             place = {old + INPUTS: new + INPUTS for new, old in enumerate(order)} | {i: i for i in range(INPUTS)}
             renamed = [[(operation, place[source]) for operation, source in nodes[old]] for old in order]
             if any(source >= node for node, terms in zip(NODES, renamed, strict=True) for _, source in terms):
                 continue
-            choices = tuple(choice for terms in renamed for choice in self._node(terms))
-            rank = tuple(
-                decision.choices.index(choice)
-                for decision, choice in zip(self.decisions[: len(choices)], choices, strict=True)  # both cells alike
-            )
-            if best is None or rank < best[0]:
-                best = rank, choices
-        assert best is not None  # the order as given is one
-        return best[1]
+            spellings.append(tuple(choice for terms in renamed for choice in self._node(terms)))
+        return min(spellings, key=self.rank)  # both cells have the same decisions
 
     @staticmethod
     def _node(terms: Sequence[tuple[str, int]]) -> tuple[str, str, str]:

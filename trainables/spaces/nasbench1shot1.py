@@ -122,7 +122,7 @@ class NASBench1Shot1(Space):
         operations, parents = self.graph(architecture)
         live, output = _live(parents), len(self.parents)
         first = [decision.choices[0] for decision in self.decisions]
-        best: tuple[tuple[int, ...], Architecture] | None = None
+        spellings: list[Architecture] = []
         for places in itertools.permutations(self.nodes, len(live)):
             place = {0: 0, output: output, **dict(zip(live, places, strict=True))}
             choices = first.copy()
@@ -134,11 +134,8 @@ class NASBench1Shot1(Space):
                     choices[2 * at - 2] = operations[node - 1]
                 choices[2 * at - 1 if node != output else -1] = ",".join(map(str, of_node))
             else:
-                rank = tuple(d.choices.index(choice) for d, choice in zip(self.decisions, choices, strict=True))
-                if best is None or rank < best[0]:
-                    best = rank, tuple(choices)
-        assert best is not None  # the places as given are one way
-        return best[1]
+                spellings.append(tuple(choices))
+        return min(spellings, key=self.rank)
 
 
 def _live(parents: Sequence[Sequence[int]]) -> tuple[int, ...]:

@@ -75,21 +75,11 @@ class NASBench201(Space):
         through the whole space (about a second).
         """
         self.check(architecture)
-        return _table()[0][architecture]
-
-    def spellings(self, architecture: Architecture) -> tuple[Architecture, ...]:
-        """All cells that share `architecture`'s canonical form, in enumeration order; the first is that form."""
-        return _table()[1][self.canonical(architecture)]
+        return _canonical_forms()[architecture]
 
 
 @lru_cache(maxsize=1)
-def _table() -> tuple[dict[Architecture, Architecture], dict[Architecture, tuple[Architecture, ...]]]:
-    """Every cell's canonical form, and every canonical form's cells."""
+def _canonical_forms() -> dict[Architecture, Architecture]:
+    """Every cell's canonical form."""
     first: dict[NormalForm, Architecture] = {}
-    canonical: dict[Architecture, Architecture] = {}
-    spellings: dict[Architecture, list[Architecture]] = {}
-    for architecture in NASBench201().enumerate():
-        representative = first.setdefault(normal_form(EDGES, architecture), architecture)
-        canonical[architecture] = representative
-        spellings.setdefault(representative, []).append(architecture)
-    return canonical, {form: tuple(cells) for form, cells in spellings.items()}
+    return {cell: first.setdefault(normal_form(EDGES, cell), cell) for cell in NASBench201().enumerate()}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from abc import ABC
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -72,6 +72,10 @@ class Space(ABC):
     def canonical(self, architecture: Architecture) -> Architecture:
         """The one form that all architectures isomorphic to `architecture` share; here itself."""
         return architecture
+
+    def rank(self, architecture: Sequence[str]) -> tuple[int, ...]:
+        """The numbers of an architecture's choices, or of its first ones: compared as `enumerate` orders."""
+        return tuple(d.choices.index(choice) for d, choice in zip(self.decisions, architecture, strict=False))
 
     @property
     def posterior_decisions(self) -> tuple[Decision, ...]:

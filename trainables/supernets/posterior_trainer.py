@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from archray.trainables.data.dataset import Dataset
 from archray.trainables.epoch_trainer import EpochTrainer
-from archray.trainables.supernets.batches import Batch, Batches
-from archray.trainables.supernets.mixings.mixing import Lesson, Mixture, Outcome
+from archray.trainables.supernets.batches import Batches
+from archray.trainables.supernets.mixings.mixing import Mixture
 from archray.trainables.supernets.networks import Supernet
 from archray.trainables.supernets.relaxations.variational_posterior import VariationalPosterior
 from archray.trainables.supernets.trainer import Diverged
-from archray.trainables.supernets.unrolled import mixture_gradient
+from archray.trainables.supernets.unrolled import lesson_of
 
 ORDER, DRAWS = 0, 1  # purposes of random streams
 
@@ -81,7 +81,9 @@ class PosteriorTrainer(EpochTrainer):
         for step in range(steps):
             kl += self.posterior.kl() / steps
             progress = (self.epochs_done + step / steps) / self._epochs
-            losses.append(self.posterior.learn(self._lesson(batches.take()), progress))
+            batch = batches.take()
+            lesson = lesson_of(partial(self._logits, batch.images), batch.labels)
+            losses.append(self.posterior.learn(lesson, progress))
         self.epochs_done += 1
         loss = float(torch.stack(losses).mean())
         if not math.isfinite(loss):
@@ -91,19 +93,7 @@ class PosteriorTrainer(EpochTrainer):
     def _parts(self) -> dict[str, Any]:
         return {"posterior": self.posterior}
 
-    def _lesson(self, batch: Batch) -> Lesson:
-        def gradient(leaves: Mixture) -> tuple[Tensor, dict[str, Tensor]]:
-            loss = F.cross_entropy(self._logits(batch, leaves), batch.labels)
-            return loss.detach(), mixture_gradient(loss, leaves)
-
-        def outcome(mixture: Mixture) -> Outcome:
-            logits = self._logits(batch, mixture)
-            losses = F.cross_entropy(logits, batch.labels, reduction="none")
-            return Outcome(losses, logits.argmax(1) == batch.labels)
-
-        return Lesson(gradient, outcome)
-
-    def _logits(self, batch: Batch, mixture: Mixture) -> Tensor:
+    def _logits(self, images: Tensor, mixture: Mixture) -> Tensor:
         with self._autocast():
-            logits: Tensor = self.supernet(batch.images, mixture)
+            logits: Tensor = self.supernet(images, mixture)
         return logits.float()

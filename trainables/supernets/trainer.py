@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -22,10 +24,10 @@ from archray.trainables.randomness import own_randomness
 from archray.trainables.supernets.batches import Batch, Batches
 from archray.trainables.supernets.blocks import Block, both_blocks, weight_blocks
 from archray.trainables.supernets.evaluation import evaluate, score_architectures
-from archray.trainables.supernets.mixings.mixing import Lesson, Mixing, Mixture, Outcome
+from archray.trainables.supernets.mixings.mixing import Mixing, Mixture
 from archray.trainables.supernets.networks import Supernet
 from archray.trainables.supernets.supernet_training_settings import SECOND_ORDER, SupernetTrainingSettings
-from archray.trainables.supernets.unrolled import mixture_gradient, unrolled_gradient
+from archray.trainables.supernets.unrolled import lesson_of, unrolled_gradient
 from archray.trainables.supernets.updates import UpdateCounter
 
 # Purposes of random streams
@@ -142,33 +144,30 @@ class SupernetTrainer(SGDTrainer[SupernetTrainingSettings]):
 
     def _architecture_step(self, batch: Batch, upcoming: Callable[[], Batch], step: int) -> Tensor:
         """One update of the architecture; the loss before it. upcoming: gives the batch that the weights see next."""
-
-        def gradient(leaves: Mixture) -> tuple[Tensor, dict[str, Tensor]]:
-            if self.settings.objective != SECOND_ORDER:
-                loss, _ = self._loss(batch, leaves)
-                return loss.detach(), mixture_gradient(loss, leaves)
-            ahead = upcoming()
-            return unrolled_gradient(
-                lambda mixture: self._loss(batch, mixture)[0],
-                lambda mixture: self._loss(ahead, mixture)[0],
-                leaves,
-                self._weights,
-                lr=self._lr(step),
-                buffers=self._momenta(),
-                momentum=self.settings.momentum,
-                nesterov=self.settings.nesterov,
-                weight_decay=self.settings.weight_decay,
-            )
-
-        def outcome(mixture: Mixture) -> Outcome:
-            logits = self._logits(batch, mixture)
-            losses = F.cross_entropy(logits.float(), batch.labels, reduction="none")
-            return Outcome(losses, logits.argmax(1) == batch.labels)
-
+        lesson = lesson_of(partial(self._logits, batch.images), batch.labels)
+        if self.settings.objective == SECOND_ORDER:
+            lesson = replace(lesson, gradient=lambda leaves: self._gradient_ahead(batch, upcoming(), leaves, step))
         try:
-            return self.mixing.learn(Lesson(gradient, outcome), self._progress(step))
+            return self.mixing.learn(lesson, self._progress(step))
         except FloatingPointError as error:
             raise Diverged(f"{error}, in epoch {self.epochs_done + 1}") from error
+
+    def _gradient_ahead(
+        self, batch: Batch, ahead: Batch, leaves: Mixture, step: int
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """As `Lesson.gradient`, at weights one step on the batch `ahead`."""
+        momenta = {w: state.get("momentum_buffer") for w, state in self.optimizer.state.items()}
+        return unrolled_gradient(
+            lambda mixture: self._loss(batch, mixture)[0],
+            lambda mixture: self._loss(ahead, mixture)[0],
+            leaves,
+            self._weights,
+            lr=self._lr(step),
+            buffers={w: momentum for w, momentum in momenta.items() if momentum is not None},
+            momentum=self.settings.momentum,
+            nesterov=self.settings.nesterov,
+            weight_decay=self.settings.weight_decay,
+        )
 
     def _weight_step(self, batch: Batch, step: int) -> tuple[Tensor, Tensor]:
         """One update of the weights; the loss and the logits before it."""
@@ -180,13 +179,13 @@ class SupernetTrainer(SGDTrainer[SupernetTrainingSettings]):
         return loss.detach(), logits.detach()
 
     def _loss(self, batch: Batch, mixture: Mixture) -> tuple[Tensor, Tensor]:
-        logits = self._logits(batch, mixture)
-        return F.cross_entropy(logits.float(), batch.labels), logits
+        logits = self._logits(batch.images, mixture)
+        return F.cross_entropy(logits, batch.labels), logits
 
-    def _logits(self, batch: Batch, mixture: Mixture) -> Tensor:
+    def _logits(self, images: Tensor, mixture: Mixture) -> Tensor:
         with self._autocast():
-            logits: Tensor = self.supernet(batch.images, mixture)
-        return logits
+            logits: Tensor = self.supernet(images, mixture)
+        return logits.float()
 
     def evaluate(self, split: Split) -> Metrics:
         """Loss and accuracy on a whole split, in evaluation mode, under the mixture of the present parameters.
@@ -196,28 +195,21 @@ class SupernetTrainer(SGDTrainer[SupernetTrainingSettings]):
         draw = self.mixing.evaluation(self.progress, self._stream(EVALUATION))
         return evaluate(self.supernet, draw, split, self.settings.evaluation_batch, amp=self.settings.amp)
 
+    def score(self, architectures: Sequence[str]) -> list[Metrics]:
+        """Of each architecture with the shared weights, on the validation data."""
+        settings = self.settings
+        return score_architectures(
+            self.supernet, architectures, self.dataset.validation, settings.evaluation_batch, amp=settings.amp
+        )
+
     def derive(self) -> str | None:
         """The architecture that was learned so far; None if nothing is. Where it is drawn, (seed, epoch) fix it."""
-
-        def accuracies(architectures: Sequence[str]) -> list[float]:
-            found = score_architectures(
-                self.supernet,
-                architectures,
-                self.dataset.validation,
-                self.settings.evaluation_batch,
-                amp=self.settings.amp,
-            )
-            return [metrics.accuracy for metrics in found]
-
-        return self.mixing.derive(accuracies, self._stream(DERIVATION))
+        return self.mixing.derive(
+            lambda architectures: [metrics.accuracy for metrics in self.score(architectures)], self._stream(DERIVATION)
+        )
 
     def _parts(self) -> dict[str, Any]:
-        return {
-            "supernet": self.supernet,
-            "optimizer": self.optimizer,
-            "mixing": self.mixing,
-            "updates": self.updates,
-        }
+        return {"supernet": self.supernet, "optimizer": self.optimizer, "mixing": self.mixing, "updates": self.updates}
 
     def _lr(self, step: int) -> float:
         """The rate of a step of the coming epoch; a step is one pass's share of the weights' batches."""
@@ -228,24 +220,14 @@ class SupernetTrainer(SGDTrainer[SupernetTrainingSettings]):
     def _progress(self, step: int) -> float:
         return (self.epochs_done + step / self.steps_per_epoch) / self.settings.epochs
 
-    def _momenta(self) -> dict[Tensor, Tensor]:
-        found = {w: state.get("momentum_buffer") for w, state in self.optimizer.state.items()}
-        return {w: buffer for w, buffer in found.items() if buffer is not None}
-
     def _batches(self) -> tuple[Batches, Batches]:
         """The coming epoch's for the weights and for the architecture."""
-        weights, architecture = (
-            Batches(
-                split,
-                images,
-                self.settings.batch_size,
-                self._augmentation,
-                ordering=self._stream(ordering),
-                augmenting=self._stream(augmenting),
-            )
-            for split, images, ordering, augmenting in (
-                (self.dataset.train, self.weight_images, WEIGHT_ORDER, WEIGHT_AUGMENTATION),
-                (self._architecture_split, self.architecture_images, ARCHITECTURE_ORDER, ARCHITECTURE_AUGMENTATION),
-            )
+
+        def batches(split: Split, images: Tensor, order: int, augmentation: int) -> Batches:
+            seeds = {"ordering": self._stream(order), "augmenting": self._stream(augmentation)}
+            return Batches(split, images, self.settings.batch_size, self._augmentation, **seeds)
+
+        return (
+            batches(self.dataset.train, self.weight_images, WEIGHT_ORDER, WEIGHT_AUGMENTATION),
+            batches(self._architecture_split, self.architecture_images, ARCHITECTURE_ORDER, ARCHITECTURE_AUGMENTATION),
         )
-        return weights, architecture

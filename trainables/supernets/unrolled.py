@@ -6,8 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
-from archray.trainables.supernets.mixings.mixing import Mixture
+from archray.trainables.supernets.mixings.mixing import Lesson, Mixture, Outcome
 from archray.trainables.supernets.networks import MixtureWeights
 
 RADIUS = 0.01  # how far the weights are moved for the difference; the value of DARTS' footnote to Eq. 8
@@ -30,6 +31,20 @@ def mixture_gradient(loss: Tensor, leaves: Mixture) -> dict[str, Tensor]:
         name: torch.zeros_like(each.dense) if gradient is None else gradient
         for (name, each), gradient in zip(leaves.items(), found, strict=True)
     }
+
+
+def lesson_of(logits: Callable[[Mixture], Tensor], labels: Tensor) -> Lesson:
+    """What a batch teaches at the present weights. logits: mixture -> (b, classes) float32. labels: (b,)."""
+
+    def gradient(leaves: Mixture) -> tuple[Tensor, dict[str, Tensor]]:
+        loss = F.cross_entropy(logits(leaves), labels)
+        return loss.detach(), mixture_gradient(loss, leaves)
+
+    def outcome(mixture: Mixture) -> Outcome:
+        of_images = logits(mixture)
+        return Outcome(F.cross_entropy(of_images, labels, reduction="none"), of_images.argmax(1) == labels)
+
+    return Lesson(gradient, outcome)
 
 
 def unrolled_gradient(

@@ -17,21 +17,16 @@ SHOWN = {
 }
 
 
-class EpochGauges:
+def report_epoch(trial: str | None, result: Mapping[str, Any]) -> None:
     """Sets `archray_train_loss`, `archray_validation_loss` and `archray_validation_accuracy` for one trial.
 
     Does nothing outside Ray or outside a trial; a value that is not finite, or not there, is not shown.
     """
-
-    def __init__(self, trial: str | None) -> None:
-        self._trial = trial
-
-    def report(self, result: Mapping[str, Any]) -> None:
-        if self._trial is None or not ray.is_initialized():
-            return
-        for name in SHOWN:
-            if math.isfinite(result.get(name, math.nan)):
-                _gauge(name).set(result[name], tags={"trial": self._trial})
+    if trial is None or not ray.is_initialized():
+        return
+    for name in SHOWN:
+        if math.isfinite(result.get(name, math.nan)):
+            _gauge(name).set(result[name], tags={"trial": trial})
 
 
 @cache

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
 from typing import Any
 
 from archray.errors import InvalidArchitecture
 from archray.trainables.data import load_images
-from archray.trainables.epoch_trainer import NO_METRICS, Metrics
+from archray.trainables.epoch_trainer import NO_METRICS
 from archray.trainables.nets import count_parameters
 from archray.trainables.spaces import get_space
-from archray.trainables.supernets import SupernetTrainer, build_mixing, read_weights, score_architectures
+from archray.trainables.supernets import SupernetTrainer, build_mixing, read_weights
 from archray.trainables.supernets.mixings.drawn_paths import CandidatePaths
 from archray.trainables.supernets.mixings.mixing import Mixing
 from archray.trainables.supernets.shared_weights import load_weights
@@ -120,7 +119,7 @@ class SupernetTrainable(EpochTrainable[SupernetTrainer]):
         if not math.isfinite(validation.loss):
             raise Diverged(f"the validation loss is {validation.loss} in epoch {trainer.epochs_done}")
         architecture = trainer.derive()
-        path = NO_METRICS if architecture is None else self._score([architecture])[0]
+        path = NO_METRICS if architecture is None else trainer.score([architecture])[0]
         return {
             "validation_loss": validation.loss,
             "validation_accuracy": validation.accuracy,
@@ -158,19 +157,12 @@ class SupernetTrainable(EpochTrainable[SupernetTrainer]):
         """The scores of all candidates, once training has finished. Raises: Diverged if none is finite."""
         if not self.trainer.finished:
             return no_scores(asked) | {"scores": []}  # TensorBoard's writer complains of a list of NaN every epoch
-        scores = scores_of(self._score(asked.candidates), self._settings.score)
+        scores = scores_of(self.trainer.score(asked.candidates), self._settings.score)
         if scores is None:
             raise Diverged("no candidate has a finite validation loss")
         place = self._settings.weights_dir
         weights = None if place is None else store(place, self.trainer.supernet, asked, self._seed)
         return no_scores(asked) | scores | {"weights": weights}
-
-    def _score(self, architectures: Sequence[str]) -> list[Metrics]:
-        trainer, training = self.trainer, self._training
-        validation = trainer.dataset.validation
-        return score_architectures(
-            trainer.supernet, architectures, validation, training.evaluation_batch, amp=training.amp
-        )
 
 
 def _mean(values: list[float]) -> float:

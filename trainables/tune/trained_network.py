@@ -1,14 +1,20 @@
-"""A trained network, out of the checkpoint that its trial left."""
+"""A trained network, out of the checkpoint that its trial left, and the worker that predicts with such networks."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any, Literal
 
+import numpy as np
+from numpy.typing import NDArray
 from torch import nn
 
 from archray.errors import InvalidInput
 from archray.trainables.checkpoint import read_state
+from archray.trainables.data import DataSettings, load_images
+from archray.trainables.devices import choose_device
 from archray.trainables.ensembles.dropped_paths import DROP_PATH, DroppedPaths
+from archray.trainables.ensembles.prediction import predict
 from archray.trainables.nets import build
 from archray.trainables.spaces import Space
 from archray.trainables.tune.standalone_trainable import StandaloneSettings
@@ -39,3 +45,38 @@ def load_trained(folder: str | Path, space: str | Space | None = None) -> nn.Mod
     network.load_state_dict(state["trainer"]["network"])
     dropped = state.get(DROP_PATH)
     return network.eval() if dropped is None else DroppedPaths(network, **dropped)
+
+
+class TrainedPredictor:
+    """Holds a split of the data, inside an actor or here; gives the probabilities on it of trained networks.
+
+    Args:
+        data: settings of the data, as a dict.
+        split: `validation` or `test`.
+        space: of the networks, instead of their trials' own; see `load_trained`.
+        amp: forward passes in bfloat16.
+        device: `auto` takes a GPU where one is visible.
+    """
+
+    def __init__(
+        self,
+        data: dict[str, Any],
+        split: Literal["validation", "test"] = "test",
+        space: str | None = None,
+        amp: bool = False,
+        device: str = "auto",
+    ) -> None:
+        self.device = choose_device(device)
+        self.split = getattr(load_images(DataSettings(**data), device=self.device), split)
+        self.space, self.amp = space, amp
+
+    @property
+    def labels(self) -> NDArray[np.int64]:
+        """Of the split's images: (images,)."""
+        found: NDArray[np.int64] = self.split.labels.cpu().numpy()
+        return found
+
+    def __call__(self, checkpoint: Any) -> NDArray[np.float32]:
+        """(images, classes), of the network in a checkpoint of Tune's, of a `StandaloneTrainable`."""
+        with checkpoint.as_directory() as place:
+            return predict(load_trained(place, space=self.space).to(self.device), self.split, amp=self.amp)

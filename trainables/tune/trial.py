@@ -15,7 +15,7 @@ from ray import tune
 from archray.trainables.checkpoint import read_state, write_state
 from archray.trainables.devices import choose_device, out_of_memory
 from archray.trainables.epoch_trainer import EpochTrainer
-from archray.trainables.tune.gauges import EpochGauges
+from archray.trainables.tune.gauges import report_epoch
 from archray.trainables.tune.trial_config import read_settings, whole_number
 
 Result = dict[str, Any]
@@ -169,7 +169,7 @@ class EpochTrainable(TrialTrainable, Generic[TrainerT]):
         start = time.perf_counter()
         values = self._epoch()
         result = self._results(values, seconds=time.perf_counter() - start)
-        EpochGauges(trial=self.trial_id).report(result)
+        report_epoch(self.trial_id, result)
         return result
 
     def _failed(self, reason: str) -> Result:

@@ -113,7 +113,7 @@ class NASBench1Shot1Supernet(Supernet):
             cells=cells,
             in_channels=in_channels,
             num_classes=num_classes,
-            form="search",
+            normalisation="search",
         )
         self.stem, self.head, self.classifier = network.stem, network.head, network.classifier
         self.stacks = nn.ModuleList()

@@ -51,6 +51,7 @@ class NASBench201Supernet(Supernet):
         super().__init__(space, groups, partial_channels)
         # All but the cells is the standalone network's own.
         network = NASBench201Network(
+            space,
             (NONE,) * len(EDGES),
             channels=channels,
             cells=cells,

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import Any, Literal, overload
+from typing import Any, Literal
 
 import torch
 from pydantic import Field, model_validator
@@ -14,6 +13,7 @@ from torch.optim.optimizer import Optimizer, ParamsT
 from archray.errors import InvalidInput
 from archray.trainables.supernets.optimizers.optimizer_settings import OPTIMIZERS, OptimizerSettings
 from archray.trainables.supernets.optimizers.projection import check_gradients, check_simplex, project_to_simplex
+from archray.trainables.supernets.optimizers.simplex_optimizer import SimplexOptimizer
 
 GAEA_RATE = 0.1  # App. C.1.1 and C.3
 GAEA_FLOOR = 1e-5  # in the authors' code: an operation whose weight falls to zero could never come back (note G1)
@@ -100,8 +100,8 @@ def projected_step(weights: Tensor, gradient: Tensor, lr: float) -> Tensor:
     return project_to_simplex(weights - relative_step(gradient, lr))
 
 
-class MirrorDescent(Optimizer):
-    """Keeps every row (last dimension) of its parameters on the simplex.
+class MirrorDescent(SimplexOptimizer):
+    """Mirror descent by the gradients present.
 
     Each step, for each parameter with a gradient:
 
@@ -138,34 +138,31 @@ class MirrorDescent(Optimizer):
         options = {"lr": lr, "dgf": dgf, "floor": floor, "log_space": log_space, "maximize": maximize}
         super().__init__(params, options)
 
-    def add_param_group(self, param_group: dict[str, Any]) -> None:
-        super().add_param_group(param_group)
-        try:
-            check_options(self.param_groups[-1])
-        except InvalidInput:
-            del self.param_groups[-1]
-            raise
+    def _check(self, group: dict[str, Any]) -> None:
+        lr, dgf, floor = group["lr"], group["dgf"], group["floor"]
+        if not (math.isfinite(lr) and lr >= 0.0):
+            raise InvalidInput(f"expected a rate of at least 0, got {lr}")
+        if dgf not in ("entropy", "euclidean"):
+            raise InvalidInput(f"expected the distance-generating function to be entropy or euclidean, got {dgf!r}")
+        if dgf == "euclidean" and (floor or group["log_space"]):
+            raise InvalidInput("floor and log_space belong to the entropy; leave them out, or choose dgf='entropy'")
+        if floor and group["log_space"]:
+            raise InvalidInput(
+                "in log space no weight is lost and there is no floor; choose one of floor and log_space"
+            )
+        for parameter in group["params"]:
+            check_simplex(parameter)
+            k = parameter.shape[-1]
+            if not 0.0 <= floor < 1.0 / k:
+                raise InvalidInput(f"expected a floor from 0 to below 1/{k} for rows of {k} operations, got {floor}")
 
-    @overload
-    def step(self, closure: None = None) -> None: ...
-
-    @overload
-    def step(self, closure: Callable[[], float]) -> float: ...
-
-    @torch.no_grad()
-    def step(self, closure: Callable[[], float] | None = None) -> float | None:
-        """One update from the gradients present. `closure`, if given, computes them anew and its loss is returned."""
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
+    def _update(self) -> None:
         check_gradients([p.grad for group in self.param_groups for p in group["params"] if p.grad is not None])
         for group in self.param_groups:
             for parameter in group["params"]:
                 if parameter.grad is not None:
                     gradient = -parameter.grad if group["maximize"] else parameter.grad
                     parameter.copy_(self._updated(parameter, gradient, group))
-        return loss
 
     def _updated(self, parameter: Tensor, gradient: Tensor, group: dict[str, Any]) -> Tensor:
         lr = float(group["lr"])
@@ -178,21 +175,3 @@ class MirrorDescent(Optimizer):
             state["log_weights"] = parameter.log()
         state["log_weights"] = log_entropic_step(state["log_weights"], gradient, lr)
         return normalised(state["log_weights"].exp())
-
-
-def check_options(group: dict[str, Any]) -> None:
-    """Raises: InvalidInput if an option of a parameter group, or one of its parameters, cannot be used."""
-    lr, dgf, floor = group["lr"], group["dgf"], group["floor"]
-    if not (math.isfinite(lr) and lr >= 0.0):
-        raise InvalidInput(f"expected a rate of at least 0, got {lr}")
-    if dgf not in ("entropy", "euclidean"):
-        raise InvalidInput(f"expected the distance-generating function to be entropy or euclidean, got {dgf!r}")
-    if dgf == "euclidean" and (floor or group["log_space"]):
-        raise InvalidInput("floor and log_space belong to the entropy; leave them out, or choose dgf='entropy'")
-    if floor and group["log_space"]:
-        raise InvalidInput("in log space no weight is lost and there is no floor; choose one of floor and log_space")
-    for parameter in group["params"]:
-        check_simplex(parameter)
-        k = parameter.shape[-1]
-        if not 0.0 <= floor < 1.0 / k:
-            raise InvalidInput(f"expected a floor from 0 to below 1/{k} for rows of {k} operations, got {floor}")

@@ -15,18 +15,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, overload
+from typing import Any, Literal
 
 import torch
 from pydantic import Field
 from torch import Tensor
-from torch.optim.optimizer import Optimizer, ParamsT
+from torch.optim.optimizer import ParamsT
 
 from archray.errors import InvalidInput
 from archray.trainables.supernets.mixings.mixing import Lesson, Mixture
 from archray.trainables.supernets.optimizers.mirror_descent import log_entropic_step, normalised
 from archray.trainables.supernets.optimizers.optimizer_settings import OPTIMIZERS, Learner, OptimizerSettings
 from archray.trainables.supernets.optimizers.projection import check_gradients, check_simplex
+from archray.trainables.supernets.optimizers.simplex_optimizer import SimplexOptimizer
 from archray.trainables.supernets.supernet_training_settings import SupernetTrainingSettings
 
 
@@ -90,8 +91,8 @@ def point_gradients(losses: Tensor, params: Sequence[Tensor]) -> list[Tensor]:
     return [torch.stack(column) for column in zip(*rows, strict=True)]
 
 
-class XNAS(Optimizer):
-    """Keeps every row (last dimension) of its parameters on the simplex, and wipes out what cannot win.
+class XNAS(SimplexOptimizer):
+    """Exponentiated gradient of single points, which wipes out what cannot win.
 
     1. `add_points`: the gradients of single points, as often as wanted. Each is clipped and added.
     2. `step`: one update by what was added, then wipe-out. `Tensor.grad` is not looked at.
@@ -111,13 +112,16 @@ class XNAS(Optimizer):
     def __init__(self, params: ParamsT, rounds: int, clip: float = 1.0, lr: float | None = None) -> None:
         super().__init__(params, {"rounds": rounds, "clip": clip, "lr": lr})
 
-    def add_param_group(self, param_group: dict[str, Any]) -> None:
-        super().add_param_group(param_group)
-        try:
-            check_options(self.param_groups[-1])
-        except InvalidInput:
-            del self.param_groups[-1]
-            raise
+    def _check(self, group: dict[str, Any]) -> None:
+        rounds, clip, lr = group["rounds"], group["clip"], group["lr"]
+        if not (isinstance(rounds, int) and rounds >= 1):
+            raise InvalidInput(f"expected a whole number of rounds, at least 1, got {rounds}")
+        if not (math.isfinite(clip) and clip > 0.0):
+            raise InvalidInput(f"expected gradients to be clipped at a number above 0, got {clip}")
+        if lr is not None and not (math.isfinite(lr) and lr >= 0.0):
+            raise InvalidInput(f"expected a rate of at least 0, or None for the rate of the regret bound, got {lr}")
+        for parameter in group["params"]:
+            check_simplex(parameter)
 
     @torch.no_grad()
     def add_points(self, gradients: Sequence[Tensor]) -> None:
@@ -151,19 +155,7 @@ class XNAS(Optimizer):
             state["sum"] = state["sum"] + gradient.clamp(-group["clip"], group["clip"]).sum(0)
             state["added"] += len(gradient)
 
-    @overload
-    def step(self, closure: None = None) -> None: ...
-
-    @overload
-    def step(self, closure: Callable[[], float]) -> float: ...
-
-    @torch.no_grad()
-    def step(self, closure: Callable[[], float] | None = None) -> float | None:
-        """One update by the points added since the last. `closure`, if given, adds them and its loss is returned."""
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
+    def _update(self) -> None:
         for group in self.param_groups:
             for parameter in group["params"]:
                 state = self._state(parameter)
@@ -177,26 +169,12 @@ class XNAS(Optimizer):
                 state["log_weights"] = xnas_step(state["log_weights"], state["sum"], lr, group["clip"], remaining)
                 state["sum"], state["added"] = torch.zeros_like(parameter), 0
                 parameter.copy_(normalised(state["log_weights"].exp()))
-        return loss
 
     def _state(self, parameter: Tensor) -> dict[str, Any]:
         state = self.state[parameter]
         if not state:
             state.update(log_weights=parameter.log(), sum=torch.zeros_like(parameter), added=0, round=0)
         return state
-
-
-def check_options(group: dict[str, Any]) -> None:
-    """Raises: InvalidInput if an option of a parameter group, or one of its parameters, cannot be used."""
-    rounds, clip, lr = group["rounds"], group["clip"], group["lr"]
-    if not (isinstance(rounds, int) and rounds >= 1):
-        raise InvalidInput(f"expected a whole number of rounds, at least 1, got {rounds}")
-    if not (math.isfinite(clip) and clip > 0.0):
-        raise InvalidInput(f"expected gradients to be clipped at a number above 0, got {clip}")
-    if lr is not None and not (math.isfinite(lr) and lr >= 0.0):
-        raise InvalidInput(f"expected a rate of at least 0, or None for the rate of the regret bound, got {lr}")
-    for parameter in group["params"]:
-        check_simplex(parameter)
 
 
 class PointLearner(Learner):
