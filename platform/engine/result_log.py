@@ -21,7 +21,8 @@ from archray.platform.engine.interrupt import INTERRUPT
 RESULTS = "results"  # one file of JSON lines a trial, a line a result
 SNAPSHOT = "snapshot"  # Tune's state files as they were after the last step in which something happened
 SHORT = 64  # entries of a list that is kept; the scores of a round of halving may be ten thousand
-STATE_FILES = ("experiment_state-", "search_gen_state-", "searcher-state-")
+EXPERIMENT = "experiment_state-"
+STATE_FILES = (EXPERIMENT, "search_gen_state-", "searcher-state-")
 
 
 class ResultLog(tune.Callback):
@@ -76,21 +77,36 @@ class KeepSnapshot(tune.Callback):
     def on_step_begin(self, iteration: int, trials: list[Any], **info: Any) -> None:
         """The step before has written its state: to Tune's own staging folder, in this thread."""
         if self._changed is not None:
-            _copy_state(self._changed)
+            _copy_state(self._changed, trials)
             self._changed = None
 
     def on_experiment_end(self, trials: list[Any], **info: Any) -> None:
         if trials:
-            _copy_state(trials[0])
+            _copy_state(trials[0], trials)
 
 
-def _copy_state(trial: Any) -> None:
-    """Copies the state files of the experiment that `trial` belongs to."""
+def _copy_state(trial: Any, trials: list[Any]) -> None:
+    """Copies the state files of the experiment that `trial` belongs to. trials: all of it."""
     folder = experiment_folder(trial) / SNAPSHOT
     staged = Path(trial.storage.experiment_driver_staging_path)
     for file in sorted(staged.iterdir()):
         if file.name.startswith(STATE_FILES):
-            folder.write_bytes(file.name, file.read_bytes())
+            state = file.read_bytes()
+            folder.write_bytes(file.name, _with_errors(state, trials) if file.name.startswith(EXPERIMENT) else state)
+
+
+def _with_errors(state: bytes, trials: list[Any]) -> bytes:
+    """Tune's state with the trials that ended in an error as such: of one whose process died it saves no end."""
+    failed = {trial.trial_id: trial for trial in trials if trial.status == "ERROR"}
+    if not failed:
+        return state
+    whole = json.loads(state)
+    ids = [json.loads(saved)["trial_id"] for saved, _ in whole["trial_data"]]
+    whole["trial_data"] = [
+        failed[trial_id].get_json_state() if trial_id in failed else saved
+        for trial_id, saved in zip(ids, whole["trial_data"], strict=True)
+    ]
+    return json.dumps(whole).encode()
 
 
 def restore_state(folder: Folder) -> bool:
@@ -100,7 +116,7 @@ def restore_state(folder: Folder) -> bool:
     """
     snapshot = folder / SNAPSHOT
     folder.copy_from(snapshot)
-    return folder.exists("tuner.pkl") and any(name.startswith("experiment_state-") for name in snapshot.files())
+    return folder.exists("tuner.pkl") and any(name.startswith(EXPERIMENT) for name in snapshot.files())
 
 
 def read_results(folder: Folder) -> pd.DataFrame:
