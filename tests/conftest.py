@@ -21,6 +21,14 @@ OBJECT_STORE_BYTES = 300 * 2**20  # Ray's default, 30 % of the memory, is more t
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """A file's tests run in one process (`--dist loadgroup`), those of files that share a run in the same one."""
+    for item in items:
+        if item.get_closest_marker("xdist_group") is None:
+            item.add_marker(pytest.mark.xdist_group(item.path.stem))
+
+
 def pytest_collection_finish() -> None:
     """One thread for scikit-learn's own loops too, if a test that was collected has loaded it."""
     if "threadpoolctl" in sys.modules:
@@ -45,26 +53,32 @@ def ray_session() -> Iterator[None]:
     """A local Ray with two CPUs for the whole session, on loopback and without a dashboard.
 
     Its workers can import what lies in `tests/worker_modules/`: a class defined in a test file cannot be found
-    by a worker. A Ray that was running before is used and left running.
+    by a worker. They are forked from a process that has imported torch and the like (archray_test_warm_workers.py).
+    A Ray that was running before is used and left running.
     """
     import ray  # not above: most tests need no Ray
+    from archray_test_warm_workers import warm_python
 
     if ray.is_initialized():
         yield
         return
-    ray.init(
-        address="local",
-        num_cpus=2,
-        num_gpus=0,
-        object_store_memory=OBJECT_STORE_BYTES,
-        include_dashboard=False,
-        log_to_driver=False,
-        logging_level=logging.ERROR,
-        runtime_env={"py_modules": [str(file) for file in sorted(WORKER_MODULES.glob("*.py"))]},
-        _node_ip_address="127.0.0.1",
-    )
-    yield
-    ray.shutdown()
+    with warm_python() as python:
+        ray.init(
+            address="local",
+            num_cpus=2,
+            num_gpus=0,
+            object_store_memory=OBJECT_STORE_BYTES,
+            include_dashboard=False,
+            log_to_driver=False,
+            logging_level=logging.ERROR,
+            runtime_env={
+                "py_modules": [str(file) for file in sorted(WORKER_MODULES.glob("*.py"))],
+                "py_executable": python,
+            },
+            _node_ip_address="127.0.0.1",
+        )
+        yield
+        ray.shutdown()
 
 
 @pytest.fixture(scope="session")

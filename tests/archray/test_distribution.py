@@ -111,6 +111,7 @@ def test_the_wheel_imports_without_the_checkout(
 
 
 def test_the_wheel_searches_from_an_empty_folder(installed: Callable[..., str], tmp_path: Path) -> None:
-    installed("archray", "search", "hnas", "--preset", "smoke", "--out", "run", folder=tmp_path)
+    smallest = "--pool-size 2 --budget 1 --random 0 --final-epochs 1 --max-concurrent 1 --set resources.actors=1"
+    installed("archray", "search", "hnas", "--preset", "smoke", *smallest.split(), "--out", "run", folder=tmp_path)
     assert {"manifest.json", "architecture.json", "report.html"} <= {file.name for file in (tmp_path / "run").iterdir()}
     assert [entry.name for entry in tmp_path.iterdir()] == ["run"]

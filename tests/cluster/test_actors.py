@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -204,7 +205,8 @@ def test_more_actors_than_the_cluster_holds_hold_up_nothing() -> None:
 def test_an_actor_has_as_many_threads_as_cpus(num_cpus: float, threads: int) -> None:
     if "OMP_NUM_THREADS" in os.environ:
         pytest.skip("OMP_NUM_THREADS is set; Ray leaves it alone")
-    [outcome] = run([0], workers.Threads, num_cpus=num_cpus, num_actors=1)
+    environment = {"py_executable": sys.executable}  # a worker that has not imported torch before
+    [outcome] = run([0], workers.Threads, num_cpus=num_cpus, num_actors=1, runtime_env=environment)
     assert outcome.value == (str(threads), threads)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from archray_test_runs import ONE_AT_A_TIME
 
 import archray
 from archray.files import Folder
@@ -33,8 +34,8 @@ TINY: dict[str, Any] = {
     "network__channels": 2,
     "final_epochs": 2,
     "random": 0,
-    "resources__actors": 1,
     "seed": 1,
+    **ONE_AT_A_TIME,
 }
 SLOW = pytest.mark.slow  # made of the stages of the others
 

@@ -7,17 +7,18 @@ import numpy as np
 import pandas as pd
 import pytest
 from archray_test_command import ended_trials, finish, kill_when, start
+from archray_test_runs import ONE_AT_A_TIME
 from rich.console import Console
 
 import archray
 from archray.errors import RunFolderError
 from archray.files import Folder
-from archray.platform.methods import get_method
+from archray.platform.methods import get_method, open_run
 from archray.platform.methods.feature_maps.halving_method import halving_progress
 from archray.platform.methods.feature_maps.single_solves import best_so_far
 
 METHODS = ("halving", "fast-halving", "random", "successive-halving", "hyperband")
-TINY = {"preset": "smoke", "data": "digits", "data__limit": 200, "seed": 1}
+TINY = {"preset": "smoke", "data": "digits", "data__limit": 200, "seed": 1, **ONE_AT_A_TIME}
 
 
 @pytest.fixture(scope="module")
@@ -26,13 +27,14 @@ def results(ray_session, tmp_path_factory):
     options = {
         "halving": {"correlation": 3, "correlation__dimensions": [32, 64], "final_seeds": 2},
         "fast-halving": {"replicas": 2},
+        "random": {"repeats": 2},
     }
     return {name: archray.search(name, **TINY, **options.get(name, {}), out=folder / name) for name in METHODS}
 
 
 @pytest.mark.parametrize("name", METHODS)
 def test_a_run_holds_everything(results, name):
-    result = results[name]
+    result = results[name].repeats[0] if results[name].repeats else results[name]
     folder = Folder(result.path)
     assert {"manifest.json", "architecture.json", "trials.parquet", "progress.parquet", "report.html"} <= set(
         folder.files()
@@ -98,8 +100,16 @@ def test_comparison(results, tmp_path):
         archray.compare([results["random"].path], out=tmp_path / "compare.html")
 
 
-def test_repeats_pool_their_progress(ray_session, tmp_path):
-    result = archray.search("random", **TINY, repeats=2, out=tmp_path / "run")
+def test_repeats_are_runs_of_their_own_with_their_progress_pooled(results):
+    result = results["random"]
+    assert len(result.repeats) == 2
+    runs = [open_run(f"{result.path}/{name}") for name in ("repeat-00", "repeat-01")]
+    assert [run.config.seed for run in runs] == [1, 2]
+    assert result.validation_accuracy == max(repeat.validation_accuracy for repeat in result.repeats)
+    assert len(Folder(result.path).read_json("architecture.json")["repeats"]) == 2
+    output = io.StringIO()
+    archray.show(result.path, console=Console(file=output, width=200))
+    assert "over 2 repeats" in output.getvalue()
     progress = Folder(result.path).read_parquet("progress.parquet")
     assert progress.groupby("repeat")["calls"].max().tolist() == [3, 3]
 

@@ -14,6 +14,7 @@ import pandas as pd
 import pytest
 import torch
 from archray_test_command import finish, kill_when, snapshot, start
+from archray_test_runs import ONE_AT_A_TIME
 
 import archray
 from archray.errors import InvalidInput
@@ -30,8 +31,8 @@ TINY: dict[str, Any] = {
     "epochs": 1,
     "posterior_epochs": 1,
     "final_epochs": 1,
-    "resources__actors": 1,
     "seed": 1,
+    **ONE_AT_A_TIME,
 }
 SVGD = {"name": "svgd-rd", "iterations": 20}
 MEASURES = {"test_error", "test_nll", "ece", "ate", "ppd", "average", "images", "members"}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -17,6 +18,7 @@ import pandas as pd
 import pytest
 from rich.console import Console
 
+from archray.cluster.resources import ResourceSettings
 from archray.errors import InvalidInput
 from archray.files import Folder
 from archray.platform.engine.pool_scoring import PoolSettings, candidates, score_pool
@@ -75,7 +77,10 @@ def test_a_space_too_large_to_enumerate_is_drawn_from() -> None:
 # Scoring
 
 
-def score(folder: Path, pool: list[str], scorer: object = None, chunk: int | None = CHUNK) -> tuple[pd.DataFrame, str]:
+POOL = [*candidates("nasbench201", 9, seed=0), "|no_such_operation~0|"]
+
+
+def score(folder: Path, pool: list[str], scorer: object = None) -> tuple[pd.DataFrame, str]:
     """The table, and what was printed."""
     printed = io.StringIO()
     place = Folder(folder)
@@ -85,58 +90,64 @@ def score(folder: Path, pool: list[str], scorer: object = None, chunk: int | Non
         space="nasbench201",
         data=DataSettings(),
         proxy=SMALL,
-        pool=PoolSettings(chunk=chunk),
+        resources=ResourceSettings(actors=1),
+        pool=PoolSettings(chunk=CHUNK),
         console=Console(file=printed, width=200),
         scorer=scorer,  # type: ignore[arg-type]
     )
     return place.read_parquet(name), printed.getvalue()
 
 
-@pytest.mark.usefixtures("ray_session")
-def test_a_pool_is_scored_in_the_order_of_its_candidates(tmp_path: Path) -> None:
-    pool = candidates("nasbench201", 10, seed=0)
-    table, printed = score(tmp_path, pool)
+@pytest.fixture(scope="module")
+def scored(ray_session: None, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, pd.DataFrame, str]:
+    """The folder of a scoring, its table, and what was printed. To read only."""
+    folder = tmp_path_factory.mktemp("scored")
+    return folder, *score(folder, POOL)
+
+
+def test_a_pool_is_scored_in_the_order_of_its_candidates(scored: tuple[Path, pd.DataFrame, str]) -> None:
+    folder, table, printed = scored
     assert list(table.columns) == ["architecture", "ntk_trace", "kappa", "failure", "seconds", "parameters"]
-    assert list(table["architecture"]) == pool
+    assert list(table["architecture"]) == POOL
     assert table["kappa"].notna().equals(table["failure"].isna())
-    assert (table["parameters"] > 0).all()
-    assert sum(len(pd.read_parquet(shard)) for shard in (tmp_path / "shards").iterdir()) == 10
+    assert (table["parameters"][:-1] > 0).all()
+    assert sum(len(pd.read_parquet(shard)) for shard in (folder / "shards").iterdir()) == 10
     assert "scored 10/10" in printed
     assert "10 architectures scored" in printed
 
 
-@pytest.mark.usefixtures("ray_session")
-def test_only_what_no_shard_holds_is_scored(tmp_path: Path) -> None:
-    pool = candidates("nasbench201", 12, seed=0)
-    whole, _ = score(tmp_path / "whole", pool)
-    score(tmp_path / "resumed", pool[:5])
-    before = {shard.name: shard.read_bytes() for shard in (tmp_path / "resumed" / "shards").iterdir()}
-    resumed, printed = score(tmp_path / "resumed", pool)
-    assert "5 of 12 architectures were scored before" in printed
-    assert {name: (tmp_path / "resumed" / "shards" / name).read_bytes() for name in before} == before
-    assert_same_values(resumed, whole)
-
-
-@pytest.mark.usefixtures("ray_session")
-def test_an_architecture_that_the_scorer_cannot_take_is_a_row_with_its_reason(tmp_path: Path) -> None:
-    good = candidates("nasbench201", 3, seed=0)
-    table, printed = score(tmp_path, [good[0], "|no_such_operation~0|", *good[1:]])
-    row = table.iloc[1]
+def test_an_architecture_that_the_scorer_cannot_take_is_a_row_with_its_reason(
+    scored: tuple[Path, pd.DataFrame, str],
+) -> None:
+    _, table, printed = scored
+    row = table.iloc[-1]
     assert row["architecture"] == "|no_such_operation~0|"
     assert row["failure"].startswith("InvalidArchitecture: ")
     assert row[["ntk_trace", "kappa", "seconds", "parameters"]].isna().all()
-    assert table.drop(index=1)["parameters"].notna().all()
-    assert "1 left out" in printed
+    assert table[:-1]["parameters"].notna().all()
+    assert "left out" in printed
+
+
+def test_only_what_no_shard_holds_is_scored(scored: tuple[Path, pd.DataFrame, str], tmp_path: Path) -> None:
+    """The folder as a kill leaves it: no table, and one shard less."""
+    whole, expected, _ = scored
+    shutil.copytree(whole / "shards", tmp_path / "shards")
+    (tmp_path / "shards" / "part-00000.parquet").unlink()
+    before = {shard.name: shard.read_bytes() for shard in (tmp_path / "shards").iterdir()}
+    table, printed = score(tmp_path, POOL)
+    assert f"{10 - CHUNK} of 10 architectures were scored before" in printed
+    assert {name: (tmp_path / "shards" / name).read_bytes() for name in before} == before
+    assert_same_values(table, expected)
 
 
 # Killed and resumed
 
 
-def start_scoring(folder: Path, log: Path, pool: list[str], scorer: str = "LoggingScorer") -> subprocess.Popen[bytes]:
+def start_scoring(folder: Path, log: Path, pool: list[str]) -> subprocess.Popen[bytes]:
     """A process of its own, with a Ray of its own, that scores the pool."""
     program = f"""
 import json, sys
-from archray_test_cluster import {scorer}
+from archray_test_cluster import logging_scorer
 from archray.cluster.connect import ClusterSettings, connect
 from archray.files import Folder
 from archray.platform.engine.pool_scoring import PoolSettings, score_pool
@@ -144,13 +155,13 @@ from archray.trainables.data import DataSettings
 from archray.trainables.proxies import ProxySettings
 with connect(ClusterSettings(num_cpus=2, num_gpus=0, dashboard=False)):
     score_pool(Folder({str(folder)!r}), json.load(sys.stdin), space="nasbench201", data=DataSettings(),
-        proxy=ProxySettings(), pool=PoolSettings(chunk={CHUNK}), scorer={scorer})
+        proxy=ProxySettings(), pool=PoolSettings(chunk={CHUNK}), scorer=logging_scorer({str(log)!r}))
 """
     modules = os.pathsep.join(filter(None, [str(Path(workers.__file__).parent), os.environ.get("PYTHONPATH")]))
     process = subprocess.Popen(
         [sys.executable, "-c", program],
         stdin=subprocess.PIPE,
-        env={**os.environ, "ARCHRAY_TEST_LOG": str(log), "PYTHONPATH": modules},
+        env={**os.environ, "PYTHONPATH": modules},
         start_new_session=True,
     )
     assert process.stdin is not None
@@ -159,8 +170,9 @@ with connect(ClusterSettings(num_cpus=2, num_gpus=0, dashboard=False)):
     return process
 
 
+@pytest.mark.usefixtures("ray_session")
 def test_a_scoring_that_was_killed_goes_on_where_it_was(tmp_path: Path) -> None:
-    pool = candidates("nasbench201", 60, seed=1)
+    pool = candidates("nasbench201", 40, seed=1)
     log, resumed = tmp_path / "log", tmp_path / "resumed"
     process = start_scoring(resumed, log, pool)
     while len(Folder(resumed / "shards").files()) < 2:
@@ -173,7 +185,7 @@ def test_a_scoring_that_was_killed_goes_on_where_it_was(tmp_path: Path) -> None:
     quiet = wait_until_quiet(log)  # the killed driver's Ray ends with it
     assert len(quiet) < len(pool)
 
-    assert start_scoring(resumed, log, pool).wait() == 0
+    table, _ = score(resumed, pool, workers.logging_scorer(str(log), seconds=0))  # in this process, with another Ray
     times = Counter(log.read_text().split())
     assert {name: times[name] for name in finished} == dict.fromkeys(finished, 1)  # no finished chunk again
     in_flight = set(quiet) - set(finished)
@@ -181,9 +193,10 @@ def test_a_scoring_that_was_killed_goes_on_where_it_was(tmp_path: Path) -> None:
     assert all(times[name] == 1 for name in set(pool) - in_flight)
     assert set(times) == set(pool)
 
-    undisturbed = tmp_path / "undisturbed"
-    assert start_scoring(undisturbed, tmp_path / "other-log", pool).wait() == 0
-    assert_same_values(Folder(resumed).read_parquet("pool.parquet"), Folder(undisturbed).read_parquet("pool.parquet"))
+    scorer = workers.logging_scorer(str(tmp_path / "other-log"), seconds=0)(
+        "nasbench201", {}, SMALL.model_dump(), "cpu"
+    )
+    assert_same_values(table, pd.DataFrame([scorer(architecture) for architecture in pool]))
 
 
 def shard_rows(folder: Path) -> list[str]:
@@ -192,10 +205,10 @@ def shard_rows(folder: Path) -> list[str]:
 
 
 def wait_until_quiet(log: Path) -> list[str]:
-    """The log once it has stopped growing for several items' time."""
+    """The log once it has stopped growing for the time of twenty items."""
     while True:
         before = log.read_text().splitlines()
-        time.sleep(20 * workers.LoggingScorer.SECONDS)
+        time.sleep(2)
         if log.read_text().splitlines() == before:
             return before
 

@@ -5,7 +5,11 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from archray_test_command import HNAS_COMMAND, ended_trials, epochs_trained, finish, found_values, kill_when, start
+from archray_test_runs import RUNS, as_arguments
 
+import archray
+
+pytestmark = pytest.mark.xdist_group("hnas")
 TRAINING_STAGES = ("search", "final", "baseline")
 
 
@@ -15,6 +19,22 @@ def shards(run: Path) -> dict[str, bytes]:
 
 def some_but_not_all_ended(stage: Path) -> bool:
     return bool(ended_trials(stage)) and not (stage / "done.json").exists()
+
+
+def test_killed_while_it_searched(finished_run, tmp_path):
+    """The command, killed with one trial ended and others under way; goes on in this process, with another Ray."""
+    run = tmp_path / "run"
+    arguments = as_arguments(RUNS["hnas"])
+    process = start("search", "hnas", *arguments, "--out", "run", "--set", "cluster.dashboard=false", cwd=tmp_path)
+    kill_when(process, lambda: some_but_not_all_ended(run / "search"), tmp_path)
+    scored, trained = shards(run), epochs_trained(run / "search")
+    finished = {trial: trained[trial] for trial in ended_trials(run / "search")}
+    archray.resume(run)
+    assert shards(run) == scored
+    now = epochs_trained(run / "search")
+    assert finished and {trial: now[trial] for trial in finished} == finished
+    assert len(now) == RUNS["hnas"]["budget"]
+    assert found_values(run) == found_values(Path(finished_run("hnas").path))
 
 
 @pytest.mark.slow

@@ -2,6 +2,7 @@
 
 import io
 import json
+import shutil
 import subprocess
 import sys
 
@@ -9,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from archray_test_runs import ONE_AT_A_TIME, RUNS, EndedTrials
 from ray import tune
 from rich.console import Console
 
@@ -18,16 +20,10 @@ from archray.files import Folder
 from archray.platform.methods import open_run
 from archray.trainables.data import DataSettings, load_data
 
+pytestmark = pytest.mark.xdist_group("hnas")
+
+DATA = DataSettings(name="digits", limit=RUNS["hnas"]["data__limit"])
 TINY = {"preset": "smoke", "data": "digits", "seed": 1}
-
-
-class CountTrials(tune.Callback):
-    """A callback of the user's."""
-
-    ended = 0
-
-    def on_trial_complete(self, iteration, trials, trial, **info):
-        CountTrials.ended += 1
 
 
 def console() -> tuple[Console, io.StringIO]:
@@ -35,9 +31,15 @@ def console() -> tuple[Console, io.StringIO]:
     return Console(file=output, width=200), output
 
 
-@pytest.fixture(scope="module")
-def result(ray_session, tmp_path_factory):
-    return archray.search("hnas", **TINY, out=tmp_path_factory.mktemp("runs") / "run", callbacks=[CountTrials()])
+@pytest.fixture
+def result(finished_run):
+    return finished_run("hnas")
+
+
+@pytest.fixture
+def copied(result, tmp_path):
+    """A copy of the run, to change."""
+    return shutil.copytree(result.path, tmp_path / "copy")
 
 
 def test_the_run_folder_holds_everything(result):
@@ -46,37 +48,36 @@ def test_the_run_folder_holds_everything(result):
     for stage in ("pool", "search", "final", "baseline", "report"):
         assert (folder / stage).exists("done.json")
     manifest = folder.read_json("manifest.json")
-    assert manifest["config"]["seed"] == 1 and manifest["config"]["method"] == "hnas"
+    assert manifest["config"]["seed"] == 3 and manifest["config"]["method"] == "hnas"
     assert {"python", "archray", "ray", "torch"} <= set(manifest["versions"])
-    assert manifest["data_checksum"] == load_data(DataSettings(name="digits")).checksum()
+    assert manifest["data_checksum"] == load_data(DATA).checksum()
     assert manifest["hardware"]["cpus"] >= 1
     found = folder.read_json("architecture.json")
     assert found["architecture"] == result.architecture
     pool = pd.read_parquet(f"{result.path}/pool/pool.parquet")
-    assert len(pool) == 12 and result.architecture in set(pool["architecture"])
+    assert len(pool) == 10 and result.architecture in set(pool["architecture"])
     assert {"ntk_trace", "kappa", "failure"} <= set(pool.columns)
 
 
 def test_the_result_holds_tunes_results(result):
-    assert isinstance(result.result_grid, tune.ResultGrid) and len(result.result_grid) == 3
+    assert isinstance(result.result_grid, tune.ResultGrid) and len(result.result_grid) == 4
     best = result.result_grid.get_best_result("validation_accuracy", "max")
     assert best.config["architecture"] == result.architecture
     assert best.metrics["validation_accuracy"] == result.validation_accuracy
-    assert list(result.trials.groupby("stage").size()[["search", "final", "baseline"]]) == [3, 1, 2]
-    assert CountTrials.ended == 6, "the user's callback saw the trials of every stage"
+    assert list(result.trials.groupby("stage").size()[["search", "final", "baseline"]]) == [4, 1, 1]
+    assert EndedTrials.counts[result.path] == {"search": 4, "final": 1, "baseline": 1}, "the user's callback saw all"
 
 
 def test_the_model_has_the_accuracy_that_was_reported(result):
-    model, data = result.model(), load_data(DataSettings(name="digits"))
+    model, data = result.model(), load_data(DATA)
     with torch.no_grad():
         correct = (model(data.test.images).argmax(1) == data.test.labels).double().mean().item()
     assert correct == pytest.approx(result.test_accuracy, abs=1e-9)
 
 
-def test_a_finished_run_is_not_run_again(result):
-    before = CountTrials.ended
-    again = archray.resume(result.path, callbacks=[CountTrials()])
-    assert again.architecture == result.architecture and CountTrials.ended == before
+def test_a_finished_run_is_not_run_again(result, copied):
+    again = archray.resume(copied, callbacks=[EndedTrials()])
+    assert again.architecture == result.architecture and str(copied) not in EndedTrials.counts
 
 
 def test_show_and_report(result):
@@ -88,7 +89,7 @@ def test_show_and_report(result):
 
 def test_export_loads_with_and_without_archray(result, tmp_path):
     archray.export(result.path, tmp_path / "export")
-    images = load_data(DataSettings(name="digits")).test.images[:5]
+    images = load_data(DATA).test.images[:5]
     expected = result.model()(images)
     program = torch.export.load(tmp_path / "export" / "program.pt2").module()
     torch.testing.assert_close(program(images), expected)
@@ -105,31 +106,28 @@ def test_a_run_is_never_overwritten(result):
         archray.search("hnas", **TINY, out=result.path)
 
 
-def test_resume_refuses_other_versions_unless_forced(result):
-    folder = Folder(result.path)
+def test_resume_refuses_other_versions_unless_forced(result, copied):
+    folder = Folder(copied)
     manifest = folder.read_json("manifest.json")
-    try:
-        folder.write_json("manifest.json", {**manifest, "versions": {**manifest["versions"], "ray": "1.0"}})
-        with pytest.raises(RunFolderError, match=r"ray 1\.0.*pickled.*--force"):
-            archray.resume(result.path)
-        assert archray.resume(result.path, force=True).architecture == result.architecture
-    finally:
-        folder.write_json("manifest.json", manifest)
+    folder.write_json("manifest.json", {**manifest, "versions": {**manifest["versions"], "ray": "1.0"}})
+    with pytest.raises(RunFolderError, match=r"ray 1\.0.*pickled.*--force"):
+        archray.resume(copied)
+    assert archray.resume(copied, force=True).architecture == result.architecture
 
 
 def test_resume_changes_only_what_it_may(result):
     with pytest.raises(InvalidInput, match="cannot change seed"):
         archray.resume(result.path, seed=2)
-    with pytest.raises(InvalidInput, match="budget of 3"):
+    with pytest.raises(InvalidInput, match="budget of 4"):
         archray.resume(result.path, budget=2)
 
 
+@pytest.mark.slow  # arrays: test_supernet_search.py; repeats: test_feature_map_search.py
 def test_arrays_and_repeats(ray_session, tmp_path):
     rng = np.random.default_rng(0)
     images, labels = rng.random((60, 8, 8, 3), dtype=np.float32), np.arange(60) % 3
-    result = archray.search(
-        "hnas", **TINY | {"data": (images, labels)}, out=tmp_path / "run", repeats=2, random=0, budget=2
-    )
+    options = {"pool_size": 4, "budget": 2, "random": 0, "final_epochs": 1, **ONE_AT_A_TIME}
+    result = archray.search("hnas", **TINY | {"data": (images, labels)}, **options, out=tmp_path / "run", repeats=2)
     assert len(result.repeats) == 2
     runs = [open_run(tmp_path / "run" / name) for name in ("repeat-00", "repeat-01")]
     assert [run.config.seed for run in runs] == [1, 2]

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from archray_test_runs import ONE_AT_A_TIME
 from rich.console import Console
 
 import archray
@@ -33,8 +34,8 @@ TINY: dict[str, Any] = {
     "random": 0,
     "search_seeds": 1,
     "selection__epoch": 1,
-    "resources__actors": 1,
     "seed": 1,
+    **ONE_AT_A_TIME,
 }
 
 

@@ -1,16 +1,20 @@
 """GAEA's three stages from one command: the folder that they leave, and a driver killed in the second."""
 
 import json
+import shutil
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 from archray_test_command import epochs_trained, finish, kill_when, snapshot, start
+from archray_test_runs import ONE_AT_A_TIME
 
 import archray
 from archray.files import Folder
+from archray.platform.methods import open_run
 
-OPTIONS = {"space": "nasbench201", "preset": "smoke", "seed": 2, "data__limit": 300, "random": 1}
+OPTIONS = {"space": "nasbench201", "preset": "smoke", "seed": 2, "search_seeds": 3, "final_epochs": 3, "random": 0}
 COMMAND = (
     "search", "gaea-darts", "--space", "nasbench201", "--preset", "smoke", "--seed", "2", "--search-seeds", "3",
     "--final-epochs", "5", "--final-seeds", "2", "--random", "1", "--set", "selection.epoch=2",
@@ -20,8 +24,11 @@ COMMAND = (
 
 @pytest.fixture(scope="module")
 def result(ray_session, tmp_path_factory):
+    """Of data that the user has as arrays."""
+    rng = np.random.default_rng(0)
+    data = rng.random((60, 8, 8, 3), dtype=np.float32), np.arange(60) % 3
     out = tmp_path_factory.mktemp("runs") / "run"
-    return archray.search("gaea-darts", **OPTIONS, search_seeds=3, final_epochs=3, out=out)
+    return archray.search("gaea-darts", **OPTIONS, **ONE_AT_A_TIME, data=data, out=out)
 
 
 def test_the_search_stage_holds_what_each_seed_found(result):
@@ -58,7 +65,12 @@ def test_the_best_was_trained_and_the_report_shows_how_it_was_found(result):
     for anchor in ("entropies", "discretisation", "found-cells", "selection"):
         assert f'id="{anchor}"' in page, anchor
     trials = folder.read_parquet("trials.parquet")
-    assert set(trials["stage"]) == {"search", "selection", "final", "baseline"}
+    assert set(trials["stage"]) == {"search", "selection", "final"}
+
+
+def test_a_runs_own_arrays_move_with_it(result, tmp_path):
+    moved = shutil.copytree(result.path, tmp_path / "moved")
+    assert open_run(moved).data.path == moved / "arrays.npz"
 
 
 def values(run: Path) -> dict:
@@ -97,4 +109,5 @@ def test_killed_in_the_second_stage(tmp_path):
     finish("resume", "killed", cwd=tmp_path)
     assert epochs_trained(run / "search") == searched, "no supernet was trained again"
     assert sorted(epochs_trained(run / "selection").values()) == [2, 2, 5]
+    assert set(pd.read_parquet(run / "trials.parquet")["stage"]) == {"search", "selection", "final", "baseline"}
     assert values(run) == values(tmp_path / "undisturbed")

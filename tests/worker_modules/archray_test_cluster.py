@@ -96,32 +96,29 @@ class Node:
         return str(ray.get_runtime_context().get_node_id())
 
 
-class LoggingScorer:
-    """A pool scorer whose values are a function of the string, with a log line per scoring.
+def logging_scorer(log: str, seconds: float = 0.1) -> type:
+    """A pool scorer whose values are a function of the string. A scoring takes `seconds` and adds a line to `log`."""
 
-    The log's path comes in the environment variable ARCHRAY_TEST_LOG.
-    """
+    class LoggingScorer:
+        def __init__(self, space: str, data: dict[str, Any], proxy: dict[str, Any], device: str) -> None:
+            self.metrics = proxy["metrics"]
 
-    SECONDS = 0.1
+        def __call__(self, architecture: str) -> dict[str, Any]:
+            append_line(log, architecture)
+            time.sleep(seconds)
+            value = sum(architecture.encode()) / 7
+            failed = architecture.count("none") > 3
+            values = {metric: float("nan") if failed else value + i for i, metric in enumerate(self.metrics)}
+            failure = "the input does not reach the output" if failed else None
+            return {
+                "architecture": architecture,
+                **values,
+                "failure": failure,
+                "seconds": 0.1,
+                "parameters": len(architecture),
+            }
 
-    def __init__(self, space: str, data: dict[str, Any], proxy: dict[str, Any], device: str) -> None:
-        self.metrics = proxy["metrics"]
-        self.log = os.environ["ARCHRAY_TEST_LOG"]
-
-    def __call__(self, architecture: str) -> dict[str, Any]:
-        append_line(self.log, architecture)
-        time.sleep(self.SECONDS)
-        value = sum(architecture.encode()) / 7
-        failed = architecture.count("none") > 3
-        values = {metric: float("nan") if failed else value + i for i, metric in enumerate(self.metrics)}
-        failure = "the input does not reach the output" if failed else None
-        return {
-            "architecture": architecture,
-            **values,
-            "failure": failure,
-            "seconds": 0.1,
-            "parameters": len(architecture),
-        }
+    return LoggingScorer
 
 
 def append_line(path: str, line: str) -> None:

@@ -1,0 +1,27 @@
+"""Runs that several tests look at."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from archray_test_runs import RUNS, EndedTrials
+
+import archray
+
+
+@pytest.fixture(scope="session")
+def finished_run(ray_session: None, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], archray.SearchResult]:
+    """Hands out the whole run of a method, made once in a test process. To read only: a test that changes it copies it.
+
+    Files whose tests ask for the same method's are in one `xdist_group`, hence in one process.
+    """
+    runs: dict[str, archray.SearchResult] = {}
+
+    def run(method: str) -> archray.SearchResult:
+        if method not in runs:
+            out = tmp_path_factory.mktemp(method) / "run"
+            runs[method] = archray.search(method, **RUNS[method], out=out, callbacks=[EndedTrials()])
+        return runs[method]
+
+    return run

@@ -1,0 +1,108 @@
+"""Ray workers forked from a process that has imported what trials import.
+
+A trial of these tests takes six seconds of CPU, and over five of them are `import torch` and the like. Ray starts
+workers with what the runtime environment calls `py_executable`; here that is this file, which hands its arguments,
+environment and files to a process that forks. What is forked runs Ray's own worker program, from its first line.
+"""
+
+from __future__ import annotations
+
+import marshal
+import os
+import socket
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+# Not Ray, which reads its variables and a token when it is imported. torch.optim imports torch._dynamo.
+MODULES = ("pyarrow", "pandas", "pydantic", "sklearn.datasets", "sklearn.linear_model", "torch", "torch._dynamo")
+STANDARD_FILES = (0, 1, 2)
+SIZE_BYTES = 8
+
+
+@contextmanager
+def warm_python() -> Iterator[str]:
+    """Starts the process to fork from, for the time of the block; what Ray is to start workers with."""
+    import subprocess
+    import tempfile
+
+    with tempfile.TemporaryDirectory() as folder:
+        place = f"{folder}/warm"
+        # torch reads the number of threads when it is imported; Ray sets it to the CPUs of a worker, mostly one.
+        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+        command = [sys.executable, __file__, "serve", place]
+        with subprocess.Popen(command, stdin=subprocess.PIPE, env=environment):  # ends when its standard input does
+            yield f"{sys.executable} -I -S {__file__} {place} {sys.executable}"
+
+
+def ask(place: str, python: str, arguments: list[str]) -> None:
+    """Has a worker forked, and ends when it has ended: Ray looks at this process until the worker has registered."""
+    with socket.socket(socket.AF_UNIX) as connection:
+        try:
+            connection.connect(place)
+        except OSError:  # nothing to fork from yet
+            os.execv(python, [python, *arguments])
+        request = marshal.dumps({"arguments": arguments, "environment": dict(os.environ), "folder": os.getcwd()})
+        socket.send_fds(connection, [len(request).to_bytes(SIZE_BYTES, "big")], STANDARD_FILES)
+        connection.sendall(request)
+        connection.recv(1)  # nothing ever comes; it returns when the worker has closed its end
+
+
+def serve(place: str) -> dict[str, Any]:
+    """Forks for every request, until standard input is closed. Returns the request, in the forked process."""
+    import gc
+    import importlib
+    import select
+    import signal
+
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(place)
+    listener.listen(64)  # who asks meanwhile, waits
+    for module in MODULES:
+        importlib.import_module(module)
+    gc.freeze()
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for them
+    while True:
+        ready, _, _ = select.select([listener, sys.stdin], [], [])
+        if sys.stdin in ready:
+            os._exit(0)  # at once, without what libraries say about leaks
+        connection, _ = listener.accept()
+        if os.fork() == 0:
+            listener.close()
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            return received(connection)
+        connection.close()
+
+
+def received(connection: socket.socket) -> dict[str, Any]:
+    """A request, whose standard files become this process's."""
+    size, files, _, _ = socket.recv_fds(connection, SIZE_BYTES, len(STANDARD_FILES))
+    request = b""
+    while len(request) < int.from_bytes(size, "big"):
+        request += connection.recv(2**16)
+    for file, standard in zip(files, STANDARD_FILES, strict=True):
+        os.dup2(file, standard)
+        os.close(file)
+    return {"connection": connection, **marshal.loads(request)}
+
+
+def become(request: dict[str, Any]) -> None:
+    """Runs the program that was asked for as the main one."""
+    import runpy
+
+    program = request["arguments"][0]
+    os.environ.clear()
+    os.environ.update(request["environment"])
+    os.chdir(request["folder"])
+    sys.argv = request["arguments"]
+    own = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    sys.path[:] = dict.fromkeys([os.path.dirname(program), *filter(None, own), *sys.path[1:]])
+    runpy.run_path(program, run_name="__main__")
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "serve":
+        become(serve(sys.argv[2]))
+    else:
+        ask(sys.argv[1], sys.argv[2], sys.argv[3:])
