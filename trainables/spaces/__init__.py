@@ -52,21 +52,21 @@ def get_space(name_or_reference: str | Space) -> Space:
         return name_or_reference
     if name_or_reference in SPACES or not is_reference(name_or_reference):
         return SPACES.get(name_or_reference)()
-    found = load_reference(name_or_reference)
-    if isinstance(found, type) and issubclass(found, Space):
+    space = load_reference(name_or_reference)
+    if isinstance(space, type) and issubclass(space, Space):
         try:
-            found = found()
+            space = space()
         except TypeError as error:
             raise InvalidInput(
                 f"the space {name_or_reference!r} cannot be made without arguments ({error}); "
                 "name an instance of it instead"
             ) from error
-    if not isinstance(found, Space):
+    if not isinstance(space, Space):
         raise InvalidInput(
             f"expected {name_or_reference!r} to be an archray.trainables.spaces.Space (a class or an instance), "
-            f"got {type(found).__name__}: derive it from Space"
+            f"got {type(space).__name__}: derive it from Space"
         )
     for attribute in ("name", "decisions"):
-        if not getattr(found, attribute, None):
+        if not getattr(space, attribute, None):
             raise InvalidInput(f"the space {name_or_reference!r} has no {attribute}; set it in the class")
-    return found
+    return space

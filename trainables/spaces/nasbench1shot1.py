@@ -81,14 +81,14 @@ class NASBench1Shot1(Space):
     def decode(self, text: str) -> Architecture:
         """The architecture of a string. Raises: InvalidArchitecture, naming the form expected or the choices."""
         vertices = [_VERTEX.fullmatch(part) for part in text.split("+")]
-        found = [vertex.groups() for vertex in vertices if vertex is not None]
-        if len(found) != len(vertices) or len(found) != len(self.parents) or found[-1][0] != OUTPUT:
+        pairs = [vertex.groups() for vertex in vertices if vertex is not None]
+        if len(pairs) != len(vertices) or len(pairs) != len(self.parents) or pairs[-1][0] != OUTPUT:
             raise InvalidArchitecture(
                 f"{self.name}: expected {len(self.nodes)} nodes and the output as operation~parent,parent+...+"
                 f"output~parent,parent, got {text!r}; an operation is one of {', '.join(OPERATIONS)}"
             )
-        parents = [[int(parent) for parent in of_node.split(",")] for _, of_node in found]
-        return self.architecture([name for name, _ in found[:-1]], parents)
+        parents = [[int(parent) for parent in of_node.split(",")] for _, of_node in pairs]
+        return self.architecture([name for name, _ in pairs[:-1]], parents)
 
     def live(self, architecture: Architecture) -> tuple[int, ...]:
         """The nodes that lead to the output, in order; the others are loose ends."""

@@ -41,7 +41,10 @@ def score_architectures(
 
     Raises: InvalidArchitecture.
     """
-    paths = [supernet.path(supernet.space.decode(each) if isinstance(each, str) else each) for each in architectures]
+    paths = [
+        supernet.path(supernet.space.decode(architecture) if isinstance(architecture, str) else architecture)
+        for architecture in architectures
+    ]
     return _evaluated(supernet, [partial(_given, path) for path in paths], split, batch, amp)
 
 

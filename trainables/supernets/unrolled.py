@@ -21,15 +21,18 @@ def as_leaves(mixture: Mixture) -> dict[str, MixtureWeights]:
 
     A random relaxation is so drawn once per step, however many losses the step needs.
     """
-    return {name: MixtureWeights(each.dense.detach().requires_grad_(), each.chosen) for name, each in mixture.items()}
+    return {
+        name: MixtureWeights(weights.dense.detach().requires_grad_(), weights.chosen)
+        for name, weights in mixture.items()
+    }
 
 
 def mixture_gradient(loss: Tensor, leaves: Mixture) -> dict[str, Tensor]:
     """The gradient of a loss for each group's dense weights; zeros for those that the loss does not depend on."""
-    found = torch.autograd.grad(loss, [each.dense for each in leaves.values()], allow_unused=True)
+    gradients = torch.autograd.grad(loss, [weights.dense for weights in leaves.values()], allow_unused=True)
     return {
-        name: torch.zeros_like(each.dense) if gradient is None else gradient
-        for (name, each), gradient in zip(leaves.items(), found, strict=True)
+        name: torch.zeros_like(weights.dense) if gradient is None else gradient
+        for (name, weights), gradient in zip(leaves.items(), gradients, strict=True)
     }
 
 
@@ -85,10 +88,10 @@ def unrolled_gradient(
                 average = direction + momentum * buffers[w] if w in buffers else direction
                 w -= lr * (direction + momentum * average if nesterov else average)
         loss = validation(leaves)
-        dense = [each.dense for each in leaves.values()]
-        found = torch.autograd.grad(loss, [*dense, *(w for w, _, _ in moved)], allow_unused=True)
-        by_mixture = [torch.zeros_like(m) if g is None else g for m, g in zip(dense, found, strict=False)]
-        by_weights = found[len(dense) :]
+        dense = [weights.dense for weights in leaves.values()]
+        gradients = torch.autograd.grad(loss, [*dense, *(w for w, _, _ in moved)], allow_unused=True)
+        by_mixture = [torch.zeros_like(m) if g is None else g for m, g in zip(dense, gradients, strict=False)]
+        by_weights = gradients[len(dense) :]
         norm = torch.sqrt(sum((v.square().sum() for v in by_weights if v is not None), torch.zeros_like(loss.detach())))
         if float(norm) == 0.0:  # nothing to follow, and the product is zero
             return loss.detach(), dict(zip(leaves, by_mixture, strict=True))

@@ -31,14 +31,14 @@ class UpdateCounter:
 
     def add(self, mixture: Mixture) -> None:
         """One step of the weights under `mixture`."""
-        taken = {name: each.dense != 0 for name, each in mixture.items() if each.chosen is not None}
+        taken = {name: weights.dense != 0 for name, weights in mixture.items() if weights.chosen is not None}
         self.steps += bool(taken)
-        for name, each in taken.items():
+        for name, rows in taken.items():
             group = self._groups[name]
             if group.inputs:
                 continue
             has_weights = torch.tensor([column != NONE for column in group.operations])
-            counted = (each.cpu() & has_weights).long()
+            counted = (rows.cpu() & has_weights).long()
             self.counts[name] = self.counts[name] + counted if name in self.counts else counted
 
     def state_dict(self) -> dict[str, Any]:
@@ -46,7 +46,7 @@ class UpdateCounter:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self.steps = state["steps"]
-        self.counts = {name: each.cpu() for name, each in state["counts"].items()}
+        self.counts = {name: counts.cpu() for name, counts in state["counts"].items()}
 
 
 def update_table(

@@ -78,8 +78,8 @@ def check_memory(solve: SolveSettings, *, data: DataSettings, space: str, dimens
 
     Raises: InvalidInput, saying what is needed; as `load_data`.
     """
-    found = feature_map_space(space)
-    check_data_kind(found, data)
+    feature_maps = feature_map_space(space)
+    check_data_kind(feature_maps, data)
     loaded = load_data(data)
     if isinstance(loaded, TextDataset):
         from archray.trainables.feature_maps.ngram_problem import check_ngram_memory

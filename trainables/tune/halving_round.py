@@ -52,10 +52,12 @@ def read_round(config: Mapping[str, Any], epochs: int) -> HalvingRound | None:
     )
 
 
-def store(place: str, supernet: Supernet, asked: HalvingRound, seed: int) -> str:
+def store(place: str, supernet: Supernet, request: HalvingRound, seed: int) -> str:
     """Writes the weights to the folder `place` and returns their URI; a trial that runs again writes the same file."""
-    weights = {name: each.cpu() for name, each in supernet.state_dict().items()}
-    return write_weights(place, f"round-{asked.number}-replica-{asked.replica}-seed-{seed}.pt", {"supernet": weights})
+    weights = {name: tensor.cpu() for name, tensor in supernet.state_dict().items()}
+    return write_weights(
+        place, f"round-{request.number}-replica-{request.replica}-seed-{seed}.pt", {"supernet": weights}
+    )
 
 
 def scores_of(metrics: Sequence[Metrics], score: Literal["loss", "accuracy"]) -> dict[str, Any] | None:
@@ -76,9 +78,9 @@ def scores_of(metrics: Sequence[Metrics], score: Literal["loss", "accuracy"]) ->
     }
 
 
-def no_scores(asked: HalvingRound) -> dict[str, Any]:
+def no_scores(request: HalvingRound) -> dict[str, Any]:
     """The same keys, before the last epoch and after a failure."""
-    count = len(asked.candidates)
+    count = len(request.candidates)
     return {
         "validation_loss": math.nan,
         "validation_accuracy": math.nan,

@@ -40,10 +40,10 @@ class MemberTrainable(StandaloneTrainable):
         trainer = self.trainer
         if trainer.finished:
             settings = self._settings
-            found = predict(trainer.network.eval(), trainer.dataset.validation, amp=settings.training.amp)
+            probabilities = predict(trainer.network.eval(), trainer.dataset.validation, amp=settings.training.amp)
             name = f"{self._seed}-{zlib.crc32(self._architecture.encode()):08x}.pt"
             values["predictions"] = write_weights(
-                settings.predictions_dir, name, {"validation": torch.from_numpy(found)}
+                settings.predictions_dir, name, {"validation": torch.from_numpy(probabilities)}
             )
         return values
 
@@ -57,5 +57,5 @@ class MemberTrainable(StandaloneTrainable):
 
 def read_predictions(uri: str | Path) -> npt.NDArray[np.float32]:
     """(images, classes) probabilities of a pool's network on the validation images. Raises: FileNotFoundError."""
-    found: npt.NDArray[np.float32] = read_weights(str(uri))["validation"].numpy()
-    return found
+    probabilities: npt.NDArray[np.float32] = read_weights(str(uri))["validation"].numpy()
+    return probabilities

@@ -26,20 +26,20 @@ class SharedPredictions:
     @property
     def labels(self) -> np.ndarray:
         """Of the validation images: (images,) int64."""
-        found: np.ndarray = self._scorer.validation.labels.cpu().numpy()
-        return found
+        labels: np.ndarray = self._scorer.validation.labels.cpu().numpy()
+        return labels
 
     def __call__(self, architecture: str) -> np.ndarray | str:
         """The probabilities on the validation images, (images, classes) float32, or why there are none."""
         scorer = self._scorer
         training = scorer.settings.training
         try:
-            found = predict_architecture(
+            predictions = predict_architecture(
                 scorer.supernet, architecture, scorer.validation, training.evaluation_batch, amp=training.amp
             )
         except InvalidArchitecture as error:
             return str(error)
-        if not bool(found.isfinite().all()):
+        if not bool(predictions.isfinite().all()):
             return "the predictions are not finite"
-        probabilities: np.ndarray = found.cpu().numpy()
+        probabilities: np.ndarray = predictions.cpu().numpy()
         return probabilities

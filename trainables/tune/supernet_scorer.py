@@ -16,6 +16,7 @@ from archray.errors import InvalidArchitecture, InvalidInput
 from archray.trainables.checkpoint import read_state
 from archray.trainables.data import load_images
 from archray.trainables.devices import choose_device
+from archray.trainables.epoch_trainer import NO_METRICS
 from archray.trainables.spaces import Architecture
 from archray.trainables.supernets import score_architectures
 from archray.trainables.supernets.shared_weights import load_weights
@@ -52,7 +53,7 @@ class SupernetScorer:
         )
         arrays: Arrays = ray.get(weights) if isinstance(weights, ray.ObjectRef) else weights
         # What lies in the object store can only be read, and torch wants tensors that can be written to.
-        tensors = {name: torch.from_numpy(np.array(each)) for name, each in arrays.items()}
+        tensors = {name: torch.from_numpy(np.array(array)) for name, array in arrays.items()}
         load_weights(self.supernet, tensors, "the weights")
         self.supernet.to(self.device)
 
@@ -64,35 +65,33 @@ class SupernetScorer:
         """
         decoded: dict[str, Architecture] = {}
         reasons: dict[str, str] = {}
-        for each in architectures:
+        for architecture in architectures:
             try:
-                decoded[each] = self.supernet.space.decode(each)
+                decoded[architecture] = self.supernet.space.decode(architecture)
             except InvalidArchitecture as error:
-                reasons[each] = str(error)
+                reasons[architecture] = str(error)
         training = self.settings.training
         scores = score_architectures(
             self.supernet, list(decoded.values()), self.validation, training.evaluation_batch, amp=training.amp
         )
-        found = {}
-        for each, metrics in zip(decoded, scores, strict=True):
-            if math.isfinite(metrics.loss):
-                found[each] = metrics
-            else:
-                reasons[each] = f"the validation loss is {metrics.loss}"
+        scored = dict(zip(decoded, scores, strict=True))
+        for architecture, metrics in scored.items():
+            if not math.isfinite(metrics.loss):
+                scored[architecture] = NO_METRICS
+                reasons[architecture] = f"the validation loss is {metrics.loss}"
         return [
             {
-                "architecture": each,
-                "loss": found[each].loss if each in found else math.nan,
-                "accuracy": found[each].accuracy if each in found else math.nan,
-                "failure": reasons.get(each),
+                "architecture": architecture,
+                **scored.get(architecture, NO_METRICS)._asdict(),
+                "failure": reasons.get(architecture),
             }
-            for each in architectures
+            for architecture in architectures
         ]
 
 
 def arrays_of(state: Mapping[str, Tensor]) -> dict[str, np.ndarray]:
     """A supernet's state as arrays, which the object store shares; tensors it would copy for every reader."""
-    return {name: each.detach().cpu().numpy() for name, each in state.items()}
+    return {name: tensor.detach().cpu().numpy() for name, tensor in state.items()}
 
 
 def trained_weights(checkpoint: str | Path) -> dict[str, np.ndarray]:

@@ -145,7 +145,7 @@ class SupernetTrainable(EpochTrainable[SupernetTrainer]):
     def _entropies(self, rows: dict[str, list[float]]) -> dict[str, Any]:
         """rows: group -> the entropy of each edge. Edges that choose inputs, and not operations, are not counted."""
         inputs = [group.name for group in self._groups if group.inputs]
-        edges = [each for name, of_edges in rows.items() if name not in inputs for each in of_edges]
+        edges = [entropy for name, of_edges in rows.items() if name not in inputs for entropy in of_edges]
         values: dict[str, Any] = {"entropy": _mean(edges)}
         for name, of_edges in rows.items():
             values |= {f"entropy_{name}": _mean(of_edges), f"entropies_{name}": of_edges}
@@ -153,16 +153,16 @@ class SupernetTrainable(EpochTrainable[SupernetTrainer]):
 
     # A round of halving --------------------------------------------------------------------------------------------
 
-    def _scored(self, asked: HalvingRound) -> dict[str, Any]:
+    def _scored(self, request: HalvingRound) -> dict[str, Any]:
         """The scores of all candidates, once training has finished. Raises: Diverged if none is finite."""
         if not self.trainer.finished:
-            return no_scores(asked) | {"scores": []}  # TensorBoard's writer complains of a list of NaN every epoch
-        scores = scores_of(self.trainer.score(asked.candidates), self._settings.score)
+            return no_scores(request) | {"scores": []}  # TensorBoard's writer complains of a list of NaN every epoch
+        scores = scores_of(self.trainer.score(request.candidates), self._settings.score)
         if scores is None:
             raise Diverged("no candidate has a finite validation loss")
         place = self._settings.weights_dir
-        weights = None if place is None else store(place, self.trainer.supernet, asked, self._seed)
-        return no_scores(asked) | scores | {"weights": weights}
+        weights = None if place is None else store(place, self.trainer.supernet, request, self._seed)
+        return no_scores(request) | scores | {"weights": weights}
 
 
 def _mean(values: list[float]) -> float:

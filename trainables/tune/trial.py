@@ -77,8 +77,8 @@ class TrialTrainable(tune.Trainable):
         self._settings = read_settings(self.settings_type, config.get("settings", {}))
         self._seed = whole_number(config, "seed", self._settings.seed, least=0)
         self._read(config)
-        given = self.trial_resources  # by Tune; None outside it
-        resources = given.required_resources if given is not None else None
+        allotment = self.trial_resources  # by Tune; None outside it
+        resources = allotment.required_resources if allotment is not None else None
         self._device = choose_device(
             self._settings.device, gpus=None if resources is None else resources.get("GPU", 0.0)
         )
@@ -96,10 +96,10 @@ class TrialTrainable(tune.Trainable):
         except self.failures as error:
             reason = str(error)
         except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
-            found = out_of_memory(error)
-            if found is None:
+            shortage = out_of_memory(error)
+            if shortage is None:
                 raise
-            reason = found
+            reason = shortage
         result = self._failed(reason)
         self._release()
         return result

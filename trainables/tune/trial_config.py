@@ -37,7 +37,7 @@ def candidates_of(config: Mapping[str, Any], kind: str = "architecture") -> tupl
     candidates = config.get("candidates")
     if candidates is None:
         return None
-    if not isinstance(candidates, (list, tuple)) or not all(isinstance(each, str) for each in candidates):
+    if not isinstance(candidates, (list, tuple)) or not all(isinstance(candidate, str) for candidate in candidates):
         raise InvalidInput(f"expected the config's `candidates` to be strings of the space, got {candidates!r}")
     if not candidates:
         raise InvalidInput(f"expected the config's `candidates` to hold at least one {kind}, got none")

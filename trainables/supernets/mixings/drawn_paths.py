@@ -25,7 +25,7 @@ class OpenDecisions:
     """
 
     def __init__(self, space: Space, groups: Sequence[Group]) -> None:
-        possible = [Decision(each.name, possible_choices(each, groups)) for each in space.decisions]
+        possible = [Decision(decision.name, possible_choices(decision, groups)) for decision in space.decisions]
         self._first = [decision.choices[0] for decision in space.decisions]
         self._places = [place for place, decision in enumerate(possible) if len(decision.choices) > 1]
         self.decisions = tuple(possible[place] for place in self._places)

@@ -49,8 +49,8 @@ class RelaxedDecisions:
             places = torch.tensor([self._index[name] for entry in of_entries for name in entry], device=device)
             self._groups[group.name] = (group, self._matrix(of_entries).to(device), places)
         conditions = [space.condition(decision.name) for decision in self.decisions]
-        self._taken = self._matrix([dict([each] if each else []) for each in conditions]).to(device)
-        self._always = torch.tensor([float(each is None) for each in conditions], device=device)
+        self._taken = self._matrix([dict([condition] if condition else []) for condition in conditions]).to(device)
+        self._always = torch.tensor([float(condition is None) for condition in conditions], device=device)
 
     def reach(self, rows: Tensor) -> Tensor:
         """(B, C) probabilities -> (B,): how probable it is that a decision matters. One-hot rows: whether it does."""
@@ -91,7 +91,7 @@ class RelaxedDecisions:
 
     def _matrix(self, columns: Sequence[Choices]) -> Tensor:
         """(B C, columns) of 0 and 1."""
-        return torch.stack([self._marked(each).flatten() for each in columns], dim=1)
+        return torch.stack([self._marked(choices).flatten() for choices in columns], dim=1)
 
     def _marked(self, choices: Choices) -> Tensor:
         """(B, C): 1 at the choices, 0 elsewhere."""

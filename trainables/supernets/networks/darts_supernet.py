@@ -91,10 +91,8 @@ class DARTSSupernet(Supernet):
             self.cells.append(MixedDARTSCell(cell, channels, reduction, groups[0].operations, partial_channels))
 
     def logits(self, images: Tensor, rows: Mapping[str, Rows]) -> Tensor:
-        normal, reduce = (
-            CellWeights(rows[cell], input_weights(EDGES, {name: each.dense for name, each in rows.items()}, f"{cell}_"))
-            for cell in CELLS
-        )
+        dense = {name: weights.dense for name, weights in rows.items()}
+        normal, reduce = (CellWeights(rows[cell], input_weights(EDGES, dense, f"{cell}_")) for cell in CELLS)
         before, last = self.stem(images)
         for cell in self.cells:
             before, last = last, cell(before, last, reduce if cell.reduction else normal)
@@ -121,12 +119,12 @@ class DARTSSupernet(Supernet):
     def _chosen(self, architecture: Architecture) -> list[list[str | None]]:
         """Of either cell the operation of each edge; None for `none` and for edges that were not kept."""
         assert isinstance(self.space, DARTS)
-        found = []
+        cells = []
         for edges in self.space.genotype(architecture):
             kept = {(NODES[at // 2], source): operation for at, (operation, source) in enumerate(edges)}
             of_edges = [kept.get((edge.target, edge.source), NONE) for edge in EDGES]
-            found.append([None if operation == NONE else operation for operation in of_edges])
-        return found
+            cells.append([None if operation == NONE else operation for operation in of_edges])
+        return cells
 
     @classmethod
     def groups_of(cls, space: Space, *, partial_channels: int, none: bool) -> tuple[Group, ...]:

@@ -58,7 +58,7 @@ class FusedEdges:
         for part, at in zip(mixture, range(0, len(edges), together), strict=True):
             some = edges[at : at + together]
             modules: dict[str, list[Any]] = {name: [edge[name] for edge in some] for name in (*SEPARABLE, *DILATED)}
-            u, v = (_repeated(each, len(some)) for each in (active, halved))
+            u, v = (_repeated(source, len(some)) for source in (active, halved))
             outs = []
             for name in SEPARABLE:
                 first = _pointwise(depthwise(u, _weights(modules[name], 1), stride), modules[name], 2)
@@ -67,7 +67,7 @@ class FusedEdges:
             for name in DILATED:
                 outs.append(_pointwise(depthwise(v, _weights(modules[name], 1), 1, dilation), modules[name], 2))
             out = normalised_sum(outs, part)
-            terms += [[(each, None)] for each in (out.split(channels, dim=1) if len(some) > 1 else (out,))]
+            terms += [[(summed, None)] for summed in (out.split(channels, dim=1) if len(some) > 1 else (out,))]
         return terms
 
 

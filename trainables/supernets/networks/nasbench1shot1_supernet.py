@@ -117,11 +117,11 @@ class NASBench1Shot1Supernet(Supernet):
         )
         self.stem, self.head, self.classifier = network.stem, network.head, network.classifier
         self.stacks = nn.ModuleList()
-        given = channels
+        width = channels
         for layer in network.stacks:
             if isinstance(layer, SearchCell):
-                self.stacks.append(MixedSearchCell(space.nodes, given, layer.channels, partial_channels))
-                given = (len(space.nodes) + 1) * layer.channels
+                self.stacks.append(MixedSearchCell(space.nodes, width, layer.channels, partial_channels))
+                width = (len(space.nodes) + 1) * layer.channels
             else:
                 self.stacks.append(layer)
 

@@ -77,7 +77,7 @@ class NASBench201Supernet(Supernet):
         )
 
     def logits(self, images: Tensor, rows: Mapping[str, Rows]) -> Tensor:
-        inputs = input_weights(GRAPH, {name: each.dense for name, each in rows.items()})
+        inputs = input_weights(GRAPH, {name: weights.dense for name, weights in rows.items()})
         weights = CellWeights(rows[GROUP], inputs)
         x = self.stem(images)
         for layer in self.stages:

@@ -80,8 +80,8 @@ def input_groups(edges: Sequence[Edge], prefix: str = "") -> list[Group]:
 def input_weights(edges: Sequence[Edge], rows: Mapping[str, Tensor], prefix: str = "") -> Tensor:
     """(edges,): the weight of each edge, from the rows of `input_groups`; ones where there are none."""
     names = [f"{prefix}inputs_{target}" for target in _by_target(edges)]
-    found = [rows[name][0] for name in names if name in rows]
-    return torch.cat(found) if found else torch.ones(len(edges))
+    weights = [rows[name][0] for name in names if name in rows]
+    return torch.cat(weights) if weights else torch.ones(len(edges))
 
 
 def input_path(edges: Sequence[Edge], kept: Sequence[bool], prefix: str = "") -> dict[str, MixtureWeights]:

@@ -21,8 +21,8 @@ def weighted_sum(terms: Sequence[Term]) -> Tensor:
     if tensors[0].device.type != "cpu":
         products = [tensor if weight is None else weight * tensor for tensor, weight in terms]
         return torch.stack(products).sum(0)
-    given = [weight for _, weight in terms if weight is not None]
-    weights = torch.cat([weight.reshape(1) for weight in given]) if given else tensors[0].new_empty(0)
+    factors = [weight for _, weight in terms if weight is not None]
+    weights = torch.cat([weight.reshape(1) for weight in factors]) if factors else tensors[0].new_empty(0)
     return _WeightedSum.apply(tuple(weight is not None for _, weight in terms), weights, *tensors)
 
 
@@ -30,8 +30,8 @@ class _WeightedSum(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, weighted: tuple[bool, ...], weights: Tensor, *tensors: Tensor) -> Tensor:
         factors = iter(weights.tolist())
-        ctx.factors = [next(factors) if each else None for each in weighted]
-        ctx.save_for_backward(*(tensor for tensor, each in zip(tensors, weighted, strict=True) if each))
+        ctx.factors = [next(factors) if has_weight else None for has_weight in weighted]
+        ctx.save_for_backward(*(tensor for tensor, has_weight in zip(tensors, weighted, strict=True) if has_weight))
         first = ctx.factors[0]
         out = tensors[0].clone() if first is None else tensors[0] * first
         for tensor, factor in zip(tensors[1:], ctx.factors[1:], strict=True):

@@ -30,7 +30,9 @@ def check_simplex(rows: Tensor) -> None:
 
 def check_gradients(gradients: list[Tensor]) -> None:
     """Raises: FloatingPointError if one of them holds a NaN. Waits for the device once."""
-    if gradients and bool(torch.stack([each.isnan().any().to(gradients[0].device) for each in gradients]).any()):
+    if gradients and bool(
+        torch.stack([gradient.isnan().any().to(gradients[0].device) for gradient in gradients]).any()
+    ):
         raise FloatingPointError("a gradient of the architecture parameters is NaN: the search has diverged")
 
 

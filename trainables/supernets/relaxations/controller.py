@@ -125,7 +125,7 @@ class ReinforcedController(DrawnPaths):
     def derive(self, accuracies: Callable[[Sequence[str]], list[float]], seed: int) -> str:
         sampled = self.controller(self._samples, torch.Generator().manual_seed(seed))
         encode = self._supernet.space.encode
-        strings = list(dict.fromkeys(encode(each) for each in self.architectures(sampled)))
+        strings = list(dict.fromkeys(encode(architecture) for architecture in self.architectures(sampled)))
         return strings[int(np.argmax(accuracies(strings)))]
 
     @torch.no_grad()

@@ -80,14 +80,16 @@ class Path(Relaxation):
 
     def state_dict(self) -> dict[str, Any]:
         """Tensors and numbers only: the generator's state, and each group's round."""
-        rounds = {group: {"order": each.order, "position": each.position} for group, each in self._rounds.items()}
+        rounds = {
+            group: {"order": present.order, "position": present.position} for group, present in self._rounds.items()
+        }
         return {**super().state_dict(), "rounds": rounds}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         super().load_state_dict(state)
         device = self.generator.device
         self._rounds = {
-            group: Round(each["order"].to(device), each["position"]) for group, each in state["rounds"].items()
+            group: Round(saved["order"].to(device), saved["position"]) for group, saved in state["rounds"].items()
         }
 
 

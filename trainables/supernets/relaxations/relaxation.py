@@ -64,7 +64,7 @@ class Relaxation(ABC):
         """
         if not 0.0 <= progress <= 1.0:
             raise InvalidInput(f"expected the progress of the search to be in [0, 1], got {progress}")
-        return {group: self.group_weights(group, each, progress) for group, each in parameters.items()}
+        return {group: self.group_weights(group, rows, progress) for group, rows in parameters.items()}
 
     @abstractmethod
     def group_weights(self, group: str, parameters: Tensor, progress: float) -> MixtureWeights:

@@ -74,11 +74,11 @@ class ArchitectureParameters(Mixing):
     @torch.no_grad()
     def probabilities(self) -> dict[str, Tensor]:
         """group -> (edges, operations), rows that sum to one."""
-        return {name: self.relaxation.probabilities(each.detach()) for name, each in self.parameters.items()}
+        return {name: self.relaxation.probabilities(rows.detach()) for name, rows in self.parameters.items()}
 
     def entropies(self) -> dict[str, list[float]]:
         """group -> the entropy of each of its rows, in nats."""
-        return {name: entropy(each).tolist() for name, each in self.probabilities().items()}
+        return {name: entropy(rows).tolist() for name, rows in self.probabilities().items()}
 
     def discretised(self) -> str:
         """The architecture of the strongest operations (note G4)."""
@@ -91,7 +91,7 @@ class ArchitectureParameters(Mixing):
 
     def state_dict(self) -> dict[str, Any]:
         return {
-            "parameters": {name: each.detach() for name, each in self.parameters.items()},
+            "parameters": {name: rows.detach() for name, rows in self.parameters.items()},
             "optimizer": None if self.learner is None else self.learner.state_dict(),
             "relaxation": self.relaxation.state_dict(),
         }

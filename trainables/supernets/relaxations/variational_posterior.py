@@ -191,10 +191,10 @@ class VariationalPosterior(DrawnPaths):
             noise = gumbel_noise(log_p, self._generator)
             rows = gumbel_weights(log_p, noise, self.settings.gumbel_temperature, hard=True).dense  # (B, C)
             mixture: dict[str, MixtureWeights] = self.relaxed.mixture(rows)
-            loss, found = lesson.gradient(as_leaves(mixture))
+            loss, by_group = lesson.gradient(as_leaves(mixture))
             losses.append(loss)
-            tensors += [mixture[name].dense for name in found]
-            gradients += [self.scale / samples * gradient for gradient in found.values()]
+            tensors += [mixture[name].dense for name in by_group]
+            gradients += [self.scale / samples * gradient for gradient in by_group.values()]
         return torch.stack(losses), tensors, gradients
 
     def _score_function(self, lesson: Lesson, log_p: Tensor) -> tuple[Tensor, list[Tensor], list[Tensor | None]]:
@@ -209,9 +209,9 @@ class VariationalPosterior(DrawnPaths):
             one_hot = torch.zeros_like(log_p).scatter_(1, chosen[:, None], 1.0)
             of_decisions = log_p.gather(1, chosen[:, None])[:, 0]  # (B,)
             log_probabilities.append((self.relaxed.reach(one_hot) * of_decisions).sum())
-        found = torch.stack(losses)
-        above = (found - found.mean()) * samples / (samples - 1)  # over the mean of the other samples
-        return found, [(self.scale * above * torch.stack(log_probabilities)).mean()], [None]
+        drawn = torch.stack(losses)
+        above = (drawn - drawn.mean()) * samples / (samples - 1)  # over the mean of the other samples
+        return drawn, [(self.scale * above * torch.stack(log_probabilities)).mean()], [None]
 
     def _choices(self, log_p: Tensor, generator: torch.Generator) -> Tensor:
         """(B,) numbers of choices, drawn with their probabilities."""
