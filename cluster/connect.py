@@ -14,12 +14,13 @@ from pathlib import Path
 from typing import Any
 
 import ray
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 from ray.exceptions import RayError
 
 import archray
 from archray.errors import ArchrayError, InvalidInput
 from archray.registry import file_module_name, is_reference, split_reference
+from archray.settings import Settings
 
 ROOMS = ("platform", "searchers", "trainables", "cluster")
 AUTO = "auto"  # Ray's word for "the cluster that runs on this machine"
@@ -34,7 +35,7 @@ class ClusterError(ArchrayError):
     """Ray cannot be started or joined, or its workers lack a module; the message says which."""
 
 
-class ClusterSettings(BaseModel):
+class ClusterSettings(Settings):
     """Where trials run.
 
     Attributes:
@@ -45,8 +46,6 @@ class ClusterSettings(BaseModel):
         dashboard: whether the Ray that we start serves its dashboard, on loopback.
         worker_output: whether what workers print appears here. Errors of trials are reported either way.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     address: str | None = None
     num_cpus: int | None = Field(default=None, ge=1)

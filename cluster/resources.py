@@ -5,14 +5,15 @@ from __future__ import annotations
 import math
 
 import ray
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import Field, field_validator
 
 from archray.errors import InvalidInput
+from archray.settings import Settings
 
 TOLERANCE = 1e-6  # 1 / 0.1 is not 10 in floating point
 
 
-class ResourceSettings(BaseModel):
+class ResourceSettings(Settings):
     """What a trial, or an actor of pool scoring, takes.
 
     Attributes:
@@ -21,8 +22,6 @@ class ResourceSettings(BaseModel):
         max_concurrent: trials at the same time; None: what the cluster holds.
         actors: actors for pool scoring; None: what the cluster holds.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     cpus_per_trial: float = Field(default=1, gt=0)
     gpus_per_trial: float | None = Field(default=None, ge=0)

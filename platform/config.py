@@ -10,17 +10,18 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 
 from archray.cluster.connect import ClusterSettings
 from archray.cluster.resources import ResourceSettings
 from archray.errors import InvalidInput
+from archray.settings import Settings
 from archray.trainables.data import DataSettings
 
 Model = TypeVar("Model", bound=BaseModel)
 
 
-class SearchConfig(BaseModel):
+class SearchConfig(Settings):
     """What every method is told. A method's own configuration adds to it and repeats nothing.
 
     Fields:
@@ -32,8 +33,6 @@ class SearchConfig(BaseModel):
         resources: what one trial takes, and how many run at the same time.
         cluster: the Ray to run on.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     method: str
     space: str = "nasbench201"

@@ -14,7 +14,7 @@ from typing import Any, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel
 
-from archray.registered_settings import RegisteredSettings
+from archray.settings import RegisteredSettings
 
 _ENTRY = re.compile(r"^ {4}((?:\w+, )*\w+): (.*)$")  # `lr, momentum: what they are`
 _SECTION = re.compile(r"^(?:Fields|Attributes|Args):$")

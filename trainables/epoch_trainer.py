@@ -9,10 +9,11 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Annotated, Any, Generic, NamedTuple, Self, TypeVar
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from archray.seeds import stream_seed
+from archray.settings import Settings
 from archray.trainables.data.augment import Augmentation, AugmentationSettings
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ class Metrics(NamedTuple):
 NO_METRICS = Metrics(math.nan, math.nan)
 
 
-class SGDSettings(BaseModel):
+class SGDSettings(Settings):
     """How the weights of a network, its own or shared ones, are trained. What has no default here is the paper's.
 
     Attributes:
@@ -42,8 +43,6 @@ class SGDSettings(BaseModel):
         amp: forward passes in bfloat16 (autocast), which needs no loss scaling.
         threads: torch threads of a trial; None: as many as the CPUs that Tune gave it.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     epochs: Count
     batch_size: Count
@@ -120,17 +119,17 @@ class EpochTrainer(ABC):
         return torch.autocast(self.device.type, dtype=torch.bfloat16) if self._amp else nullcontext()
 
 
-Settings = TypeVar("Settings", bound=SGDSettings)
+SettingsT = TypeVar("SettingsT", bound=SGDSettings)
 
 
-class SGDTrainer(EpochTrainer, Generic[Settings]):
+class SGDTrainer(EpochTrainer, Generic[SettingsT]):
     """An `EpochTrainer` of a module's weights, by SGD with momentum and a gradient that may be clipped.
 
     Args:
         module: on the data's device.
     """
 
-    def __init__(self, module: nn.Module, dataset: Dataset, settings: Settings, *, seed: int) -> None:
+    def __init__(self, module: nn.Module, dataset: Dataset, settings: SettingsT, *, seed: int) -> None:
         super().__init__(dataset, epochs=settings.epochs, seed=seed, amp=settings.amp)
         self.settings = settings
         self._weights = list(module.parameters())

@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import Field, field_validator
 from rich.console import Console
 
 from archray.cluster.resources import ResourceSettings
 from archray.errors import InvalidInput
 from archray.files import Folder
 from archray.platform.engine.shards import count_failures, device_of, score_in_shards
+from archray.settings import Settings
 from archray.trainables.data import DataSettings
 from archray.trainables.proxies import ProxySettings
 from archray.trainables.spaces import Space, get_space
@@ -23,7 +24,7 @@ ENUMERABLE = 10**6  # a space up to this size is enumerated, so that a pool is d
 DRAWS_PER_ROW = 100  # in a larger space: draws per architecture wanted before the space counts as exhausted
 
 
-class PoolSettings(BaseModel):
+class PoolSettings(Settings):
     """Which architectures are scored.
 
     Attributes:
@@ -32,8 +33,6 @@ class PoolSettings(BaseModel):
             the chunks that were in flight.
         table: a table that was scored before (`archray proxies`), taken instead of scoring one.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     size: int | None = Field(default=None, ge=1)
     chunk: int | None = Field(default=None, ge=1)

@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
+
+from archray.settings import Settings
 
 
 def pad_crop(images: torch.Tensor, offsets: torch.Tensor, padding: int, fill: Sequence[float] = (0.0,)) -> torch.Tensor:
@@ -63,7 +65,7 @@ def _per_channel(images: torch.Tensor, fill: Sequence[float]) -> torch.Tensor:
     return torch.tensor(fill, dtype=images.dtype, device=images.device).view(1, -1, 1, 1)
 
 
-class AugmentationSettings(BaseModel):
+class AugmentationSettings(Settings):
     """What is done to training images.
 
     Attributes:
@@ -71,8 +73,6 @@ class AugmentationSettings(BaseModel):
         flip: mirror half of the images; None asks the data set whether a mirrored image keeps its label.
         cutout: side of the blanked square in pixels; 0 blanks nothing.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     crop: int | None = Field(None, ge=0)
     flip: bool | None = None

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import Field, field_validator
+
+from archray.settings import Settings
 
 PATH_PREFIXES = ("folder:", "arrays:")
 
 
-class DataSettings(BaseModel):
+class DataSettings(Settings):
     """A data set by name, and its options. Paths are made absolute here, so that workers read the same files.
 
     Attributes:
@@ -31,8 +33,6 @@ class DataSettings(BaseModel):
         flip: whether a mirrored image keeps its label, so that augmentation may flip. None: yes, but not digits.
             Texts have none.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: str = "digits"
     data_dir: str | None = None

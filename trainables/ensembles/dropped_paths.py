@@ -5,11 +5,12 @@ After Monte Carlo dropout (Gal and Ghahramani 2016); Shu 2022, section 5.4.3, wi
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 from torch import Tensor, nn
 
 from archray.errors import InvalidInput
 from archray.seeds import stream_seed
+from archray.settings import Settings
 from archray.trainables.nets.darts_network import Cell, DARTSNetwork
 from archray.trainables.randomness import own_randomness
 
@@ -17,10 +18,8 @@ PROBABILITY = 0.01  # Shu 2022, Table 5.2
 DROP_PATH = "drop_path"  # the entry of a checkpoint whose network is to drop paths: `DropPathSettings` as a dict
 
 
-class DropPathSettings(BaseModel):
+class DropPathSettings(Settings):
     """How a network drops paths in evaluation mode; see `DroppedPaths`."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     probability: float = Field(PROBABILITY, gt=0, lt=1)
     seed: int = Field(0, ge=0)

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from pydantic import BaseModel, ConfigDict
 from torch import nn
 
 from archray.errors import InvalidInput
 from archray.files import write_file
+from archray.settings import Settings
 from archray.trainables.checkpoint import read_state
 from archray.trainables.ensembles.dropped_paths import DROP_PATH, DropPathSettings, DroppedPaths
 from archray.trainables.ensembles.ensemble import Ensemble, Output
@@ -25,13 +25,11 @@ DESCRIPTION, STATE_DICT = "architecture.json", "state_dict.pt"  # the names that
 KIND = "ensemble"  # what the description says that it is
 
 
-class Member(BaseModel):
+class Member(Settings):
     """What is needed to build a member again.
 
     space: a registered name, or a reference to the user's own. drop_path: of a member that drops paths to predict.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     space: str
     architecture: str

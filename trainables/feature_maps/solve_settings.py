@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
+
+from archray.settings import Settings
 
 Loss = Literal["ridge", "svm", "logistic"]
 Score = Literal["loss", "accuracy"]
@@ -15,7 +17,7 @@ Precision = Literal["float64", "float32", "int8"]
 LOSS_OF_DATA: dict[str, Loss] = {"images": "ridge", "text": "svm"}  # as in the paper, section 2
 
 
-class SolveSettings(BaseModel):
+class SolveSettings(Settings):
     """The problem lam ||w||^2 + summed loss, its solver and its scores. Defaults: section 2 and appendix B.2.
 
     Attributes:
@@ -37,8 +39,6 @@ class SolveSettings(BaseModel):
             converge, the Gram matrix is a float64 one.
         memory_gib: bound on what a solve holds beside the data, in GiB.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     loss: Loss | Literal["auto"] = "auto"
     lam: float = Field(0.5, gt=0)

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
+
+from archray.settings import Settings
 
 Initialisation = Literal["pytorch-default", "lecun-normal", "xavier", "he"]
 Stem = Literal["cifar", "imagenet"]
 
 
-class NetworkSettings(BaseModel):
+class NetworkSettings(Settings):
     """Defaults are NAS-Bench-201's network, as thesis 7.5 uses it.
 
     Attributes:
@@ -24,8 +26,6 @@ class NetworkSettings(BaseModel):
         init: initialisation of convolutions and linear layers; `pytorch-default` leaves torch's own.
         normalisation: `auto` is `scoring` when the network is built to be scored and `training` otherwise.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     channels: int = Field(16, ge=1)
     cells: int = Field(5, ge=1)

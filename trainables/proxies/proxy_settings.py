@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import Field, field_validator
 
 from archray.errors import InvalidInput
 from archray.registry import is_reference, split_reference
+from archray.settings import Settings
 from archray.trainables.nets.network_settings import NetworkSettings
 from archray.trainables.proxies.proxy_registry import PROXIES, get_proxy
 
 OTHER_COLUMNS = ("architecture", "failure", "seconds", "parameters")  # of a pool, beside its metrics
 
 
-class ProxySettings(BaseModel):
+class ProxySettings(Settings):
     """Defaults are what the thesis' results come from; Eq. 7.2 and 7.3 as printed are the second choices.
 
     Attributes:
@@ -33,8 +34,6 @@ class ProxySettings(BaseModel):
         synflow: batch normalisation left out (`no-bn`) or kept (`bn`).
         gram_memory_mib: bound on the per-sample gradients held at once while the Gram matrix is summed.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     metrics: tuple[str, ...] = ("ntk_trace", "kappa")
     batch_size: int = Field(64, ge=2)

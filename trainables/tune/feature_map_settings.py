@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import itertools
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import Field, field_validator
 
 from archray.errors import InvalidInput
+from archray.settings import Settings
 from archray.trainables.data import DataSettings, TextDataset, data_kind, load_data
 from archray.trainables.feature_maps.solve_settings import SolveSettings
 from archray.trainables.spaces import get_space
 from archray.trainables.spaces.feature_map import FeatureMapSpace
 
 
-class FeatureMapSettings(BaseModel):
+class FeatureMapSettings(Settings):
     """All options of a `FeatureMapTrainable`; they stand in its Tune config under the key `settings`.
 
     Args:
@@ -26,8 +27,6 @@ class FeatureMapSettings(BaseModel):
         seed: of a trial whose config has no `seed` of its own: assignments, bases, hashes.
         evaluate_test: whether a standalone solve is evaluated on the test points.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     space: str = "fourier"
     data: DataSettings = DataSettings()

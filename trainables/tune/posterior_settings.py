@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
+from archray.settings import Settings
 from archray.trainables.data import DataSettings
 from archray.trainables.supernets.optimizers.adam import AdamSettings
 from archray.trainables.supernets.relaxations.variational_posterior import VariationalSettings
@@ -12,7 +13,7 @@ from archray.trainables.tune.supernet_settings import SupernetOptions
 ADAM = AdamSettings(lr=0.01, betas=(0.9, 0.999), weight_decay=3e-4)  # section 5.3.3
 
 
-class PosteriorOptions(BaseModel):
+class PosteriorOptions(Settings):
     """How a posterior is learnt, whatever the supernet, its space and data.
 
     Defaults are the paper's (thesis 5.3.3), but for the batch, which it does not say: that of the supernet's training.
@@ -23,8 +24,6 @@ class PosteriorOptions(BaseModel):
         epochs: passes over the validation images.
         threads: torch threads of a trial; None: as many as the CPUs that Tune gave it.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     posterior: VariationalSettings = VariationalSettings()
     optimizer: AdamSettings = ADAM

@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from archray.errors import InvalidArchitecture
+from archray.settings import Settings
 from archray.trainables.data import DataSettings, load_images
 from archray.trainables.epoch_trainer import NO_METRICS, Metrics
 from archray.trainables.nets import NetworkSettings, build, count_multiply_adds, count_parameters
@@ -18,7 +19,7 @@ from archray.trainables.tune.trial_config import architecture_of
 METRICS = ("train_loss", "train_accuracy", "validation_loss", "validation_accuracy", "test_loss", "test_accuracy")
 
 
-class StandaloneSettings(BaseModel):
+class StandaloneSettings(Settings):
     """All options of a `StandaloneTrainable`; they stand in its Tune config under the key `settings`.
 
     Args:
@@ -28,8 +29,6 @@ class StandaloneSettings(BaseModel):
         evaluate_test: when the test split is evaluated. In other epochs `test_loss` and `test_accuracy` are NaN, so
             that every result has the same keys.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     space: str = "nasbench201"
     data: DataSettings = DataSettings()

@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, SerializeAsAny, field_validator, model_validator
+from pydantic import Field, SerializeAsAny, field_validator, model_validator
 
+from archray.settings import Settings
 from archray.trainables.data import DataSettings
 from archray.trainables.nets import NetworkSettings
 from archray.trainables.spaces import Space
@@ -19,7 +20,7 @@ from archray.trainables.supernets.relaxations.simplex import SimplexSettings
 from archray.trainables.supernets.supernet_training_settings import SupernetTrainingSettings
 
 
-class SupernetOptions(BaseModel):
+class SupernetOptions(Settings):
     """What a supernet is and how it is trained, whatever its space and data.
 
     The default method is GAEA: the simplex mixture and mirror descent. Any relaxation goes with any objective and, as
@@ -31,8 +32,6 @@ class SupernetOptions(BaseModel):
         none: whether the operation `none` takes part, where the space has it. GAEA leaves it out on NAS-Bench-201
             (note G1).
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     network: NetworkSettings = NetworkSettings()
     partial_channels: int = Field(1, ge=1)

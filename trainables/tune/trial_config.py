@@ -9,10 +9,10 @@ from pydantic import BaseModel, ValidationError
 
 from archray.errors import InvalidInput
 
-Settings = TypeVar("Settings", bound=BaseModel)
+SettingsT = TypeVar("SettingsT", bound=BaseModel)
 
 
-def read_settings(model: type[Settings], values: Mapping[str, Any] | Settings) -> Settings:
+def read_settings(model: type[SettingsT], values: Mapping[str, Any] | SettingsT) -> SettingsT:
     """The settings in `values`. Raises: InvalidInput, naming each key that is unknown or wrong."""
     try:
         return model.model_validate(values)

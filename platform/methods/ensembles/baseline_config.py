@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from archray.errors import InvalidInput
 from archray.platform.methods.ensembles.ensemble_config import EnsembleConfig
+from archray.settings import Settings
 from archray.trainables.ensembles.dropped_paths import PROBABILITY
 from archray.trainables.spaces import get_space
 from archray.trainables.training import TrainingSettings
@@ -91,15 +92,13 @@ class NESConfig(PooledConfig):
             )
 
 
-class EvolutionOptions(BaseModel):
+class EvolutionOptions(Settings):
     """How `nes-re` grows its pool; see `RegularizedEvolution`.
 
     Fields:
         population: P. The authors have 50 with a pool of 400; of the thesis' pool of 50 this is a fifth.
         parents: m, members of the ensemble that is selected from the population to draw a parent from; 10 there.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     population: int = Field(10, ge=1)
     parents: int = Field(5, ge=1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, SerializeAsAny, model_validator
+from pydantic import Field, SerializeAsAny, model_validator
 
 from archray.errors import InvalidInput
 from archray.platform.methods.supernets.supernet_config import check_network, check_supernet
@@ -13,6 +13,7 @@ from archray.platform.methods.training_stages import TrainedSearchConfig
 from archray.searchers.nesbs.ensemble_search import DELTA_RANGE
 from archray.searchers.nesbs.samplers import EnsembleSampler
 from archray.searchers.nesbs.samplers.particles import SVGDRD
+from archray.settings import Settings
 from archray.trainables.spaces import get_space
 from archray.trainables.supernets.optimizers.no_optimizer import NoOptimizerSettings
 from archray.trainables.supernets.relaxations.path import PathSettings
@@ -41,7 +42,7 @@ class EnsembleConfig(TrainedSearchConfig):
         check_network(self.space, self.network)
 
 
-class SamplingOptions(BaseModel):
+class SamplingOptions(Settings):
     """What `NESBSSearch` is told, but for the posterior and the size of ensembles; see there.
 
     Fields:
@@ -51,8 +52,6 @@ class SamplingOptions(BaseModel):
         budget: T, the number of ensembles that are evaluated with the shared weights (note E3).
         average: what the members' outputs are averaged as, probabilities (note E8) or logits.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     sampler: SerializeAsAny[EnsembleSampler] = SVGDRD()
     temperature: float = Field(1.0, gt=0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import pandas as pd
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 from ray import tune
 
 from archray.files import Folder
@@ -19,10 +19,11 @@ from archray.platform.methods.final_stage import final_stage
 from archray.platform.models.feature_map_model import write_classifier
 from archray.platform.run.layout import PROGRESS
 from archray.platform.run.manifest import digest
+from archray.settings import Settings
 from archray.trainables.feature_maps.solve_settings import Bases
 
 
-class CorrelationOptions(BaseModel):
+class CorrelationOptions(Settings):
     """Figure 1 of the paper: shared-weights accuracy against standalone accuracy of the first candidates.
 
     Fields:
@@ -30,8 +31,6 @@ class CorrelationOptions(BaseModel):
         dimensions: features of the solves; none: a quarter, a half and all of the search's dimension.
         bases: a shared solve for each of these.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     maps: int = Field(0, ge=0)
     dimensions: tuple[int, ...] = ()

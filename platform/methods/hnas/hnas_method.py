@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Literal
 
 import pandas as pd
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from archray.errors import ArchrayError, InvalidInput
 from archray.files import Folder
@@ -27,6 +27,7 @@ from archray.platform.methods.training_stages import (
 from archray.platform.run.layout import FOUND
 from archray.searchers import HNASSearch
 from archray.searchers.hnas.scored_pool import PoolFile
+from archray.settings import Settings
 from archray.trainables.proxies import ProxySettings, check_proxies, column_of, get_proxy
 from archray.trainables.spaces import get_space
 from archray.trainables.training import TrainingSettings
@@ -36,15 +37,13 @@ KAPPA = "kappa"
 SEARCHER = "searcher.json"  # the state of the searcher when the search ended: an extended search continues from it
 
 
-class HNASOptions(BaseModel):
+class HNASOptions(Settings):
     """What `HNASSearch` is told; see there.
 
     Fields:
         proxy: the training-free metric M of Eq. 7.7: a name (`archray list proxies`), or path.py:function.
         budget: trainings, K of Algorithm 7.1. 20 in the authors' program (note H2).
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     proxy: str = "ntk_trace"
     budget: int = Field(20, ge=1)

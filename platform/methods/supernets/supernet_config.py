@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from archray.errors import InvalidInput
 from archray.platform.methods.training_stages import TrainedSearchConfig
+from archray.settings import Settings
 from archray.trainables.nets import NetworkSettings, build
 from archray.trainables.spaces import Space, get_space
 from archray.trainables.supernets.networks import SUPERNETS
@@ -15,15 +16,13 @@ from archray.trainables.tune.supernet_settings import SupernetOptions
 IMAGE_CHANNELS, CLASSES = 3, 10  # of the networks that a check builds: what is wrong with them is so for any data
 
 
-class SelectionSettings(BaseModel):
+class SelectionSettings(Settings):
     """Which of the found architectures are trained to the end (GAEA, App. C.1; note G5).
 
     Fields:
         epoch: after which the worst on validation are dropped.
         keep: how many go on.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     epoch: int = Field(20, ge=1)
     keep: int = Field(3, ge=1)

@@ -8,10 +8,10 @@ from typing import ClassVar
 import numpy as np
 
 from archray.errors import InvalidInput
-from archray.registered_settings import RegisteredSettings
 from archray.registry import Registry
 from archray.searchers.array_types import IntArray
 from archray.searchers.nesbs.posterior import Posterior
+from archray.settings import RegisteredSettings
 
 SAMPLERS: Registry[type[EnsembleSampler]] = Registry("sampler")
 

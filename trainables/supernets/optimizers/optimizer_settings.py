@@ -11,8 +11,8 @@ from torch import Tensor
 from torch.optim.optimizer import Optimizer
 
 from archray.errors import InvalidInput
-from archray.registered_settings import RegisteredSettings
 from archray.registry import Registry
+from archray.settings import RegisteredSettings
 from archray.trainables.supernets.mixings.mixing import Lesson, Mixture
 from archray.trainables.supernets.supernet_training_settings import SECOND_ORDER, SupernetTrainingSettings
 from archray.trainables.supernets.unrolled import as_leaves

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from archray.errors import InvalidInput
-from archray.registered_settings import RegisteredSettings
 from archray.registry import Registry
+from archray.settings import RegisteredSettings
 from archray.trainables.spaces import Space
 from archray.trainables.supernets.mixings.mixing import Mixing
 from archray.trainables.supernets.networks import Group, Supernet

@@ -1,4 +1,4 @@
-"""Settings whose `name` says which class they are of: a registry knows the classes."""
+"""The bases of settings: frozen, unknown keys refused; and those whose `name` says which class they are of."""
 
 from __future__ import annotations
 
@@ -10,15 +10,19 @@ from pydantic import BaseModel, ConfigDict, ModelWrapValidatorHandler, model_val
 from archray.registry import Registry
 
 
-class RegisteredSettings(BaseModel):
+class Settings(BaseModel):
+    """Validated at construction, frozen; a key that it does not have is refused."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class RegisteredSettings(Settings):
     """The base of a family of settings, for a field `SerializeAsAny[Family]`.
 
     A family sets `registry` and does without fields of its own. Its members register themselves, and have `name` as
     their first field. What is validated as the family becomes the member that `name` says, or is refused with the
     names there are; a name by itself stands for the member's defaults.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     registry: ClassVar[Registry[Any]]
 
