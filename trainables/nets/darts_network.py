@@ -164,14 +164,16 @@ class ImageNetStem(nn.Module):
 STEMS: dict[Stem, type[CIFARStem | ImageNetStem]] = {"cifar": CIFARStem, "imagenet": ImageNetStem}
 
 
+@NETWORKS.register("darts")
+@NETWORKS.register("darts-none")
 class DARTSNetwork(nn.Module):
     """Images (n, in_channels, H, W) to logits (n, num_classes); in train mode with an auxiliary tower to both logits.
 
     Args:
-        normal, reduce: the edges of the two cells, see `spaces.darts.Genotype`.
         channels: C, of the first cells; doubled by each reduction cell.
-        cells: how many in all; number cells // 3 and 2 cells // 3 are reduction cells.
-        form: of the cells; outside the cells normalisation is affine; running statistics are kept in `training` alone.
+        cells: N, cells per stage: 3 N + 2 with the two reduction cells, so 6 is the original's network of 20 cells, 4
+            that of 14 and 2 that of 8.
+        normalisation: of the cells; outside the cells it is affine; running statistics are kept in `training` alone.
         stem: `cifar`, one convolution, or `imagenet`, three of stride 2, the last for the second input.
         auxiliary: whether train mode returns (logits, auxiliary logits). Its loss counts 0.4 in the original.
 
@@ -181,33 +183,36 @@ class DARTSNetwork(nn.Module):
 
     def __init__(
         self,
-        normal: CellEdges,
-        reduce: CellEdges,
+        space: Space,
+        architecture: Architecture,
         *,
         channels: int,
         cells: int,
         in_channels: int,
         num_classes: int,
-        form: Form,
+        normalisation: Form,
         stem: Stem = "cifar",
         auxiliary: bool = False,
     ) -> None:
         super().__init__()
-        if channels < 2 or cells < 3:
+        if not isinstance(space, DARTS):
+            raise InvalidInput(f"expected a space of DARTS' genotypes, got {space.name!r}")
+        if channels < 2 or cells < 1:
             raise InvalidInput(
-                f"expected at least 2 channels and 3 cells, of which two are reduction cells, got {channels} channels "
-                f"and {cells} cells"
+                f"expected at least 2 channels and a cell per stage, got {channels} channels and {cells} cells"
             )
+        normal, reduce = space.genotype(architecture)
+        depth = STAGES * cells + 2
         # A tensor, which `torch.compile` does not take for a constant: a number that rises would be compiled each time.
         self.register_buffer("_drop_probability", torch.zeros(()), persistent=False)
         self._drop_probability: torch.Tensor
         self.drop_path = 0.0
-        self.stem = STEMS[stem](in_channels, channels, running=form == "training")
+        self.stem = STEMS[stem](in_channels, channels, running=normalisation == "training")
         self.cells = nn.ModuleList()
         self.auxiliary: Auxiliary | None = None
         (before, last), width, after_reduction = self.stem.widths, channels, stem == "imagenet"
-        for number in range(cells):
-            reduction = number in reductions(cells)
+        for number in range(depth):
+            reduction = number in reductions(depth)
             if reduction:
                 width *= 2
             self.cells.append(
@@ -218,11 +223,11 @@ class DARTSNetwork(nn.Module):
                     width,
                     reduction=reduction,
                     after_reduction=after_reduction,
-                    form=form,
+                    form=normalisation,
                 )
             )
             before, last, after_reduction = last, len(NODES) * width, reduction
-            if auxiliary and number == reductions(cells)[1]:
+            if auxiliary and number == reductions(depth)[1]:
                 self.auxiliary = Auxiliary(last, num_classes, stem)
         self.classifier = nn.Linear(last, num_classes)
 
@@ -246,38 +251,3 @@ class DARTSNetwork(nn.Module):
                 second = self.auxiliary(last)
         logits: torch.Tensor = self.classifier(last.mean(dim=(2, 3)))
         return logits if second is None else (logits, second)
-
-
-@NETWORKS.register("darts")
-@NETWORKS.register("darts-none")
-def build_darts(
-    space: Space,
-    architecture: Architecture,
-    *,
-    channels: int,
-    cells: int,
-    in_channels: int,
-    num_classes: int,
-    normalisation: Form,
-    stem: Stem = "cifar",
-    auxiliary: bool = False,
-) -> nn.Module:
-    """The builder that the registry of networks holds.
-
-    cells: N, cells per stage: 3 N + 2 with the two reduction cells, so 6 is the original's network of 20 cells, 4
-    that of 14 and 2 that of 8. stem, auxiliary: as `DARTSNetwork`.
-    """
-    if not isinstance(space, DARTS):
-        raise InvalidInput(f"expected a space of DARTS' genotypes, got {space.name!r}")
-    normal, reduce = space.genotype(architecture)
-    return DARTSNetwork(
-        normal,
-        reduce,
-        channels=channels,
-        cells=STAGES * cells + 2,
-        in_channels=in_channels,
-        num_classes=num_classes,
-        form=normalisation,
-        stem=stem,
-        auxiliary=auxiliary,
-    )

@@ -113,62 +113,44 @@ class FeatureMapTrainable(TrialTrainable):
         assert self._problem is not None  # else the trial had failed
         self._solved = self._restored_classifier = None
         solved = self._problem.solve(self._maps, self._dimensions[self._steps], self._seed)
-        alone = len(self._maps) == 1
         scores = solved.scores(self._settings.solve)
         if all(map(math.isnan, scores)):
             raise TrialFailed("no candidate has a finite validation loss")
         self._solved = solved
-        test_loss = test_accuracy = math.nan
-        if solved.classifier is not None and self._settings.evaluate_test:
-            test_loss, test_accuracy = self._problem.test(solved.classifier)
-        values = (solved.accuracies[0], solved.losses[0], test_accuracy, test_loss) if alone else (math.nan,) * 4
-        finite = [score for score in scores if not math.isnan(score)]
+        values = dict.fromkeys(ACCURACIES_AND_LOSSES, math.nan)
+        if solved.classifier is not None:  # of a single map
+            values |= {"validation_accuracy": solved.accuracies[0], "validation_loss": solved.losses[0]}
+            if self._settings.evaluate_test:
+                values["test_loss"], values["test_accuracy"] = self._problem.test(solved.classifier)
         before = self._result or dict.fromkeys(SECONDS, 0.0)
-        return self._results(
-            scores=scores,
-            score=sum(finite) / len(finite),
-            points=solved.points,
-            seconds={name: before[name] + getattr(solved, name) for name in SECONDS},
-            values=values,
-        )
+        seconds = {name: before[name] + getattr(solved, name) for name in SECONDS}
+        return self._results(scores, solved.points, seconds | values)
 
     def _results(
-        self,
-        *,
-        scores: list[float],
-        score: float,
-        points: list[int],
-        seconds: dict[str, float],
-        values: tuple[float, ...],
-        failure: str | None = None,
+        self, scores: list[float], points: list[int], values: dict[str, float], failure: str | None = None
     ) -> dict[str, Any]:
+        """values: of SECONDS and of ACCURACIES_AND_LOSSES, in this order."""
         dimension = self._dimensions[self._steps]
+        finite = [score for score in scores if not math.isnan(score)]
         self._steps += 1
         return {
             "scores": scores,
-            "score": score,
+            "score": sum(finite) / len(finite) if finite else math.nan,
             "points": points,
             "weights": None,
             "dimension": dimension,
             "resource": dimension // self._settings.dimensions[0],
             "candidates_left": len(self._maps),
             "solver_calls": self._steps,
-            **seconds,
-            **dict(zip(ACCURACIES_AND_LOSSES, values, strict=True)),
+            **values,
             "failure": failure,
             "done": failure is not None or self._steps == len(self._dimensions),
         }
 
     def _failed(self, reason: str) -> dict[str, Any]:
         count = len(self._maps)
-        return self._results(
-            scores=[math.nan] * count,
-            score=math.nan,
-            points=[0] * count,
-            seconds=dict.fromkeys(SECONDS, math.nan),
-            values=(math.nan,) * 4,
-            failure=reason,
-        )
+        values = dict.fromkeys((*SECONDS, *ACCURACIES_AND_LOSSES), math.nan)
+        return self._results([math.nan] * count, [0] * count, values, failure=reason)
 
     def _set_threads(self, threads: int) -> None:
         """torch's count and, in SciPy and NumPy, that of BLAS."""

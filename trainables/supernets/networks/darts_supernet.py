@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from archray.errors import InvalidInput
-from archray.trainables.nets.darts_network import Cell, DARTSNetwork, build_darts, reductions
+from archray.trainables.nets.darts_network import Cell, DARTSNetwork, reductions
 from archray.trainables.nets.darts_operations import OPERATIONS as MODULES
 from archray.trainables.spaces.darts import CELLS, DARTS, INPUTS, NODES, OPERATIONS, Genotype
 from archray.trainables.spaces.space import Architecture, Space
@@ -72,7 +72,7 @@ class DARTSSupernet(Supernet):
         groups = self.groups_of(space, partial_channels=partial_channels, none=none)
         super().__init__(space, groups, partial_channels)
         # All but the edges is the standalone network's own.
-        network = build_darts(
+        network = DARTSNetwork(
             space,
             tuple(decision.choices[0] for decision in space.decisions),
             channels=channels,
@@ -81,7 +81,6 @@ class DARTSSupernet(Supernet):
             num_classes=num_classes,
             normalisation="search",
         )
-        assert isinstance(network, DARTSNetwork)  # what `build_darts` makes
         self.stem, self.classifier = network.stem, network.classifier
         self.cells = nn.ModuleList()
         for number, cell in enumerate(network.cells):
