@@ -124,6 +124,21 @@ def import_modules(package: str) -> None:
         importlib.import_module(f"{package}.{module.name}")
 
 
+def lazy_attributes(package: str, **names: tuple[str, ...]) -> Callable[[str], Any]:
+    """A package's `__getattr__`, for names that are loaded when first asked for.
+
+    names: of each module of the package; none may be that of a module.
+    """
+
+    def attribute(name: str) -> Any:
+        for module, held in names.items():
+            if name in held:
+                return getattr(importlib.import_module(f"{package}.{module}"), name)
+        raise AttributeError(f"module {package!r} has no attribute {name!r}")
+
+    return attribute
+
+
 def is_reference(name: str) -> bool:
     """Whether `name` has the form `module:attribute` or `path.py:attribute`."""
     place, _, attribute = name.rpartition(":")

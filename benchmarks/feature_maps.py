@@ -25,11 +25,11 @@ from threadpoolctl import threadpool_limits
 from archray.searchers import WeightSharingHalving
 from archray.searchers.drive import drive
 from archray.trainables.data import Dataset, Split
-from archray.trainables.feature_maps.assignment import assign
 from archray.trainables.feature_maps.features import DenseFeatures, keep
 from archray.trainables.feature_maps.fourier_features import FourierBases, FourierFeatures, row_scale
 from archray.trainables.feature_maps.fourier_problem import FourierProblem
 from archray.trainables.feature_maps.losses import signs
+from archray.trainables.feature_maps.problem import assign
 from archray.trainables.feature_maps.ridge import LinearModel, solve_ridge
 from archray.trainables.feature_maps.solve_settings import SolveSettings
 from archray.trainables.spaces import get_space

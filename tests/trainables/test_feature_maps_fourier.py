@@ -9,9 +9,9 @@ from scipy.stats import chisquare
 
 from archray.errors import InvalidInput
 from archray.trainables.data import Dataset, DataSettings, Split, load_images
-from archray.trainables.feature_maps.assignment import assign, score_all
 from archray.trainables.feature_maps.fourier_features import FourierBases, FourierFeatures, Statistics, every_map
 from archray.trainables.feature_maps.fourier_problem import FourierProblem
+from archray.trainables.feature_maps.problem import assign, score_all
 from archray.trainables.feature_maps.solve_settings import SolveSettings
 from archray.trainables.spaces import get_space
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from archray.registry import lazy_attributes
 from archray.trainables.data.arrays import save_arrays
 from archray.trainables.data.data_settings import DataSettings
 from archray.trainables.data.load import DATASETS, check_data, data_kind, load_data, load_images, load_text
@@ -14,14 +14,6 @@ if TYPE_CHECKING:
     from archray.trainables.data.augment import Augmentation, AugmentationSettings
     from archray.trainables.data.batch import proxy_batch
     from archray.trainables.data.dataset import Dataset, Split
-
-_TORCH = {  # what needs torch, loaded when first asked for
-    "Augmentation": "augment",
-    "AugmentationSettings": "augment",
-    "Dataset": "dataset",
-    "Split": "dataset",
-    "proxy_batch": "batch",
-}
 
 __all__ = [
     "DATASETS",
@@ -41,8 +33,9 @@ __all__ = [
     "save_arrays",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    if name in _TORCH:
-        return getattr(import_module(f"archray.trainables.data.{_TORCH[name]}"), name)
-    raise AttributeError(f"module 'archray.trainables.data' has no attribute {name!r}")
+__getattr__ = lazy_attributes(  # what needs torch
+    __name__,
+    augment=("Augmentation", "AugmentationSettings"),
+    dataset=("Dataset", "Split"),
+    batch=("proxy_batch",),
+)

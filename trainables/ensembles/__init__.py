@@ -5,9 +5,9 @@ Importing this loads no torch until it is used.
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from archray.registry import lazy_attributes
 from archray.trainables.ensembles.estimates import agreement, top_agreement
 from archray.trainables.ensembles.evaluator import CachedEnsembles, in_process
 from archray.trainables.ensembles.forward_selection import Selection, forward_selection
@@ -28,15 +28,6 @@ if TYPE_CHECKING:
     from archray.trainables.ensembles.ensemble import Ensemble
     from archray.trainables.ensembles.prediction import predict
     from archray.trainables.ensembles.saved import Member, load_ensemble, member_of, save_ensemble
-
-_TORCH = {  # what needs torch, loaded when first asked for; no module here may have the name of one of these
-    "Ensemble": "ensemble",
-    "Member": "saved",
-    "load_ensemble": "saved",
-    "member_of": "saved",
-    "predict": "prediction",
-    "save_ensemble": "saved",
-}
 
 __all__ = [
     "CachedEnsembles",
@@ -65,8 +56,9 @@ __all__ = [
     "top_agreement",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    if name in _TORCH:
-        return getattr(import_module(f"archray.trainables.ensembles.{_TORCH[name]}"), name)
-    raise AttributeError(f"module 'archray.trainables.ensembles' has no attribute {name!r}")
+__getattr__ = lazy_attributes(  # what needs torch
+    __name__,
+    ensemble=("Ensemble",),
+    saved=("Member", "load_ensemble", "member_of", "save_ensemble"),
+    prediction=("predict",),
+)

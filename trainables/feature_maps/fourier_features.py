@@ -13,11 +13,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from archray.seeds import named_seed
-from archray.trainables.feature_maps.assignment import Assignment
 from archray.trainables.feature_maps.features import ALL, blocks
 from archray.trainables.feature_maps.memory import GIB
 from archray.trainables.feature_maps.solve_settings import Bases
@@ -122,7 +122,7 @@ class FourierFeatures:
         self,
         inputs: Tensor,
         maps: Sequence[FourierMap],
-        assignment: Assignment,
+        assignment: npt.NDArray[np.int64],
         bases: FourierBases,
         statistics: Statistics,
     ) -> None:

@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from archray.trainables.data import Dataset
-from archray.trainables.feature_maps.assignment import Assignment
 from archray.trainables.feature_maps.classifier import FourierClassifier
 from archray.trainables.feature_maps.features import blocks, keep
 from archray.trainables.feature_maps.fourier_features import (
@@ -23,7 +22,7 @@ from archray.trainables.feature_maps.fourier_features import (
 from archray.trainables.feature_maps.linear import fit_logistic, fit_svm
 from archray.trainables.feature_maps.losses import signs
 from archray.trainables.feature_maps.memory import check_fits, dense_memory, ridge_memory, rows_in_block
-from archray.trainables.feature_maps.problem import Problem, Solution, Tally, timed
+from archray.trainables.feature_maps.problem import Assignment, Problem, Solution, Tally, timed
 from archray.trainables.feature_maps.ridge import LinearModel, solve_ridge
 from archray.trainables.feature_maps.solve_settings import SolveSettings
 

@@ -13,12 +13,11 @@ from torch import Tensor
 
 from archray.seeds import named_seed
 from archray.trainables.data import TextDataset
-from archray.trainables.feature_maps.assignment import Assignment
 from archray.trainables.feature_maps.classifier import NGramClassifier
 from archray.trainables.feature_maps.hashed_ngrams import BinWeights, NGramMap, check_maps, featurise, weighted
 from archray.trainables.feature_maps.linear import decisions, fit_logistic, fit_sparse_ridge, fit_svm
 from archray.trainables.feature_maps.memory import check_fits, vector_memory
-from archray.trainables.feature_maps.problem import Problem, Solution, Tally, timed
+from archray.trainables.feature_maps.problem import Assignment, Problem, Solution, Tally, timed
 from archray.trainables.feature_maps.ridge import LinearModel
 from archray.trainables.feature_maps.solve_settings import Bases, SolveSettings
 from archray.trainables.feature_maps.tokens import Corpus, corpus_of

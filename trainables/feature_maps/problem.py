@@ -12,16 +12,33 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from archray.trainables.feature_maps.assignment import Assignment, assign, score_all
+from archray.seeds import named_seed
 from archray.trainables.feature_maps.classifier import Classifier
 from archray.trainables.feature_maps.losses import point_hits, point_losses
 from archray.trainables.feature_maps.solve_settings import Loss, SolveSettings
 
+FEW_POINTS = 30  # validation points per candidate; with fewer, a score by assigned points is mostly noise (note W3)
+
+Assignment = np.ndarray[tuple[int], np.dtype[np.int64]]  # of each point to a candidate
 FeatureMap = Mapping[str, str | int | float]  # `FeatureMapSpace.configuration` of a string
 T = TypeVar("T")
+
+
+def assign(points: int, candidates: int, seed: int, part: str) -> Assignment:
+    """A candidate for every point, uniformly and independently.
+
+    part: "train" or "validation", which have streams of their own. Returns: (points,) in 0..candidates-1.
+    """
+    return np.random.default_rng(named_seed(seed, "assignment", part)).integers(candidates, size=points)
+
+
+def score_all(validation: str, points: int, candidates: int) -> bool:
+    """Whether every candidate is scored on every point. validation: as in `SolveSettings`."""
+    return validation == "all" or (validation == "auto" and points < FEW_POINTS * candidates)
 
 
 class Tally:

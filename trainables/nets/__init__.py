@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from archray.registry import lazy_attributes
 from archray.trainables.nets.network_settings import NetworkSettings
 
 if TYPE_CHECKING:
@@ -13,18 +13,11 @@ if TYPE_CHECKING:
     from archray.trainables.nets.initialisation import initialise
     from archray.trainables.nets.network_registry import NETWORKS
 
-_TORCH = {  # what needs torch, loaded when first asked for; no module here may have the name of one of these
-    "NETWORKS": "build_network",
-    "build": "build_network",
-    "count_multiply_adds": "cost",
-    "count_parameters": "cost",
-    "initialise": "initialisation",
-}
-
 __all__ = ["NETWORKS", "NetworkSettings", "build", "count_multiply_adds", "count_parameters", "initialise"]
 
-
-def __getattr__(name: str) -> Any:
-    if name in _TORCH:
-        return getattr(import_module(f"archray.trainables.nets.{_TORCH[name]}"), name)
-    raise AttributeError(f"module 'archray.trainables.nets' has no attribute {name!r}")
+__getattr__ = lazy_attributes(  # what needs torch
+    __name__,
+    build_network=("NETWORKS", "build"),
+    cost=("count_multiply_adds", "count_parameters"),
+    initialisation=("initialise",),
+)

@@ -15,7 +15,7 @@ from torch import nn
 
 from archray.errors import InvalidInput
 from archray.trainables.nets.darts_operations import Form
-from archray.trainables.nets.nasbench1shot1_operations import OPERATIONS, ConvBNReLU, projection
+from archray.trainables.nets.nasbench1shot1_operations import OPERATIONS, ConvBNReLU, node_conv
 from archray.trainables.nets.network_registry import NETWORKS
 from archray.trainables.nets.operations import ReLUConvBN
 from archray.trainables.spaces.nasbench1shot1 import OUTPUT, Module101, NASBench1Shot1
@@ -60,7 +60,7 @@ class Cell(nn.Module):
         self.widths = vertex_channels(matrix, out_channels)
         self.parents = [[v for v in range(1, fed) if matrix[v][fed]] for fed in range(self.last + 1)]
         self.projections = nn.ModuleDict(
-            {str(v): projection(in_channels, self.widths[v], form) for v in range(1, self.last + 1) if matrix[0][v]}
+            {str(v): node_conv(in_channels, self.widths[v], 1, form) for v in range(1, self.last + 1) if matrix[0][v]}
         )
         self.operations = nn.ModuleDict(
             {str(v): OPERATIONS[module.operations[v]](self.widths[v], form) for v in range(1, self.last)}
@@ -95,7 +95,7 @@ class SearchCell(nn.Module):
         self.channels = channels
         readers = {**{str(node): self.parents[node - 1] for node in self.live}, OUTPUT: self.parents[-1]}
         self.projections = nn.ModuleDict(
-            {name: projection(in_channels, channels, form) for name, parents in readers.items() if 0 in parents}
+            {name: node_conv(in_channels, channels, 1, form) for name, parents in readers.items() if 0 in parents}
         )
         self.operations = nn.ModuleDict(
             {str(node): OPERATIONS[operations[node - 1]](channels, form) for node in self.live}

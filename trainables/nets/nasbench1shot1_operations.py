@@ -21,13 +21,10 @@ class ConvBNReLU(nn.Sequential):
         )
 
 
-def projection(in_channels: int, out_channels: int, form: Form) -> ConvBNReLU:
-    """What brings a cell's input to a node's width; normalisation as `node_conv`."""
-    return node_conv(in_channels, out_channels, 1, form)
-
-
 def node_conv(in_channels: int, out_channels: int, kernel: int, form: Form) -> ConvBNReLU:
-    """A convolution inside a cell: its normalisation is affine, with running statistics, in the form that is trained.
+    """A convolution inside a cell, of a node or, 1 x 1, to bring the cell's input to a node's width.
+
+    Its normalisation is affine, with running statistics, in the form that is trained.
 
     NAS-Bench-101 moves running statistics by 0.003 per step, for trainings of 108 epochs; here it is torch's 0.1.
     """

@@ -5,17 +5,15 @@ Importing this loads no torch until a network is scored.
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from archray.registry import lazy_attributes
 from archray.trainables.proxies.proxy_registry import PROXIES, NoScore, Proxy, Score, get_proxy, proxy
 from archray.trainables.proxies.proxy_settings import ProxySettings, check_proxies, column_of
 
 if TYPE_CHECKING:
     from archray.trainables.proxies.scoring import score
     from archray.trainables.proxies.shared_pass import SharedPass
-
-_TORCH = {"SharedPass": "shared_pass", "score": "scoring"}  # what needs torch, loaded when first asked for
 
 __all__ = [
     "PROXIES",
@@ -31,8 +29,8 @@ __all__ = [
     "score",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    if name in _TORCH:
-        return getattr(import_module(f"archray.trainables.proxies.{_TORCH[name]}"), name)
-    raise AttributeError(f"module 'archray.trainables.proxies' has no attribute {name!r}")
+__getattr__ = lazy_attributes(  # what needs torch
+    __name__,
+    shared_pass=("SharedPass",),
+    scoring=("score",),
+)

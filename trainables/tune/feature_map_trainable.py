@@ -21,13 +21,10 @@ from archray.trainables.feature_maps.problem import FeatureMap, Problem, Solved
 from archray.trainables.tune.feature_map_settings import (
     FeatureMapSettings,
     check_data_kind,
-    check_memory,
     feature_map_space,
 )
 from archray.trainables.tune.trial import TrialFailed, TrialTrainable
 from archray.trainables.tune.trial_config import candidates_of, whole_number
-
-__all__ = ["FeatureMapSettings", "FeatureMapTrainable", "check_memory"]
 
 SECONDS = ("seconds", "seconds_featurise", "seconds_solve", "seconds_score")
 ACCURACIES_AND_LOSSES = ("validation_accuracy", "validation_loss", "test_accuracy", "test_loss")

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from archray.errors import InvalidInput
 from archray.trainables.nets.nasbench1shot1_network import NASBench1Shot1Network, SearchCell
 from archray.trainables.nets.nasbench1shot1_operations import OPERATIONS as MODULES
-from archray.trainables.nets.nasbench1shot1_operations import projection
+from archray.trainables.nets.nasbench1shot1_operations import node_conv
 from archray.trainables.spaces.nasbench1shot1 import OPERATIONS, OUTPUT, NASBench1Shot1
 from archray.trainables.spaces.space import Architecture, Space
 from archray.trainables.supernets.networks.group import LEFT_OUT, Group, ParentsGroup, Rows, path_weights
@@ -42,7 +42,7 @@ class MixedSearchCell(nn.Module):
         self.nodes, self.partial = nodes, partial
         width = channels_seen(channels, partial)
         self.projections = nn.ModuleDict(
-            {name: projection(in_channels, channels, "search") for name in (*map(str, nodes), OUTPUT)}
+            {name: node_conv(in_channels, channels, 1, "search") for name in (*map(str, nodes), OUTPUT)}
         )
         self.operations = nn.ModuleDict(
             {str(node): nn.ModuleDict({name: MODULES[name](width, "search") for name in OPERATIONS}) for node in nodes}
