@@ -7,7 +7,7 @@ from typing import Any
 
 from archray.platform.report.cell_graph import Edge, cell_edges, draw_cell, is_graph, node_count
 from archray.platform.report.decisions import Decided, decided
-from archray.platform.report.section import Column, Section, captioned, table
+from archray.platform.report.section import Column, Section, captioned, folded, table
 from archray.platform.run.run import Run
 from archray.trainables.spaces import get_space
 
@@ -22,7 +22,7 @@ def cell_section(run: Run[Any]) -> Section | None:
     if not is_graph(decisions):
         return Section("cell", "What was found", decision_table(decisions))
     edges, nodes = cell_edges(decisions), node_count(decisions)
-    whole = f"<details><summary>The cell as a table</summary>{decision_table(decisions)}</details>"
+    whole = folded("The cell as a table", decision_table(decisions))
     caption = _caption(edges, nodes, absent=len(decisions) - len(edges), decisions=len(decisions))
     return Section("cell", "The cell", captioned(cell_drawing(edges, nodes), caption) + whole)
 

@@ -15,10 +15,11 @@ from typing import TypeVar
 
 import matplotlib as mpl
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
 from archray.errors import InvalidInput
 from archray.platform.report.quantity import power_of_ten
@@ -133,6 +134,12 @@ def drawing(name: str, canvas: Figure, *, description: str) -> str:
 def set_height(canvas: Figure, height: int) -> None:
     """Makes a figure as high as what the run has to show needs, in the units of `figure`."""
     canvas.set_size_inches(WIDTH / 72, height / 72)
+
+
+def few_ticks(axes: Axes, x: int, y: int = 5, *, integer: bool = False) -> None:
+    """About as many ticks on either axis. integer: at whole numbers alone on the horizontal one."""
+    axes.xaxis.set_major_locator(MaxNLocator(x, integer=integer))
+    axes.yaxis.set_major_locator(MaxNLocator(y))
 
 
 def logarithmic(axis: Axis) -> None:

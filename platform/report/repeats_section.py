@@ -8,7 +8,7 @@ import numpy as np
 
 from archray.platform.report.comparison import TEST, tested
 from archray.platform.report.quantity import count
-from archray.platform.report.section import Column, Section, table
+from archray.platform.report.section import Column, Section, numeric, table
 from archray.platform.run.run import Run
 
 
@@ -19,13 +19,7 @@ def repeats_section(run: Run[Any]) -> Section | None:
         return None
     names = [_name(repeat) for repeat in repeats]
     accuracies = [(tested(repeat, "final"), tested(repeat, "baseline")) for repeat in repeats]
-    columns = (
-        Column("No.", "number"),
-        Column("Seed", "number"),
-        Column("Architecture", "code"),
-        Column(TEST.axis, "number"),
-        Column("random (%)", "number"),
-    )
+    columns = (*numeric("No.", "Seed"), Column("Architecture", "code"), *numeric(TEST.axis, "random (%)"))
     rows = [
         (
             number,

@@ -12,7 +12,7 @@ import pandas as pd
 
 from archray.platform.report.columns import failures, flags, numbers
 from archray.platform.report.quantity import MISSING, count, significant, whole_number
-from archray.platform.report.section import Column, Section, escape, paragraphs, table
+from archray.platform.report.section import Column, Section, folded, numeric, paragraphs, table
 from archray.platform.run.layout import ROUNDS
 from archray.platform.run.run import Run
 
@@ -47,7 +47,7 @@ class Halving:
         body = paragraphs(self._sentences(repeats, mode))
         body += self._table({0: shown}, mode) + self._last_candidates(shown, mode)
         if len(repeats) > 1:
-            body += f"<details><summary>Rounds of all repeats</summary>{self._table(repeats, mode)}</details>"
+            body += folded("Rounds of all repeats", self._table(repeats, mode))
         return Section("rounds", "Round by round", body)
 
     def _sentences(self, repeats: dict[int, pd.DataFrame], mode: str) -> Iterator[str]:
@@ -91,9 +91,8 @@ class Halving:
         for name, least in (("eliminated", 0), ("lost", 0), ("replicas", 1)):
             if all(not row[name] > least for _, row in rounds):
                 del headings[name]
-        columns = [Column("Repeat", "number")] if len(repeats) > 1 else []
-        columns += [Column("Round", "number"), *(Column(heading, "number") for heading in headings.values())]
-        columns += [Column("Best score", "number"), Column("Median", "number"), Column("Leader", "code")]
+        columns = numeric(*(["Repeat"] if len(repeats) > 1 else []), "Round", *headings.values())
+        columns += [*numeric("Best score", "Median"), Column("Leader", "code")]
         rows = [
             (
                 *([repeat] if len(repeats) > 1 else []),
@@ -115,14 +114,13 @@ class Halving:
         lasted = scores.notna().sum(axis=1)  # rounds with a score
         last = scores.ffill(axis=1).iloc[:, -1] * (1 if mode == "min" else -1)
         order = np.lexsort((last.to_numpy(), -lasted.to_numpy()))[:_LAST]
-        columns = [Column(self.candidate, "code"), *(Column(f"Round {number}", "number") for number in scores.columns)]
+        columns = [Column(self.candidate, "code"), *numeric(*(f"Round {number}" for number in scores.columns))]
         rows = [
             (scores.index[i], *("" if math.isnan(value) else significant(value, 3) for value in scores.iloc[i]))
             for i in order
         ]
-        summary = escape(f"Scores of the {count(len(rows), 'candidate')} that lasted longest")
         scored = table(columns, rows, label="Scores of the last candidates")
-        return f"<details><summary>{summary}</summary>{scored}</details>"
+        return folded(f"Scores of the {count(len(rows), 'candidate')} that lasted longest", scored)
 
 
 def eliminated(rounds: pd.DataFrame) -> pd.Series:

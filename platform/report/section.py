@@ -47,6 +47,16 @@ def captioned(content: str, caption: str) -> str:
     return f"<figure>{content}<figcaption>{escape(caption)}</figcaption></figure>"
 
 
+def folded(summary: str, content: str) -> str:
+    """`content`, HTML, that opens by a click on `summary`, plain text."""
+    return f"<details><summary>{escape(summary)}</summary>{content}</details>"
+
+
+def numeric(*headings: str) -> list[Column]:
+    """Columns of numbers."""
+    return [Column(heading, "number") for heading in headings]
+
+
 def table(
     columns: Sequence[Column],
     rows: Iterable[Sequence[object]],

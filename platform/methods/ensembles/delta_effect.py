@@ -12,10 +12,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
 
 from archray.platform.methods.ensembles.ensemble_tables import MEMBERS, SEARCH, chosen_ensemble, sampled_ensembles
-from archray.platform.report.figures import FOUND, SURFACE, TRIAL, NothingToDraw, drawing, figure
+from archray.platform.report.figures import FOUND, SURFACE, TRIAL, NothingToDraw, drawing, few_ticks, figure
 from archray.platform.report.quantity import Quantity, count
 from archray.platform.report.section import Section, captioned
 from archray.platform.run.run import Run
@@ -39,8 +38,7 @@ def ensembles_delta_effect(run: Run[Any], canvas: Figure) -> None:
         axes.scatter(x, y, s=26, color=TRIAL, edgecolor=SURFACE, linewidth=0.5, zorder=3)
         if chosen is not None:
             axes.scatter(x[chosen], y[chosen], s=70, color=FOUND, edgecolor=SURFACE, zorder=4)
-        axes.xaxis.set_major_locator(MaxNLocator(5))
-        axes.yaxis.set_major_locator(MaxNLocator(5))
+        few_ticks(axes, 5)
         axes.margins(0.08)
         axes.set_title(quantity.label)
         axes.set(xlabel="δ", ylabel=quantity.unit)

@@ -6,13 +6,12 @@ from typing import Any
 
 import pandas as pd
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
 
 from archray.platform.methods.ensembles.ensemble_tables import trained_ensembles
 from archray.platform.report.columns import numbers
-from archray.platform.report.figures import FOUND, SURFACE, NothingToDraw, drawing, figure
+from archray.platform.report.figures import FOUND, SURFACE, NothingToDraw, drawing, few_ticks, figure
 from archray.platform.report.quantity import Quantity, count, whole_number
-from archray.platform.report.section import Column, Section, captioned, paragraphs, table
+from archray.platform.report.section import Column, Section, captioned, numeric, paragraphs, table
 from archray.platform.run.run import Run
 
 _ATE, _PPD = Quantity("ATE", "%", 100.0, 2), Quantity("PPD", "%", 100.0, 2)
@@ -41,8 +40,7 @@ def ensemble_diversity(run: Run[Any], canvas: Figure) -> None:
     axes.errorbar(x.mean(), y.mean(), y.std(), x.std(), color=FOUND, linewidth=1.2, zorder=2)
     axes.scatter(x.mean(), y.mean(), s=90, color=FOUND, edgecolor=SURFACE, zorder=3)
     axes.margins(0.15)
-    axes.xaxis.set_major_locator(MaxNLocator(5))
-    axes.yaxis.set_major_locator(MaxNLocator(5))
+    few_ticks(axes, 5)
     axes.set(xlabel="predictive disagreement, PPD (%)", ylabel="mean error of a member, ATE (%)")
 
 
@@ -74,12 +72,11 @@ def _measured(run: Run[Any]) -> pd.DataFrame:
 def _table(run: Run[Any], ensembles: pd.DataFrame) -> str:
     shown = {name: quantity for name, quantity in _SHOWN.items() if ensembles[name].notna().any()}
     several = len(ensembles) > 1
-    columns = [Column("Method"), Column("Members", "number"), *([Column("Repeats", "number")] if several else [])]
-    columns += [Column(quantity.heading, "number") for quantity in shown.values()]
+    headings = ["Members", *(["Repeats"] if several else []), *(quantity.heading for quantity in shown.values())]
     row = (
         run.config.method,
         whole_number(ensembles["members"].median()),
         *([len(ensembles)] if several else []),
         *(quantity.spread(ensembles[name]).removesuffix(f" {quantity.unit}") for name, quantity in shown.items()),
     )
-    return table(columns, [row], label="Members and diversity")
+    return table([Column("Method"), *numeric(*headings)], [row], label="Members and diversity")

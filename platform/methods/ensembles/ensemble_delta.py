@@ -10,12 +10,11 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
 
 from archray.platform.methods.ensembles.ensemble_tables import METRICS, chosen_ensemble, ranked_by, sampled_ensembles
-from archray.platform.report.figures import FOUND, INK, SURFACE, NothingToDraw, drawing, figure
+from archray.platform.report.figures import FOUND, INK, SURFACE, NothingToDraw, drawing, few_ticks, figure
 from archray.platform.report.quantity import Quantity, count, signed, significant, whole_number
-from archray.platform.report.section import Column, Section, captioned, table
+from archray.platform.report.section import Section, captioned, numeric, table
 from archray.platform.run.run import Run
 
 
@@ -80,8 +79,7 @@ def _draw_panel(axes: Axes, swept: SweptDelta, metric: str) -> None:
     x, y = swept.rows["delta"], swept.rows[metric] * quantity.factor
     axes.scatter(x, y, s=18, color=FOUND, alpha=0.7, linewidth=0, zorder=3)
     axes.axvline(swept.best, color=FOUND, linestyle=(0, (1, 3)), linewidth=1.2, zorder=1)
-    axes.xaxis.set_major_locator(MaxNLocator(5))
-    axes.yaxis.set_major_locator(MaxNLocator(5))
+    few_ticks(axes, 5)
     axes.set(xlabel="δ", ylabel=quantity.axis)
 
 
@@ -97,8 +95,7 @@ def _caption(run: Run[Any], swept: SweptDelta) -> str:
 
 
 def _table(swept: SweptDelta) -> str:
-    columns = [Column("Ensembles", "number"), Column("Deltas", "number"), Column("Best δ", "number")]
-    columns += [Column(Quantity.of(name).heading, "number") for name in swept.shown]
+    columns = numeric("Ensembles", "Deltas", "Best δ", *(Quantity.of(name).heading for name in swept.shown))
     row = (
         whole_number(len(swept.rows)),
         whole_number(len(swept.means)),

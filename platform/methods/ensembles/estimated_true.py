@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,16 +9,17 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
 
 from archray.platform.methods.ensembles.ensemble_tables import estimates, found_members
 from archray.platform.report.columns import numbers
-from archray.platform.report.figures import FOUND, SURFACE, TRIAL, NothingToDraw, drawing, figure
-from archray.platform.report.quantity import MISSING, count, signed, whole_number
-from archray.platform.report.section import Column, Section, captioned, paragraphs, table
+from archray.platform.report.figures import FOUND, SURFACE, TRIAL, NothingToDraw, drawing, few_ticks, figure
+from archray.platform.report.quantity import Quantity, count, whole_number
+from archray.platform.report.section import Section, captioned, numeric, paragraphs, table
 from archray.platform.run.run import Run
 from archray.trainables.ensembles.estimates import agreement
 
+_RHO = Quantity("rank correlation", "", 1.0, 2)
+_SHARE = Quantity("share", "%", 100.0, 0)
 _FEWEST = 3  # points: two always agree or disagree
 _NOTE = (
     "Agreement-30% is the share of the truly best 30 % that are also among the best 30 % by estimate; estimates that "
@@ -60,7 +60,7 @@ def estimated_true_section(run: Run[Any]) -> Section:
     content = drawing(
         "estimated-true",
         estimated_against_true(run),
-        description=f"Estimated against true error: members, Spearman's rho {_words(members.spearman)}.",
+        description=f"Estimated against true error: members, Spearman's rho {_RHO.bare(members.spearman)}.",
     )
     title = "Do shared weights tell good ensembles from bad ones?"
     body = captioned(content, _caption(run.best)) + _table(members) + paragraphs([_NOTE])
@@ -85,14 +85,9 @@ def _draw(axes: Axes, members: Agreement, found: Sequence[str]) -> None:
     axes.scatter(x, y, s=30, color=TRIAL, edgecolor=SURFACE, linewidth=0.5, alpha=0.8, clip_on=False, zorder=2)
     own = np.isin(members.names, found)
     axes.scatter(x[own], y[own], s=52, color=FOUND, edgecolor=SURFACE, linewidth=0.8, clip_on=False, zorder=3)
-    axes.xaxis.set_major_locator(MaxNLocator(4))
-    axes.yaxis.set_major_locator(MaxNLocator(5))
+    few_ticks(axes, 4)
     axes.margins(0.08)
-    axes.set_title(f"{count(len(x), 'member')}, ρ = {_words(members.spearman)}")
-
-
-def _words(value: float) -> str:
-    return signed(f"{value:.2f}") if math.isfinite(value) else MISSING
+    axes.set_title(f"{count(len(x), 'member')}, ρ = {_RHO.bare(members.spearman)}")
 
 
 def _caption(run: Run[Any]) -> str:
@@ -109,13 +104,7 @@ def _caption(run: Run[Any]) -> str:
 
 
 def _table(members: Agreement) -> str:
-    columns = (
-        Column("Members", "number"),
-        Column("Spearman", "number"),
-        Column("Pearson", "number"),
-        Column("Agreement-30% (%)", "number"),
-        Column("By chance (%)", "number"),
-    )
-    shares = (f"{100 * part:.0f}" if math.isfinite(part) else MISSING for part in (members.agreement, members.chance))
-    row = (whole_number(len(members.names)), _words(members.spearman), _words(members.pearson), *shares)
+    columns = numeric("Members", "Spearman", "Pearson", "Agreement-30% (%)", "By chance (%)")
+    shares = (_SHARE.bare(part) for part in (members.agreement, members.chance))
+    row = (whole_number(len(members.names)), _RHO.bare(members.spearman), _RHO.bare(members.pearson), *shares)
     return table(columns, [row], label="Agreement of estimated and true errors")

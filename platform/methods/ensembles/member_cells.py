@@ -10,7 +10,7 @@ from archray.platform.report.cell import cell_drawing
 from archray.platform.report.cell_graph import cell_edges, is_graph, node_count
 from archray.platform.report.decisions import Decided, decided
 from archray.platform.report.quantity import count
-from archray.platform.report.section import Column, Section, captioned, escape, paragraphs, table
+from archray.platform.report.section import Column, Section, captioned, escape, folded, paragraphs, table
 from archray.platform.run.run import Run
 from archray.trainables.spaces import get_space
 
@@ -33,8 +33,7 @@ def member_cells_section(run: Run[Any]) -> Section | None:
     caption = f"{text} Circles are feature maps, from the cell's input to its output; “none” is not drawn."
     if len(members) > _DRAWN:
         caption += f" The first {_DRAWN} of {len(members)} are drawn."
-    folded = f"<details><summary>The members as a table</summary>{whole}</details>"
-    return Section("members", "The members", captioned(drawings, caption) + folded)
+    return Section("members", "The members", captioned(drawings, caption) + folded("The members as a table", whole))
 
 
 def common_decisions(members: Sequence[Sequence[Decided]]) -> int:
@@ -50,10 +49,7 @@ def _sentence(members: Sequence[Sequence[Decided]]) -> str:
 
 
 def _table(members: Sequence[Sequence[Decided]]) -> str:
-    columns = (
-        Column("Decision", "code"),
-        *(Column(f"Member {number}", "text") for number in range(1, len(members) + 1)),
-    )
+    columns = (Column("Decision", "code"), *(Column(f"Member {number}") for number in range(1, len(members) + 1)))
     rows = [(row[0].name, *(decision.choice for decision in row)) for row in zip(*members, strict=True)]
     same = frozenset(place for place, row in enumerate(rows) if len(set(row[1:])) == 1)
     return table(columns, rows, label="The decisions of each member", faint=same)

@@ -10,11 +10,10 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
 
 from archray.platform.methods.ensembles.ensemble_tables import POSTERIOR_LEARNT, posterior_of
 from archray.platform.report.columns import numbers
-from archray.platform.report.figures import FOUND, MUTED, TRIAL, NothingToDraw, drawing, figure
+from archray.platform.report.figures import FOUND, MUTED, TRIAL, NothingToDraw, drawing, few_ticks, figure
 from archray.platform.report.quantity import MISSING, Quantity, count, significant
 from archray.platform.report.section import Section, captioned, escape, paragraphs
 from archray.platform.run.layout import CURVES
@@ -101,8 +100,7 @@ def _draw_panel(axes: Axes, curves: pd.DataFrame, name: str) -> None:
         axes.set_ylim(bottom=0)
     if name == "kl":
         axes.axhline(0, color=MUTED, linewidth=0.8, zorder=1)
-    axes.xaxis.set_major_locator(MaxNLocator(4, integer=True))
-    axes.yaxis.set_major_locator(MaxNLocator(5))
+    few_ticks(axes, 4, integer=True)
     axes.set_title(_TITLES[name])
     axes.set(xlabel="epoch", ylabel="nats")
 

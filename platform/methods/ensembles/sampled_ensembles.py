@@ -12,7 +12,6 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
 
 from archray.platform.methods.ensembles.ensemble_tables import (
     METRICS,
@@ -21,9 +20,9 @@ from archray.platform.methods.ensembles.ensemble_tables import (
     ranked_by,
     sampled_ensembles,
 )
-from archray.platform.report.figures import FOUND, INK, SURFACE, NothingToDraw, drawing, figure
+from archray.platform.report.figures import FOUND, INK, SURFACE, NothingToDraw, drawing, few_ticks, figure
 from archray.platform.report.quantity import MISSING, Quantity, count, signed, significant, whole_number
-from archray.platform.report.section import Column, Section, captioned, escape, paragraphs, table
+from archray.platform.report.section import Column, Section, captioned, folded, numeric, paragraphs, table
 from archray.platform.run.run import Run
 
 _BEST = 10  # ensembles in the table that is not folded
@@ -105,8 +104,7 @@ def _draw_panel(axes: Axes, sampled: pd.DataFrame, metric: str, chosen: int | No
         axes.plot(
             *place, "o", markersize=9, markerfacecolor=SURFACE, markeredgecolor=INK, markeredgewidth=1.8, zorder=4
         )
-    axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
-    axes.yaxis.set_major_locator(MaxNLocator(5))
+    few_ticks(axes, 5, integer=True)
     axes.set(xlabel="ensembles evaluated", ylabel=quantity.axis)
 
 
@@ -138,11 +136,10 @@ def _tables(run: Run[Any], sampled: pd.DataFrame, chosen: int | None) -> str:
     best = sampled.sort_values(ranked_by(sampled), kind="stable").head(_BEST)
     body = _ensemble_table(best, names, chosen, f"The best {count(len(best), 'ensemble')}")
     if len(sampled) > len(best):
-        summary = escape(f"All {count(len(sampled), 'ensemble')}, as they were sampled")
         whole = _ensemble_table(sampled, names, chosen, "All ensembles")
-        body += f"<details><summary>{summary}</summary>{whole}</details>"
+        body += folded(f"All {count(len(sampled), 'ensemble')}, as they were sampled", whole)
     if names:
-        body += f"<details><summary>{count(len(names), 'member')}</summary>{_member_table(sampled, names)}</details>"
+        body += folded(count(len(names), "member"), _member_table(sampled, names))
     return body
 
 
@@ -157,9 +154,8 @@ def _ensemble_table(rows: pd.DataFrame, names: dict[str, int], chosen: int | Non
     told = {name: rows[name].notna().any() for name in ("delta", "temperature", *METRICS)}
     failed = bool(rows["failure"].notna().any())
     headings = {"delta": "δ", "temperature": "Temperature", **{name: Quantity.of(name).heading for name in METRICS}}
-    columns = [Column("Repeat", "number")] if several else []
-    columns += [Column("No.", "number"), Column("Sampler")]
-    columns += [Column(headings[name], "number") for name, shown in told.items() if shown]
+    columns = [*numeric(*(["Repeat"] if several else []), "No."), Column("Sampler")]
+    columns += numeric(*(headings[name] for name, shown in told.items() if shown))
     columns += [Column("Members"), *([Column("Failure")] if failed else [])]
     written = []
     for row in rows.to_dict("records"):

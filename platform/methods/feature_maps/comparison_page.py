@@ -36,7 +36,7 @@ from archray.platform.report.figures import (
 )
 from archray.platform.report.page import write_page
 from archray.platform.report.quantity import count
-from archray.platform.report.section import Column, Section, captioned, escape, paragraphs, table
+from archray.platform.report.section import Column, Section, captioned, escape, numeric, paragraphs, table
 
 Look = tuple[str, tuple[float, ...] | None]  # colour and dashes
 
@@ -79,7 +79,7 @@ def _lead(runs: Sequence[Progress], comparison: pd.DataFrame) -> str:
 
 def _table(runs: Sequence[Progress], comparison: pd.DataFrame) -> Section:
     shown = written(comparison)
-    columns = [Column(""), *(Column(label, "number") for label in shown.index)]
+    columns = [Column(""), *numeric(*shown.index)]
     rows = [(_capital(str(name)), *cells) for name, cells in shown.to_dict("list").items()]
     body = table(columns, rows, label="Test error of each run at equal cost")
     return Section("table", "Test error at equal cost", body + paragraphs(_fairness(runs, comparison)))

@@ -11,18 +11,28 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
 from scipy.stats import spearmanr
 
 from archray.platform.methods.feature_maps.feature_map_tables import CORRELATION
 from archray.platform.methods.feature_maps.found_map import found_map
 from archray.platform.report.columns import numbers
-from archray.platform.report.figures import FOUND, MUTED, SURFACE, TRIAL, NothingToDraw, drawing, figure, set_height
-from archray.platform.report.quantity import MISSING, Quantity, count, finite_values, signed, whole_number
-from archray.platform.report.section import Column, Section, captioned, table
+from archray.platform.report.figures import (
+    FOUND,
+    MUTED,
+    SURFACE,
+    TRIAL,
+    NothingToDraw,
+    drawing,
+    few_ticks,
+    figure,
+    set_height,
+)
+from archray.platform.report.quantity import Quantity, count, finite_values, whole_number
+from archray.platform.report.section import Column, Section, captioned, numeric, table
 from archray.platform.run.run import Run
 
 _ACCURACY = Quantity.of("validation_accuracy")
+_RHO = Quantity("rank correlation", "", 1.0, 2)
 _FEWEST = 3  # maps that a rank correlation needs: two always agree or disagree
 _PANEL = {1: 330, 2: 235}  # height of a row of so many panels
 
@@ -55,7 +65,7 @@ def correlation_section(run: Run[Any]) -> Section:
     """A panel per dimension and kind of bases, and the table of their rho."""
     correlation = run.pooled("correlation", CORRELATION)
     panels = _panels(correlation)
-    described = ", ".join(f"{_words(panel.mean_rho)} at {panel.dimension}{_of(panel.bases)}" for panel in panels)
+    described = ", ".join(f"{_RHO.bare(panel.mean_rho)} at {panel.dimension}{_of(panel.bases)}" for panel in panels)
     shown = drawing(
         "correlation",
         shared_against_standalone(run),
@@ -92,8 +102,7 @@ def shared_against_standalone(run: Run[Any], canvas: Figure) -> None:
             continue
         _draw_panel(axes, panel, found, several=len(kinds) > 1)
         axes.set(xlim=(low, high), ylim=(low, high))
-        for axis in (axes.xaxis, axes.yaxis):
-            axis.set_major_locator(MaxNLocator(5))
+        few_ticks(axes, 5)
         axes.tick_params(labelbottom=True)
     canvas.supxlabel(f"with shared weights, {_ACCURACY.axis}", fontsize=12)
     canvas.supylabel(f"standalone, {_ACCURACY.axis}", fontsize=12)
@@ -140,7 +149,7 @@ def _draw_panel(axes: Axes, panel: Panel, found: str | None, several: bool) -> N
     axes.scatter(x[own], y[own], s=52, color=FOUND, edgecolor=SURFACE, linewidth=0.8, zorder=3, clip_on=False)
     where = f", {panel.bases}" if several else ""
     axes.set_title(
-        f"{whole_number(panel.dimension)} features{where}\nρ = {_words(panel.mean_rho)}, {count(panel.maps, 'map')}"
+        f"{whole_number(panel.dimension)} features{where}\nρ = {_RHO.bare(panel.mean_rho)}, {count(panel.maps, 'map')}"
     )
 
 
@@ -156,10 +165,6 @@ def _columns(panels: Sequence[Panel]) -> int:
     """Panels in a row: two where some kind of bases has as many."""
     kinds = [panel.bases for panel in panels]
     return min(2, max(kinds.count(kind) for kind in kinds))
-
-
-def _words(rho: float) -> str:
-    return signed(f"{rho:.2f}") if math.isfinite(rho) else MISSING
 
 
 def _of(bases: str) -> str:
@@ -189,13 +194,12 @@ def _caption(panels: Sequence[Panel], found: str | None, lost: int) -> str:
 def _table(panels: Sequence[Panel]) -> str:
     several = max(panel.rho.size for panel in panels) > 1
     columns = [Column("Bases")] if any(panel.bases for panel in panels) else []
-    columns += [Column("Features", "number"), Column("Maps", "number"), Column("Spearman's ρ", "number")]
-    columns += [Column("Standard error", "number"), Column("Repeats", "number")] if several else []
+    columns += numeric("Features", "Maps", "Spearman's ρ", *(["Standard error", "Repeats"] if several else []))
     rows = []
     for panel in panels:
         finite = finite_values(panel.rho)
         error = finite.std(ddof=1) / math.sqrt(finite.size) if finite.size > 1 else math.nan
         row: list[object] = [panel.bases] if columns[0].heading == "Bases" else []
-        row += [whole_number(panel.dimension), panel.maps, _words(panel.mean_rho)]
-        rows.append(row + ([_words(error), finite.size] if several else []))
+        row += [whole_number(panel.dimension), panel.maps, _RHO.bare(panel.mean_rho)]
+        rows.append(row + ([_RHO.bare(error), finite.size] if several else []))
     return table(columns, rows, label="Rank correlation of shared and standalone accuracy")

@@ -20,7 +20,7 @@ from archray.platform.report.quantity import (
     significant,
     whole_number,
 )
-from archray.platform.report.section import Column, Section, escape, table
+from archray.platform.report.section import Column, Section, escape, numeric, table
 from archray.platform.run.layout import TRIALS
 from archray.platform.run.run import Run
 
@@ -97,13 +97,7 @@ def map_repeats_section(run: Run[Any]) -> Section | None:
     last = last_rows(progress)
     if len(last) < 2:
         return None
-    columns = (
-        Column("No.", "number"),
-        Column("Feature map", "code"),
-        Column("Solver calls", "number"),
-        Column("Seconds", "number"),
-        Column(TEST.axis, "number"),
-    )
+    columns = (*numeric("No."), Column("Feature map", "code"), *numeric("Solver calls", "Seconds", TEST.axis))
     calls, seconds, errors = (numbers(last, name) for name in ("calls", "seconds", "test_error"))
     rows = [
         (

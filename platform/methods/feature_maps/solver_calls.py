@@ -24,15 +24,13 @@ from archray.platform.methods.feature_maps.oracle_error import (
 from archray.platform.report.columns import flags, numbers
 from archray.platform.report.figures import FOUND, INK, SURFACE, NothingToDraw, drawing, figure, plain
 from archray.platform.report.quantity import MISSING, count, significant, whole_number
-from archray.platform.report.section import Column, Section, captioned, escape, table
+from archray.platform.report.section import Column, Section, captioned, folded, numeric, table
 from archray.platform.run.run import Run
 
 _AXES = {"calls": "solver calls", "seconds": "seconds of featurising, solving and scoring"}
 
 _SKEWED = 8  # where the largest error is more than this many times the least, it has a logarithmic axis
-_LONG = (
-    50  # and where the longest of several runs is more than this many times the shortest time or count shown, so has x
-)
+_LONG = 50  # and where the longest of several runs is more than this many times the least x shown, so has x
 _FLOOR = 1e-5  # the least error that a logarithmic axis shows: a band may reach below zero
 
 
@@ -169,13 +167,8 @@ def _calls(run: Run[Any]) -> str:
     repeat, frame = found_repeat(run, progress)
     headings = {"calls": "Call", "dimension": "Dimension", "candidates": "Maps left"}
     known = [name for name in headings if numbers(frame, name).notna().any()]
-    columns = [Column(headings[name], "number") for name in known]
-    columns += [
-        Column("Best feature map so far", "code"),
-        Column("Score", "number"),
-        Column(TEST.axis, "number"),
-        Column("Seconds", "number"),
-    ]
+    columns = numeric(*(headings[name] for name in known))
+    columns += [Column("Best feature map so far", "code"), *numeric("Score", TEST.axis, "Seconds")]
     score, error, seconds = (numbers(frame, name) for name in ("score", "test_error", "seconds"))
     rows = [
         (
@@ -195,4 +188,4 @@ def _calls(run: Run[Any]) -> str:
         marked=int(np.flatnonzero(final)[-1]) if final.any() else None,
     )
     summary = f"Solver calls of repeat {repeat}" if progress["repeat"].nunique() > 1 else "Solver calls"
-    return f"<details><summary>{escape(summary)}</summary>{calls}</details>"
+    return folded(summary, calls)

@@ -21,7 +21,7 @@ from archray.platform.methods.hnas.hnas_tables import (
 from archray.platform.methods.hnas.ranked_pool import rank
 from archray.platform.report.columns import failures
 from archray.platform.report.quantity import as_float, count, significant
-from archray.platform.report.section import Column, Section, paragraphs, table
+from archray.platform.report.section import Column, Section, numeric, paragraphs, table
 from archray.platform.run.run import Run
 from archray.searchers.hnas.scored_pool import Pool
 
@@ -80,10 +80,5 @@ def _table(pool: Pool, objective: Objective, row: int, best: pd.Series) -> str:
     if mu > 0 and nu >= 0:
         values = rank(pool, mu, nu, objective)
         add(f"objective at μ = {significant(mu)}, ν = {significant(nu)}", values, low_is_good=True)
-    columns = (
-        Column("Score"),
-        Column("this one", "number"),
-        Column("pool's median", "number"),
-        Column("rank", "number"),
-    )
+    columns = (Column("Score"), *numeric("this one", "pool's median", "rank"))
     return table(columns, rows, label="The scores of the found architecture in the pool")

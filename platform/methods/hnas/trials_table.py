@@ -9,7 +9,7 @@ import pandas as pd
 from archray.platform.methods.hnas.hnas_tables import ASKED, VALUE, best_trial, trial_numbers
 from archray.platform.report.columns import failures, is_repeat, numbers
 from archray.platform.report.quantity import MISSING, count, significant
-from archray.platform.report.section import Column, Section, table
+from archray.platform.report.section import Column, Section, folded, numeric, table
 from archray.platform.run.run import Run
 
 
@@ -26,17 +26,15 @@ def trials_section(run: Run[Any]) -> Section | None:
         f". The optimiser asked {count(len(frame), 'question')}; {int(again.sum())} of them selected an architecture "
         "whose value was known already, and cost nothing.</p>"
     )
-    everything = f"<details><summary>All questions</summary>{_table(frame, again | ~again)}</details>"
+    everything = folded("All questions", _table(frame, again | ~again))
     return Section("trials", "Trials of the search", body + _table(frame, ~again) + everything)
 
 
 def _table(frame: pd.DataFrame, shown: pd.Series) -> str:
     """The rows of the trials that are `shown`: number, architecture, point asked for, value, what became of it."""
     with_point = any(numbers(frame, name).notna().any() for name in ("mu", "nu"))
-    columns = [Column("No.", "number"), Column("Architecture", "code")]
-    if with_point:
-        columns += [Column("μ", "number"), Column("ν", "number")]
-    columns += [Column(VALUE.axis, "number"), Column("Note")]
+    columns = [*numeric("No."), Column("Architecture", "code")]
+    columns += [*numeric(*(["μ", "ν"] if with_point else []), VALUE.axis), Column("Note")]
     again, reasons, order = is_repeat(frame), failures(frame), trial_numbers(frame)
     names = frame["architecture"] if "architecture" in frame else pd.Series(MISSING, index=frame.index)
     mu, nu, values = numbers(frame, "mu"), numbers(frame, "nu"), numbers(frame, "value")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,12 +10,13 @@ from matplotlib.figure import Figure
 from archray.platform.methods.supernets.search_seeds import Supernet, by_epoch, seed_legend, supernets
 from archray.platform.report.columns import numbers
 from archray.platform.report.figures import NothingToDraw, drawing, figure
-from archray.platform.report.quantity import MISSING, Quantity, count, finite_values, signed
-from archray.platform.report.section import Column, Section, captioned, table
+from archray.platform.report.quantity import Quantity, count, finite_values
+from archray.platform.report.section import Section, captioned, numeric, table
 from archray.platform.run.layout import CURVES
 from archray.platform.run.run import Run
 
 _ACCURACY = Quantity.of("validation_accuracy")
+_DROP = Quantity("drop", "percentage points", 100.0, 2)
 _PANELS = (("validation_accuracy", "mixture"), ("discretised_accuracy", "discretised"))
 
 
@@ -76,24 +76,18 @@ def _caption(ends: Sequence[tuple[float, float]]) -> str:
     )
     lost = finite_values(mixture - discrete for mixture, discrete in ends)
     if lost.size:
-        text += f" In the last epoch discretisation loses {_points(lost.mean())} percentage points"
+        text += f" In the last epoch discretisation loses {_DROP.bare(lost.mean())} percentage points"
         text += f" on average over {count(lost.size, 'seed')}." if lost.size > 1 else "."
     return text
 
 
-def _points(fraction: float) -> str:
-    """A difference of accuracies in percentage points; a dash for NaN."""
-    return MISSING if math.isnan(fraction) else signed(f"{100 * fraction:.2f}")
-
-
 def _table(nets: Sequence[Supernet], ends: Sequence[tuple[float, float]]) -> str:
-    headings = ("Seed", "Mixture (%)", "Discretised (%)", "Drop (points)")
     rows = [
-        (net.seed, _ACCURACY.bare(mixture), _ACCURACY.bare(discrete), _points(mixture - discrete))
+        (net.seed, _ACCURACY.bare(mixture), _ACCURACY.bare(discrete), _DROP.bare(mixture - discrete))
         for net, (mixture, discrete) in zip(nets, ends, strict=True)
     ]
     return table(
-        [Column(heading, "number") for heading in headings],
+        numeric("Seed", "Mixture (%)", "Discretised (%)", "Drop (points)"),
         rows,
         label="Mixture and discretised architecture in the last epoch",
         marked=next((place for place, net in enumerate(nets) if net.chosen), None),

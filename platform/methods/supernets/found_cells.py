@@ -11,7 +11,7 @@ from archray.platform.methods.supernets.search_seeds import chosen_architecture,
 from archray.platform.methods.supernets.supernet_tables import FOUND_CELLS, SELECTED
 from archray.platform.report.columns import failures, flags, numbers
 from archray.platform.report.quantity import MISSING, Quantity, count
-from archray.platform.report.section import Column, Section, paragraphs, table
+from archray.platform.report.section import Column, Section, numeric, paragraphs, table
 from archray.platform.run.run import Run
 
 _ACCURACY = Quantity.of("validation_accuracy")
@@ -26,8 +26,7 @@ def found_cells_section(run: Run[Any]) -> Section | None:
     cells = cells.assign(failure=failures(cells))
     mixture, value = numbers(cells, "validation_accuracy"), numbers(cells, "value")
     mixed = bool(mixture.notna().any())
-    columns = [Column("Seed", "number"), Column("Shared weights (%)", "number")]
-    columns += [Column("Mixture (%)", "number")] if mixed else []
+    columns = numeric("Seed", "Shared weights (%)", *(["Mixture (%)"] if mixed else []))
     columns += [Column("Note"), Column("Architecture", "code")]
     chosen, fates = chosen_architecture(run), _fates(run)
     rows = []

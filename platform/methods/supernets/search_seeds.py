@@ -9,11 +9,10 @@ from typing import Any
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
-from matplotlib.ticker import MaxNLocator
 
 from archray.platform.methods.supernets.supernet_tables import FOUND_CELLS
 from archray.platform.report.columns import numbers
-from archray.platform.report.figures import FOUND, TRIAL
+from archray.platform.report.figures import FOUND, TRIAL, few_ticks
 from archray.platform.report.quantity import MISSING, as_float
 from archray.platform.run.run import Run
 
@@ -81,8 +80,7 @@ def by_epoch(axes: Axes, nets: Sequence[Supernet], metric: str, factor: float = 
             clip_on=False,
             zorder=3,
         )
-    axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
-    axes.yaxis.set_major_locator(MaxNLocator(5))
+    few_ticks(axes, 6, integer=True)
 
 
 def seed_legend(nets: Sequence[Supernet]) -> list[Line2D]:

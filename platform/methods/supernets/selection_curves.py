@@ -8,12 +8,11 @@ from typing import Any
 import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import MaxNLocator
 
 from archray.platform.methods.supernets.search_seeds import chosen_architecture
 from archray.platform.methods.supernets.supernet_tables import SELECTED
 from archray.platform.report.columns import failures, flags, numbers
-from archray.platform.report.figures import FOUND, INDIGO, MUTED, TRIAL, NothingToDraw, drawing, figure
+from archray.platform.report.figures import FOUND, INDIGO, MUTED, TRIAL, NothingToDraw, drawing, few_ticks, figure
 from archray.platform.report.quantity import MISSING, Quantity, count, whole_number
 from archray.platform.report.section import Column, Section, captioned, paragraphs, table
 from archray.platform.run.layout import CURVES
@@ -77,8 +76,7 @@ def selection_curves(run: Run[Any], canvas: Figure) -> None:
             fontsize=11,
             color=MUTED,
         )
-    axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
-    axes.yaxis.set_major_locator(MaxNLocator(5))
+    few_ticks(axes, 6, integer=True)
     axes.set_xlabel("epoch")
     axes.set_ylabel(_ACCURACY.axis)
     handles = [

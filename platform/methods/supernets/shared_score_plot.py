@@ -16,7 +16,7 @@ from archray.platform.methods.supernets.supernet_tables import FOUND_CELLS, SCOR
 from archray.platform.report.columns import numbers
 from archray.platform.report.figures import FOUND, SURFACE, TRIAL, NothingToDraw, drawing, figure, set_height
 from archray.platform.report.quantity import Quantity, as_float, count, finite_values, whole_number
-from archray.platform.report.section import Column, Section, captioned, table
+from archray.platform.report.section import Section, captioned, numeric, table
 from archray.platform.run.run import Run
 
 _ACCURACY = Quantity.of("accuracy")
@@ -135,9 +135,7 @@ def _caption(shown: Sequence[Scored], number: int) -> str:
 
 def _table(scored: Sequence[Scored]) -> str:
     lost = any(supernet.lost for supernet in scored)
-    columns = [Column("Seed", "number"), Column("Scored", "number")]
-    columns += [Column("Without a score", "number")] if lost else []
-    columns += [Column(heading, "number") for heading in ("Median (%)", "Best (%)", "Found (%)")]
+    headings = ("Seed", "Scored", *(["Without a score"] if lost else []), "Median (%)", "Best (%)", "Found (%)")
     rows = [
         (
             supernet.seed,
@@ -150,4 +148,4 @@ def _table(scored: Sequence[Scored]) -> str:
         for supernet in scored
     ]
     marked = next((place for place, supernet in enumerate(scored) if supernet.chosen), None)
-    return table(columns, rows, label="Scores with shared weights by search seed", marked=marked)
+    return table(numeric(*headings), rows, label="Scores with shared weights by search seed", marked=marked)
