@@ -1,9 +1,10 @@
-"""What a Tune run shows in the terminal: a bar with the best so far, and a line for every trial that ended."""
+"""What the terminal shows of a Tune run and of the scoring of a pool: a bar, and lines of what has ended."""
 
 from __future__ import annotations
 
 import math
 import time
+from types import TracebackType
 from typing import Any
 
 from ray import tune
@@ -13,9 +14,13 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from archray.platform.engine.failed_trials import failed_trials
 from archray.platform.engine.result_log import experiment_folder
 
+LINE_SECONDS = 10.0  # between two lines of a scoring where there is no terminal
+
 
 class TrialProgress(tune.Callback):
-    """Shows the trials of one stage. The display is made in `setup`: Tune pickles callbacks. Comes after `FailureLog`.
+    """The trials of one stage: a bar with the best so far, and a line for each that ended. Comes after `FailureLog`.
+
+    The display is made in `setup`: Tune pickles callbacks.
 
     Args:
         name: the stage.
@@ -96,3 +101,62 @@ def _tried(trial: Any) -> str:
         left = len(config["candidates"])
         return f"round {config['round']}, " + ("alone" if left == 1 else f"{left} candidates")
     return str(config.get("architecture", trial.trial_id))
+
+
+class ScoringProgress:
+    """Counts architectures scored; use it as a context. A bar with rate and time left in a terminal, else lines.
+
+    Args:
+        total: architectures of the pool.
+        done, failed: of these, scored (and with a failure) by an earlier, interrupted run.
+    """
+
+    def __init__(self, console: Console, *, total: int, done: int = 0, failed: int = 0) -> None:
+        self._console, self._total, self._done, self._failed = console, total, done, failed
+        self._first: tuple[float, int] | None = None  # when this run's first chunk came, and how many were done then
+        self._last_line = time.monotonic()
+        self._bar = Progress(
+            TextColumn("    scoring"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[state]}"),
+            console=console,
+            transient=True,
+            disable=not console.is_terminal,
+        )
+        self._task = self._bar.add_task("scoring", total=total, completed=done, state="")
+
+    def __enter__(self) -> ScoringProgress:
+        if self._done:
+            self._console.print(f"    {self._done} of {self._total} architectures were scored before")
+        self._bar.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._bar.stop()
+
+    def advance(self, scored: int, *, failed: int = 0) -> None:
+        """Adds a chunk of `scored` architectures, `failed` of them with a failure."""
+        self._done += scored
+        self._failed += failed
+        now = time.monotonic()
+        state = ""
+        if self._first is None:  # actors start, import and load their data before it: no part of the rate
+            self._first = (now, self._done)
+        elif now > self._first[0]:
+            rate = (self._done - self._first[1]) / (now - self._first[0])
+            state = f"{rate:.3g}/s, {_duration((self._total - self._done) / rate)} left"
+        if self._failed:
+            state += f"{', ' * bool(state)}{self._failed} with a failed metric"
+        self._bar.update(self._task, completed=self._done, state=state)
+        if not self._console.is_terminal and (now - self._last_line >= LINE_SECONDS or self._done == self._total):
+            self._last_line = now
+            self._console.print(f"    scored {self._done}/{self._total}  {state}")
+
+
+def _duration(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"

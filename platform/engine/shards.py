@@ -14,7 +14,7 @@ from archray.cluster.resources import ResourceSettings, actor_count
 from archray.errors import RunInterrupted
 from archray.files import Folder
 from archray.platform.engine.interrupt import INTERRUPT, stop_gracefully
-from archray.platform.engine.scoring_progress import ScoringProgress
+from archray.platform.engine.progress import ScoringProgress
 
 SHARDS = "shards"
 COUNTER = "archray_scored_architectures"  # a metric of Ray's, on the dashboard and the nodes' metrics ports

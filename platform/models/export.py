@@ -10,11 +10,15 @@ import torch
 
 from archray.errors import RunFolderError
 from archray.files import Folder
-from archray.platform.models.ensemble_model import export_ensemble, load_members
 from archray.platform.models.feature_map_model import KIND as FEATURE_MAP
 from archray.platform.models.feature_map_model import export_classifier, load_written
-from archray.platform.models.network_model import export_network, load_network
-from archray.platform.models.program import DESCRIPTION
+from archray.platform.models.network_model import (
+    DESCRIPTION,
+    export_ensemble,
+    export_network,
+    load_members,
+    load_network,
+)
 from archray.platform.run.layout import CODE, MODEL
 from archray.platform.run.run import Run, refuse_existing
 from archray.trainables.ensembles.saved import KIND as ENSEMBLE

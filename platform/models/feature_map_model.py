@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from archray.files import Folder
-from archray.platform.models.program import DESCRIPTION, LOADER
+from archray.platform.models.network_model import DESCRIPTION, LOADER
 from archray.platform.run.run import Run
 from archray.trainables.checkpoint import STATE_FILE, read_state
 from archray.trainables.feature_maps.classifier import Classifier, load_classifier

@@ -10,8 +10,7 @@ from matplotlib.figure import Figure
 
 from archray.platform.report.columns import failures, numbers
 from archray.platform.report.figures import FOUND, INK, RANDOM, SURFACE, NothingToDraw, drawing, figure
-from archray.platform.report.header import Card
-from archray.platform.report.network_size import network_size
+from archray.platform.report.header import Card, network_size
 from archray.platform.report.quantity import Quantity, count, finite_values
 from archray.platform.report.section import Section, captioned
 from archray.platform.run.layout import TRIALS

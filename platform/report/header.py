@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from archray.platform.report.quantity import duration
+import pandas as pd
+
+from archray.platform.report.columns import numbers
+from archray.platform.report.quantity import duration, significant
 from archray.platform.report.section import breakable, escape
 from archray.platform.run.run import Run
+
+_SIZES = {"parameters": "parameters", "multiply_adds": "multiply-adds"}  # of a network, columns and words
 
 
 @dataclass(frozen=True)
@@ -95,3 +101,16 @@ def _facts(run: Run[Any], facts: Mapping[str, object]) -> str:
 def _code(manifest: Mapping[str, Any]) -> str:
     commit = manifest.get("git_commit")
     return " · ".join([f"archray {manifest['versions']['archray']}", *([str(commit)[:10]] if commit else [])])
+
+
+def network_size(trained: pd.DataFrame) -> str | None:
+    """`3.3 M parameters, 545.2 M multiply-adds`, the mean over the rows; None if no row has either."""
+    means = {words: float(numbers(trained, name).mean()) for name, words in _SIZES.items()}
+    return ", ".join(f"{millions(mean)} {words}" for words, mean in means.items() if math.isfinite(mean)) or None
+
+
+def millions(number: float) -> str:
+    """A large number: `545.2 M`; below a tenth of a million with two digits, `0.073 M`."""
+    if number < 1e5:
+        return f"{significant(number / 1e6, 2)} M"
+    return f"{number / 1e6:,.1f} M".replace(",", "\N{NARROW NO-BREAK SPACE}")

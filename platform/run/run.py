@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 import tempfile
 from collections.abc import Callable
@@ -21,8 +22,7 @@ from archray.files import Folder
 from archray.platform.config import SearchConfig
 from archray.platform.run.layout import ARRAYS, CODE, DONE, FOUND, MANIFEST, REPEAT
 from archray.platform.run.manifest import check_versions, git_commit, hardware, versions
-from archray.platform.run.user_files import keep_user_file
-from archray.registry import file_module_name, load_reference
+from archray.registry import file_module_name, is_reference, load_reference, split_reference
 from archray.trainables.data import DataSettings
 
 ConfigT = TypeVar("ConfigT", bound=SearchConfig, covariant=True)
@@ -58,7 +58,7 @@ class Run(Generic[ConfigT]):
         folder = Folder(place)
         refuse_existing(folder)
         references = {
-            role: kept for role, name in config.references().items() if (kept := keep_user_file(folder, role, name))
+            role: kept for role, name in config.references().items() if (kept := _keep_user_file(folder, role, name))
         }
         if arrays is not None:
             with tempfile.TemporaryDirectory() as scratch:
@@ -234,3 +234,20 @@ def refuse_existing(folder: Folder) -> None:
         )
     if not folder.is_empty():
         raise RunFolderError(f"{folder} exists and is not empty; choose another --out")
+
+
+def _keep_user_file(folder: Folder, role: str, reference: str) -> dict[str, str] | None:
+    """Copies the file that `path.py:attribute` names into the run; returns what the manifest keeps of it."""
+    if not is_reference(reference):
+        return None
+    place, attribute = split_reference(reference)
+    if not place.endswith(".py"):
+        return None  # an installed module: every node has it, or the connection says that it lacks it
+    path = Path(place)
+    (folder / CODE / role).write_bytes(path.name, path.read_bytes())
+    return {
+        "reference": reference,
+        "file": path.name,
+        "attribute": attribute,
+        "sha256": hashlib.sha256(path.read_bytes()).hexdigest(),
+    }

@@ -15,7 +15,7 @@ from archray.errors import RunFolderError
 from archray.files import Folder
 from archray.platform.methods import get_method, open_run
 from archray.platform.methods.feature_maps.halving_method import halving_progress
-from archray.platform.methods.feature_maps.single_solves import best_so_far
+from archray.platform.methods.feature_maps.random_maps import best_so_far
 
 METHODS = ("halving", "fast-halving", "random", "successive-halving", "hyperband")
 TINY = {"preset": "smoke", "data": "digits", "data__limit": 200, "seed": 1, **ONE_AT_A_TIME}

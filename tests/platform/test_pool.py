@@ -22,7 +22,7 @@ from archray.cluster.resources import ResourceSettings
 from archray.errors import InvalidInput
 from archray.files import Folder
 from archray.platform.engine.pool_scoring import PoolSettings, candidates, score_pool
-from archray.platform.engine.scoring_progress import ScoringProgress
+from archray.platform.engine.progress import ScoringProgress
 from archray.trainables.data import DataSettings
 from archray.trainables.nets import NetworkSettings
 from archray.trainables.proxies import ProxySettings

@@ -17,10 +17,9 @@ from matplotlib.colors import to_hex
 
 from archray.platform.methods import open_run
 from archray.platform.methods.hnas.choice import choice_section
-from archray.platform.methods.hnas.hnas_report import SECTIONS, headline
+from archray.platform.methods.hnas.hnas_report import SECTIONS, headline, trials_section
 from archray.platform.methods.hnas.hnas_tables import best_trial
 from archray.platform.methods.hnas.landscape import landscape_section
-from archray.platform.methods.hnas.trials_table import trials_section
 from archray.platform.report import figures
 from archray.platform.report.cell import cell_section, decision_table
 from archray.platform.report.columns import failures

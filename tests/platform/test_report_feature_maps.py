@@ -40,8 +40,7 @@ from archray.platform.methods.feature_maps.equal_cost import (
     written,
 )
 from archray.platform.methods.feature_maps.feature_map_report import SECTIONS, headline, rounds_section
-from archray.platform.methods.feature_maps.feature_map_tables import progress_of
-from archray.platform.methods.feature_maps.oracle_error import error_at, error_curve, reaches
+from archray.platform.methods.feature_maps.oracle_error import error_at, error_curve, progress_of, reaches
 from archray.platform.methods.feature_maps.solver_calls import (
     halving_errors_by_calls,
     halving_errors_by_seconds,

@@ -30,9 +30,8 @@ from archray.platform.methods.found_networks import percent, print_trials, teste
 from archray.platform.report.curves import BASELINE, CURVES_HEIGHT, TrainingCurves, Trainings
 from archray.platform.report.failures import Tables, failed, failures_section
 from archray.platform.report.figures import FOUND, figure
-from archray.platform.report.header import Card, Headline
+from archray.platform.report.header import Card, Headline, network_size
 from archray.platform.report.manifest_section import manifest_section
-from archray.platform.report.network_size import network_size
 from archray.platform.report.page import MakeSection
 from archray.platform.report.quantity import count
 from archray.platform.report.section import Section

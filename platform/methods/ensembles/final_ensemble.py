@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from ray import tune
 from ray.tune import Checkpoint
 
 from archray.cluster.actors import actor_map
@@ -18,17 +19,61 @@ from archray.files import Folder
 from archray.platform.engine.shards import device_of
 from archray.platform.engine.stage import Context
 from archray.platform.engine.tune_stage import TuneStage
-from archray.platform.engine.tuning import TuneRun
+from archray.platform.engine.tuning import TrialPlan, TuneRun
 from archray.platform.methods.ensembles.ensemble_config import EnsembleConfig
-from archray.platform.methods.ensembles.ensemble_tables import ENSEMBLE
-from archray.platform.methods.ensembles.members import found_members, member_seeds, member_trials, trained_members
+from archray.platform.methods.ensembles.ensemble_tables import ENSEMBLE, found_members
+from archray.platform.methods.training_stages import training_plan
 from archray.platform.run.layout import MODEL
+from archray.seeds import first_seeds
 from archray.trainables.data import load_images
 from archray.trainables.ensembles import Ensemble, measure_ensemble, member_of
 from archray.trainables.ensembles.saved import ensemble_files
 from archray.trainables.tune.trained_network import TrainedPredictor
 
 Probabilities = npt.NDArray[np.float32]  # (images, classes)
+
+
+def member_seeds(context: Context[Any], count: int) -> list[int]:
+    """The seeds of `count` networks; those of fewer are the first of them."""
+    return first_seeds(context.seed("final"), count)
+
+
+def member_trials(context: Context[EnsembleConfig], architectures: Sequence[str]) -> TrialPlan:
+    """A network of each architecture. Repeated ones make networks that differ by their seed."""
+    members, seeds = list(architectures), member_seeds(context, len(architectures))
+    return training_plan(
+        context,
+        context.config.final,
+        test=True,
+        total=len(members),
+        keys={
+            "member": tune.grid_search(list(range(len(members)))),
+            "architecture": _of_member(members),
+            "seed": _of_member(seeds),
+        },
+    )
+
+
+def trained_members(run: TuneRun) -> list[Checkpoint | None]:
+    """The last checkpoint of each member, in their order; None of one whose training failed.
+
+    Raises: ArchrayError if all failed.
+    """
+    trained: list[Checkpoint | None] = [None] * run.plan.total
+    for result in run.ended:
+        trained[(result.config or {})["member"]] = run.checkpoint(result)
+    if not any(trained):
+        raise ArchrayError(f"no network of {len(trained)} was trained: {run.failures}")
+    return trained
+
+
+def _of_member(values: Sequence[Any]) -> Any:
+    """A value of a trial's config that the number of its member decides."""
+
+    def choose(spec: Any) -> Any:
+        return values[spec.config.member]
+
+    return tune.sample_from(choose)
 
 
 def predict_trained(
@@ -152,7 +197,7 @@ def _average(context: Context[Any]) -> str:
 
 
 def _write_trained(context: Context[EnsembleConfig], folder: Folder, run: TuneRun) -> None:
-    architectures, trained = found_members(context), trained_members(run)
+    architectures, trained = found_members(context.run), trained_members(run)
     seeds = member_seeds(context, len(architectures))
     kept = {number: checkpoint for number, checkpoint in enumerate(trained) if checkpoint is not None}
     if len(kept) < len(trained):
@@ -168,7 +213,7 @@ FINAL_ENSEMBLE_STAGE = TuneStage[EnsembleConfig](
     name="final",
     title="train the members of the ensemble from scratch",
     reads=("network", "final"),
-    depends=lambda context: {"members": found_members(context), "average": _average(context)},
-    plan=lambda context, tuned: member_trials(context, found_members(context)),
+    depends=lambda context: {"members": found_members(context.run), "average": _average(context)},
+    plan=lambda context, tuned: member_trials(context, found_members(context.run)),
     finish=_write_trained,
 )

@@ -16,8 +16,8 @@ from archray.platform.engine.stage import Context
 from archray.platform.engine.tune_stage import TuneStage
 from archray.platform.engine.tuning import TrialPlan, TuneRun
 from archray.platform.methods.ensembles.baseline_config import DropPathConfig, OneArchitectureConfig, SnapshotConfig
-from archray.platform.methods.ensembles.final_ensemble import write_ensemble
-from archray.platform.methods.ensembles.members import found_members, member_seeds
+from archray.platform.methods.ensembles.ensemble_tables import found_members
+from archray.platform.methods.ensembles.final_ensemble import member_seeds, write_ensemble
 from archray.platform.methods.training_stages import training_plan
 from archray.trainables.checkpoint import STATE_FILE, read_state
 from archray.trainables.ensembles.dropped_paths import DROP_PATH
@@ -33,7 +33,7 @@ def _trial(
     context: Context[OneArchitectureConfig], training: TrainingSettings, trainable: type[tune.Trainable]
 ) -> TrialPlan:
     """The one network."""
-    keys = {"architecture": found_members(context)[0], "seed": member_seeds(context, 1)[0]}
+    keys = {"architecture": found_members(context.run)[0], "seed": member_seeds(context, 1)[0]}
     grid = {name: tune.grid_search([value]) for name, value in keys.items()}
     return training_plan(context, training, test=True, trainable=trainable, total=1, at_most=1, keys=grid)
 
@@ -45,7 +45,7 @@ def _write_members(
 
     parts: folder of the network's checkpoint -> its members.
     """
-    architecture, seed = found_members(context)[0], member_seeds(context, 1)[0]
+    architecture, seed = found_members(context.run)[0], member_seeds(context, 1)[0]
     [result] = run.ended
     checkpoint = run.checkpoint(result)
     if checkpoint is None:
@@ -80,7 +80,7 @@ SNAPSHOT_STAGE = TuneStage[SnapshotConfig](
     name="final",
     title="train one network in cycles, a member at each end",
     reads=("network", "snapshot_training"),
-    depends=lambda context: {"members": found_members(context)},
+    depends=lambda context: {"members": found_members(context.run)},
     plan=lambda context, tuned: _trial(context, context.config.snapshot_training, SnapshotTrainable),
     finish=_write_snapshots,
 )
@@ -107,7 +107,7 @@ DROP_PATH_STAGE = TuneStage[DropPathConfig](
     name="final",
     title="train one network, and drop paths in prediction",
     reads=("network", "final", "drop_path"),
-    depends=lambda context: {"members": found_members(context)},
+    depends=lambda context: {"members": found_members(context.run)},
     plan=lambda context, tuned: _trial(context, context.config.final, StandaloneTrainable),
     finish=_write_draws,
 )

@@ -13,8 +13,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from scipy.stats import spearmanr
 
-from archray.platform.methods.feature_maps.feature_map_tables import CORRELATION
 from archray.platform.methods.feature_maps.found_map import found_map
+from archray.platform.methods.feature_maps.solve_stages import CORRELATION
 from archray.platform.report.columns import numbers
 from archray.platform.report.figures import (
     FOUND,

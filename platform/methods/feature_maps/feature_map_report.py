@@ -8,8 +8,8 @@ from rich.console import Console
 from rich.table import Table
 
 from archray.platform.methods.feature_maps.correlation import correlation_section
-from archray.platform.methods.feature_maps.feature_map_tables import progress_of
 from archray.platform.methods.feature_maps.found_map import TEST, cards, facts, found_map, lead, map_repeats_section
+from archray.platform.methods.feature_maps.oracle_error import progress_of
 from archray.platform.methods.feature_maps.solver_calls import seconds_section, solver_calls_section
 from archray.platform.report.cell import cell_section
 from archray.platform.report.failures import Tables, failed, failures_section
@@ -21,7 +21,6 @@ from archray.platform.run.layout import ROUNDS, TRIALS
 from archray.platform.run.run import Run
 
 _TABLES: Tables = {"rounds of halving": ("search", ROUNDS), "final training": ("final", TRIALS)}
-_HALVING = Halving("Feature map", shared="solve", budget="Features", ending="The last solve is of the winner alone.")
 _LINES = 20  # solver calls that are printed one by one
 
 rounds_section = Halving("Feature map", "solve", "Features", ending="The last solve is of the winner alone.").section

@@ -7,8 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from archray.platform.methods.feature_maps.feature_map_tables import progress_of
-from archray.platform.methods.feature_maps.oracle_error import by_repeat, error_at, last_rows
+from archray.platform.methods.feature_maps.oracle_error import by_repeat, error_at, last_rows, progress_of
 from archray.platform.report.columns import flags, numbers
 from archray.platform.report.header import Card
 from archray.platform.report.quantity import (

@@ -15,15 +15,14 @@ from archray.platform.engine.tune_stage import TuneStage
 from archray.platform.engine.tuning import TrialPlan, TuneRun
 from archray.platform.methods.feature_maps.feature_map_config import serves
 from archray.platform.methods.feature_maps.feature_map_report import SECTIONS, headline, show
-from archray.platform.methods.feature_maps.feature_map_tables import progress_of
-from archray.platform.methods.feature_maps.single_solves import write_found_map
+from archray.platform.methods.feature_maps.oracle_error import progress_of
 from archray.platform.methods.feature_maps.solve_stages import (
     CORRELATION_STAGE,
     FINAL_SOLVE_STAGE,
     ORACLE_STAGE,
     CorrelatedConfig,
 )
-from archray.platform.methods.feature_maps.solve_trials import READS, sample_candidates, solve_plan
+from archray.platform.methods.feature_maps.solve_trials import READS, sample_candidates, solve_plan, write_found_map
 from archray.platform.methods.final_stage import ACCURACY
 from archray.platform.methods.found_networks import tested_networks
 from archray.platform.methods.method import METHODS, Method

@@ -19,8 +19,13 @@ from archray.platform.engine.stage import Context
 from archray.platform.engine.tune_stage import TuneStage
 from archray.platform.engine.tuning import TrialPlan
 from archray.platform.methods.feature_maps.feature_map_config import FeatureMapConfig
-from archray.platform.methods.feature_maps.random_maps import FLAGS, PAPER, drawn_maps, register_solves
-from archray.platform.methods.feature_maps.single_solves import write_best_solve
+from archray.platform.methods.feature_maps.random_maps import (
+    FLAGS,
+    PAPER,
+    drawn_maps,
+    register_solves,
+    write_best_solve,
+)
 from archray.platform.methods.feature_maps.solve_trials import READS, sample_candidates, solve_plan, solve_settings
 from archray.seeds import trial_seed
 

@@ -1,24 +1,28 @@
-"""Random search over feature maps: full solves, one map each. The baseline of Khodak et al. 2020, Figures 2 and 3."""
+"""Searches that solve for one feature map each, and random search. The baseline of Khodak et al. 2020, Figures 2, 3."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any, Literal
 
+import pandas as pd
 from pydantic import Field
 
+from archray.errors import ArchrayError
 from archray.files import Folder
 from archray.platform.engine.stage import Context
 from archray.platform.engine.tune_stage import TuneStage
-from archray.platform.engine.tuning import TrialPlan
+from archray.platform.engine.tuning import TrialPlan, TuneRun
 from archray.platform.methods.feature_maps.feature_map_config import FeatureMapConfig, serves
 from archray.platform.methods.feature_maps.feature_map_report import SECTIONS, headline, show
-from archray.platform.methods.feature_maps.feature_map_tables import progress_of
-from archray.platform.methods.feature_maps.single_solves import write_best_solve
+from archray.platform.methods.feature_maps.oracle_error import progress_of
 from archray.platform.methods.feature_maps.solve_stages import FINAL_SOLVE_STAGE
-from archray.platform.methods.feature_maps.solve_trials import READS, sample_candidates, solve_plan
+from archray.platform.methods.feature_maps.solve_trials import READS, sample_candidates, solve_plan, write_found_map
+from archray.platform.methods.final_stage import ACCURACY
 from archray.platform.methods.found_networks import tested_networks
 from archray.platform.methods.method import METHODS, Method
+from archray.platform.run.layout import PROGRESS
 from archray.searchers import RandomSearch
 
 PAPER: Mapping[str, Any] = {"data": {"name": "cifar10"}, "dimension": 100_000}
@@ -49,6 +53,54 @@ def drawn_maps(context: Context[Any], candidates: list[str], **plan: Any) -> Tri
 
 def _trials(context: Context[RandomMapsConfig], tuned: Folder) -> TrialPlan:
     return drawn_maps(context, sample_candidates(context, context.config.candidates))
+
+
+def write_best_solve(context: Context[FeatureMapConfig], folder: Folder, run: TuneRun) -> None:
+    """Writes the progress and what was found. Raises: ArchrayError if no solve has a score."""
+    progress = best_so_far(run.curves, context.config.mode)
+    folder.write_parquet(PROGRESS, progress)
+    best = progress.iloc[-1] if len(progress) else None
+    if best is None or best["architecture"] is None:
+        raise ArchrayError(f"none of the {len(run.trials)} solves has a score: {run.failures}")
+    write_found_map(context, folder, best["architecture"], float(best[ACCURACY]), calls=len(progress))
+
+
+def best_so_far(solves: pd.DataFrame, mode: str) -> pd.DataFrame:
+    """A row per solve in the order they ended: the best score until then, and its test error.
+
+    Args:
+        solves: a row per step of every trial: `trial_id`, `architecture`, `timestamp`, `dimension`, `score`,
+            `seconds` (of the trial so far), `validation_accuracy`, `test_accuracy`.
+        mode: whether the best score is the least (`min`) or the largest.
+
+    Returns: `calls` (so far), `seconds` (so far), `architecture` (the best so far), `dimension` (of this solve),
+        `candidates` (1), `score`, `validation_accuracy` and `test_error` of the best, `final` (False).
+    """
+    solves = solves.sort_values(["trial_id", "training_iteration"])
+    own = solves.groupby("trial_id")["seconds"].diff().fillna(solves["seconds"])  # of this step alone
+    solves = solves.assign(own_seconds=own).sort_values(["timestamp", "trial_id"], kind="stable")
+    rows: list[dict[str, Any]] = []
+    best: dict[Any, Any] | None = None
+    sign = 1 if mode == "min" else -1
+    least, seconds = math.inf, 0.0
+    for calls, solve in enumerate(solves.to_dict("records"), start=1):
+        seconds += solve["own_seconds"]
+        if sign * solve["score"] < least:  # never of a NaN
+            best, least = solve, sign * solve["score"]
+        rows.append(
+            {
+                "calls": calls,
+                "seconds": seconds,
+                "architecture": best and best["architecture"],
+                "dimension": int(solve["dimension"]),
+                "candidates": 1,
+                "score": best["score"] if best else math.nan,
+                "validation_accuracy": best["validation_accuracy"] if best else math.nan,
+                "test_error": 1 - best["test_accuracy"] if best else math.nan,
+                "final": False,
+            }
+        )
+    return pd.DataFrame(rows)
 
 
 def register_solves(

@@ -13,7 +13,6 @@ from archray.platform.engine.stage import Context, WorkStage, file_digests
 from archray.platform.engine.tune_stage import TuneStage
 from archray.platform.engine.tuning import TrialPlan, TuneRun, run_trials
 from archray.platform.methods.feature_maps.feature_map_config import FeatureMapConfig
-from archray.platform.methods.feature_maps.feature_map_tables import CORRELATION
 from archray.platform.methods.feature_maps.solve_trials import READS, sample_candidates, solve_plan, solve_settings
 from archray.platform.methods.final_stage import final_stage
 from archray.platform.models.feature_map_model import write_classifier
@@ -21,6 +20,10 @@ from archray.platform.run.layout import PROGRESS
 from archray.platform.run.manifest import digest
 from archray.settings import Settings
 from archray.trainables.feature_maps.solve_settings import Bases
+
+CORRELATION = "correlation.parquet"
+"""A row per `bases` (`shared` or `independent`), `dimension` and `architecture`: the validation accuracy with shared
+weights, `shared`, and solved for on its own, `standalone`; fractions."""
 
 
 class CorrelationOptions(Settings):

@@ -7,9 +7,12 @@ from typing import Any
 import numpy as np
 
 from archray.errors import InvalidInput
+from archray.files import Folder
 from archray.platform.engine.stage import Context
 from archray.platform.engine.tuning import TrialPlan
 from archray.platform.methods.feature_maps.feature_map_config import FeatureMapConfig
+from archray.platform.methods.final_stage import ACCURACY
+from archray.platform.run.layout import FOUND
 from archray.trainables.data import load_data
 from archray.trainables.tune.feature_map_settings import FeatureMapSettings, feature_map_space
 from archray.trainables.tune.feature_map_trainable import FeatureMapTrainable
@@ -68,3 +71,11 @@ def solve_plan(context: Context[FeatureMapConfig], *, settings: dict[str, Any] |
             **plan,
         }
     )
+
+
+def write_found_map(
+    context: Context[FeatureMapConfig], folder: Folder, architecture: str, value: float, *, calls: int
+) -> None:
+    """Writes what was found, with its validation accuracy, and says so."""
+    folder.write_json(FOUND, {"architecture": architecture, "value": value, "metric": ACCURACY})
+    context.say(f"found {architecture}  (validation accuracy {value:.4f}, {calls} solver calls)")

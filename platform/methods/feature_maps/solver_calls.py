@@ -12,13 +12,13 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from archray.platform.methods.feature_maps.feature_map_tables import progress_of
 from archray.platform.methods.feature_maps.found_map import TEST, found_repeat, with_error
 from archray.platform.methods.feature_maps.oracle_error import (
     By,
     ErrorCurve,
     error_at,
     error_curve,
+    progress_of,
     shares_solves,
 )
 from archray.platform.report.columns import flags, numbers

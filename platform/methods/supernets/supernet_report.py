@@ -27,9 +27,8 @@ from archray.platform.report.curves import (
 )
 from archray.platform.report.failures import Tables, failed, failures_section
 from archray.platform.report.figures import figure
-from archray.platform.report.header import Headline
+from archray.platform.report.header import Headline, network_size
 from archray.platform.report.manifest_section import manifest_section
-from archray.platform.report.network_size import network_size
 from archray.platform.report.page import MakeSection
 from archray.platform.report.quantity import Quantity, count
 from archray.platform.report.repeats_section import repeats_section
