@@ -24,20 +24,25 @@ from archray_test_ensemble_report import (
 )
 from archray_test_report import Documents, Tables, write_run
 
-from archray.platform.methods.ensembles.delta_effect import (
+from archray.platform.methods.ensembles.ensemble_delta import (
     delta_effect_section,
+    ensemble_delta_section,
+    ensembles_by_delta,
     ensembles_delta_effect,
     member_measures,
+    swept_delta,
 )
-from archray.platform.methods.ensembles.diversity import diversity_section, ensemble_diversity
-from archray.platform.methods.ensembles.ensemble_delta import ensemble_delta_section, ensembles_by_delta, swept_delta
 from archray.platform.methods.ensembles.ensemble_report import (
     POOLED_SECTIONS,
     SAMPLED_SECTIONS,
     ensemble_training_curves,
     headline_of_sampled,
 )
-from archray.platform.methods.ensembles.ensemble_result import ensemble_test_errors
+from archray.platform.methods.ensembles.ensemble_result import (
+    diversity_section,
+    ensemble_diversity,
+    ensemble_test_errors,
+)
 from archray.platform.methods.ensembles.ensemble_tables import (
     chosen_ensemble,
     estimates,

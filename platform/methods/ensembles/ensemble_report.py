@@ -9,10 +9,8 @@ import pandas as pd
 from matplotlib.figure import Figure
 from rich.console import Console
 
-from archray.platform.methods.ensembles.delta_effect import delta_effect_section
-from archray.platform.methods.ensembles.diversity import diversity_section
-from archray.platform.methods.ensembles.ensemble_delta import ensemble_delta_section
-from archray.platform.methods.ensembles.ensemble_result import TEST, ensemble_result_section, points
+from archray.platform.methods.ensembles.ensemble_delta import delta_effect_section, ensemble_delta_section
+from archray.platform.methods.ensembles.ensemble_result import TEST, diversity_section, ensemble_result_section, points
 from archray.platform.methods.ensembles.ensemble_tables import (
     ENSEMBLE,
     METRICS,

@@ -1,4 +1,7 @@
-"""What became of the found ensemble: its test error beside those of its members (note E8)."""
+"""What became of the found ensemble: its test error beside those of its members, and how much these differ.
+
+Single-model error against diversity, a point per trained ensemble: Shu 2022, Table 5.5 and Figure 5.4 (note E8).
+"""
 
 from __future__ import annotations
 
@@ -9,21 +12,17 @@ import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from archray.platform.methods.ensembles.ensemble_tables import trained_models
+from archray.platform.methods.ensembles.ensemble_tables import trained_ensembles, trained_models
 from archray.platform.report.columns import numbers
-from archray.platform.report.figures import FOUND, SURFACE, TRIAL, NothingToDraw, drawing, figure, set_height
-from archray.platform.report.quantity import MISSING, Quantity
-from archray.platform.report.section import Column, Section, captioned, table
+from archray.platform.report.figures import FOUND, SURFACE, TRIAL, NothingToDraw, drawing, few_ticks, figure, set_height
+from archray.platform.report.quantity import MISSING, Quantity, count, whole_number
+from archray.platform.report.section import Column, Section, captioned, numeric, paragraphs, table
 from archray.platform.run.run import Run
 
 TEST = Quantity.of("test_error")
-_QUANTITIES = {
-    "test_error": TEST,
-    "nll": Quantity("NLL", "", 1.0, 4),
-    "ece": Quantity("ECE", "%", 100.0, 2),
-    "ate": Quantity("ATE", "%", 100.0, 2),
-    "ppd": Quantity("PPD", "%", 100.0, 2),
-}
+_ATE, _PPD, _ECE = (Quantity(name, "%", 100.0, 2) for name in ("ATE", "PPD", "ECE"))
+_QUANTITIES = {"test_error": TEST, "nll": Quantity("NLL", "", 1.0, 4), "ece": _ECE, "ate": _ATE, "ppd": _PPD}
+_OF_REPEATS = {"ate": _ATE, "ppd": _PPD, "test_error": TEST, "nll": Quantity("NLL", "", 1.0, 3), "ece": _ECE}
 _MOST = 24  # models that are drawn; the table has all
 
 
@@ -56,7 +55,7 @@ def ensemble_result_section(run: Run[Any]) -> Section:
     errors = ", ".join(f"{row['name']} {TEST.show(row['test_error'])}" for row in drawn.to_dict("records"))
     content = drawing("ensemble-result", canvas, description=f"Test error: {errors}.")
     return Section(
-        "ensemble", "The ensemble and its members", captioned(content, _caption(models, drawn)) + _table(models)
+        "ensemble", "The ensemble and its members", captioned(content, _caption(models, drawn)) + _model_table(models)
     )
 
 
@@ -100,7 +99,7 @@ def points(gap: float) -> str:
     return f"{abs(100 * gap):.2f} percentage points {'below' if gap < 0 else 'above'}"
 
 
-def _table(models: pd.DataFrame) -> str:
+def _model_table(models: pd.DataFrame) -> str:
     shown = {name: quantity for name, quantity in _QUANTITIES.items() if models[name].notna().any()}
     columns = [Column("Model"), *(Column(quantity.heading, "number") for quantity in shown.values())]
     rows = [
@@ -112,3 +111,65 @@ def _table(models: pd.DataFrame) -> str:
         for row in models.to_dict("records")
     ]
     return table([*columns, Column("Architecture", "code")], rows, label="The ensemble and its members", marked=0)
+
+
+# Diversity
+
+_MEASURES = (
+    "ATE is the average test error of an ensemble's members, PPD the share of test points on which two of them "
+    "predict different classes, averaged over the pairs."
+)
+
+
+@figure(height=300)
+def ensemble_diversity(run: Run[Any], canvas: Figure) -> None:
+    """The mean error of an ensemble's members against their disagreement, a point per repeat of the run."""
+    ensembles = _measured(run)
+    if len(ensembles) < 2:
+        raise NothingToDraw("this run trained one ensemble, and a point by itself shows nothing; give it --repeats")
+    axes = canvas.subplots()
+    x, y = ensembles["ppd"] * _PPD.factor, ensembles["ate"] * _ATE.factor
+    axes.scatter(x, y, s=36, color=FOUND, alpha=0.45, linewidth=0)
+    axes.errorbar(x.mean(), y.mean(), y.std(), x.std(), color=FOUND, linewidth=1.2, zorder=2)
+    axes.scatter(x.mean(), y.mean(), s=90, color=FOUND, edgecolor=SURFACE, zorder=3)
+    axes.margins(0.15)
+    few_ticks(axes, 5)
+    axes.set(xlabel="predictive disagreement, PPD (%)", ylabel="mean error of a member, ATE (%)")
+
+
+def diversity_section(run: Run[Any]) -> Section:
+    """ATE over PPD of the repeats' ensembles, and the table of means."""
+    ensembles = _measured(run)
+    title, rows = "Good members or different ones?", _diversity_table(run, ensembles)
+    if len(ensembles) == 1:
+        return Section("diversity", title, paragraphs([_MEASURES]) + rows)
+    description = f"Mean error of a member against disagreement, of {count(len(ensembles), 'ensemble')}."
+    content = drawing("diversity", ensemble_diversity(run), description=description)
+    caption = (
+        f"{_MEASURES} Low and to the right is best: members that are good, and err in different places. Faint marks "
+        "are repeats, bars one standard deviation. As Table 5.5 and Figure 5.4 of Shu 2022."
+    )
+    return Section("diversity", title, captioned(content, caption) + rows)
+
+
+def _measured(run: Run[Any]) -> pd.DataFrame:
+    """The trained ensembles with ATE and PPD, a row per repeat. Raises: NothingToDraw if there is none."""
+    ensembles = trained_ensembles(run)
+    ensembles = ensembles.assign(**{name: numbers(ensembles, name) for name in _OF_REPEATS})
+    ensembles = ensembles[ensembles["ate"].notna() & ensembles["ppd"].notna()]
+    if ensembles.empty:
+        raise NothingToDraw("this run has trained no ensemble of two members or more")
+    return ensembles
+
+
+def _diversity_table(run: Run[Any], ensembles: pd.DataFrame) -> str:
+    shown = {name: quantity for name, quantity in _OF_REPEATS.items() if ensembles[name].notna().any()}
+    several = len(ensembles) > 1
+    headings = ["Members", *(["Repeats"] if several else []), *(quantity.heading for quantity in shown.values())]
+    row = (
+        run.config.method,
+        whole_number(ensembles["members"].median()),
+        *([len(ensembles)] if several else []),
+        *(quantity.spread(ensembles[name]).removesuffix(f" {quantity.unit}") for name, quantity in shown.items()),
+    )
+    return table([Column("Method"), *numeric(*headings)], [row], label="Members and diversity")
