@@ -33,14 +33,6 @@ class FinalConfig(SearchConfig):
     final_seeds: int = Field(1, ge=1)
 
 
-def found_architecture(context: Context[Any]) -> str:
-    """What the search found; of several architectures that it found, the one selected."""
-    found = context.run.found
-    assert found is not None  # the search stage is done
-    architecture: str = found["architecture"]
-    return architecture
-
-
 def final_stage(
     title: str,
     *,
@@ -58,14 +50,14 @@ def final_stage(
 
     def plan(context: Context[FinalConfig], tuned: Folder) -> TrialPlan:
         seeds = first_seeds(context.seed("final"), context.config.final_seeds)
-        keys = {"architecture": found_architecture(context), "seed": tune.grid_search(seeds)}
+        keys = {"architecture": context.run.architecture, "seed": tune.grid_search(seeds)}
         return trials(context, total=len(seeds), keys=keys)
 
     def finish(context: Context[FinalConfig], folder: Folder, run: TuneRun) -> None:
         ended = [((result.metrics or {}).get(ACCURACY, math.nan), result.checkpoint) for result in run.ended]
         trained = [(accuracy, kept) for accuracy, kept in ended if kept is not None and not math.isnan(accuracy)]
         if not trained:
-            raise ArchrayError(f"the final training of {found_architecture(context)} failed: {run.failures}")
+            raise ArchrayError(f"the final training of {context.run.architecture} failed: {run.failures}")
         _, checkpoint = max(trained, key=lambda entry: entry[0])
         with checkpoint.as_directory() as place:
             write(folder / MODEL, Path(place), context.run)
@@ -74,7 +66,7 @@ def final_stage(
         name="final",
         title=title,
         reads=(*reads, "final_seeds"),
-        depends=lambda context: {"architecture": found_architecture(context)},
+        depends=lambda context: {"architecture": context.run.architecture},
         plan=plan,
         finish=finish,
     )

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from archray.platform.report.cell_graph import Edge, cell_edges, draw_cell, is_graph, node_count
-from archray.platform.report.decisions import Decided, decided
+from archray.platform.report.cell_graph import Decided, Edge, cell_edges, decided, draw_cell, is_graph, node_count
 from archray.platform.report.section import Column, Section, captioned, folded, table
 from archray.platform.run.run import Run
 from archray.trainables.spaces import get_space
@@ -15,10 +14,9 @@ from archray.trainables.spaces import get_space
 def cell_section(run: Run[Any]) -> Section | None:
     """The cell as a graph, or the decisions as a table. Nothing for a run that did not find one architecture."""
     run = run.best
-    architecture = (run.found or {}).get("architecture")
-    if architecture is None:
+    if run.architecture is None:
         return None
-    decisions = decided(get_space(run.space), architecture)
+    decisions = decided(get_space(run.space), run.architecture)
     if not is_graph(decisions):
         return Section("cell", "What was found", decision_table(decisions))
     edges, nodes = cell_edges(decisions), node_count(decisions)

@@ -1,4 +1,7 @@
-"""A cell whose decisions are edges, as a graph: where its edges lie, and its SVG, coloured by the page's style."""
+"""The decisions of a found architecture, and a cell whose decisions are edges, as a graph: its SVG.
+
+Where its edges lie is decided here; the page's style colours them.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +10,9 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from archray.platform.report.decisions import Decided
 from archray.platform.report.section import escape
+from archray.trainables.spaces.feature_map import FeatureMapSpace, spelling
+from archray.trainables.spaces.space import Space
 
 _EDGE = re.compile(r"^(\d+)<-(\d+)$")  # `3<-1`: an edge into node 3 from node 1
 _ABSENT = frozenset({"none", "zero", "zeroize"})  # operations that are no connection at all
@@ -22,6 +26,40 @@ _CHARACTER = 7.3  # width of a character of the labels, monospaced at 12 px
 _LABEL_CHARACTERS = 16  # longer names of operations are cut in the drawing; the table beside it has them whole
 
 Point = tuple[float, float]
+
+
+@dataclass(frozen=True)
+class Decided:
+    """One decision of the found architecture: its name, what was chosen, and what there was to choose from.
+
+    Args:
+        bounds: of a constant, the range it was drawn from; it has no `choices`.
+    """
+
+    name: str
+    choice: str
+    choices: tuple[str, ...]
+    bounds: tuple[float, float] | None = None
+
+
+def decided(space: Space, architecture: str) -> tuple[Decided, ...]:
+    """The decisions of `architecture`, a string of `space`; a feature map's constant is the last of them.
+
+    A constant that makes no difference to this map is `unused`.
+
+    Raises: InvalidArchitecture.
+    """
+    chosen = space.decode(architecture)
+    if not isinstance(space, FeatureMapSpace):
+        return tuple(Decided(d.name, c, d.choices) for d, c in zip(space.decisions, chosen, strict=True))
+    *choices, value = chosen
+    constant = space.constant
+    ends = {space.canonical((*choices, spelling(end))) for end in (constant.low, constant.high)}
+    if len(ends) == 1:
+        last = Decided(constant.name, "unused", ())
+    else:
+        last = Decided(constant.name, value, (), (constant.low, constant.high))
+    return (*(Decided(d.name, c, d.choices) for d, c in zip(space.decisions, choices, strict=True)), last)
 
 
 @dataclass(frozen=True)
@@ -57,10 +95,8 @@ def node_count(decisions: Sequence[Decided]) -> int:
 
 def _ends(name: str) -> tuple[int, int]:
     """The nodes an edge joins: `"3<-1"` gives `(1, 3)`."""
-    match = _EDGE.match(name)
-    if match is None:
-        raise ValueError(f"expected an edge's name such as '3<-1', got {name!r}")
-    return int(match[2]), int(match[1])
+    end, start = name.split("<-")
+    return int(start), int(end)
 
 
 def cell_edges(decisions: Sequence[Decided]) -> list[Edge]:

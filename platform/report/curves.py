@@ -2,7 +2,7 @@
 
 What a family trains, and which of it found what was chosen, it says itself, once for its figure and its section:
 
-    CURVES = TrainingCurves((SEARCH, FINAL, BASELINE), of_both="...")
+    CURVES = TrainingCurves((SEARCH, FINAL, BASELINE), of_both=OWN_SCHEDULE)
 
     @figure(height=CURVES_HEIGHT)
     def hnas_training_curves(run, canvas):
@@ -60,14 +60,17 @@ class Trainings:
 SEARCH = Trainings("search", "search", "of the search", in_full=False)
 FINAL = Trainings("final", "final", "of the found architecture in full", colour=FOUND)
 BASELINE = Trainings("baseline", "random", "of random architectures", colour=RANDOM)
+OWN_SCHEDULE = (
+    "A training of the search has a learning rate schedule of its own, shorter than the final one: the two columns "
+    "are not one curve continued."
+)
 
 
 def of_found_architecture(run: Run[Any], curves: pd.DataFrame) -> pd.Series:
     """Which rows are trainings of the architecture that was found."""
-    architecture = (run.found or {}).get("architecture")
-    if architecture is None or "architecture" not in curves:
+    if run.architecture is None or "architecture" not in curves:
         return pd.Series(False, index=curves.index)
-    return curves["architecture"] == architecture
+    return curves["architecture"] == run.architecture
 
 
 @dataclass(frozen=True)

@@ -153,6 +153,11 @@ class Run(Generic[ConfigT]):
         return self.document("selection") or self.document("search")
 
     @property
+    def architecture(self) -> str | None:
+        """The one architecture that was found; None before, and of an ensemble."""
+        return (self.found or {}).get("architecture")
+
+    @property
     def value(self) -> float:
         """What a run that has ended was best by, the more the better; NaN of one that has not ended."""
         ended = self.folder.read_json(FOUND) if self.folder.exists(FOUND) else {}

@@ -22,9 +22,9 @@ from archray.platform.methods.hnas.hnas_tables import best_trial
 from archray.platform.methods.hnas.landscape import landscape_section
 from archray.platform.report import figures
 from archray.platform.report.cell import cell_section, decision_table
+from archray.platform.report.cell_graph import Decided
 from archray.platform.report.columns import failures
 from archray.platform.report.comparison import accuracy_lead, comparison_section
-from archray.platform.report.decisions import Decided
 from archray.platform.report.header import Headline
 from archray.platform.report.page import render
 from archray.platform.report.repeats_section import repeats_section

@@ -92,7 +92,8 @@ def gradient_tables(epochs: int = 12, groups: tuple[str, ...] = ("normal", "redu
                 for edge in range(6):
                     pace = (1 + 0.2 * number) * (2 if group == "reduce" else 1)
                     entropy = math.log(OPERATIONS) * math.exp(-pace * (epoch - 1) / 4)
-                    entropies.append({**key, "epoch": epoch, "group": group, "edge": edge, "entropy": entropy})
+                    row = {**key, "epoch": epoch, "group": group, "edge": edge, "entropy": entropy}
+                    entropies.append({**row, "operations": OPERATIONS})
     for number, name in enumerate(CELLS):
         kept = number in (0, 1, 3)
         last = (0.9 if kept else 0.71) + 0.02 * (number == 1) + 0.001 * number

@@ -25,7 +25,7 @@ from archray.platform.methods.ensembles.member_cells import member_cells_section
 from archray.platform.methods.ensembles.posterior_curves import posterior_section
 from archray.platform.methods.ensembles.sampled_ensembles import ensembles_section
 from archray.platform.methods.found_networks import percent, print_trials, tested_networks
-from archray.platform.report.curves import BASELINE, CURVES_HEIGHT, TrainingCurves, Trainings
+from archray.platform.report.curves import BASELINE, CURVES_HEIGHT, OWN_SCHEDULE, TrainingCurves, Trainings
 from archray.platform.report.failures import Tables, failed, failures_section
 from archray.platform.report.figures import FOUND, figure
 from archray.platform.report.header import Card, Headline, network_size
@@ -91,11 +91,6 @@ def _headline(run: Run[Any], facts: dict[str, str | None]) -> Headline:
 
 # Training curves
 
-
-def _none_found(run: Run[Any], curves: pd.DataFrame) -> pd.Series:
-    return pd.Series(False, index=curves.index)
-
-
 _CURVES = TrainingCurves(
     stages=(
         Trainings(SUPERNET, "supernet", "of supernets", word="of the supernet", in_full=False),
@@ -103,12 +98,7 @@ _CURVES = TrainingCurves(
         Trainings("final", "final", "of the ensemble's members in full", colour=FOUND),
         BASELINE,
     ),
-    found=_none_found,
-    others="other trials",
-    of_both=(
-        "A training of the search has a learning rate schedule of its own, shorter than the final one: the two "
-        "columns are not one curve continued."
-    ),
+    of_both=OWN_SCHEDULE,
 )
 
 

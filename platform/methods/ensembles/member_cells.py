@@ -7,8 +7,7 @@ from typing import Any
 
 from archray.platform.methods.ensembles.ensemble_tables import found_members
 from archray.platform.report.cell import cell_drawing
-from archray.platform.report.cell_graph import cell_edges, is_graph, node_count
-from archray.platform.report.decisions import Decided, decided
+from archray.platform.report.cell_graph import Decided, cell_edges, decided, is_graph, node_count
 from archray.platform.report.quantity import count
 from archray.platform.report.section import Column, Section, captioned, escape, folded, paragraphs, table
 from archray.platform.run.run import Run

@@ -29,7 +29,7 @@ class Decisions:
 
     Args:
         choices: their names.
-        probabilities: a row per decision, (choices,); NaN where one is not told.
+        probabilities: a row per decision, (choices,).
     """
 
     choices: tuple[str, ...]
@@ -72,10 +72,9 @@ def grouped_decisions(posterior: Posterior) -> list[Decisions]:
 
 
 def entropy(probabilities: np.ndarray) -> float:
-    """In nats, (choices,) -> a float; NaN if one is not told."""
-    return float(-np.where(probabilities > 0, probabilities * np.log(np.maximum(probabilities, 1e-300)), 0).sum()) + (
-        0.0 if np.isfinite(probabilities).all() else math.nan
-    )
+    """In nats, (choices,) -> a float."""
+    possible = probabilities[probabilities > 0]
+    return float(-(possible * np.log(possible)).sum())
 
 
 def _curves(run: Run[Any]) -> pd.DataFrame:
@@ -126,15 +125,13 @@ def _sentence(decisions: list[Decisions]) -> str:
     possible = [max(int(np.sum(row > 0)), 1) for row in everything]  # a choice of probability 0 is ruled out
     uniform = np.log(possible).mean()
     text = f"The posterior is a product over {count(len(everything), 'decision')} with more than one choice"
-    if np.isfinite(entropies).all():
-        mode = math.exp(sum(math.log(row.max()) for row in everything))
-        text += (
-            f"; their mean entropy is {entropies.mean():.2f} nats, where uniform choices have {uniform:.2f}. The most "
-            f"probable architecture has a probability of {significant(mode, 2)}, under a uniform posterior "
-            f"{significant(math.exp(-np.log(possible).sum()), 2)}"
-        )
-    text += ". The probabilities in percent; the deeper a cell's colour, the more probable the choice; "
-    return text + "a dash is one that is ruled out."
+    mode = math.exp(sum(math.log(row.max()) for row in everything))
+    return (
+        f"{text}; their mean entropy is {entropies.mean():.2f} nats, where uniform choices have {uniform:.2f}. The "
+        f"most probable architecture has a probability of {significant(mode, 2)}, under a uniform posterior "
+        f"{significant(math.exp(-np.log(possible).sum()), 2)}. The probabilities in percent; the deeper a cell's "
+        "colour, the more probable the choice; a dash is one that is ruled out."
+    )
 
 
 def _heat_table(group: Decisions) -> str:

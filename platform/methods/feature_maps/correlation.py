@@ -13,7 +13,6 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from scipy.stats import spearmanr
 
-from archray.platform.methods.feature_maps.found_map import found_map
 from archray.platform.methods.feature_maps.solve_stages import CORRELATION
 from archray.platform.report.columns import numbers
 from archray.platform.report.figures import (
@@ -75,7 +74,7 @@ def correlation_section(run: Run[Any]) -> Section:
     return Section(
         "correlation",
         "Do shared weights tell good maps from bad ones?",
-        captioned(shown, _caption(panels, found_map(run), lost)) + _table(panels),
+        captioned(shown, _caption(panels, run.best.architecture, lost)) + _table(panels),
     )
 
 
@@ -85,7 +84,7 @@ def shared_against_standalone(run: Run[Any], canvas: Figure) -> None:
 
     The panels of each kind of bases begin a row of their own; all have the same axes. Khodak et al. 2020, Figure 1.
     """
-    panels, found = _panels(run.pooled("correlation", CORRELATION)), found_map(run)
+    panels, found = _panels(run.pooled("correlation", CORRELATION)), run.best.architecture
     kinds = list(dict.fromkeys(panel.bases for panel in panels))
     columns = _columns(panels)
     places: list[Panel | None] = []

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.table import Table
 
 from archray.platform.methods.feature_maps.correlation import correlation_section
-from archray.platform.methods.feature_maps.found_map import TEST, cards, facts, found_map, lead, map_repeats_section
+from archray.platform.methods.feature_maps.found_map import TEST, cards, facts, lead, map_repeats_section
 from archray.platform.methods.feature_maps.oracle_error import progress_of
 from archray.platform.methods.feature_maps.solver_calls import seconds_section, solver_calls_section
 from archray.platform.report.cell import cell_section
@@ -38,7 +38,7 @@ SECTIONS: tuple[MakeSection, ...] = (
 
 def headline(run: Run[Any]) -> Headline:
     """Test error, solver calls and seconds; of repeats, their means, and what the best of them found."""
-    architecture, progress = found_map(run), progress_of(run)
+    architecture, progress = run.best.architecture, progress_of(run)
     if progress.empty or architecture is None:
         text = "The run found no feature map; the failures below say why."
     else:

@@ -26,18 +26,13 @@ from archray.platform.run.run import Run
 TEST = Quantity.of("test_error")
 
 
-def found_map(run: Run[Any]) -> str | None:
-    """The feature map that was found, of a run of repeats by the best; None before there is one."""
-    return (run.best.found or {}).get("architecture")
-
-
 def found_repeat(run: Run[Any], progress: pd.DataFrame) -> tuple[object, pd.DataFrame]:
     """The first repeat that ended with the found feature map, else the first one: its number and its rows.
 
     The index of the rows counts from 0. `progress`, the run's `progress_of`, has a row.
     """
     repeats = [(repeat, rows.reset_index(drop=True)) for repeat, rows in by_repeat(progress)]
-    architecture = found_map(run)
+    architecture = run.best.architecture
     ended = [(repeat, rows) for repeat, rows in repeats if _map(rows, len(rows) - 1) == architecture]
     return (ended or repeats)[0]
 

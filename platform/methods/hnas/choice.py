@@ -35,7 +35,7 @@ def choice_section(run: Run[Any]) -> Section | None:
         return None
     pool = usable_pool(run)
     sentences, body = [_search(asked, best, known)], ""
-    if pool is not None and (row := row_of(pool.architectures, run.found["architecture"])) is not None:
+    if pool is not None and (row := row_of(pool.architectures, run.architecture)) is not None:
         sentences.insert(0, _scoring(pool, run.config.metric))
         body = _table(pool, objective, row, asked.iloc[best])
     return Section("choice", "Why this one", paragraphs(sentences) + body)

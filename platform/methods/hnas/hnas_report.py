@@ -16,7 +16,7 @@ from archray.platform.methods.hnas.pool_scatter import pool_section
 from archray.platform.report.cell import cell_section
 from archray.platform.report.columns import failures, is_repeat, numbers
 from archray.platform.report.comparison import accuracy_cards, accuracy_lead, comparison_section
-from archray.platform.report.curves import BASELINE, CURVES_HEIGHT, FINAL, SEARCH, TrainingCurves
+from archray.platform.report.curves import BASELINE, CURVES_HEIGHT, FINAL, OWN_SCHEDULE, SEARCH, TrainingCurves
 from archray.platform.report.failures import Tables, failed, failures_section
 from archray.platform.report.figures import figure
 from archray.platform.report.header import Card, Headline, network_size
@@ -36,8 +36,7 @@ _TABLES: Tables = {
 }
 _CURVES = TrainingCurves(
     (SEARCH, FINAL, BASELINE),
-    of_both="A training of the search has a learning rate schedule of its own, shorter than the final one: the two "
-    "columns are not one curve continued.",
+    of_both=OWN_SCHEDULE,
 )
 
 
@@ -123,7 +122,7 @@ def headline(run: Run[Any]) -> Headline:
     return Headline(
         thing="architecture",
         lead=accuracy_lead(run),
-        names=(best_run.found["architecture"],) if best_run.found else (),
+        names=() if best_run.architecture is None else (best_run.architecture,),
         cards=cards,
         facts={
             "Training-free metric": run.config.metric,

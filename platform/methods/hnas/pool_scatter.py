@@ -103,7 +103,7 @@ def _pool(run: Run[Any]) -> Pool:
 
 def _winner(run: Run[Any], pool: Pool) -> int | None:
     """The row of the architecture that was found."""
-    return row_of(pool.architectures, (run.found or {}).get("architecture"))
+    return row_of(pool.architectures, run.architecture)
 
 
 def value_range(known: dict[str, float]) -> Normalize:

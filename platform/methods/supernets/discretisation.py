@@ -7,7 +7,7 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from archray.platform.methods.supernets.search_seeds import Supernet, by_epoch, seed_legend, supernets
+from archray.platform.methods.supernets.search_seeds import Supernet, by_epoch, draw_seed_legend, supernets
 from archray.platform.report.columns import numbers
 from archray.platform.report.figures import NothingToDraw, drawing, figure
 from archray.platform.report.quantity import Quantity, count, finite_values
@@ -48,8 +48,7 @@ def supernet_discretisation(run: Run[Any], canvas: Figure) -> None:
         axes.set_xlabel("epoch")
         axes.tick_params(labelleft=True)
     left.set_ylabel(_ACCURACY.axis)
-    handles = seed_legend(nets)
-    canvas.legend(handles=handles, loc="outside upper left", ncols=len(handles))
+    draw_seed_legend(canvas, nets)
 
 
 def discretised_supernets(run: Run[Any]) -> list[Supernet]:

@@ -12,7 +12,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from archray.platform.methods.supernets.search_seeds import Supernet, by_epoch, seed_legend, supernets
+from archray.platform.methods.supernets.search_seeds import Supernet, by_epoch, draw_seed_legend, supernets
 from archray.platform.methods.supernets.supernet_tables import ENTROPIES
 from archray.platform.report.columns import numbers
 from archray.platform.report.figures import MUTED, NothingToDraw, drawing, figure, set_height
@@ -21,7 +21,6 @@ from archray.platform.report.section import Section, captioned
 from archray.platform.run.run import Run
 
 _LEGEND, _ROW = 50, 210  # heights, of the legend and of a row of panels
-_UNIFORM = 0.01  # operations that exp(entropy) may be from a whole number, for weights that are still uniform
 
 
 @dataclass(frozen=True)
@@ -31,8 +30,8 @@ class Panel:
     Args:
         title: the group's name, or `all edges`.
         nets: a supernet per search seed; its rows hold `epoch` and `entropy`, the mean over the panel's edges.
-        uniform: the mean entropy of uniform weights on these edges, in nats; NaN if it is not known.
-        operations: that the edges weigh, distinct numbers in order; empty if they are not known.
+        uniform: the mean entropy of uniform weights on these edges, in nats.
+        operations: that the edges weigh, distinct numbers in order.
     """
 
     title: str
@@ -78,8 +77,7 @@ def supernet_entropies(run: Run[Any], canvas: Figure) -> None:
             axes.set_ylabel("entropy (nats)")
         if place + columns >= len(panels):
             axes.set_xlabel("epoch")
-    handles = seed_legend(panels[0].nets)
-    canvas.legend(handles=handles, loc="outside upper left", ncols=len(handles))
+    draw_seed_legend(canvas, panels[0].nets)
 
 
 def entropy_panels(run: Run[Any]) -> list[Panel]:
@@ -115,27 +113,15 @@ def _means(run: Run[Any], table: pd.DataFrame) -> list[Supernet]:
 
 
 def uniform_entropy(entropies: pd.DataFrame) -> tuple[float, tuple[int, ...]]:
-    """The mean entropy of uniform weights, in nats, and the numbers of operations; NaN and () if not known.
-
-    They are told by the column `operations`, or by a first epoch in which the weights of no edge have moved, as in
-    searches that begin with some epochs for the supernet's weights alone.
-    """
-    first = entropies[entropies["epoch"] == entropies["epoch"].min()]
-    operations = numbers(first, "operations")
-    if not operations.notna().all():
-        spread = np.exp(first["entropy"])
-        operations = spread.round().where((spread - spread.round()).abs() < _UNIFORM)
-    if not operations.notna().all() or (operations < 1).any():
-        return math.nan, ()
-    return float(np.log(operations).mean()), tuple(sorted({int(number) for number in operations}))
+    """The mean entropy of uniform weights, in nats, and the numbers of operations, distinct and in order."""
+    operations = entropies.loc[entropies["epoch"] == entropies["epoch"].min(), "operations"].astype(int)
+    return float(np.log(operations).mean()), tuple(sorted(set(operations)))
 
 
 def _draw_panel(axes: Axes, panel: Panel) -> None:
     by_epoch(axes, panel.nets, "entropy")
-    highest = max(float(net.rows["entropy"].max()) for net in panel.nets)
-    if math.isfinite(panel.uniform):
-        axes.axhline(panel.uniform, color=MUTED, linewidth=1, linestyle=(0, (4, 3)), zorder=1)
-        highest = max(highest, panel.uniform)
+    highest = max(panel.uniform, *(float(net.rows["entropy"].max()) for net in panel.nets))
+    axes.axhline(panel.uniform, color=MUTED, linewidth=1, linestyle=(0, (4, 3)), zorder=1)
     axes.set_ylim(0, max(1.08 * highest, axes.get_ylim()[1] if highest else 0.1))
     axes.set_title(panel.title)
 
@@ -149,15 +135,12 @@ def _caption(panels: Sequence[Panel], ends: Sequence[float]) -> str:
     whole = panels[0]
     text = (
         "The entropy of an edge's weights over its operations, in nats, averaged over the edges; a line per search "
-        "seed."
+        "seed. Dashed: uniform weights, no decision at all"
     )
-    if any(math.isfinite(panel.uniform) for panel in panels):
-        text += " Dashed: uniform weights, no decision at all"
-        if len(whole.operations) == 1:
-            text += f" (log {whole.operations[0]} = {whole.uniform:.2f})"
-        text += "."
+    if len(whole.operations) == 1:
+        text += f" (log {whole.operations[0]} = {whole.uniform:.2f})"
     text += (
-        " At zero every edge puts its whole weight on one operation: the mixture has decided, and discretisation "
+        ". At zero every edge puts its whole weight on one operation: the mixture has decided, and discretisation "
         "loses nothing, except in a space where it drops edges too. "
         f"At the end of the search it is {_span(ends)}. As Figure 1 of Li et al. 2021."
     )

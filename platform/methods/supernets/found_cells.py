@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from archray.platform.methods.supernets.search_seeds import chosen_architecture, seed_words
+from archray.platform.methods.supernets.search_seeds import seed_words
 from archray.platform.methods.supernets.supernet_tables import FOUND_CELLS, SELECTED
 from archray.platform.report.columns import failures, flags, numbers
 from archray.platform.report.quantity import MISSING, Quantity, count
@@ -28,7 +28,7 @@ def found_cells_section(run: Run[Any]) -> Section | None:
     mixed = bool(mixture.notna().any())
     columns = numeric("Seed", "Shared weights (%)", *(["Mixture (%)"] if mixed else []))
     columns += [Column("Note"), Column("Architecture", "code")]
-    chosen, fates = chosen_architecture(run), _fates(run)
+    chosen, fates = run.architecture, _fates(run)
     rows = []
     for i, row in enumerate(cells.to_dict("records")):
         name = row["architecture"] if isinstance(row["architecture"], str) else None

@@ -8,6 +8,7 @@ from typing import Any
 
 import pandas as pd
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from archray.platform.methods.supernets.supernet_tables import FOUND_CELLS
@@ -32,11 +33,6 @@ class Supernet:
     chosen: bool
 
 
-def chosen_architecture(run: Run[Any]) -> str | None:
-    """What the run chose of what its search seeds found; None before it has."""
-    return (run.found or {}).get("architecture")
-
-
 def supernets(run: Run[Any], table: pd.DataFrame) -> list[Supernet]:
     """The supernets that have rows in `table`, a table of the run with `trial_id`, in order."""
     if table.empty or "trial_id" not in table:
@@ -50,7 +46,7 @@ def supernets(run: Run[Any], table: pd.DataFrame) -> list[Supernet]:
 
 def chosen_trials(run: Run[Any]) -> set[object]:
     """The trial of every supernet that found the chosen architecture; of equals there are several."""
-    found, chosen = run.table("search", FOUND_CELLS), chosen_architecture(run)
+    found, chosen = run.table("search", FOUND_CELLS), run.architecture
     if chosen is None or not {"trial_id", "architecture"} <= set(found.columns):
         return set()
     return set(found.loc[found["architecture"] == chosen, "trial_id"])
@@ -83,11 +79,11 @@ def by_epoch(axes: Axes, nets: Sequence[Supernet], metric: str, factor: float = 
     few_ticks(axes, 6, integer=True)
 
 
-def seed_legend(nets: Sequence[Supernet]) -> list[Line2D]:
-    """Handles of a legend: the search that found what was chosen, and the others."""
+def draw_seed_legend(canvas: Figure, nets: Sequence[Supernet]) -> None:
+    """The legend above the panels: the search that found what was chosen, and the others."""
     handles = []
     if any(net.chosen for net in nets):
         handles.append(Line2D([], [], color=FOUND, linewidth=2.2, label="found the chosen one"))
     if not all(net.chosen for net in nets):
         handles.append(Line2D([], [], color=TRIAL, linewidth=1.3, label="other seeds" if handles else "search seeds"))
-    return handles
+    canvas.legend(handles=handles, loc="outside upper left", ncols=len(handles))

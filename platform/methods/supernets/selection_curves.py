@@ -9,7 +9,6 @@ import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from archray.platform.methods.supernets.search_seeds import chosen_architecture
 from archray.platform.methods.supernets.supernet_tables import SELECTED
 from archray.platform.report.columns import failures, flags, numbers
 from archray.platform.report.figures import FOUND, INDIGO, MUTED, TRIAL, NothingToDraw, drawing, few_ticks, figure
@@ -43,7 +42,7 @@ def selection_section(run: Run[Any]) -> Section | None:
             description=f"Validation accuracy by epoch of {count(len(lines), 'architecture')} in the selection.",
         )
         body += captioned(shown, _caption(lines, cut))
-    return Section("selection", "Selection", body + _table(selected, chosen_architecture(run), cut))
+    return Section("selection", "Selection", body + _table(selected, run.architecture, cut))
 
 
 @figure(height=310)
@@ -108,7 +107,7 @@ def fated_curves(run: Run[Any]) -> list[Fated]:
     if "architecture" not in selected or not {"architecture", "epoch", "validation_accuracy"} <= set(curves.columns):
         return []
     curves = curves.assign(epoch=numbers(curves, "epoch"), shown=numbers(curves, "validation_accuracy"))
-    lines, chosen = [], chosen_architecture(run)
+    lines, chosen = [], run.architecture
     for _, row in selected.iterrows():
         own = curves[curves["architecture"] == row["architecture"]]
         if own["shown"].notna().any():

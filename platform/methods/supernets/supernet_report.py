@@ -11,7 +11,7 @@ from rich.console import Console
 from archray.platform.methods.supernets.discretisation import discretisation_section
 from archray.platform.methods.supernets.entropies import entropies_section
 from archray.platform.methods.supernets.found_cells import found_cells_section
-from archray.platform.methods.supernets.search_seeds import chosen_architecture, chosen_trials
+from archray.platform.methods.supernets.search_seeds import chosen_trials
 from archray.platform.methods.supernets.selection_curves import selection_section
 from archray.platform.methods.supernets.shared_score_plot import shared_scores_section
 from archray.platform.methods.supernets.supernet_tables import FOUND_CELLS, SCORES, SELECTED
@@ -51,11 +51,11 @@ _TABLES: Tables = {
 def headline(run: Run[Any]) -> Headline:
     """What was chosen of what the search seeds found, and its test accuracy; of repeats, of the best."""
     best = run.best
-    architecture, cells = chosen_architecture(best), best.table("search", FOUND_CELLS)
+    cells = best.table("search", FOUND_CELLS)
     return Headline(
         thing="architecture",
         lead=accuracy_lead(run),
-        names=() if architecture is None else (architecture,),
+        names=() if best.architecture is None else (best.architecture,),
         cards=accuracy_cards(run),
         facts={
             "Search": count(len(cells), "supernet") if len(cells) else None,

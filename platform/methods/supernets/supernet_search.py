@@ -66,7 +66,7 @@ def entropy_table(results: pd.DataFrame, trials: pd.DataFrame, operations: Mappi
     Args:
         results: a row per trial and epoch, with a list `entropies_GROUP` for each group.
         trials: a row per trial, with its seed.
-        operations: group -> how many operations each of its edges weighs, which becomes a column; some may be unknown.
+        operations: group -> how many operations each of its edges weighs, which becomes a column.
     """
     results = results.merge(trials[["trial_id", "seed"]], on="trial_id")
     keys = ["trial_id", "seed", "epoch"]

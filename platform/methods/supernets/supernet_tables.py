@@ -3,7 +3,7 @@
 - FOUND_CELLS, of the search, a row per search seed: `trial_id`, `seed`, `architecture`, `value` (validation accuracy of
   the architecture with shared weights), `validation_accuracy` (of the mixture), `failure`.
 - ENTROPIES, of the search, a row per supernet, epoch, group and edge: `trial_id`, `seed`, `epoch`, `group`, `edge`,
-  `entropy` of the edge's weights in nats, and, where it is known, `operations`: how many it weighs.
+  `entropy` of the edge's weights in nats, and `operations`: how many it weighs.
 - SCORES, of the search, a row per architecture scored with shared weights: `trial_id`, `seed`, `architecture`, `loss`,
   `accuracy`, `failure`.
 - SELECTED, of the selection, a row per found architecture trained on the final schedule: `architecture`, `epochs` (so
