@@ -63,8 +63,7 @@ class StopAtCheckpoint(tune.Callback):
     def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
         INTERRUPT.trial_saved(trial.trial_id, _running(trials) - {trial.trial_id})
 
-    def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
-        INTERRUPT.trial_saved(trial.trial_id, _running(trials) - {trial.trial_id})
+    on_trial_error = on_trial_complete
 
 
 def _running(trials: list[Any]) -> set[str]:

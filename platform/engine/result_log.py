@@ -65,14 +65,7 @@ class KeepSnapshot(tune.Callback):
     def on_trial_start(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
         self._changed = trial
 
-    def on_trial_save(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
-        self._changed = trial
-
-    def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
-        self._changed = trial
-
-    def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
-        self._changed = trial
+    on_trial_save = on_trial_complete = on_trial_error = on_trial_start
 
     def on_step_begin(self, iteration: int, trials: list[Any], **info: Any) -> None:
         """The step before has written its state: to Tune's own staging folder, in this thread."""

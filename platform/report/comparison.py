@@ -67,7 +67,7 @@ def test_accuracies(run: Run[Any], canvas: Figure) -> None:
     if found.size == 0 and random.size == 0:
         raise NothingToDraw("no final training of this run has ended with a test accuracy; resume it")
     groups = [("found", found, FOUND, "o"), ("random", random, RANDOM, "D")]
-    draw_strips(canvas.subplots(), groups, TEST)
+    _draw_strips(canvas.subplots(), groups)
 
 
 def comparison_section(run: Run[Any]) -> Section | None:
@@ -108,20 +108,20 @@ def _caption(run: Run[Any], found: np.ndarray, random: np.ndarray) -> str:
     return " ".join(parts)
 
 
-def draw_strips(axes: Axes, groups: list[tuple[str, np.ndarray, str, str]], quantity: Quantity) -> None:
-    """A strip of points per group, first at the top, with mean and spread written above it.
+def _draw_strips(axes: Axes, groups: list[tuple[str, np.ndarray, str, str]]) -> None:
+    """A strip of test accuracies per group, first at the top, with mean and spread written above it.
 
     Points nearer to each other than their size are set apart vertically. groups: label, values (n,), colour and
     marker of each.
     """
     groups = [group for group in groups if group[1].size]
-    everything = np.concatenate([values for _, values, _, _ in groups]) * quantity.factor
+    everything = np.concatenate([values for _, values, _, _ in groups]) * TEST.factor
     low, high = float(everything.min()), float(everything.max())
-    margin = max((high - low) * 0.06, 0.25 if quantity.unit == "%" else abs(high) * 0.02, 1e-9)
+    margin = max((high - low) * 0.06, 0.25)
     low, high = low - margin, high + margin
     for row, (_, values, colour, marker) in enumerate(groups):
-        shown = np.sort(values) * quantity.factor
-        lift = dodge(shown, (high - low) * _POINT / _AXES)
+        shown = np.sort(values) * TEST.factor
+        lift = _dodge(shown, (high - low) * _POINT / _AXES)
         axes.scatter(
             shown,
             row + lift * 0.11,
@@ -135,7 +135,7 @@ def draw_strips(axes: Axes, groups: list[tuple[str, np.ndarray, str, str]], quan
         )
         axes.plot([shown.mean()] * 2, [row - 0.27, row + 0.27], color=INK, linewidth=1.6, zorder=4)
         axes.annotate(
-            f"{quantity.spread(values)} · n = {values.size}",
+            f"{TEST.spread(values)} · n = {values.size}",
             (shown.mean(), row - 0.31),
             xytext=(0, 0),
             textcoords="offset points",
@@ -147,13 +147,13 @@ def draw_strips(axes: Axes, groups: list[tuple[str, np.ndarray, str, str]], quan
     axes.set_yticks(range(len(groups)), [label for label, *_ in groups])
     axes.set_ylim(len(groups) - 0.55, -0.7)
     axes.set_xlim(low, high)
-    axes.set_xlabel(quantity.axis)
+    axes.set_xlabel(TEST.axis)
     axes.grid(False, axis="y")
     axes.tick_params(axis="y", length=0, labelsize=12)
     axes.spines["left"].set_visible(False)
 
 
-def dodge(values: np.ndarray, size: float) -> np.ndarray:
+def _dodge(values: np.ndarray, size: float) -> np.ndarray:
     """Vertical steps (n,), 0, 1, -1, 2, ..., that keep sorted values nearer than `size` from covering each other."""
     steps = np.zeros(values.size)
     order = [0, 1, -1, 2, -2]

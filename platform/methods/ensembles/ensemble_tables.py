@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from archray.platform.report.columns import failures, numbers
@@ -100,22 +99,12 @@ def chosen_ensemble(run: Run[Any], sampled: pd.DataFrame) -> int | None:
 
 
 def estimates(run: Run[Any]) -> pd.DataFrame:
-    """Validation errors with shared weights beside test errors after training: `kind` (`member`, `ensemble`), `name`,
-    `estimated`, `true`, a row per trained model. Empty without shared weights, or before the ensemble is trained."""
-    shared, measured, found = run.table(SEARCH, MEMBERS), run.document("final", ENSEMBLE), run.found
-    if measured is None or shared.empty or found is None:
+    """Validation errors with shared weights beside test errors after training: `name`, `estimated`, `true`, a row per
+    trained member. Empty without shared weights, or before the ensemble is trained."""
+    shared, measured = run.table(SEARCH, MEMBERS), run.document("final", ENSEMBLE)
+    if measured is None or shared.empty:
         return pd.DataFrame()
     errors = dict(zip(shared["architecture"], shared["error"], strict=True))
-    rows = [
-        {
-            "kind": "member",
-            "name": member["architecture"],
-            "estimated": errors.get(member["architecture"], np.nan),
-            "true": member["test_error"],
-        }
-        for member in measured["members"]
-    ]
-    if len(measured["members"]) == len(found["members"]) > 1:
-        own = {"estimated": 1 - found["validation_accuracy"], "true": measured["test_error"]}
-        rows.append({"kind": "ensemble", "name": "found", **own})
-    return pd.DataFrame(rows)
+    members = pd.DataFrame(measured["members"])
+    estimated = members["architecture"].map(errors)
+    return pd.DataFrame({"name": members["architecture"], "estimated": estimated, "true": members["test_error"]})

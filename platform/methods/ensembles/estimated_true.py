@@ -71,7 +71,7 @@ def member_agreement(run: Run[Any]) -> Agreement:
     """Of the members with both errors. Raises: NothingToDraw for fewer than three."""
     rows = estimates(run)
     if len(rows):
-        rows = rows[(rows["kind"] == "member") & rows["estimated"].notna() & rows["true"].notna()]
+        rows = rows[rows["estimated"].notna() & rows["true"].notna()]
     if len(rows) < _FEWEST:
         raise NothingToDraw(f"this run has fewer than {_FEWEST} members with errors by shared weights and by training")
     estimated, true = rows["estimated"].to_numpy(float), rows["true"].to_numpy(float)

@@ -41,7 +41,7 @@ class Panel:
     """The maps of one dimension and kind of bases.
 
     Args:
-        bases: `shared` or `independent`; empty where it is not told.
+        bases: `shared` or `independent`.
         rows: `architecture`, `shared`, `standalone` of each map, in all repeats; only finite ones.
         rho: (repeats,) Spearman's rho of each repeat; NaN of one with fewer than three maps or with equal values only.
         maps: of a repeat; the most of any where they differ.
@@ -64,7 +64,9 @@ def correlation_section(run: Run[Any]) -> Section:
     """A panel per dimension and kind of bases, and the table of their rho."""
     correlation = run.pooled("correlation", CORRELATION)
     panels = _panels(correlation)
-    described = ", ".join(f"{_RHO.bare(panel.mean_rho)} at {panel.dimension}{_of(panel.bases)}" for panel in panels)
+    described = ", ".join(
+        f"{_RHO.bare(panel.mean_rho)} at {panel.dimension} with {panel.bases} bases" for panel in panels
+    )
     shown = drawing(
         "correlation",
         shared_against_standalone(run),
@@ -122,10 +124,9 @@ def correlation_panels(correlation: pd.DataFrame) -> Iterator[Panel]:
     names = ("dimension", "shared", "standalone")
     frame = correlation.assign(**{name: numbers(correlation, name) for name in names})
     frame = frame[frame[list(names)].notna().all(axis=1)]
-    frame = frame.assign(
-        **{name: frame.get(name, empty) for name, empty in (("bases", ""), ("repeat", 0), ("architecture", None))}
-    )
-    for bases in sorted(frame["bases"].unique(), key=lambda name: (name != "shared", str(name))):
+    if frame.empty:
+        return
+    for bases in sorted(frame["bases"].unique(), reverse=True):
         kind = frame[frame["bases"] == bases]
         for dimension, rows in kind.groupby("dimension"):
             repeats = [repeat for _, repeat in rows.groupby("repeat")]
@@ -166,10 +167,6 @@ def _columns(panels: Sequence[Panel]) -> int:
     return min(2, max(kinds.count(kind) for kind in kinds))
 
 
-def _of(bases: str) -> str:
-    return f" with {bases} bases" if bases else ""
-
-
 def _caption(panels: Sequence[Panel], found: str | None, lost: int) -> str:
     """lost: how many points are left out."""
     text = (
@@ -192,13 +189,12 @@ def _caption(panels: Sequence[Panel], found: str | None, lost: int) -> str:
 
 def _table(panels: Sequence[Panel]) -> str:
     several = max(panel.rho.size for panel in panels) > 1
-    columns = [Column("Bases")] if any(panel.bases for panel in panels) else []
+    columns = [Column("Bases")]
     columns += numeric("Features", "Maps", "Spearman's ρ", *(["Standard error", "Repeats"] if several else []))
     rows = []
     for panel in panels:
         finite = finite_values(panel.rho)
         error = finite.std(ddof=1) / math.sqrt(finite.size) if finite.size > 1 else math.nan
-        row: list[object] = [panel.bases] if columns[0].heading == "Bases" else []
-        row += [whole_number(panel.dimension), panel.maps, _RHO.bare(panel.mean_rho)]
+        row: list[object] = [panel.bases, whole_number(panel.dimension), panel.maps, _RHO.bare(panel.mean_rho)]
         rows.append(row + ([_RHO.bare(error), finite.size] if several else []))
     return table(columns, rows, label="Rank correlation of shared and standalone accuracy")

@@ -71,9 +71,9 @@ def comparison_table(runs: Sequence[Progress]) -> pd.DataFrame:
             (RUN, "repeats"): len(last),
         }
         for number in calls:
-            row |= _cells(f"at {count(number, 'solver call')}", error_at(counted, calls=number))
+            row |= _cells(f"at {count(number, 'solver call')}", error_at(counted, "calls", number))
         for second in seconds:
-            row |= _cells(f"at {significant(second)} s", error_at(progress, seconds=second))
+            row |= _cells(f"at {significant(second)} s", error_at(progress, "seconds", second))
         row |= _cells(END, error_at(progress))
         if reference is not None:
             row[REACHED, "solver calls"] = _or_nan(reaches(counted, reference, "calls"))

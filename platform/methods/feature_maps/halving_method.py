@@ -13,19 +13,14 @@ from archray.files import Folder
 from archray.platform.engine.stage import Context
 from archray.platform.engine.tune_stage import TuneStage
 from archray.platform.engine.tuning import TrialPlan, TuneRun
-from archray.platform.methods.feature_maps.feature_map_config import serves
-from archray.platform.methods.feature_maps.feature_map_report import SECTIONS, headline, show
-from archray.platform.methods.feature_maps.oracle_error import progress_of
+from archray.platform.methods.feature_maps.random_maps import PAPER, register_maps
 from archray.platform.methods.feature_maps.solve_stages import (
     CORRELATION_STAGE,
-    FINAL_SOLVE_STAGE,
     ORACLE_STAGE,
     CorrelatedConfig,
 )
 from archray.platform.methods.feature_maps.solve_trials import READS, sample_candidates, solve_plan, write_found_map
 from archray.platform.methods.final_stage import ACCURACY
-from archray.platform.methods.found_networks import tested_networks
-from archray.platform.methods.method import METHODS, Method
 from archray.platform.run.layout import PROGRESS, ROUNDS
 from archray.searchers import WeightSharingHalving
 
@@ -120,51 +115,38 @@ def halving_progress(trials: pd.DataFrame, rounds: pd.DataFrame, mode: str) -> p
 
 
 def _register(name: str, summary: str, config: type[HalvingConfig]) -> None:
-    METHODS.register(
+    register_maps(
         name,
-        Method(
-            name=name,
-            summary=summary,
-            config=config,
-            stages=(
-                TuneStage(
-                    name="search",
-                    title="solve with shared weights, and halve",
-                    reads=(*READS, "candidates", "replicas", "keep", "growth"),
-                    plan=_trials,
-                    finish=_write_winner,
-                    search=True,
-                ),
-                FINAL_SOLVE_STAGE,
-                ORACLE_STAGE,
-                CORRELATION_STAGE,
-            ),
-            presets={
-                "smoke": {"candidates": 8, "dimension": 64},
-                "demo": {"candidates": 256, "correlation": {"maps": 32}},
-                "paper": {
-                    "data": {"name": "cifar10"},
-                    "dimension": 100_000,
-                    "candidates": 256,
-                    "correlation": {"maps": 32, "dimensions": [3_125 * 2**i for i in range(6)]},
-                },
-            },
-            results=tested_networks,
-            headline=headline,
-            sections=SECTIONS,
-            show=show,
-            progress=progress_of,
-            flags={
-                "candidates": "candidates",
-                "dimension": "dimension",
-                "replicas": "replicas",
-                "loss": "solve.loss",
-                "final_seeds": "final_seeds",
-                "correlation": "correlation.maps",
-            },
-            extendable=("final_seeds", "correlation"),
-            serves=serves,
+        summary,
+        config,
+        TuneStage(
+            name="search",
+            title="solve with shared weights, and halve",
+            reads=(*READS, "candidates", "replicas", "keep", "growth"),
+            plan=_trials,
+            finish=_write_winner,
+            search=True,
         ),
+        {
+            "smoke": {"candidates": 8, "dimension": 64},
+            "demo": {"candidates": 256, "correlation": {"maps": 32}},
+            "paper": {
+                **PAPER,
+                "candidates": 256,
+                "correlation": {"maps": 32, "dimensions": [3_125 * 2**i for i in range(6)]},
+            },
+        },
+        {
+            "candidates": "candidates",
+            "dimension": "dimension",
+            "replicas": "replicas",
+            "loss": "solve.loss",
+            "final_seeds": "final_seeds",
+            "correlation": "correlation.maps",
+        },
+        ORACLE_STAGE,
+        CORRELATION_STAGE,
+        extendable=("final_seeds", "correlation"),
     )
 
 

@@ -23,7 +23,7 @@ from archray.platform.methods.feature_maps.random_maps import (
     FLAGS,
     PAPER,
     drawn_maps,
-    register_solves,
+    register_maps,
     write_best_solve,
 )
 from archray.platform.methods.feature_maps.solve_trials import READS, sample_candidates, solve_plan, solve_settings
@@ -154,7 +154,7 @@ def _by_architecture(values: Mapping[str, int]) -> Any:
     return tune.sample_from(choose)
 
 
-register_solves(
+register_maps(
     "successive-halving",
     "Ray Tune's asynchronous successive halving over feature maps, the dimension as resource",
     SuccessiveHalvingConfig,
@@ -169,7 +169,7 @@ register_solves(
     {"smoke": {"candidates": 4, "dimension": 64, "rungs": 2}, "demo": {}, "paper": PAPER},
     {**FLAGS, "candidates": "candidates"},
 )
-register_solves(
+register_maps(
     "hyperband",
     "Ray Tune's Hyperband over feature maps, the dimension as resource",
     HyperbandConfig,

@@ -7,13 +7,13 @@ the full dimension; between two calls it is what it was after the first of them.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
 
-from archray.errors import InvalidInput
 from archray.platform.report.columns import numbers
 from archray.platform.run.layout import PROGRESS
 from archray.platform.run.run import Run
@@ -95,20 +95,13 @@ def errors_at(progress: pd.DataFrame, by: By, x: np.ndarray) -> np.ndarray:
     return np.array(rows) if rows else np.empty((0, len(x)))
 
 
-def error_at(
-    progress: pd.DataFrame, *, calls: float | None = None, seconds: float | None = None
-) -> tuple[float, float, int]:
-    """Mean and standard error over repeats of the oracle test error after so many solver calls, or seconds.
+def error_at(progress: pd.DataFrame, by: By = "calls", x: float = math.inf) -> tuple[float, float, int]:
+    """Mean and standard error over repeats of the oracle test error after `x` solver calls, or seconds.
 
-    With neither, at the end of each repeat. Only repeats that have an error by then count.
+    By default at the end of each repeat. Only repeats that have an error by then count.
 
     Returns: mean (a fraction; NaN without a repeat), standard error (NaN with fewer than two), number of repeats.
-    Raises: InvalidInput if both are given.
     """
-    if calls is not None and seconds is not None:
-        raise InvalidInput(f"expected calls or seconds, got calls={calls} and seconds={seconds}; ask for one at a time")
-    by: By = "calls" if seconds is None else "seconds"
-    x = calls if calls is not None else seconds if seconds is not None else float("inf")
     errors = errors_at(progress, by, np.array([x], dtype=float))[:, 0]
     errors = errors[np.isfinite(errors)]
     mean, standard_error = _mean(errors[:, None])

@@ -11,7 +11,7 @@ from pydantic import Field
 
 from archray.errors import ArchrayError
 from archray.files import Folder
-from archray.platform.engine.stage import Context
+from archray.platform.engine.stage import Context, Stage
 from archray.platform.engine.tune_stage import TuneStage
 from archray.platform.engine.tuning import TrialPlan, TuneRun
 from archray.platform.methods.feature_maps.feature_map_config import FeatureMapConfig, serves
@@ -103,22 +103,24 @@ def best_so_far(solves: pd.DataFrame, mode: str) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def register_solves(
+def register_maps(
     name: str,
     summary: str,
     config: type[FeatureMapConfig],
     search: TuneStage[Any],
     presets: Mapping[str, Mapping[str, Any]],
     flags: Mapping[str, str],
+    *more: Stage[Any],
+    extendable: tuple[str, ...] = ("final_seeds",),
 ) -> None:
-    """A method whose trials solve for one feature map each."""
+    """A method that selects a feature map. more: its stages after the search and the final solve."""
     METHODS.register(
         name,
         Method(
             name=name,
             summary=summary,
             config=config,
-            stages=(search, FINAL_SOLVE_STAGE),
+            stages=(search, FINAL_SOLVE_STAGE, *more),
             presets=presets,
             results=tested_networks,
             headline=headline,
@@ -126,13 +128,13 @@ def register_solves(
             show=show,
             progress=progress_of,
             flags=flags,
-            extendable=("final_seeds",),
+            extendable=extendable,
             serves=serves,
         ),
     )
 
 
-register_solves(
+register_maps(
     "random",
     "Random search over feature maps, a full solve each",
     RandomMapsConfig,
