@@ -112,6 +112,15 @@ def restore_state(folder: Folder) -> bool:
     return folder.exists("tuner.pkl") and any(name.startswith(EXPERIMENT) for name in snapshot.files())
 
 
+def trial_statuses(folder: Folder) -> list[str]:
+    """The status of every trial in Tune's last state. folder: of a Tune experiment."""
+    snapshot = folder / SNAPSHOT
+    names = [name for name in snapshot.files() if name.startswith("experiment_state-")]
+    if not names:
+        return []
+    return [json.loads(state)["status"] for state, _ in snapshot.read_json(names[-1])["trial_data"]]
+
+
 def read_results(folder: Folder) -> pd.DataFrame:
     """A row a trial and epoch, in order. A later report of an epoch replaces an earlier one.
 

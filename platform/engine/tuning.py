@@ -1,14 +1,13 @@
-"""A Tune run inside a stage: begun, or restored where it was left, and read back."""
+"""A stage that is one Tune run: begun, or restored where it was left, and read back."""
 
 from __future__ import annotations
 
-import json
 import os
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pandas as pd
 from ray import tune
@@ -21,14 +20,13 @@ from archray.files import Folder
 from archray.platform.engine.failed_trials import FailureLog, check_crashes, crashed_trials, quiet_deaths
 from archray.platform.engine.interrupt import StopAtCheckpoint, stop_gracefully
 from archray.platform.engine.progress import TrialProgress
-from archray.platform.engine.result_log import SNAPSHOT, KeepSnapshot, ResultLog, restore_state
+from archray.platform.engine.result_log import SNAPSHOT, KeepSnapshot, ResultLog, restore_state, trial_statuses
+from archray.platform.engine.stage import Context, ReadsT, Stage
 from archray.platform.engine.trial_tables import curve_table, failure_reasons, listed, trial_table
 from archray.platform.engine.tune_options import TuneOptions
 from archray.platform.run.layout import CURVES, TRIALS
+from archray.platform.run.manifest import digest
 from archray.searchers.base import ArchraySearcher
-
-if TYPE_CHECKING:
-    from archray.platform.engine.stage import Context
 
 MAX_FAILURES = 2  # a lost worker or node is tried again this often; NaN and bad architectures are results
 KEPT_CHECKPOINTS = 2  # with one, a kill can leave a snapshot that names a checkpoint already deleted
@@ -126,6 +124,34 @@ class TuneRun:
                 others = earlier[~earlier["trial_id"].isin(table.get("trial_id", []))]
                 table = pd.concat([others, table], ignore_index=True)
             folder.write_parquet(name, table)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TuneStage(Stage[ReadsT]):
+    """Runs the trials of a plan in `tune-DIGEST`, named by the stage's inputs, and writes their tables.
+
+    Attributes:
+        plan: of the trials, given the folder of the Tune run; None where there is nothing to train, once `plan` has
+            said why and has written what `finish` would have.
+        finish: reads what the trials have shown, and writes the stage's own files.
+        search: whether this is the Tune run that the caller's options are for.
+        extends: whether the rows of the trials before stay in the tables when the search is extended.
+    """
+
+    plan: Callable[[Context[ReadsT], Folder], TrialPlan | None]
+    finish: Callable[[Context[ReadsT], Folder, TuneRun], None] = lambda context, folder, run: None
+    search: bool = False
+    extends: bool = False
+
+    def execute(self, context: Context[ReadsT], folder: Folder) -> None:
+        tuned = folder / f"tune-{digest(self.inputs(context))}"
+        plan = self.plan(context, tuned)
+        if plan is None:
+            return
+        run = run_trials(tuned, plan, context, search=self.search)
+        context.grids["search" if self.search else self.name] = run.results
+        run.write_tables(folder, keep_earlier=self.extends)
+        self.finish(context, folder, run)
 
 
 def run_trials(folder: Folder, plan: TrialPlan, context: Context[Any], *, search: bool = False) -> TuneRun:
@@ -235,7 +261,7 @@ def _run_config(folder: Folder, plan: TrialPlan, options: TuneOptions) -> RunCon
 
 def _check_ended(folder: Folder, plan: TrialPlan, results: ResultGrid, interrupted: bool) -> None:
     """That `fit()` returned proves nothing: it also returns after an interrupt."""
-    statuses = _trial_statuses(folder)
+    statuses = trial_statuses(folder)
     # What a scheduler stops while it is paused, Tune goes on to save as PAUSED (seen in 2.60).
     ended_as = ("TERMINATED", "ERROR") if plan.scheduler is None else ("TERMINATED", "ERROR", "PAUSED")
     running = [status for status in statuses if status not in ended_as]
@@ -243,12 +269,3 @@ def _check_ended(folder: Folder, plan: TrialPlan, results: ResultGrid, interrupt
     if interrupted or running or len(results) < expected:
         ended = len(statuses) - len(running)
         raise RunInterrupted(f"stopped with {ended} of at most {plan.total} trials ended; nothing of them is lost")
-
-
-def _trial_statuses(folder: Folder) -> list[str]:
-    """The status of every trial in Tune's last state."""
-    snapshot = folder / SNAPSHOT
-    names = [name for name in snapshot.files() if name.startswith("experiment_state-")]
-    if not names:
-        return []
-    return [json.loads(state)["status"] for state, _ in snapshot.read_json(names[-1])["trial_data"]]

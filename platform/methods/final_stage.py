@@ -14,8 +14,7 @@ from archray.errors import ArchrayError
 from archray.files import Folder
 from archray.platform.config import SearchConfig
 from archray.platform.engine.stage import Context
-from archray.platform.engine.tune_stage import TuneStage
-from archray.platform.engine.tuning import TrialPlan, TuneRun
+from archray.platform.engine.tuning import TrialPlan, TuneRun, TuneStage
 from archray.platform.run.layout import MODEL
 from archray.platform.run.run import Run
 from archray.seeds import first_seeds

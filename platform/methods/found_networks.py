@@ -5,17 +5,18 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
 import pandas as pd
 from rich.console import Console
 
 from archray.platform.report.columns import failures, numbers
-from archray.platform.run.layout import TRIALS
+from archray.platform.report.comparison import tested
 from archray.platform.run.run import Run
 
 
 def tested_networks(run: Run[Any]) -> dict[str, Any]:
     """Test accuracies (fractions): of the final trainings, and of the random architectures trained the same way."""
-    found, random = (_tested(run, stage) for stage in ("final", "baseline"))
+    found, random = (tested(run, stage) for stage in ("final", "baseline"))
     return {
         "test_accuracy": _mean(found),
         "test_accuracy_std": float(found.std(ddof=1)) if len(found) > 1 else None,
@@ -24,12 +25,7 @@ def tested_networks(run: Run[Any]) -> dict[str, Any]:
     }
 
 
-def _tested(run: Run[Any], stage: str) -> pd.Series:
-    """The test accuracies of a stage's trainings that have one."""
-    return run.table(stage, TRIALS).get("test_accuracy", pd.Series(dtype=float)).dropna()
-
-
-def _mean(values: pd.Series) -> float | None:
+def _mean(values: np.ndarray) -> float | None:
     return float(values.mean()) if len(values) else None
 
 

@@ -9,8 +9,7 @@ from ray import tune
 
 from archray.files import Folder
 from archray.platform.engine.stage import Context
-from archray.platform.engine.tune_stage import TuneStage
-from archray.platform.engine.tuning import TrialPlan
+from archray.platform.engine.tuning import TrialPlan, TuneStage
 from archray.platform.methods.final_stage import ACCURACY, FinalConfig, final_stage
 from archray.platform.models.network_model import write_network
 from archray.searchers import RandomSearch

@@ -18,8 +18,7 @@ from archray.errors import ArchrayError
 from archray.files import Folder
 from archray.platform.engine.shards import device_of
 from archray.platform.engine.stage import Context
-from archray.platform.engine.tune_stage import TuneStage
-from archray.platform.engine.tuning import TrialPlan, TuneRun
+from archray.platform.engine.tuning import TrialPlan, TuneRun, TuneStage
 from archray.platform.methods.ensembles.ensemble_config import EnsembleConfig
 from archray.platform.methods.ensembles.ensemble_tables import ENSEMBLE, found_members
 from archray.platform.methods.training_stages import training_plan

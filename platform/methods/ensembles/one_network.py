@@ -13,8 +13,7 @@ from ray.tune import Checkpoint
 from archray.errors import ArchrayError
 from archray.files import Folder
 from archray.platform.engine.stage import Context
-from archray.platform.engine.tune_stage import TuneStage
-from archray.platform.engine.tuning import TrialPlan, TuneRun
+from archray.platform.engine.tuning import TrialPlan, TuneRun, TuneStage
 from archray.platform.methods.ensembles.baseline_config import DropPathConfig, OneArchitectureConfig, SnapshotConfig
 from archray.platform.methods.ensembles.ensemble_tables import found_members
 from archray.platform.methods.ensembles.final_ensemble import member_seeds, write_ensemble

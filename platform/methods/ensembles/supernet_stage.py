@@ -12,8 +12,7 @@ from ray import tune
 from archray.errors import ArchrayError
 from archray.files import Folder
 from archray.platform.engine.stage import Context
-from archray.platform.engine.tune_stage import TuneStage
-from archray.platform.engine.tuning import TrialPlan, TuneRun
+from archray.platform.engine.tuning import TrialPlan, TuneRun, TuneStage
 from archray.platform.methods.ensembles.ensemble_config import NESBSConfig
 from archray.platform.methods.ensembles.ensemble_tables import SUPERNET
 from archray.platform.run.layout import CURVES, TRIALS

@@ -12,8 +12,7 @@ import pandas as pd
 from archray.errors import ArchrayError
 from archray.files import Folder
 from archray.platform.engine.stage import Context
-from archray.platform.engine.tune_stage import TuneStage
-from archray.platform.engine.tuning import TrialPlan, TuneRun
+from archray.platform.engine.tuning import TrialPlan, TuneRun, TuneStage
 from archray.platform.methods.ensembles.baseline_config import EvolvedNESConfig, OneArchitectureConfig, PooledConfig
 from archray.platform.methods.training_stages import training_plan
 from archray.platform.run.layout import TRIALS

@@ -11,8 +11,7 @@ from pydantic import Field
 from archray.errors import ArchrayError
 from archray.files import Folder
 from archray.platform.engine.stage import Context
-from archray.platform.engine.tune_stage import TuneStage
-from archray.platform.engine.tuning import TrialPlan, TuneRun
+from archray.platform.engine.tuning import TrialPlan, TuneRun, TuneStage
 from archray.platform.methods.feature_maps.random_maps import PAPER, register_maps
 from archray.platform.methods.feature_maps.solve_stages import (
     CORRELATION_STAGE,

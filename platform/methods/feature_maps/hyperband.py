@@ -16,8 +16,7 @@ from ray.tune.schedulers import AsyncHyperBandScheduler, HyperBandScheduler, Tri
 from archray.errors import InvalidInput
 from archray.files import Folder
 from archray.platform.engine.stage import Context
-from archray.platform.engine.tune_stage import TuneStage
-from archray.platform.engine.tuning import TrialPlan
+from archray.platform.engine.tuning import TrialPlan, TuneStage
 from archray.platform.methods.feature_maps.feature_map_config import FeatureMapConfig
 from archray.platform.methods.feature_maps.random_maps import (
     FLAGS,

@@ -12,8 +12,7 @@ from pydantic import Field
 from archray.errors import ArchrayError
 from archray.files import Folder
 from archray.platform.engine.stage import Context, Stage
-from archray.platform.engine.tune_stage import TuneStage
-from archray.platform.engine.tuning import TrialPlan, TuneRun
+from archray.platform.engine.tuning import TrialPlan, TuneRun, TuneStage
 from archray.platform.methods.feature_maps.feature_map_config import FeatureMapConfig, serves
 from archray.platform.methods.feature_maps.feature_map_report import SECTIONS, headline, show
 from archray.platform.methods.feature_maps.oracle_error import progress_of

@@ -10,8 +10,7 @@ from ray import tune
 
 from archray.files import Folder
 from archray.platform.engine.stage import Context, WorkStage, file_digests
-from archray.platform.engine.tune_stage import TuneStage
-from archray.platform.engine.tuning import TrialPlan, TuneRun, run_trials
+from archray.platform.engine.tuning import TrialPlan, TuneRun, TuneStage, run_trials
 from archray.platform.methods.feature_maps.feature_map_config import FeatureMapConfig
 from archray.platform.methods.feature_maps.solve_trials import READS, sample_candidates, solve_plan, solve_settings
 from archray.platform.methods.final_stage import final_stage

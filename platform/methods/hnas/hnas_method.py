@@ -12,8 +12,7 @@ from archray.files import Folder
 from archray.platform.config import SearchConfig
 from archray.platform.engine.pool_scoring import POOL, PoolSettings, candidates, score_pool
 from archray.platform.engine.stage import Context, WorkStage, file_digests
-from archray.platform.engine.tune_stage import TuneStage
-from archray.platform.engine.tuning import TrialPlan, TuneRun
+from archray.platform.engine.tuning import TrialPlan, TuneRun, TuneStage
 from archray.platform.methods.final_stage import ACCURACY
 from archray.platform.methods.found_networks import tested_networks
 from archray.platform.methods.hnas.hnas_report import SECTIONS, headline, show

@@ -9,8 +9,7 @@ from archray.errors import ArchrayError
 from archray.files import Folder
 from archray.platform.engine.stage import Context
 from archray.platform.engine.trial_tables import reasons
-from archray.platform.engine.tune_stage import TuneStage
-from archray.platform.engine.tuning import TrialPlan, TuneRun
+from archray.platform.engine.tuning import TrialPlan, TuneRun, TuneStage
 from archray.platform.methods.final_stage import ACCURACY
 from archray.platform.methods.supernets.supernet_config import SupernetSearchConfig
 from archray.platform.methods.supernets.supernet_tables import FOUND_CELLS, SELECTED

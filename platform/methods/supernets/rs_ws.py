@@ -18,8 +18,7 @@ from archray.errors import InvalidInput
 from archray.files import Folder
 from archray.platform.engine.stage import Context
 from archray.platform.engine.trial_tables import reasons
-from archray.platform.engine.tune_stage import TuneStage
-from archray.platform.engine.tuning import TuneRun
+from archray.platform.engine.tuning import TuneRun, TuneStage
 from archray.platform.methods.supernets.shared_scoring import draw_architectures, score_with_shared_weights
 from archray.platform.methods.supernets.supernet_config import SupernetSearchConfig
 from archray.platform.methods.supernets.supernet_method import register_supernet_method

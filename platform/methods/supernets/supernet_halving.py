@@ -15,8 +15,7 @@ from pydantic import Field
 from archray.errors import ArchrayError
 from archray.files import Folder
 from archray.platform.engine.stage import Context
-from archray.platform.engine.tune_stage import TuneStage
-from archray.platform.engine.tuning import TrialPlan, TuneRun
+from archray.platform.engine.tuning import TrialPlan, TuneRun, TuneStage
 from archray.platform.methods.supernets.shared_scoring import draw_architectures
 from archray.platform.methods.supernets.supernet_config import SupernetSearchConfig
 from archray.platform.methods.supernets.supernet_method import register_supernet_method

@@ -14,8 +14,7 @@ from archray.files import Folder
 from archray.platform.engine.result_log import read_results
 from archray.platform.engine.stage import Context
 from archray.platform.engine.trial_tables import failure_reasons, reasons
-from archray.platform.engine.tune_stage import TuneStage
-from archray.platform.engine.tuning import TrialPlan, TuneRun
+from archray.platform.engine.tuning import TrialPlan, TuneRun, TuneStage
 from archray.platform.methods.supernets.supernet_config import SupernetSearchConfig
 from archray.platform.methods.supernets.supernet_tables import ENTROPIES, FOUND_CELLS
 from archray.platform.run.layout import FOUND
