@@ -169,7 +169,7 @@ def run_trials(folder: Folder, plan: TrialPlan, context: Context[Any], *, search
     if not plan.resumes and folder.exists():
         folder.set_aside()
         context.say("the trials begin anew: Tune does not save what their scheduler had decided")
-    if crashed_trials(folder, _trial_statuses(folder)):
+    if crashed_trials(folder, trial_statuses(folder)):
         folder.set_aside()
         context.say("the trials begin anew: their processes had crashed")
     trainable = tune.with_resources(plan.trainable, {"cpu": cpus, "gpu": gpus})
@@ -188,7 +188,7 @@ def run_trials(folder: Folder, plan: TrialPlan, context: Context[Any], *, search
             results = tuner.fit()
         requested = interrupt.requested
     _check_ended(folder, plan, results, requested)
-    check_crashes(folder, _trial_statuses(folder), f"archray resume {context.run.folder}")
+    check_crashes(folder, trial_statuses(folder), f"archray resume {context.run.folder}")
     return TuneRun(folder, plan, results)
 
 
