@@ -23,7 +23,7 @@ from archray.platform.methods.ensembles.sampling_stage import SAMPLING_STAGE
 from archray.platform.methods.ensembles.supernet_stage import SUPERNET_STAGE
 from archray.platform.methods.method import METHODS, Method
 from archray.platform.methods.supernets.supernet_config import serves
-from archray.platform.methods.supernets.supernet_method import defaults_of
+from archray.platform.methods.supernets.supernet_method import PLAIN, defaults_of
 from archray.platform.methods.training_stages import BASELINE_STAGE
 from archray.trainables.spaces import get_space
 
@@ -41,11 +41,6 @@ SUPERNET: Values = {
 }
 DARTS_FINAL: Values = {"final": {"drop_path": 0.2}}  # rising from 0 (note E8)
 
-# Small images leave no room for an auxiliary tower, and few epochs no time for dropped paths.
-PLAIN: Values = {
-    "network": {"auxiliary": False},
-    "final": {"auxiliary_weight": 0.0, "drop_path": 0.0, "augmentation": {"cutout": 0}},
-}
 PRESETS: Mapping[str, Values] = {
     "smoke": merge(
         PLAIN,

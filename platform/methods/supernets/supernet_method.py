@@ -50,13 +50,13 @@ OF_SPACE: Mapping[str, Values] = {
 }
 
 # Small images leave no room for an auxiliary tower, and few epochs no time for dropped paths.
-_PLAIN: Values = {
+PLAIN: Values = {
     "network": {"auxiliary": False},
     "final": {"auxiliary_weight": 0.0, "drop_path": 0.0, "augmentation": {"cutout": 0}},
 }
 PRESETS: Mapping[str, Values] = {
     "smoke": merge(
-        _PLAIN,
+        PLAIN,
         {
             "supernet": {
                 "network": {"channels": 4, "cells": 1},
@@ -70,7 +70,7 @@ PRESETS: Mapping[str, Values] = {
         },
     ),
     "demo": merge(
-        _PLAIN,
+        PLAIN,
         {
             "supernet": {
                 "network": {"channels": 8, "cells": 1},
