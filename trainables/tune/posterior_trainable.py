@@ -14,7 +14,7 @@ from archray.trainables.supernets.relaxations.variational_posterior import Varia
 from archray.trainables.supernets.shared_weights import load_weights
 from archray.trainables.supernets.trainer import Diverged
 from archray.trainables.tune.posterior_settings import PosteriorSettings
-from archray.trainables.tune.trial import EpochTrainable, TrialTrainable
+from archray.trainables.tune.trial import EpochTrainable
 
 __all__ = ["PosteriorSettings", "PosteriorTrainable"]
 
@@ -93,4 +93,5 @@ class PosteriorTrainable(EpochTrainable[PosteriorTrainer]):
         return {"entropy": sum(free) / len(free) if free else math.nan, "entropies": entropies}
 
     def _threads(self) -> int | None:
-        return TrialTrainable._threads(self)
+        threads: int | None = self._settings.threads  # its training has none of its own
+        return threads
