@@ -54,7 +54,7 @@ def title(run: Run[Any]) -> str:
 def display_method(method: str) -> str:
     """A method's name as it is written in a sentence: an abbreviation in capitals, one with a hyphen too."""
     short = all(part.isalpha() and len(part) <= 5 for part in method.split("-"))
-    return method.upper() if short and method != "urs" else method
+    return method.upper() if short else method
 
 
 def header(run: Run[Any], headline: Headline) -> str:

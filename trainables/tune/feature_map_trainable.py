@@ -24,7 +24,7 @@ from archray.trainables.tune.feature_map_settings import (
     feature_map_space,
 )
 from archray.trainables.tune.trial import TrialFailed, TrialTrainable
-from archray.trainables.tune.trial_config import candidates_of, whole_number
+from archray.trainables.tune.trial_config import candidates_of, read_whole_number
 
 SECONDS = ("seconds", "seconds_featurise", "seconds_solve", "seconds_score")
 ACCURACIES_AND_LOSSES = ("validation_accuracy", "validation_loss", "test_accuracy", "test_loss")
@@ -163,13 +163,13 @@ def _solves_of(config: dict[str, Any], settings: FeatureMapSettings) -> tuple[li
     """The strings of the maps, and the dimension of each step."""
     candidates = candidates_of(config, "feature map")
     if candidates is not None:
-        return list(candidates), (whole_number(config, "budget", settings.dimension, least=1),)
+        return list(candidates), (read_whole_number(config, "budget", settings.dimension, least=1),)
     architecture = config.get("architecture")
     if not isinstance(architecture, str):
         raise InvalidInput(
             f"expected `candidates` or `architecture` (a string of the space) in the config, got {sorted(config)}"
         )
-    first = whole_number(config, "first_rung", 0, least=0)
+    first = read_whole_number(config, "first_rung", 0, least=0)
     dimensions = settings.dimensions[first:]
     if not dimensions:
         raise InvalidInput(f"expected `first_rung` below {len(settings.dimensions)}, the number of rungs, got {first}")

@@ -11,7 +11,7 @@ from archray.errors import InvalidInput
 from archray.trainables.epoch_trainer import Metrics
 from archray.trainables.supernets.networks import Supernet
 from archray.trainables.supernets.shared_weights import write_weights
-from archray.trainables.tune.trial_config import candidates_of, whole_number
+from archray.trainables.tune.trial_config import candidates_of, read_whole_number
 
 
 @dataclass(frozen=True)
@@ -45,9 +45,9 @@ def read_round(config: Mapping[str, Any], epochs: int) -> HalvingRound | None:
         raise InvalidInput(f"expected the config's `warm_start` to be the URI of weights or None, got {warm_start!r}")
     return HalvingRound(
         candidates=candidates,
-        budget=whole_number(config, "budget", epochs, least=1),
-        number=whole_number(config, "round", 0, least=0),
-        replica=whole_number(config, "replica", 0, least=0),
+        budget=read_whole_number(config, "budget", epochs, least=1),
+        number=read_whole_number(config, "round", 0, least=0),
+        replica=read_whole_number(config, "replica", 0, least=0),
         warm_start=warm_start,
     )
 

@@ -16,7 +16,7 @@ from archray.trainables.checkpoint import read_state, write_state
 from archray.trainables.devices import choose_device, out_of_memory
 from archray.trainables.epoch_trainer import EpochTrainer
 from archray.trainables.tune.gauges import report_epoch
-from archray.trainables.tune.trial_config import read_settings, whole_number
+from archray.trainables.tune.trial_config import read_settings, read_whole_number
 
 Result = dict[str, Any]
 
@@ -75,7 +75,7 @@ class TrialTrainable(tune.Trainable):
         self._release()
         self._result = None
         self._settings = read_settings(self.settings_type, config.get("settings", {}))
-        self._seed = whole_number(config, "seed", self._settings.seed, least=0)
+        self._seed = read_whole_number(config, "seed", self._settings.seed, least=0)
         self._read(config)
         allotment = self.trial_resources  # by Tune; None outside it
         resources = allotment.required_resources if allotment is not None else None

@@ -21,7 +21,7 @@ def read_settings(model: type[SettingsT], values: Mapping[str, Any] | SettingsT)
         raise InvalidInput(f"the settings of the trainable cannot be used: {wrong}") from error
 
 
-def whole_number(config: Mapping[str, Any], key: str, default: int, *, least: int) -> int:
+def read_whole_number(config: Mapping[str, Any], key: str, default: int, *, least: int) -> int:
     """The entry `key` of a Tune config. Raises: InvalidInput if it is not an integer of `least` or more."""
     value = config.get(key, default)
     if not isinstance(value, int) or isinstance(value, bool) or value < least:
