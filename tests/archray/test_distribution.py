@@ -110,6 +110,7 @@ def test_the_wheel_imports_without_the_checkout(
     assert places[1] == places[0].parent / "platform"
 
 
+@pytest.mark.slow
 def test_the_wheel_searches_from_an_empty_folder(installed: Callable[..., str], tmp_path: Path) -> None:
     smallest = "--pool-size 2 --budget 1 --random 0 --final-epochs 1 --max-concurrent 1 --set resources.actors=1"
     installed("archray", "search", "hnas", "--preset", "smoke", *smallest.split(), "--out", "run", folder=tmp_path)

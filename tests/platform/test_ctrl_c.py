@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 from archray.platform.cli import application
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_ctrl_c_loses_no_scored_architecture(ray_session, tmp_path, monkeypatch):
     """The first Ctrl-C while a pool is scored waits for the chunks under way; the same command does the others."""

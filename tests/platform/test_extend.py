@@ -12,6 +12,7 @@ import archray
 pytestmark = pytest.mark.xdist_group("hnas")
 
 
+@pytest.mark.slow
 def test_a_finished_run_is_extended(finished_run, tmp_path):
     """`resume` with a larger budget goes on where the search ended, with the trials that it would have had."""
     whole, run = Path(finished_run("hnas").path), tmp_path / "run"

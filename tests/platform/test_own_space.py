@@ -13,6 +13,7 @@ import archray
 from archray.trainables.spaces import get_space
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_the_example_killed_and_resumed_elsewhere(repository, tmp_path):
     here, elsewhere = tmp_path / "here", tmp_path / "elsewhere"
