@@ -69,6 +69,7 @@ def serve(place: str) -> dict[str, Any]:
             os._exit(0)  # at once, without what libraries say about leaks
         connection, _ = listener.accept()
         if os.fork() == 0:
+            os.setpgid(0, 0)  # Ray may end a worker with its group, which is the tests' otherwise
             listener.close()
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             return received(connection)

@@ -1,0 +1,131 @@
+"""A user's own space and metric under HNAS: killed, and resumed elsewhere after the files have gone and changed."""
+
+import hashlib
+import json
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from archray_test_command import finish, kill_when, start
+
+import archray
+from archray.trainables.data import DataSettings, load_images, proxy_batch
+from archray.trainables.nets import NetworkSettings, build
+from archray.trainables.proxies import ProxySettings, get_proxy
+from archray.trainables.spaces import get_space
+
+PROXIES = """
+import archray
+from archray.cluster.connect import ClusterSettings
+from archray.trainables.nets import NetworkSettings
+from archray.trainables.proxies import ProxySettings
+
+metrics = ("snip", "own_metric.py:grad_sign", "own_metric.py:fails")
+table = archray.proxies(
+    out="pool.parquet",
+    size=3,
+    settings=ProxySettings(metrics=metrics, batch_size=16, network=NetworkSettings(channels=4, cells=1)),
+    cluster=ClusterSettings(num_cpus=1, num_gpus=0, dashboard=False),
+)
+"""
+
+
+def reference(role, file, attribute):
+    """What the manifest keeps of a file of the user's."""
+    digest = hashlib.sha256(file.read_bytes()).hexdigest()
+    return {
+        role: {"reference": f"{file.name}:{attribute}", "file": file.name, "attribute": attribute, "sha256": digest}
+    }
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_the_examples_killed_and_resumed_elsewhere(repository, tmp_path):
+    here, elsewhere, examples = tmp_path / "here", tmp_path / "elsewhere", repository / "examples"
+    here.mkdir()
+    elsewhere.mkdir()
+    shutil.copy(examples / "own_space.py", here)
+    shutil.copy(examples / "own_metric.py", here)
+    process = start(
+        "search", "hnas", "--space", "own_space.py:ResidualSpace", "--proxy", "own_metric.py:grad_sign",
+        "--preset", "smoke", "--pool-size", "6", "--budget", "2", "--random", "1", "--final-epochs", "1",
+        "--max-concurrent", "1", "--set", "resources.actors=1", "--set", "pool.chunk=1",
+        "--set", "cluster.dashboard=false", "--out", "run", cwd=here,
+    )  # fmt: skip
+    run = here / "run"
+    kill_when(process, lambda: list(run.glob("pool/shards/part-*.parquet")), here)
+
+    # the run's copies count
+    (here / "own_space.py").unlink()
+    (here / "own_metric.py").write_text("def grad_sign(network, images, labels):\n    return 1.0\n")
+    finish("resume", str(run), cwd=elsewhere)
+
+    kept = json.loads((run / "manifest.json").read_text())["references"]
+    assert kept == {
+        **reference("space", examples / "own_space.py", "ResidualSpace"),
+        **reference("proxy-grad_sign", examples / "own_metric.py", "grad_sign"),
+    }
+    for role, file in (("space", "own_space.py"), ("proxy-grad_sign", "own_metric.py")):
+        assert (run / "code" / role / file).read_bytes() == (examples / file).read_bytes()
+    own_space = f"{run}/code/space/own_space.py:ResidualSpace"
+    found, space = json.loads((run / "architecture.json").read_text())["architecture"], get_space(own_space)
+    assert space.encode(space.decode(found)) == found
+    trials = pd.read_parquet(run / "trials.parquet")
+    assert trials["failure"].isna().all() and len(trials) == 2 + 1 + 1
+
+    pool = pd.read_parquet(run / "pool" / "pool.parquet")
+    assert {"ntk_trace", "kappa", "grad_sign"} <= set(pool.columns)
+    scored = own_values(pool["architecture"], own_space, f"{examples}/own_metric.py:grad_sign")
+    np.testing.assert_allclose(pool["grad_sign"], scored, rtol=1e-3)  # signs of zeros depend on the threads
+    assert pool["grad_sign"].nunique() > 3
+    assert json.loads((run / "search" / "objective.json").read_text())["proxy"] == "grad_sign"
+    assert found in set(pool["architecture"])
+    assert "grad_sign" in (run / "report.html").read_text()
+
+    # an export brings the space's file along
+    archray.export(run, elsewhere / "export")
+    told = subprocess.run(
+        [sys.executable, "load_model.py"], cwd=elsewhere / "export", capture_output=True, text=True, timeout=120
+    )
+    assert told.returncode == 0 and "Sequential" in told.stdout, told.stderr
+
+
+def test_a_metric_beside_one_that_fails_from_python(repository, tmp_path):
+    example = tmp_path / "own_metric.py"
+    source = (repository / "examples" / "own_metric.py").read_bytes()
+    example.write_bytes(source + b"\n\ndef fails(network, images, labels):\n    return {}['no such key']\n")
+    subprocess.run([sys.executable, "-c", PROXIES], cwd=tmp_path, check=True, timeout=300)
+    table = pd.read_parquet(tmp_path / "pool.parquet")
+    assert list(table.columns) == [
+        "architecture", "snip", "grad_sign", "fails", "failure", "seconds", "parameters",
+    ]  # fmt: skip
+    scored = own_values(table["architecture"], "nasbench201", f"{repository}/examples/own_metric.py:grad_sign")
+    np.testing.assert_allclose(table["grad_sign"], scored, rtol=1e-3)
+    assert table["fails"].isna().all()
+    assert table["failure"].str.endswith("fails: KeyError: 'no such key'").all()
+    assert not (tmp_path / "pool.parquet.parts").exists()
+
+
+def own_values(architectures, space, metric):
+    """The metric by itself, on the batch and the networks that `smoke` scores with."""
+    data = load_images(DataSettings())
+    settings = ProxySettings()
+    images, labels = proxy_batch(data, 16, settings.seed, settings.augment)
+    function = get_proxy(metric).function
+    values = []
+    for architecture in architectures:
+        network = build(
+            space,
+            architecture,
+            network=NetworkSettings(channels=4, cells=1),
+            in_channels=data.in_channels,
+            num_classes=data.num_classes,
+            seed=settings.seed,
+            for_scoring=True,
+        )
+        values.append(function(network, torch.clone(images), labels))
+    return values
