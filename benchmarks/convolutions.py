@@ -149,7 +149,6 @@ def step(logits: Tensor | tuple[Tensor, ...]) -> None:
 
 def try_cases() -> None:
     """Reads cases from the standard input; prints when one begins, and its deviations."""
-    torch.set_num_threads(1)
     for number, (kind, *rest) in enumerate(json.load(sys.stdin)):
         print(number, flush=True)
         print(json.dumps(deviations(Case(Kind(*kind), *rest), number)), flush=True)
@@ -260,6 +259,7 @@ def main() -> int:
     parser.add_argument("--processes", type=int, default=2, help="at the same time")
     parser.add_argument("--try", action="store_true", dest="try_", help=argparse.SUPPRESS)
     options = parser.parse_args()
+    torch.set_num_threads(1)  # with more a broken kernel may wait for ever
     if options.try_:
         try_cases()
         return 0
