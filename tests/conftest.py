@@ -21,14 +21,6 @@ OBJECT_STORE_BYTES = 300 * 2**20  # Ray's default, 30 % of the memory, is more t
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """A file's tests run in one process (`--dist loadgroup`), those of files that share a run in the same one."""
-    for item in items:
-        if item.get_closest_marker("xdist_group") is None:
-            item.add_marker(pytest.mark.xdist_group(item.path.stem))
-
-
 def pytest_collection_finish() -> None:
     """One thread for scikit-learn's own loops too, if a test that was collected has loaded it."""
     if "threadpoolctl" in sys.modules:

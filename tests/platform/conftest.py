@@ -12,10 +12,7 @@ import archray
 
 @pytest.fixture(scope="session")
 def finished_run(ray_session: None, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], archray.SearchResult]:
-    """Hands out the whole run of a method, made once in a test process. To read only: a test that changes it copies it.
-
-    Files whose tests ask for the same method's are in one `xdist_group`, hence in one process.
-    """
+    """Hands out the whole run of a method, made once in a test process; a test that changes it copies it before."""
     runs: dict[str, archray.SearchResult] = {}
 
     def run(method: str) -> archray.SearchResult:

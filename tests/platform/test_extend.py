@@ -9,8 +9,6 @@ from archray_test_command import epochs_trained, found_values
 
 import archray
 
-pytestmark = pytest.mark.xdist_group("hnas")
-
 
 @pytest.mark.slow
 def test_a_finished_run_is_extended(finished_run, tmp_path):

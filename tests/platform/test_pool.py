@@ -170,6 +170,7 @@ with connect(ClusterSettings(num_cpus=2, num_gpus=0, dashboard=False)):
     return process
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("ray_session")
 def test_a_scoring_that_was_killed_goes_on_where_it_was(tmp_path: Path) -> None:
     pool = candidates("nasbench201", 40, seed=1)

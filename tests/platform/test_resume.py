@@ -9,7 +9,6 @@ from archray_test_runs import RUNS, as_arguments
 
 import archray
 
-pytestmark = pytest.mark.xdist_group("hnas")
 TRAINING_STAGES = ("search", "final", "baseline")
 
 

@@ -20,8 +20,6 @@ from archray.files import Folder
 from archray.platform.methods import open_run
 from archray.trainables.data import DataSettings, load_data
 
-pytestmark = pytest.mark.xdist_group("hnas")
-
 DATA = DataSettings(name="digits", limit=RUNS["hnas"]["data__limit"])
 TINY = {"preset": "smoke", "data": "digits", "seed": 1}
 
