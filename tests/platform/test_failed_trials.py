@@ -105,7 +105,10 @@ def test_a_command_whose_trials_crash(repository, tmp_path, monkeypatch):
         assert (trial_id in dead) == pd.isna(row["validation_accuracy"]) == isinstance(row["error"], str)
     [failed] = dead.values()
     assert trials.loc[failed.trial_id, "error"] == failed.sentence
-    assert failed.sentence.startswith("the process of the trial crashed (SIGABRT), 3 times; the native stack is in ")
+    # Three attempts; one of them may have been given an actor that another one's process had left dead.
+    assert re.match(
+        r"the process of the trial crashed \(SIGABRT\), (twice|3 times); the native stack is in ", failed.sentence
+    )
     assert trials.loc[failed.trial_id, "seed"] == failed.config["seed"]
     found = json.loads((tmp_path / "run" / "architecture.json").read_text())
     assert not found["architecture"].startswith("width=4")
