@@ -155,7 +155,7 @@ def test_the_8_bit_gram_matrix_is_that_of_the_rounded_features(dual: bool, monke
     monkeypatch.setattr(int8, "LONGEST", 13)
     features, _ = problem(40, 30)
     rounded, scale, sums = quantise(features)
-    assert rounded.dtype == torch.int8 and rounded.abs().max() == 127
+    assert rounded.dtype == torch.int8 and rounded.abs().max() == int8.LEVELS
     torch.testing.assert_close(rounded * scale, features, rtol=0, atol=scale / 2 * 1.001)
     torch.testing.assert_close(sums, rounded.double().sum(0))
     exact = rounded.double() * scale
@@ -163,6 +163,13 @@ def test_the_8_bit_gram_matrix_is_that_of_the_rounded_features(dual: bool, monke
     exact = exact @ exact.T if dual else exact.T @ exact
     found = np.tril(int8_gram(DenseFeatures(features), dual=dual).matrix)
     np.testing.assert_allclose(found, np.tril(exact.numpy()), atol=1e-4 * float(exact.abs().max()))
+
+
+def test_products_of_the_largest_bytes_are_exact_on_every_cpu() -> None:
+    signs_of_bytes = torch.tensor([[1, 1], [1, -1], [-1, 1], [-1, -1]]).repeat(8, 1)  # (32, 2)
+    matrix = (signs_of_bytes * int8.LEVELS).to(torch.int8)
+    expected = matrix.long().T @ matrix.long()
+    assert torch.equal(torch._int_mm(matrix.T, matrix).long(), expected)
 
 
 def test_conjugate_gradients_solve_each_right_hand_side() -> None:

@@ -33,7 +33,7 @@ class SolveSettings(Settings):
             a solve; without it the same weight means another feature for every map. `independent`: a basis, or a hash,
             for each candidate (note W2 has a hash each; on docstrings a shared one ranked maps as well or better).
         gram: the arithmetic of ridge's Gram matrix. `float64` factorises it, and that is the solution. `float32` and
-            `int8` (dense features rounded to 8 bits; for CPUs with AVX-512 VNNI or AMX) factorise a cheaper one and
+            `int8` (dense features rounded to 8 bits; it gains on CPUs with VNNI or AMX) factorise a cheaper one and
             use it as the preconditioner of conjugate gradients in float64: the same predictions to better than 1e-6,
             sooner. They keep all features; where `memory_gib` does not hold these, or conjugate gradients do not
             converge, the Gram matrix is a float64 one.
