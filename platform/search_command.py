@@ -50,12 +50,12 @@ def search_app(arguments: Sequence[str] | None, context_settings: dict[str, Any]
     arguments: None for another command, of which `search` is only a neighbour: no method is imported.
     Raises: UnknownName for an unknown method, with the nearest of the known ones.
     """
-    from archray.platform.methods import METHODS, get_method
-
     app = typer.Typer(help=HELP, no_args_is_help=True, context_settings=context_settings)
     app.callback()(lambda: None)  # so that one command alone is a command of a group
     if arguments is None:
         return app
+    from archray.platform.methods import METHODS, get_method
+
     named = bool(arguments) and not arguments[0].startswith("-")
     preset = next((value for flag, value in itertools.pairwise(arguments) if flag == "--preset"), None)
     for name in arguments[:1] if named else METHODS.names():

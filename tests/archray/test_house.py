@@ -88,6 +88,7 @@ ray.shutdown()
         ("import archray.trainables.spaces", {"ray", "torch"}),
         ("import archray.trainables.spaces as s; [s.get_space(n) for n in s.SPACES]", {"ray", "torch"}),
         ("import archray.cluster", {"torch"}),
+        ("import archray.platform.cli as c; c.application(['--help'])", {"ray", "torch", "numpy", "pandas"}),
     ],
 )
 def test_an_import_loads_no_more_than_it_must(statement: str, absent: set[str], repository: Path) -> None:
