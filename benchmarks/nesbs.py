@@ -28,9 +28,8 @@ from collections.abc import Sequence
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from archray.searchers.array_types import FloatArray
-from archray.searchers.nesbs.posterior import Posterior
-from archray.searchers.nesbs.relaxed_posterior import first_particles, relaxed_log_density_gradient
+from archray.searchers.arguments import FloatArray
+from archray.searchers.nesbs.posterior import Posterior, first_particles, relaxed_log_density_gradient
 from archray.searchers.nesbs.samplers.particles import SVGDRD
 from archray.searchers.nesbs.svgd_rd import MOMENTUM, STEP, svgd_rd
 from archray.trainables.ensembles.scores import arrange, score_ensembles

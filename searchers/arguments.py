@@ -1,4 +1,4 @@
-"""Checks of arguments that several searchers take."""
+"""What several searchers take: a metric, whole numbers, arrays, a space."""
 
 from __future__ import annotations
 
@@ -6,8 +6,14 @@ import math
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from archray.errors import InvalidInput
+from archray.trainables.spaces import Architecture, Space, get_space
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+BoolArray = NDArray[np.bool_]
 
 
 def check_whole_number(name: str, value: Any, least: int = 1) -> None:
@@ -31,3 +37,33 @@ def is_number(value: Any) -> bool:
 
 def is_finite_number(value: Any) -> bool:
     return is_number(value) and math.isfinite(value)
+
+
+class HeldSpace:
+    """A space, its name or reference, that does not travel with the searcher: a copy opens it again by its name."""
+
+    def __init__(self, source: str | Space) -> None:
+        self.source = source
+        self._space: Space | None = None
+
+    @property
+    def space(self) -> Space:
+        """Raises: UnknownName if there is no such space."""
+        if self._space is None:
+            self._space = get_space(self.source)
+        return self._space
+
+    @property
+    def name(self) -> str:
+        """As it was given: the same in a state and in the searcher that continues from it."""
+        return self.source if isinstance(self.source, str) else self.source.name
+
+    def canonical_string(self, architecture: Architecture) -> str:
+        return self.space.encode(self.space.canonical(architecture))
+
+    def canonicalise(self, name: str) -> str:
+        """The string of the canonical form of the architecture called `name`. Raises: InvalidArchitecture."""
+        return self.canonical_string(self.space.decode(name))
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"source": self.source, "_space": None}

@@ -14,7 +14,7 @@ from ray.tune.utils import flatten_dict
 
 from archray.errors import InvalidInput
 from archray.searchers.base import ArchraySearcher
-from archray.searchers.records import read_metric
+from archray.searchers.ledger import read_metric
 
 logger = logging.getLogger(__name__)
 

@@ -8,10 +8,9 @@ from typing import Any, Unpack
 import numpy as np
 
 from archray.errors import InvalidInput
-from archray.searchers.arguments import check_whole_number
+from archray.searchers.arguments import HeldSpace, check_whole_number
 from archray.searchers.base import ArchraySearcher, Proposal, SearcherOptions
-from archray.searchers.held_space import HeldSpace
-from archray.searchers.records import Record
+from archray.searchers.ledger import Record
 from archray.trainables.spaces import Architecture, Space
 
 POPULATION, SAMPLE_SIZE = 100, 25  # P and S; Real et al. 2019, section 3.3

@@ -3,15 +3,64 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import asdict, dataclass, field
+from typing import Any, SupportsFloat
 
-from archray.searchers.records import Record, plain, read_metric
 from archray.searchers.state import TuneTrial
 
 logger = logging.getLogger(__name__)
 
 FAILED = "the trial failed; the error file in its folder says why"
+MAX_REASON = 500  # characters: a reason is shown in tables; a whole traceback is in Tune's own error file
+
+
+@dataclass
+class Record:
+    """One trial, or one evaluation that the user handed over. Plain data, JSON-able.
+
+    Args:
+        number: 1, 2, ... in the order of suggestion; -1, -2, ... for evaluations handed over.
+        trial_id: Tune's id; None for an evaluation handed over, and for a trial that Tune lost (it will be
+            suggested again, under a new id).
+        config: what was suggested.
+        ended: whether its result is in.
+        value: the metric; None while the trial runs, and when it failed.
+        failure: why there is no value.
+        result: the further entries of the result that the searcher asked to keep.
+    """
+
+    number: int
+    trial_id: str | None
+    config: dict[str, Any]
+    ended: bool = False
+    value: float | None = None
+    failure: str | None = None
+    result: dict[str, Any] = field(default_factory=dict)
+
+    def end(self, value: float | None, failure: str | None) -> None:
+        self.ended, self.value, self.failure = True, value, failure
+
+
+def read_metric(result: Mapping[str, Any] | None, metric: str) -> tuple[float | None, str | None]:
+    """`(value, None)`, or `(None, reason)` where `result` holds no finite number under `metric`.
+
+    A trainable that reports NaN says why under `failure`; that reason is kept.
+    """
+    if not result:
+        return None, "the trial ended without a result"
+    if metric not in result:
+        own = sorted(key for key in result if "/" not in key)
+        return None, f"the result has no {metric!r}; it has {', '.join(own[:20])}"[:MAX_REASON]
+    reported = result[metric]
+    if not isinstance(reported, SupportsFloat) or isinstance(reported, str):
+        return None, f"{metric} is no number: {reported!r}"[:MAX_REASON]
+    value = float(reported)
+    if math.isfinite(value):
+        return value, None
+    reason = result.get("failure")
+    return None, str(reason)[:MAX_REASON] if reason else f"{metric} is {value}"
 
 
 class Ledger:
@@ -82,7 +131,7 @@ class Ledger:
 
     def _kept(self, result: Mapping[str, Any]) -> dict[str, Any]:
         """The entries of a result that go into the record."""
-        return {key: plain(result[key]) for key in self.result_keys if key in result}
+        return {key: _plain(result[key]) for key in self.result_keys if key in result}
 
     # After a restore: see the docstring of `state`
 
@@ -115,14 +164,19 @@ class Ledger:
     # As plain data
 
     def get_state(self) -> dict[str, Any]:
-        return {
-            "records": [record.to_dict() for record in self.records.values()],
-            "newest": dict(self._newest),
-        }
+        return {"records": [asdict(record) for record in self.records.values()], "newest": dict(self._newest)}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        records = [Record.from_dict(entry) for entry in state.get("records", ())]
+        known = Record.__dataclass_fields__.keys()  # those of a later version are left out
+        records = [Record(**{key: entry[key] for key in known & entry.keys()}) for entry in state.get("records", ())]
         self.records = {record.number: record for record in records}
         self._by_trial = {record.trial_id: record.number for record in records if record.trial_id is not None}
         self._newest = dict(state.get("newest", {}))
         self._orphans = []
+
+
+def _plain(value: Any) -> Any:
+    """What JSON can hold of an entry of a result: arrays and their numbers, in lists too, as Python's own."""
+    if isinstance(value, list | tuple):
+        return [_plain(entry) for entry in value]
+    return value.tolist() if hasattr(value, "tolist") else value

@@ -8,8 +8,8 @@ from typing import Any, ClassVar, Unpack
 import numpy as np
 
 from archray.errors import InvalidInput
+from archray.searchers.arguments import HeldSpace
 from archray.searchers.base import ArchraySearcher, Proposal, SearcherOptions
-from archray.searchers.held_space import HeldSpace
 from archray.trainables.spaces import Space
 
 DRAWS = 1000  # in search of an architecture that is new; then a small space is enumerated

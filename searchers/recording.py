@@ -12,8 +12,7 @@ from typing import Any, ClassVar
 import pandas as pd
 
 from archray.searchers.arguments import check_metric_mode
-from archray.searchers.ledger import Ledger
-from archray.searchers.records import Record
+from archray.searchers.ledger import Ledger, Record
 from archray.searchers.state import PersistentSearcher, SearcherStateError, TuneTrial
 
 

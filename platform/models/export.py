@@ -21,7 +21,7 @@ from archray.platform.models.network_model import (
 )
 from archray.platform.run.layout import CODE, MODEL
 from archray.platform.run.run import Run, refuse_existing
-from archray.trainables.ensembles.saved import KIND as ENSEMBLE
+from archray.trainables.ensembles.ensemble import KIND as ENSEMBLE
 from archray.trainables.feature_maps.classifier import Classifier
 
 

@@ -12,7 +12,7 @@ from archray.files import Folder
 from archray.platform.run.run import Run
 from archray.trainables.checkpoint import read_state
 from archray.trainables.data import load_images
-from archray.trainables.ensembles.saved import load_ensemble
+from archray.trainables.ensembles.ensemble import load_ensemble
 from archray.trainables.nets import NetworkSettings, build, count_parameters
 from archray.trainables.tune.trained_network import load_trained
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from archray.searchers.array_types import FloatArray
+from archray.searchers.arguments import FloatArray
 from archray.searchers.halving.shared_scores import candidate_name
 
 ROUNDING = 1e-12  # relative; floating point has 0.07 * 100 > 7, which is not to be rounded up to 8

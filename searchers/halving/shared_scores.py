@@ -9,7 +9,7 @@ from typing import Any
 
 from archray.errors import InvalidInput
 from archray.searchers.arguments import is_number
-from archray.searchers.records import MAX_REASON, Record
+from archray.searchers.ledger import MAX_REASON, Record
 
 
 def check_candidates(candidates: Sequence[Any]) -> list[Any]:

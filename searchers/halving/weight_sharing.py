@@ -24,7 +24,7 @@ from archray.searchers.halving.shared_scores import (
     read_scores,
     reason_of_loss,
 )
-from archray.searchers.records import Record
+from archray.searchers.ledger import Record
 
 logger = logging.getLogger(__name__)
 

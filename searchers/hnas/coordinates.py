@@ -1,4 +1,4 @@
-"""Which (mu, nu) a point of the Bayesian optimiser's square stands for, in the units of one pool.
+"""Which (mu, nu) a point of the Bayesian optimiser's square stands for, in the units of one pool; presets.
 
 The metrics are heavy-tailed: on NAS-Bench-201 the largest M is some 70 times the median (networks without skip
 connections, whose gradients explode), and good architectures lie near the median, at M around 0.01 of the largest.
@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
-from archray.searchers.hnas.objective import Penalty, distance
-from archray.searchers.hnas.scored_pool import Pool
+from archray.searchers.arguments import BoolArray
+from archray.searchers.hnas.scored_pool import Penalty, Pool, distance
 
 FIRST_POINTS = 5  # T evenly spaced on its axis before the first fit (note H2)
 
@@ -126,3 +127,35 @@ class PaperCodeCoordinates(Coordinates):
 
     def log10_unit(self, target: float) -> float:
         return (5 if self.penalty == "square" else 3) * math.log10(self.pool.factor)
+
+
+@dataclass(frozen=True)
+class Preset:
+    """What `preset` of `HNASSearch` decides.
+
+    Args:
+        coordinates: of the square that is searched.
+        penalty: F, where the caller names none.
+        epsilon: is added to M in the quotient, in M's own units.
+        growth: rows of the pool, in an order drawn at random, that each step adds to the candidates; None: all rows
+            are candidates from the start.
+    """
+
+    coordinates: type[Coordinates]
+    penalty: Penalty
+    epsilon: float = 0.0
+    growth: int | None = None
+
+    def candidates(self, rows: int, step: int, rng: np.random.Generator) -> BoolArray:
+        """(rows,) True for the rows of the pool that are candidates at a step, from 1. `rng`: the same at all steps."""
+        if self.growth is None or self.growth * step >= rows:
+            return np.ones(rows, dtype=bool)
+        candidates = np.zeros(rows, dtype=bool)
+        candidates[rng.permutation(rows)[: self.growth * step]] = True
+        return candidates
+
+
+PRESETS: dict[str | None, Preset] = {
+    None: Preset(PoolCoordinates, "square"),
+    "paper-code": Preset(PaperCodeCoordinates, "absolute", epsilon=1e-6, growth=2000),
+}

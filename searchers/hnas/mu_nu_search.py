@@ -11,14 +11,12 @@ import numpy as np
 import pandas as pd
 
 from archray.errors import InvalidInput
-from archray.searchers.array_types import BoolArray, FloatArray
+from archray.searchers.arguments import BoolArray, FloatArray
 from archray.searchers.base import ArchraySearcher, Proposal, SearcherOptions
 from archray.searchers.bo import losses_of_answers, next_point
-from archray.searchers.hnas.coordinates import FIRST_POINTS, Coordinates
-from archray.searchers.hnas.objective import Penalty, check_penalty, lowest, objective
-from archray.searchers.hnas.presets import PRESETS
-from archray.searchers.hnas.scored_pool import Pool, PoolFile
-from archray.searchers.records import Record
+from archray.searchers.hnas.coordinates import FIRST_POINTS, PRESETS, Coordinates
+from archray.searchers.hnas.scored_pool import Penalty, Pool, PoolFile, check_penalty, lowest, objective
+from archray.searchers.ledger import Record
 from archray.seeds import stream_seed
 
 MAX_REPEATS = 5  # told for free in search of one new architecture; then the objective's next best is taken

@@ -1,4 +1,7 @@
-"""A table of scored architectures, held by path and checksum: it is never part of a searcher's saved state."""
+"""A pool of scored architectures, and the training-free objective over it: kappa/M + mu F(M^2 - nu).
+
+The table is held by path and checksum: it is never part of a searcher's saved state. Shu 2022, ch. 7, Eq. 7.7.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal, get_args
 
 import numpy as np
 import pandas as pd
@@ -15,9 +19,10 @@ import pyarrow.csv
 import pyarrow.fs
 import pyarrow.parquet
 
-from archray.errors import InvalidPool
-from archray.searchers.array_types import FloatArray
-from archray.searchers.hnas.objective import scale, usable
+from archray.errors import InvalidInput, InvalidPool
+from archray.searchers.arguments import BoolArray, FloatArray
+
+Penalty = Literal["square", "absolute"]
 
 
 @dataclass(frozen=True)
@@ -26,7 +31,7 @@ class Pool:
 
     Args:
         architectures: n strings, one per canonical form.
-        metric: (n,) |M| divided by `factor`.
+        metric: (n,) |M| divided by `factor`: a signed metric such as grasp stands for its magnitude in Eq. 7.7.
         kappa: (n,) condition numbers.
         factor: the largest |M| among the rows kept.
         excluded: how many rows were left out: M = 0, or M or kappa not finite.
@@ -84,7 +89,7 @@ def build_pool(table: pd.DataFrame, proxy: str, source: str = "the pool") -> Poo
         kappa = table["kappa"].to_numpy(dtype=np.float64, na_value=np.nan)
     except (TypeError, ValueError) as error:
         raise InvalidPool(f"{source}: expected numbers in the columns {proxy} and kappa ({error})") from error
-    kept = usable(metric, kappa)
+    kept = np.isfinite(metric) & (metric != 0) & np.isfinite(kappa)
     if not kept.any():
         raise InvalidPool(
             f"{source} has {len(table)} rows and none with a finite {proxy} other than 0 and a finite kappa; "
@@ -97,8 +102,9 @@ def build_pool(table: pd.DataFrame, proxy: str, source: str = "the pool") -> Poo
         raise InvalidPool(
             f"{source} names {names[names.duplicated()].iloc[0]!r} more than once; give one row per canonical form"
         )
-    scaled, factor = scale(metric[kept])
-    return Pool(names.tolist(), scaled, kappa[kept], factor, int(len(table) - kept.sum()))
+    magnitude = np.abs(metric[kept])
+    factor = float(magnitude.max())
+    return Pool(names.tolist(), magnitude / factor, kappa[kept], factor, int(len(table) - kept.sum()))
 
 
 def _read_bytes(location: str) -> bytes:
@@ -124,3 +130,39 @@ def _read_columns(content: bytes, location: str, columns: list[str]) -> pd.DataF
             f"the pool {location} has no column {', '.join(missing)}; it has {', '.join(table.column_names)}"
         )
     return table.select(columns).to_pandas()
+
+
+# The objective
+
+
+def check_penalty(penalty: str) -> None:
+    """Raises: InvalidInput if there is no such penalty."""
+    if penalty not in get_args(Penalty):
+        raise InvalidInput(f"there is no penalty {penalty!r}; choose one of {', '.join(get_args(Penalty))}")
+
+
+def objective(
+    kappa: FloatArray, metric: FloatArray, mu: float, nu: float, penalty: Penalty = "square", epsilon: float = 0.0
+) -> FloatArray:
+    """kappa/(M + epsilon) + mu F(M^2 - nu) of every row; lower is better. Shapes (n,), (n,) -> (n,).
+
+    Args:
+        kappa: condition numbers of the NTK.
+        metric: M, as a pool has it.
+        mu, nu: weight and target of the penalty; nu in the units of M^2.
+        penalty: `square`, F(x) = x^{2t} with t = 1 as in Eq. 7.7, or `absolute`, F(x) = |x| as in the authors' program.
+        epsilon: added to M in the quotient: 1e-6 in the authors' program.
+    """
+    return kappa / (metric + epsilon) + mu * distance(metric, nu, penalty)
+
+
+def distance(metric: FloatArray, nu: float, penalty: Penalty = "square") -> FloatArray:
+    """F(M^2 - nu) of every row. Shape (n,) -> (n,)."""
+    difference = metric**2 - nu
+    return difference**2 if penalty == "square" else np.abs(difference)
+
+
+def lowest(objective_values: FloatArray, excluded: BoolArray | None = None) -> int | None:
+    """The row with the lowest objective among those not `excluded`; the first of equals; None if none is left."""
+    left = np.arange(len(objective_values)) if excluded is None else np.flatnonzero(~excluded)
+    return int(left[np.argmin(objective_values[left])]) if len(left) else None

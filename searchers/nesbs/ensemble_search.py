@@ -14,9 +14,9 @@ from archray.errors import InvalidInput
 from archray.searchers.arguments import check_whole_number, is_finite_number
 from archray.searchers.base import ArchraySearcher, Proposal
 from archray.searchers.bo import losses_of_answers, next_point
+from archray.searchers.ledger import Record
 from archray.searchers.nesbs.posterior import Posterior
 from archray.searchers.nesbs.samplers import SAMPLERS, EnsembleSampler, TooSharp
-from archray.searchers.records import Record
 from archray.seeds import stream_seed
 from archray.trainables.spaces import Space
 

@@ -22,7 +22,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from archray.searchers.array_types import FloatArray
+from archray.searchers.arguments import FloatArray
 
 Gradient = Callable[[FloatArray], FloatArray]
 

@@ -19,7 +19,7 @@ from archray.trainables.checkpoint import read_state
 from archray.trainables.data import load_images
 from archray.trainables.data.data_settings import DataSettings
 from archray.trainables.ensembles import average, forward_selection, load_ensemble, measure_ensemble
-from archray.trainables.ensembles.dropped_paths import DroppedPaths
+from archray.trainables.ensembles.prediction import DroppedPaths
 from archray.trainables.spaces import get_space
 from archray.trainables.supernets import write_weights
 from archray.trainables.tune.member_trainable import MemberTrainable, read_predictions

@@ -14,8 +14,7 @@ from archray.platform.methods.hnas.landscape_path import spans
 from archray.platform.methods.hnas.ranked_pool import plane
 from archray.platform.report.columns import failures
 from archray.platform.report.quantity import Quantity, count, duration, significant
-from archray.searchers.hnas.objective import lowest, objective
-from archray.searchers.hnas.scored_pool import Pool
+from archray.searchers.hnas.scored_pool import Pool, lowest, objective
 
 
 @pytest.mark.parametrize("penalty", ["square", "absolute"])

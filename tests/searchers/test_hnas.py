@@ -18,8 +18,7 @@ from archray.errors import InvalidInput, InvalidPool
 from archray.searchers import HNASSearch, drive
 from archray.searchers.hnas.coordinates import FIRST_POINTS
 from archray.searchers.hnas.mu_nu_search import MAX_REPEATS
-from archray.searchers.hnas.objective import lowest, objective
-from archray.searchers.hnas.scored_pool import PoolFile
+from archray.searchers.hnas.scored_pool import PoolFile, lowest, objective
 from archray.searchers.testing import hashed_score
 
 Make = Callable[..., HNASSearch]

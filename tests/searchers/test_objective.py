@@ -5,18 +5,25 @@ from __future__ import annotations
 import math
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.typing import ArrayLike
 
 from archray.errors import InvalidInput
-from archray.searchers.hnas.objective import check_penalty, lowest, objective, scale, usable
+from archray.searchers.hnas.scored_pool import Pool, build_pool, check_penalty, lowest, objective
 
 positive = st.floats(1e-3, 1e3)
 rows = st.lists(st.tuples(positive, positive), min_size=1, max_size=30)
 weight = st.floats(1e-4, 1e2)
 target = st.floats(0.0, 1.0)
 penalties = st.sampled_from(["square", "absolute"])
+
+
+def pool_of(metric: ArrayLike, kappa: ArrayLike = 1.0) -> Pool:
+    table = pd.DataFrame({"m": np.asarray(metric), "kappa": kappa})
+    return build_pool(table.assign(architecture=[f"a{row}" for row in table.index]), "m")
 
 
 def loop(kappa: float, metric: float, mu: float, nu: float, penalty: str, epsilon: float) -> float:
@@ -48,12 +55,11 @@ def test_the_order_of_rows_does_not_matter(
 @given(rows, st.floats(1e-3, 1e3))
 def test_units_and_sign_of_the_metric_do_not_matter(table: list[tuple[float, float]], unit: float) -> None:
     metric = np.array(table)[:, 1]
-    scaled, factor = scale(metric)
-    assert scaled.max() == 1.0
-    np.testing.assert_allclose(scaled * factor, metric)
+    scaled = pool_of(metric)
+    assert scaled.metric.max() == 1.0
+    np.testing.assert_allclose(scaled.metric * scaled.factor, metric)
     for other in (metric * unit, -metric * unit):
-        again, _ = scale(other)
-        np.testing.assert_allclose(again, scaled, rtol=1e-12)
+        np.testing.assert_allclose(pool_of(other).metric, scaled.metric, rtol=1e-12)
 
 
 @given(rows, st.floats(1e-3, 1e3), weight, target, penalties)
@@ -90,7 +96,7 @@ def test_lowest_of_overflowing_values_is_still_among_those_left() -> None:
 def test_usable_rows() -> None:
     metric = [1.0, 0.0, math.nan, math.inf, -2.0, 1.0, 1.0]
     kappa = [1.0, 1.0, 1.0, 1.0, 1.0, math.nan, math.inf]
-    assert usable(metric, kappa).tolist() == [True, False, False, False, True, False, False]
+    assert pool_of(metric, kappa).architectures == ["a0", "a4"]
 
 
 def test_unknown_penalty_lists_the_known() -> None:

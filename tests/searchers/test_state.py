@@ -12,8 +12,7 @@ from ray.tune import RunConfig, TuneConfig, Tuner
 
 from archray.errors import InvalidInput
 from archray.searchers import RandomSearch, drive
-from archray.searchers.ledger import Ledger
-from archray.searchers.records import read_metric
+from archray.searchers.ledger import Ledger, read_metric
 from archray.searchers.state import SearcherStateError, TuneTrial, read_state, read_tune_trials, write_state
 from archray.searchers.testing import ConformanceTrainable, hashed_score
 

@@ -14,7 +14,7 @@ from archray.errors import InvalidInput
 from archray.trainables.checkpoint import write_state
 from archray.trainables.data import load_images
 from archray.trainables.data.data_settings import DataSettings
-from archray.trainables.ensembles.dropped_paths import DroppedPaths
+from archray.trainables.ensembles.prediction import DroppedPaths
 from archray.trainables.nets import NetworkSettings, build
 from archray.trainables.spaces import get_space
 from archray.trainables.training import Trainer, TrainingSettings

@@ -8,10 +8,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from archray.registry import lazy_attributes
-from archray.trainables.ensembles.estimates import agreement, top_agreement
 from archray.trainables.ensembles.evaluator import CachedEnsembles, in_process
-from archray.trainables.ensembles.forward_selection import Selection, forward_selection
 from archray.trainables.ensembles.measures import (
+    agreement,
     average,
     calibration_error,
     classes_of,
@@ -21,13 +20,13 @@ from archray.trainables.ensembles.measures import (
     measure_ensemble,
     member_errors,
     member_losses,
+    top_agreement,
 )
-from archray.trainables.ensembles.scores import arrange, restore, score_ensembles
+from archray.trainables.ensembles.scores import Selection, arrange, forward_selection, restore, score_ensembles
 
 if TYPE_CHECKING:
-    from archray.trainables.ensembles.ensemble import Ensemble
+    from archray.trainables.ensembles.ensemble import Ensemble, Member, load_ensemble, member_of, save_ensemble
     from archray.trainables.ensembles.prediction import predict
-    from archray.trainables.ensembles.saved import Member, load_ensemble, member_of, save_ensemble
 
 __all__ = [
     "CachedEnsembles",

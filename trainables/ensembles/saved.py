@@ -15,8 +15,8 @@ from archray.errors import InvalidInput
 from archray.files import write_file
 from archray.settings import Settings
 from archray.trainables.checkpoint import read_state
-from archray.trainables.ensembles.dropped_paths import DROP_PATH, DropPathSettings, DroppedPaths
 from archray.trainables.ensembles.ensemble import Ensemble, Output
+from archray.trainables.ensembles.prediction import DROP_PATH, DropPathSettings, DroppedPaths
 from archray.trainables.nets import NetworkSettings, build
 from archray.trainables.spaces import Space
 from archray.trainables.tune.trained_network import load_trained

@@ -13,8 +13,7 @@ from archray.errors import InvalidInput
 from archray.trainables.checkpoint import read_state
 from archray.trainables.data import DataSettings, load_images
 from archray.trainables.devices import choose_device
-from archray.trainables.ensembles.dropped_paths import DROP_PATH, DroppedPaths
-from archray.trainables.ensembles.prediction import predict
+from archray.trainables.ensembles.prediction import DROP_PATH, DroppedPaths, predict
 from archray.trainables.nets import build
 from archray.trainables.spaces import Space
 from archray.trainables.tune.standalone_trainable import StandaloneSettings

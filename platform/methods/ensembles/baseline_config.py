@@ -9,7 +9,7 @@ from pydantic import Field
 from archray.errors import InvalidInput
 from archray.platform.methods.ensembles.ensemble_config import EnsembleConfig
 from archray.settings import Settings
-from archray.trainables.ensembles.dropped_paths import PROBABILITY
+from archray.trainables.ensembles.prediction import PROBABILITY
 from archray.trainables.spaces import get_space
 from archray.trainables.training import TrainingSettings
 

@@ -37,7 +37,7 @@ from archray.platform.methods.ensembles.one_network import DROP_PATH_STAGE, SNAP
 from archray.platform.methods.ensembles.trained_pool import DRAWN_POOL_STAGE, EVOLVED_POOL_STAGE, SMALL_POOL_STAGE
 from archray.platform.methods.method import METHODS, Method, serves_networks
 from archray.platform.methods.training_stages import BASELINE_STAGE
-from archray.trainables.ensembles.dropped_paths import PROBABILITY
+from archray.trainables.ensembles.prediction import PROBABILITY
 from archray.trainables.spaces import Space
 from archray.trainables.spaces.darts import DARTS
 

@@ -16,7 +16,7 @@ from archray.platform.report.figures import FOUND, SURFACE, TRIAL, NothingToDraw
 from archray.platform.report.quantity import Quantity, count, whole_number
 from archray.platform.report.section import Section, captioned, numeric, paragraphs, table
 from archray.platform.run.run import Run
-from archray.trainables.ensembles.estimates import agreement
+from archray.trainables.ensembles.measures import agreement
 
 _RHO = Quantity("rank correlation", "", 1.0, 2)
 _SHARE = Quantity("share", "%", 100.0, 0)

@@ -26,7 +26,7 @@ from archray.platform.run.layout import MODEL
 from archray.seeds import first_seeds
 from archray.trainables.data import load_images
 from archray.trainables.ensembles import Ensemble, measure_ensemble, member_of
-from archray.trainables.ensembles.saved import ensemble_files
+from archray.trainables.ensembles.ensemble import ensemble_files
 from archray.trainables.tune.trained_network import TrainedPredictor
 
 Probabilities = npt.NDArray[np.float32]  # (images, classes)

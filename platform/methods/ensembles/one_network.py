@@ -19,7 +19,7 @@ from archray.platform.methods.ensembles.ensemble_tables import found_members
 from archray.platform.methods.ensembles.final_ensemble import member_seeds, write_ensemble
 from archray.platform.methods.training_stages import training_plan
 from archray.trainables.checkpoint import STATE_FILE, read_state
-from archray.trainables.ensembles.dropped_paths import DROP_PATH
+from archray.trainables.ensembles.prediction import DROP_PATH
 from archray.trainables.training import TrainingSettings
 from archray.trainables.tune.snapshot_trainable import SnapshotTrainable, snapshot_states
 from archray.trainables.tune.standalone_trainable import StandaloneTrainable

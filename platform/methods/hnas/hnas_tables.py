@@ -13,8 +13,7 @@ from archray.errors import InvalidPool
 from archray.platform.report.columns import failures, is_repeat, numbers
 from archray.platform.report.quantity import Quantity
 from archray.platform.run.run import Run
-from archray.searchers.hnas.objective import Penalty
-from archray.searchers.hnas.scored_pool import Pool, build_pool
+from archray.searchers.hnas.scored_pool import Penalty, Pool, build_pool
 
 POOL = ("pool", "pool.parquet")
 ASKED = ("search", "asked.parquet")

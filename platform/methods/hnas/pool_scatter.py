@@ -26,8 +26,7 @@ from archray.platform.report.figures import FOUND, INK, SURFACE, NothingToDraw, 
 from archray.platform.report.quantity import count, significant
 from archray.platform.report.section import Section, captioned
 from archray.platform.run.run import Run
-from archray.searchers.hnas.objective import distance
-from archray.searchers.hnas.scored_pool import Pool
+from archray.searchers.hnas.scored_pool import Pool, distance
 
 VALUES = "viridis"  # of the trials' values, here and in the landscape: even to the eye, also to a colour-blind one
 _CLOUD = "#8b96a5"  # the pool's points become an image, which cannot follow the page: a grey for light and dark

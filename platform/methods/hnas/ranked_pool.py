@@ -9,8 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from archray.platform.methods.hnas.hnas_tables import Objective
-from archray.searchers.hnas.objective import objective
-from archray.searchers.hnas.scored_pool import Pool
+from archray.searchers.hnas.scored_pool import Pool, objective
 
 _GRID = 144  # points of the plane on either axis: finer than a region that can be seen
 _PRUNED = 20_000  # candidates for one row of the plane; of more, the best per bin of M are kept

@@ -9,7 +9,7 @@ import numpy as np
 
 from archray.errors import InvalidInput
 from archray.registry import Registry
-from archray.searchers.array_types import IntArray
+from archray.searchers.arguments import IntArray
 from archray.searchers.nesbs.posterior import Posterior
 from archray.settings import RegisteredSettings
 

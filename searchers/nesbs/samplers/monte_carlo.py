@@ -7,7 +7,7 @@ from typing import Literal
 
 import numpy as np
 
-from archray.searchers.array_types import IntArray
+from archray.searchers.arguments import IntArray
 from archray.searchers.nesbs.posterior import Posterior
 from archray.searchers.nesbs.samplers.ensemble_sampler import SAMPLERS, EnsembleSampler
 

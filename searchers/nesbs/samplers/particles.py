@@ -8,9 +8,8 @@ from typing import Literal
 import numpy as np
 from pydantic import Field
 
-from archray.searchers.array_types import FloatArray, IntArray
-from archray.searchers.nesbs.posterior import Posterior
-from archray.searchers.nesbs.relaxed_posterior import first_particles, nearest_choices, relaxed_log_density_gradient
+from archray.searchers.arguments import FloatArray, IntArray
+from archray.searchers.nesbs.posterior import Posterior, first_particles, nearest_choices, relaxed_log_density_gradient
 from archray.searchers.nesbs.samplers.ensemble_sampler import SAMPLERS, EnsembleSampler
 from archray.searchers.nesbs.svgd_rd import ITERATIONS, MOMENTUM, STEP, svgd_rd
 
