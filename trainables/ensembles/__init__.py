@@ -57,7 +57,6 @@ __all__ = [
 
 __getattr__ = lazy_attributes(  # what needs torch
     __name__,
-    ensemble=("Ensemble",),
-    saved=("Member", "load_ensemble", "member_of", "save_ensemble"),
+    ensemble=("Ensemble", "Member", "load_ensemble", "member_of", "save_ensemble"),
     prediction=("predict",),
 )

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import io
-import logging
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -19,33 +18,22 @@ from archray.files import Folder
 from archray.trainables.ensembles.measures import Averaged, check_averaged, disagreement
 from archray.trainables.ensembles.scores import Arranged, arrange, restore, score_ensembles
 
-logger = logging.getLogger(__name__)
+METRICS = ("validation_loss", "validation_error", "average_error", "disagreement")  # of an ensemble
 
 
-class Answer(Protocol):
-    """What became of one member: `archray.cluster.actors.Outcome` is one."""
+class Answer(NamedTuple):
+    """What became of one member: `archray.cluster.actors.Outcome` is one too.
 
-    @property
-    def item(self) -> Any:
-        """The member's string."""
+    item: the member's string. value: its probabilities, (images, classes), or a string: why it has none. error: with
+    what the worker failed; there is no value then.
+    """
 
-    @property
-    def value(self) -> Any:
-        """Its probabilities, (images, classes), or a string: why it has none."""
-
-    @property
-    def error(self) -> str | None:
-        """With what the worker failed; there is no value then."""
-
-
-Predict = Callable[[Sequence[str]], Iterable[Sequence[Answer]]]
-
-
-@dataclass(frozen=True)
-class _Predicted:
     item: str
     value: Any
     error: str | None = None
+
+
+Predict = Callable[[Sequence[str]], Iterable[Sequence[Any]]]  # of `Answer`s
 
 
 @dataclass(frozen=True)
@@ -64,7 +52,7 @@ def in_process(worker: Callable[[str], npt.NDArray[np.float32] | str]) -> Predic
 
     def predict(members: Sequence[str]) -> Iterator[Sequence[Answer]]:
         for member in members:
-            yield [_Predicted(member, worker(member))]
+            yield [Answer(member, worker(member))]
 
     return predict
 
@@ -122,27 +110,20 @@ class CachedEnsembles:
         if not all(ensembles):
             raise InvalidInput("expected ensembles of one member or more, got one of none")
         self.add(member for ensemble in ensembles for member in ensemble)
-        whole = [number for number, ensemble in enumerate(ensembles) if not self._failure(ensemble)]
-        used = sorted({member for number in whole for member in ensembles[number]})
-        place = {member: position for position, member in enumerate(used)}
-        rows = [_row(ensemble, self._failure(ensemble)) for ensemble in ensembles]
-        if not whole:
-            return rows
-        losses, errors = score_ensembles(
-            [self._members[member].arranged for member in used],
-            self.labels,
-            [[place[member] for member in ensembles[number]] for number in whole],
-            self.how,
-        )
-        for number, loss, error in zip(whole, losses.tolist(), errors.tolist(), strict=True):
-            members = [self._members[member] for member in ensembles[number]]
-            rows[number] |= {
-                "validation_loss": loss,
-                "validation_error": error,
-                "average_error": sum(member.error for member in members) / len(members),
-                "disagreement": disagreement([member.classes for member in members]),
-            }
+        rows = []
+        for ensemble in ensembles:
+            failure = self._failure(ensemble)
+            metrics = dict.fromkeys(METRICS, math.nan) if failure else self._measured(ensemble)
+            rows.append({"members": list(ensemble), **metrics, "failure": failure})
         return rows
+
+    def _measured(self, ensemble: Sequence[str]) -> dict[str, float]:
+        members = [self._members[name] for name in ensemble]
+        arranged = [self._members[name].arranged for name in sorted(ensemble)]  # whose order decides the rounding
+        losses, errors = score_ensembles(arranged, self.labels, [range(len(arranged))], self.how)
+        average_error = sum(member.error for member in members) / len(members)
+        apart = disagreement([member.classes for member in members])
+        return dict(zip(METRICS, (float(losses[0]), float(errors[0]), average_error, apart), strict=True))
 
     def add(self, members: Iterable[str]) -> None:
         """Sees that each member has predictions, or a reason why not; what is missing is computed in one go.
@@ -225,11 +206,6 @@ class CachedEnsembles:
         loss, error = score_ensembles([arranged], self.labels, [[0]], self.how)
         classes = np.asarray(probabilities).argmax(axis=1).astype(np.int16)
         self._members[name] = _Member(arranged, reference, classes, float(loss[0]), float(error[0]))
-
-
-def _row(ensemble: Sequence[str], failure: str | None) -> dict[str, Any]:
-    metrics = ("validation_loss", "validation_error", "average_error", "disagreement")
-    return {"members": list(ensemble), **dict.fromkeys(metrics, math.nan), "failure": failure}
 
 
 def _file(member: str) -> str:

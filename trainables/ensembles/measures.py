@@ -1,8 +1,9 @@
-"""Measures of one ensemble: loss, error, ATE, PPD, calibration. Shu 2022, sections 5.3.4 and 5.5.1; note E8.
+"""Measures of one ensemble, and how well estimates of several agree with the truth. Shu 2022, ch. 5; note E8.
 
-Everywhere `probabilities` are the members' class probabilities, (members, images, classes), and `labels` (images,):
-arrays, or tensors on the CPU. Computed in float64. Errors, disagreement and calibration error are fractions: the
-paper's percentages divided by 100.
+Loss, error, ATE, PPD, calibration (sections 5.3.4 and 5.5.1); rank correlation, Agreement-30% (Table 5.6). Everywhere
+`probabilities` are the members' class probabilities, (members, images, classes), and `labels` (images,): arrays, or
+tensors on the CPU. Computed in float64. Errors, disagreement and calibration error are fractions: the paper's
+percentages divided by 100.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ Integers = npt.NDArray[np.int64]
 
 FLOOR = float(np.finfo(np.float32).tiny)  # a probability below float32's least counts as that: a loss of 87.3, not inf
 BINS = 15  # of the calibration error, as in its paper
+SHARE = 0.3  # Agreement-30%
 SUM_TOLERANCE = 0.01  # by which probabilities of an image may miss 1: they may come from half precision
 
 
@@ -121,6 +123,42 @@ def measure_ensemble(
     }
 
 
+def top_agreement(estimated: npt.ArrayLike, true: npt.ArrayLike, share: float = SHARE) -> float:
+    """Agreement-k: the fraction of the truly best `share` that are among the best `share` by the estimate too.
+
+    Both are losses or errors, (ensembles,), the least is best; the first one wins a draw. Of random estimates `share`
+    is to be expected. Raises: InvalidInput.
+    """
+    if not 0 < share <= 1:
+        raise InvalidInput(f"expected share in (0, 1], got {share}")
+    a, b = _pairs(estimated, true)
+    if len(a) == 0:
+        return math.nan
+    count = max(1, round(share * len(a)))
+    best = [set(np.argsort(values, kind="stable")[:count].tolist()) for values in (a, b)]
+    return len(best[0] & best[1]) / count
+
+
+def agreement(estimated: npt.ArrayLike, true: npt.ArrayLike, share: float = SHARE) -> dict[str, float | int]:
+    """`spearman`, `pearson`, `agreement` (`top_agreement`), `chance` (its value for random estimates), `count`.
+
+    estimated, true: losses or errors, (ensembles,); pairs of which one is not finite are left out and not counted. A
+    correlation is NaN with fewer than three pairs or where all values are one. Raises: InvalidInput.
+    """
+    from scipy.stats import pearsonr, rankdata
+
+    a, b = _pairs(estimated, true)
+    varied = len(a) > 2 and np.ptp(a) > 0 and np.ptp(b) > 0
+    count = max(1, round(share * len(a)))
+    return {
+        "spearman": float(pearsonr(rankdata(a), rankdata(b))[0]) if varied else math.nan,
+        "pearson": float(pearsonr(a, b)[0]) if varied else math.nan,
+        "agreement": top_agreement(a, b, share),
+        "chance": count / len(a) if len(a) else math.nan,
+        "count": len(a),
+    }
+
+
 def check_averaged(how: str) -> str:
     """Raises: InvalidInput for something else than probabilities or logits."""
     if how not in get_args(Averaged):
@@ -159,3 +197,12 @@ def _losses(p: Floats, labels: Integers) -> Floats:
 def _normalised(p: Floats) -> Floats:
     found: Floats = p / p.sum(axis=1, keepdims=True)
     return found
+
+
+def _pairs(estimated: npt.ArrayLike, true: npt.ArrayLike) -> tuple[Floats, Floats]:
+    """The finite pairs."""
+    a, b = np.asarray(estimated, dtype=np.float64), np.asarray(true, dtype=np.float64)
+    if a.ndim != 1 or a.shape != b.shape:
+        raise InvalidInput(f"expected an estimate for each true value, got shapes {a.shape} and {b.shape}")
+    finite = np.isfinite(a) & np.isfinite(b)
+    return a[finite], b[finite]

@@ -1,4 +1,7 @@
-"""Class probabilities of a trained network on a whole split."""
+"""Class probabilities of a trained network on a whole split; MC-DropPath: its draws of dropped paths as an ensemble.
+
+After Monte Carlo dropout (Gal and Ghahramani 2016); Shu 2022, section 5.4.3, with the probability 0.01 (note E8).
+"""
 
 from __future__ import annotations
 
@@ -7,10 +10,19 @@ from contextlib import nullcontext
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch import nn
+from pydantic import Field
+from torch import Tensor, nn
 
+from archray.errors import InvalidInput
+from archray.seeds import stream_seed
+from archray.settings import Settings
 from archray.trainables.data.dataset import Split
+from archray.trainables.nets.darts_network import Cell, DARTSNetwork
+from archray.trainables.randomness import own_randomness
 from archray.trainables.training import EVALUATION_BATCH
+
+PROBABILITY = 0.01  # Shu 2022, Table 5.2
+DROP_PATH = "drop_path"  # the entry of a checkpoint whose network is to drop paths: `DropPathSettings` as a dict
 
 
 @torch.no_grad()
@@ -32,3 +44,60 @@ def predict(
         parts.append(logits.float().softmax(1).cpu())
     found: npt.NDArray[np.float32] = torch.cat(parts).numpy()
     return found
+
+
+class DropPathSettings(Settings):
+    """How a network drops paths in evaluation mode; see `DroppedPaths`."""
+
+    probability: float = Field(PROBABILITY, gt=0, lt=1)
+    seed: int = Field(0, ge=0)
+
+
+class DroppedPaths(nn.Module):
+    """A trained network that goes on to drop paths in evaluation mode: images (n, C, H, W) -> logits (n, classes).
+
+    Each edge of a cell that is not an identity is dropped for each image with `probability`, the others scaled up, as
+    in training. Normalisation uses its running statistics, and there is no auxiliary tower.
+
+    A forward pass draws from `seed` and the number of forward passes since the last `eval()`, so a network that begins
+    anew gives the same outputs; torch's global generators are as they were.
+
+    Args:
+        network: of the space of DARTS, whose networks have paths to drop. It is changed.
+        probability: in (0, 1).
+        seed: of the draws.
+
+    Raises: InvalidInput for a network without paths to drop, or another probability.
+    """
+
+    def __init__(self, network: nn.Module, probability: float = PROBABILITY, *, seed: int = 0) -> None:
+        super().__init__()
+        if not isinstance(network, DARTSNetwork):
+            raise InvalidInput(
+                f"expected a network with paths to drop, which those of the space darts have, got a "
+                f"{type(network).__name__}; search the space darts, or choose another ensemble"
+            )
+        if not 0 < probability < 1:
+            raise InvalidInput(f"expected a probability between 0 and 1, got {probability}")
+        self.network = network
+        self.probability = probability
+        self.seed = seed
+        self.eval()
+
+    def train(self, mode: bool = True) -> DroppedPaths:
+        """Evaluation mode alone lets cells drop paths by `probability`. Raises: InvalidInput for train mode."""
+        if mode:
+            raise InvalidInput("expected evaluation mode, got train mode; the network within is the one to train")
+        super().train(False)
+        self.network.drop_path = self.probability
+        for module in self.network.modules():
+            if isinstance(module, Cell):
+                module.training = True  # of the cell itself, which drops; its layers stay in evaluation mode
+        self.passes = 0
+        return self
+
+    def forward(self, images: Tensor) -> Tensor:
+        with own_randomness(stream_seed(self.seed, self.passes), images.device):
+            logits: Tensor = self.network(images)
+        self.passes += 1
+        return logits

@@ -1,13 +1,16 @@
-"""Loss and error of many ensembles of few distinct members, from predictions that are computed once.
+"""Loss and error of many ensembles of few distinct members, from predictions that are computed once; selection.
 
 What an ensemble of n members costs at N images and C classes: n additions of a float32 array (C, N), one maximum over
 the other classes, one logarithm of N numbers. Nothing is gathered or copied for an ensemble: predictions are laid out
 once for each member, an image's true class first, so that the loss needs one row and the error no argmax.
+
+Forward selection of an ensemble from a pool of trained networks: Zaidi et al. 2021 (NES), section 4; note E8.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -73,6 +76,59 @@ def score_ensembles(
         errors[t] = _wrong(total, rival, y) / images
         losses[t] = _loss_of_logits(total, len(members)) if logits else _loss(total[0], len(members), rival)
     return losses, errors
+
+
+@dataclass(frozen=True)
+class Selection:
+    """What was selected.
+
+    Attributes:
+        members: positions in the pool, in the order of choice.
+        losses: of the ensemble after each choice: the negative log-likelihood of the averaged probabilities.
+    """
+
+    members: list[int]
+    losses: list[float]
+
+
+def forward_selection(probabilities: npt.ArrayLike, labels: npt.ArrayLike, size: int) -> Selection:
+    """Chooses `size` members greedily, without repetition.
+
+    1. Begin with no member.
+    2. Add the one of the pool with which the ensemble's validation loss is least; the first one wins a draw.
+    3. Repeat until there are `size`.
+
+    The loss of an average needs each member's probability of the true class only: (pool, images).
+
+    Args:
+        probabilities: of the pool on the validation images, (pool, images, classes).
+        labels: (images,).
+        size: of the ensemble.
+
+    Raises: InvalidInput for other shapes, values that are not finite, or more members than the pool has.
+    """
+    p = np.asarray(probabilities)
+    if p.ndim != 3 or 0 in p.shape:
+        raise InvalidInput(f"expected probabilities of shape (pool, images, classes), got {p.shape}")
+    if not 1 <= size <= len(p):
+        raise InvalidInput(f"expected a size of 1 to {len(p)}, as the pool has no more members, got {size}")
+    y = check_labels(labels, *p.shape[1:])
+    of_label = p[:, np.arange(len(y)), y].astype(np.float64)  # (pool, images)
+    if not np.isfinite(of_label).all():
+        raise InvalidInput("expected finite probabilities, got others; leave members that failed out of the pool")
+    members: list[int] = []
+    losses: list[float] = []
+    total = np.zeros(len(y))
+    left = np.ones(len(p), dtype=bool)
+    while len(members) < size:
+        averaged = np.maximum((total + of_label[left]) / (len(members) + 1), FLOOR)  # (left, images)
+        found = -np.log(averaged).mean(axis=1)
+        best = int(np.flatnonzero(left)[found.argmin()])
+        members.append(best)
+        losses.append(float(found.min()))
+        total += of_label[best]
+        left[best] = False
+    return Selection(members, losses)
 
 
 def _order(labels: Integers, classes: int) -> Integers:
