@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field, SerializeAsAny, model_validator
 
@@ -68,10 +68,6 @@ class SamplingOptions(Settings):
         if not (math.isfinite(low) and math.isfinite(high) and low < high):
             raise ValueError(f"expected delta_range as (low, high) with low < high, got {self.delta_range}")
         return self
-
-    def searcher_options(self) -> dict[str, Any]:
-        """The arguments of `NESBSSearch`."""
-        return {name: value for name, value in self if name != "average"}
 
 
 class NESBSConfig(EnsembleConfig):

@@ -1,14 +1,18 @@
-"""The last stage of a search for an ensemble: members trained from scratch, measures, one module. Shu 2022, 5.5.1."""
+"""The last stage of a search for an ensemble: its networks trained from scratch, measures, one module. Shu 2022, 5.5.1.
+
+A network for each member; or one network, whose snapshots or draws of dropped paths are the members.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import torch
 from ray import tune
 from ray.tune import Checkpoint
 
@@ -19,125 +23,79 @@ from archray.files import Folder
 from archray.platform.engine.shards import device_of
 from archray.platform.engine.stage import Context
 from archray.platform.engine.tuning import TrialPlan, TuneRun, TuneStage
+from archray.platform.methods.ensembles.baseline_config import DropPathConfig, OneArchitectureConfig, SnapshotConfig
 from archray.platform.methods.ensembles.ensemble_config import EnsembleConfig
 from archray.platform.methods.ensembles.ensemble_tables import ENSEMBLE, found_members
 from archray.platform.methods.training_stages import training_plan
 from archray.platform.run.layout import MODEL
 from archray.seeds import first_seeds
+from archray.trainables.checkpoint import STATE_FILE, read_state
 from archray.trainables.data import load_images
 from archray.trainables.ensembles import Ensemble, measure_ensemble, member_of
 from archray.trainables.ensembles.ensemble import ensemble_files
+from archray.trainables.ensembles.prediction import DROP_PATH
+from archray.trainables.training import TrainingSettings
+from archray.trainables.tune.snapshot_trainable import SnapshotTrainable, snapshot_states
+from archray.trainables.tune.standalone_trainable import StandaloneTrainable
 from archray.trainables.tune.trained_network import TrainedPredictor
 
-Probabilities = npt.NDArray[np.float32]  # (images, classes)
 
-
-def member_seeds(context: Context[Any], count: int) -> list[int]:
-    """The seeds of `count` networks; those of fewer are the first of them."""
-    return first_seeds(context.seed("final"), count)
-
-
-def member_trials(context: Context[EnsembleConfig], architectures: Sequence[str]) -> TrialPlan:
-    """A network of each architecture. Repeated ones make networks that differ by their seed."""
-    members, seeds = list(architectures), member_seeds(context, len(architectures))
-    return training_plan(
-        context,
-        context.config.final,
-        test=True,
-        total=len(members),
-        keys={
-            "member": tune.grid_search(list(range(len(members)))),
-            "architecture": _of_member(members),
-            "seed": _of_member(seeds),
-        },
-    )
-
-
-def trained_members(run: TuneRun) -> list[Checkpoint | None]:
-    """The last checkpoint of each member, in their order; None of one whose training failed.
-
-    Raises: ArchrayError if all failed.
-    """
-    trained: list[Checkpoint | None] = [None] * run.plan.total
-    for result in run.ended:
-        trained[(result.config or {})["member"]] = run.checkpoint(result)
-    if not any(trained):
-        raise ArchrayError(f"no network of {len(trained)} was trained: {run.failures}")
-    return trained
-
-
-def _of_member(values: Sequence[Any]) -> Any:
-    """A value of a trial's config that the number of its member decides."""
-
-    def choose(spec: Any) -> Any:
-        return values[spec.config.member]
-
-    return tune.sample_from(choose)
-
-
-def predict_trained(
-    context: Context[EnsembleConfig], checkpoints: Sequence[Checkpoint], split: str = "test"
-) -> list[Probabilities]:
-    """The probabilities of trained networks on a split, (images, classes) each, by actors over the cluster.
+def _predictions(context: Context[EnsembleConfig], checkpoints: Sequence[Checkpoint]) -> list[npt.NDArray[np.float32]]:
+    """The probabilities of trained networks on the test images, (images, classes) each, by actors over the cluster.
 
     Raises: ArchrayError if one cannot be computed.
     """
-    run, config = context.run, context.config
-    resources = config.resources
-    kwargs = {
-        "data": run.data.model_dump(mode="json"),
-        "split": split,
-        "space": run.space,
-        "amp": config.final.amp,
-        "device": device_of(resources),
-    }
-    found: dict[int, Probabilities] = {}
+    run, resources = context.run, context.config.resources
     answers = actor_map(
         TrainedPredictor,
         list(checkpoints),
-        worker_kwargs=kwargs,
+        worker_kwargs={
+            "data": run.data.model_dump(mode="json"),
+            "space": run.space,
+            "amp": run.config.final.amp,
+            "device": device_of(resources),
+        },
         num_actors=min(len(checkpoints), actor_count(resources)),
         chunk_size=1,
         num_cpus=resources.cpus_per_trial,
         num_gpus=resources.gpus(),
     )
+    predictions = {}
     with closing(answers):
         for outcomes in answers:
             for outcome in outcomes:
                 if outcome.error is not None:
                     raise ArchrayError(f"the predictions of a trained network failed: {outcome.error}")
-                found[outcome.index] = outcome.value
-    return [found[number] for number in range(len(checkpoints))]
+                predictions[outcome.index] = np.asarray(outcome.value, dtype=np.float32)
+    return [predictions[number] for number in range(len(checkpoints))]
 
 
-def split_labels(context: Context[Any], split: str = "test") -> npt.NDArray[np.int64]:
-    """The labels of a split, (images,), in the order of `predict_trained`."""
-    labels: npt.NDArray[np.int64] = getattr(load_images(context.run.data), split).labels.cpu().numpy()
-    return labels
-
-
-def write_measures(
+def _write_ensemble(
+    context: Context[EnsembleConfig],
     folder: Folder,
     members: Sequence[dict[str, Any]],
-    predictions: Sequence[Probabilities],
-    labels: npt.NDArray[np.int64],
+    checkpoints: Sequence[Checkpoint],
     average: str = "probabilities",
-) -> dict[str, Any]:
-    """Writes the test predictions, `predictions-I.npy`, and the measures of the ensemble and its members.
+) -> None:
+    """Predicts with trained networks, and writes their measures and, as `model/`, all of them as one module.
+
+    `predictions-I.npy` are probabilities on the test images. `ensemble.json` holds, as fractions, `test_error`,
+    `test_nll` (nats), `ece` of the averaged predictions, `ate` (the members' average test error), `ppd` (pairwise
+    predictive disagreement, None of a single member), `average`, `images`, and `members` with `test_error`, `test_nll`,
+    `ece`, `predictions` (the file) each.
 
     Args:
         members: what each member is: `architecture`, `seed`, or what else tells it from the others.
-        predictions: of each member on the test images.
-
-    Returns: what `ensemble.json` holds: `test_error`, `test_nll` (nats), `ece` of the averaged predictions, `ate` (the
-    members' average test error), `ppd` (pairwise predictive disagreement, None of a single member), `average`,
-    `images`, and `members` with `test_error`, `test_nll`, `ece`, `predictions` (the file) each. Fractions.
+        checkpoints: of each member's `StandaloneTrainable`.
     """
-    for number, each in enumerate(predictions):
-        with folder.whole_file(f"predictions-{number}.npy") as stream:
-            np.save(stream, np.asarray(each, dtype=np.float32), allow_pickle=False)
-    measured = measure_ensemble(np.stack(list(predictions)), labels, average)  # type: ignore[arg-type]
-    told: dict[str, Any] = {
+    dataset = load_images(context.run.data)
+    predictions, labels = _predictions(context, checkpoints), dataset.test.labels.cpu().numpy()
+    files = [f"predictions-{number}.npy" for number in range(len(predictions))]
+    for name, probabilities in zip(files, predictions, strict=True):
+        with folder.whole_file(name) as stream:
+            np.save(stream, probabilities, allow_pickle=False)
+    measured = measure_ensemble(np.stack(predictions), labels, average)  # type: ignore[arg-type]
+    measures: dict[str, Any] = {
         "test_error": measured["error"],
         "test_nll": measured["loss"],
         "ece": measured["calibration_error"],
@@ -151,61 +109,58 @@ def write_measures(
                 "test_error": measured["member_errors"][number],
                 "test_nll": measured["member_losses"][number],
                 "ece": measured["member_calibration_errors"][number],
-                "predictions": f"predictions-{number}.npy",
+                "predictions": files[number],
             }
             for number, member in enumerate(members)
         ],
     }
-    folder.write_json(ENSEMBLE, told)
-    return told
-
-
-def write_ensemble(
-    context: Context[EnsembleConfig],
-    folder: Folder,
-    members: Sequence[dict[str, Any]],
-    checkpoints: Sequence[Checkpoint],
-    average: str = "probabilities",
-) -> None:
-    """Predicts with trained networks, writes their measures and, as `model/`, all of them as one module.
-
-    Args: as `write_measures`; checkpoints: of each member's `StandaloneTrainable`.
-    """
-    told = write_measures(folder, members, predict_trained(context, checkpoints), split_labels(context), average)
+    folder.write_json(ENSEMBLE, measures)
     networks, described = [], []
     for checkpoint in checkpoints:
         with checkpoint.as_directory() as place:
             member, network = member_of(Path(place), context.run.space)
         networks.append(network)
         described.append(member)
-    more = {
-        "image_size": load_images(context.run.data).image_size,
-        "test_error": told["test_error"],
-        "data": context.run.config.data.name,
-        "space_file": None,
-    }
-    files = ensemble_files(Ensemble(networks, average=average), described, more)  # type: ignore[arg-type]
-    for name, content in files.items():
+    more = {"image_size": dataset.image_size, "test_error": measures["test_error"], "data": context.config.data.name}
+    ensemble = Ensemble(networks, average=average)  # type: ignore[arg-type]
+    for name, content in ensemble_files(ensemble, described, more | {"space_file": None}).items():
         (folder / MODEL).write_bytes(name, content)
-    context.say(f"test error {told['test_error']:.4f}; its members' {told['ate']:.4f} on average")
+    context.say(f"test error {measures['test_error']:.4f}; its members' {measures['ate']:.4f} on average")
+
+
+# A network for each member
 
 
 def _average(context: Context[Any]) -> str:
-    average: str = (context.run.found or {}).get("average", "probabilities")
-    return average
+    return str((context.run.found or {}).get("average", "probabilities"))
+
+
+def _trials(context: Context[EnsembleConfig], tuned: Folder) -> TrialPlan:
+    """A network of each architecture. Repeated ones make networks that differ by their seed."""
+    members = found_members(context.run)
+    seeds = first_seeds(context.seed("final"), len(members))
+    keys = {
+        "member": tune.grid_search(list(range(len(members)))),
+        "architecture": tune.sample_from(lambda spec: members[spec.config.member]),
+        "seed": tune.sample_from(lambda spec: seeds[spec.config.member]),
+    }
+    return training_plan(context, context.config.final, test=True, total=len(members), keys=keys)
 
 
 def _write_trained(context: Context[EnsembleConfig], folder: Folder, run: TuneRun) -> None:
-    architectures, trained = found_members(context.run), trained_members(run)
-    seeds = member_seeds(context, len(architectures))
-    kept = {number: checkpoint for number, checkpoint in enumerate(trained) if checkpoint is not None}
-    if len(kept) < len(trained):
+    architectures = found_members(context.run)
+    seeds = first_seeds(context.seed("final"), len(architectures))
+    trained = {(result.config or {})["member"]: run.checkpoint(result) for result in run.ended}
+    kept = {number: checkpoint for number, checkpoint in sorted(trained.items()) if checkpoint is not None}
+    if not kept:
+        raise ArchrayError(f"no network of {len(architectures)} was trained: {run.failures}")
+    if len(kept) < len(architectures):
         context.say(
-            f"{len(trained) - len(kept)} of {len(trained)} members were not trained, see final/trials.parquet; the "
-            "ensemble is of the others"
+            f"{len(architectures) - len(kept)} of {len(architectures)} members were not trained, see "
+            "final/trials.parquet; the ensemble is of the others"
         )
     members = [{"architecture": architectures[number], "seed": seeds[number]} for number in kept]
-    write_ensemble(context, folder, members, list(kept.values()), _average(context))
+    _write_ensemble(context, folder, members, list(kept.values()), _average(context))
 
 
 FINAL_ENSEMBLE_STAGE = TuneStage[EnsembleConfig](
@@ -213,6 +168,79 @@ FINAL_ENSEMBLE_STAGE = TuneStage[EnsembleConfig](
     title="train the members of the ensemble from scratch",
     reads=("network", "final"),
     depends=lambda context: {"members": found_members(context.run), "average": _average(context)},
-    plan=lambda context, tuned: member_trials(context, found_members(context.run)),
+    plan=_trials,
     finish=_write_trained,
+)
+
+
+# One network
+
+
+def _one_trial(
+    context: Context[OneArchitectureConfig], training: TrainingSettings, trainable: type[tune.Trainable]
+) -> TrialPlan:
+    keys = {"architecture": found_members(context.run)[:1], "seed": first_seeds(context.seed("final"), 1)}
+    grid = {name: tune.grid_search(values) for name, values in keys.items()}
+    return training_plan(context, training, test=True, trainable=trainable, total=1, at_most=1, keys=grid)
+
+
+def _write_parts(
+    context: Context[Any],
+    folder: Folder,
+    run: TuneRun,
+    apart: Sequence[dict[str, Any]],
+    states: Callable[[Path], Sequence[dict[str, Any]]],
+) -> None:
+    """Writes the parts of the one network as checkpoints of their own, of which the ensemble is made.
+
+    apart: what tells each part from the others. states: folder of the network's checkpoint -> those of the parts.
+    """
+    architecture, [seed] = found_members(context.run)[0], first_seeds(context.seed("final"), 1)
+    [result] = run.ended
+    checkpoint = run.checkpoint(result)
+    if checkpoint is None:
+        raise ArchrayError(f"the training of {architecture} failed: {run.failures}")
+    members, kept = [], []
+    with checkpoint.as_directory() as place:
+        for number, (own, state) in enumerate(zip(apart, states(Path(place)), strict=True)):
+            part = folder / "members" / f"{number}"
+            with part.whole_file(STATE_FILE) as stream:
+                torch.save(state, stream)
+            members.append({"architecture": architecture, "seed": seed, **own})
+            kept.append(Checkpoint(part.uri))
+    _write_ensemble(context, folder, members, kept)
+
+
+def _write_snapshots(context: Context[SnapshotConfig], folder: Folder, run: TuneRun) -> None:
+    epochs = [{"epoch": end} for end in context.config.snapshot_training.cycle_ends]
+    _write_parts(context, folder, run, epochs, snapshot_states)
+
+
+def _write_draws(context: Context[DropPathConfig], folder: Folder, run: TuneRun) -> None:
+    """The one network as often as the ensemble has members, each with paths dropped by a seed of its own."""
+    config = context.config
+    seeds = first_seeds(context.seed("final"), config.ensemble_size)
+
+    def draws(place: Path) -> list[dict[str, Any]]:
+        state = read_state(place)
+        return [{**state, DROP_PATH: {"probability": config.drop_path, "seed": seed}} for seed in seeds]
+
+    _write_parts(context, folder, run, [{"drop_path_seed": seed} for seed in seeds], draws)
+
+
+SNAPSHOT_STAGE = TuneStage[SnapshotConfig](
+    name="final",
+    title="train one network in cycles, a member at each end",
+    reads=("network", "snapshot_training"),
+    depends=lambda context: {"members": found_members(context.run)},
+    plan=lambda context, tuned: _one_trial(context, context.config.snapshot_training, SnapshotTrainable),
+    finish=_write_snapshots,
+)
+DROP_PATH_STAGE = TuneStage[DropPathConfig](
+    name="final",
+    title="train one network, and drop paths in prediction",
+    reads=("network", "final", "drop_path"),
+    depends=lambda context: {"members": found_members(context.run)},
+    plan=lambda context, tuned: _one_trial(context, context.config.final, StandaloneTrainable),
+    finish=_write_draws,
 )

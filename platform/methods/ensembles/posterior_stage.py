@@ -1,10 +1,16 @@
-"""Stage 2 of NESBS: the posterior over architectures, given the trained supernet. Shu 2022, section 5.3.3, Eq. 5.4."""
+"""Stages 1 and 2 of NESBS: a supernet trained on random paths, and the posterior over architectures, given it.
+
+A uniformly drawn path for each step: Shu 2022, section 5.2.1. The posterior: section 5.3.3, Eq. 5.4.
+"""
 
 from __future__ import annotations
 
 import json
+from pathlib import Path
+from typing import Any
 
 import pandas as pd
+from ray import tune
 
 from archray.errors import ArchrayError
 from archray.files import Folder
@@ -13,20 +19,76 @@ from archray.platform.engine.stage import Context, file_digests
 from archray.platform.engine.tuning import TrialPlan, TuneRun, TuneStage
 from archray.platform.methods.ensembles.ensemble_config import NESBSConfig
 from archray.platform.methods.ensembles.ensemble_tables import POSTERIOR, POSTERIOR_LEARNT, SUPERNET
-from archray.platform.methods.ensembles.supernet_stage import BEST_RESPONSE, WEIGHTS, single_trial
-from archray.platform.run.layout import CURVES
+from archray.platform.methods.final_stage import ACCURACY
+from archray.platform.run.layout import CURVES, TRIALS
 from archray.searchers.nesbs.posterior import Posterior
+from archray.trainables.checkpoint import read_state
 from archray.trainables.spaces import get_space
+from archray.trainables.supernets import write_weights
 from archray.trainables.tune.posterior_settings import PosteriorSettings
 from archray.trainables.tune.posterior_trainable import PosteriorTrainable
+from archray.trainables.tune.supernet_settings import SupernetSettings
+from archray.trainables.tune.supernet_trainable import SupernetTrainable
 
-METRIC = "elbo"
+WEIGHTS = "weights.pt"
 
 
-def _trial(context: Context[NESBSConfig], tuned: Folder) -> TrialPlan | None:
+def _single_trial(context: Context[NESBSConfig], stage: str, **plan: Any) -> TrialPlan:
+    """One trial with the stage's own seed. plan: fields of `TrialPlan`; more of the metric is better."""
+    return TrialPlan(mode="max", total=1, keys={"seed": tune.grid_search([context.seed(stage)])}, at_most=1, **plan)
+
+
+# The supernet
+
+
+def supernet_settings(context: Context[NESBSConfig]) -> dict[str, Any]:
+    """What a `SupernetTrainable` of the run is told: space and data as they hold in its folder."""
+    run, options = context.run, dict(context.config.trained_supernet)
+    return SupernetSettings(**options, space=run.space, data=run.data).model_dump(mode="json")
+
+
+def _supernet_trial(context: Context[NESBSConfig], tuned: Folder) -> TrialPlan:
+    settings = supernet_settings(context)
+    return _single_trial(context, SUPERNET, trainable=SupernetTrainable, settings=settings, metric=ACCURACY)
+
+
+def _write_trained(context: Context[NESBSConfig], folder: Folder, run: TuneRun) -> None:
+    for name, table in ((TRIALS, run.trials), (CURVES, run.curves)):  # without the tables that stand in cells
+        folder.write_parquet(name, table.drop(columns=["updates", "posterior"], errors="ignore"))
+    [result] = run.ended
+    checkpoint = run.checkpoint(result)
+    if checkpoint is None:
+        raise ArchrayError(f"the training of the supernet failed: {run.failures}")
+    metrics = result.metrics or {}
+    with checkpoint.as_directory() as place:
+        state = read_state(Path(place))["trainer"]["supernet"]
+    write_weights(folder.uri, WEIGHTS, state)
+    updates = pd.DataFrame(json.loads(metrics["updates"]))
+    folder.write_parquet("updates.parquet", updates)
+    if metrics.get("posterior") is not None:  # the best response, learnt with the weights
+        folder.write_json(POSTERIOR, json.loads(metrics["posterior"]))
+    context.say(
+        f"{ACCURACY} {metrics[ACCURACY]:.4f} of drawn paths; an operation's weights were updated "
+        f"{updates['updates'].min()} to {updates['updates'].max()} times"
+    )
+
+
+SUPERNET_STAGE = TuneStage[NESBSConfig](
+    name=SUPERNET,
+    title="train a supernet on random paths",
+    reads=("trained_supernet",),
+    plan=_supernet_trial,
+    finish=_write_trained,
+)
+
+
+# The posterior
+
+
+def _posterior_trial(context: Context[NESBSConfig], tuned: Folder) -> TrialPlan | None:
     run, config = context.run, context.config
     if config.best_response:
-        tuned.parent.write_json(POSTERIOR, context.folder(SUPERNET).read_json(BEST_RESPONSE))
+        tuned.parent.write_json(POSTERIOR, context.folder(SUPERNET).read_json(POSTERIOR))
         context.say("it was learnt with the supernet")
         return None
     settings = PosteriorSettings(
@@ -36,7 +98,7 @@ def _trial(context: Context[NESBSConfig], tuned: Folder) -> TrialPlan | None:
         supernet=config.supernet,
         weights=f"{context.folder(SUPERNET).uri}/{WEIGHTS}",
     ).model_dump(mode="json")
-    return single_trial(context, POSTERIOR_LEARNT, trainable=PosteriorTrainable, settings=settings, metric=METRIC)
+    return _single_trial(context, POSTERIOR_LEARNT, trainable=PosteriorTrainable, settings=settings, metric="elbo")
 
 
 def _write_posterior(context: Context[NESBSConfig], folder: Folder, run: TuneRun) -> None:
@@ -74,6 +136,6 @@ POSTERIOR_STAGE = TuneStage[NESBSConfig](
     title="learn a posterior over architectures, given the supernet",
     reads=("trained_supernet", "posterior", "best_response"),
     depends=file_digests(f"{SUPERNET}/{WEIGHTS}"),
-    plan=_trial,
+    plan=_posterior_trial,
     finish=_write_posterior,
 )

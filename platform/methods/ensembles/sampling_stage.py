@@ -25,7 +25,7 @@ from archray.platform.engine.stage import Context, WorkStage
 from archray.platform.engine.trial_tables import failure_reasons
 from archray.platform.methods.ensembles.ensemble_config import NESBSConfig, SamplingOptions
 from archray.platform.methods.ensembles.ensemble_tables import MEMBERS, POSTERIOR, POSTERIOR_LEARNT, SEARCH, SUPERNET
-from archray.platform.methods.ensembles.supernet_stage import WEIGHTS, supernet_settings
+from archray.platform.methods.ensembles.posterior_stage import WEIGHTS, supernet_settings
 from archray.platform.run.layout import FOUND, TRIALS
 from archray.platform.run.manifest import digest
 from archray.searchers import NESBSSearch, drive
@@ -56,7 +56,7 @@ def _search(context: Context[NESBSConfig], folder: Folder) -> None:
     posterior = _posterior(context)
 
     def fresh() -> NESBSSearch:
-        options = config.search.searcher_options() | {"budget": config.sampled}
+        options = {name: value for name, value in config.search if name != "average"} | {"budget": config.sampled}
         return NESBSSearch(posterior, ensemble_size=config.sampled_size, seed=context.seed(SEARCH), **options)
 
     ensembles = _evaluator(context, folder)

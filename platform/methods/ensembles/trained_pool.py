@@ -1,7 +1,11 @@
-"""The pool: architectures trained each on its own, drawn at random or evolved. Zaidi et al. 2021, Algorithms 1, 2."""
+"""A pool of architectures trained each on its own, and the members chosen from it. Zaidi et al. 2021, Algorithms 1, 2.
+
+The pool is drawn at random or evolved. Its best architecture, or the members that forward selection finds in it.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -11,17 +15,25 @@ import pandas as pd
 
 from archray.errors import ArchrayError
 from archray.files import Folder
-from archray.platform.engine.stage import Context
+from archray.platform.engine.stage import Context, WorkStage
 from archray.platform.engine.tuning import TrialPlan, TuneRun, TuneStage
-from archray.platform.methods.ensembles.baseline_config import EvolvedNESConfig, OneArchitectureConfig, PooledConfig
+from archray.platform.methods.ensembles.baseline_config import (
+    EvolvedNESConfig,
+    NESConfig,
+    OneArchitectureConfig,
+    PooledConfig,
+)
+from archray.platform.methods.ensembles.ensemble_tables import METRICS
+from archray.platform.methods.final_stage import ACCURACY
 from archray.platform.methods.training_stages import training_plan
-from archray.platform.run.layout import TRIALS
+from archray.platform.run.layout import DONE, FOUND, TRIALS
 from archray.searchers import ArchraySearcher, RandomSearch, RegularizedEvolution
 from archray.trainables.data import DataSettings, load_images
-from archray.trainables.ensembles import forward_selection
+from archray.trainables.ensembles import ensemble_error, forward_selection
 from archray.trainables.tune.member_trainable import MemberTrainable, read_predictions
 
 POOL = "pool"
+LOSS = METRICS[0]
 
 
 class EnsembleParents:
@@ -119,7 +131,88 @@ EVOLVED_POOL_STAGE = _stage(lambda context, tuned: _trials(context, tuned, _evol
 SMALL_POOL_STAGE = _stage(_given_or_drawn, "architecture")
 
 
-def trained_pool(context: Context[Any]) -> pd.DataFrame:
+# The members
+
+
+def _trained_pool(context: Context[Any]) -> pd.DataFrame:
     """The networks of the pool that were trained to the end, in the order of suggestion. See `MemberTrainable`."""
     trials = context.run.table(POOL, TRIALS)
     return trials[trials["predictions"].notna()].sort_values("number", ignore_index=True)
+
+
+def _pool_digest(context: Context[Any]) -> dict[str, Any]:
+    return {POOL: context.folder(POOL).read_json(DONE)["inputs"]}
+
+
+def _take_one(context: Context[OneArchitectureConfig], folder: Folder) -> None:
+    """The architecture that is given, or the best of the pool on validation, for all members."""
+    config = context.config
+    name, value = config.architecture, None
+    if name is None:
+        pool = _trained_pool(context)
+        best = pool.sort_values([ACCURACY, LOSS], ascending=[False, True], kind="stable").iloc[0]
+        name, value = best["architecture"], float(best[ACCURACY])
+        context.say(f"the best of the pool is {name}  ({ACCURACY} {value:.4f})")
+    members = [name] * config.ensemble_size
+    folder.write_json(FOUND, {"members": members, "value": value, "metric": ACCURACY, "validation_accuracy": value})
+
+
+ONE_ARCHITECTURE_STAGE = WorkStage[OneArchitectureConfig](
+    name="search",
+    title="choose the architecture of all members",
+    reads=("ensemble_size", "architecture"),
+    depends=_pool_digest,
+    work=_take_one,
+    needs_ray=False,
+)
+
+
+def _select(context: Context[NESConfig], folder: Folder) -> None:
+    """Algorithm 1, line 2: forward selection from the whole pool. The table has that of every smaller pool too."""
+    config, pool = context.config, _trained_pool(context)
+    size = config.ensemble_size
+    if len(pool) < size:
+        raise ArchrayError(
+            f"the pool has {len(pool)} networks that were trained to the end, and {size} members are asked for; the "
+            "table pool/trials.parquet says why the others failed; lower ensemble_size or raise pool"
+        )
+    probabilities = np.stack([read_predictions(uri) for uri in pool["predictions"]])  # (pool, images, classes)
+    labels = load_images(context.run.data).validation.labels.numpy()
+    rows: list[dict[str, Any]] = []
+    for trained in range(size, len(pool) + 1):
+        selected = forward_selection(probabilities[:trained], labels, size)
+        members = selected.members
+        rows.append(
+            {
+                "number": trained,
+                "sampler": config.method,
+                "delta": math.nan,
+                "temperature": math.nan,
+                "members": [pool["architecture"][place] for place in members],
+                LOSS: selected.losses[-1],
+                "validation_error": ensemble_error(probabilities[members], labels),
+                "failure": None,
+            }
+        )
+    last = rows[-1]
+    folder.write_parquet(TRIALS, pd.DataFrame(rows))
+    folder.write_json(
+        FOUND,
+        {
+            "members": last["members"],
+            "value": last[LOSS],
+            "metric": LOSS,
+            "validation_accuracy": 1 - last["validation_error"],
+        },
+    )
+    context.say(f"the ensemble selected has {LOSS} {last[LOSS]:.4f}, as trained in the pool")
+
+
+MEMBER_SELECTION_STAGE = WorkStage[NESConfig](
+    name="search",
+    title="select an ensemble from the pool",
+    reads=("ensemble_size",),
+    depends=_pool_digest,
+    work=_select,
+    needs_ray=False,
+)
