@@ -43,7 +43,7 @@ OF_A_RUN = {
     "ensembles_delta_effect": f"{_ENSEMBLES}.ensemble_delta",
     "ensembles_best_so_far": f"{_ENSEMBLES}.sampled_ensembles",
     "ensembles_by_delta": f"{_ENSEMBLES}.ensemble_delta",
-    "estimated_against_true": f"{_ENSEMBLES}.estimated_true",
+    "estimated_against_true": f"{_ENSEMBLES}.ensemble_members",
     "ensemble_training_curves": f"{_ENSEMBLES}.ensemble_report",
 }
 OF_SEVERAL_RUNS = {

@@ -32,6 +32,13 @@ from archray.platform.methods.ensembles.ensemble_delta import (
     member_measures,
     swept_delta,
 )
+from archray.platform.methods.ensembles.ensemble_members import (
+    common_decisions,
+    estimated_against_true,
+    estimated_true_section,
+    member_agreement,
+    member_cells_section,
+)
 from archray.platform.methods.ensembles.ensemble_report import (
     POOLED_SECTIONS,
     SAMPLED_SECTIONS,
@@ -49,12 +56,6 @@ from archray.platform.methods.ensembles.ensemble_tables import (
     found_members,
     sampled_ensembles,
 )
-from archray.platform.methods.ensembles.estimated_true import (
-    estimated_against_true,
-    estimated_true_section,
-    member_agreement,
-)
-from archray.platform.methods.ensembles.member_cells import common_decisions, member_cells_section
 from archray.platform.methods.ensembles.posterior_curves import (
     entropy,
     grouped_decisions,
@@ -220,17 +221,16 @@ def test_best_so_far_keeps_the_error_of_the_best_loss(new_run: NewRun) -> None:
     )
     sampled = sampled_ensembles(new_run({TRIALS: frame}))
     loss, error = (best_so_far(sampled, name) for name in ("validation_loss", "validation_error"))
-    np.testing.assert_array_equal(loss.mean, [math.nan, 2, 2, 1])
-    np.testing.assert_array_equal(error.mean, [math.nan, 0.2, 0.2, 0.3])
-    assert loss.repeats == 1
+    np.testing.assert_array_equal(loss, [[math.nan, 2, 2, 1], [math.nan] * 4])
+    np.testing.assert_array_equal(error[0], [math.nan, 0.2, 0.2, 0.3])
 
 
 def test_repeats_are_averaged_and_the_shorter_keeps_its_last(repeated: Run[Any]) -> None:
-    line = best_so_far(sampled_ensembles(repeated), "validation_loss")
+    mean, error = best_so_far(sampled_ensembles(repeated), "validation_loss")
     ends = [part["validation_loss"].min() for part in (sampled_trials(0), sampled_trials(5, number=12))]
-    assert line.mean[-1] == pytest.approx(np.mean(ends))
-    assert line.error[-1] == pytest.approx(abs(ends[0] - ends[1]) / 2)
-    assert line.repeats == 2 and line.mean.shape == (16,)
+    assert mean[-1] == pytest.approx(np.mean(ends))
+    assert error[-1] == pytest.approx(abs(ends[0] - ends[1]) / 2)
+    assert mean.shape == (16,)
     assert "Means of 2 repeats" in words(ensembles_section(repeated))
 
 
@@ -273,9 +273,9 @@ def test_what_delta_does_is_of_the_runs_own_members(run: Run[Any], new_run: NewR
 def test_estimates_are_told_of_members_beside_the_truth(run: Run[Any], new_run: NewRun) -> None:
     members = estimates(run)
     assert list(members["name"]) == found_members(run)
-    told = member_agreement(run)
-    assert told.spearman == pytest.approx(members["estimated"].corr(members["true"], method="spearman"))
-    assert told.pearson == pytest.approx(members["estimated"].corr(members["true"]))
+    _, measures = member_agreement(run)
+    assert measures["spearman"] == pytest.approx(members["estimated"].corr(members["true"], method="spearman"))
+    assert measures["pearson"] == pytest.approx(members["estimated"].corr(members["true"]))
     assert "3 members" in str(estimated_true_section(run))
     with pytest.raises(NothingToDraw, match="fewer than 3 members"):
         estimated_true_section(new_run({}, ensemble_documents(tuple(CELLS[:2]))))

@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 from rich.console import Console
 
 from archray.platform.methods.ensembles.ensemble_delta import delta_effect_section, ensemble_delta_section
+from archray.platform.methods.ensembles.ensemble_members import estimated_true_section, member_cells_section
 from archray.platform.methods.ensembles.ensemble_result import TEST, diversity_section, ensemble_result_section, points
 from archray.platform.methods.ensembles.ensemble_tables import (
     ENSEMBLE,
@@ -20,8 +21,6 @@ from archray.platform.methods.ensembles.ensemble_tables import (
     sampled_ensembles,
     trained_models,
 )
-from archray.platform.methods.ensembles.estimated_true import estimated_true_section
-from archray.platform.methods.ensembles.member_cells import member_cells_section
 from archray.platform.methods.ensembles.posterior_curves import posterior_section
 from archray.platform.methods.ensembles.sampled_ensembles import ensembles_section
 from archray.platform.methods.found_networks import percent, print_trials, tested_networks

@@ -18,7 +18,7 @@ SEARCH, SUPERNET, POSTERIOR_LEARNT = "search", "supernet", "posterior"  # stages
 ENSEMBLE = "ensemble.json"  # of the final stage: the measures of the ensemble and of its members
 POSTERIOR = "posterior.json"
 MEMBERS = "members.parquet"  # of the search: a row per sampled member, with its error by shared weights
-METRICS = ("validation_loss", "validation_error")  # the first ranks the sampled ensembles
+METRICS = ("validation_loss", "validation_error")  # the first that is known ranks the sampled ensembles
 
 
 def found_members(run: Run[Any]) -> list[str]:
@@ -83,9 +83,9 @@ def sampled_ensembles(run: Run[Any]) -> pd.DataFrame:
     return rows.assign(evaluations=rows.groupby("repeat", sort=False).cumcount() + 1)
 
 
-def ranked_by(sampled: pd.DataFrame) -> str:
-    """The metric that ranks the ensembles: the validation loss, or the error where no loss is known."""
-    return next(name for name in METRICS if sampled[name].notna().any())
+def known_metrics(sampled: pd.DataFrame) -> list[str]:
+    """The metrics with a value; the first ranks the ensembles."""
+    return [name for name in METRICS if sampled[name].notna().any()]
 
 
 def chosen_ensemble(run: Run[Any], sampled: pd.DataFrame) -> int | None:
@@ -94,7 +94,7 @@ def chosen_ensemble(run: Run[Any], sampled: pd.DataFrame) -> int | None:
     if not members or sampled.empty:
         return None
     own = sampled[[sorted(row) == members for row in sampled["members"]]]
-    values = own[ranked_by(sampled)].dropna()
+    values = own[known_metrics(sampled)[0]].dropna()
     return int(values.index[int(values.to_numpy().argmin())]) if len(values) else None
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,7 +16,7 @@ from archray.platform.methods.ensembles.ensemble_tables import (
     METRICS,
     chosen_ensemble,
     found_members,
-    ranked_by,
+    known_metrics,
     sampled_ensembles,
 )
 from archray.platform.report.figures import FOUND, INK, SURFACE, NothingToDraw, drawing, few_ticks, figure
@@ -29,29 +28,13 @@ _BEST = 10  # ensembles in the table that is not folded
 _DOTS = 300  # with more ensembles than this, only the lines are drawn
 
 
-@dataclass(frozen=True)
-class BestSoFar:
-    """The best so far by evaluations.
-
-    Args:
-        mean: (evaluations,) over the repeats, of the metric of the ensemble that ranks best until then; NaN until
-            every repeat has one.
-        error: (evaluations,) the standard error of that mean; NaN with one repeat.
-        repeats: how many there are.
-    """
-
-    mean: np.ndarray
-    error: np.ndarray
-    repeats: int
-
-
 @figure(height=270)
 def ensembles_best_so_far(run: Run[Any], canvas: Figure) -> None:
     """The best validation loss and error so far of the sampled ensembles, by evaluations."""
     sampled = sampled_ensembles(run)
     if sampled.empty:
         raise NothingToDraw("this run has evaluated no ensemble with a finite loss")
-    shown, chosen = _shown(sampled), chosen_ensemble(run, sampled)
+    shown, chosen = known_metrics(sampled), chosen_ensemble(run, sampled)
     for axes, metric in zip(np.ravel(canvas.subplots(1, len(shown))), shown, strict=True):
         _draw_panel(axes, sampled, metric, chosen)
 
@@ -59,17 +42,21 @@ def ensembles_best_so_far(run: Run[Any], canvas: Figure) -> None:
 def ensembles_section(run: Run[Any]) -> Section:
     """The best so far, and the tables of ensembles and members."""
     canvas, sampled = ensembles_best_so_far(run), sampled_ensembles(run)
-    chosen, rank = chosen_ensemble(run, sampled), ranked_by(sampled)
-    end = Quantity.of(rank).show(best_so_far(sampled, rank).mean[-1])
+    chosen, rank = chosen_ensemble(run, sampled), known_metrics(sampled)[0]
+    end = Quantity.of(rank).show(best_so_far(sampled, rank)[0][-1])
     description = f"Best {Quantity.of(rank).label} so far against evaluations; at the end {end}."
     content = drawing("ensembles", canvas, description=description)
     body = paragraphs([_sentence(sampled)]) + captioned(content, _caption(sampled, chosen))
     return Section("ensembles", "The ensembles that were sampled", body + _tables(run, sampled, chosen))
 
 
-def best_so_far(sampled: pd.DataFrame, metric: str) -> BestSoFar:
-    """The ensembles are ranked by `ranked_by`, whatever `metric` is shown."""
-    rank = ranked_by(sampled)
+def best_so_far(sampled: pd.DataFrame, metric: str) -> tuple[np.ndarray, np.ndarray]:
+    """The metric of the ensemble that ranks best until each evaluation, whatever `metric` is shown.
+
+    Returns: its mean over the repeats, NaN until each has one, and the standard error, NaN with one repeat;
+    (evaluations,) both.
+    """
+    rank = known_metrics(sampled)[0]
     repeats = [rows for _, rows in sampled.groupby("repeat", sort=False)]
     values = np.full((len(repeats), int(sampled["evaluations"].max())), math.nan)  # (repeats, evaluations)
     for repeat, own in enumerate(repeats):
@@ -81,19 +68,16 @@ def best_so_far(sampled: pd.DataFrame, metric: str) -> BestSoFar:
         values[repeat, len(own) :] = best  # a repeat that has ended keeps its last
     several = len(values) > 1
     error = values.std(0, ddof=1) / math.sqrt(len(values)) if several else np.full(values.shape[1], math.nan)
-    return BestSoFar(values.mean(0), error, len(values))
-
-
-def _shown(sampled: pd.DataFrame) -> list[str]:
-    return [name for name in METRICS if sampled[name].notna().any()]
+    return values.mean(0), error
 
 
 def _draw_panel(axes: Axes, sampled: pd.DataFrame, metric: str, chosen: int | None) -> None:
-    quantity, line = Quantity.of(metric), best_so_far(sampled, metric)
-    x, mean, error = np.arange(1, line.mean.size + 1), *(quantity.factor * part for part in (line.mean, line.error))
+    quantity = Quantity.of(metric)
+    mean, error = (quantity.factor * part for part in best_so_far(sampled, metric))
+    x = np.arange(1, mean.size + 1)
     axes.step(x, mean, where="post", color=FOUND, linewidth=2, zorder=3)
     axes.plot(x[-1:], mean[-1:], "o", color=FOUND, markersize=4, zorder=3)
-    if line.repeats > 1:
+    if sampled["repeat"].nunique() > 1:
         axes.fill_between(x, mean - error, mean + error, step="post", color=FOUND, alpha=0.15, linewidth=0)
     elif len(sampled) <= _DOTS:
         axes.scatter(
@@ -119,9 +103,9 @@ def _sentence(sampled: pd.DataFrame) -> str:
 
 
 def _caption(sampled: pd.DataFrame, chosen: int | None) -> str:
-    rank = ranked_by(sampled)
+    rank, *others = known_metrics(sampled)
     text = f"The lowest {Quantity.of(rank).label} so far, by the number of ensembles evaluated"
-    if len(_shown(sampled)) > 1:
+    if others:
         text += "; and the error of that ensemble, which need not fall"
     repeats = int(sampled["repeat"].nunique())
     text += f". Means of {repeats} repeats, bands one standard error on either side." if repeats > 1 else "."
@@ -133,7 +117,7 @@ def _caption(sampled: pd.DataFrame, chosen: int | None) -> str:
 
 def _tables(run: Run[Any], sampled: pd.DataFrame, chosen: int | None) -> str:
     names = member_numbers(found_members(run.best), sampled)
-    best = sampled.sort_values(ranked_by(sampled), kind="stable").head(_BEST)
+    best = sampled.sort_values(known_metrics(sampled)[0], kind="stable").head(_BEST)
     body = _ensemble_table(best, names, chosen, f"The best {count(len(best), 'ensemble')}")
     if len(sampled) > len(best):
         whole = _ensemble_table(sampled, names, chosen, "All ensembles")

@@ -1,0 +1,122 @@
+"""The members of the found ensemble: what each of them decided, and whether shared weights told how good it is.
+
+Estimated against true error: Shu 2022, Table 5.6.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pandas as pd
+from matplotlib.figure import Figure
+
+from archray.platform.methods.ensembles.ensemble_tables import estimates, found_members
+from archray.platform.report.cell import cell_drawing
+from archray.platform.report.cell_graph import Decided, cell_edges, decided, is_graph, node_count
+from archray.platform.report.figures import FOUND, SURFACE, TRIAL, NothingToDraw, drawing, few_ticks, figure
+from archray.platform.report.quantity import Quantity, count, whole_number
+from archray.platform.report.section import Column, Section, captioned, escape, folded, numeric, paragraphs, table
+from archray.platform.run.run import Run
+from archray.trainables.ensembles import agreement
+from archray.trainables.spaces import get_space
+
+_DRAWN = 5  # members whose cells are drawn; the table has all
+_FEWEST = 3  # points: two always agree or disagree
+_RHO = Quantity("rank correlation", "", 1.0, 2)
+_SHARE = Quantity("share", "%", 100.0, 0)
+
+
+def member_cells_section(run: Run[Any]) -> Section | None:
+    """A cell per member, or the table of decisions alone. Nothing for fewer than two members."""
+    space = get_space(run.best.space)
+    members = [decided(space, member) for member in found_members(run.best)]
+    if len(members) < 2:
+        return None
+    whole, text = _table(members), _sentence(members)
+    if not all(map(is_graph, members)):
+        return Section("members", "The members", paragraphs([text]) + whole)
+    drawings = "".join(
+        f"<h3>{escape(f'Member {number}')}</h3>{cell_drawing(cell_edges(decisions), node_count(decisions))}"
+        for number, decisions in enumerate(members[:_DRAWN], 1)
+    )
+    caption = f"{text} Circles are feature maps, from the cell's input to its output; “none” is not drawn."
+    if len(members) > _DRAWN:
+        caption += f" The first {_DRAWN} of {len(members)} are drawn."
+    return Section("members", "The members", captioned(drawings, caption) + folded("The members as a table", whole))
+
+
+def common_decisions(members: Sequence[Sequence[Decided]]) -> int:
+    """How many decisions are the same in all members."""
+    return sum(len({decision.choice for decision in row}) == 1 for row in zip(*members, strict=True))
+
+
+def _sentence(members: Sequence[Sequence[Decided]]) -> str:
+    same, total = common_decisions(members), len(members[0])
+    if same == total:
+        return f"All {len(members)} members are one architecture."
+    return f"The {len(members)} members agree in {same} of {count(total, 'decision')}."
+
+
+def _table(members: Sequence[Sequence[Decided]]) -> str:
+    columns = (Column("Decision", "code"), *(Column(f"Member {number}") for number in range(1, len(members) + 1)))
+    rows = [(row[0].name, *(decision.choice for decision in row)) for row in zip(*members, strict=True)]
+    same = frozenset(place for place, row in enumerate(rows) if len(set(row[1:])) == 1)
+    return table(columns, rows, label="The decisions of each member", faint=same)
+
+
+# Estimated and true errors
+
+
+@figure(height=320)
+def estimated_against_true(run: Run[Any], canvas: Figure) -> None:
+    """The validation error of each member with shared weights, against its test error trained from scratch."""
+    axes = canvas.subplots()
+    members, measures = member_agreement(run.best)
+    x, y = 100 * members["estimated"], 100 * members["true"]
+    axes.scatter(x, y, s=30, color=TRIAL, edgecolor=SURFACE, linewidth=0.5, alpha=0.8, clip_on=False, zorder=2)
+    own = members["name"].isin(found_members(run.best))
+    axes.scatter(x[own], y[own], s=52, color=FOUND, edgecolor=SURFACE, linewidth=0.8, clip_on=False, zorder=3)
+    few_ticks(axes, 4)
+    axes.margins(0.08)
+    axes.set_title(f"{count(len(x), 'member')}, ρ = {_RHO.bare(measures['spearman'])}")
+    axes.set(xlabel="validation error with shared weights (%)", ylabel="test error, trained (%)")
+
+
+def estimated_true_section(run: Run[Any]) -> Section:
+    """Estimated against true errors, and how they agree. Fewer than three members that have both are none."""
+    members, measures = member_agreement(run.best)
+    content = drawing(
+        "estimated-true",
+        estimated_against_true(run),
+        description=f"Estimated against true error: members, Spearman's rho {_RHO.bare(measures['spearman'])}.",
+    )
+    caption = (
+        "Each point is an architecture: its validation error with the supernet's shared weights, by which ensembles "
+        "are chosen, and its test error trained from scratch. ρ is Spearman's rank correlation. Blue: the members of "
+        "the found ensemble."
+    )
+    if lost := len(estimates(run.best)) - len(members):
+        caption += f" {lost} without both errors {'is' if lost == 1 else 'are'} left out."
+    columns = numeric("Members", "Spearman", "Pearson", "Agreement-30% (%)", "By chance (%)")
+    shares = (_SHARE.bare(measures[name]) for name in ("agreement", "chance"))
+    row = (whole_number(len(members)), *(_RHO.bare(measures[name]) for name in ("spearman", "pearson")), *shares)
+    note = (
+        "Agreement-30% is the share of the truly best 30 % that are also among the best 30 % by estimate; estimates "
+        "that know nothing reach the share by chance, which is not 30 % where 30 % are no whole number."
+    )
+    return Section(
+        "estimated-true",
+        "Do shared weights tell good ensembles from bad ones?",
+        captioned(content, f"{caption} As Table 5.6 of Shu 2022.")
+        + table(columns, [row], label="Agreement of estimated and true errors")
+        + paragraphs([note]),
+    )
+
+
+def member_agreement(run: Run[Any]) -> tuple[pd.DataFrame, dict[str, float | int]]:
+    """The rows of `estimates` with both errors, and their `agreement`. Raises: NothingToDraw for fewer than three."""
+    rows = estimates(run).dropna()
+    if len(rows) < _FEWEST:
+        raise NothingToDraw(f"this run has fewer than {_FEWEST} members with errors by shared weights and by training")
+    return rows, agreement(rows["estimated"], rows["true"])
