@@ -40,9 +40,9 @@ OF_A_RUN = {
     "ensemble_test_errors": f"{_ENSEMBLES}.ensemble_result",
     "ensemble_diversity": f"{_ENSEMBLES}.ensemble_result",
     "posterior_training": f"{_ENSEMBLES}.posterior_curves",
-    "ensembles_delta_effect": f"{_ENSEMBLES}.ensemble_delta",
+    "ensembles_delta_effect": f"{_ENSEMBLES}.ensemble_members",
     "ensembles_best_so_far": f"{_ENSEMBLES}.sampled_ensembles",
-    "ensembles_by_delta": f"{_ENSEMBLES}.ensemble_delta",
+    "ensembles_by_delta": f"{_ENSEMBLES}.sampled_ensembles",
     "estimated_against_true": f"{_ENSEMBLES}.ensemble_members",
     "ensemble_training_curves": f"{_ENSEMBLES}.ensemble_report",
 }

@@ -24,20 +24,15 @@ from archray_test_ensemble_report import (
 )
 from archray_test_report import Documents, Tables, write_run
 
-from archray.platform.methods.ensembles.ensemble_delta import (
-    delta_effect_section,
-    ensemble_delta_section,
-    ensembles_by_delta,
-    ensembles_delta_effect,
-    member_measures,
-    swept_delta,
-)
 from archray.platform.methods.ensembles.ensemble_members import (
     common_decisions,
+    delta_effect_section,
+    ensembles_delta_effect,
     estimated_against_true,
     estimated_true_section,
     member_agreement,
     member_cells_section,
+    member_measures,
 )
 from archray.platform.methods.ensembles.ensemble_report import (
     POOLED_SECTIONS,
@@ -64,9 +59,12 @@ from archray.platform.methods.ensembles.posterior_curves import (
 )
 from archray.platform.methods.ensembles.sampled_ensembles import (
     best_so_far,
+    ensemble_delta_section,
     ensembles_best_so_far,
+    ensembles_by_delta,
     ensembles_section,
     member_numbers,
+    swept_delta,
 )
 from archray.platform.report.cell_graph import Decided, decided
 from archray.platform.report.figures import NothingToDraw
@@ -246,11 +244,11 @@ def test_the_chosen_ensemble_is_marked_whatever_the_order_of_its_members(run: Ru
 
 
 def test_deltas_are_told_by_their_means(run: Run[Any], new_run: NewRun) -> None:
-    swept = swept_delta(run)
-    assert len(swept.rows) == 15 and len(swept.means) == 8  # one failed
+    rows, means, best = swept_delta(run)
+    assert len(rows) == 15 and len(means) == 8  # one failed
     trials = sampled_trials()
     by_loop = {delta: trials[trials["delta"] == delta]["validation_loss"].mean() for delta in set(trials["delta"])}
-    assert swept.best == min(by_loop, key=by_loop.__getitem__)
+    assert best == min(by_loop, key=by_loop.__getitem__)
     assert "temperature is 0.5" in words(ensemble_delta_section(run))
     with pytest.raises(NothingToDraw, match="fewer than two deltas"):
         ensemble_delta_section(new_run({TRIALS: trials.assign(delta=0.5)}))

@@ -9,8 +9,11 @@ import pandas as pd
 from matplotlib.figure import Figure
 from rich.console import Console
 
-from archray.platform.methods.ensembles.ensemble_delta import delta_effect_section, ensemble_delta_section
-from archray.platform.methods.ensembles.ensemble_members import estimated_true_section, member_cells_section
+from archray.platform.methods.ensembles.ensemble_members import (
+    delta_effect_section,
+    estimated_true_section,
+    member_cells_section,
+)
 from archray.platform.methods.ensembles.ensemble_result import TEST, diversity_section, ensemble_result_section, points
 from archray.platform.methods.ensembles.ensemble_tables import (
     ENSEMBLE,
@@ -22,7 +25,7 @@ from archray.platform.methods.ensembles.ensemble_tables import (
     trained_models,
 )
 from archray.platform.methods.ensembles.posterior_curves import posterior_section
-from archray.platform.methods.ensembles.sampled_ensembles import ensembles_section
+from archray.platform.methods.ensembles.sampled_ensembles import ensemble_delta_section, ensembles_section
 from archray.platform.methods.found_networks import percent, print_trials, tested_networks
 from archray.platform.report.curves import BASELINE, CURVES_HEIGHT, OWN_SCHEDULE, TrainingCurves, Trainings
 from archray.platform.report.failures import Tables, failed, failures_section

@@ -1,4 +1,4 @@
-"""The sampled ensembles: best so far against evaluations, and a table of what they hold. Shu 2022, Figure 5.3."""
+"""The sampled ensembles: best so far against evaluations, and by delta; a table. Shu 2022, Figures 5.3, 5.7."""
 
 from __future__ import annotations
 
@@ -83,13 +83,18 @@ def _draw_panel(axes: Axes, sampled: pd.DataFrame, metric: str, chosen: int | No
         axes.scatter(
             sampled["evaluations"], sampled[metric] * quantity.factor, s=12, color=FOUND, alpha=0.45, linewidth=0
         )
+    _draw_ring(axes, sampled, "evaluations", metric, chosen)
+    few_ticks(axes, 5, integer=True)
+    axes.set(xlabel="ensembles evaluated", ylabel=quantity.axis)
+
+
+def _draw_ring(axes: Axes, rows: pd.DataFrame, x: str, metric: str, chosen: int | None) -> None:
+    """Around the ensemble that was chosen."""
     if chosen is not None:
-        place = (sampled["evaluations"][chosen], sampled[metric][chosen] * quantity.factor)
+        place = (rows[x][chosen], rows[metric][chosen] * Quantity.of(metric).factor)
         axes.plot(
             *place, "o", markersize=9, markerfacecolor=SURFACE, markeredgecolor=INK, markeredgewidth=1.8, zorder=4
         )
-    few_ticks(axes, 5, integer=True)
-    axes.set(xlabel="ensembles evaluated", ylabel=quantity.axis)
 
 
 def _sentence(sampled: pd.DataFrame) -> str:
@@ -167,3 +172,58 @@ def _member_table(sampled: pd.DataFrame, names: dict[str, int]) -> str:
     columns = (Column("Member", "number"), Column("In ensembles", "number"), Column("Architecture", "code"))
     rows = [(number, whole_number(drawn[member]), member) for member, number in names.items()]
     return table(columns, rows, label="The members of the sampled ensembles")
+
+
+# By delta
+
+
+@figure(height=270)
+def ensembles_by_delta(run: Run[Any], canvas: Figure) -> None:
+    """The validation loss and error of the sampled ensembles against the delta they were sampled at."""
+    rows, means, best = swept_delta(run)
+    shown, chosen = known_metrics(rows), chosen_ensemble(run, rows)
+    for axes, metric in zip(np.ravel(canvas.subplots(1, len(shown))), shown, strict=True):
+        quantity = Quantity.of(metric)
+        axes.plot(means.index, means[metric] * quantity.factor, color=FOUND, linewidth=1.8)
+        axes.scatter(rows["delta"], rows[metric] * quantity.factor, s=18, color=FOUND, alpha=0.7, linewidth=0, zorder=3)
+        axes.axvline(best, color=FOUND, linestyle=(0, (1, 3)), linewidth=1.2, zorder=1)
+        few_ticks(axes, 5)
+        axes.set(xlabel="δ", ylabel=quantity.axis)
+        _draw_ring(axes, rows, "delta", metric, chosen)
+
+
+def ensemble_delta_section(run: Run[Any]) -> Section:
+    """A panel per metric, and the best delta."""
+    canvas, (rows, means, best) = ensembles_by_delta(run), swept_delta(run)
+    description = f"Validation performance against delta of {count(len(rows), 'ensemble')}."
+    text = "Ensembles by the δ at which SVGD-RD sampled them, with shared weights; a dot is one ensemble"
+    text += ", a line goes through the means of one δ." if len(rows) > len(means) else "."
+    temperature = float(rows["temperature"].iloc[0])
+    if math.isfinite(temperature) and temperature != 1:
+        text += f" The posterior's temperature is {significant(temperature, 2)}: the higher, the flatter it is."
+    text += " Dotted: the best δ."
+    text += " Ring: the ensemble that was chosen." if chosen_ensemble(run, rows) is not None else ""
+    body = captioned(
+        drawing("ensemble-delta", canvas, description=description),
+        f"{text} As Figure 5.7 of Shu 2022, there with test errors.",
+    )
+    quantities = {name: Quantity.of(name) for name in known_metrics(rows)}
+    columns = numeric("Ensembles", "Deltas", "Best δ", *(quantity.heading for quantity in quantities.values()))
+    values = [quantity.bare(means[name][best]) for name, quantity in quantities.items()]
+    row = (whole_number(len(rows)), whole_number(len(means)), signed(f"{best:.3g}"), *values)
+    return Section("ensemble-delta", "How much diversity?", body + table(columns, [row], label="The best delta"))
+
+
+def swept_delta(run: Run[Any]) -> tuple[pd.DataFrame, pd.DataFrame, float]:
+    """The ensembles that were sampled at a delta and did not fail; the metrics' means by delta; the best delta.
+
+    Raises: NothingToDraw for fewer than two deltas.
+    """
+    rows = sampled_ensembles(run)
+    if len(rows):
+        rank = known_metrics(rows)[0]
+        rows = rows[rows["delta"].notna() & rows[rank].notna()]
+    if rows.empty or rows["delta"].nunique() < 2:
+        raise NothingToDraw("this run sampled ensembles at fewer than two deltas; choose --delta grid or bo")
+    means = rows.groupby("delta")[list(METRICS)].mean()
+    return rows, means, float(means[rank].idxmin())
