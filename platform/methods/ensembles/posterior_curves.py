@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from scipy.special import entr
 
 from archray.platform.methods.ensembles.ensemble_tables import POSTERIOR_LEARNT, posterior_of
 from archray.platform.report.columns import numbers
@@ -23,17 +24,7 @@ from archray.searchers.nesbs.posterior import Posterior
 _TITLES = {"elbo": "ELBO", "kl": "KL to the prior", "entropy": "entropy of a decision"}
 
 
-@dataclass(frozen=True)
-class Decisions:
-    """The decisions that have the same choices.
-
-    Args:
-        choices: their names.
-        probabilities: a row per decision, (choices,).
-    """
-
-    choices: tuple[str, ...]
-    probabilities: dict[str, np.ndarray]
+Probabilities = dict[tuple[str, ...], dict[str, np.ndarray]]  # choices -> decision between them -> (choices,)
 
 
 @figure(height=250)
@@ -57,24 +48,18 @@ def posterior_section(run: Run[Any]) -> Section | None:
         body += captioned(content, _caption(curves, shown))
     if posterior is not None:
         groups = grouped_decisions(posterior)
-        body += paragraphs([_sentence(groups)]) + "".join(map(_heat_table, groups)) if groups else ""
+        tables = "".join(_heat_table(choices, rows) for choices, rows in groups.items())
+        body += paragraphs([_sentence(groups)]) + tables if groups else ""
     return Section("posterior", "The posterior over architectures", body) if body else None
 
 
-def grouped_decisions(posterior: Posterior) -> list[Decisions]:
+def grouped_decisions(posterior: Posterior) -> Probabilities:
     """The decisions in order, those with the same choices together; a decision with one choice is left out."""
-    groups: dict[tuple[str, ...], dict[str, np.ndarray]] = {}
-    for decision, row in zip(posterior.choices.items(), posterior.log_probs, strict=True):
-        name, choices = decision
+    groups: Probabilities = {}
+    for (name, choices), row in zip(posterior.choices.items(), posterior.log_probs, strict=True):
         if len(choices) > 1:
             groups.setdefault(choices, {})[name] = np.exp(row[: len(choices)])
-    return [Decisions(choices, probabilities) for choices, probabilities in groups.items()]
-
-
-def entropy(probabilities: np.ndarray) -> float:
-    """In nats, (choices,) -> a float."""
-    possible = probabilities[probabilities > 0]
-    return float(-(possible * np.log(possible)).sum())
+    return groups
 
 
 def _curves(run: Run[Any]) -> pd.DataFrame:
@@ -119,9 +104,9 @@ def _caption(curves: pd.DataFrame, shown: list[str]) -> str:
     return f"{text} At its end: {words}." if words else text
 
 
-def _sentence(decisions: list[Decisions]) -> str:
-    everything = [row for group in decisions for row in group.probabilities.values()]
-    entropies = np.array([entropy(row) for row in everything])
+def _sentence(groups: Probabilities) -> str:
+    everything = [row for rows in groups.values() for row in rows.values()]
+    entropies = np.array([entr(row).sum() for row in everything])
     possible = [max(int(np.sum(row > 0)), 1) for row in everything]  # a choice of probability 0 is ruled out
     uniform = np.log(possible).mean()
     text = f"The posterior is a product over {count(len(everything), 'decision')} with more than one choice"
@@ -134,15 +119,15 @@ def _sentence(decisions: list[Decisions]) -> str:
     )
 
 
-def _heat_table(group: Decisions) -> str:
+def _heat_table(choices: Sequence[str], rows: Mapping[str, np.ndarray]) -> str:
     """A row per decision and a column per choice, each cell tinted by its probability."""
     percent = Quantity("probability", "%", 100.0, 1)
     head = "".join(
         f'<th scope="col" class="{look}">{escape(name)}</th>'
-        for look, name in (("code", "Decision"), *(("number", choice) for choice in group.choices))
+        for look, name in (("code", "Decision"), *(("number", choice) for choice in choices))
     )
     body = []
-    for decision, row in group.probabilities.items():
+    for decision, row in rows.items():
         cells = "".join(
             f'<td class="number" style="--share:{min(max(value, 0.0), 1.0):.3f}">{percent.bare(value)}</td>'
             if value > 0
@@ -150,7 +135,7 @@ def _heat_table(group: Decisions) -> str:
             for value in row
         )
         body.append(f'<tr><td class="code">{escape(decision)}</td>{cells}</tr>')
-    label = f"Probabilities of {count(len(group.probabilities), 'decision')} between {', '.join(group.choices)}"
+    label = f"Probabilities of {count(len(rows), 'decision')} between {', '.join(choices)}"
     return (
         f'<div class="scroll" role="region" tabindex="0" aria-label="{escape(label)}">'
         f'<table class="heat"><thead><tr>{head}</tr></thead><tbody>{"".join(body)}</tbody></table></div>'
