@@ -6,18 +6,22 @@ What it suggests is none of this file's: see `base`.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import logging
+from pathlib import Path
 from typing import Any, ClassVar
 
 import pandas as pd
+from ray.tune.search import Searcher
 
 from archray.searchers.arguments import check_metric_mode
 from archray.searchers.ledger import Ledger, Record
-from archray.searchers.state import PersistentSearcher, SearcherStateError, TuneTrial
+from archray.searchers.state import SearcherStateError, read_state, read_tune_trials, write_state
+
+logger = logging.getLogger(__name__)
 
 
-class RecordingSearcher(PersistentSearcher):
-    """Holds a `Ledger`, and is saved and restored with it.
+class RecordingSearcher(Searcher):
+    """Holds a `Ledger`, and is saved and restored whole, with it.
 
     Args:
         metric, mode: as in Tune.
@@ -25,6 +29,7 @@ class RecordingSearcher(PersistentSearcher):
     Raises: InvalidInput for a wrong argument.
     """
 
+    _restore_problem: SearcherStateError | None = None
     result_keys: ClassVar[tuple[str, ...]] = ()  # entries of a trial's result that are kept in its record
 
     def __init__(self, metric: str | None, mode: str | None) -> None:
@@ -133,10 +138,43 @@ class RecordingSearcher(PersistentSearcher):
         self.ledger.set_state(state.get("ledger", {}))
         self.set_own_state(state.get("own", {}))
 
-    def reconcile(self, trials: Sequence[TuneTrial]) -> None:
-        if self._metric:
-            self.ledger.reconcile(trials, self._metric)
-
     def _plain_identity(self) -> dict[str, Any]:
         plain: dict[str, Any] = json.loads(json.dumps(self.identity()))  # as it reads after a round trip
         return plain
+
+    def save(self, checkpoint_path: str) -> None:
+        write_state(checkpoint_path, self.get_state())
+
+    def restore(self, checkpoint_path: str) -> None:
+        """Continues from a saved state.
+
+        Tune answers an exception here by silently starting a new experiment, so a state that cannot be used is
+        logged, and raised by the next `suggest`, which ends the run.
+        """
+        try:
+            self.set_state(read_state(checkpoint_path))
+            self._restore_problem = None
+        except Exception as error:
+            logger.error("%s cannot continue from %s: %s", type(self).__name__, checkpoint_path, error)
+            if not isinstance(error, SearcherStateError):
+                error = SearcherStateError(f"{checkpoint_path}: {error!r}")
+            self._restore_problem = error
+
+    def restore_from_dir(self, checkpoint_dir: str) -> None:
+        """Continues from the newest readable state in a folder of Tune's, brought in line with Tune's own trials."""
+        files = sorted(Path(checkpoint_dir).glob(self.CKPT_FILE_TMPL.format("*")), reverse=True)
+        if not files:
+            self._restore_problem = SearcherStateError(f"there is no searcher state in {checkpoint_dir}")
+            logger.error("%s", self._restore_problem)
+        for file in files:
+            self.restore(str(file))
+            if self._restore_problem is None:
+                break
+        trials = read_tune_trials(checkpoint_dir)
+        if self._restore_problem is None and trials is not None and self._metric:
+            self.ledger.reconcile(trials, self._metric)
+
+    def check_restored(self) -> None:
+        """Raises: SearcherStateError if the state it was to continue from could not be used."""
+        if self._restore_problem is not None:
+            raise self._restore_problem
