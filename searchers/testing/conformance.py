@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -15,11 +15,22 @@ from ray.tune.search import Searcher
 
 from archray.registry import load_reference
 from archray.searchers.drive import drive
-from archray.searchers.testing.trainable import Evaluator, fraction
 
+Evaluator = Callable[[dict[str, Any]], Mapping[str, Any] | float]
+Configs = list[dict[str, Any]]
 COMPLETION_SEEDS = (1, 2)  # orders in which trials in flight end
 CONCURRENCIES = (1, 3)
-Configs = list[dict[str, Any]]
+
+
+def hashed_score(config: Mapping[str, Any]) -> float:
+    """A score in [0, 1) that looks random but is a function of what the searcher suggested, its seed apart."""
+    return fraction({key: value for key, value in config.items() if key != "seed"})
+
+
+def fraction(value: Any) -> float:
+    """A number in [0, 1) from the SHA-256 of a JSON value."""
+    digest = hashlib.sha256(json.dumps(value, sort_keys=True).encode()).digest()
+    return int.from_bytes(digest[:6], "big") / 2**48
 
 
 class SearcherConformance:
@@ -48,13 +59,12 @@ class SearcherConformance:
     # How the tests run a search
 
     def evaluate(self) -> Evaluator:
-        evaluator: Evaluator = load_reference(self.evaluator)
-        return evaluator
+        return load_reference(self.evaluator)
 
     def run(self, searcher: Searcher, evaluate: Evaluator | None = None, **options: Any) -> Configs:
         """Runs a search through `drive`; its suggestions in order."""
-        with recorded(searcher) as configs:
-            drive(searcher, evaluate or self.evaluate(), **options)
+        configs = recorded(searcher)
+        drive(searcher, evaluate or self.evaluate(), **options)
         return configs
 
     def fresh(self, **changes: Any) -> Searcher:
@@ -116,10 +126,16 @@ class SearcherConformance:
         self.run(self.fresh(), lambda config: _raise(), concurrency=2)
 
     def test_completed_twice(self) -> None:
+        """As a restored experiment may do."""
         searcher = self.fresh()
-        with recorded(searcher) as configs:
-            drive(TwiceCompleted(searcher), self.evaluate())
-        assert configs == self.undisturbed()
+        complete = searcher.on_trial_complete
+
+        def twice(trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
+            complete(trial_id=trial_id, result=result, error=error)
+            complete(trial_id=trial_id, error=True)
+
+        searcher.on_trial_complete = twice  # type: ignore[method-assign]
+        assert self.run(searcher) == self.undisturbed()
 
     def test_unknown_trial_is_ignored(self) -> None:
         searcher = self.fresh()
@@ -199,8 +215,8 @@ class SearcherConformance:
         """A restored Tuner runs them on, under their old ids."""
         begun = self.fresh()
         begun.set_max_concurrency(2)
-        with recorded(begun) as first:
-            trials = [trial for trial in ("a", "b") if isinstance(begun.suggest(trial), dict)]
+        first = recorded(begun)
+        trials = [trial for trial in ("a", "b") if isinstance(begun.suggest(trial), dict)]
         begun.save(str(tmp_path / "state"))
         continued = self.fresh()
         continued.restore(str(tmp_path / "state"))
@@ -227,30 +243,8 @@ class SearcherConformance:
         return lambda config: failure() if fraction(config) < 1 / 3 else evaluate(config)
 
 
-class TwiceCompleted(Searcher):
-    """Hands every completion on twice, as a restored experiment may."""
-
-    def __init__(self, searcher: Searcher) -> None:
-        super().__init__(metric=searcher.metric, mode=searcher.mode)
-        self.searcher = searcher
-
-    def set_search_properties(self, metric: str | None, mode: str | None, config: dict[str, Any], **spec: Any) -> bool:
-        return self.searcher.set_search_properties(metric, mode, config, **spec)
-
-    def set_max_concurrency(self, max_concurrent: int) -> bool:
-        return self.searcher.set_max_concurrency(max_concurrent)
-
-    def suggest(self, trial_id: str) -> Any:
-        return self.searcher.suggest(trial_id)
-
-    def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
-        self.searcher.on_trial_complete(trial_id=trial_id, result=result, error=error)
-        self.searcher.on_trial_complete(trial_id=trial_id, error=True)
-
-
-@contextmanager
-def recorded(searcher: Searcher) -> Iterator[Configs]:
-    """Collects what `searcher` suggests within the block."""
+def recorded(searcher: Searcher) -> Configs:
+    """What `searcher` suggests from now on, as it does."""
     configs: Configs = []
     suggest = searcher.suggest
 
@@ -261,10 +255,7 @@ def recorded(searcher: Searcher) -> Iterator[Configs]:
         return config
 
     searcher.suggest = recording  # type: ignore[method-assign]
-    try:
-        yield configs
-    finally:
-        del searcher.suggest
+    return configs
 
 
 def assert_finite_best(searcher: Searcher) -> None:

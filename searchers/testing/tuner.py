@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +13,53 @@ import ray
 from ray import tune
 from ray.tune import CheckpointConfig, FailureConfig, RunConfig, TuneConfig, Tuner
 
-from archray.searchers.testing.conformance import Configs, SearcherConformance
-from archray.searchers.testing.trainable import ConformanceTrainable
+from archray.registry import load_reference
+from archray.searchers.testing.conformance import Configs, Evaluator, SearcherConformance
+
+STEPS = 2  # iterations of a trial
+PATIENCE_S = 120.0  # how long a trial waits for the one it is to run beside
+
+
+class ConformanceTrainable(tune.Trainable):
+    """Reports the score of its config alone, in STEPS iterations; can be reused, saved and restored.
+
+    Config, beside what the searcher suggests, under the key `conformance`:
+        evaluator: reference of the function config -> score or result.
+        meeting: a folder; the trial goes on once two trials have signed in there. None: no waiting.
+    """
+
+    def setup(self, config: dict[str, Any]) -> None:
+        own = config["conformance"]
+        self.suggested = {key: value for key, value in config.items() if key != "conformance"}
+        self.evaluate: Evaluator = load_reference(own["evaluator"])
+        self.meeting = own["meeting"]
+        self.steps_done = 0
+
+    def step(self) -> dict[str, Any]:
+        if self.meeting:
+            self._meet(Path(self.meeting))
+        self.steps_done += 1
+        reported = self.evaluate(self.suggested)
+        result = dict(reported) if isinstance(reported, Mapping) else {"score": reported}
+        return {**result, "done": self.steps_done >= STEPS}
+
+    def _meet(self, folder: Path) -> None:
+        (folder / self.trial_id).touch()
+        deadline = time.monotonic() + PATIENCE_S
+        while sum(1 for _ in folder.iterdir()) < 2:
+            if time.monotonic() > deadline:
+                raise TimeoutError("no second trial was started beside this one")
+            time.sleep(0.02)
+
+    def save_checkpoint(self, checkpoint_dir: str) -> None:
+        (Path(checkpoint_dir) / "steps.json").write_text(json.dumps(self.steps_done))
+
+    def load_checkpoint(self, checkpoint_dir: str) -> None:  # type: ignore[override]  # Ray names a dict, gives a path
+        self.steps_done = json.loads((Path(checkpoint_dir) / "steps.json").read_text())
+
+    def reset_config(self, new_config: dict[str, Any]) -> bool:
+        self.setup(new_config)
+        return True
 
 
 class TunerConformance(SearcherConformance):
@@ -42,10 +87,7 @@ class TunerConformance(SearcherConformance):
             assert (tmp_path / "interrupted").exists()
         else:
             raise AssertionError("the run was not interrupted")
-        with quiet_ray():
-            results = Tuner.restore(
-                str(tmp_path / "run"), trainable=self.trainable(), param_space=self.param_space()
-            ).fit()
+        results = Tuner.restore(str(tmp_path / "run"), trainable=self.trainable(), param_space=self.param_space()).fit()
         assert results.num_errors == 0
         whole = self.fresh()
         assert same_configs(own_configs(results), self.run(whole, concurrency=self.concurrency))
@@ -78,27 +120,27 @@ class TunerConformance(SearcherConformance):
         extra: dict[str, Any] | None = None,
     ) -> Tuner:
         """A Tuner over a fresh searcher that learns metric and mode from TuneConfig."""
-        with quiet_ray():
-            return Tuner(
-                self.trainable(),
-                param_space={**self.param_space(meeting), **(extra or {})},
-                tune_config=TuneConfig(
-                    metric="score",
-                    mode="max",
-                    search_alg=self.fresh(metric=None, mode=None),
-                    num_samples=-1,
-                    max_concurrent_trials=self.concurrency,
-                    reuse_actors=True,
-                ),
-                run_config=RunConfig(
-                    name="run",
-                    storage_path=str(folder),
-                    callbacks=callbacks,
-                    verbose=0,
-                    failure_config=FailureConfig(max_failures=0),
-                    checkpoint_config=CheckpointConfig(checkpoint_frequency=1),
-                ),
-            )
+        quiet_ray()
+        return Tuner(
+            self.trainable(),
+            param_space={**self.param_space(meeting), **(extra or {})},
+            tune_config=TuneConfig(
+                metric="score",
+                mode="max",
+                search_alg=self.fresh(metric=None, mode=None),
+                num_samples=-1,
+                max_concurrent_trials=self.concurrency,
+                reuse_actors=True,
+            ),
+            run_config=RunConfig(
+                name="run",
+                storage_path=str(folder),
+                callbacks=callbacks,
+                verbose=0,
+                failure_config=FailureConfig(max_failures=0),
+                checkpoint_config=CheckpointConfig(checkpoint_frequency=1),
+            ),
+        )
 
     def _independent_from_the_start(self) -> bool:
         """Whether the second suggestion comes before the first result; a method of rounds may have to wait."""
@@ -126,13 +168,11 @@ class Interruption(tune.Callback):
             raise RuntimeError("interrupted on purpose")
 
 
-@contextmanager
-def quiet_ray() -> Iterator[None]:
+def quiet_ray() -> None:
     """Starts a small local Ray if there is none, and has Tune save its state after every step."""
     if not ray.is_initialized():
         ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False)
     os.environ["TUNE_GLOBAL_CHECKPOINT_S"] = "0"
-    yield
 
 
 def own_configs(results: tune.ResultGrid) -> Configs:
