@@ -24,10 +24,7 @@ class Record:
         number: 1, 2, ... in the order of suggestion; -1, -2, ... for evaluations handed over.
         trial_id: Tune's id; None for an evaluation handed over, and for a trial that Tune lost (it will be
             suggested again, under a new id).
-        config: what was suggested.
-        ended: whether its result is in.
-        value: the metric; None while the trial runs, and when it failed.
-        failure: why there is no value.
+        value: the metric; None while the trial runs, and when it failed. failure: why.
         result: the further entries of the result that the searcher asked to keep.
     """
 
@@ -64,11 +61,7 @@ def read_metric(result: Mapping[str, Any] | None, metric: str) -> tuple[float | 
 
 
 class Ledger:
-    """Records in the order of suggestion.
-
-    Args:
-        result_keys: entries of a trial's result that are kept in its record, beside the metric.
-    """
+    """Records in the order of suggestion. result_keys: entries of a result that are kept, beside the metric."""
 
     def __init__(self, result_keys: Sequence[str] = ()) -> None:
         self.result_keys = tuple(result_keys)
@@ -79,12 +72,10 @@ class Ledger:
 
     @property
     def next_number(self) -> int:
-        """The number of the next suggestion, from 1."""
         return 1 + max([0, *self.records])
 
     @property
     def running(self) -> int:
-        """How many trials have not ended."""
         return sum(not record.ended for record in self.records.values())
 
     @property

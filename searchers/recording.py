@@ -21,13 +21,7 @@ logger = logging.getLogger(__name__)
 
 
 class RecordingSearcher(Searcher):
-    """Holds a `Ledger`, and is saved and restored whole, with it.
-
-    Args:
-        metric, mode: as in Tune.
-
-    Raises: InvalidInput for a wrong argument.
-    """
+    """Holds a `Ledger`, and is saved and restored whole, with it."""
 
     _restore_problem: SearcherStateError | None = None
     result_keys: ClassVar[tuple[str, ...]] = ()  # entries of a trial's result that are kept in its record
@@ -139,8 +133,7 @@ class RecordingSearcher(Searcher):
         self.set_own_state(state.get("own", {}))
 
     def _plain_identity(self) -> dict[str, Any]:
-        plain: dict[str, Any] = json.loads(json.dumps(self.identity()))  # as it reads after a round trip
-        return plain
+        return json.loads(json.dumps(self.identity()))  # as it reads after a round trip
 
     def save(self, checkpoint_path: str) -> None:
         write_state(checkpoint_path, self.get_state())

@@ -218,16 +218,10 @@ class NESBSSearch(ArchraySearcher):
         Empty without a delta, and for a fixed one.
         """
         values = {record.number: record.value for record in self.records()}
-        rows = [
-            {
-                "delta": entry["delta"],
-                "number": entry["for"],
-                "value": values.get(entry["number"]),
-                "passed_over": entry["number"] is None,
-                "given": entry.get("given", False),
-            }
-            for entry in self._asked
-        ]
+        rows = []
+        for asked in self._asked:
+            number = asked["number"]
+            rows.append((asked["delta"], asked["for"], values.get(number), number is None, asked.get("given", False)))
         columns = ["delta", "number", "value", "passed_over", "given"]
         return pd.DataFrame(rows, columns=columns).astype({"delta": float, "value": float})
 

@@ -150,12 +150,7 @@ class TunerConformance(SearcherConformance):
 
 
 class Interruption(tune.Callback):
-    """Ends the experiment by an exception after so many trials, once: a restored experiment runs on.
-
-    Args:
-        mark: a file that is made when it happens.
-        after: trials that end before.
-    """
+    """Ends the experiment by an exception after so many trials, once (`mark` is made): a restored one runs on."""
 
     def __init__(self, mark: Path, after: int) -> None:
         self.mark = mark

@@ -20,7 +20,7 @@ from archray.files import write_file
 from archray.settings import Settings
 from archray.trainables.checkpoint import read_state
 from archray.trainables.ensembles.measures import Averaged, check_averaged
-from archray.trainables.ensembles.prediction import DROP_PATH, DropPathSettings, DroppedPaths
+from archray.trainables.ensembles.prediction import DROP_PATH, DroppedPaths
 from archray.trainables.nets import NetworkSettings, build
 from archray.trainables.spaces import Space
 from archray.trainables.tune.trained_network import load_trained
@@ -79,7 +79,8 @@ class Ensemble(nn.Module):
 class Member(Settings):
     """What is needed to build a member again.
 
-    space: a registered name, or a reference to the user's own. drop_path: of a member that drops paths to predict.
+    space: a registered name, or a reference to the user's own. drop_path: the arguments of `DroppedPaths`, for a member
+    that drops paths to predict.
     """
 
     space: str
@@ -87,7 +88,7 @@ class Member(Settings):
     network: NetworkSettings = NetworkSettings()
     in_channels: int
     num_classes: int
-    drop_path: DropPathSettings | None = None
+    drop_path: dict[str, Any] | None = None
 
     def build(self, space: str | Space | None = None) -> nn.Module:
         """The network, with weights of its own drawing. space: instead of the member's, for a file that has moved."""
@@ -99,7 +100,7 @@ class Member(Settings):
             num_classes=self.num_classes,
             seed=0,
         )
-        return network if self.drop_path is None else DroppedPaths(network, **self.drop_path.model_dump())
+        return network if self.drop_path is None else DroppedPaths(network, **self.drop_path)
 
 
 def member_of(checkpoint: str | Path, space: str | Space | None = None) -> tuple[Member, nn.Module]:

@@ -61,8 +61,7 @@ def member_losses(probabilities: npt.ArrayLike, labels: npt.ArrayLike) -> Floats
 def member_errors(probabilities: npt.ArrayLike, labels: npt.ArrayLike) -> Floats:
     """The error of each member, (members,); on test images their mean is the ATE. Raises: InvalidInput."""
     p = _checked(probabilities)
-    wrong: Floats = (p.argmax(axis=2) != check_labels(labels, *p.shape[1:])).mean(axis=1)
-    return wrong
+    return (p.argmax(axis=2) != check_labels(labels, *p.shape[1:])).mean(axis=1)
 
 
 def classes_of(probabilities: npt.ArrayLike) -> Integers:
@@ -190,13 +189,11 @@ def _checked(probabilities: npt.ArrayLike) -> Floats:
 def _losses(p: Floats, labels: Integers) -> Floats:
     """(members, images, classes), (images,) -> (members,)."""
     of_label = p[:, np.arange(len(labels)), labels]  # (members, images)
-    found: Floats = -np.log(np.maximum(of_label, FLOOR)).mean(axis=1)
-    return found
+    return -np.log(np.maximum(of_label, FLOOR)).mean(axis=1)
 
 
 def _normalised(p: Floats) -> Floats:
-    found: Floats = p / p.sum(axis=1, keepdims=True)
-    return found
+    return p / p.sum(axis=1, keepdims=True)
 
 
 def _pairs(estimated: npt.ArrayLike, true: npt.ArrayLike) -> tuple[Floats, Floats]:

@@ -10,19 +10,17 @@ from contextlib import nullcontext
 import numpy as np
 import numpy.typing as npt
 import torch
-from pydantic import Field
 from torch import Tensor, nn
 
 from archray.errors import InvalidInput
 from archray.seeds import stream_seed
-from archray.settings import Settings
 from archray.trainables.data.dataset import Split
 from archray.trainables.nets.darts_network import Cell, DARTSNetwork
 from archray.trainables.randomness import own_randomness
 from archray.trainables.training import EVALUATION_BATCH
 
 PROBABILITY = 0.01  # Shu 2022, Table 5.2
-DROP_PATH = "drop_path"  # the entry of a checkpoint whose network is to drop paths: `DropPathSettings` as a dict
+DROP_PATH = "drop_path"  # the entry of a checkpoint whose network is to drop paths: the arguments of `DroppedPaths`
 
 
 @torch.no_grad()
@@ -42,15 +40,7 @@ def predict(
         with torch.autocast(images.device.type, dtype=torch.bfloat16) if amp else nullcontext():
             logits = network(images)
         parts.append(logits.float().softmax(1).cpu())
-    found: npt.NDArray[np.float32] = torch.cat(parts).numpy()
-    return found
-
-
-class DropPathSettings(Settings):
-    """How a network drops paths in evaluation mode; see `DroppedPaths`."""
-
-    probability: float = Field(PROBABILITY, gt=0, lt=1)
-    seed: int = Field(0, ge=0)
+    return torch.cat(parts).numpy()
 
 
 class DroppedPaths(nn.Module):
@@ -98,6 +88,6 @@ class DroppedPaths(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         with own_randomness(stream_seed(self.seed, self.passes), images.device):
-            logits: Tensor = self.network(images)
+            logits = self.network(images)
         self.passes += 1
         return logits

@@ -12,7 +12,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from archray.platform.methods.ensembles.ensemble_tables import trained_ensembles, trained_models
+from archray.platform.methods.ensembles.ensemble_tables import trained_models
 from archray.platform.report.columns import numbers
 from archray.platform.report.figures import FOUND, SURFACE, TRIAL, NothingToDraw, drawing, few_ticks, figure, set_height
 from archray.platform.report.quantity import MISSING, Quantity, count, whole_number
@@ -154,7 +154,8 @@ def diversity_section(run: Run[Any]) -> Section:
 
 def _measured(run: Run[Any]) -> pd.DataFrame:
     """The trained ensembles with ATE and PPD, a row per repeat. Raises: NothingToDraw if there is none."""
-    ensembles = trained_ensembles(run)
+    trained = [models for models in map(trained_models, run.repeats or [run]) if len(models)]
+    ensembles = pd.DataFrame([{**models.iloc[0], "members": len(models) - 1} for models in trained])
     ensembles = ensembles.assign(**{name: numbers(ensembles, name) for name in _OF_REPEATS})
     ensembles = ensembles[ensembles["ate"].notna() & ensembles["ppd"].notna()]
     if ensembles.empty:

@@ -48,17 +48,6 @@ def trained_models(run: Run[Any]) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def trained_ensembles(run: Run[Any]) -> pd.DataFrame:
-    """A row a repeat: `repeat`, `members` (how many), and of its ensemble `ate`, `ppd`, `test_error`, `nll`, `ece`."""
-    rows = []
-    for number, repeat in enumerate(run.repeats or [run]):
-        models = trained_models(repeat)
-        if len(models):
-            own = models.iloc[0][["ate", "ppd", "test_error", "nll", "ece"]].astype(float).to_dict()
-            rows.append({"repeat": number, "members": len(models) - 1, **own})
-    return pd.DataFrame(rows)
-
-
 def sampled_ensembles(run: Run[Any]) -> pd.DataFrame:
     """A row per sampled ensemble of every repeat, in order; empty where none has a finite loss or error.
 

@@ -129,15 +129,10 @@ def _evaluator(context: Context[NESBSConfig], folder: Folder) -> CachedEnsembles
             yield from answers
 
     labels = load_images(context.run.data).validation.labels.cpu().numpy()
-    kept = folder / f"predictions-{_predictions_digest(context)}"
-    return CachedEnsembles(labels, predict, kept, config.search.average)
-
-
-def _predictions_digest(context: Context[NESBSConfig]) -> str:
-    """Of what the predictions of members depend on."""
-    trained = context.config.trained_supernet.model_dump(mode="json")
+    trained = config.trained_supernet.model_dump(mode="json")
     data = context.run.manifest["data_checksum"]
-    return digest({"data": data, "supernet": trained, "weights": _weights_digest(context)})
+    inputs = digest({"data": data, "supernet": trained, "weights": _weights_digest(context)})
+    return CachedEnsembles(labels, predict, folder / f"predictions-{inputs}", config.search.average)
 
 
 def _trial_table(driven: pd.DataFrame, search: SamplingOptions) -> pd.DataFrame:
