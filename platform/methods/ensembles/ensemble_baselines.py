@@ -30,11 +30,15 @@ from archray.platform.methods.ensembles.ensemble_report import (
     measured,
     show_pooled,
 )
-from archray.platform.methods.ensembles.final_ensemble import FINAL_ENSEMBLE_STAGE
-from archray.platform.methods.ensembles.member_selection import MEMBER_SELECTION_STAGE, ONE_ARCHITECTURE_STAGE
+from archray.platform.methods.ensembles.final_ensemble import DROP_PATH_STAGE, FINAL_ENSEMBLE_STAGE, SNAPSHOT_STAGE
 from archray.platform.methods.ensembles.nesbs_method import PRESETS, Values, ensemble_defaults
-from archray.platform.methods.ensembles.one_network import DROP_PATH_STAGE, SNAPSHOT_STAGE
-from archray.platform.methods.ensembles.trained_pool import DRAWN_POOL_STAGE, EVOLVED_POOL_STAGE, SMALL_POOL_STAGE
+from archray.platform.methods.ensembles.trained_pool import (
+    DRAWN_POOL_STAGE,
+    EVOLVED_POOL_STAGE,
+    MEMBER_SELECTION_STAGE,
+    ONE_ARCHITECTURE_STAGE,
+    SMALL_POOL_STAGE,
+)
 from archray.platform.methods.method import METHODS, Method, serves_networks
 from archray.platform.methods.training_stages import BASELINE_STAGE
 from archray.trainables.ensembles.prediction import PROBABILITY

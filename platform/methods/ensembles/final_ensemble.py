@@ -141,8 +141,8 @@ def _trials(context: Context[EnsembleConfig], tuned: Folder) -> TrialPlan:
     seeds = first_seeds(context.seed("final"), len(members))
     keys = {
         "member": tune.grid_search(list(range(len(members)))),
-        "architecture": tune.sample_from(lambda spec: members[spec.config.member]),
-        "seed": tune.sample_from(lambda spec: seeds[spec.config.member]),
+        "architecture": tune.sample_from(lambda spec: members[spec["config"]["member"]]),
+        "seed": tune.sample_from(lambda spec: seeds[spec["config"]["member"]]),
     }
     return training_plan(context, context.config.final, test=True, total=len(members), keys=keys)
 
@@ -179,9 +179,11 @@ FINAL_ENSEMBLE_STAGE = TuneStage[EnsembleConfig](
 def _one_trial(
     context: Context[OneArchitectureConfig], training: TrainingSettings, trainable: type[tune.Trainable]
 ) -> TrialPlan:
-    keys = {"architecture": found_members(context.run)[:1], "seed": first_seeds(context.seed("final"), 1)}
-    grid = {name: tune.grid_search(values) for name, values in keys.items()}
-    return training_plan(context, training, test=True, trainable=trainable, total=1, at_most=1, keys=grid)
+    keys = {
+        "architecture": tune.grid_search(found_members(context.run)[:1]),
+        "seed": tune.grid_search(first_seeds(context.seed("final"), 1)),
+    }
+    return training_plan(context, training, test=True, trainable=trainable, total=1, at_most=1, keys=keys)
 
 
 def _write_parts(

@@ -18,9 +18,8 @@ from archray.platform.methods.ensembles.ensemble_report import (
     show_sampled,
 )
 from archray.platform.methods.ensembles.final_ensemble import FINAL_ENSEMBLE_STAGE
-from archray.platform.methods.ensembles.posterior_stage import POSTERIOR_STAGE
+from archray.platform.methods.ensembles.posterior_stage import POSTERIOR_STAGE, SUPERNET_STAGE
 from archray.platform.methods.ensembles.sampling_stage import SAMPLING_STAGE
-from archray.platform.methods.ensembles.supernet_stage import SUPERNET_STAGE
 from archray.platform.methods.method import METHODS, Method
 from archray.platform.methods.supernets.supernet_config import serves
 from archray.platform.methods.supernets.supernet_method import PLAIN, defaults_of

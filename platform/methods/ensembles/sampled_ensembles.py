@@ -226,4 +226,4 @@ def swept_delta(run: Run[Any]) -> tuple[pd.DataFrame, pd.DataFrame, float]:
     if rows.empty or rows["delta"].nunique() < 2:
         raise NothingToDraw("this run sampled ensembles at fewer than two deltas; choose --delta grid or bo")
     means = rows.groupby("delta")[list(METRICS)].mean()
-    return rows, means, float(means[rank].idxmin())
+    return rows, means, float(means.index[int(means[rank].to_numpy().argmin())])
