@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -44,14 +45,11 @@ class HeldSpace:
 
     def __init__(self, source: str | Space) -> None:
         self.source = source
-        self._space: Space | None = None
 
-    @property
+    @cached_property
     def space(self) -> Space:
         """Raises: UnknownName if there is no such space."""
-        if self._space is None:
-            self._space = get_space(self.source)
-        return self._space
+        return get_space(self.source)
 
     @property
     def name(self) -> str:
@@ -66,4 +64,4 @@ class HeldSpace:
         return self.canonical_string(self.space.decode(name))
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"source": self.source, "_space": None}
+        return {"source": self.source}

@@ -73,10 +73,9 @@ class ArchraySearcher(RecordingSearcher):
         max_concurrent: int | None = None,
         asynchronous: bool = False,
     ) -> None:
-        if budget is not None:
-            check_whole_number("budget", budget)
-        if max_concurrent is not None:
-            check_whole_number("max_concurrent", max_concurrent)
+        for name, number in (("budget", budget), ("max_concurrent", max_concurrent)):
+            if number is not None:
+                check_whole_number(name, number)
         check_whole_number("seed", seed, least=0)
         super().__init__(metric, mode)
         self.budget = budget
@@ -197,11 +196,9 @@ class ArchraySearcher(RecordingSearcher):
         In a reproducible run, hand them all over before the first suggestion. Raises: InvalidInput.
         """
         config = self.check_point(dict(parameters))
-        usable: float | None = None
-        failure: str | None = "the evaluation handed over had failed"
-        if not error and value is not None:
-            usable, failure = read_metric({"value": value}, "value")
-        self.on_evaluated_point(self.ledger.give(config, usable, failure))
+        failed = error or value is None
+        outcome = (None, "the evaluation handed over had failed") if failed else read_metric({"value": value}, "value")
+        self.on_evaluated_point(self.ledger.give(config, *outcome))
 
     # State ---------------------------------------------------------------------------------------------------------
 

@@ -1,7 +1,6 @@
 """The methods, each with its configuration, stages, presets and the sections of its report."""
 
-import archray.platform.methods.ensembles.ensemble_baselines
-import archray.platform.methods.ensembles.nesbs_method
+import archray.platform.methods.ensembles.ensemble_methods
 import archray.platform.methods.feature_maps.halving_method
 import archray.platform.methods.feature_maps.hyperband
 import archray.platform.methods.feature_maps.random_maps

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, Unpack
 
@@ -85,23 +86,21 @@ class HNASSearch(ArchraySearcher):
         self._observations: list[dict[str, Any]] = []  # what the Bayesian optimiser was told, in order
         super().__init__(budget=budget, **options)
         self._file = PoolFile.of(pool)
-        self._pool: Pool | None = self._file.load(proxy)
-        self._coordinates: Coordinates | None = None
-        self._rows: dict[str, int] | None = None
+        self.prepare()
 
-    @property
+    @cached_property
     def pool(self) -> Pool:
         """The pool, read again after unpickling. Raises: InvalidPool if its file has changed."""
-        if self._pool is None:
-            self._pool = self._file.load(self.proxy)
-        return self._pool
+        return self._file.load(self.proxy)
 
-    @property
+    @cached_property
     def coordinates(self) -> Coordinates:
         """The square that is searched."""
-        if self._coordinates is None:
-            self._coordinates = self._preset.coordinates(self.pool, self.penalty, self._log10_mu)
-        return self._coordinates
+        return self._preset.coordinates(self.pool, self.penalty, self._log10_mu)
+
+    @cached_property
+    def _rows(self) -> dict[str, int]:
+        return {name: row for row, name in enumerate(self.pool.architectures)}
 
     @property
     def log10_mu(self) -> tuple[float, float]:
@@ -168,8 +167,6 @@ class HNASSearch(ArchraySearcher):
 
     def _taken(self, numbers: Mapping[str, int]) -> BoolArray:
         """(n,) True for the rows of the architectures in `numbers`."""
-        if self._rows is None:
-            self._rows = {name: row for row, name in enumerate(self.pool.architectures)}
         taken = np.zeros(len(self.pool), dtype=bool)
         taken[[self._rows[name] for name in numbers if name in self._rows]] = True
         return taken
@@ -256,5 +253,5 @@ class HNASSearch(ArchraySearcher):
         self._observations = list(state.get("observations", ()))
 
     def __getstate__(self) -> dict[str, Any]:
-        opened = {"_pool": None, "_coordinates": None, "_rows": None}
-        return self.__dict__ | opened  # only the path and the checksum travel
+        opened = ("pool", "coordinates", "_rows")  # only the path and the checksum travel
+        return {name: value for name, value in self.__dict__.items() if name not in opened}

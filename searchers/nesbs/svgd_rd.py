@@ -44,12 +44,7 @@ def median_bandwidth(squared: FloatArray) -> FloatArray:
     """h = median / log n over the pairs of different particles, as Liu and Wang (2016) choose it.
 
     All other particles together then weigh about as much in phi(x_i) as x_i itself. One particle has no pairs: its h
-    is 1, and plays no part, since k(x, x) = 1.
-
-    Args:
-        squared: (..., n, n) squared distances.
-
-    Returns: (...)
+    is 1, and plays no part, since k(x, x) = 1. Squared distances (..., n, n) -> (...).
     """
     n = squared.shape[-1]
     if n == 1:
@@ -59,13 +54,9 @@ def median_bandwidth(squared: FloatArray) -> FloatArray:
 
 
 def rbf(particles: FloatArray, bandwidth: float | None = None) -> tuple[FloatArray, FloatArray]:
-    """The kernel exp(-||x_i - x_j||^2 / h) and its h.
+    """The kernel exp(-||x_i - x_j||^2 / h) and its h, (..., n, D) -> (..., n, n) and (...).
 
-    Args:
-        particles: (..., n, D).
-        bandwidth: h; None: `median_bandwidth`, for each set of n apart.
-
-    Returns: (..., n, n) and (...).
+    bandwidth: h; None: `median_bandwidth`, for each set of n apart.
     """
     squared = squared_distances(particles)
     h = median_bandwidth(squared) if bandwidth is None else np.full(squared.shape[:-2], float(bandwidth))
@@ -110,11 +101,7 @@ def svgd_rd_step(
 ) -> tuple[FloatArray, FloatArray]:
     """One iteration of Algorithm 5.3, as SGD with momentum: v <- momentum v + phi, x <- x + step v.
 
-    Args:
-        particles, gradient, delta, bandwidth: as in `svgd_rd_direction`.
-        velocity: (..., n, D); zeros in the first iteration.
-
-    Returns: the new particles and velocity, (..., n, D) both.
+    velocity: (..., n, D); zeros in the first iteration. Returns: the new particles and velocity.
     """
     velocity = momentum * velocity + svgd_rd_direction(particles, gradient, delta, bandwidth)
     return particles + step * velocity, velocity
@@ -129,15 +116,9 @@ def svgd_rd(
     step: float = STEP,
     momentum: float = MOMENTUM,
 ) -> FloatArray:
-    """Algorithm 5.3 on any number of independent sets of particles at once.
+    """Algorithm 5.3 on any number of independent sets of particles at once: where they end, (..., n, D) as they start.
 
-    Args:
-        particles: (..., n, D), where they start.
-        gradient: gives the gradient of log p, (..., n, D) -> (..., n, D).
-        delta, bandwidth, step, momentum: as in `svgd_rd_step`.
-        iterations: L.
-
-    Returns: (..., n, D), where they end.
+    gradient: gives the gradient of log p, (..., n, D) -> (..., n, D). iterations: L.
     """
     velocity = np.zeros_like(particles)
     for _ in range(iterations):

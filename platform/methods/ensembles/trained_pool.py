@@ -87,26 +87,6 @@ def _evolved(context: Context[EvolvedNESConfig]) -> ArchraySearcher:
     )
 
 
-def _trials(context: Context[Any], tuned: Folder, searcher: Callable[[Context[Any]], ArchraySearcher]) -> TrialPlan:
-    return training_plan(
-        context,
-        context.config.train,
-        test=False,
-        trainable=MemberTrainable,
-        settings={"predictions_dir": (tuned / "predictions").uri},
-        total=context.config.pool,
-        searcher=lambda: searcher(context),
-        fixed=True,
-    )
-
-
-def _given_or_drawn(context: Context[OneArchitectureConfig], tuned: Folder) -> TrialPlan | None:
-    if context.config.architecture is not None:
-        context.say("none, the architecture is given")
-        return None
-    return _trials(context, tuned, _drawn)
-
-
 def _write_pool(context: Context[PooledConfig], folder: Folder, run: TuneRun) -> None:
     trials = run.trials
     numbers = run.searcher().history().set_index("trial_id")["number"]
@@ -115,7 +95,23 @@ def _write_pool(context: Context[PooledConfig], folder: Folder, run: TuneRun) ->
         raise ArchrayError(f"none of the {len(trials)} networks of the pool was trained: {run.failures}")
 
 
-def _stage(plan: Callable[[Context[Any], Folder], TrialPlan | None], *reads: str) -> TuneStage[Any]:
+def _stage(searcher: Callable[[Context[Any]], ArchraySearcher], *reads: str) -> TuneStage[Any]:
+    def plan(context: Context[Any], tuned: Folder) -> TrialPlan | None:
+        config = context.config
+        if "architecture" in reads and config.architecture is not None:
+            context.say("none, the architecture is given")
+            return None
+        return training_plan(
+            context,
+            config.train,
+            test=False,
+            trainable=MemberTrainable,
+            settings={"predictions_dir": (tuned / "predictions").uri},
+            total=config.pool,
+            searcher=lambda: searcher(context),
+            fixed=True,
+        )
+
     return TuneStage(
         name=POOL,
         title="train a pool of architectures, each on its own",
@@ -126,9 +122,9 @@ def _stage(plan: Callable[[Context[Any], Folder], TrialPlan | None], *reads: str
     )
 
 
-DRAWN_POOL_STAGE = _stage(lambda context, tuned: _trials(context, tuned, _drawn))
-EVOLVED_POOL_STAGE = _stage(lambda context, tuned: _trials(context, tuned, _evolved), "evolution")
-SMALL_POOL_STAGE = _stage(_given_or_drawn, "architecture")
+DRAWN_POOL_STAGE = _stage(_drawn)
+EVOLVED_POOL_STAGE = _stage(_evolved, "evolution")
+SMALL_POOL_STAGE = _stage(_drawn, "architecture")
 
 
 # The members
