@@ -28,7 +28,7 @@ from archray.trainables.data import Dataset, Split
 from archray.trainables.feature_maps.features import DenseFeatures, keep
 from archray.trainables.feature_maps.fourier_features import FourierBases, FourierFeatures, row_scale
 from archray.trainables.feature_maps.fourier_problem import FourierProblem
-from archray.trainables.feature_maps.losses import signs
+from archray.trainables.feature_maps.linear import signs
 from archray.trainables.feature_maps.problem import assign
 from archray.trainables.feature_maps.ridge import LinearModel, solve_ridge
 from archray.trainables.feature_maps.solve_settings import SolveSettings

@@ -14,7 +14,7 @@ from archray.trainables.checkpoint import read_state
 from archray.trainables.data import load_images
 from archray.trainables.ensembles.ensemble import load_ensemble
 from archray.trainables.nets import NetworkSettings, build, count_parameters
-from archray.trainables.tune.trained_network import load_trained
+from archray.trainables.tune.standalone_trainable import load_trained
 
 STATE_DICT, PROGRAM = "state_dict.pt", "program.pt2"
 DESCRIPTION, LOADER = "architecture.json", "load_model.py"

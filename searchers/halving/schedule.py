@@ -1,7 +1,8 @@
-"""The arithmetic of halving: how many rounds, at what budget, who is kept. Khodak 2020, Algorithm 1 and app. B.1."""
+"""The rounds of halving: their candidates, budgets and scores, and who is kept. Khodak 2020, Algorithm 1, app. B.1."""
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,8 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from archray.searchers.arguments import FloatArray
-from archray.searchers.halving.shared_scores import candidate_name
+from archray.errors import InvalidInput
+from archray.searchers.arguments import FloatArray, is_number
+from archray.searchers.ledger import MAX_REASON, Record
 
 ROUNDING = 1e-12  # relative; floating point has 0.07 * 100 > 7, which is not to be rounded up to 8
 
@@ -50,36 +52,22 @@ def rank(losses: FloatArray, rng: np.random.Generator) -> NDArray[np.intp]:
 
 @dataclass(frozen=True)
 class Round:
-    """A round, or the standalone trial that follows the last one.
+    """A round, or the standalone trial that follows the last one."""
 
-    Attributes:
-        number: t = 1, ..., T; one more for the standalone trial.
-        candidates: (C,) what it scores; one candidate is the standalone trial.
-        budget: d_t.
-        numbers: of its suggestions, one per replica.
-    """
-
-    number: int
-    candidates: Sequence[Any]
-    budget: int
-    numbers: range
+    number: int  # t = 1, ..., T; one more for the standalone trial
+    candidates: Sequence[Any]  # (C,) what it scores; one candidate is the standalone trial
+    budget: int  # d_t
+    numbers: range  # of its suggestions, one per replica
 
 
 @dataclass(frozen=True)
 class EndedRound(Round):
-    """A round whose trials have all ended.
+    """A round whose trials have all ended."""
 
-    Attributes:
-        lost: replica -> why it has no scores.
-        scores: (replicas that reported, C), in the metric's own sign.
-        ranking: positions of the candidates with an average score, best first; empty if there is none.
-        kept: positions of the candidates that go on, in the order of `candidates`.
-    """
-
-    lost: Mapping[int, str]
-    scores: FloatArray
-    ranking: Sequence[int]
-    kept: Sequence[int]
+    lost: Mapping[int, str]  # replica -> why it has no scores
+    scores: FloatArray  # (replicas that reported, C), in the metric's own sign
+    ranking: Sequence[int]  # positions of the candidates with an average score, best first; empty if there is none
+    kept: Sequence[int]  # positions of the candidates that go on, in the order of `candidates`
 
     @property
     def replicas(self) -> list[int]:
@@ -139,10 +127,7 @@ class Schedule:
     ) -> EndedRound:
         """Averages over the replicas that reported, and selects.
 
-        Args:
-            replies: per replica its scores, or why it has none.
-            sign: 1 if the lowest score is best, -1 if the highest.
-            rng: for ties.
+        replies: per replica its scores, or why it has none. sign: 1 if the lowest score is best, -1 if the highest.
         """
         n = len(current.candidates)
         lost = {replica: reply for replica, reply in enumerate(replies) if isinstance(reply, str)}
@@ -151,6 +136,79 @@ class Schedule:
         ranking = rank(sign * average(scores), rng).tolist()
         kept = sorted(ranking[: count_kept(n, self.keep) if n > 1 else 1])
         return EndedRound(**vars(current), lost=lost, scores=scores, ranking=ranking, kept=kept)
+
+
+def check_candidates(candidates: Sequence[Any]) -> list[Any]:
+    """The candidates as they read after a round trip through JSON. Raises: InvalidInput."""
+    if not isinstance(candidates, Sequence) or isinstance(candidates, str):
+        raise InvalidInput(f"candidates: expected a list of JSON values, got a {type(candidates).__name__}")
+    names: set[str] = set()
+    checked = []
+    for position, candidate in enumerate(candidates):
+        try:
+            name = json.dumps(candidate, sort_keys=True, allow_nan=False)
+        except (TypeError, ValueError) as error:
+            raise InvalidInput(
+                f"candidates: expected JSON values, got {candidate!r} at position {position}: {error}"
+            ) from error
+        if name in names:
+            raise InvalidInput(
+                f"candidates: expected different ones, got {candidate_name(candidate)} twice; list each once"
+            )
+        names.add(name)
+        checked.append(json.loads(json.dumps(candidate)))
+    if len(checked) < 2:
+        got = f"only {candidate_name(checked[0])}" if checked else "none"
+        raise InvalidInput(f"candidates: expected two or more to select from, got {got}; list more")
+    return checked
+
+
+def candidate_name(candidate: Any) -> str:
+    """A candidate in a table or a line of the log: itself if it is a string, else its JSON."""
+    return candidate if isinstance(candidate, str) else json.dumps(candidate)
+
+
+def reply_of(record: Record, result: Mapping[str, Any]) -> list[float] | str:
+    """The scores of a trial that has ended, or why they do not count: a mean that is NaN because some candidates'
+    scores are loses nothing but these candidates. result: all that the trial reported, for the message.
+
+    Raises: InvalidInput for scores or weights that are unusable.
+    """
+    reported, weights, scores = (record.result.get(key) for key in ("failure", "weights", "scores"))
+    if reported:
+        return str(reported)[:MAX_REASON]
+    numbers = scores if isinstance(scores, list) and all(map(is_number, scores)) else []
+    reason = None
+    if not any(map(math.isfinite, numbers)):
+        reason = record.failure or ("none of its scores is finite" if numbers else None)
+    if reason is not None:
+        return reason
+    if weights is not None and not isinstance(weights, str):
+        raise InvalidInput(
+            f"expected the trial to report 'weights' as a URI, or None, got a {type(weights).__name__}; write the "
+            "weights to storage that every node reads, and report where"
+        )
+    return _read_scores({**result, **record.result}, len(record.config["candidates"]))
+
+
+def _read_scores(result: Mapping[str, Any], count: int) -> list[float]:
+    """The entry `scores` of a result as Tune hands it over: one number for each of `count` candidates."""
+    scores = result.get("scores")
+    if "scores" not in result:
+        spread = [key for key in result if key.startswith("scores/")]
+        got = f"a dictionary with {len(spread)} entries" if spread else "no scores"
+    elif not isinstance(scores, list):
+        got = repr(scores)[:MAX_REASON]
+    elif odd := [score for score in scores if not is_number(score)]:
+        got = f"a list with {odd[0]!r}"[:MAX_REASON]
+    elif len(scores) != count:
+        got = f"a list of {len(scores)}"
+    else:
+        return [float(score) for score in scores]
+    raise InvalidInput(
+        f"expected the trial to report 'scores', a list of {count} numbers, got {got}; report one number for each of "
+        "config['candidates'], in their order (NaN for one that failed), beside the metric, which is their mean"
+    )
 
 
 def _ceil(x: float) -> int:

@@ -6,7 +6,7 @@ import hashlib
 import json
 import logging
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any, ClassVar
 
@@ -16,21 +16,21 @@ import pandas as pd
 from archray.errors import InvalidInput
 from archray.searchers.arguments import check_whole_number, is_number
 from archray.searchers.base import WAIT, ArchraySearcher, Proposal
-from archray.searchers.halving.schedule import EndedRound, Schedule, average, round_sizes
-from archray.searchers.halving.shared_scores import (
+from archray.searchers.halving.schedule import (
+    EndedRound,
+    Schedule,
+    average,
     candidate_name,
     check_candidates,
-    check_weights,
-    read_scores,
-    reason_of_loss,
+    reply_of,
+    round_sizes,
 )
-from archray.searchers.ledger import Record
 
 logger = logging.getLogger(__name__)
 
 TIES = 1_000_039  # random numbers apart from the trials' seeds
 MAX_NAMED = 5  # candidates that one line of the log names
-COLUMNS = ("round", "candidate", "score", "kept", "failure", "budget", "replicas", "lost")
+COLUMNS = ["round", "candidate", "score", "kept", "failure", "budget", "replicas", "lost"]
 
 
 class WeightSharingHalving(ArchraySearcher):
@@ -134,7 +134,7 @@ class WeightSharingHalving(ArchraySearcher):
         Raises: SearcherStateError if its state could not be read.
         """
         rows = [row for ended in self._ended_rounds() for row in ended.rows()]
-        return pd.DataFrame(rows, columns=list(COLUMNS))
+        return pd.DataFrame(rows, columns=COLUMNS)
 
     # Algorithm 1 ---------------------------------------------------------------------------------------------------
 
@@ -163,7 +163,7 @@ class WeightSharingHalving(ArchraySearcher):
             if current is None:
                 return self._ended
             records = [self.ledger.records.get(number) for number in current.numbers]
-            replies = [_reply(record) for record in records if record is not None and record.ended]
+            replies = [reply_of(record, {}) for record in records if record is not None and record.ended]
             if len(replies) < len(records):
                 return self._ended
             rng = np.random.default_rng([self.seed, TIES, current.number])
@@ -193,7 +193,7 @@ class WeightSharingHalving(ArchraySearcher):
         if record is None or not ends_now:
             return
         try:
-            _reply(record, result)
+            reply_of(record, result or {})
             self._ended_rounds()
         except InvalidInput as problem:  # raised here, Tune would take it for a failed trial, and run that again
             self._problem = self._problem or problem
@@ -217,19 +217,6 @@ class WeightSharingHalving(ArchraySearcher):
     def set_own_state(self, state: dict[str, Any]) -> None:
         self._rounds_logged = state.get("told", 0)
         self._ended = []
-
-
-def _reply(record: Record, result: Mapping[str, Any] | None = None) -> list[float] | str:
-    """The scores of a trial that has ended, or why they do not count. Raises: InvalidInput if they are unusable.
-
-    Args:
-        result: all that the trial reported, for the error's message.
-    """
-    reason = reason_of_loss(record)
-    if reason is not None:
-        return reason
-    check_weights(record.result)
-    return read_scores({**(result or {}), **record.result}, len(record.config["candidates"]))
 
 
 def _log_losses(ended: EndedRound) -> None:

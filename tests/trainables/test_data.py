@@ -12,7 +12,7 @@ from archray.errors import DataNotFound, InvalidInput, UnknownName
 from archray.trainables.data import DATASETS, DataSettings, check_data, load_data, proxy_batch
 from archray.trainables.data.augment import AugmentationSettings
 from archray.trainables.data.load import read_data
-from archray.trainables.data.split import stratified_split
+from archray.trainables.data.raw import stratified_split
 
 
 def parts(dataset):

@@ -17,6 +17,7 @@ from archray.errors import InvalidInput, RunInterrupted
 from archray.files import Folder
 from archray.searchers import NESBSSearch, drive
 from archray.searchers.nesbs.posterior import Posterior
+from archray.trainables.data import DataSettings, load_images
 from archray.trainables.ensembles import (
     CachedEnsembles,
     disagreement,
@@ -26,8 +27,7 @@ from archray.trainables.ensembles import (
     member_errors,
 )
 from archray.trainables.spaces import get_space
-from archray.trainables.tune.shared_predictions import SharedPredictions
-from archray.trainables.tune.supernet_scorer import SupernetScorer, arrays_of
+from archray.trainables.tune.supernet_scorer import SharedPredictions, SupernetScorer, arrays_of
 from archray.trainables.tune.supernet_trainable import SupernetTrainable
 
 SETTINGS: dict[str, Any] = {
@@ -136,11 +136,16 @@ def test_what_is_in_the_folder_is_not_predicted_again(tmp_path: Path) -> None:
         CachedEnsembles(LABELS[:5], in_process(third), folder).evaluate([["a"]])
 
 
+def validation_labels() -> np.ndarray:
+    labels: np.ndarray = load_images(DataSettings(**SETTINGS["data"])).validation.labels.numpy()
+    return labels
+
+
 def test_predictions_have_the_loss_that_scoring_gives(trained: SupernetTrainable) -> None:
     weights = arrays_of(trained.trainer.supernet.state_dict())
     worker = SharedPredictions(SETTINGS, weights, "cpu")
     cells = architectures(4)
-    cached = CachedEnsembles(worker.labels, in_process(worker))
+    cached = CachedEnsembles(validation_labels(), in_process(worker))
     cached.add(cells)
     expected = {row["architecture"]: row for row in SupernetScorer(SETTINGS, weights, "cpu")(cells)}
     for row in cached.members():
@@ -160,15 +165,15 @@ def test_actors_predict_and_the_object_store_keeps(trained: SupernetTrainable, t
         asked.extend(members)
         return actor_map(SharedPredictions, members, worker_kwargs=options, num_actors=1)
 
-    cached = CachedEnsembles(local.labels, predict, Folder(tmp_path))
+    cached = CachedEnsembles(validation_labels(), predict, Folder(tmp_path))
     cells = [*architectures(5), "|no_such_operation~0|"]
     rows = cached.evaluate([cells[:3], cells[1:4], cells[2:5], cells[4:]])
     assert asked == cells and cached.forward_passes == 6
     assert [row["failure"] is None for row in rows] == [True, True, True, False]
     p = np.stack([np.asarray(local(cell)) for cell in cells[:3]])
-    assert rows[0]["validation_loss"] == pytest.approx(ensemble_loss(p, local.labels), rel=1e-5)
+    assert rows[0]["validation_loss"] == pytest.approx(ensemble_loss(p, validation_labels()), rel=1e-5)
     shared = ray.get(cached.references()[cells[0]])
-    assert shared.shape == (10, len(local.labels)) and not shared.flags.writeable
+    assert shared.shape == (10, len(validation_labels())) and not shared.flags.writeable
     assert len(cached.references()) == 5
 
 
@@ -176,6 +181,6 @@ def test_decisions_of_a_posterior_are_members(trained: SupernetTrainable) -> Non
     space = get_space("nasbench201")
     posterior = Posterior({d.name: np.zeros(len(d.choices)) for d in space.decisions}, "nasbench201")
     worker = SharedPredictions(SETTINGS, arrays_of(trained.trainer.supernet.state_dict()), "cpu")
-    cached = CachedEnsembles(worker.labels, in_process(worker))
+    cached = CachedEnsembles(validation_labels(), in_process(worker))
     table = drive(NESBSSearch(posterior, 2, "mc", budget=3), cached)
     assert table["validation_loss"].notna().all() and cached.forward_passes <= 6

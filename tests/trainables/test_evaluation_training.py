@@ -17,8 +17,7 @@ from archray.trainables.nets import NetworkSettings, build
 from archray.trainables.spaces import DARTS
 from archray.trainables.supernets.networks import build_supernet
 from archray.trainables.training import Trainer, TrainingSettings
-from archray.trainables.tune.standalone_trainable import StandaloneTrainable
-from archray.trainables.tune.trained_network import load_trained
+from archray.trainables.tune.standalone_trainable import StandaloneTrainable, load_trained
 
 SPACE = DARTS()
 # Pools, and one edge with weights: convolutions per channel are slow on a CPU, in bfloat16 most of all.

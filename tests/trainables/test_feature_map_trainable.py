@@ -17,8 +17,7 @@ from archray.trainables.data import DataSettings, load_images, load_text
 from archray.trainables.feature_maps.classifier import load_classifier
 from archray.trainables.feature_maps.solve_settings import SolveSettings
 from archray.trainables.spaces import get_space
-from archray.trainables.tune.feature_map_settings import FeatureMapSettings, check_memory
-from archray.trainables.tune.feature_map_trainable import FeatureMapTrainable
+from archray.trainables.tune.feature_map_trainable import FeatureMapSettings, FeatureMapTrainable, check_memory
 
 KEYS = {
     "scores", "score", "points", "weights", "dimension", "resource", "candidates_left", "solver_calls", "seconds",

@@ -10,14 +10,13 @@ from sklearn.svm import LinearSVC
 from archray.errors import InvalidInput
 from archray.trainables.data import DataSettings, TextDataset, TextSplit, load_images
 from archray.trainables.feature_maps import linear
+from archray.trainables.feature_maps.features import ridge_memory
 from archray.trainables.feature_maps.fourier_problem import FourierProblem
-from archray.trainables.feature_maps.hashed_ngrams import BinWeights, featurise, weighted
+from archray.trainables.feature_maps.hashed_ngrams import BinWeights, Corpus, featurise, weighted
 from archray.trainables.feature_maps.linear import decisions, fit_logistic, fit_sparse_ridge, fit_svm
-from archray.trainables.feature_maps.memory import ridge_memory
 from archray.trainables.feature_maps.ngram_problem import NGramProblem, hash_seeds
 from archray.trainables.feature_maps.problem import assign
 from archray.trainables.feature_maps.solve_settings import SolveSettings
-from archray.trainables.feature_maps.tokens import Corpus
 from archray.trainables.spaces import get_space
 
 WORDS = ["array", "matrix", "sparse", "solver", "frame", "column", "the", "of", "index", "tensor", "gradient", "axis"]

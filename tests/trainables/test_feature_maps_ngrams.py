@@ -11,8 +11,15 @@ from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS
 from sklearn.utils import murmurhash3_32
 
 from archray.errors import InvalidInput
-from archray.trainables.feature_maps.hashed_ngrams import BinWeights, check_maps, featurise, weighted
-from archray.trainables.feature_maps.tokens import TOKENISERS, Corpus, corpus_of
+from archray.trainables.feature_maps.hashed_ngrams import (
+    TOKENISERS,
+    BinWeights,
+    Corpus,
+    check_maps,
+    corpus_of,
+    featurise,
+    weighted,
+)
 from archray.trainables.spaces import get_space
 
 SPACE = get_space("ngrams")

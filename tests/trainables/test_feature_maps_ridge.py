@@ -6,13 +6,12 @@ import torch
 from sklearn.linear_model import Ridge, RidgeClassifier
 
 from archray.errors import InvalidInput
-from archray.trainables.feature_maps import int8, products, ridge
+from archray.trainables.feature_maps import conjugate_gradients as cg
+from archray.trainables.feature_maps import gram_matrix, ridge
 from archray.trainables.feature_maps.conjugate_gradients import NotConverged, conjugate_gradients
-from archray.trainables.feature_maps.features import DenseFeatures
-from archray.trainables.feature_maps.gram_matrix import BlasGram, SolveFailed, TorchGram
-from archray.trainables.feature_maps.int8 import int8_gram, quantise
-from archray.trainables.feature_maps.losses import point_hits, point_losses, signs
-from archray.trainables.feature_maps.memory import GIB, RidgePlan, ridge_memory
+from archray.trainables.feature_maps.features import GIB, DenseFeatures, RidgePlan, ridge_memory
+from archray.trainables.feature_maps.gram_matrix import BlasGram, SolveFailed, TorchGram, int8_gram, quantise
+from archray.trainables.feature_maps.linear import point_hits, point_losses, signs
 from archray.trainables.feature_maps.ridge import LinearModel, solve_ridge
 
 LAM = 0.5
@@ -139,23 +138,23 @@ def test_both_kinds_of_gram_matrix_are_the_same_matrix(dtype: torch.dtype) -> No
 def test_products_are_those_in_float64(
     dtype: torch.dtype, rows: int, threads: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(products, "CACHE_BYTES", 1)  # 16 rows a block
+    monkeypatch.setattr(cg, "CACHE_BYTES", 1)  # 16 rows a block
     torch.set_num_threads(threads)  # as many parts; the next test begins with one thread again
     draws = torch.Generator().manual_seed(0)
     matrix, right, left = (torch.randn(size, generator=draws).double() for size in ((rows, 9), (9, 4), (rows, 4)))
     matrix = matrix.to(dtype)
-    torch.testing.assert_close(products.times(matrix, right), matrix.double() @ right)
-    torch.testing.assert_close(products.transpose_times(matrix, left), matrix.double().T @ left)
-    torch.testing.assert_close(products.normal_times(matrix, right), matrix.double().T @ (matrix.double() @ right))
+    torch.testing.assert_close(cg.times(matrix, right), matrix.double() @ right)
+    torch.testing.assert_close(cg.transpose_times(matrix, left), matrix.double().T @ left)
+    torch.testing.assert_close(cg.normal_times(matrix, right), matrix.double().T @ (matrix.double() @ right))
 
 
 @pytest.mark.parametrize("dual", [False, True])
 def test_the_8_bit_gram_matrix_is_that_of_the_rounded_features(dual: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(int8, "PANEL", 7)
-    monkeypatch.setattr(int8, "LONGEST", 13)
+    monkeypatch.setattr(gram_matrix, "PANEL", 7)
+    monkeypatch.setattr(gram_matrix, "LONGEST", 13)
     features, _ = problem(40, 30)
     rounded, scale, sums = quantise(features)
-    assert rounded.dtype == torch.int8 and rounded.abs().max() == int8.LEVELS
+    assert rounded.dtype == torch.int8 and rounded.abs().max() == gram_matrix.LEVELS
     torch.testing.assert_close(rounded * scale, features, rtol=0, atol=scale / 2 * 1.001)
     torch.testing.assert_close(sums, rounded.double().sum(0))
     exact = rounded.double() * scale
@@ -167,7 +166,7 @@ def test_the_8_bit_gram_matrix_is_that_of_the_rounded_features(dual: bool, monke
 
 def test_products_of_the_largest_bytes_are_exact_on_every_cpu() -> None:
     signs_of_bytes = torch.tensor([[1, 1], [1, -1], [-1, 1], [-1, -1]]).repeat(8, 1)  # (32, 2)
-    matrix = (signs_of_bytes * int8.LEVELS).to(torch.int8)
+    matrix = (signs_of_bytes * gram_matrix.LEVELS).to(torch.int8)
     expected = matrix.long().T @ matrix.long()
     assert torch.equal(torch._int_mm(matrix.T, matrix).long(), expected)
 

@@ -18,9 +18,8 @@ from archray.trainables.ensembles.prediction import DroppedPaths
 from archray.trainables.nets import NetworkSettings, build
 from archray.trainables.spaces import get_space
 from archray.trainables.training import Trainer, TrainingSettings
-from archray.trainables.tune.snapshot_trainable import SnapshotTrainable, snapshot_states
-from archray.trainables.tune.standalone_trainable import StandaloneTrainable
-from archray.trainables.tune.trained_network import load_trained
+from archray.trainables.tune.member_trainable import SnapshotTrainable, snapshot_states
+from archray.trainables.tune.standalone_trainable import StandaloneTrainable, load_trained
 
 CELL = "|nor_conv_3x3~0|+|none~0|nor_conv_1x1~1|+|skip_connect~0|none~1|avg_pool_3x3~2|"
 

@@ -15,8 +15,7 @@ import torch
 from archray.errors import InvalidInput, UnknownName
 from archray.trainables.checkpoint import STATE_FILE, read_state, write_state
 from archray.trainables.devices import choose_device, out_of_memory
-from archray.trainables.tune.standalone_trainable import METRICS, StandaloneSettings, StandaloneTrainable
-from archray.trainables.tune.trained_network import load_trained
+from archray.trainables.tune.standalone_trainable import METRICS, StandaloneSettings, StandaloneTrainable, load_trained
 
 CELL = "|nor_conv_3x3~0|+|none~0|nor_conv_1x1~1|+|skip_connect~0|none~1|avg_pool_3x3~2|"
 KEYS = {*METRICS, "epoch", "epochs", "lr", "parameters", "multiply_adds", "seconds_epoch", "failure", "done"}

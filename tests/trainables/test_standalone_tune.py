@@ -11,8 +11,7 @@ import pytest
 from ray import tune
 from ray.tune import CheckpointConfig, ResultGrid, RunConfig, TuneConfig, Tuner
 
-from archray.trainables.tune.standalone_trainable import METRICS, StandaloneTrainable
-from archray.trainables.tune.trained_network import load_trained
+from archray.trainables.tune.standalone_trainable import METRICS, StandaloneTrainable, load_trained
 
 CELLS = (
     "|nor_conv_1x1~0|+|none~0|skip_connect~1|+|skip_connect~0|none~1|avg_pool_3x3~2|",

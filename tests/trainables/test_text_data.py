@@ -24,9 +24,15 @@ from archray.trainables.data import (
     load_text,
 )
 from archray.trainables.data import docstrings as source
-from archray.trainables.data.cache import cache_folder, cached_json
-from archray.trainables.data.docstring_extraction import docstrings_of, module_names, package_folder
-from archray.trainables.data.docstring_masking import ALIASES, NAMES, masker
+from archray.trainables.data.docstring_extraction import (
+    ALIASES,
+    NAMES,
+    docstrings_of,
+    masker,
+    module_names,
+    package_folder,
+)
+from archray.trainables.data.docstrings import cache_folder, cached_json
 from archray.trainables.data.load import read_data
 
 ALL = DataSettings(name="docstrings")

@@ -42,13 +42,8 @@ def save_arrays(
     path = Path(path).expanduser().absolute()
     if path.suffix != ".npz":
         raise InvalidInput(f"expected a path that ends in .npz, got {path}")
-    given = {
-        "train": (x_train, y_train),
-        "validation": (x_validation, y_validation),
-        "test": (x_test, y_test),
-    }
     stored: dict[str, Any] = {}
-    for name, (x, y) in given.items():
+    for name, x, y in zip(PARTS, (x_train, x_validation, x_test), (y_train, y_validation, y_test), strict=True):
         if (x is None) != (y is None):
             raise InvalidInput(f"expected both x_{name} and y_{name} or neither, got one of them")
         if x is not None and y is not None:

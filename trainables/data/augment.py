@@ -7,23 +7,24 @@ The three functions are pure: what is random is an argument. `Augmentation` draw
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import torch
 from pydantic import Field
 
+from archray.errors import InvalidInput
 from archray.settings import Settings
+
+if TYPE_CHECKING:
+    from archray.trainables.data.dataset import Dataset
 
 
 def pad_crop(images: torch.Tensor, offsets: torch.Tensor, padding: int, fill: Sequence[float] = (0.0,)) -> torch.Tensor:
-    """Pads every image on all sides and cuts a window of the old size, each image its own.
+    """Pads every image, (n, C, H, W), on all sides and cuts a window of the old size, each image its own.
 
     Args:
-        images: (n, C, H, W).
         offsets: (n, 2) int64, top and left of each window in the padded image, in 0..2 * padding.
-        padding: pixels on each side.
-        fill: value of the padding per channel, or one for all.
-
-    Returns: (n, C, H, W), windows of `images` padded with `fill`.
+        padding: pixels on each side. fill: their value per channel, or one for all.
     """
     n, channels, height, width = images.shape
     shape = (n, channels, height + 2 * padding, width + 2 * padding)
@@ -42,14 +43,12 @@ def flip(images: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
 
 
 def cutout(images: torch.Tensor, centres: torch.Tensor, length: int, fill: Sequence[float] = (0.0,)) -> torch.Tensor:
-    """Blanks a square in every image; the square is clipped at the border.
+    """Blanks a square in every image, (n, C, H, W); the square is clipped at the border.
 
     Args:
-        images: (n, C, H, W).
         centres: (n, 2) int64, row and column of each square's centre.
         length: side in pixels; rows centre - length // 2 up to, not with, centre - length // 2 + length.
-        fill: value inside per channel, or one for all. 0 is the mean colour of normalised images, as in the
-            original.
+        fill: value inside per channel, or one for all. 0 is the mean colour of normalised images, as in the original.
     """
     height, width = images.shape[-2:]
     top, left = (centres - length // 2).unbind(1)  # (n,) each
@@ -82,10 +81,7 @@ class AugmentationSettings(Settings):
 class Augmentation:
     """Draws crops, flips and squares for a batch, and applies them in this order.
 
-    Args:
-        settings: what to do.
-        image_size, flip, black: of the data set (`Dataset.image_size`, `.flip`, `.black`), for what the settings
-            leave open and for the padding's colour.
+    image_size, flip, black: of the data set, for what the settings leave open and for the padding's colour.
     """
 
     def __init__(
@@ -119,3 +115,31 @@ class Augmentation:
 def _integers(high: int, shape: tuple[int, ...], images: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
     """Uniform in 0..high - 1, drawn on the generator's device (a CPU one gives every device the same draws)."""
     return torch.randint(high, shape, generator=generator, device=generator.device).to(images.device)
+
+
+def proxy_batch(
+    dataset: Dataset, size: int, seed: int, augment: bool | AugmentationSettings = True
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The one batch that training-free metrics see (note P5): training images, the same on every device.
+
+    Args:
+        size: images, drawn without replacement; the thesis has 64.
+        seed: of the draw and of the augmentation; the thesis has 42.
+        augment: true crops and flips as in training; gaussian images are never augmented.
+
+    Returns: images (size, C, H, W), labels (size,), on the data set's device.
+    Raises: InvalidInput if there are fewer training images than `size`.
+    """
+    images, labels = dataset.train.images, dataset.train.labels
+    if not 1 <= size <= len(labels):
+        raise InvalidInput(
+            f"expected a batch of 1 to {len(labels)} images (what {dataset.name} has for training), got {size}"
+        )
+    generator = torch.Generator().manual_seed(seed)
+    chosen = torch.randperm(len(labels), generator=generator)[:size].to(labels.device)
+    batch = images[chosen]
+    if augment and dataset.name != "gaussian":
+        settings = AugmentationSettings() if augment is True else augment
+        draw = Augmentation(settings, image_size=dataset.image_size, flip=dataset.flip, black=dataset.black)
+        batch = draw(batch, generator)
+    return batch, labels[chosen]

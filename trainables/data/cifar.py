@@ -1,7 +1,4 @@
-"""CIFAR-10 and CIFAR-100 from the published Python batches, read by torchvision (Krizhevsky 2009).
-
-The normalisation constants are NAS-Bench-201's.
-"""
+"""CIFAR-10 and CIFAR-100 from the published Python batches, read by torchvision (Krizhevsky 2009)."""
 
 from __future__ import annotations
 
@@ -23,7 +20,7 @@ ARCHIVES = {
     "cifar10": "https://www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz",
     "cifar100": "https://www.cs.toronto.edu/~kriz/cifar-100-python.tar.gz",
 }
-MEAN = {"cifar10": (125.3, 123.0, 113.9), "cifar100": (129.3, 124.1, 112.4)}  # of 255
+MEAN = {"cifar10": (125.3, 123.0, 113.9), "cifar100": (129.3, 124.1, 112.4)}  # of 255, NAS-Bench-201's
 STD = {"cifar10": (63.0, 62.1, 66.7), "cifar100": (68.2, 65.4, 70.4)}
 CLASSES = {"cifar10": 10, "cifar100": 100}
 

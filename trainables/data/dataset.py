@@ -12,21 +12,15 @@ import torch.nn.functional as F
 
 from archray.errors import InvalidInput
 from archray.trainables.data.data_settings import DataSettings
-from archray.trainables.data.raw import Images, RawData
-from archray.trainables.data.split import split_parts
+from archray.trainables.data.raw import RawData, split_parts
 
 
 @dataclass(frozen=True)
 class Split:
-    """Images and their labels.
+    """Images and their labels."""
 
-    Attributes:
-        images: (n, C, H, W) float32, normalised per channel.
-        labels: (n,) int64 in 0..K-1.
-    """
-
-    images: torch.Tensor
-    labels: torch.Tensor
+    images: torch.Tensor  # (n, C, H, W) float32, normalised per channel
+    labels: torch.Tensor  # (n,) int64 in 0..K-1
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -37,13 +31,7 @@ class Split:
 
 @dataclass(frozen=True)
 class Dataset:
-    """Images in three parts on one device.
-
-    Attributes:
-        image_size: height and width, in pixels.
-        black: per channel, what a black pixel has become by normalisation; crops and cutouts fill with it.
-        flip: whether a mirrored image keeps its label.
-    """
+    """Images in three parts on one device."""
 
     kind: ClassVar[str] = "images"
 
@@ -53,9 +41,9 @@ class Dataset:
     test: Split
     num_classes: int
     in_channels: int
-    image_size: int
-    black: tuple[float, ...] = (0.0,)
-    flip: bool = True
+    image_size: int  # height and width, in pixels
+    black: tuple[float, ...] = (0.0,)  # per channel, what normalisation made of black; crops and cutouts fill with it
+    flip: bool = True  # whether a mirrored image keeps its label
 
     def to(self, device: str | torch.device) -> Dataset:
         return replace(
@@ -107,11 +95,13 @@ def make_dataset(raw: RawData, settings: DataSettings) -> Dataset:
     )
 
 
-def _scaled(images: Images, size: int) -> torch.Tensor:
+def _scaled(images: np.ndarray, size: int) -> torch.Tensor:
     """(n, C, H, W) of 8-bit or float numbers -> (n, C, size, size) float32, 8-bit ones divided by 255."""
     tensor = torch.from_numpy(np.ascontiguousarray(images))
-    scale = 255.0 if tensor.dtype == torch.uint8 else 1.0
-    tensor = tensor.to(torch.float32).div_(scale) if scale != 1.0 else tensor.to(torch.float32, copy=True)
+    is_bytes = tensor.dtype == torch.uint8
+    tensor = tensor.to(torch.float32, copy=True)
+    if is_bytes:
+        tensor.div_(255)
     if tensor.shape[-2:] != (size, size):
         tensor = F.interpolate(tensor, size=(size, size), mode="bilinear", antialias=True, align_corners=False)
     return tensor

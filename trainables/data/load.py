@@ -12,8 +12,7 @@ from archray.errors import InvalidInput, UnknownName
 from archray.registry import Registry, is_reference, load_reference
 from archray.trainables.data import arrays, cifar, digits, docstrings, gaussian, image_folder, imagenet16, imdb
 from archray.trainables.data.data_settings import PATH_PREFIXES, DataSettings
-from archray.trainables.data.raw import RawData, RawText
-from archray.trainables.data.text import TextDataset, make_text_dataset
+from archray.trainables.data.raw import RawData, RawText, TextDataset, make_text_dataset
 
 if TYPE_CHECKING:
     import torch
@@ -23,18 +22,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class DataSource:
-    """A data set that can be named.
+    """A data set that can be named."""
 
-    Attributes:
-        description: what `archray list datasets` says.
-        reader: the module whose `read(settings)` gives the data, and whose `check(settings)`, which is cheap, raises
-            if they cannot be read; one without `check` always can.
-        kind: "images" or "text".
-    """
-
-    description: str
-    reader: ModuleType
-    kind: str = "images"
+    description: str  # what `archray list datasets` says
+    reader: (
+        ModuleType  # its `read(settings)` gives the data; its `check(settings)`, if any, raises if they cannot be read
+    )
+    kind: str = "images"  # or "text"
 
 
 DATASETS: Registry[DataSource] = Registry("data set")
@@ -83,7 +77,7 @@ def load_data(settings: DataSettings, device: str | torch.device = "cpu") -> Dat
 
 def load_images(settings: DataSettings, device: str | torch.device = "cpu") -> Dataset:
     """`load_data` for what needs images. Raises: also InvalidInput if the data are texts."""
-    _refuse(settings, "text", "images", "digits")
+    _require(settings, "images", "digits")
     dataset = load_data(settings, device)
     assert not isinstance(dataset, TextDataset)  # refused above
     return dataset
@@ -91,7 +85,7 @@ def load_images(settings: DataSettings, device: str | torch.device = "cpu") -> D
 
 def load_text(settings: DataSettings) -> TextDataset:
     """`load_data` for what needs texts. Raises: also InvalidInput if the data are images."""
-    _refuse(settings, "images", "text", "docstrings")
+    _require(settings, "text", "docstrings")
     dataset = load_data(settings)
     assert isinstance(dataset, TextDataset)  # refused above
     return dataset
@@ -128,8 +122,9 @@ def _made_by_user(settings: DataSettings, device: str | torch.device) -> Dataset
     return dataset.to(device)
 
 
-def _refuse(settings: DataSettings, kind: str, needed: str, example: str) -> None:
-    if data_kind(settings) == kind:
+def _require(settings: DataSettings, needed: str, example: str) -> None:
+    kind = data_kind(settings)
+    if kind != needed:
         raise InvalidInput(f"expected a data set of {needed}, got {settings.name!r} ({kind}); try {example!r}")
 
 

@@ -1,54 +1,160 @@
-"""Data as a reader hands them over: NumPy arrays, not yet split, scaled or normalised."""
+"""Data as a reader hands them over, their seeded, stratified splits, and texts, which need no more. No torch."""
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
-Images = npt.NDArray[Any]  # (n, C, H, W): uint8 in 0..255, or float
+from archray.errors import InvalidInput
+from archray.trainables.data.data_settings import DataSettings
+
 Labels = npt.NDArray[np.int64]  # (n,) in 0..K-1
-Texts = npt.NDArray[np.object_]  # (n,) of str
-Part = tuple[npt.NDArray[Any], Labels]  # (points, labels): points are Images or Texts
+Part = tuple[npt.NDArray[Any], Labels]  # points: texts, (n,) of str, or images, (n, C, H, W), uint8 in 0..255 or float
+
+TEST_FRACTION = 0.2  # of all points, where a data set has no test part of its own
 
 
 @dataclass(frozen=True)
 class RawParts:
-    """One data set as its files hold it.
-
-    Attributes:
-        train, validation, test: parts; what is None is cut from `train` (see `split.split_parts`).
-        num_classes: K.
-        validation_fraction: share of `train` for validation, when the settings name none; None halves `test`.
-    """
+    """One data set as its files hold it; parts that are None are cut from the others (see `split_parts`)."""
 
     train: Part
     num_classes: int
     validation: Part | None = None
     test: Part | None = None
-    validation_fraction: float | None = 0.2
+    validation_fraction: float | None = 0.2  # share of `train`, when the settings name none; None halves `test`
 
 
 @dataclass(frozen=True)
 class RawText(RawParts):
-    """Texts. classes: K names."""
+    """Texts."""
 
-    classes: tuple[str, ...] = ()
+    classes: tuple[str, ...] = ()  # K names
 
 
 @dataclass(frozen=True)
 class RawData(RawParts):
-    """Images.
+    """Images."""
 
-    Attributes:
-        mean, std: published normalisation per channel, of images scaled to 0..1; None computes it from `train`.
-        flip: whether a mirrored image keeps its label.
-        normalised: the images are normalised already (gaussian).
-    """
-
-    mean: tuple[float, ...] | None = None
+    mean: tuple[float, ...] | None = None  # published, per channel, of images in 0..1; None computes it from `train`
     std: tuple[float, ...] | None = None
-    flip: bool = True
-    normalised: bool = False
+    flip: bool = True  # whether a mirrored image keeps its label
+    normalised: bool = False  # the images are normalised already (gaussian)
+
+
+def stratified_split(labels: Labels, fraction: float, seed: int) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
+    """Indices (kept, held out): `fraction` of the points, drawn by `seed`, each class in its proportion.
+
+    round(fraction * n) points are held out in all: each class gives the whole part of its share, and the classes with
+    the largest remainders one more. Both index arrays are sorted. Raises: InvalidInput if a part would be empty.
+    """
+    rng = np.random.default_rng(seed)
+    classes, counts = np.unique(labels, return_counts=True)
+    total = round(fraction * len(labels))
+    if total == 0 or total == len(labels):
+        raise InvalidInput(
+            f"a share of {fraction} cannot be held out of {len(labels)} points; give more of them or another share"
+        )
+    exact = fraction * counts
+    take = np.floor(exact).astype(int)
+    remainders = exact - take
+    order = np.argsort(-remainders, kind="stable")  # ties go to the lower class
+    take[order[: total - take.sum()]] += 1
+    held = [rng.permutation(np.flatnonzero(labels == cls))[:n] for cls, n in zip(classes, take, strict=True)]
+    mask = np.zeros(len(labels), dtype=bool)
+    mask[np.concatenate(held)] = True
+    return np.flatnonzero(~mask), np.flatnonzero(mask)
+
+
+def split_parts(raw: RawParts, settings: DataSettings) -> tuple[Part, Part, Part]:
+    """(train, validation, test) of a data set, of each at most `limit` points; parts that its files hold are kept.
+
+    A missing test part is 20 % of all. A missing validation part is `validation_fraction` of the training points
+    that remain; if neither the settings nor the data set name a fraction, it is half of the test part.
+
+    Raises: InvalidInput if a part would be empty.
+    """
+    train, validation, test = raw.train, raw.validation, raw.test
+    seed = settings.seed
+    if test is None:
+        train, test = _hold_out(train, TEST_FRACTION, seed)
+    if validation is None:
+        fraction = raw.validation_fraction if settings.validation_fraction is None else settings.validation_fraction
+        if fraction is None:
+            validation, test = _hold_out(test, 0.5, seed + 1)
+        else:
+            train, validation = _hold_out(train, fraction, seed + 1)
+    for name, (_, labels) in {"training": train, "validation": validation, "test": test}.items():
+        if len(labels) == 0:
+            raise InvalidInput(f"the {name} part of {settings.name} is empty; give it at least one point")
+    train, validation, test = (_limited(part, settings.limit, seed + 2) for part in (train, validation, test))
+    return train, validation, test
+
+
+def _limited(part: Part, limit: int | None, seed: int) -> Part:
+    if limit is None or limit >= len(part[1]):
+        return part
+    return _hold_out(part, limit / len(part[1]), seed)[1]
+
+
+def _hold_out(part: Part, fraction: float, seed: int) -> tuple[Part, Part]:
+    points, labels = part
+    kept, held = stratified_split(labels, fraction, seed)
+    return (points[kept], labels[kept]), (points[held], labels[held])
+
+
+@dataclass(frozen=True)
+class TextSplit:
+    """Texts and their labels."""
+
+    texts: tuple[str, ...]
+    labels: Labels  # (n,) int64 in 0..K-1
+
+    def __post_init__(self) -> None:
+        if self.labels.shape != (len(self.texts),) or self.labels.dtype != np.int64:
+            raise InvalidInput(
+                f"expected a label of 64 bits for each of {len(self.texts)} texts, "
+                f"got {self.labels.dtype} of {self.labels.shape}"
+            )
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+
+@dataclass(frozen=True)
+class TextDataset:
+    """Texts in three parts."""
+
+    kind: ClassVar[str] = "text"
+
+    name: str
+    train: TextSplit
+    validation: TextSplit
+    test: TextSplit
+    num_classes: int
+    classes: tuple[str, ...]  # what the labels 0..K-1 are called
+
+    def checksum(self) -> str:
+        """SHA-256, in hex, of the classes' names, all texts and all labels, in the order train, validation, test."""
+        digest = hashlib.sha256(f"{self.classes};".encode())
+        for split in (self.train, self.validation, self.test):
+            digest.update(f"{len(split)};".encode())
+            for text in split.texts:
+                encoded = text.encode("utf-8", "surrogatepass")
+                digest.update(f"{len(encoded)};".encode())
+                digest.update(encoded)
+            digest.update(np.ascontiguousarray(split.labels).data)
+        return digest.hexdigest()
+
+
+def make_text_dataset(raw: RawText, settings: DataSettings) -> TextDataset:
+    """Splits and limits, in this order. Raises: InvalidInput if a part would be empty."""
+    train, validation, test = (
+        TextSplit(tuple(texts.tolist()), np.ascontiguousarray(labels, dtype=np.int64))
+        for texts, labels in split_parts(raw, settings)
+    )
+    return TextDataset(settings.name, train, validation, test, raw.num_classes, raw.classes)

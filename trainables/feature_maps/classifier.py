@@ -13,21 +13,17 @@ from torch import Tensor
 
 from archray.errors import InvalidInput
 from archray.trainables.checkpoint import read_state
-from archray.trainables.feature_maps.features import blocks
+from archray.trainables.feature_maps.features import blocks, rows_in_block
 from archray.trainables.feature_maps.fourier_features import FourierBases, FourierFeatures, FourierMap, Statistics
-from archray.trainables.feature_maps.hashed_ngrams import BinWeights, NGramMap, featurise, weighted
+from archray.trainables.feature_maps.hashed_ngrams import BinWeights, Corpus, NGramMap, featurise, weighted
 from archray.trainables.feature_maps.linear import decisions
-from archray.trainables.feature_maps.memory import rows_in_block
 from archray.trainables.feature_maps.ridge import LinearModel
-from archray.trainables.feature_maps.tokens import Corpus
 
 PROBE = 8  # numbers of a basis that a checkpoint holds, to know it again
 
 
 class Classifier(ABC):
     """A map from points to decision values; the class of a point is that of its largest."""
-
-    dimension: int
 
     @abstractmethod
     def __call__(self, points: Any) -> Tensor:
@@ -46,14 +42,13 @@ class FourierClassifier(Classifier):
     """Of images: (m, C, H, W) normalised as the data set's, or flat (m, p)."""
 
     def __init__(self, each: FourierMap, bases: FourierBases, statistics: Statistics, model: LinearModel) -> None:
-        self.dimension = bases.dimension
         self._map, self._bases, self._statistics, self._model = each, bases, statistics, model
 
     def __call__(self, points: Tensor) -> Tensor:
         inputs = points.flatten(1).to(self._bases.device)
         only = np.zeros(len(inputs), dtype=np.int64)
         features = FourierFeatures(inputs, [self._map], only, self._bases, self._statistics)
-        rows = blocks(len(inputs), rows_in_block(self.dimension))
+        rows = blocks(len(inputs), rows_in_block(self._bases.dimension))
         return torch.cat([self._model.decisions(features.block(part)) for part in rows])
 
     def state(self) -> dict[str, Any]:
@@ -61,7 +56,7 @@ class FourierClassifier(Classifier):
         return {
             "kind": "images",
             "map": dict(self._map),
-            "dimension": self.dimension,
+            "dimension": self._bases.dimension,
             "inputs": self._bases.inputs,
             "seed": self._bases.seed,
             "bases": self._bases.bases,
@@ -93,13 +88,11 @@ class NGramClassifier(Classifier):
     """Of texts: a sequence of strings."""
 
     def __init__(self, each: NGramMap, seed: int, bin_weights: BinWeights, model: LinearModel) -> None:
-        self.dimension = len(model.weights)
         self._map, self._seed, self._bin_weights, self._model = each, seed, bin_weights, model
 
     def __call__(self, points: Sequence[str]) -> Tensor:
-        only = np.zeros(len(points), dtype=np.int64)
-        corpus = Corpus(points)
-        counts = featurise(corpus, np.arange(len(points)), [self._map], only, self.dimension, [self._seed])
+        rows, only = np.arange(len(points)), np.zeros(len(points), dtype=np.int64)
+        counts = featurise(Corpus(points), rows, [self._map], only, len(self._model.weights), [self._seed])
         return decisions(weighted(counts, [self._map], only, self._bin_weights), self._model)
 
     def state(self) -> dict[str, Any]:

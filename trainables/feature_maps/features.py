@@ -1,29 +1,29 @@
-"""Dense features of n points, made block by block: what the ridge solver reads."""
+"""Dense features of n points, made block by block; the sizes of these blocks, and the memory that a solve needs."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
+from archray.errors import InvalidInput
+from archray.trainables.feature_maps.solve_settings import Precision
+
 ALL = slice(None)
+GIB = 2**30
+BLOCK_BYTES = 13  # per feature of a block: float32, its copy in float64, and the signs of rounding
+LARGEST_BLOCK = 2**26  # bytes; larger blocks are no faster
+SMALLEST_BLOCK = 64  # rows, or columns, below which products are slow
 
 
 class Features(Protocol):
-    """An n x d matrix whose blocks are computed when asked for.
+    """An n x d matrix whose blocks are computed when asked for, on `device`."""
 
-    Attributes:
-        shape: (n, d).
-        device: that the blocks lie on.
-    """
-
-    @property
-    def shape(self) -> tuple[int, int]: ...
-
-    @property
-    def device(self) -> torch.device: ...
+    shape: tuple[int, int]
+    device: torch.device
 
     def block(self, rows: slice, columns: slice = ALL) -> Tensor:
         """The features of contiguous rows and columns: (rows, columns) float32 or float64, C order."""
@@ -31,21 +31,11 @@ class Features(Protocol):
 
 
 class DenseFeatures:
-    """Features that exist as one matrix.
-
-    matrix: (n, d) float32 or float64.
-    """
+    """Features that exist as one matrix, (n, d) float32 or float64."""
 
     def __init__(self, matrix: Tensor) -> None:
         self.matrix = matrix.contiguous()
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        return self.matrix.shape[0], self.matrix.shape[1]
-
-    @property
-    def device(self) -> torch.device:
-        return self.matrix.device
+        self.shape, self.device = (matrix.shape[0], matrix.shape[1]), matrix.device
 
     def block(self, rows: slice, columns: slice = ALL) -> Tensor:
         return self.matrix[rows, columns].contiguous()
@@ -55,9 +45,8 @@ def keep(features: Features, step: int) -> DenseFeatures:
     """All features as one matrix, computed `step` rows at a time."""
     if isinstance(features, DenseFeatures):
         return features
-    n, d = features.shape
-    matrix = torch.empty(n, d, device=features.device)
-    for rows in blocks(n, step):
+    matrix = torch.empty(features.shape, device=features.device)
+    for rows in blocks(len(matrix), step):
         matrix[rows] = features.block(rows)
     return DenseFeatures(matrix)
 
@@ -66,3 +55,73 @@ def blocks(total: int, step: int) -> Iterator[slice]:
     """0..total in slices of `step`, the last one maybe shorter."""
     for start in range(0, total, step):
         yield slice(start, min(start + step, total))
+
+
+# Memory, in GiB
+
+
+@dataclass(frozen=True)
+class RidgePlan:
+    """How a ridge problem is solved within its memory."""
+
+    dual: bool  # whether the (n, n) side is factorised, the smaller one, or the (d, d) side
+    gram: Precision  # the arithmetic of the Gram matrix
+    keep: bool  # whether all features are held, or computed for each use
+    rows: int  # in a block of features
+    columns: int
+
+    @classmethod
+    def make(cls, n: int, d: int, classes: int, *, memory_gib: float, gram: Precision = "float64") -> RidgePlan:
+        """The fastest plan for n points and d features. Raises: InvalidInput if there is none."""
+        needed = ridge_memory(n, d, classes)
+        if needed > memory_gib:
+            side = "d x d" if d <= n else "n x n"
+            raise InvalidInput(
+                f"expected ridge's {side} Gram matrix of {min(n, d):,} to fit memory_gib={memory_gib:g}, and {n:,} "
+                f"points with {d:,} features need {needed:.3g} GiB; give more memory_gib, fewer features, or "
+                "fewer points"
+            )
+        spare = (memory_gib - needed) * GIB  # beyond the Gram matrix and the smallest blocks
+        kept = n * d * (4 + (gram == "int8"))
+        dual = n < d
+        # The primal form reads the features once in float64 arithmetic: there is nothing to keep them for.
+        keep = kept <= spare and (gram != "float64" or dual)
+        block = min(max(spare - kept * keep, 0.0), LARGEST_BLOCK) / BLOCK_BYTES  # in features
+        return cls(
+            dual=dual,
+            gram=gram if keep else "float64",
+            keep=keep,
+            rows=min(n, max(SMALLEST_BLOCK, int(block / d))),
+            columns=min(d, max(SMALLEST_BLOCK, int(block / n))),
+        )
+
+
+def ridge_memory(n: int, d: int, classes: int) -> float:
+    """The least that a ridge solve of n points, d features and so many classes holds."""
+    side = min(n, d)
+    block = SMALLEST_BLOCK * (n if n < d else d) * BLOCK_BYTES
+    return (8 * side**2 + block) / GIB + vector_memory(n, d, classes)
+
+
+def dense_memory(n: int, d: int, classes: int) -> float:
+    """What a solver of scikit-learn holds: all features in float32 and in float64, and its vectors."""
+    return 12 * n * d / GIB + vector_memory(n, d, classes)
+
+
+def vector_memory(n: int, d: int, classes: int) -> float:
+    """Weights, targets and what a solver has of the same sizes."""
+    return 24 * classes * (n + d) / GIB
+
+
+def rows_in_block(d: int) -> int:
+    """How many rows of d features are scored at once."""
+    return max(SMALLEST_BLOCK, LARGEST_BLOCK // (BLOCK_BYTES * d))
+
+
+def check_fits(needed: float, memory_gib: float, what: str) -> None:
+    """Raises: InvalidInput if `what` needs more than `memory_gib`."""
+    if needed > memory_gib:
+        raise InvalidInput(
+            f"expected {what} to fit memory_gib={memory_gib:g}, and it needs {needed:.3g} GiB; give more memory_gib "
+            "or fewer features"
+        )

@@ -18,8 +18,7 @@ import torch
 from torch import Tensor
 
 from archray.seeds import named_seed
-from archray.trainables.feature_maps.features import ALL, blocks
-from archray.trainables.feature_maps.memory import GIB
+from archray.trainables.feature_maps.features import ALL, GIB, blocks
 from archray.trainables.feature_maps.solve_settings import Bases
 
 FourierMap = Mapping[str, str | int | float]  # `Fourier.configuration` of a string: kernel, preprocess, gamma
@@ -30,12 +29,7 @@ INPUT_ROWS = 2048  # points that are preprocessed at once
 
 @dataclass(frozen=True)
 class Statistics:
-    """What preprocessing takes from the training points, per input.
-
-    Attributes:
-        low, width: (p,) least value and range; a constant input has width 1.
-        mean, deviation: (p,); a constant input has deviation 1.
-    """
+    """What preprocessing takes from the training points, (p,) each; a constant input has width and deviation 1."""
 
     low: Tensor
     width: Tensor
@@ -76,11 +70,6 @@ class FourierBases:
         self.device = torch.device(device)
         self._drawn: dict[tuple[str | int, ...], tuple[Tensor, Tensor]] = {}
 
-    @property
-    def held(self) -> int:
-        """How many bases are held at a time, at most: one per kernel, or one."""
-        return 2 if self.bases == "shared" else 1
-
     def key(self, kernel: str, number: int) -> tuple[str | int, ...]:
         """What the basis of map `number` is drawn for; maps with equal keys share it."""
         return (kernel,) if self.bases == "shared" else (kernel, number)
@@ -110,12 +99,7 @@ class FourierFeatures:
     The points are taken in the order `order`, in which those of one basis and preprocessing lie together: then a block
     is one matrix product or a few, however many maps there are, because gamma only scales rows.
 
-    Args:
-        inputs: (n, p) float32. assignment: (n,) index into `maps`.
-
-    Attributes:
-        order: (n,) the point of each row of the features.
-        seconds: spent in `block` until now.
+    inputs: (n, p) float32. assignment: (n,) index into `maps`. `seconds`: spent in `block` until now.
     """
 
     def __init__(
@@ -127,23 +111,16 @@ class FourierFeatures:
         statistics: Statistics,
     ) -> None:
         self._inputs, self._bases, self._statistics = inputs, bases, statistics
+        self.shape, self.device = (len(inputs), bases.dimension), inputs.device
         groups = [(bases.key(str(each["kernel"]), i), str(each["preprocess"])) for i, each in enumerate(maps)]
         self._groups = list(dict.fromkeys(groups))
         number = np.array([self._groups.index(group) for group in groups])[assignment]  # (n,)
         order = np.argsort(number, kind="stable")
-        self.order = torch.from_numpy(order).to(inputs.device)
+        self.order = torch.from_numpy(order).to(inputs.device)  # (n,) the point of each row
         self._starts = np.searchsorted(number[order], np.arange(len(self._groups) + 1))
         scales = np.array([row_scale(each) for each in maps], dtype=np.float32)[assignment[order]]
         self._scales = torch.from_numpy(scales).to(inputs.device)  # (n,)
         self.seconds = 0.0
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        return len(self._inputs), self._bases.dimension
-
-    @property
-    def device(self) -> torch.device:
-        return self._inputs.device
 
     def block(self, rows: slice, columns: slice = ALL) -> Tensor:
         begin = time.perf_counter()
@@ -156,7 +133,8 @@ class FourierFeatures:
             target = block[part.start - first : part.stop - first]
             torch.mm(points, basis[:, columns], out=target)
             cosines_(target, offset[columns], self._bases.dimension)
-        _synchronise(self.device)
+        if self.device.type == "cuda":  # so that the clock measures its work
+            torch.cuda.synchronize(self.device)
         self.seconds += time.perf_counter() - begin
         return block
 
@@ -188,8 +166,9 @@ def every_map(
                 yield number, part, cosines_(features, offset, bases.dimension)
 
 
-def fourier_memory(inputs: int, dimension: int, held: int) -> float:
-    """GiB held for bases, so many at a time, and for points while they are preprocessed."""
+def fourier_memory(inputs: int, dimension: int, bases: Bases) -> float:
+    """GiB held for bases, one per kernel or one at a time, and for points while they are preprocessed."""
+    held = 2 if bases == "shared" else 1
     return (4 * held * (inputs + 1) * dimension + 12 * INPUT_ROWS * inputs) / GIB
 
 
@@ -205,9 +184,3 @@ def cosines_(projections: Tensor, offset: Tensor, dimension: int) -> Tensor:
     for rows in blocks(len(projections), step):
         projections[rows].add_(offset).cos_().mul_(math.sqrt(2 / dimension))
     return projections
-
-
-def _synchronise(device: torch.device) -> None:
-    """Waits for a GPU, so that the clock measures its work."""
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)

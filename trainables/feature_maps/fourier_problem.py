@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -10,7 +11,7 @@ from torch import Tensor
 
 from archray.trainables.data import Dataset
 from archray.trainables.feature_maps.classifier import FourierClassifier
-from archray.trainables.feature_maps.features import blocks, keep
+from archray.trainables.feature_maps.features import blocks, check_fits, dense_memory, keep, ridge_memory, rows_in_block
 from archray.trainables.feature_maps.fourier_features import (
     FourierBases,
     FourierFeatures,
@@ -19,10 +20,8 @@ from archray.trainables.feature_maps.fourier_features import (
     every_map,
     fourier_memory,
 )
-from archray.trainables.feature_maps.linear import fit_logistic, fit_svm
-from archray.trainables.feature_maps.losses import signs
-from archray.trainables.feature_maps.memory import check_fits, dense_memory, ridge_memory, rows_in_block
-from archray.trainables.feature_maps.problem import Assignment, Problem, Solution, Tally, timed
+from archray.trainables.feature_maps.linear import fit_logistic, fit_svm, signs
+from archray.trainables.feature_maps.problem import Assignment, Problem, Solution, Tally
 from archray.trainables.feature_maps.ridge import LinearModel, solve_ridge
 from archray.trainables.feature_maps.solve_settings import SolveSettings
 
@@ -43,13 +42,14 @@ class FourierProblem(Problem):
         check_fourier_memory(self.settings, points, inputs, self.data.num_classes, dimension)
 
     def fit(self, maps: Sequence[FourierMap], assignment: Assignment, dimension: int, seed: int) -> FourierSolution:
-        self.check(maps, dimension)
         settings = self.settings
         bases = FourierBases(self.inputs.shape[1], dimension, seed, settings.bases, self.device)
         features = FourierFeatures(self.inputs, maps, assignment, bases, self.statistics)
         labels = self.data.train.labels[features.order]
-        memory = settings.memory_gib - fourier_memory(bases.inputs, dimension, bases.held)
-        model, seconds = timed(lambda: self._model(features, labels, memory, seed))
+        memory = settings.memory_gib - fourier_memory(bases.inputs, dimension, settings.bases)
+        begin = time.perf_counter()
+        model = self._model(features, labels, memory, seed)
+        seconds = time.perf_counter() - begin  # of featurising, too
         return FourierSolution(features.seconds, seconds - features.seconds, self, maps, bases, model)
 
     def _model(self, features: FourierFeatures, labels: Tensor, memory_gib: float, seed: int) -> LinearModel:
@@ -74,22 +74,18 @@ class FourierSolution(Solution):
     bases: FourierBases
     model: LinearModel
 
-    @property
-    def _rows(self) -> int:
-        return rows_in_block(self.bases.dimension)
-
     def score_assigned(self, assignment: Assignment, tally: Tally) -> None:
         validation, statistics = self.problem.data.validation, self.problem.statistics
         features = FourierFeatures(validation.images.flatten(1), self.maps, assignment, self.bases, statistics)
         labels = validation.labels[features.order]
         owners = torch.from_numpy(assignment).to(features.device)[features.order]
-        for rows in blocks(len(labels), self._rows):
+        for rows in blocks(len(labels), rows_in_block(self.bases.dimension)):
             tally.add(owners[rows], self.model.decisions(features.block(rows)), labels[rows])
 
     def score_all(self, tally: Tally) -> None:
         validation = self.problem.data.validation
-        inputs = validation.images.flatten(1)
-        for number, rows, features in every_map(inputs, self.maps, self.bases, self.problem.statistics, self._rows):
+        inputs, at_once = validation.images.flatten(1), rows_in_block(self.bases.dimension)
+        for number, rows, features in every_map(inputs, self.maps, self.bases, self.problem.statistics, at_once):
             tally.add(number, self.model.decisions(features), validation.labels[rows])
 
     def classifier(self) -> FourierClassifier:
@@ -99,7 +95,7 @@ class FourierSolution(Solution):
 
 def check_fourier_memory(settings: SolveSettings, points: int, inputs: int, classes: int, dimension: int) -> None:
     """Raises: InvalidInput if a solve of so many points with so many inputs does not fit `memory_gib`."""
-    own = fourier_memory(inputs, dimension, FourierBases(inputs, dimension, 0, settings.bases).held)
+    own = fourier_memory(inputs, dimension, settings.bases)
     ridge = settings.loss_for("images") == "ridge"
     solver = (ridge_memory if ridge else dense_memory)(points, dimension, classes)
     side = min(points, dimension)

@@ -3,27 +3,136 @@
 A map is a configuration of the space `ngrams`, decoded. Featurising goes in two steps, because Naive-Bayes and SIF
 weights are those of bins that all training texts share: `featurise` counts, `BinWeights.fit` adds up the counts of the
 training texts, `weighted` applies each map's weights and scale. Bins get counts, not signed counts, as both weights
-need.
+need. Each text is tokenised once per way of doing it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_matrix
+from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS
+from sklearn.utils import murmurhash3_32
 
 from archray.errors import InvalidInput
-from archray.trainables.feature_maps.tokens import Corpus, mixed
 
 NGramMap: TypeAlias = Mapping[str, str | int | float]  # `NGrams.configuration` of a string
 Integers: TypeAlias = npt.NDArray[np.integer]
+Hashes: TypeAlias = npt.NDArray[np.uint64]
 Vector: TypeAlias = npt.NDArray[np.float64]
 
 _TOKEN_DECISIONS = ("tokens", "stop_words", "case", "order")
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # splitmix64's increment (Steele et al. 2014); odd, so no hash is lost
+_WORDS = re.compile(
+    r"\w+(?=n't\b)|n't\b|'(?:s|m|d|re|ve|ll)\b"  # do n't, she 'll
+    r"|\d+(?:[.,]\d+)+|\w+(?:-\w+)*|[-.=]{2,}|[^\w\s]",
+    re.IGNORECASE,
+)
+
+TOKENISERS: dict[str, Callable[[str], list[str]]] = {
+    "spaces": str.split,
+    "punctuation": re.compile(r"\w+|[^\w\s]+").findall,  # runs of word characters, and of punctuation
+    "words": _WORDS.findall,  # nearly NLTK's: contractions, numbers and hyphenated words, marks apart
+}
+
+
+@dataclass(frozen=True)
+class _Tokens:
+    """All texts of a corpus, cut in one way."""
+
+    ids: npt.NDArray[np.int32]  # (total,) of the distinct tokens, text after text
+    starts: npt.NDArray[np.int64]  # (n + 1,) where each text begins in `ids`
+    hashes: Hashes  # (distinct,) of the distinct tokens
+    stop: npt.NDArray[np.bool_]  # (distinct,) whether a token is a stop word, in any case
+
+
+class Corpus:
+    """Texts, and the n-grams of any of them. `corpus_of` keeps one per tuple of texts."""
+
+    def __init__(self, texts: Sequence[str]) -> None:
+        self.texts = tuple(texts)
+        self._kept: dict[tuple[str, str], _Tokens] = {}
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+    def ngrams(
+        self, rows: npt.NDArray[np.integer], tokens: str, stop_words: str, case: str, order: int
+    ) -> tuple[Hashes, Integers]:
+        """Every n-gram of 1 to `order` tokens in the chosen texts, as often as it occurs.
+
+        Stop words are dropped before n-grams are formed, and no n-gram reaches over the end of a text.
+
+        rows: (m,) which texts. The others: as in the space `ngrams`.
+        Returns: hashes (total,); the place in `rows` of each n-gram's text (total,).
+        """
+        cut = self._tokens(tokens, case)
+        lengths = cut.starts[rows + 1] - cut.starts[rows]
+        ends = np.cumsum(lengths)
+        within = np.arange(ends[-1] if len(ends) else 0) - np.repeat(ends - lengths, lengths)
+        ids = cut.ids[np.repeat(cut.starts[rows], lengths) + within]
+        places = np.repeat(np.arange(len(rows)), lengths)
+        if stop_words == "drop":
+            kept = ~cut.stop[ids]
+            ids, places = ids[kept], places[kept]
+        single = cut.hashes[ids]
+        hashes, owners = [single], [places]
+        longer, same = single, np.ones(len(single), dtype=bool)
+        for reach in range(1, order):
+            # longer[i] is the n-gram of `reach` tokens that begins at token i; same[i]: it lies in one text
+            same = same[:-1] & (places[reach:] == places[:-reach]) if len(same) > 1 else same[:0]
+            longer = mixed(longer[: len(same)], single[reach:])
+            hashes.append(longer[same])
+            owners.append(places[: len(same)][same])
+        return np.concatenate(hashes), np.concatenate(owners)
+
+    def _tokens(self, tokens: str, case: str) -> _Tokens:
+        if (tokens, case) not in self._kept:
+            self._kept[tokens, case] = _cut(self.texts, TOKENISERS[tokens], lower=case == "lower")
+        return self._kept[tokens, case]
+
+
+@lru_cache(maxsize=6)  # three parts of two data sets
+def corpus_of(texts: tuple[str, ...]) -> Corpus:
+    """The corpus of these texts; it keeps its tokens for this process."""
+    return Corpus(texts)
+
+
+def token_hash(token: str) -> int:
+    """64 bits: MurmurHash3 under two seeds, as scikit-learn computes it."""
+    encoded = token.encode("utf-8", "surrogatepass")
+    return murmurhash3_32(encoded, 0, positive=True) << 32 | murmurhash3_32(encoded, 1, positive=True)
+
+
+def mixed(left: Hashes, right: Hashes | np.uint64) -> Hashes:
+    """A hash of pairs of hashes, in this order: the finaliser of splitmix64."""
+    with np.errstate(over="ignore"):  # arithmetic is modulo 2^64
+        z = left * _GOLDEN + right
+        z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        return z ^ (z >> np.uint64(31))
+
+
+def _cut(texts: Sequence[str], tokenise: Callable[[str], list[str]], *, lower: bool) -> _Tokens:
+    numbers: dict[str, int] = {}
+    parts: list[npt.NDArray[np.int32]] = []
+    for text in texts:
+        found = tokenise(text.lower() if lower else text)
+        parts.append(np.array([numbers.setdefault(token, len(numbers)) for token in found], dtype=np.int32))
+    starts = np.zeros(len(texts) + 1, dtype=np.int64)
+    np.cumsum([len(part) for part in parts], out=starts[1:])
+    return _Tokens(
+        ids=np.concatenate([np.empty(0, dtype=np.int32), *parts]),
+        starts=starts,
+        hashes=np.array([token_hash(token) for token in numbers], dtype=np.uint64),
+        stop=np.array([token.lower() in ENGLISH_STOP_WORDS for token in numbers], dtype=bool),
+    )
 
 
 def check_maps(maps: Sequence[NGramMap], num_classes: int) -> None:
@@ -46,9 +155,7 @@ def featurise(
     """Counts of n-grams in hashed bins, each text by the map assigned to it; no weights, no scale yet.
 
     Args:
-        rows: (m,) which texts of the corpus.
-        maps: the candidates.
-        assignment: (m,) index into `maps` per text.
+        rows: (m,) which texts of the corpus. assignment: (m,) index into `maps` per text.
         dimension: number of bins.
         seeds: one per map; maps of different seeds hash the same n-gram to unrelated bins.
 
@@ -75,15 +182,10 @@ def featurise(
 
 @dataclass(frozen=True)
 class BinWeights:
-    """What the weights of the bins are computed from: the training texts' counts, each by its own map, added up.
+    """What the weights of the bins are computed from: the training texts' counts, each by its own map, added up."""
 
-    Attributes:
-        total: (dimension,) over all training texts.
-        positive: (dimension,) over those of class 1; None if there are other than two classes.
-    """
-
-    total: Vector
-    positive: Vector | None
+    total: Vector  # (dimension,) over all training texts
+    positive: Vector | None  # (dimension,) over those of class 1; None if there are other than two classes
 
     @classmethod
     def fit(cls, counts: csr_matrix, labels: Integers, num_classes: int) -> BinWeights:

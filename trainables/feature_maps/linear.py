@@ -1,4 +1,4 @@
-"""Linear models that scikit-learn fits: hinge and log loss, and ridge on sparse features. Note W7.
+"""Losses of decision values, and the linear models that scikit-learn fits: hinge, log, and ridge if sparse. Note W7.
 
 Objectives are lam ||w||^2 + summed loss, so that C = 1 / (2 lam).
 """
@@ -14,20 +14,44 @@ from scipy.sparse import csr_matrix
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.svm import LinearSVC
 from torch import Tensor
+from torch.nn import functional as F
 
 from archray.errors import InvalidInput
-from archray.trainables.feature_maps.features import blocks
+from archray.trainables.feature_maps.features import blocks, ridge_memory
 from archray.trainables.feature_maps.gram_matrix import BlasGram, SolveFailed
-from archray.trainables.feature_maps.losses import signs
-from archray.trainables.feature_maps.memory import ridge_memory
 from archray.trainables.feature_maps.ridge import LinearModel
+from archray.trainables.feature_maps.solve_settings import Loss
 
-Array: TypeAlias = npt.NDArray[np.float64]
-Matrix: TypeAlias = Array | csr_matrix
+Matrix: TypeAlias = npt.NDArray[np.float64] | csr_matrix
 
 SPARSE_ROWS = 1024  # of a Gram matrix of sparse features, computed at once
 TOLERANCE = 1e-8  # of scikit-learn's conjugate gradients
 MAX_ITERATIONS = 10_000  # of liblinear and L-BFGS: their default of 1,000 and 100 warns on small alphas of SIF weights
+
+
+def signs(labels: Tensor, classes: int) -> Tensor:
+    """Targets of one class against the rest: (n, K) float64, +1 for a point's class and -1 for the others."""
+    return F.one_hot(labels, classes).double().mul_(2).sub_(1)
+
+
+def point_losses(decisions: Tensor, labels: Tensor, loss: Loss) -> Tensor:
+    """The loss of each point, summed over one-against-rest problems for ridge (square) and svm (hinge).
+
+    decisions: (n, K). labels: (n,). Returns: (n,) float64; logistic in nats.
+    """
+    decisions = decisions.double()
+    if loss == "logistic":
+        return F.cross_entropy(decisions, labels, reduction="none")
+    targets = signs(labels, decisions.shape[1])
+    if loss == "ridge":
+        return (decisions - targets).square().sum(1)
+    return (1 - decisions * targets).clamp_(min=0).sum(1)
+
+
+def point_hits(decisions: Tensor, labels: Tensor) -> Tensor:
+    """(n,) float64: 1 where the largest decision value is the label's."""
+    finite = torch.isfinite(decisions).all(1)
+    return ((decisions.argmax(1) == labels) & finite).double()
 
 
 def fit_svm(features: Matrix, labels: npt.NDArray[np.int64], classes: int, lam: float, seed: int) -> LinearModel:
@@ -56,8 +80,7 @@ def fit_sparse_ridge(
     Raises: SolveFailed for features that are not finite.
     """
     n, d = features.shape
-    if not np.isfinite(features.data).all():
-        raise SolveFailed("the features of the training points are not all finite")
+    _check_finite(features)
     targets = signs(torch.from_numpy(labels), classes)  # (n, K)
     if ridge_memory(n, d, classes) > memory_gib:
         fitted = Ridge(alpha=lam, solver="sparse_cg", tol=TOLERANCE).fit(features, targets.numpy())
@@ -66,7 +89,10 @@ def fit_sparse_ridge(
     centred = targets - mean
     feature_mean = torch.from_numpy(np.asarray(features.mean(axis=0), dtype=np.float64).ravel())
     dual = n < d
-    gram = _sparse_gram(features if dual else features.T.tocsr())
+    vectors = features if dual else features.T.tocsr()
+    gram = BlasGram(vectors.shape[0])
+    for rows in blocks(vectors.shape[0], SPARSE_ROWS):  # its lower triangle
+        gram.matrix[rows, : rows.stop] = (vectors[rows] @ vectors[: rows.stop].T).toarray()
     if dual:
         gram.centre()
         gram.factorise(lam)
@@ -76,14 +102,6 @@ def fit_sparse_ridge(
         gram.factorise(lam)
         weights = gram.solve(torch.from_numpy(np.ascontiguousarray(features.T @ centred.numpy())))
     return LinearModel(weights, mean - feature_mean @ weights)
-
-
-def _sparse_gram(vectors: csr_matrix) -> BlasGram:
-    """vectors @ vectors^T, its lower triangle. vectors: (m, any)."""
-    gram = BlasGram(vectors.shape[0])
-    for rows in blocks(vectors.shape[0], SPARSE_ROWS):
-        gram.matrix[rows, : rows.stop] = (vectors[rows] @ vectors[: rows.stop].T).toarray()
-    return gram
 
 
 def _linear(model: Any, classes: int) -> LinearModel:
@@ -102,8 +120,11 @@ def _check(features: Matrix, labels: npt.NDArray[np.int64], classes: int) -> Non
         raise InvalidInput(
             f"expected training points of all {classes} classes, got none of {missing}; give more points"
         )
-    values = features.data if isinstance(features, csr_matrix) else features
-    if not np.isfinite(values).all():
+    _check_finite(features)
+
+
+def _check_finite(features: Matrix) -> None:
+    if not np.isfinite(features.data if isinstance(features, csr_matrix) else features).all():
         raise SolveFailed("the features of the training points are not all finite")
 
 

@@ -14,13 +14,20 @@ from torch import Tensor
 from archray.seeds import named_seed
 from archray.trainables.data import TextDataset
 from archray.trainables.feature_maps.classifier import NGramClassifier
-from archray.trainables.feature_maps.hashed_ngrams import BinWeights, NGramMap, check_maps, featurise, weighted
+from archray.trainables.feature_maps.features import check_fits, vector_memory
+from archray.trainables.feature_maps.hashed_ngrams import (
+    BinWeights,
+    Corpus,
+    NGramMap,
+    check_maps,
+    corpus_of,
+    featurise,
+    weighted,
+)
 from archray.trainables.feature_maps.linear import decisions, fit_logistic, fit_sparse_ridge, fit_svm
-from archray.trainables.feature_maps.memory import check_fits, vector_memory
-from archray.trainables.feature_maps.problem import Assignment, Problem, Solution, Tally, timed
+from archray.trainables.feature_maps.problem import Assignment, Problem, Solution, Tally
 from archray.trainables.feature_maps.ridge import LinearModel
 from archray.trainables.feature_maps.solve_settings import Bases, SolveSettings
-from archray.trainables.feature_maps.tokens import Corpus, corpus_of
 
 
 class NGramProblem(Problem):
@@ -38,7 +45,6 @@ class NGramProblem(Problem):
         check_ngram_memory(self.settings, self.sizes[0], self.data.num_classes, dimension)
 
     def fit(self, maps: Sequence[NGramMap], assignment: Assignment, dimension: int, seed: int) -> NGramSolution:
-        self.check(maps, dimension)
         seeds = hash_seeds(len(maps), seed, self.settings.bases)
         begin = time.perf_counter()
         corpus = corpus_of(self.data.train.texts)
@@ -46,7 +52,9 @@ class NGramProblem(Problem):
         bin_weights = BinWeights.fit(counts, self.labels, self.data.num_classes)
         features = weighted(counts, maps, assignment, bin_weights)
         seconds = time.perf_counter() - begin
-        model, seconds_solve = timed(lambda: self._model(features, seed))
+        begin = time.perf_counter()
+        model = self._model(features, seed)
+        seconds_solve = time.perf_counter() - begin
         validation = self.data.validation
         labels = torch.from_numpy(np.asarray(validation.labels))
         return NGramSolution(

@@ -1,16 +1,13 @@
-"""One regularised problem over feature maps: every point by its own map, one solution for all. Algorithm 1's round.
-
-With one candidate it is that map's standalone solve.
-"""
+"""One regularised problem over feature maps: every point by its own map, one solution for all. Algorithm 1's round."""
 
 from __future__ import annotations
 
 import math
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,14 +15,13 @@ from torch import Tensor
 
 from archray.seeds import named_seed
 from archray.trainables.feature_maps.classifier import Classifier
-from archray.trainables.feature_maps.losses import point_hits, point_losses
+from archray.trainables.feature_maps.linear import point_hits, point_losses
 from archray.trainables.feature_maps.solve_settings import Loss, SolveSettings
 
 FEW_POINTS = 30  # validation points per candidate; with fewer, a score by assigned points is mostly noise (note W3)
 
 Assignment = np.ndarray[tuple[int], np.dtype[np.int64]]  # of each point to a candidate
 FeatureMap = Mapping[str, str | int | float]  # `FeatureMapSpace.configuration` of a string
-T = TypeVar("T")
 
 
 def assign(points: int, candidates: int, seed: int, part: str) -> Assignment:
@@ -65,22 +61,15 @@ class Tally:
 
 @dataclass(frozen=True)
 class Solved:
-    """A solution, scored on the validation points.
+    """A solution, scored on the validation points."""
 
-    Attributes:
-        losses, accuracies: mean per candidate, in their order; NaN for one without a point.
-        points: validation points that each candidate was scored on.
-        seconds_featurise: of the training points. seconds_score: validation points, featurised and scored.
-        classifier: what was solved for, if there is one candidate.
-    """
-
-    losses: list[float]
+    losses: list[float]  # mean per candidate, in their order; NaN for one without a point
     accuracies: list[float]
-    points: list[int]
-    seconds_featurise: float
+    points: list[int]  # validation points that each candidate was scored on
+    seconds_featurise: float  # of the training points
     seconds_solve: float
-    seconds_score: float
-    classifier: Classifier | None
+    seconds_score: float  # of the validation points, featurised and scored
+    classifier: Classifier | None  # what was solved for, if there is one candidate
 
     @property
     def seconds(self) -> float:
@@ -89,42 +78,28 @@ class Solved:
     def scores(self, settings: SolveSettings) -> list[float]:
         """A score per candidate, in their order; a candidate without a point has the worst of the others'.
 
-        A loss that is not finite is NaN.
+        NaN where the loss is not finite: it makes the accuracy meaningless too.
         """
-        scores = [value if math.isfinite(value) else math.nan for value in self._values(settings)]
-        known = [score for score in scores if not math.isnan(score)]
-        worst = (max if settings.score == "loss" else min)(known, default=math.nan)
+        values, worst_of = (self.losses, max) if settings.score == "loss" else (self.accuracies, min)
+        scores = [v if math.isfinite(loss) else math.nan for v, loss in zip(values, self.losses, strict=True)]
+        worst = worst_of((score for score in scores if not math.isnan(score)), default=math.nan)
         return [worst if count == 0 else score for score, count in zip(scores, self.points, strict=True)]
-
-    def _values(self, settings: SolveSettings) -> list[float]:
-        """A loss that overflows makes the accuracy of its candidate meaningless too."""
-        if settings.score == "loss":
-            return self.losses
-        return [a if math.isfinite(x) else math.nan for a, x in zip(self.accuracies, self.losses, strict=True)]
 
 
 class Problem(ABC):
-    """Data, and how they are solved for; one object serves many solves.
+    """Data, and how they are solved for; one object serves many solves. One of a single map is its standalone solve."""
 
-    Attributes:
-        sizes: training and validation points.
-        test_points, test_labels: as a classifier takes them, and (n,) int64.
-    """
-
-    sizes: tuple[int, int]
-    test_points: Any
-    test_labels: Tensor
+    sizes: tuple[int, int]  # training and validation points
+    test_points: Any  # as a classifier takes them
+    test_labels: Tensor  # (n,) int64
 
     def __init__(self, settings: SolveSettings, loss: Loss, device: str | torch.device) -> None:
         self.settings, self.loss, self.device = settings, loss, torch.device(device)
 
     def solve(self, maps: Sequence[FeatureMap], dimension: int, seed: int) -> Solved:
-        """Assigns, featurises, solves and scores.
+        """Assigns, featurises, solves and scores maps that `check` has passed.
 
-        Args:
-            maps: the candidates. dimension: features. seed: of bases, offset or hash, and assignments.
-
-        Raises: InvalidInput for what does not fit the memory; SolveFailed for numbers that are not finite.
+        seed: of bases, offset or hash, and assignments. Raises: SolveFailed for numbers that are not finite.
         """
         solution = self.fit(maps, assign(self.sizes[0], len(maps), seed, "train"), dimension, seed)
         begin = time.perf_counter()
@@ -178,10 +153,3 @@ class Solution(ABC):
     @abstractmethod
     def classifier(self) -> Classifier:
         """The model of the only map."""
-
-
-def timed(work: Callable[[], T]) -> tuple[T, float]:
-    """What `work` returns, and the seconds it took."""
-    begin = time.perf_counter()
-    result = work()
-    return result, time.perf_counter() - begin

@@ -7,19 +7,21 @@ Ridge(alpha=lam). By Cholesky of the smaller side, (d, d) or (n, n).
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from archray.errors import InvalidInput
-from archray.trainables.feature_maps.conjugate_gradients import NotConverged, conjugate_gradients
-from archray.trainables.feature_maps.features import DenseFeatures, Features, blocks, keep
-from archray.trainables.feature_maps.gram_matrix import Gram, SolveFailed, make_gram
-from archray.trainables.feature_maps.int8 import int8_gram
-from archray.trainables.feature_maps.memory import RidgePlan
-from archray.trainables.feature_maps.products import normal_times, times, transpose_times
+from archray.trainables.feature_maps.conjugate_gradients import (
+    NotConverged,
+    conjugate_gradients,
+    normal_times,
+    times,
+    transpose_times,
+)
+from archray.trainables.feature_maps.features import DenseFeatures, Features, RidgePlan, blocks, keep
+from archray.trainables.feature_maps.gram_matrix import Gram, SolveFailed, int8_gram, make_gram
 from archray.trainables.feature_maps.solve_settings import Precision
 
 logger = logging.getLogger(__name__)
@@ -29,33 +31,22 @@ MAX_ITERATIONS = 30  # each is a reading of all features; 2 to 6 are usual, and 
 
 
 class LinearModel(NamedTuple):
-    """Decision values features @ weights + intercept.
+    """Decision values features @ weights + intercept."""
 
-    Attributes:
-        weights: (d, K) float64.
-        intercept: (K,) float64.
-    """
-
-    weights: Tensor
-    intercept: Tensor
+    weights: Tensor  # (d, K) float64
+    intercept: Tensor  # (K,) float64
 
     def decisions(self, features: Tensor) -> Tensor:
         """Decision values (m, K) of dense features (m, d), in the features' precision."""
         return features @ self.weights.to(features.dtype) + self.intercept.to(features.dtype)
 
 
-@dataclass(frozen=True)
-class RidgeSolution:
-    """What a solve found, and how.
-
-    Attributes:
-        gram: the arithmetic of the Gram matrix that led to it.
-        iterations: of conjugate gradients; 0 if the factorisation was the solution.
-    """
+class RidgeSolution(NamedTuple):
+    """What a solve found, and how."""
 
     model: LinearModel
-    gram: Precision
-    iterations: int
+    gram: Precision  # the arithmetic of the Gram matrix that led to it
+    iterations: int  # of conjugate gradients; 0 if the factorisation was the solution
 
 
 def solve_ridge(
@@ -115,12 +106,7 @@ def solve_dual(features: Features, targets: Tensor, mean: Tensor, lam: float, pl
         gram.add(features.block(slice(0, n), columns).double().T)  # (columns, n)
     gram.centre()
     gram.factorise(lam)
-    return _from_dual(features, gram.solve(targets), mean, plan)
-
-
-def _from_dual(features: Features, dual: Tensor, mean: Tensor, plan: RidgePlan) -> LinearModel:
-    """dual: (n, K)."""
-    n, d = features.shape
+    dual = gram.solve(targets)  # (n, K)
     weights = torch.empty(d, dual.shape[1], dtype=torch.float64, device=features.device)
     feature_mean = torch.empty(d, dtype=torch.float64, device=features.device)
     for columns in blocks(d, plan.columns):

@@ -18,7 +18,7 @@ from torch.nn import functional as F
 
 from archray.seeds import stream_seed
 from archray.trainables.data.dataset import Dataset, Split
-from archray.trainables.data.split import stratified_split
+from archray.trainables.data.raw import stratified_split
 from archray.trainables.epoch_trainer import NO_METRICS, Metrics, SGDTrainer, cosine
 from archray.trainables.randomness import own_randomness
 from archray.trainables.supernets.batches import Batch, Batches

@@ -1,47 +1,80 @@
-"""The Tune trainable of feature-map selection: a shared solve over candidates, or solves of one map.
-
-Khodak et al. 2020, Algorithm 1 and appendix B.
-"""
+"""The Tune trainable of feature-map selection. Khodak et al. 2020, Algorithm 1 and appendix B."""
 
 from __future__ import annotations
 
 import gc
+import itertools
 import math
 from typing import Any
 
+from pydantic import Field, field_validator
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]  # comes with scikit-learn
 
 from archray.errors import InvalidInput
+from archray.settings import Settings
 from archray.trainables.checkpoint import read_state
-from archray.trainables.data import load_images, load_text
-from archray.trainables.feature_maps.fourier_problem import FourierProblem
+from archray.trainables.data import DataSettings, TextDataset, data_kind, load_data, load_images, load_text
+from archray.trainables.feature_maps.fourier_problem import FourierProblem, check_fourier_memory
 from archray.trainables.feature_maps.gram_matrix import SolveFailed
-from archray.trainables.feature_maps.ngram_problem import NGramProblem
-from archray.trainables.feature_maps.problem import FeatureMap, Problem, Solved
-from archray.trainables.tune.feature_map_settings import (
-    FeatureMapSettings,
-    check_data_kind,
-    feature_map_space,
-)
-from archray.trainables.tune.trial import TrialFailed, TrialTrainable
-from archray.trainables.tune.trial_config import candidates_of, read_whole_number
+from archray.trainables.feature_maps.ngram_problem import NGramProblem, check_ngram_memory
+from archray.trainables.feature_maps.problem import FeatureMap, Problem
+from archray.trainables.feature_maps.solve_settings import SolveSettings
+from archray.trainables.spaces import get_space
+from archray.trainables.spaces.feature_map import FeatureMapSpace
+from archray.trainables.tune.trial import TrialFailed, TrialTrainable, candidates_of, read_whole_number
 
 SECONDS = ("seconds", "seconds_featurise", "seconds_solve", "seconds_score")
 ACCURACIES_AND_LOSSES = ("validation_accuracy", "validation_loss", "test_accuracy", "test_loss")
 
 
+class FeatureMapSettings(Settings):
+    """All options of a `FeatureMapTrainable`; they stand in its Tune config under the key `settings`.
+
+    Args:
+        space: `fourier`, `ngrams`, or a reference to a space of the user's derived from one of these.
+        dimension: features of a solve, where the config has no `budget`.
+        rungs: dimensions of the steps of a config with `architecture`, increasing; none: one step of `dimension`.
+        device: "auto" (a GPU if the trial was given one, else the CPU), or torch's own word. Texts are solved for on
+            the CPU.
+        threads: of BLAS and torch; None: as many as the CPUs that Tune gave the trial.
+        seed: of a trial whose config has no `seed` of its own: assignments, bases, hashes.
+        evaluate_test: whether a standalone solve is evaluated on the test points.
+    """
+
+    space: str = "fourier"
+    data: DataSettings = DataSettings()
+    solve: SolveSettings = SolveSettings()
+    dimension: int = Field(2000, ge=1)
+    rungs: tuple[int, ...] = ()
+    device: str = "auto"
+    threads: int | None = Field(None, ge=1)
+    seed: int = Field(0, ge=0)
+    evaluate_test: bool = True
+
+    @field_validator("rungs")
+    @classmethod
+    def _increasing(cls, rungs: tuple[int, ...]) -> tuple[int, ...]:
+        if any(rung < 1 for rung in rungs) or any(a >= b for a, b in itertools.pairwise(rungs)):
+            raise ValueError(f"expected increasing dimensions of 1 or more, got {rungs}")
+        return rungs
+
+    @property
+    def dimensions(self) -> tuple[int, ...]:
+        """Of the steps of a config with `architecture`."""
+        return self.rungs or (self.dimension,)
+
+
 class FeatureMapTrainable(TrialTrainable):
     """Solves one regularised problem per step, every point featurised by a feature map.
 
-    Config: `settings` (a `FeatureMapSettings` as a dict, unknown keys refused), `seed` (optional), and either
+    Config: see `TrialTrainable`, and either
 
     - `candidates` (strings of the space), `budget` (features; optional): one step, one solve with weights that the
       candidates share; of a single candidate it is that map's standalone solve. Or
     - `architecture` (a string of the space), `first_rung` (optional): step k is a standalone solve with
       `rungs[first_rung + k]` features.
 
-    Other keys belong to the searcher; Tune records them with the trial and they change nothing (`warm_start` too:
-    a linear problem is solved whole). Every result holds
+    `warm_start` changes nothing: a linear problem is solved whole. Every result holds
 
     - `scores`: one per candidate in their order, least is best for score="loss", largest for "accuracy"; NaN for a
       candidate whose loss is not finite; of one without a validation point the worst of the others'.
@@ -52,11 +85,7 @@ class FeatureMapTrainable(TrialTrainable):
     - `validation_accuracy`, `validation_loss`, `test_accuracy`, `test_loss` of a standalone solve, else NaN.
     - `failure`, `done`.
 
-    What a retry cannot cure (numbers that are not finite, memory that ran out) is a result too: done, metrics NaN,
-    `failure` the reason. A trial restored after its last step reports its last result again. Reused actors
-    (`reuse_actors=True`) give the same results as fresh ones.
-
-    Raises: InvalidInput for settings or candidates that are wrong, and solves beyond `memory_gib`; DataNotFound.
+    Numbers that are not finite are a failed result. Raises: InvalidInput for solves beyond `memory_gib`, too.
     """
 
     settings_type = FeatureMapSettings
@@ -64,30 +93,23 @@ class FeatureMapTrainable(TrialTrainable):
     _settings: FeatureMapSettings
     _problem: Problem | None = None  # kept for the next trial of a reused actor
     _problem_of: Any = None
-    _solved: Solved | None  # by the last step
-    _restored_classifier: dict[str, Any] | None  # its state, if the last step was before a restore
+    _classifier: dict[str, Any] | None  # the state of what the last step solved for, if it was one map
 
     def load_checkpoint(self, checkpoint: Any) -> None:  # the folder that `save_checkpoint` was given
         state = read_state(checkpoint)
-        self._steps, self._result, self._solved = state["steps"], state["result"], None
-        self._restored_classifier = state["classifier"]
+        self._steps, self._result, self._classifier = state["steps"], state["result"], state["classifier"]
 
     def _state(self) -> dict[str, Any]:
-        classifier = self._solved.classifier if self._solved else None
-        return {
-            "architecture": self._names[0] if len(self._names) == 1 else None,
-            "classifier": classifier.state() if classifier is not None else self._restored_classifier,
-            "steps": self._steps,
-        }
+        architecture = self._names[0] if len(self._names) == 1 else None
+        return {"architecture": architecture, "classifier": self._classifier, "steps": self._steps}
 
     def _read(self, config: dict[str, Any]) -> None:
         space = feature_map_space(self._settings.space)
-        check_data_kind(space, self._settings.data)
+        _check_data_kind(space, self._settings.data)
         self._kind = space.data_kind
         self._names, self._dimensions = _solves_of(config, self._settings)
         self._maps: list[FeatureMap] = [space.configuration(name) for name in self._names]
         self._steps = 0
-        self._restored_classifier = None
 
     def _build(self) -> None:
         settings = self._settings
@@ -95,27 +117,24 @@ class FeatureMapTrainable(TrialTrainable):
         if self._problem_of != problem_of:
             self._problem = self._problem_of = None
             gc.collect()
-            self._problem = self._make_problem()
+            if self._kind == "text":
+                self._problem = NGramProblem(load_text(settings.data), settings.solve)
+            else:
+                self._problem = FourierProblem(load_images(settings.data, device=str(self._device)), settings.solve)
             self._problem_of = problem_of
         assert self._problem is not None  # as `_problem_of` says
         self._problem.check(self._maps, self._dimensions[-1])
 
-    def _make_problem(self) -> Problem:
-        settings = self._settings
-        if self._kind == "text":
-            return NGramProblem(load_text(settings.data), settings.solve)
-        return FourierProblem(load_images(settings.data, device=str(self._device)), settings.solve)
-
     def _step(self) -> dict[str, Any]:
         assert self._problem is not None  # else the trial had failed
-        self._solved = self._restored_classifier = None
+        self._classifier = None
         solved = self._problem.solve(self._maps, self._dimensions[self._steps], self._seed)
         scores = solved.scores(self._settings.solve)
         if all(map(math.isnan, scores)):
             raise TrialFailed("no candidate has a finite validation loss")
-        self._solved = solved
         values = dict.fromkeys(ACCURACIES_AND_LOSSES, math.nan)
         if solved.classifier is not None:  # of a single map
+            self._classifier = solved.classifier.state()
             values |= {"validation_accuracy": solved.accuracies[0], "validation_loss": solved.losses[0]}
             if self._settings.evaluate_test:
                 values["test_loss"], values["test_accuracy"] = self._problem.test(solved.classifier)
@@ -155,7 +174,7 @@ class FeatureMapTrainable(TrialTrainable):
         threadpool_limits(threads, user_api="blas")
 
     def _release(self) -> None:
-        self._solved = None
+        self._classifier = None
         super()._release()
 
 
@@ -174,3 +193,39 @@ def _solves_of(config: dict[str, Any], settings: FeatureMapSettings) -> tuple[li
     if not dimensions:
         raise InvalidInput(f"expected `first_rung` below {len(settings.dimensions)}, the number of rungs, got {first}")
     return [architecture], dimensions
+
+
+def feature_map_space(name_or_reference: str) -> FeatureMapSpace:
+    """The space of that name. Raises: InvalidInput if it is not one of feature maps; UnknownName."""
+    space = get_space(name_or_reference)
+    if not isinstance(space, FeatureMapSpace):
+        raise InvalidInput(
+            f"expected a space of feature maps, got {name_or_reference!r}, whose architectures are networks; "
+            "choose fourier or ngrams"
+        )
+    return space
+
+
+def _check_data_kind(space: FeatureMapSpace, data: DataSettings) -> None:
+    """Raises: InvalidInput if the data are not of the kind that the space's maps are for."""
+    kind = data_kind(data)
+    if kind != space.data_kind:
+        example = "docstrings" if space.data_kind == "text" else "digits"
+        raise InvalidInput(
+            f"expected {space.data_kind} for the space {space.name}, got {data.name!r} ({kind}); try {example!r}"
+        )
+
+
+def check_memory(solve: SolveSettings, *, data: DataSettings, space: str, dimension: int) -> None:
+    """Whether solves of so many features fit `solve.memory_gib`; the data are read for their size.
+
+    Raises: InvalidInput, saying what is needed; as `load_data`.
+    """
+    feature_maps = feature_map_space(space)
+    _check_data_kind(feature_maps, data)
+    loaded = load_data(data)
+    if isinstance(loaded, TextDataset):
+        check_ngram_memory(solve, len(loaded.train), loaded.num_classes, dimension)
+    else:
+        inputs = loaded.train.images[0].numel()
+        check_fourier_memory(solve, len(loaded.train), inputs, loaded.num_classes, dimension)

@@ -18,11 +18,8 @@ from archray.trainables.spaces import get_space
 class PoolScorer:
     """Holds one batch on its device and scores any number of architectures on it.
 
-    Args:
-        space: name or reference of the space.
-        data: fields of `DataSettings`; the batch is drawn from its training images.
-        proxy: fields of `ProxySettings`.
-        device: `auto` takes a GPU where one is visible.
+    data, proxy: fields of `DataSettings`, of whose training images the batch is drawn, and of `ProxySettings`.
+    device: `auto` takes a GPU where one is visible.
     """
 
     def __init__(self, space: str, data: dict[str, Any], proxy: dict[str, Any], device: str = "auto") -> None:

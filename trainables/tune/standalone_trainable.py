@@ -1,20 +1,28 @@
-"""The Tune trainable that trains one architecture as a standalone network, one epoch per step."""
+"""The Tune trainable of a standalone network, the network out of its checkpoint, and the worker that predicts."""
 
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
+from numpy.typing import NDArray
 from pydantic import Field
+from torch import nn
 
-from archray.errors import InvalidArchitecture
+from archray.errors import InvalidArchitecture, InvalidInput
 from archray.settings import Settings
+from archray.trainables.checkpoint import read_state
 from archray.trainables.data import DataSettings, load_images
+from archray.trainables.devices import choose_device
+from archray.trainables.ensembles.prediction import DROP_PATH, DroppedPaths, predict
 from archray.trainables.epoch_trainer import NO_METRICS, Metrics
 from archray.trainables.nets import NetworkSettings, build, count_multiply_adds, count_parameters
+from archray.trainables.spaces import Space
 from archray.trainables.training import Trainer, TrainingSettings
-from archray.trainables.tune.trial import EpochTrainable, TrialFailed
-from archray.trainables.tune.trial_config import architecture_of
+from archray.trainables.tune.epoch_trainable import EpochTrainable
+from archray.trainables.tune.trial import TrialFailed, read_settings
 
 METRICS = ("train_loss", "train_accuracy", "validation_loss", "validation_accuracy", "test_loss", "test_accuracy")
 
@@ -40,21 +48,11 @@ class StandaloneSettings(Settings):
 
 
 class StandaloneTrainable(EpochTrainable[Trainer]):
-    """Trains `config["architecture"]` from scratch; one `step` is one epoch.
+    """Trains an architecture from scratch. Config: see `TrialTrainable`, and `architecture`, the space's string.
 
-    Config: `settings` (a `StandaloneSettings` as a dict, unknown keys refused), `architecture` (the space's string),
-    `seed` (optional). Other keys belong to the searcher; Tune records them with the trial and they change nothing.
-
-    Every result holds train_, validation_ and test_ loss and accuracy (fractions), `epoch`, `epochs`, `lr` (of the
-    next step), `parameters` and `multiply_adds` (of one image; both without an auxiliary tower), `seconds_epoch`,
-    `failure`, `done`. What a retry cannot cure (an architecture that its space refuses, a loss that is not finite,
-    memory that ran out) is a result too: done, the metrics NaN, `failure` the reason. Anything else raises, so that
-    Tune retries it from the last checkpoint.
-
-    A trial restored after its last epoch reports its last result again and does no work. Reused actors
-    (`reuse_actors=True`) give the same results as fresh ones.
-
-    Raises: InvalidInput for settings that are wrong, DataNotFound.
+    Every result holds train_, validation_ and test_ loss and accuracy (fractions), what `EpochTrainable` says, and
+    `multiply_adds` (of one image; as `parameters` without an auxiliary tower). An architecture that its space refuses
+    and a loss that is not finite are failed results.
     """
 
     settings_type = StandaloneSettings
@@ -62,7 +60,10 @@ class StandaloneTrainable(EpochTrainable[Trainer]):
     _settings: StandaloneSettings
 
     def _read(self, config: dict[str, Any]) -> None:
-        self._architecture = architecture_of(config)
+        architecture = config.get("architecture")
+        if not isinstance(architecture, str):
+            raise InvalidInput(f"expected the config's `architecture` to be its space's string, got {architecture!r}")
+        self._architecture = architecture
         self._epochs = self._settings.training.epochs
         self._multiply_adds = 0
 
@@ -103,3 +104,46 @@ class StandaloneTrainable(EpochTrainable[Trainer]):
 
     def _state(self) -> dict[str, Any]:
         return {"architecture": self._architecture, **super()._state()}
+
+
+def load_trained(folder: str | Path, space: str | Space | None = None) -> nn.Module:
+    """The network in a `StandaloneTrainable`'s checkpoint, on the CPU, in evaluation mode.
+
+    space: instead of the trial's own, for a reference whose file has moved.
+    Raises: InvalidInput for the checkpoint of a trial that failed: it holds no network.
+    """
+    state = read_state(folder)
+    if state["trainer"] is None:
+        raise InvalidInput(f"the checkpoint {folder} holds no network, its trial failed: {state['result']['failure']}")
+    settings = read_settings(StandaloneSettings, state["settings"])
+    network = build(
+        settings.space if space is None else space,
+        state["architecture"],
+        network=settings.network,
+        in_channels=state["in_channels"],
+        num_classes=state["num_classes"],
+        seed=state["seed"],
+    )
+    network.load_state_dict(state["trainer"]["network"])
+    dropped = state.get(DROP_PATH)
+    return network.eval() if dropped is None else DroppedPaths(network, **dropped)
+
+
+class TrainedPredictor:
+    """Holds the test images, inside an actor or here; gives the probabilities on them of trained networks.
+
+    Args:
+        data: settings of the data, as a dict.
+        space: of the networks, instead of their trials' own; see `load_trained`.
+        amp: forward passes in bfloat16. device: `auto` takes a GPU where one is visible.
+    """
+
+    def __init__(self, data: dict[str, Any], space: str, amp: bool, device: str) -> None:
+        self.device = choose_device(device)
+        self.test = load_images(DataSettings(**data), device=self.device).test
+        self.space, self.amp = space, amp
+
+    def __call__(self, checkpoint: Any) -> NDArray[np.float32]:
+        """(images, classes), of the network in a checkpoint of Tune's, of a `StandaloneTrainable`."""
+        with checkpoint.as_directory() as place:
+            return predict(load_trained(place, space=self.space).to(self.device), self.test, amp=self.amp)

@@ -1,4 +1,4 @@
-"""The worker that scores architectures with a supernet's weights, inside an actor or in this process."""
+"""The workers that score and predict with a supernet's weights, inside an actor or in this process."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ from archray.trainables.devices import choose_device
 from archray.trainables.epoch_trainer import NO_METRICS
 from archray.trainables.spaces import Architecture
 from archray.trainables.supernets import score_architectures
+from archray.trainables.supernets.evaluation import predict_architecture
 from archray.trainables.supernets.shared_weights import load_weights
 from archray.trainables.tune.supernet_settings import SupernetSettings
-from archray.trainables.tune.trial_config import read_settings
+from archray.trainables.tune.trial import read_settings
 
 Arrays = Mapping[str, np.ndarray]  # a supernet's parameters and buffers by name
 
@@ -87,6 +88,28 @@ class SupernetScorer:
             }
             for architecture in architectures
         ]
+
+
+class SharedPredictions:
+    """Predicts as any architecture on all validation data. Args, Raises: as `SupernetScorer`."""
+
+    def __init__(self, settings: dict[str, Any], weights: Arrays | ray.ObjectRef, device: str = "auto") -> None:
+        self._scorer = SupernetScorer(settings, weights, device)
+
+    def __call__(self, architecture: str) -> np.ndarray | str:
+        """The probabilities on the validation images, (images, classes) float32, or why there are none."""
+        scorer = self._scorer
+        training = scorer.settings.training
+        try:
+            predictions = predict_architecture(
+                scorer.supernet, architecture, scorer.validation, training.evaluation_batch, amp=training.amp
+            )
+        except InvalidArchitecture as error:
+            return str(error)
+        if not bool(predictions.isfinite().all()):
+            return "the predictions are not finite"
+        probabilities: np.ndarray = predictions.cpu().numpy()
+        return probabilities
 
 
 def arrays_of(state: Mapping[str, Tensor]) -> dict[str, np.ndarray]:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import math
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
-from archray.errors import InvalidArchitecture
+from archray.errors import InvalidArchitecture, InvalidInput
 from archray.trainables.data import load_images
 from archray.trainables.epoch_trainer import NO_METRICS
 from archray.trainables.nets import count_parameters
@@ -14,24 +15,34 @@ from archray.trainables.spaces import get_space
 from archray.trainables.supernets import SupernetTrainer, build_mixing, read_weights
 from archray.trainables.supernets.mixings.drawn_paths import CandidatePaths
 from archray.trainables.supernets.mixings.mixing import Mixing
-from archray.trainables.supernets.shared_weights import load_weights
+from archray.trainables.supernets.shared_weights import load_weights, write_weights
 from archray.trainables.supernets.trainer import Diverged
 from archray.trainables.supernets.updates import update_table
-from archray.trainables.tune.halving_round import HalvingRound, no_scores, read_round, scores_of, store
+from archray.trainables.tune.epoch_trainable import EpochTrainable
 from archray.trainables.tune.supernet_settings import SupernetSettings
-from archray.trainables.tune.trial import EpochTrainable
+from archray.trainables.tune.trial import candidates_of, read_whole_number
 
 __all__ = ["SupernetSettings", "SupernetTrainable"]
 
 
+class HalvingRound(NamedTuple):
+    """What `WeightSharingHalving` asks for. Khodak et al. 2020, Algorithm 1."""
+
+    candidates: tuple[str, ...]  # strings of the space
+    budget: int  # epochs
+    number: int  # with the replica and the trial's seed it names the weights
+    replica: int
+    warm_start: str | None  # URI of weights; None begins with new ones
+
+
 class SupernetTrainable(EpochTrainable[SupernetTrainer]):
-    """Trains a supernet; one `step` is one epoch. Config: `settings` (a `SupernetSettings` as a dict, unknown keys
-    refused), `seed` (optional), and, for a round of `WeightSharingHalving`, `candidates` (architectures' strings),
-    `budget` (epochs, else those of the settings), `round`, `replica`, `warm_start` (URI of weights, or None). Other
-    keys belong to the searcher; Tune records them with the trial and they change nothing.
+    """Trains a supernet. Config: see `TrialTrainable`, and, for a round of `WeightSharingHalving`, `candidates`
+    (architectures' strings), `budget` (epochs, else those of the settings), `round`, `replica`, `warm_start` (URI of
+    weights, or None).
 
     Every result holds train_loss, train_accuracy (of the batches that trained the weights), `validation_loss`,
-    `validation_accuracy`, `epoch`, `epochs`, `lr` (of the next step), `parameters`, `seconds_epoch`, `failure`, `done`.
+    `validation_accuracy`, and what `EpochTrainable` says. A loss that is not finite and an architecture that its space
+    refuses are failed results.
 
     Without `candidates` weights and architecture parameters are trained. Validation is of the mixture; where the
     relaxation draws operations, of a draw for each batch. The result holds further
@@ -54,13 +65,6 @@ class SupernetTrainable(EpochTrainable[SupernetTrainer]):
     - `scores`: of each candidate with the shared weights on the validation data, by `score`: loss or accuracy, in
       order; NaN for one that is not finite. `score`: the mean of the others. validation_loss, validation_accuracy: too.
     - `weights`: the URI of the weights that this trial has stored, or None. `candidates_left`.
-
-    What a retry cannot cure (a loss that is not finite, an architecture that its space refuses, memory that ran out)
-    is a result too: done, metrics NaN, `failure` the reason. Anything else raises, so that Tune retries it from the
-    last checkpoint. A trial restored after its last epoch reports its last result again and does no work. Reused
-    actors (`reuse_actors=True`) give the same results as fresh ones.
-
-    Raises: InvalidInput for settings or candidates that are wrong, DataNotFound.
     """
 
     settings_type = SupernetSettings
@@ -69,7 +73,7 @@ class SupernetTrainable(EpochTrainable[SupernetTrainer]):
 
     def _read(self, config: dict[str, Any]) -> None:
         settings = self._settings
-        self._round = read_round(config, settings.training.epochs)
+        self._round = _read_round(config, settings.training.epochs)
         self._epochs = settings.training.epochs if self._round is None else self._round.budget
         self._training = settings.training.model_copy(update={"epochs": self._epochs})
         self._groups = settings.groups(settings.space)
@@ -103,7 +107,7 @@ class SupernetTrainable(EpochTrainable[SupernetTrainer]):
     def _no_values(self) -> dict[str, Any]:
         values: dict[str, Any] = {"train_loss": math.nan, "train_accuracy": math.nan}
         if self._round is not None:
-            return values | no_scores(self._round)
+            return values | _no_scores(self._round)
         names = ("validation_loss", "validation_accuracy", "discretised_loss", "discretised_accuracy")
         values |= dict.fromkeys((*names, "discretisation_drop"), math.nan) | {"architecture": None}
         rows = self._settings.relaxation.entropy_rows(get_space(self._settings.space), self._groups)
@@ -155,15 +159,61 @@ class SupernetTrainable(EpochTrainable[SupernetTrainer]):
 
     def _scored(self, request: HalvingRound) -> dict[str, Any]:
         """The scores of all candidates, once training has finished. Raises: Diverged if none is finite."""
-        if not self.trainer.finished:
-            return no_scores(request) | {"scores": []}  # TensorBoard's writer complains of a list of NaN every epoch
-        scores = scores_of(self.trainer.score(request.candidates), self._settings.score)
-        if scores is None:
+        trainer, place, by = self.trainer, self._settings.weights_dir, self._settings.score
+        if not trainer.finished:
+            return _no_scores(request) | {"scores": []}  # TensorBoard's writer complains of a list of NaN every epoch
+        measured = trainer.score(request.candidates)
+        finite = [metrics for metrics in measured if math.isfinite(metrics.loss)]
+        if not finite:
             raise Diverged("no candidate has a finite validation loss")
-        place = self._settings.weights_dir
-        weights = None if place is None else store(place, self.trainer.supernet, request, self._seed)
-        return no_scores(request) | scores | {"weights": weights}
+        loss, accuracy = map(_mean, zip(*finite, strict=True))
+        weights = None
+        if place is not None:  # a trial that runs again writes the same file
+            state = {name: tensor.cpu() for name, tensor in trainer.supernet.state_dict().items()}
+            name = f"round-{request.number}-replica-{request.replica}-seed-{self._seed}.pt"
+            weights = write_weights(place, name, {"supernet": state})
+        return _no_scores(request) | {
+            "validation_loss": loss,
+            "validation_accuracy": accuracy,
+            # The accuracy of outputs that are not finite means nothing.
+            "scores": [getattr(metrics, by) if math.isfinite(metrics.loss) else math.nan for metrics in measured],
+            "score": loss if by == "loss" else accuracy,
+            "weights": weights,
+        }
 
 
-def _mean(values: list[float]) -> float:
+def _mean(values: Sequence[float]) -> float:
     return sum(values) / len(values) if values else math.nan
+
+
+def _read_round(config: Mapping[str, Any], epochs: int) -> HalvingRound | None:
+    """The round that a Tune config asks for; None if it has no `candidates`. epochs: where there is no `budget`.
+
+    Raises: InvalidInput.
+    """
+    candidates = candidates_of(config)
+    if candidates is None:
+        return None
+    warm_start = config.get("warm_start")
+    if warm_start is not None and not isinstance(warm_start, str):
+        raise InvalidInput(f"expected the config's `warm_start` to be the URI of weights or None, got {warm_start!r}")
+    return HalvingRound(
+        candidates=candidates,
+        budget=read_whole_number(config, "budget", epochs, least=1),
+        number=read_whole_number(config, "round", 0, least=0),
+        replica=read_whole_number(config, "replica", 0, least=0),
+        warm_start=warm_start,
+    )
+
+
+def _no_scores(request: HalvingRound) -> dict[str, Any]:
+    """What a round reports before its last epoch and after a failure."""
+    count = len(request.candidates)
+    return {
+        "validation_loss": math.nan,
+        "validation_accuracy": math.nan,
+        "scores": [math.nan] * count,
+        "score": math.nan,
+        "weights": None,
+        "candidates_left": count,
+    }

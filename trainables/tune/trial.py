@@ -1,24 +1,21 @@
-"""What all Tune trainables here have in common: how a trial begins, fails, is saved and is reused."""
+"""What all Tune trainables here have in common: how a trial reads its config, begins, fails, is saved and reused."""
 
 from __future__ import annotations
 
 import gc
-import math
-import time
-from collections.abc import Callable
-from typing import Any, ClassVar, Generic, TypeVar
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, TypeVar
 
 import torch
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 from ray import tune
 
-from archray.trainables.checkpoint import read_state, write_state
+from archray.errors import InvalidInput
+from archray.trainables.checkpoint import write_state
 from archray.trainables.devices import choose_device, out_of_memory
-from archray.trainables.epoch_trainer import EpochTrainer
-from archray.trainables.tune.gauges import report_epoch
-from archray.trainables.tune.trial_config import read_settings, read_whole_number
 
 Result = dict[str, Any]
+SettingsT = TypeVar("SettingsT", bound=BaseModel)
 
 
 class TrialFailed(Exception):
@@ -37,9 +34,15 @@ class TrialTrainable(tune.Trainable):
     5. `_state()`: what a checkpoint holds besides seed, settings and last result; and `load_checkpoint`.
     6. `_release()`: drops what holds memory, then calls this class's.
 
-    What `_build` and `_step` raise becomes a failed result if it is one of `failures` or memory that ran out, which a
-    retry cannot cure. Anything else is raised, so that Tune retries the trial from its last checkpoint. After a result
-    that is done, each further step reports it again.
+    What `_build` and `_step` raise becomes a failed result (done, metrics NaN, `failure` the reason) if it is one of
+    `failures` or memory that ran out, which a retry cannot cure. Anything else is raised, so that Tune retries from the
+    last checkpoint. After a result that is done, each further step reports it again, after a restore too. Reused actors
+    (`reuse_actors=True`) give the same results as fresh ones.
+
+    Config: `settings` (as a dict, unknown keys refused), `seed` (optional), and what the subclass says. Other keys
+    belong to the searcher; Tune records them with the trial and they change nothing.
+
+    Raises: InvalidInput for settings or config that are wrong; DataNotFound.
     """
 
     settings_type: ClassVar[type[BaseModel]]
@@ -50,11 +53,8 @@ class TrialTrainable(tune.Trainable):
     _device: torch.device
     _result: Result | None  # the last one; before the first step None, or the failure that building met
 
-    def setup(self, config: dict[str, Any]) -> None:
-        self._begin(config)
-
     def reset_config(self, new_config: dict[str, Any]) -> bool:
-        self._begin(new_config)
+        self.setup(new_config)
         return True
 
     def cleanup(self) -> None:
@@ -70,7 +70,7 @@ class TrialTrainable(tune.Trainable):
         settings = self._settings.model_dump(mode="json")
         write_state(checkpoint_dir, {"seed": self._seed, "settings": settings, "result": self._result, **self._state()})
 
-    def _begin(self, config: dict[str, Any]) -> None:
+    def setup(self, config: dict[str, Any]) -> None:
         """Sets all state of a trial; of the trial before nothing is left but what a subclass keeps knowingly."""
         self._release()
         self._result = None
@@ -82,7 +82,8 @@ class TrialTrainable(tune.Trainable):
         self._device = choose_device(
             self._settings.device, gpus=None if resources is None else resources.get("GPU", 0.0)
         )
-        threads = self._threads()
+        # Of the settings, or of their training; else as many as the trial has CPUs: sums, and so results, depend on it.
+        threads: int | None = getattr(self._settings, "training", self._settings).threads
         if threads is None and resources is not None:
             threads = max(1, int(resources.get("CPU", 0.0)))
         if threads is not None:
@@ -103,11 +104,6 @@ class TrialTrainable(tune.Trainable):
         result = self._failed(reason)
         self._release()
         return result
-
-    def _threads(self) -> int | None:
-        """As the settings say; None: as many as the trial has CPUs, on whose number sums, and so results, depend."""
-        threads: int | None = self._settings.threads
-        return threads
 
     def _set_threads(self, threads: int) -> None:
         """It is state of the process, and in Tune the process is this trial's own."""
@@ -135,78 +131,36 @@ class TrialTrainable(tune.Trainable):
         raise NotImplementedError
 
 
-TrainerT = TypeVar("TrainerT", bound=EpochTrainer)
+# What a trial's Tune config says
 
 
-class EpochTrainable(TrialTrainable, Generic[TrainerT]):
-    """A `TrialTrainable` with a trainer, one epoch per step.
+def read_settings(model: type[SettingsT], values: Mapping[str, Any] | SettingsT) -> SettingsT:
+    """The settings in `values`. Raises: InvalidInput, naming each key that is unknown or wrong."""
+    try:
+        return model.model_validate(values)
+    except ValidationError as error:
+        wrong = "; ".join(f"{'.'.join(map(str, e['loc'])) or 'settings'}: {e['msg']}" for e in error.errors())
+        raise InvalidInput(f"the settings of the trainable cannot be used: {wrong}") from error
 
-    A subclass's `_read` sets `_epochs` and its `_build` sets `_trainer` and `_parameters`. It says `_epoch()`, the
-    values of one epoch, and `_no_values()`, the same of a trial that failed. To these every result adds `epoch`,
-    `epochs`, `lr` (of the next step), `parameters`, `seconds_epoch`, `failure`, `done`.
+
+def read_whole_number(config: Mapping[str, Any], key: str, default: int, *, least: int) -> int:
+    """The entry `key` of a Tune config. Raises: InvalidInput if it is not an integer of `least` or more."""
+    value = config.get(key, default)
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise InvalidInput(f"expected the config's `{key}` to be an integer of {least} or more, got {value!r}")
+    return value
+
+
+def candidates_of(config: Mapping[str, Any], kind: str = "architecture") -> tuple[str, ...] | None:
+    """The entry `candidates` of a Tune config; None if there is none. kind: what a candidate describes.
+
+    Raises: InvalidInput if it is no list of strings, or empty.
     """
-
-    _trainer: TrainerT | None
-    _epochs: int
-    _parameters: int
-
-    @property
-    def trainer(self) -> TrainerT:
-        """The trainer at work. Raises: RuntimeError for a trial that failed: it has none."""
-        if self._trainer is None:
-            raise RuntimeError("the trial failed and holds no trainer; see `failure` in its result")
-        return self._trainer
-
-    def load_checkpoint(self, checkpoint: Any) -> None:  # the folder that `save_checkpoint` was given
-        state = read_state(checkpoint, self._device)
-        if state["trainer"] is None:  # the trial had failed
-            self._result = state["result"]
-        elif self._trainer is not None:  # else building it failed here and now, which `_result` says
-            self._trainer.load_state_dict(state["trainer"])
-            self._result = state["result"]
-
-    def _step(self) -> Result:
-        start = time.perf_counter()
-        values = self._epoch()
-        result = self._results(values, seconds=time.perf_counter() - start)
-        report_epoch(self.trial_id, result)
-        return result
-
-    def _failed(self, reason: str) -> Result:
-        return self._results(self._no_values(), seconds=math.nan, failure=reason)
-
-    def _results(self, values: dict[str, Any], *, seconds: float, failure: str | None = None) -> Result:
-        trainer = self._trainer
-        return {
-            **values,
-            "epoch": trainer.epochs_done if trainer else 0,
-            "epochs": self._epochs,
-            "lr": trainer.lr if trainer else math.nan,
-            "parameters": self._parameters,
-            "seconds_epoch": seconds,
-            "failure": failure,
-            "done": failure is not None or (trainer is not None and trainer.finished),
-        }
-
-    def _state(self) -> dict[str, Any]:
-        trainer = self._trainer
-        return {
-            "in_channels": trainer.dataset.in_channels if trainer else None,
-            "num_classes": trainer.dataset.num_classes if trainer else None,
-            "trainer": trainer.state_dict() if trainer else None,
-        }
-
-    def _threads(self) -> int | None:
-        threads: int | None = self._settings.training.threads
-        return threads
-
-    def _release(self) -> None:
-        self._trainer = None
-        self._parameters = 0
-        super()._release()
-
-    def _epoch(self) -> dict[str, Any]:
-        raise NotImplementedError
-
-    def _no_values(self) -> dict[str, Any]:
-        raise NotImplementedError
+    candidates = config.get("candidates")
+    if candidates is None:
+        return None
+    if not isinstance(candidates, (list, tuple)) or not all(isinstance(candidate, str) for candidate in candidates):
+        raise InvalidInput(f"expected the config's `candidates` to be strings of the space, got {candidates!r}")
+    if not candidates:
+        raise InvalidInput(f"expected the config's `candidates` to hold at least one {kind}, got none")
+    return tuple(candidates)

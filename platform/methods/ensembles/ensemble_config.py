@@ -17,7 +17,7 @@ from archray.settings import Settings
 from archray.trainables.spaces import get_space
 from archray.trainables.supernets.optimizers.no_optimizer import NoOptimizerSettings
 from archray.trainables.supernets.relaxations.path import PathSettings
-from archray.trainables.tune.posterior_settings import PosteriorOptions
+from archray.trainables.tune.posterior_trainable import PosteriorOptions
 from archray.trainables.tune.supernet_settings import SupernetOptions
 
 

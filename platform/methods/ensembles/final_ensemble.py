@@ -35,9 +35,8 @@ from archray.trainables.ensembles import Ensemble, measure_ensemble, member_of
 from archray.trainables.ensembles.ensemble import ensemble_files
 from archray.trainables.ensembles.prediction import DROP_PATH
 from archray.trainables.training import TrainingSettings
-from archray.trainables.tune.snapshot_trainable import SnapshotTrainable, snapshot_states
-from archray.trainables.tune.standalone_trainable import StandaloneTrainable
-from archray.trainables.tune.trained_network import TrainedPredictor
+from archray.trainables.tune.member_trainable import SnapshotTrainable, snapshot_states
+from archray.trainables.tune.standalone_trainable import StandaloneTrainable, TrainedPredictor
 
 
 def _predictions(context: Context[EnsembleConfig], checkpoints: Sequence[Checkpoint]) -> list[npt.NDArray[np.float32]]:

@@ -25,8 +25,7 @@ from archray.searchers.nesbs.posterior import Posterior
 from archray.trainables.checkpoint import read_state
 from archray.trainables.spaces import get_space
 from archray.trainables.supernets import write_weights
-from archray.trainables.tune.posterior_settings import PosteriorSettings
-from archray.trainables.tune.posterior_trainable import PosteriorTrainable
+from archray.trainables.tune.posterior_trainable import PosteriorSettings, PosteriorTrainable
 from archray.trainables.tune.supernet_settings import SupernetSettings
 from archray.trainables.tune.supernet_trainable import SupernetTrainable
 

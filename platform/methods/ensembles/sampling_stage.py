@@ -35,8 +35,7 @@ from archray.trainables.ensembles import CachedEnsembles
 from archray.trainables.spaces import get_space
 from archray.trainables.supernets import read_weights
 from archray.trainables.supernets.networks.group import possible_choices
-from archray.trainables.tune.shared_predictions import SharedPredictions
-from archray.trainables.tune.supernet_scorer import arrays_of
+from archray.trainables.tune.supernet_scorer import SharedPredictions, arrays_of
 
 METRIC = "validation_loss"
 

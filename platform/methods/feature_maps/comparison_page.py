@@ -20,20 +20,9 @@ from archray.platform.methods.feature_maps.equal_cost import (
     reference_error,
     written,
 )
-from archray.platform.methods.feature_maps.found_map import TEST, with_error
-from archray.platform.methods.feature_maps.oracle_error import By, error_curve, total
+from archray.platform.methods.feature_maps.oracle_error import TEST, By, error_curve, total, with_error
 from archray.platform.methods.feature_maps.solver_calls import Line, draw_errors
-from archray.platform.report.figures import (
-    FOUND,
-    GREEN,
-    INDIGO,
-    PINK,
-    RANDOM,
-    TRIAL,
-    NothingToDraw,
-    drawing,
-    figure,
-)
+from archray.platform.report.figures import FOUND, GREEN, INDIGO, PINK, RANDOM, TRIAL, NothingToDraw, drawing, figure
 from archray.platform.report.page import write_page
 from archray.platform.report.quantity import count
 from archray.platform.report.section import Column, Section, captioned, escape, numeric, paragraphs, table
@@ -50,11 +39,7 @@ _LOOKS: tuple[Look, ...] = (
 
 
 def render_comparison(runs: Sequence[Progress], title: str = "Comparison") -> str:
-    """One self-contained page: test errors at equal cost, and Figures 2 and 3 with a line per run.
-
-    Args:
-        runs: label and `progress_of` of each; see `equal_cost`.
-        title: the heading.
+    """One self-contained page: test errors at equal cost, and Figures 2 and 3 with a line per run; see `equal_cost`.
 
     Raises: InvalidInput without runs, or with a label twice.
     """
@@ -80,13 +65,9 @@ def _lead(runs: Sequence[Progress], comparison: pd.DataFrame) -> str:
 def _table(runs: Sequence[Progress], comparison: pd.DataFrame) -> Section:
     shown = written(comparison)
     columns = [Column(""), *numeric(*shown.index)]
-    rows = [(_capital(str(name)), *cells) for name, cells in shown.to_dict("list").items()]
+    rows = [(str(name)[:1].upper() + str(name)[1:], *cells) for name, cells in shown.to_dict("list").items()]
     body = table(columns, rows, label="Test error of each run at equal cost")
     return Section("table", "Test error at equal cost", body + paragraphs(_fairness(runs, comparison)))
-
-
-def _capital(text: str) -> str:
-    return text[:1].upper() + text[1:]
 
 
 def _fairness(runs: Sequence[Progress], comparison: pd.DataFrame) -> Iterator[str]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,7 +27,7 @@ from archray.platform.report.figures import (
     figure,
     set_height,
 )
-from archray.platform.report.quantity import Quantity, count, finite_values, whole_number
+from archray.platform.report.quantity import Quantity, count, whole_number
 from archray.platform.report.section import Column, Section, captioned, numeric, table
 from archray.platform.run.run import Run
 
@@ -38,35 +39,20 @@ _PANEL = {1: 330, 2: 235}  # height of a row of so many panels
 
 @dataclass(frozen=True)
 class Panel:
-    """The maps of one dimension and kind of bases.
+    """The maps of one dimension and kind of bases."""
 
-    Args:
-        bases: `shared` or `independent`.
-        rows: `architecture`, `shared`, `standalone` of each map, in all repeats; only finite ones.
-        rho: (repeats,) Spearman's rho of each repeat; NaN of one with fewer than three maps or with equal values only.
-        maps: of a repeat; the most of any where they differ.
-    """
-
-    bases: str
+    bases: str  # `shared` or `independent`
     dimension: int
-    rows: pd.DataFrame
-    rho: np.ndarray
-    maps: int
-
-    @property
-    def mean_rho(self) -> float:
-        """The mean over the repeats that have one; NaN without any."""
-        finite = finite_values(self.rho)
-        return float(finite.mean()) if finite.size else math.nan
+    rows: pd.DataFrame  # `architecture`, `shared`, `standalone` of each map, in all repeats; only finite ones
+    rho: pd.Series  # Spearman's rho of each repeat; NaN of one with fewer than three maps or with equal values only
+    maps: int  # of a repeat; the most of any where they differ
 
 
 def correlation_section(run: Run[Any]) -> Section:
     """A panel per dimension and kind of bases, and the table of their rho."""
     correlation = run.pooled("correlation", CORRELATION)
-    panels = _panels(correlation)
-    described = ", ".join(
-        f"{_RHO.bare(panel.mean_rho)} at {panel.dimension} with {panel.bases} bases" for panel in panels
-    )
+    panels = correlation_panels(correlation)
+    described = ", ".join(f"{_RHO.bare(p.rho.mean())} at {p.dimension} with {p.bases} bases" for p in panels)
     shown = drawing(
         "correlation",
         shared_against_standalone(run),
@@ -86,9 +72,9 @@ def shared_against_standalone(run: Run[Any], canvas: Figure) -> None:
 
     The panels of each kind of bases begin a row of their own; all have the same axes. Khodak et al. 2020, Figure 1.
     """
-    panels, found = _panels(run.pooled("correlation", CORRELATION)), run.best.architecture
-    kinds = list(dict.fromkeys(panel.bases for panel in panels))
-    columns = _columns(panels)
+    panels, found = correlation_panels(run.pooled("correlation", CORRELATION)), run.best.architecture
+    kinds = Counter(panel.bases for panel in panels)
+    columns = min(2, max(kinds.values()))
     places: list[Panel | None] = []
     for kind in kinds:
         places += [panel for panel in panels if panel.bases == kind]
@@ -109,29 +95,23 @@ def shared_against_standalone(run: Run[Any], canvas: Figure) -> None:
     canvas.supylabel(f"standalone, {_ACCURACY.axis}", fontsize=12)
 
 
-def _panels(correlation: pd.DataFrame) -> list[Panel]:
-    """Raises: NothingToDraw if no map has both accuracies."""
-    panels = list(correlation_panels(correlation))
-    if not panels:
-        raise NothingToDraw(
-            "the run has compared no shared with standalone accuracies; search by halving with correlation.maps"
-        )
-    return panels
-
-
-def correlation_panels(correlation: pd.DataFrame) -> Iterator[Panel]:
-    """The panels, shared bases first, then by dimension."""
+def correlation_panels(correlation: pd.DataFrame) -> list[Panel]:
+    """The panels, shared bases first, then by dimension. Raises: NothingToDraw if no map has both accuracies."""
     names = ("dimension", "shared", "standalone")
     frame = correlation.assign(**{name: numbers(correlation, name) for name in names})
     frame = frame[frame[list(names)].notna().all(axis=1)]
     if frame.empty:
-        return
+        raise NothingToDraw(
+            "the run has compared no shared with standalone accuracies; search by halving with correlation.maps"
+        )
+    panels = []
     for bases in sorted(frame["bases"].unique(), reverse=True):
         kind = frame[frame["bases"] == bases]
         for dimension, rows in kind.groupby("dimension"):
             repeats = [repeat for _, repeat in rows.groupby("repeat")]
-            rho = np.array([spearman(repeat["shared"], repeat["standalone"]) for repeat in repeats])
-            yield Panel(str(bases), int(dimension), rows, rho, max(map(len, repeats)))
+            rho = pd.Series([spearman(repeat["shared"], repeat["standalone"]) for repeat in repeats])
+            panels.append(Panel(str(bases), int(dimension), rows, rho, max(map(len, repeats))))
+    return panels
 
 
 def spearman(x: pd.Series, y: pd.Series) -> float:
@@ -148,9 +128,8 @@ def _draw_panel(axes: Axes, panel: Panel, found: str | None, several: bool) -> N
     own = panel.rows["architecture"] == found
     axes.scatter(x[own], y[own], s=52, color=FOUND, edgecolor=SURFACE, linewidth=0.8, zorder=3, clip_on=False)
     where = f", {panel.bases}" if several else ""
-    axes.set_title(
-        f"{whole_number(panel.dimension)} features{where}\nρ = {_RHO.bare(panel.mean_rho)}, {count(panel.maps, 'map')}"
-    )
+    rho = _RHO.bare(panel.rho.mean())
+    axes.set_title(f"{whole_number(panel.dimension)} features{where}\nρ = {rho}, {count(panel.maps, 'map')}")
 
 
 def _range(panels: Sequence[Panel]) -> tuple[float, float]:
@@ -159,12 +138,6 @@ def _range(panels: Sequence[Panel]) -> tuple[float, float]:
     low, high = float(values.min()) * _ACCURACY.factor, float(values.max()) * _ACCURACY.factor
     margin = max(0.04 * (high - low), 0.5)
     return low - margin, high + margin
-
-
-def _columns(panels: Sequence[Panel]) -> int:
-    """Panels in a row: two where some kind of bases has as many."""
-    kinds = [panel.bases for panel in panels]
-    return min(2, max(kinds.count(kind) for kind in kinds))
 
 
 def _caption(panels: Sequence[Panel], found: str | None, lost: int) -> str:
@@ -193,8 +166,6 @@ def _table(panels: Sequence[Panel]) -> str:
     columns += numeric("Features", "Maps", "Spearman's ρ", *(["Standard error", "Repeats"] if several else []))
     rows = []
     for panel in panels:
-        finite = finite_values(panel.rho)
-        error = finite.std(ddof=1) / math.sqrt(finite.size) if finite.size > 1 else math.nan
-        row: list[object] = [panel.bases, whole_number(panel.dimension), panel.maps, _RHO.bare(panel.mean_rho)]
-        rows.append(row + ([_RHO.bare(error), finite.size] if several else []))
+        row: list[object] = [panel.bases, whole_number(panel.dimension), panel.maps, _RHO.bare(panel.rho.mean())]
+        rows.append(row + ([_RHO.bare(panel.rho.sem()), panel.rho.count()] if several else []))
     return table(columns, rows, label="Rank correlation of shared and standalone accuracy")

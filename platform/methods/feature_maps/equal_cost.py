@@ -13,8 +13,16 @@ from collections.abc import Sequence
 import pandas as pd
 
 from archray.errors import InvalidInput
-from archray.platform.methods.feature_maps.found_map import TEST, with_error
-from archray.platform.methods.feature_maps.oracle_error import By, error_at, last_rows, reaches, shares_solves, total
+from archray.platform.methods.feature_maps.oracle_error import (
+    TEST,
+    By,
+    error_at,
+    last_rows,
+    reaches,
+    shares_solves,
+    total,
+    with_error,
+)
 from archray.platform.report.columns import numbers
 from archray.platform.report.quantity import MISSING, count, significant
 
@@ -59,7 +67,12 @@ def comparison_table(runs: Sequence[Progress]) -> pd.DataFrame:
 
     Raises: InvalidInput without runs, or with a label twice.
     """
-    _check(runs)
+    labels = [label for label, _ in runs]
+    if not labels:
+        raise InvalidInput("expected runs to compare, got none; name the folder of at least one")
+    twice = {label for label in labels if labels.count(label) > 1}
+    if twice:
+        raise InvalidInput(f"expected a label of its own for each run, got {', '.join(sorted(twice))} more than once")
     calls, seconds, reference = calls_compared(runs), seconds_compared(runs), reference_error(runs)
     rows: list[dict[tuple[str, str], float]] = []
     for _, progress in runs:
@@ -76,11 +89,11 @@ def comparison_table(runs: Sequence[Progress]) -> pd.DataFrame:
             row |= _cells(f"at {significant(second)} s", error_at(progress, "seconds", second))
         row |= _cells(END, error_at(progress))
         if reference is not None:
-            row[REACHED, "solver calls"] = _or_nan(reaches(counted, reference, "calls"))
-            row[REACHED, "seconds"] = _or_nan(reaches(progress, reference, "seconds"))
+            row[REACHED, "solver calls"] = reaches(counted, reference, "calls")
+            row[REACHED, "seconds"] = reaches(progress, reference, "seconds")
         rows.append(row)
     columns = pd.MultiIndex.from_tuples(list(rows[0]))
-    return pd.DataFrame([list(row.values()) for row in rows], [label for label, _ in runs], columns, dtype=float)
+    return pd.DataFrame([list(row.values()) for row in rows], labels, columns, dtype=float)
 
 
 def written(comparison: pd.DataFrame) -> pd.DataFrame:
@@ -142,15 +155,6 @@ def _rounded_up(value: float) -> float:
     return float(f"{math.ceil(value / unit - 1e-9) * unit:.6g}")
 
 
-def _check(runs: Sequence[Progress]) -> None:
-    labels = [label for label, _ in runs]
-    if not labels:
-        raise InvalidInput("expected runs to compare, got none; name the folder of at least one")
-    twice = {label for label in labels if labels.count(label) > 1}
-    if twice:
-        raise InvalidInput(f"expected a label of its own for each run, got {', '.join(sorted(twice))} more than once")
-
-
 def _cells(name: str, error: tuple[float, float, int]) -> dict[tuple[str, str], float]:
     mean, standard_error, repeats = error
     return {(name, "mean"): mean, (name, "standard error"): standard_error, (name, "repeats"): repeats}
@@ -165,7 +169,3 @@ def _error(mean: float, standard_error: float, known: float, repeats: float) -> 
 
 def _short(value: float) -> str:
     return f"{value:.0f}" if value == round(value, 0) and value < 1e6 else significant(value)
-
-
-def _or_nan(value: float | None) -> float:
-    return math.nan if value is None else value

@@ -11,14 +11,10 @@ from pydantic import Field
 from archray.errors import ArchrayError
 from archray.files import Folder
 from archray.platform.engine.stage import Context
-from archray.platform.engine.tuning import TrialPlan, TuneRun, TuneStage
+from archray.platform.engine.tuning import TrialPlan, TuneRun
+from archray.platform.methods.feature_maps.feature_map_config import sample_candidates, solve_plan, write_found_map
 from archray.platform.methods.feature_maps.random_maps import PAPER, register_maps
-from archray.platform.methods.feature_maps.solve_stages import (
-    CORRELATION_STAGE,
-    ORACLE_STAGE,
-    CorrelatedConfig,
-)
-from archray.platform.methods.feature_maps.solve_trials import READS, sample_candidates, solve_plan, write_found_map
+from archray.platform.methods.feature_maps.solve_stages import CORRELATION_STAGE, ORACLE_STAGE, CorrelatedConfig
 from archray.platform.methods.final_stage import ACCURACY
 from archray.platform.run.layout import PROGRESS, ROUNDS
 from archray.searchers import WeightSharingHalving
@@ -85,10 +81,7 @@ def halving_progress(trials: pd.DataFrame, rounds: pd.DataFrame, mode: str) -> p
 
     Replicas of a round count as one call each, and their seconds add up.
 
-    Args:
-        trials: a row per trial, with `round`, `candidates`, `dimension`, `seconds`, `test_accuracy`.
-        rounds: of the searcher, a row per round and candidate, with `round`, `candidate`, `score`.
-        mode: whether the best score is the least (`min`) or the largest.
+    trials: a row each. rounds: see `WeightSharingHalving.rounds`. mode: is the best score the least (`min`)?
     """
     rows = []
     calls, seconds = 0, 0.0
@@ -118,14 +111,6 @@ def _register(name: str, summary: str, config: type[HalvingConfig]) -> None:
         name,
         summary,
         config,
-        TuneStage(
-            name="search",
-            title="solve with shared weights, and halve",
-            reads=(*READS, "candidates", "replicas", "keep", "growth"),
-            plan=_trials,
-            finish=_write_winner,
-            search=True,
-        ),
         {
             "smoke": {"candidates": 8, "dimension": 64},
             "demo": {"candidates": 256, "correlation": {"maps": 32}},
@@ -145,6 +130,10 @@ def _register(name: str, summary: str, config: type[HalvingConfig]) -> None:
         },
         ORACLE_STAGE,
         CORRELATION_STAGE,
+        title="solve with shared weights, and halve",
+        reads=("candidates", "replicas", "keep", "growth"),
+        plan=_trials,
+        finish=_write_winner,
         extendable=("final_seeds", "correlation"),
     )
 

@@ -6,26 +6,23 @@ The strong baselines of Khodak et al. 2020, Figure 3 with eta 4 and four rungs, 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import Field
 from ray import tune
-from ray.tune.schedulers import AsyncHyperBandScheduler, HyperBandScheduler, TrialScheduler
+from ray.tune.schedulers import AsyncHyperBandScheduler, HyperBandScheduler
 
 from archray.errors import InvalidInput
 from archray.files import Folder
 from archray.platform.engine.stage import Context
-from archray.platform.engine.tuning import TrialPlan, TuneStage
-from archray.platform.methods.feature_maps.feature_map_config import FeatureMapConfig
-from archray.platform.methods.feature_maps.random_maps import (
-    FLAGS,
-    PAPER,
-    drawn_maps,
-    register_maps,
-    write_best_solve,
+from archray.platform.engine.tuning import TrialPlan
+from archray.platform.methods.feature_maps.feature_map_config import (
+    FeatureMapConfig,
+    sample_candidates,
+    solve_plan,
+    solve_settings,
 )
-from archray.platform.methods.feature_maps.solve_trials import READS, sample_candidates, solve_plan, solve_settings
+from archray.platform.methods.feature_maps.random_maps import FLAGS, PAPER, drawn_maps, register_maps
 from archray.seeds import trial_seed
 
 RESOURCE = "resource"  # a solve's dimension in units of the smallest rung's, rounded down
@@ -78,7 +75,8 @@ class HyperbandConfig(RungsConfig):
 
     def check(self) -> None:
         super().check()
-        if any(first < 0 for first in self.first_rungs):
+        begins = [int(self.max_resource * self.eta**-s) for s in range(self.rungs)]  # in floating point, as Tune does
+        if begins != [self.eta ** (self.rungs - 1 - s) for s in range(self.rungs)]:
             raise InvalidInput(f"Ray Tune's Hyperband rounds the rungs of eta {self.eta} to nothing; choose 2 or 4")
 
     @property
@@ -88,35 +86,20 @@ class HyperbandConfig(RungsConfig):
         Bracket s begins s rungs below the full dimension with ceil(rungs / (s + 1) eta^s) maps (Li et al. 2018).
         """
         sizes = [math.ceil(self.rungs / (s + 1) * self.eta**s) for s in range(self.rungs)]
-        return [self._rung_of(s) for s, size in enumerate(sizes) for _ in range(size)]
-
-    def _rung_of(self, bracket: int) -> int:
-        begins = int(self.max_resource * self.eta**-bracket)  # as the scheduler computes it, in floating point
-        expected = self.rungs - 1 - bracket
-        return expected if begins == self.eta**expected else -1
-
-
-# Successive halving
+        return [self.rungs - 1 - s for s, size in enumerate(sizes) for _ in range(size)]
 
 
 def _halving_trials(context: Context[SuccessiveHalvingConfig], tuned: Folder) -> TrialPlan:
     config = context.config
-
-    def scheduler() -> TrialScheduler:
-        return AsyncHyperBandScheduler(
-            time_attr=RESOURCE, max_t=config.max_resource, grace_period=1, reduction_factor=config.eta, brackets=1
-        )
-
     return drawn_maps(
         context,
         sample_candidates(context, config.candidates),
         settings=solve_settings(context, rungs=config.dimensions),
-        scheduler=scheduler,
+        scheduler=lambda: AsyncHyperBandScheduler(
+            time_attr=RESOURCE, max_t=config.max_resource, grace_period=1, reduction_factor=config.eta, brackets=1
+        ),
         resumes=False,
     )
-
-
-# Hyperband
 
 
 def _hyperband_trials(context: Context[HyperbandConfig], tuned: Folder) -> TrialPlan:
@@ -126,60 +109,40 @@ def _hyperband_trials(context: Context[HyperbandConfig], tuned: Folder) -> Trial
     begins = dict(zip(candidates, config.first_rungs, strict=True))
     seeds = {candidate: trial_seed(root, number) for number, candidate in enumerate(candidates, start=1)}
 
-    def scheduler() -> TrialScheduler:
-        return HyperBandScheduler(time_attr=RESOURCE, max_t=config.max_resource, reduction_factor=config.eta)
-
     return solve_plan(
         context,
         total=len(candidates),
         settings=solve_settings(context, rungs=config.dimensions),
         keys={
             "architecture": tune.grid_search(candidates),
-            "first_rung": _by_architecture(begins),
-            "seed": _by_architecture(seeds),
+            "first_rung": tune.sample_from(lambda spec: begins[spec.config.architecture]),
+            "seed": tune.sample_from(lambda spec: seeds[spec.config.architecture]),
         },
         limited=False,
-        scheduler=scheduler,
+        scheduler=lambda: HyperBandScheduler(
+            time_attr=RESOURCE, max_t=config.max_resource, reduction_factor=config.eta
+        ),
         resumes=False,
     )
-
-
-def _by_architecture(values: Mapping[str, int]) -> Any:
-    """A value of a trial's config that its architecture decides."""
-
-    def choose(spec: Any) -> int:
-        return values[spec.config.architecture]
-
-    return tune.sample_from(choose)
 
 
 register_maps(
     "successive-halving",
     "Ray Tune's asynchronous successive halving over feature maps, the dimension as resource",
     SuccessiveHalvingConfig,
-    TuneStage(
-        name="search",
-        title="solve at few features first",
-        reads=(*READS, "candidates", "eta", "rungs"),
-        plan=_halving_trials,
-        finish=write_best_solve,
-        search=True,
-    ),
     {"smoke": {"candidates": 4, "dimension": 64, "rungs": 2}, "demo": {}, "paper": PAPER},
     {**FLAGS, "candidates": "candidates"},
+    title="solve at few features first",
+    reads=("candidates", "eta", "rungs"),
+    plan=_halving_trials,
 )
 register_maps(
     "hyperband",
     "Ray Tune's Hyperband over feature maps, the dimension as resource",
     HyperbandConfig,
-    TuneStage(
-        name="search",
-        title="solve at few features first",
-        reads=(*READS, "eta", "rungs"),
-        plan=_hyperband_trials,
-        finish=write_best_solve,
-        search=True,
-    ),
     {"smoke": {"eta": 2, "rungs": 2, "dimension": 64}, "demo": {}, "paper": PAPER},
     FLAGS,
+    title="solve at few features first",
+    reads=("eta", "rungs"),
+    plan=_hyperband_trials,
 )

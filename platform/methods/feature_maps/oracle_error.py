@@ -15,10 +15,13 @@ import numpy as np
 import pandas as pd
 
 from archray.platform.report.columns import numbers
+from archray.platform.report.quantity import Quantity
 from archray.platform.run.layout import PROGRESS
 from archray.platform.run.run import Run
 
 By = Literal["calls", "seconds"]
+
+TEST = Quantity.of("test_error")
 
 _POINTS = 400  # of a curve: steps finer than this are not seen
 
@@ -31,30 +34,22 @@ def progress_of(run: Run[Any]) -> pd.DataFrame:
     where solves are shared that of an oracle, which solves for it alone at the full dimension; NaN if not known),
     `final` (whether this is the standalone solve that ends the search).
     """
-    repeats = [_own_progress(repeat).assign(repeat=number) for number, repeat in enumerate(run.repeats or [run])]
+    repeats = []
+    for number, repeat in enumerate(run.repeats or [run]):
+        with_oracle = repeat.table("oracle", PROGRESS)
+        progress = repeat.table("search", PROGRESS) if with_oracle.empty else with_oracle
+        repeats.append(progress.assign(repeat=number))
     return pd.concat(repeats, ignore_index=True)
-
-
-def _own_progress(run: Run[Any]) -> pd.DataFrame:
-    with_oracle = run.table("oracle", PROGRESS)
-    return run.table("search", PROGRESS) if with_oracle.empty else with_oracle
 
 
 @dataclass(frozen=True)
 class ErrorCurve:
-    """The mean over repeats as a step curve: from each `x` on to the next, `mean` holds.
+    """The mean over repeats as a step curve: from each `x` on to the next, `mean` holds."""
 
-    Args:
-        x: (k,) solver calls or seconds, ascending; the first is where every repeat has an error, the last where the
-            last repeat has ended.
-        mean, standard_error: (k,) fractions; the standard error is NaN for a single repeat.
-        repeats: how many repeats the mean is over.
-    """
-
-    x: np.ndarray
-    mean: np.ndarray
-    standard_error: np.ndarray
-    repeats: int
+    x: np.ndarray  # (k,) ascending calls or seconds, from where every repeat has an error to where the last has ended
+    mean: np.ndarray  # (k,) fractions
+    standard_error: np.ndarray  # (k,); NaN for a single repeat
+    repeats: int  # how many the mean is over
 
 
 def by_repeat(progress: pd.DataFrame) -> list[tuple[object, pd.DataFrame]]:
@@ -70,6 +65,22 @@ def last_rows(progress: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame([rows.iloc[-1] for _, rows in by_repeat(progress)]).reset_index(drop=True)
 
 
+def found_repeat(run: Run[Any], progress: pd.DataFrame) -> tuple[object, pd.DataFrame]:
+    """The first repeat that ended with the found feature map, else the first one: its number and its rows.
+
+    The index of the rows counts from 0. `progress`, the run's `progress_of`, has a row.
+    """
+    repeats = [(repeat, rows.reset_index(drop=True)) for repeat, rows in by_repeat(progress)]
+    architecture = run.best.architecture
+    ended = [(repeat, rows) for repeat, rows in repeats if map_in(rows, len(rows) - 1) == architecture]
+    return (ended or repeats)[0]
+
+
+def map_in(frame: pd.DataFrame, row: int) -> str | None:
+    name = frame["architecture"][row] if "architecture" in frame else None
+    return name if isinstance(name, str) else None
+
+
 def shares_solves(progress: pd.DataFrame) -> bool:
     """Whether several feature maps shared some solve, as in halving."""
     return bool((numbers(progress, "candidates") > 1).any())
@@ -77,7 +88,7 @@ def shares_solves(progress: pd.DataFrame) -> bool:
 
 def total(progress: pd.DataFrame, by: By) -> float:
     """The solver calls or seconds after which every repeat has ended; NaN if none is known."""
-    return float(numbers(progress, by).max()) if len(progress) else float("nan")
+    return float(numbers(progress, by).max())
 
 
 def errors_at(progress: pd.DataFrame, by: By, x: np.ndarray) -> np.ndarray:
@@ -108,6 +119,13 @@ def error_at(progress: pd.DataFrame, by: By = "calls", x: float = math.inf) -> t
     return float(mean[0]), float(standard_error[0]), errors.size
 
 
+def with_error(mean: float, standard_error: float) -> str:
+    """A test error and its standard error: `3.21 ± 0.10 %`; the mean alone where there is one repeat."""
+    if not math.isfinite(standard_error):
+        return TEST.show(mean)
+    return f"{TEST.bare(mean)} ± {TEST.bare(standard_error)} {TEST.unit}"
+
+
 def error_curve(progress: pd.DataFrame, by: By) -> ErrorCurve | None:
     """The mean over repeats on a grid of all their steps. Repeats without any test error are left out.
 
@@ -128,18 +146,14 @@ def error_curve(progress: pd.DataFrame, by: By) -> ErrorCurve | None:
     return ErrorCurve(x, mean, standard_error, len(errors))
 
 
-def reaches(progress: pd.DataFrame, error: float, by: By) -> float | None:
-    """The solver calls or seconds from which on the mean over repeats stays at or below `error`; None if it does not.
-
-    Args:
-        error: a fraction.
-    """
+def reaches(progress: pd.DataFrame, error: float, by: By) -> float:
+    """The solver calls or seconds from which on the mean over repeats stays at or below `error`; NaN if it does not."""
     x = _steps(progress, by)
     if x.size == 0:
-        return None
+        return math.nan
     good = errors_at(progress, by, x).mean(axis=0) <= error  # where a repeat has no error yet, the mean is NaN
     if not good[-1]:
-        return None
+        return math.nan
     late = np.flatnonzero(~good)
     return float(x[late[-1] + 1] if late.size else x[0])
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 import pandas as pd
@@ -13,11 +13,17 @@ from archray.errors import ArchrayError
 from archray.files import Folder
 from archray.platform.engine.stage import Context, Stage
 from archray.platform.engine.tuning import TrialPlan, TuneRun, TuneStage
-from archray.platform.methods.feature_maps.feature_map_config import FeatureMapConfig, serves
+from archray.platform.methods.feature_maps.feature_map_config import (
+    READS,
+    FeatureMapConfig,
+    sample_candidates,
+    serves,
+    solve_plan,
+    write_found_map,
+)
 from archray.platform.methods.feature_maps.feature_map_report import SECTIONS, headline, show
 from archray.platform.methods.feature_maps.oracle_error import progress_of
 from archray.platform.methods.feature_maps.solve_stages import FINAL_SOLVE_STAGE
-from archray.platform.methods.feature_maps.solve_trials import READS, sample_candidates, solve_plan, write_found_map
 from archray.platform.methods.final_stage import ACCURACY
 from archray.platform.methods.found_networks import tested_networks
 from archray.platform.methods.method import METHODS, Method
@@ -68,8 +74,7 @@ def best_so_far(solves: pd.DataFrame, mode: str) -> pd.DataFrame:
     """A row per solve in the order they ended: the best score until then, and its test error.
 
     Args:
-        solves: a row per step of every trial: `trial_id`, `architecture`, `timestamp`, `dimension`, `score`,
-            `seconds` (of the trial so far), `validation_accuracy`, `test_accuracy`.
+        solves: a row per step of every trial; its `seconds` are of the trial so far.
         mode: whether the best score is the least (`min`) or the largest.
 
     Returns: `calls` (so far), `seconds` (so far), `architecture` (the best so far), `dimension` (of this solve),
@@ -106,13 +111,17 @@ def register_maps(
     name: str,
     summary: str,
     config: type[FeatureMapConfig],
-    search: TuneStage[Any],
     presets: Mapping[str, Mapping[str, Any]],
     flags: Mapping[str, str],
     *more: Stage[Any],
+    title: str,
+    reads: tuple[str, ...],
+    plan: Callable[[Context[Any], Folder], TrialPlan],
+    finish: Callable[[Context[Any], Folder, TuneRun], None] = write_best_solve,
     extendable: tuple[str, ...] = ("final_seeds",),
 ) -> None:
-    """A method that selects a feature map. more: its stages after the search and the final solve."""
+    """A method that selects a feature map; `title` to `finish` are of its search, `more` the stages after the final."""
+    search = TuneStage[Any](name="search", title=title, reads=(*READS, *reads), plan=plan, finish=finish, search=True)
     METHODS.register(
         name,
         Method(
@@ -137,18 +146,9 @@ register_maps(
     "random",
     "Random search over feature maps, a full solve each",
     RandomMapsConfig,
-    TuneStage(
-        name="search",
-        title="solve for every candidate",
-        reads=(*READS, "candidates"),
-        plan=_trials,
-        finish=write_best_solve,
-        search=True,
-    ),
-    {
-        "smoke": {"candidates": 3, "dimension": 64},
-        "demo": {"candidates": 32},
-        "paper": {**PAPER, "candidates": 32},
-    },
+    {"smoke": {"candidates": 3, "dimension": 64}, "demo": {"candidates": 32}, "paper": {**PAPER, "candidates": 32}},
     {**FLAGS, "candidates": "candidates"},
+    title="solve for every candidate",
+    reads=("candidates",),
+    plan=_trials,
 )

@@ -11,8 +11,13 @@ from ray import tune
 from archray.files import Folder
 from archray.platform.engine.stage import Context, WorkStage, file_digests
 from archray.platform.engine.tuning import TrialPlan, TuneRun, TuneStage, run_trials
-from archray.platform.methods.feature_maps.feature_map_config import FeatureMapConfig
-from archray.platform.methods.feature_maps.solve_trials import READS, sample_candidates, solve_plan, solve_settings
+from archray.platform.methods.feature_maps.feature_map_config import (
+    READS,
+    FeatureMapConfig,
+    sample_candidates,
+    solve_plan,
+    solve_settings,
+)
 from archray.platform.methods.final_stage import final_stage
 from archray.platform.models.feature_map_model import write_classifier
 from archray.platform.run.layout import PROGRESS
@@ -83,9 +88,6 @@ ORACLE_STAGE = TuneStage[FeatureMapConfig](
     plan=_oracle_trials,
     finish=_write_oracle,
 )
-
-
-# Figure 1
 
 
 def _correlate(context: Context[CorrelatedConfig], folder: Folder) -> None:

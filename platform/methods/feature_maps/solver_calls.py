@@ -12,14 +12,16 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from archray.platform.methods.feature_maps.found_map import TEST, found_repeat, with_error
 from archray.platform.methods.feature_maps.oracle_error import (
+    TEST,
     By,
     ErrorCurve,
     error_at,
     error_curve,
+    found_repeat,
     progress_of,
     shares_solves,
+    with_error,
 )
 from archray.platform.report.columns import flags, numbers
 from archray.platform.report.figures import FOUND, INK, SURFACE, NothingToDraw, drawing, figure, plain
@@ -131,7 +133,7 @@ def _scale(axes: Axes, lines: Sequence[Line], by: By) -> None:
 
 
 def _caption(progress: pd.DataFrame, by: By) -> str:
-    text = what_error(progress)
+    text = _what_error(progress)
     mean, standard_error, repeats = error_at(progress)
     if repeats > 1:
         text += f" The line is the mean of {count(repeats, 'repeat')}, the band one standard error on either side"
@@ -148,7 +150,7 @@ def _caption(progress: pd.DataFrame, by: By) -> str:
     return f"{text} As Figure {2 if by == 'calls' else 3} of Khodak et al. 2020."
 
 
-def what_error(progress: pd.DataFrame) -> str:
+def _what_error(progress: pd.DataFrame) -> str:
     """Which test error a progress has: an oracle's where solves are shared, else what the search itself solved."""
     if shares_solves(progress):
         dimension = numbers(progress, "dimension")

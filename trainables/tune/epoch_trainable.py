@@ -1,0 +1,110 @@
+"""What the Tune trainables with a trainer have in common: a step is an epoch, which Ray's metrics show."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping
+from functools import cache
+from typing import Any, Generic, TypeVar
+
+import ray
+from ray.util.metrics import Gauge
+
+from archray.trainables.checkpoint import read_state
+from archray.trainables.epoch_trainer import EpochTrainer
+from archray.trainables.tune.trial import Result, TrialTrainable
+
+TrainerT = TypeVar("TrainerT", bound=EpochTrainer)
+SHOWN = {  # by a node's metrics port and the dashboard
+    "train_loss": "Mean training loss of the epoch, in nats.",
+    "validation_loss": "Validation loss after the epoch, in nats.",
+    "validation_accuracy": "Validation accuracy after the epoch, a fraction.",
+}
+
+
+class EpochTrainable(TrialTrainable, Generic[TrainerT]):
+    """A `TrialTrainable` with a trainer, one epoch per step.
+
+    A subclass's `_read` sets `_epochs` and its `_build` sets `_trainer` and `_parameters`. It says `_epoch()`, the
+    values of one epoch, and `_no_values()`, the same of a trial that failed. To these every result adds `epoch`,
+    `epochs`, `lr` (of the next step), `parameters`, `seconds_epoch`, `failure`, `done`.
+    """
+
+    _trainer: TrainerT | None
+    _epochs: int
+    _parameters: int
+
+    @property
+    def trainer(self) -> TrainerT:
+        """The trainer at work. Raises: RuntimeError for a trial that failed: it has none."""
+        if self._trainer is None:
+            raise RuntimeError("the trial failed and holds no trainer; see `failure` in its result")
+        return self._trainer
+
+    def load_checkpoint(self, checkpoint: Any) -> None:  # the folder that `save_checkpoint` was given
+        state = read_state(checkpoint, self._device)
+        if state["trainer"] is None:  # the trial had failed
+            self._result = state["result"]
+        elif self._trainer is not None:  # else building it failed here and now, which `_result` says
+            self._trainer.load_state_dict(state["trainer"])
+            self._result = state["result"]
+
+    def _step(self) -> Result:
+        start = time.perf_counter()
+        values = self._epoch()
+        result = self._results(values, seconds=time.perf_counter() - start)
+        _show_epoch(self.trial_id, result)
+        return result
+
+    def _failed(self, reason: str) -> Result:
+        return self._results(self._no_values(), seconds=math.nan, failure=reason)
+
+    def _results(self, values: dict[str, Any], *, seconds: float, failure: str | None = None) -> Result:
+        trainer = self._trainer
+        return {
+            **values,
+            "epoch": trainer.epochs_done if trainer else 0,
+            "epochs": self._epochs,
+            "lr": trainer.lr if trainer else math.nan,
+            "parameters": self._parameters,
+            "seconds_epoch": seconds,
+            "failure": failure,
+            "done": failure is not None or (trainer is not None and trainer.finished),
+        }
+
+    def _state(self) -> dict[str, Any]:
+        trainer = self._trainer
+        return {
+            "in_channels": trainer.dataset.in_channels if trainer else None,
+            "num_classes": trainer.dataset.num_classes if trainer else None,
+            "trainer": trainer.state_dict() if trainer else None,
+        }
+
+    def _release(self) -> None:
+        self._trainer = None
+        self._parameters = 0
+        super()._release()
+
+    def _epoch(self) -> dict[str, Any]:
+        raise NotImplementedError
+
+    def _no_values(self) -> dict[str, Any]:
+        raise NotImplementedError
+
+
+def _show_epoch(trial: str | None, result: Mapping[str, Any]) -> None:
+    """Sets `archray_train_loss`, `archray_validation_loss` and `archray_validation_accuracy` for one trial.
+
+    Does nothing outside Ray or outside a trial; a value that is not finite, or not there, is not shown.
+    """
+    if trial is None or not ray.is_initialized():
+        return
+    for name in SHOWN:
+        if math.isfinite(result.get(name, math.nan)):
+            _gauge(name).set(result[name], tags={"trial": trial})
+
+
+@cache
+def _gauge(name: str) -> Gauge:
+    return Gauge(f"archray_{name}", description=SHOWN[name], tag_keys=("trial",))
