@@ -23,7 +23,7 @@ from archray.trainables.ensembles.measures import Averaged, check_averaged
 from archray.trainables.ensembles.prediction import DROP_PATH, DroppedPaths
 from archray.trainables.nets import NetworkSettings, build
 from archray.trainables.spaces import Space
-from archray.trainables.tune.trained_network import load_trained
+from archray.trainables.tune.standalone_trainable import load_trained
 
 Output = Literal["probabilities", "log_probabilities"]
 DESCRIPTION, STATE_DICT = "architecture.json", "state_dict.pt"  # the names that the files of a single network have
