@@ -108,15 +108,14 @@ def _hyperband_trials(context: Context[HyperbandConfig], tuned: Folder) -> Trial
     root = context.seed("search")
     begins = dict(zip(candidates, config.first_rungs, strict=True))
     seeds = {candidate: trial_seed(root, number) for number, candidate in enumerate(candidates, start=1)}
-
     return solve_plan(
         context,
         total=len(candidates),
         settings=solve_settings(context, rungs=config.dimensions),
         keys={
             "architecture": tune.grid_search(candidates),
-            "first_rung": tune.sample_from(lambda spec: begins[spec.config.architecture]),
-            "seed": tune.sample_from(lambda spec: seeds[spec.config.architecture]),
+            "first_rung": tune.sample_from(lambda spec: begins[spec["config"]["architecture"]]),
+            "seed": tune.sample_from(lambda spec: seeds[spec["config"]["architecture"]]),
         },
         limited=False,
         scheduler=lambda: HyperBandScheduler(
