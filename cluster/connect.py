@@ -105,7 +105,8 @@ def connect(
     Raises: InvalidInput as `check_address`; ClusterError if Ray does not come up or a worker lacks a module.
     """
     settings = settings or ClusterSettings()
-    modules = ["archray.cluster", *map(file_module_name, user_files)]
+    by_module = {file_module_name(file): file for file in user_files}
+    modules, user_files = ["archray.cluster", *by_module], list(by_module.values())
     if ray.is_initialized():
         check_modules(modules)
         yield Connection(False, ray.get_runtime_context().gcs_address, None)

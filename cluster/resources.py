@@ -64,31 +64,30 @@ def capacity(cpus_per_trial: float, gpus_per_trial: float, nodes: list[tuple[flo
     return fitting
 
 
-def validate(settings: ResourceSettings) -> None:
-    """Raises: InvalidInput if no node of the cluster that is connected can hold one trial, with what they have."""
+def _holds(settings: ResourceSettings) -> int:
+    """How many trials the cluster that is connected holds. Raises: InvalidInput if none, with what its nodes have."""
     nodes = node_resources()
-    if capacity(settings.cpus_per_trial, settings.gpus(), nodes) == 0:
+    holds = capacity(settings.cpus_per_trial, settings.gpus(), nodes)
+    if holds == 0:
         have = "; ".join(f"{cpus:g} CPUs and {gpus:g} GPUs" for cpus, gpus in nodes)
         raise InvalidInput(
             f"a trial asks for {settings.cpus_per_trial:g} CPUs and {settings.gpus():g} GPUs, more than any node has; "
             f"the cluster's nodes: {have}. Lower cpus_per_trial or gpus_per_trial"
         )
+    return holds
 
 
 def concurrency(settings: ResourceSettings, limit: int | None = None) -> int:
     """How many trials run at the same time.
 
     What the user asked for is taken as it is, even if some of them will wait for resources: a searcher's decisions
-    depend on this number. Otherwise what the cluster holds, at most `limit`. Raises: InvalidInput as `validate`.
+    depend on this number. Otherwise what the cluster holds, at most `limit`. Raises: InvalidInput if it holds none.
     """
-    validate(settings)
-    if settings.max_concurrent is not None:
-        return settings.max_concurrent
-    holds = capacity(settings.cpus_per_trial, settings.gpus(), node_resources())
-    return holds if limit is None else min(holds, limit)
+    holds = _holds(settings)
+    return settings.max_concurrent or (holds if limit is None else min(holds, limit))
 
 
 def actor_count(settings: ResourceSettings) -> int:
-    """How many actors score a pool. Raises: InvalidInput as `validate`."""
-    validate(settings)
-    return settings.actors or capacity(settings.cpus_per_trial, settings.gpus(), node_resources())
+    """How many actors score a pool. Raises: InvalidInput if no node can hold one."""
+    holds = _holds(settings)
+    return settings.actors or holds

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,17 +17,15 @@ from archray.errors import InvalidInput
 from archray.files import Folder
 from archray.platform.config import merge, nest, validate
 from archray.platform.engine.pool_scoring import PoolSettings
-from archray.platform.engine.stage import Context, run_stages
-from archray.platform.engine.tune_options import TuneOptions
+from archray.platform.engine.stage import Context, TuneOptions, run_stages
 from archray.platform.methods import METHODS, get_method, open_run
 from archray.platform.methods.configure import check_config, make_config
 from archray.platform.methods.found_networks import print_found
-from archray.platform.methods.report_stage import all_stages, write_report
+from archray.platform.methods.method import all_stages, write_report
 from archray.platform.repeats import print_repeats, run_repeats
-from archray.platform.run.layout import DONE, REPORT
-from archray.platform.run.run import Run, refuse_existing
+from archray.platform.run.run import DONE, REPORT, Run, refuse_existing
 from archray.platform.search_result import SearchResult
-from archray.trainables.data import DATASETS, DataSettings, save_arrays
+from archray.trainables.data import DATASETS, DataSettings
 from archray.trainables.proxies import PROXIES, ProxySettings
 from archray.trainables.spaces import SPACES, Space
 
@@ -75,10 +73,10 @@ def search(
         method, preset, config, {**options, "space": space, "data": data if arrays is None else "arrays:given.npz"}
     )
     check_config(chosen, data_given=arrays is not None)
-    place = str(out) if out is not None else default_place(chosen.method)
+    place = str(out or Path("archray-runs") / f"{chosen.method}-{datetime.now():%Y%m%d-%H%M%S}")
     refuse_existing(Folder(place))
     tune_options = TuneOptions(run_config, tune_config, tuple(callbacks), time_budget_s)
-    run = Run.create(place, chosen, arrays=_arrays_writer(arrays) if arrays is not None else None, command=command)
+    run = Run.create(place, chosen, arrays=arrays, command=command)
     return _execute(run, tune_options, console or Console())
 
 
@@ -154,9 +152,7 @@ def compare(
     """
     from archray.platform.compare import compare_runs
 
-    return compare_runs(
-        [open_run(str(path)) for path in paths], out=None if out is None else Path(out), console=console or Console()
-    )
+    return compare_runs([open_run(str(path)) for path in paths], Path(out) if out else None, console or Console())
 
 
 def export(path: str | Path, to: str | Path | None = None) -> list[str]:
@@ -167,7 +163,7 @@ def export(path: str | Path, to: str | Path | None = None) -> list[str]:
 
     Raises: RunFolderError if the run has no trained network yet, or the folder is not empty.
     """
-    from archray.platform.models.export import export_model
+    from archray.platform.models.model_files import export_model
 
     run = open_run(str(path))
     folder = Folder(to) if to is not None else run.folder / "export"
@@ -233,17 +229,6 @@ def list_names(kind: str) -> dict[str, str]:
 
 def _size(space: Space) -> str:
     return f"{space.kind}s, continuous" if math.isinf(space.size) else f"{space.size:,} architectures"
-
-
-def default_place(method: str) -> str:
-    return str(Path("archray-runs") / f"{method}-{datetime.now():%Y%m%d-%H%M%S}")
-
-
-def _arrays_writer(arrays: tuple[Any, ...]) -> Callable[[Path], None]:
-    def write(path: Path) -> None:
-        save_arrays(path, *arrays)
-
-    return write
 
 
 def _execute(run: Run[Any], tune_options: TuneOptions, console: Console) -> SearchResult:

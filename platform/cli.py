@@ -48,9 +48,7 @@ def resume(
 
     Resuming reads state that Tune pickled: resume only folders that you trust.
     """
-    from archray.platform import api
-
-    result = api.resume(
+    result = archray.resume(
         run,
         force=force,
         budget=budget,
@@ -59,21 +57,17 @@ def resume(
         random=random,
         correlation=correlation,
     )
-    api.show(result.path)
+    archray.show(result.path)
 
 
 def show(run: RunFolder) -> None:
     """Print what a run found, and how far it is."""
-    from archray.platform import api
-
-    api.show(run)
+    archray.show(run)
 
 
 def report(run: RunFolder) -> None:
     """Write the report of a run anew."""
-    from archray.platform import api
-
-    typer.echo(api.report(run))
+    typer.echo(archray.report(run))
 
 
 def compare(
@@ -81,9 +75,7 @@ def compare(
     out: Annotated[Path | None, typer.Option(help="An HTML file to write, with the curves.")] = None,
 ) -> None:
     """Compare runs that select a feature map: test error at equal solver calls, and at equal seconds."""
-    from archray.platform import api
-
-    api.compare(runs, out=out)
+    archray.compare(runs, out=out)
 
 
 def export(
@@ -91,18 +83,14 @@ def export(
     to: Annotated[str | None, typer.Option(help="Where to; a new folder. Default: DIR/export.")] = None,
 ) -> None:
     """Write the trained network: state_dict, architecture, a loader, and a torch.export program."""
-    from archray.platform import api
-
-    for path in api.export(run, to):
+    for path in archray.export(run, to):
         typer.echo(path)
 
 
 def list_(kind: Annotated[str, typer.Argument(help="spaces, datasets, proxies or methods.")]) -> None:
     """List what there is to search, train on, score with, and search by."""
-    from archray.platform import api
-
     table = Table(box=None, show_header=False, pad_edge=False)
-    for name, description in api.list_names(kind).items():
+    for name, description in archray.list_names(kind).items():
         table.add_row(name, description)
     Console().print(table)
 
@@ -132,7 +120,6 @@ def proxies(
 ) -> None:
     """Score architectures of a space without training them. Interrupted, the same command continues."""
     from archray.cluster.connect import ClusterSettings
-    from archray.platform import api
     from archray.platform.config import merge, nest, parse_assignment, validate
     from archray.trainables.data import DataSettings
     from archray.trainables.proxies import ProxySettings
@@ -148,7 +135,7 @@ def proxies(
             "network.cells": cells,
         }
     )
-    table = api.proxies(
+    table = archray.proxies(
         space or "nasbench201",
         out=out,
         size=size,

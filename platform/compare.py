@@ -15,11 +15,10 @@ from archray.files import write_file
 from archray.platform.methods.feature_maps.comparison_page import render_comparison
 from archray.platform.methods.feature_maps.equal_cost import comparison_table, written
 from archray.platform.methods.method import get_method
-from archray.platform.run.layout import FOUND
-from archray.platform.run.run import Run
+from archray.platform.run.run import FOUND, Run
 
 
-def compare_runs(runs: Sequence[Run[Any]], *, out: Path | None, console: Console) -> pd.DataFrame:
+def compare_runs(runs: Sequence[Run[Any]], out: Path | None, console: Console) -> pd.DataFrame:
     """Prints the table of a comparison, and writes the page if asked to; see `archray.compare`."""
     if out is not None and out.exists():
         raise RunFolderError(f"{out} exists; choose another --out")
@@ -37,12 +36,19 @@ def compare_runs(runs: Sequence[Run[Any]], *, out: Path | None, console: Console
 
 
 def labelled_progress(runs: Sequence[Run[Any]]) -> list[tuple[str, pd.DataFrame]]:
-    """What each run is called beside the others, and its progress.
+    """What each run is called beside the others, by its folder too where a method comes twice, and its progress.
 
-    Raises: RunFolderError if one has not ended or has no solver calls; InvalidInput if they are not alike.
+    Raises: RunFolderError if one has not ended or has no solver calls; InvalidInput if their spaces or data differ.
     """
-    _check_alike(runs)
-    return list(zip(_labels(runs), map(_progress, runs), strict=True))
+    kinds = {(run.config.space, run.manifest["data_checksum"]) for run in runs}
+    if len(kinds) > 1:
+        named = "; ".join(f"{run.folder}: {run.config.space} on {run.config.data.name}" for run in runs)
+        raise InvalidInput(f"expected runs on one space and the same data, got {named}; compare those that share both")
+    methods = [run.config.method for run in runs]
+    return [
+        (method if methods.count(method) == 1 else f"{method}, {run.folder.name}", _progress(run))
+        for method, run in zip(methods, runs, strict=True)
+    ]
 
 
 def _progress(run: Run[Any]) -> pd.DataFrame:
@@ -56,18 +62,3 @@ def _progress(run: Run[Any]) -> pd.DataFrame:
             f"'archray resume {run.folder}'"
         )
     return progress_of(run)
-
-
-def _labels(runs: Sequence[Run[Any]]) -> list[str]:
-    """The method of each run; with its folder where a method comes twice."""
-    methods = [run.config.method for run in runs]
-    folders = [run.folder.name for run in runs]
-    return [m if methods.count(m) == 1 else f"{m}, {name}" for m, name in zip(methods, folders, strict=True)]
-
-
-def _check_alike(runs: Sequence[Run[Any]]) -> None:
-    """Raises: InvalidInput for runs of different spaces or data: their errors cannot be compared."""
-    kinds = {(run.config.space, run.manifest["data_checksum"]) for run in runs}
-    if len(kinds) > 1:
-        named = "; ".join(f"{run.folder}: {run.config.space} on {run.config.data.name}" for run in runs)
-        raise InvalidInput(f"expected runs on one space and the same data, got {named}; compare those that share both")

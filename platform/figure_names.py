@@ -53,23 +53,21 @@ OF_SEVERAL_RUNS = {
 FIGURES = {**OF_A_RUN, **OF_SEVERAL_RUNS}
 
 
-_DOCUMENTED = """{figure}
-
-    {takes}.
-
-    Raises: NothingToDraw if it has not the data that the figure shows; RunFolderError if a folder holds no run.
-    """
-
-
 @cache
 def figure_of(name: str) -> Callable[[Any], Figure]:
     """The figure called `name`, as a function of a run, or of several. Raises: KeyError for an unknown name."""
     draw = getattr(import_module(FIGURES[name]), name)
 
     def of_a_run(run: Place) -> Figure:
-        a_run = opened(run)
-        _check_family(name, a_run)
-        return draw(a_run)
+        from archray.platform.report.figures import NothingToDraw
+
+        run = opened(run)
+        family = FIGURES[name].rpartition(".")[0]  # its figures are of runs with its configuration
+        if family != _REPORT and not any(base.__module__.startswith(f"{family}.") for base in type(run.config).__mro__):
+            raise NothingToDraw(
+                f"{name} is no figure of a run of {run.config.method}; docs/plots.md says which runs each is of"
+            )
+        return draw(run)
 
     def of_several_runs(runs: Sequence[Place]) -> Figure:
         from archray.platform.compare import labelled_progress
@@ -82,19 +80,13 @@ def figure_of(name: str) -> Callable[[Any], Figure]:
     else:
         figure, takes = of_several_runs, "runs: folders, `archray.SearchResult`s, or `Run`s"
     figure.__name__ = figure.__qualname__ = name
-    figure.__doc__ = _DOCUMENTED.format(figure=draw.__doc__.strip(), takes=takes)
+    figure.__doc__ = f"""{draw.__doc__.strip()}
+
+    {takes}.
+
+    Raises: NothingToDraw if it has not the data that the figure shows; RunFolderError if a folder holds no run.
+    """
     return figure
-
-
-def _check_family(name: str, run: Run[Any]) -> None:
-    """Raises: NothingToDraw for a figure of other runs: a family's figures are of runs with its configuration."""
-    from archray.platform.report.figures import NothingToDraw
-
-    family = FIGURES[name].rpartition(".")[0]
-    if family != _REPORT and not any(base.__module__.startswith(f"{family}.") for base in type(run.config).__mro__):
-        raise NothingToDraw(
-            f"{name} is no figure of a run of {run.config.method}; docs/plots.md says which runs each is of"
-        )
 
 
 def opened(run: Place) -> Run[Any]:

@@ -10,10 +10,10 @@ from rich.console import Console
 from archray.cluster.connect import ClusterSettings, check_address, connect, worker_reference
 from archray.cluster.resources import ResourceSettings
 from archray.errors import InvalidInput, RunFolderError, RunInterrupted
-from archray.files import Folder
-from archray.platform.engine.pool_scoring import PoolSettings, candidates, score_pool
+from archray.files import Folder, write_file
+from archray.platform.engine.pool_scoring import POOL, PoolSettings, candidates, score_pool
 from archray.platform.run.manifest import digest
-from archray.registry import file_module_name, is_reference, split_reference
+from archray.registry import is_reference, split_reference
 from archray.trainables.data import DataSettings, check_data
 from archray.trainables.proxies import ProxySettings, check_proxies
 from archray.trainables.spaces import get_space
@@ -46,22 +46,26 @@ def score_to_file(
     check_data(data)
     check_address(cluster)
     architectures = candidates(space, pool.size, seed)
-    user_files = _user_files(space, data.name, *proxies.metrics)
+    places = [split_reference(name)[0] for name in (space, data.name, *proxies.metrics) if is_reference(name)]
+    user_files = [Path(place) for place in places if place.endswith(".py")]
     # from here on as workers load them; what a user's file is called then depends on what is in it
     space = worker_reference(space)
     data = data.model_copy(update={"name": worker_reference(data.name)})
     proxies = proxies.model_copy(update={"metrics": tuple(map(worker_reference, proxies.metrics))})
     parts = Folder(f"{out}.parts")
-    _check_same_scoring(
-        parts,
-        {
-            "space": space,
-            "data": data.model_dump(mode="json"),
-            "proxies": proxies.model_dump(mode="json"),
-            "size": pool.size,
-            "seed": seed,
-        },
-    )
+    scoring = {
+        "space": space,
+        "data": data.model_dump(mode="json"),
+        "proxies": proxies.model_dump(mode="json"),
+        "size": pool.size,
+        "seed": seed,
+    }
+    if parts.exists("scoring.json") and digest(parts.read_json("scoring.json")) != digest(scoring):
+        raise RunFolderError(
+            f"{parts} holds the beginning of another scoring (see its scoring.json); "
+            "give the same options to continue it, or choose another --out"
+        )
+    parts.write_json("scoring.json", scoring)
     try:
         with connect(cluster, user_files=user_files, announce=console.print):
             score_pool(
@@ -71,27 +75,12 @@ def score_to_file(
                 data=data,
                 proxy=proxies,
                 resources=resources,
-                pool=pool,
                 console=console,
+                chunk=pool.chunk,
             )
     except (KeyboardInterrupt, RunInterrupted) as error:
         raise RunInterrupted(f"{error or 'stopped'}. The same command continues") from error
-    table = parts.read_parquet("pool.parquet")
-    Folder(out.parent).write_bytes(out.name, parts.read_bytes("pool.parquet"))
+    table = parts.read_parquet(POOL)
+    write_file(out, parts.read_bytes(POOL))
     parts.remove()
     return table
-
-
-def _user_files(*names: str) -> list[Path]:
-    """The files among what names and references name, each once."""
-    paths = [Path(split_reference(name)[0]) for name in names if is_reference(name)]
-    return list({file_module_name(path): path for path in paths if path.suffix == ".py"}.values())
-
-
-def _check_same_scoring(parts: Folder, told: dict[str, object]) -> None:
-    if parts.exists("scoring.json") and digest(parts.read_json("scoring.json")) != digest(told):
-        raise RunFolderError(
-            f"{parts} holds the beginning of another scoring (see its scoring.json); "
-            "give the same options to continue it, or choose another --out"
-        )
-    parts.write_json("scoring.json", told)

@@ -13,10 +13,8 @@ from rich.table import Table
 
 from archray.platform.config import SearchConfig
 from archray.platform.methods.found_networks import percent
-from archray.platform.methods.method import get_method
-from archray.platform.methods.report_stage import write_report
-from archray.platform.run.layout import FOUND, MANIFEST, PROGRESS, REPEAT, TRIALS
-from archray.platform.run.run import Run
+from archray.platform.methods.method import get_method, write_report
+from archray.platform.run.run import FOUND, MANIFEST, PROGRESS, REPEAT, TRIALS, Run
 from archray.platform.search_result import SearchResult
 
 
@@ -53,7 +51,7 @@ def repeat_table(run: Run[Any]) -> pd.DataFrame:
     """One row a repeat: its seed, what it found, and how good that is (fractions)."""
     rows: list[dict[str, Any]] = []
     for number, repeat in enumerate(run.repeats):
-        ended = repeat.folder.read_json(FOUND) if repeat.folder.exists(FOUND) else {}
+        ended = repeat.ended
         row = {key: ended.get(key) for key in ("architecture", "value", "test_accuracy", "random_test_accuracy")}
         if "members" in ended:  # its value is a loss
             row |= {"architecture": " + ".join(ended["members"]), "value": ended["validation_accuracy"]}

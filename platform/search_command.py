@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import inspect
 import itertools
+import re
 import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import typer
+from pydantic import BaseModel
 from rich.console import Console
 
+import archray
 from archray.errors import InvalidInput
-from archray.platform.flags import Flag, flag_of, value_at
+from archray.settings import RegisteredSettings
 
 HELP = "Search an architecture, train it, and write a report. 'archray search METHOD --help' has a method's options."
 PRESET = "smoke (seconds), demo (minutes on two cores, the default), paper. Other options override it."
@@ -43,6 +48,9 @@ COMMON: dict[str, Any] = {
     ],
 }
 
+_ENTRY = re.compile(r"^ {4}((?:\w+, )*\w+): (.*)$")  # `lr, momentum: what they are`
+_SECTION = re.compile(r"^(?:Fields|Attributes|Args):$")
+
 
 def search_app(arguments: Sequence[str] | None, context_settings: dict[str, Any]) -> typer.Typer:
     """The commands of `archray search ARGUMENTS`: the one of the method that they name, or else all of them.
@@ -66,6 +74,7 @@ def search_app(arguments: Sequence[str] | None, context_settings: dict[str, Any]
 
 def search_function(name: str, preset: str | None = None) -> Callable[..., None]:
     """What the command of a method calls, with the options in its signature. preset: whose values the help shows."""
+    from archray.platform.config import merge, parse_assignment, read_config_file
     from archray.platform.methods import get_method
     from archray.platform.methods.configure import COMMON_FLAGS, make_config
 
@@ -78,8 +87,28 @@ def search_function(name: str, preset: str | None = None) -> Callable[..., None]
     flags = [flag for key, path in paths.items() if (flag := flag_of(method.config, key, path)) is not None]
     options = {flag.name: _option(flag, method.flags, value_at(defaults, flag.path)) for flag in flags} | COMMON
 
-    def search(**given: Any) -> None:
-        _search(name, **given)
+    def search(
+        *,
+        preset: str | None,
+        config: Path | None,
+        assignments: list[str] | None,
+        out: str | None,
+        time_budget_s: float | None,
+        **options: Any,
+    ) -> None:
+        layers = [read_config_file(config)] if config else []
+        layers += [parse_assignment(text) for text in assignments or []]
+        result = archray.search(
+            name,
+            preset=preset,
+            config=merge(*layers),
+            out=out,
+            time_budget_s=time_budget_s,
+            console=Console(),
+            command="archray " + shlex.join(sys.argv[1:]),
+            **options,
+        )
+        archray.show(result.path)
 
     keyword = inspect.Parameter.KEYWORD_ONLY
     parameters = [inspect.Parameter(key, keyword, default=None, annotation=kind) for key, kind in options.items()]
@@ -96,29 +125,91 @@ def _option(flag: Flag, own: Mapping[str, str], default: Any) -> Any:
     return Annotated[flag.type | None, option]
 
 
-def _search(
-    method: str,
-    *,
-    preset: str | None,
-    config: Path | None,
-    assignments: list[str] | None,
-    out: str | None,
-    time_budget_s: float | None,
-    **options: Any,
-) -> None:
-    from archray.platform import api
-    from archray.platform.config import merge, parse_assignment, read_config_file
+# The flags
 
-    layers = [read_config_file(config)] if config else []
-    layers += [parse_assignment(text) for text in assignments or []]
-    result = api.search(
-        method,
-        preset=preset,
-        config=merge(*layers),
-        out=out,
-        time_budget_s=time_budget_s,
-        console=Console(),
-        command="archray " + shlex.join(sys.argv[1:]),
-        **options,
-    )
-    api.show(result.path)
+
+@dataclass(frozen=True)
+class Flag:
+    """A short flag out of a configuration.
+
+    Attributes:
+        name, path: `final_epochs` in Python, `final.epochs` in the configuration.
+        type: int, float or str: how the command line reads it; the configuration checks it.
+        help: what the field means; it stands in the `Fields:` (or `Attributes:`, `Args:`) of its model's docstring.
+        metavar: its type or its values, as the help shows them.
+    """
+
+    name: str
+    path: str
+    type: type
+    help: str
+    metavar: str
+
+
+def flag_of(config: type[BaseModel], name: str, path: str) -> Flag | None:
+    """The flag `name` of the field at `path` of a configuration; None if it has no such field."""
+    *outer, last = path.split(".")
+    model: Any = config
+    for key in outer:
+        if key not in model.model_fields:
+            return None
+        model = model.model_fields[key].annotation
+    if last not in model.model_fields:
+        return None
+    kinds = _kinds(model.model_fields[last].annotation)
+    values = [kind for kind in kinds if not isinstance(kind, type)]
+    values += [name for kind in kinds if _is_family(kind) for name in kind.registry.names()]
+    types = [kind for kind in kinds if isinstance(kind, type) and not _is_family(kind)]
+    read_as = types[0] if types in ([int], [float]) and not values else str
+    names = [{int: "INTEGER", float: "NUMBER", bool: "true|false"}.get(kind, "TEXT") for kind in types]
+    return Flag(name, path, read_as, description_of(model, last), "|".join([*names, *map(str, values)]))
+
+
+def _is_family(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, RegisteredSettings)
+
+
+def _kinds(annotation: Any) -> list[Any]:
+    """The types and literal values that a field may have, None left out."""
+    origin = get_origin(annotation)
+    if origin is Literal:
+        return list(get_args(annotation))
+    if origin in (Union, UnionType):
+        return [kind for each in get_args(annotation) for kind in _kinds(each)]
+    if hasattr(annotation, "__metadata__"):  # Annotated
+        return _kinds(annotation.__origin__)
+    return [] if annotation in (None, NoneType) else [annotation if isinstance(annotation, type) else str]
+
+
+def description_of(model: type[BaseModel], field: str) -> str:
+    """What a model's docstring, or that of a model it derives from, says of a field; empty if none does."""
+    for each in model.__mro__:
+        entries = field_entries(each.__doc__ or "")
+        if field in entries:
+            text = entries[field]
+            return text if text[1:2] in ",." else text[:1].upper() + text[1:]  # `n, members` is a symbol
+    return ""
+
+
+def field_entries(docstring: str) -> dict[str, str]:
+    """The entries of a docstring's `Fields:`, by their names, each on one line."""
+    entries: dict[str, str] = {}
+    inside, names = False, ""
+    for line in inspect.cleandoc(docstring).splitlines():
+        if _SECTION.match(line):
+            inside = True
+        elif line and not line.startswith(" "):
+            inside = False
+        elif inside and (match := _ENTRY.match(line)):
+            names = match[1]
+            entries |= dict.fromkeys(names.split(", "), match[2])
+        elif inside and line.strip() and names:
+            entries |= {name: f"{entries[name]} {line.strip()}" for name in names.split(", ")}
+    return entries
+
+
+def value_at(config: Mapping[str, Any], path: str) -> Any:
+    """The value at a path of a nested dictionary, of settings their name; None where there is none."""
+    for key in path.split("."):
+        config = config.get(key) if isinstance(config, Mapping) else None  # type: ignore[assignment]
+    return config.get("name") if isinstance(config, Mapping) else config

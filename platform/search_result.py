@@ -11,8 +11,7 @@ import pandas as pd
 from archray.errors import InvalidInput, RunFolderError
 from archray.files import Folder
 from archray.platform.methods.method import open_run
-from archray.platform.run.layout import FOUND, TRIALS
-from archray.platform.run.run import Run
+from archray.platform.run.run import TRIALS, Run
 
 if TYPE_CHECKING:
     import torch
@@ -46,9 +45,9 @@ class SearchResult:
     @classmethod
     def of(cls, run: Run[Any], grids: Mapping[str, Any] | None = None) -> SearchResult:
         """The result of a run that has ended. Raises: RunFolderError if it has not."""
-        if not run.folder.exists(FOUND):
+        ended = run.ended
+        if not ended:
             raise RunFolderError(f"{run.folder} has not ended; continue it with 'archray resume {run.folder}'")
-        ended = run.folder.read_json(FOUND)
         return cls(
             str(run.folder),
             ended.get("architecture"),
@@ -74,6 +73,6 @@ class SearchResult:
 
     def model(self) -> torch.nn.Module | Classifier:
         """The trained network or ensemble, on the CPU, in evaluation mode; of a feature map, its classifier."""
-        from archray.platform.models.export import load_model
+        from archray.platform.models.model_files import load_model
 
         return load_model(open_run(self.path))

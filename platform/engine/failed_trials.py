@@ -74,35 +74,30 @@ def _left(stack: str | None, whose: str = "") -> str:
 class FailureLog(tune.Callback):
     """Writes down every failure of a trial. Holds no state and no path: Tune pickles callbacks, and a run may move."""
 
-    def on_trial_recover(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
-        _write(trial)
-
     def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
-        _write(trial)
+        folder = experiment_folder(trial) / FAILED
+        name = f"{trial.trial_id}.json"
+        before = folder.read_json(name) if folder.exists(name) else {}
+        processes, cause, stack = before.get("processes", []), before.get("cause"), before.get("stack")
+        error = _last_error(trial)
+        if _is_death(error):
+            number = int(found[1]) if (found := re.search(r"\bpid: (\d+)", str(error))) else 0
+            if number not in processes:  # a dead actor that was to be reused fails twice of one death
+                processes.append(number)
+                cause, stack = _keep_stack(folder, f"{trial.trial_id}.txt", str(error), number)
+        lines = str(error or "").strip().splitlines()  # the last one names the error: before it comes the traceback
+        failed = FailedTrial(
+            trial_id=trial.trial_id,
+            config=own_keys(trial.config),
+            reported=bool(set(trial.run_metadata.last_result) - {"trial_id"}),
+            error=lines[-1].strip() if lines else "see its error.txt",
+            processes=processes,
+            cause=cause,
+            stack=stack,
+        )
+        folder.write_json(name, asdict(failed))
 
-
-def _write(trial: Any) -> None:
-    folder = experiment_folder(trial) / FAILED
-    name = f"{trial.trial_id}.json"
-    before = FailedTrial(**folder.read_json(name)) if folder.exists(name) else None
-    processes = list(before.processes) if before else []
-    cause, stack = (before.cause, before.stack) if before else (None, None)
-    error = _last_error(trial)
-    if _is_death(error):
-        number = _number_after("pid", str(error))
-        if number not in processes:  # a dead actor that was to be reused fails twice of one death
-            processes.append(number)
-            cause, stack = _keep_stack(folder, f"{trial.trial_id}.txt", str(error), number)
-    failed = FailedTrial(
-        trial_id=trial.trial_id,
-        config=own_keys(trial.config),
-        reported=bool(set(trial.run_metadata.last_result) - {"trial_id"}),
-        error=_in_a_line(error),
-        processes=processes,
-        cause=cause,
-        stack=stack,
-    )
-    folder.write_json(name, asdict(failed))
+    on_trial_recover = on_trial_error
 
 
 def own_keys(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -119,20 +114,9 @@ def _last_error(trial: Any) -> BaseException | None:
     return error if isinstance(error, BaseException) else None
 
 
-def _in_a_line(error: BaseException | None) -> str:
-    """Of an error in a worker the last line, which names it: before it comes the traceback."""
-    lines = str(error or "").strip().splitlines()
-    return lines[-1].strip() if lines else "see its error.txt"
-
-
 def _is_death(error: object) -> bool:
     """Whether an error says that the process of an actor died; a node that left is none."""
     return isinstance(error, RayActorError) and PROCESS_DIED in str(error)
-
-
-def _number_after(name: str, message: str) -> int:
-    found = re.search(rf"\b{name}: (\d+)", message)
-    return int(found[1]) if found else 0
 
 
 # The worker's log
@@ -141,7 +125,9 @@ def _number_after(name: str, message: str) -> int:
 def _keep_stack(folder: Folder, name: str, message: str, process: int) -> tuple[str | None, str | None]:
     """Adds the stack that a process left to the file; the signal it died of, and where the stack is to be found."""
     node = re.search(r"\bip: (\S+)", message)
-    logs = _log_folder(node[1] if node else None)
+    # Where the node of that address keeps the logs of its workers, by its own path.
+    sockets = [n["ObjectStoreSocketName"] for n in ray.nodes() if node and n["NodeManagerAddress"] == node[1]]
+    logs = Path(sockets[0]).parent.parent / "logs" if sockets else None
     log = next(iter(sorted(logs.glob(f"worker-*-{process}.err"))), None) if logs else None
     if log is None:
         return None, f"{logs}/worker-*-{process}.err on the node {node[1]}" if logs and node else None
@@ -154,14 +140,6 @@ def _keep_stack(folder: Folder, name: str, message: str, process: int) -> tuple[
     return begin["signal"] or begin["name"], f"{folder}/{name}"
 
 
-def _log_folder(address: str | None) -> Path | None:
-    """Where the node of that address keeps the logs of its workers, by its own path."""
-    for node in ray.nodes():
-        if node["NodeManagerAddress"] == address:
-            return Path(node["ObjectStoreSocketName"]).parent.parent / "logs"
-    return None
-
-
 # What is read back
 
 
@@ -170,19 +148,15 @@ def failed_trial(result: Result) -> FailedTrial | None:
     if result.error is None:
         return None
     place = PurePosixPath(result.path)
-    name = place.name
     trials = failed_trials(Folder(str(place.parent), filesystem=result.filesystem))
-    return next((failed for trial_id, failed in trials.items() if f"_{trial_id}_" in name), None)
+    return next((failed for trial_id, failed in trials.items() if f"_{trial_id}_" in place.name), None)
 
 
 def failed_trials(folder: Folder) -> Mapping[str, FailedTrial]:
     """Of a Tune run in `folder` the trials that failed, by id; some of them may have succeeded since."""
     kept = folder / FAILED
-    return {
-        name.removesuffix(".json"): FailedTrial(**kept.read_json(name))
-        for name in kept.files()
-        if name.endswith(".json")
-    }
+    names = [name for name in kept.files() if name.endswith(".json")]
+    return {name.removesuffix(".json"): FailedTrial(**kept.read_json(name)) for name in names}
 
 
 def check_crashes(folder: Folder, statuses: Sequence[str], resume: str) -> None:
@@ -201,15 +175,12 @@ def check_crashes(folder: Folder, statuses: Sequence[str], resume: str) -> None:
         several = f"all {len(dead)} trials" if len(dead) == len(statuses) else f"{len(dead)} of {len(statuses)} trials"
         in_all = " in all" if len(dead) > 1 else ""
         what = f"the processes of {several} {_death(shown.cause, times)}{in_all}; {_left(shown.stack, ' of one')}"
-    if shown.cause is None:
-        advice = (
-            "Most often the machine ran out of memory (see dmesg): try fewer trials at a time, or a smaller network"
-        )
-    else:
-        advice = (
-            "Compiled code does that (torch, oneDNN, an extension of your own): try other kernels, with "
-            "ONEDNN_MAX_CPU_ISA=AVX in the environment, or another version of torch"
-        )
+    advice = (
+        "Most often the machine ran out of memory (see dmesg): try fewer trials at a time, or a smaller network"
+        if shown.cause is None
+        else "Compiled code does that (torch, oneDNN, an extension of your own): try other kernels, with "
+        "ONEDNN_MAX_CPU_ISA=AVX in the environment, or another version of torch"
+    )
     raise TrialCrashed(f"{what}. {advice}. Then begin these trials anew: {resume}")
 
 

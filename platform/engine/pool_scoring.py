@@ -1,27 +1,33 @@
-"""The pool: architectures scored without training, over the cluster, as a table. Shu 2022, Alg. 7.1, line 1."""
+"""The pool: architectures scored over the cluster, as a table, in shards. Shu 2022, Alg. 7.1, line 1."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from pydantic import Field, field_validator
 from rich.console import Console
 
-from archray.cluster.resources import ResourceSettings
-from archray.errors import InvalidInput
+from archray.cluster.actors import Outcome, actor_map
+from archray.cluster.resources import ResourceSettings, actor_count
+from archray.errors import InvalidInput, RunInterrupted
 from archray.files import Folder
-from archray.platform.engine.shards import count_failures, device_of, score_in_shards
+from archray.platform.engine.interrupt import INTERRUPT, stop_gracefully
+from archray.platform.engine.progress import ScoringProgress
 from archray.settings import Settings
 from archray.trainables.data import DataSettings
 from archray.trainables.proxies import ProxySettings
 from archray.trainables.spaces import Space, get_space
+from archray.trainables.tune.pool_scorer import PoolScorer
 
 POOL = "pool.parquet"
 ENUMERABLE = 10**6  # a space up to this size is enumerated, so that a pool is drawn uniformly from canonical forms
 DRAWS_PER_ROW = 100  # in a larger space: draws per architecture wanted before the space counts as exhausted
+COUNTER = "archray_scored_architectures"  # a metric of Ray's, on the dashboard and the nodes' metrics ports
 
 
 class PoolSettings(Settings):
@@ -86,33 +92,25 @@ def score_pool(
     space: str,
     data: DataSettings,
     proxy: ProxySettings,
-    resources: ResourceSettings | None = None,
-    pool: PoolSettings | None = None,
-    console: Console | None = None,
-    scorer: Callable[..., Callable[[str], dict[str, Any]]] | None = None,
-) -> str:
-    """Scores the candidates with actors over the cluster; returns the name of the table in `folder`.
+    resources: ResourceSettings,
+    console: Console,
+    chunk: int | None = None,
+    scorer: Callable[..., Callable[[str], dict[str, Any]]] = PoolScorer,
+) -> None:
+    """Scores the candidates, distinct canonical strings, without training, into the table POOL of `folder`.
 
-    Every chunk that comes back is a file in `shards/` at once; called again, only what no shard holds is scored. At
-    the end all rows are `pool.parquet`, in the order of the candidates: `architecture`, a column per metric,
-    `failure` (why values are NaN; null if none is), `seconds`, `parameters`. An architecture on which the scorer
-    failed twice is a row too, with no value and the error as its failure.
+    Its rows are in the order of the candidates: `architecture`, a column per metric, `failure` (why values are NaN;
+    null if none is), `seconds`, `parameters`. See `score_in_shards`, which says what it raises.
 
     Args:
-        candidates: distinct canonical strings.
-        scorer: the worker, `PoolScorer` by default: `scorer(space=, data=, proxy=, device=)(architecture)` is a row.
-
-    Raises: InvalidInput if no node can hold an actor; WorkerFailed if the scorer cannot be made at all;
-    RunInterrupted after Ctrl-C, when the chunks that were in flight are saved.
+        scorer: the worker: `scorer(space=, data=, proxy=, device=)(architecture)` is a row.
     """
-    resources, pool, console = resources or ResourceSettings(), pool or PoolSettings(), console or Console()
-    # The same in every shard, whatever is missing in it.
     types = dict.fromkeys(proxy.columns, "float64")
     types |= {"failure": "string", "seconds": "float64", "parameters": "Int64"}
     table = score_in_shards(
         folder,
         candidates,
-        worker=scorer or _pool_scorer(),
+        worker=scorer,
         worker_kwargs={
             "space": space,
             "data": data.model_dump(mode="json"),
@@ -122,7 +120,7 @@ def score_pool(
         types=types,
         resources=resources,
         console=console,
-        chunk=pool.chunk,
+        chunk=chunk,
     )
     folder.write_parquet(POOL, table)
     left_out = int(table["seconds"].isna().sum())
@@ -130,10 +128,97 @@ def score_pool(
         f"    {len(table)} architectures scored, {count_failures(table)} of them with a failed metric"
         + (f", {left_out} left out: the scorer failed twice on them (see the column failure)" if left_out else "")
     )
-    return POOL
 
 
-def _pool_scorer() -> Callable[..., Callable[[str], dict[str, Any]]]:
-    from archray.trainables.tune.pool_scorer import PoolScorer  # imports torch
+def score_in_shards(
+    folder: Folder,
+    architectures: Sequence[str],
+    *,
+    worker: Callable[..., Callable[[Any], Any]],
+    worker_kwargs: Mapping[str, Any],
+    types: Mapping[str, str],
+    resources: ResourceSettings,
+    console: Console,
+    chunk: int | None = None,
+    group: int | None = None,
+) -> pd.DataFrame:
+    """Scores the architectures with actors; returns a row for each, in their order: `architecture` and `types`.
 
-    return PoolScorer
+    Every chunk that comes back is a file in `shards/` at once; called again, only what no shard holds is scored. An
+    architecture on which the worker failed twice is a row too, with no values and the error as its `failure`.
+
+    Args:
+        architectures: distinct strings.
+        worker: called as `worker(**worker_kwargs)` in every actor; what that makes gets an architecture and returns its
+            row, or, if there are groups, gets a list of architectures and returns a list of rows. Their key is what
+            was asked for, whatever a row calls its architecture.
+        types: the pandas type of every column; `failure` (why values are missing) is one of them.
+        chunk: items an actor gets at a time; None: as many as take about five seconds.
+        group: architectures of an item; None: an item is one architecture.
+
+    Raises: InvalidInput if no node can hold an actor; WorkerFailed if the worker cannot be made at all;
+    RunInterrupted after Ctrl-C, when the chunks that were in flight are saved.
+    """
+    shards = folder / "shards"
+    rows = _read_shards(shards, types)
+    rows = rows[rows["architecture"].isin(set(architectures))]
+    known = set(rows["architecture"])
+    missing = [architecture for architecture in architectures if architecture not in known]
+    items: Sequence[Any] = missing
+    if group is not None:
+        items = [missing[start : start + group] for start in range(0, len(missing), group)]
+    finished = actor_map(
+        worker,
+        items,
+        worker_kwargs=worker_kwargs,
+        num_actors=actor_count(resources),
+        chunk_size=chunk,
+        num_cpus=resources.cpus_per_trial,
+        num_gpus=resources.gpus(),
+        counter=COUNTER,
+        stop=lambda: INTERRUPT.requested,
+    )
+    progress = ScoringProgress(console, total=len(architectures), done=len(known), failed=count_failures(rows))
+    numbers = [int(name.removeprefix("part-").removesuffix(".parquet")) for name in shards.files()]
+    graceful = stop_gracefully(console, "the architectures under way are scored")
+    with graceful, progress, closing(finished):
+        for number, outcomes in enumerate(finished, start=max(numbers, default=-1) + 1):
+            table = _table([row for outcome in outcomes for row in _rows(outcome)], types)
+            shards.write_parquet(f"part-{number:05d}.parquet", table)
+            progress.advance(len(table), failed=count_failures(table))
+    rows = _read_shards(shards, types).drop_duplicates("architecture").set_index("architecture")
+    if len(rows) < len(architectures):
+        raise RunInterrupted(f"stopped with {len(rows)} of {len(architectures)} architectures scored; they are saved")
+    return rows.loc[list(architectures)].reset_index()
+
+
+def device_of(resources: ResourceSettings) -> str:
+    """What a worker is told: without a GPU of its own it still sees those of the machine."""
+    return "auto" if resources.gpus() else "cpu"
+
+
+def count_failures(table: pd.DataFrame) -> int:
+    return int(table["failure"].notna().sum())
+
+
+def _read_shards(shards: Folder, types: Mapping[str, str]) -> pd.DataFrame:
+    """All rows scored so far, in no order. A shard without one of the columns counts as not scored."""
+    tables = [shards.read_parquet(name) for name in shards.files()]
+    tables = [table for table in tables if set(types) <= set(table.columns)]
+    return pd.concat(tables) if tables else _table([], types)
+
+
+def _rows(outcome: Outcome) -> list[dict[str, Any]]:
+    """The rows of an item: of one architecture, or of a group."""
+    one = isinstance(outcome.item, str)
+    asked = [outcome.item] if one else outcome.item
+    if outcome.error is not None:
+        told = [{"failure": outcome.error.splitlines()[0]}] * len(asked)
+    else:
+        told = [outcome.value] if one else outcome.value
+    return [{**row, "architecture": architecture} for row, architecture in zip(told, asked, strict=True)]
+
+
+def _table(rows: Sequence[dict[str, Any]], types: Mapping[str, str]) -> pd.DataFrame:
+    """Rows with the same columns and types in every shard, whatever is missing in it."""
+    return pd.DataFrame(rows, columns=["architecture", *types]).astype(dict(types))

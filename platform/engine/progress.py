@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import math
 import time
-from types import TracebackType
 from typing import Any
 
 from ray import tune
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, TextColumn, TimeElapsedColumn
 
 from archray.platform.engine.failed_trials import failed_trials
 from archray.platform.engine.result_log import experiment_folder
@@ -17,15 +16,23 @@ from archray.platform.engine.result_log import experiment_folder
 LINE_SECONDS = 10.0  # between two lines of a scoring where there is no terminal
 
 
+def _bar(console: Console, *columns: ProgressColumn) -> Progress:
+    return Progress(
+        TextColumn("    {task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        *columns,
+        TextColumn("{task.fields[state]}"),
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+    )
+
+
 class TrialProgress(tune.Callback):
     """The trials of one stage: a bar with the best so far, and a line for each that ended. Comes after `FailureLog`.
 
-    The display is made in `setup`: Tune pickles callbacks.
-
-    Args:
-        name: the stage.
-        total: trainings at most.
-        metric, mode: what counts as best.
+    The display is made in `setup`: Tune pickles callbacks. name: the stage. total: trainings at most.
     """
 
     def __init__(self, name: str, total: int, metric: str, mode: str) -> None:
@@ -37,19 +44,9 @@ class TrialProgress(tune.Callback):
 
     def setup(self, stop: Any = None, num_samples: Any = None, total_num_samples: Any = None, **info: Any) -> None:
         self._best = math.nan
-        self._ended = 0
         self._started: dict[str, float] = {}
         console = Console(highlight=False)
-        self._progress = Progress(
-            TextColumn("    {task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
-            TextColumn("{task.fields[state]}"),
-            console=console,
-            transient=True,
-            disable=not console.is_terminal,
-        )
+        self._progress = _bar(console, TimeElapsedColumn())
         self._task = self._progress.add_task(self.name, total=self.total, state="")
         self._progress.start()
 
@@ -62,11 +59,11 @@ class TrialProgress(tune.Callback):
         self._show(trials, f"epoch {result.get('training_iteration')}")
 
     def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
-        value = (trial.last_result or {}).get(self.metric, math.nan)
+        result = trial.last_result or {}
+        value, failure = result.get(self.metric, math.nan), result.get("failure")
         if isinstance(value, float) and not math.isnan(value):
             better = max if self.mode == "max" else min
             self._best = value if math.isnan(self._best) else better(self._best, value)
-        failure = (trial.last_result or {}).get("failure")
         self._line(trials, trial, f"failed: {failure}" if failure else f"{self.metric} {value:.4f}")
 
     def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
@@ -115,15 +112,7 @@ class ScoringProgress:
         self._console, self._total, self._done, self._failed = console, total, done, failed
         self._first: tuple[float, int] | None = None  # when this run's first chunk came, and how many were done then
         self._last_line = time.monotonic()
-        self._bar = Progress(
-            TextColumn("    scoring"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[state]}"),
-            console=console,
-            transient=True,
-            disable=not console.is_terminal,
-        )
+        self._bar = _bar(console)
         self._task = self._bar.add_task("scoring", total=total, completed=done, state="")
 
     def __enter__(self) -> ScoringProgress:
@@ -132,9 +121,7 @@ class ScoringProgress:
         self._bar.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         self._bar.stop()
 
     def advance(self, scored: int, *, failed: int = 0) -> None:

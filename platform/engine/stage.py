@@ -8,38 +8,56 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
-from pydantic import BaseModel
+from pydantic_core import to_jsonable_python
+from ray import tune
 from rich.console import Console
 
 from archray.cluster.connect import connect
-from archray.errors import RunInterrupted
+from archray.errors import InvalidInput, RunInterrupted
 from archray.files import Folder
 from archray.platform.config import SearchConfig
-from archray.platform.engine.tune_options import TuneOptions
-from archray.platform.run.layout import DONE
 from archray.platform.run.manifest import digest
-from archray.platform.run.run import ConfigT, Run, now
+from archray.platform.run.run import DONE, ConfigT, Run, now
 from archray.seeds import stage_seed
-
-if TYPE_CHECKING:
-    from ray.tune import ResultGrid
 
 ReadsT = TypeVar("ReadsT", bound=SearchConfig, contravariant=True)  # a stage that reads less serves more methods
 
 
+@dataclass(frozen=True)
+class TuneOptions:
+    """`run_config`, `tune_config`, `callbacks` and `time_budget_s` of a search.
+
+    Raises: InvalidInput for a field that archray sets itself.
+    """
+
+    run_config: tune.RunConfig | None = None
+    tune_config: tune.TuneConfig | None = None
+    callbacks: tuple[tune.Callback, ...] = ()
+    time_budget_s: float | None = None
+
+    def __post_init__(self) -> None:
+        for config, ours in (
+            (self.run_config, ("name", "storage_path", "storage_filesystem")),
+            (self.tune_config, ("metric", "mode", "search_alg", "num_samples")),
+        ):
+            taken = [name for name in ours if config and getattr(config, name) != getattr(type(config)(), name)]
+            if taken:
+                raise InvalidInput(
+                    f"{type(config).__name__}({', '.join(taken)}=...) is set by archray itself; leave it out, "
+                    "and use the arguments of archray.search instead"
+                )
+
+
 @dataclass
 class Context(Generic[ConfigT]):
-    """What a stage is given: the run, where to talk to the person, and what the caller told Tune.
-
-    `grids` collects the `ResultGrid` of every stage that ran Tune in this process.
-    """
+    """What a stage is given: the run, where to talk to the person, and what the caller told Tune."""
 
     run: Run[ConfigT]
     console: Console
     tune_options: TuneOptions = field(default_factory=TuneOptions)
-    grids: dict[str, ResultGrid] = field(default_factory=dict)
+    grids: dict[str, tune.ResultGrid] = field(default_factory=dict)  # of every stage that ran Tune in this process
 
     @property
     def config(self) -> ConfigT:
@@ -61,8 +79,8 @@ class Context(Generic[ConfigT]):
 class Stage(ABC, Generic[ReadsT]):
     """One step of a method.
 
-    What it depends on makes its inputs: space, data and seed, the configuration values it reads, and what else it says.
-    A stage is done when it has ended with the inputs it would have now, and its files are as it left them.
+    What it depends on makes its inputs, JSON-able: space, data and seed, the configuration values it reads, and what
+    else it says. It is done when it has ended with the inputs it would have now, and its files are as it left them.
 
     Attributes:
         name: the stage's folder in the run.
@@ -79,9 +97,8 @@ class Stage(ABC, Generic[ReadsT]):
     needs_ray: bool = True
 
     def inputs(self, context: Context[ReadsT]) -> dict[str, Any]:
-        """What the stage depends on, JSON-able."""
         config, run = context.config, context.run
-        values = {path: _plain(attrgetter(path)(config)) for path in self.reads}
+        values = {path: to_jsonable_python(attrgetter(path)(config)) for path in self.reads}
         common = {"space": run.space, "data": run.manifest["data_checksum"], "seed": config.seed}
         return {**common, **values, **self.depends(context)}
 
@@ -90,14 +107,11 @@ class Stage(ABC, Generic[ReadsT]):
         """Does the work in the stage's folder; called again on the same folder after an interruption."""
 
     def is_done(self, context: Context[ReadsT]) -> bool:
-        """Whether the stage has ended, with the inputs it would have now, and its files are as it left them."""
         folder = context.folder(self.name)
         if not folder.exists(DONE):
             return False
         done = folder.read_json(DONE)
-        if done["inputs"] != digest(self.inputs(context)):
-            return False
-        return all(
+        return done["inputs"] == digest(self.inputs(context)) and all(
             folder.exists(name) and folder.sha256(name) == checksum for name, checksum in done["outputs"].items()
         )
 
@@ -162,7 +176,3 @@ def _execute(stage: Stage[ReadsT], context: Context[ReadsT]) -> None:
         },
     )
     context.console.print(f"[dim]    {seconds:.0f} s[/dim]")
-
-
-def _plain(value: Any) -> Any:
-    return value.model_dump(mode="json") if isinstance(value, BaseModel) else value

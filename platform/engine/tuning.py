@@ -21,16 +21,20 @@ from archray.platform.engine.failed_trials import FailureLog, check_crashes, cra
 from archray.platform.engine.interrupt import StopAtCheckpoint, stop_gracefully
 from archray.platform.engine.progress import TrialProgress
 from archray.platform.engine.result_log import SNAPSHOT, KeepSnapshot, ResultLog, restore_state, trial_statuses
-from archray.platform.engine.stage import Context, ReadsT, Stage
+from archray.platform.engine.stage import Context, ReadsT, Stage, TuneOptions
 from archray.platform.engine.trial_tables import curve_table, failure_reasons, listed, trial_table
-from archray.platform.engine.tune_options import TuneOptions
-from archray.platform.run.layout import CURVES, TRIALS
 from archray.platform.run.manifest import digest
+from archray.platform.run.run import CURVES, TRIALS
 from archray.searchers.base import ArchraySearcher
 
 MAX_FAILURES = 2  # a lost worker or node is tried again this often; NaN and bad architectures are results
 KEPT_CHECKPOINTS = 2  # with one, a kill can leave a snapshot that names a checkpoint already deleted
 CONCURRENCY = "concurrency.json"
+TUNE_ENVIRONMENT = {
+    "TUNE_GLOBAL_CHECKPOINT_S": "0",  # a snapshot after every step: a killed driver repeats no finished trial
+    "TUNE_WARN_EXCESSIVE_EXPERIMENT_CHECKPOINT_SYNC_THRESHOLD_S": "0",
+    "RAY_AIR_NEW_OUTPUT": "0",  # the old engine is silent at verbose=0
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,7 +42,6 @@ class TrialPlan:
     """The trials of one Tune run. Resources are the run's.
 
     Attributes:
-        trainable: a Tune `Trainable` class.
         settings: what goes under the config key `settings` of every trial.
         metric, mode: what the searcher looks at.
         total: how many trainings there are: at most with a searcher, exactly without.
@@ -69,11 +72,7 @@ class TrialPlan:
 
 @dataclass(frozen=True)
 class TuneRun:
-    """A Tune run that has ended.
-
-    Attributes:
-        folder: of the Tune experiment. results: of its trials.
-    """
+    """A Tune run that has ended, in its folder."""
 
     folder: Folder
     plan: TrialPlan
@@ -91,7 +90,6 @@ class TuneRun:
 
     @property
     def ended(self) -> list[Result]:
-        """The result of every trial."""
         return listed(self.results)
 
     @property
@@ -160,12 +158,14 @@ def run_trials(folder: Folder, plan: TrialPlan, context: Context[Any], *, search
     Of what the caller told Tune, stages other than the `search` take only the callbacks.
     Raises: RunInterrupted if it ended before its trials did; TrialCrashed if all failed, and processes died of it.
     """
-    _set_tune_environment()
+    for name, value in TUNE_ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
     resources: ResourceSettings = context.config.resources
     cpus, gpus = resources.cpus_per_trial, resources.gpus()
     options = context.tune_options if search else TuneOptions(callbacks=context.tune_options.callbacks)
     at_a_time = _at_a_time(folder, plan, resources)
-    context.say(f"{_several(at_a_time)}, {cpus:g} CPUs and {gpus:g} GPUs each")
+    several = "as many trials" if at_a_time is None else "1 trial" if at_a_time == 1 else f"{at_a_time} trials"
+    context.say(f"{several} at a time{' as fit' * (at_a_time is None)}, {cpus:g} CPUs and {gpus:g} GPUs each")
     if not plan.resumes and folder.exists():
         folder.set_aside()
         context.say("the trials begin anew: Tune does not save what their scheduler had decided")
@@ -204,21 +204,6 @@ def _at_a_time(folder: Folder, plan: TrialPlan, resources: ResourceSettings) -> 
     return int(stage.read_json(CONCURRENCY))
 
 
-def _several(at_a_time: int | None) -> str:
-    if at_a_time is None:
-        return "as many trials at a time as fit"
-    return "1 trial at a time" if at_a_time == 1 else f"{at_a_time} trials at a time"
-
-
-def _set_tune_environment() -> None:
-    for name, value in {
-        "TUNE_GLOBAL_CHECKPOINT_S": "0",  # a snapshot after every step: a killed driver repeats no finished trial
-        "TUNE_WARN_EXCESSIVE_EXPERIMENT_CHECKPOINT_SYNC_THRESHOLD_S": "0",
-        "RAY_AIR_NEW_OUTPUT": "0",  # the old engine is silent at verbose=0
-    }.items():
-        os.environ.setdefault(name, value)
-
-
 def _tune_config(plan: TrialPlan, options: TuneOptions, at_a_time: int | None) -> TuneConfig:
     given = options.tune_config or TuneConfig(reuse_actors=True)
     return replace(
@@ -235,15 +220,14 @@ def _tune_config(plan: TrialPlan, options: TuneOptions, at_a_time: int | None) -
 
 def _run_config(folder: Folder, plan: TrialPlan, options: TuneOptions) -> RunConfig:
     given = options.run_config or RunConfig(verbose=0)
+    # Tune's own default is none, which a caller who says nothing of failures does not mean.
+    no_word = given.failure_config == FailureConfig()
     parent, _, name = folder.uri.rstrip("/").rpartition("/")
     return replace(
         given,
         name=name,
         storage_path=parent,
-        # Tune's own default is none, which a caller who says nothing of failures does not mean.
-        failure_config=given.failure_config
-        if given.failure_config != FailureConfig()
-        else FailureConfig(max_failures=MAX_FAILURES),
+        failure_config=FailureConfig(max_failures=MAX_FAILURES) if no_word else given.failure_config,
         checkpoint_config=CheckpointConfig(
             checkpoint_frequency=1, num_to_keep=KEPT_CHECKPOINTS, checkpoint_at_end=True
         ),

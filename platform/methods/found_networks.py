@@ -9,8 +9,8 @@ import numpy as np
 import pandas as pd
 from rich.console import Console
 
-from archray.platform.report.columns import failures, numbers
 from archray.platform.report.comparison import tested
+from archray.platform.report.quantity import failures, numbers
 from archray.platform.run.run import Run
 
 

@@ -1,4 +1,4 @@
-"""What a method is: a list of stages, a configuration, presets, the sections of its report, the spaces it serves."""
+"""What a method is: stages, a configuration, presets, a report, the spaces it serves; and what it ends with."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from rich.console import Console
 
 from archray.files import Folder
 from archray.platform.config import SearchConfig
-from archray.platform.engine.stage import Stage
-from archray.platform.report.header import Headline
-from archray.platform.report.page import MakeSection
-from archray.platform.run.run import Run
+from archray.platform.engine.stage import Context, Stage, WorkStage
+from archray.platform.report.page import Headline, MakeSection, render
+from archray.platform.run.run import DONE, FOUND, MODEL, PROGRESS, REPORT, TRIALS, Run
 from archray.registry import Registry
 from archray.trainables.spaces import Space
 
 ConfigT = TypeVar("ConfigT", bound=SearchConfig)
+TRAINING_STAGES = ("search", "selection", "final", "baseline")  # whose trials stand in the run's own table
 
 
 def serves_networks(space: Space) -> str | None:
@@ -74,3 +74,37 @@ def get_method(name: str) -> Method[Any]:
 def open_run(place: str | PathLike[str] | Folder, *, force: bool = False, to_resume: bool = False) -> Run[Any]:
     """The run in a folder. Raises: RunFolderError if it is none, or other versions made it."""
     return Run.open(place, lambda method: get_method(method).config, force=force, to_resume=to_resume)
+
+
+# The last stage of every run
+
+
+def all_stages(method: Method[Any]) -> tuple[Stage[Any], ...]:
+    """The stages of a method, and one that writes what the run shows: it depends on all that the others wrote."""
+
+    def depends(context: Context[Any]) -> dict[str, Any]:
+        run = context.run
+        done = {stage.name: (run.folder / stage.name).read_json(DONE)["outputs"] for stage in method.stages}
+        return {"done": done, "config": run.manifest["config"]}
+
+    def work(context: Context[Any], folder: Folder) -> None:
+        run = context.run
+        (run.folder / MODEL).copy_from(run.folder / "final" / MODEL)
+        tables = {stage: run.table(stage, TRIALS) for stage in TRAINING_STAGES}
+        trials = [table.assign(stage=stage) for stage, table in tables.items() if not table.empty]
+        run.folder.write_parquet(TRIALS, pd.concat(trials, ignore_index=True))
+        write_report(run)
+        if method.progress is not None:
+            run.folder.write_parquet(PROGRESS, method.progress(run))
+        run.folder.write_json(FOUND, {**(run.found or {}), **method.results(run)})
+
+    title = "write what was found, and why"
+    report = WorkStage[Any](name="report", title=title, depends=depends, work=work, needs_ray=False)
+    return (*method.stages, report)
+
+
+def write_report(run: Run[Any]) -> str:
+    """Writes `report.html`, also of a run that has not ended, or of repeats; returns where it lies."""
+    method = get_method(run.config.method)
+    run.folder.write_bytes(REPORT, render(run, method.headline(run), method.sections).encode())
+    return f"{run.folder}/{REPORT}"

@@ -5,16 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from archray.platform.report.columns import failures, numbers
 from archray.platform.report.figures import FOUND, INK, RANDOM, SURFACE, NothingToDraw, drawing, figure
-from archray.platform.report.header import Card, network_size
-from archray.platform.report.quantity import Quantity, count, finite_values
+from archray.platform.report.page import Card, network_size
+from archray.platform.report.quantity import Quantity, count, failures, finite_values, numbers
 from archray.platform.report.section import Section, captioned
-from archray.platform.run.layout import TRIALS
-from archray.platform.run.run import Run
+from archray.platform.run.run import TRIALS, Run
 
 TEST = Quantity.of("test_accuracy")
 _POINT = 8.0  # diameter of a point in units of the drawing
@@ -67,7 +64,46 @@ def test_accuracies(run: Run[Any], canvas: Figure) -> None:
     if found.size == 0 and random.size == 0:
         raise NothingToDraw("no final training of this run has ended with a test accuracy; resume it")
     groups = [("found", found, FOUND, "o"), ("random", random, RANDOM, "D")]
-    _draw_strips(canvas.subplots(), groups)
+    groups = [group for group in groups if group[1].size]
+    everything = np.concatenate([values for _, values, _, _ in groups]) * TEST.factor
+    low, high = float(everything.min()), float(everything.max())
+    margin = max((high - low) * 0.06, 0.25)
+    low, high = low - margin, high + margin
+    axes = canvas.subplots()
+    for row, (_, values, colour, marker) in enumerate(groups):
+        shown = np.sort(values) * TEST.factor
+        mean = shown.mean()
+        lift = _dodge(shown, (high - low) * _POINT / _AXES)
+        points: dict[str, Any] = {"color": colour, "edgecolor": SURFACE, "linewidth": 0.8, "alpha": 0.9, "zorder": 3}
+        axes.scatter(shown, row + lift * 0.11, s=_POINT**2 * 0.8, marker=marker, **points)
+        axes.plot([mean] * 2, [row - 0.27, row + 0.27], color=INK, linewidth=1.6, zorder=4)
+        place = (mean - low) / (high - low)
+        axes.annotate(
+            f"{TEST.spread(values)} · n = {values.size}",
+            (mean, row - 0.31),
+            xytext=(0, 0),
+            textcoords="offset points",
+            ha="left" if place < 0.25 else "right" if place > 0.75 else "center",  # inside the axes
+            va="bottom",
+            fontsize=11,
+            color=INK,
+        )
+    axes.set_yticks(range(len(groups)), [label for label, *_ in groups])
+    axes.set_ylim(len(groups) - 0.55, -0.7)
+    axes.set_xlim(low, high)
+    axes.set_xlabel(TEST.axis)
+    axes.grid(False, axis="y")
+    axes.tick_params(axis="y", length=0, labelsize=12)
+    axes.spines["left"].set_visible(False)
+
+
+def _dodge(values: np.ndarray, size: float) -> np.ndarray:
+    """Vertical steps (n,), 0, 1, -1, 2, ..., that keep sorted values nearer than `size` from covering each other."""
+    steps = np.zeros(values.size)
+    for i in range(1, values.size):
+        near = {steps[j] for j in range(i) if values[i] - values[j] < size}
+        steps[i] = next((step for step in (0, 1, -1, 2, -2) if step not in near), 0)
+    return steps
 
 
 def comparison_section(run: Run[Any]) -> Section | None:
@@ -106,64 +142,3 @@ def _caption(run: Run[Any], found: np.ndarray, random: np.ndarray) -> str:
             f"{count(failed, 'random architecture')} failed to train and {'is' if failed == 1 else 'are'} left out."
         )
     return " ".join(parts)
-
-
-def _draw_strips(axes: Axes, groups: list[tuple[str, np.ndarray, str, str]]) -> None:
-    """A strip of test accuracies per group, first at the top, with mean and spread written above it.
-
-    Points nearer to each other than their size are set apart vertically. groups: label, values (n,), colour and
-    marker of each.
-    """
-    groups = [group for group in groups if group[1].size]
-    everything = np.concatenate([values for _, values, _, _ in groups]) * TEST.factor
-    low, high = float(everything.min()), float(everything.max())
-    margin = max((high - low) * 0.06, 0.25)
-    low, high = low - margin, high + margin
-    for row, (_, values, colour, marker) in enumerate(groups):
-        shown = np.sort(values) * TEST.factor
-        lift = _dodge(shown, (high - low) * _POINT / _AXES)
-        axes.scatter(
-            shown,
-            row + lift * 0.11,
-            s=_POINT**2 * 0.8,
-            marker=marker,
-            color=colour,
-            edgecolor=SURFACE,
-            linewidth=0.8,
-            alpha=0.9,
-            zorder=3,
-        )
-        axes.plot([shown.mean()] * 2, [row - 0.27, row + 0.27], color=INK, linewidth=1.6, zorder=4)
-        axes.annotate(
-            f"{TEST.spread(values)} · n = {values.size}",
-            (shown.mean(), row - 0.31),
-            xytext=(0, 0),
-            textcoords="offset points",
-            ha=_side(shown.mean(), low, high),
-            va="bottom",
-            fontsize=11,
-            color=INK,
-        )
-    axes.set_yticks(range(len(groups)), [label for label, *_ in groups])
-    axes.set_ylim(len(groups) - 0.55, -0.7)
-    axes.set_xlim(low, high)
-    axes.set_xlabel(TEST.axis)
-    axes.grid(False, axis="y")
-    axes.tick_params(axis="y", length=0, labelsize=12)
-    axes.spines["left"].set_visible(False)
-
-
-def _dodge(values: np.ndarray, size: float) -> np.ndarray:
-    """Vertical steps (n,), 0, 1, -1, 2, ..., that keep sorted values nearer than `size` from covering each other."""
-    steps = np.zeros(values.size)
-    order = [0, 1, -1, 2, -2]
-    for i in range(1, values.size):
-        near = {steps[j] for j in range(i) if values[i] - values[j] < size}
-        steps[i] = next((step for step in order if step not in near), 0)
-    return steps
-
-
-def _side(value: float, low: float, high: float) -> str:
-    """The alignment that keeps a label at `value` inside the axes."""
-    place = (value - low) / (high - low)
-    return "left" if place < 0.25 else "right" if place > 0.75 else "center"

@@ -1,15 +1,6 @@
 """Training curves: every trial of the search, the final trainings and the random architectures, by epoch.
 
-What a family trains, and which of it found what was chosen, it says itself, once for its figure and its section:
-
-    CURVES = TrainingCurves((SEARCH, FINAL, BASELINE), of_both=OWN_SCHEDULE)
-
-    @figure(height=CURVES_HEIGHT)
-    def hnas_training_curves(run, canvas):
-        CURVES.draw(run, canvas)
-
-    def curves_section(run):
-        return CURVES.section(run, hnas_training_curves(run))
+What a family trains, and which of it found what was chosen, it says itself, once for its figure and its section.
 """
 
 from __future__ import annotations
@@ -24,12 +15,10 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, MaxNLocator
 
-from archray.platform.report.columns import numbers
 from archray.platform.report.figures import FOUND, RANDOM, TRIAL, NothingToDraw, drawing, set_height
-from archray.platform.report.quantity import Quantity, count
+from archray.platform.report.quantity import Quantity, count, numbers
 from archray.platform.report.section import Section, captioned
-from archray.platform.run.layout import CURVES
-from archray.platform.run.run import Run
+from archray.platform.run.run import CURVES, Run
 
 _METRICS = ("validation_accuracy", "train_loss")  # a row of panels for each that is known
 _ROW = 190  # height of a row of panels
@@ -104,7 +93,8 @@ class TrainingCurves:
             if metric == "train_loss":
                 row[0].set_ylim(bottom=0)  # of the whole row, after all its lines
         for axes, panel in zip(grid[0], panels, strict=True):
-            axes.set_title(_joined([trainings.name for trainings in panel]))
+            *names, last = [trainings.name for trainings in panel]
+            axes.set_title(f"{', '.join(names)} and {last}" if names else last)
         for axes in grid[-1]:
             axes.set_xlabel("epoch")
         handles = self._legend(frame)
@@ -120,13 +110,9 @@ class TrainingCurves:
     def _curves(self, run: Run[Any]) -> pd.DataFrame:
         """The curves of all stages, with `stage`, `colour` and `found`."""
         run = run.best
-        tables = {trainings.stage: run.table(trainings.stage, CURVES) for trainings in self.stages}
-        of_stages = [
-            tables[trainings.stage].assign(stage=trainings.stage, colour=trainings.colour)
-            for trainings in self.stages
-            if {"epoch", "trial_id"} <= set(tables[trainings.stage].columns)
-        ]
-        frame = pd.concat(of_stages, ignore_index=True) if of_stages else pd.DataFrame()
+        tables = [run.table(t.stage, CURVES).assign(stage=t.stage, colour=t.colour) for t in self.stages]
+        tables = [table for table in tables if {"epoch", "trial_id"} <= set(table.columns)]
+        frame = pd.concat(tables, ignore_index=True) if tables else pd.DataFrame()
         if not any(numbers(frame, name).notna().any() for name in _METRICS):
             raise NothingToDraw("no training of this run has ended an epoch with a finite loss or accuracy")
         return frame.assign(found=self.found(run, frame) | (frame["colour"] == FOUND))
@@ -155,15 +141,10 @@ class TrainingCurves:
             sentences.append(self.of_search)
             if self._shown(frame, in_full=True):
                 sentences.append(self.of_both)
-        broken = sum(_broken(curve) for _, curve in frame.groupby(["stage", "trial_id"]))
-        if broken:
+        ends = frame.sort_values("epoch").groupby(["stage", "trial_id"]).tail(1)
+        if "train_loss" in ends and (broken := int(numbers(ends, "train_loss").isna().sum())):
             sentences.append(f"{count(broken, 'curve')} ended in a loss that is not finite.")
         return " ".join(filter(None, sentences))
-
-
-def _joined(names: Sequence[str]) -> str:
-    """`selection, final and random`."""
-    return " and ".join(part for part in (", ".join(names[:-1]), names[-1]) if part)
 
 
 def _draw_panel(axes: Axes, frame: pd.DataFrame, metric: str) -> None:
@@ -173,11 +154,12 @@ def _draw_panel(axes: Axes, frame: pd.DataFrame, metric: str) -> None:
         values = numbers(curve, metric) * quantity.factor
         if not values.notna().any():
             continue
-        found = bool(curve["found"].iloc[0]) and curve["colour"].iloc[0] != RANDOM
+        colour = curve["colour"].iloc[0]
+        found = bool(curve["found"].iloc[0]) and colour != RANDOM
         axes.plot(
             numbers(curve, "epoch"),
             values,
-            color=FOUND if found else curve["colour"].iloc[0],
+            color=FOUND if found else colour,
             linewidth=2.2 if found else 1.2,
             marker="o" if values.notna().sum() == 1 else None,
             markersize=4,
@@ -186,7 +168,3 @@ def _draw_panel(axes: Axes, frame: pd.DataFrame, metric: str) -> None:
     epochs = numbers(frame, "epoch").dropna().unique().tolist()
     axes.xaxis.set_major_locator(MaxNLocator(6, integer=True) if len(epochs) > 1 else FixedLocator(epochs))
     axes.yaxis.set_major_locator(MaxNLocator(5))
-
-
-def _broken(curve: pd.DataFrame) -> bool:
-    return bool("train_loss" in curve and numbers(curve.sort_values("epoch"), "train_loss").isna().iloc[-1])

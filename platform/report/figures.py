@@ -112,23 +112,38 @@ def figure(height: int) -> Callable[[Callable[[ShownT, Figure], None]], Callable
 
 
 def drawing(name: str, canvas: Figure, *, description: str) -> str:
-    """A figure as inline SVG.
+    """A figure as inline SVG that can stand in a page beside others: own ids, the page's colours and font.
 
     Args:
         name: unique on the page; the ids inside the drawing start with it.
         description: what it shows, for a reader who does not see it.
     """
-    buffer = io.StringIO()
+    text = io.StringIO()
     with mpl.rc_context(_STYLE):  # type: ignore[arg-type]
         canvas.savefig(
-            buffer,
+            text,
             format="svg",
             transparent=True,
             dpi=180,  # of what is rasterised inside; the SVG's units stay
             metadata={"Date": None, "Creator": None, "Format": None, "Type": None},
         )
     width, height = (round(72 * inches) for inches in canvas.get_size_inches())
-    return f'<div class="plot">{_inline(buffer.getvalue(), name, width, height, description)}</div>'
+    svg = text.getvalue()
+    body = svg[svg.index(">", svg.index("<svg")) + 1 : svg.rindex("</svg>")]
+    body = re.sub(r"<!--.*?-->|<metadata>.*?</metadata>", "", body, flags=re.S)
+    body = re.sub(r"<style[^>]*>.*?</style>", "", body, flags=re.S)  # it would hold for the whole page
+    body = re.sub(r"font-family: [^;\"]*;? ?", "", body)  # the page's
+    body = re.sub(r"font: ([\d.]+px) [^;\"]*", r"font-size: \1", body)
+    used = set(re.findall(r"(?:url\(#|href=\"#)([^)\"]+)", body))
+    body = re.sub(r' id="([^"]*)"', lambda found: f' id="{name}-{found[1]}"' if found[1] in used else "", body)
+    body = re.sub(r"(url\(#|href=\"#)", rf"\g<1>{name}-", body)
+    body = body.replace("xlink:href", "href")
+    for colour, variable in VARIABLES.items():
+        body = body.replace(colour, f"var({variable})")
+    body = re.sub(r"(?<=[\d\s]) ?\n(?=[A-Zz])", " ", body)  # the breaks inside paths
+    body = re.sub(r"\n\s*", "\n", body).strip()
+    image = f'<svg viewBox="0 0 {width} {height}" role="img" aria-label="{escape(description)}">{body}</svg>'
+    return f'<div class="plot">{image}</div>'
 
 
 def set_height(canvas: Figure, height: int) -> None:
@@ -155,22 +170,3 @@ def plain(axis: Axis) -> None:
     axis.set_major_locator(LogLocator(10, subs=(1, 2, 5) if high < 1000 * low else (1,), numticks=8))
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axis.set_minor_formatter(NullFormatter())
-
-
-def _inline(svg: str, name: str, width: int, height: int, description: str) -> str:
-    """`svg` as it can stand in an HTML page beside others: no prologue, own ids, the page's colours and font."""
-    body = svg[svg.index(">", svg.index("<svg")) + 1 : svg.rindex("</svg>")]
-    body = re.sub(r"<!--.*?-->", "", body, flags=re.S)
-    body = re.sub(r"<metadata>.*?</metadata>", "", body, flags=re.S)
-    body = re.sub(r"<style[^>]*>.*?</style>", "", body, flags=re.S)  # it would hold for the whole page
-    body = re.sub(r"font-family: [^;\"]*;? ?", "", body)
-    body = re.sub(r"font: ([\d.]+px) [^;\"]*", r"font-size: \1", body)
-    used = set(re.findall(r"(?:url\(#|href=\"#)([^)\"]+)", body))
-    body = re.sub(r' id="([^"]*)"', lambda found: f' id="{name}-{found[1]}"' if found[1] in used else "", body)
-    body = re.sub(r"(url\(#|href=\"#)", rf"\g<1>{name}-", body)
-    body = body.replace("xlink:href", "href")
-    for colour, variable in VARIABLES.items():
-        body = body.replace(colour, f"var({variable})")
-    body = re.sub(r"(?<=[\d\s]) ?\n(?=[A-Zz])", " ", body)  # the breaks inside paths
-    body = re.sub(r"\n\s*", "\n", body).strip()
-    return f'<svg viewBox="0 0 {width} {height}" role="img" aria-label="{escape(description)}">{body}</svg>'

@@ -1,18 +1,51 @@
-"""The page: a header, the sections a method chooses, and the style, in one file that asks for nothing else."""
+"""The page: its head, the sections a method chooses, and the style, in one file that asks for nothing else."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
 from importlib.resources import files
-from string import Template
 from typing import Any
 
+import pandas as pd
+
 from archray.platform.report.figures import NothingToDraw
-from archray.platform.report.header import Headline, header, title
-from archray.platform.report.section import Section, escape
+from archray.platform.report.quantity import duration, numbers, signed, significant
+from archray.platform.report.section import Section, breakable, escape
 from archray.platform.run.run import Run
 
 MakeSection = Callable[[Run[Any]], Section | None]
+_ICON = "data:image/svg+xml,%3Csvg viewBox='0 0 16 16'/%3E"
+_POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
+
+
+@dataclass(frozen=True)
+class Card:
+    """A number that matters, in large type. look: `found`, `random` or `trial`, its colour."""
+
+    look: str
+    value: str
+    label: str
+
+
+@dataclass(frozen=True)
+class Headline:
+    """What a method says of a run at the head of its report; plain text.
+
+    Attributes:
+        thing: what the run finds: `architecture`, `ensemble`, `feature map`.
+        lead: what was found and how good it is, in a sentence or two.
+        names: the strings of what was found.
+        facts: what else is known of the run, by its label; None is left out.
+    """
+
+    thing: str
+    lead: str
+    names: Sequence[str] = ()
+    cards: Sequence[Card] = ()
+    facts: Mapping[str, object] = field(default_factory=dict)
 
 
 def render(run: Run[Any], headline: Headline, sections: Sequence[MakeSection]) -> str:
@@ -24,15 +57,13 @@ def render(run: Run[Any], headline: Headline, sections: Sequence[MakeSection]) -
 
     Raises: ValueError if two sections have one anchor.
     """
-    shown = [section for make in sections if (section := _made(make, run)) is not None]
-    return write_page(f"archray: {title(run)}", header(run, headline), shown)
-
-
-def _made(make: MakeSection, run: Run[Any]) -> Section | None:
-    try:
-        return make(run)
-    except NothingToDraw:
-        return None
+    shown = []
+    for make in sections:
+        try:
+            shown.append(make(run))
+        except NothingToDraw:
+            continue
+    return write_page(f"archray: {title(run)}", header(run, headline), [section for section in shown if section])
 
 
 def write_page(title: str, header: str, sections: Sequence[Section]) -> str:
@@ -40,13 +71,94 @@ def write_page(title: str, header: str, sections: Sequence[Section]) -> str:
     anchors = [section.anchor for section in sections]
     if len(set(anchors)) != len(anchors):
         raise ValueError(f"expected sections with distinct anchors, got {', '.join(anchors)}")
-    here = files("archray.platform.report")
-    return Template((here / "page.html").read_text(encoding="utf-8")).substitute(
-        title=escape(title),
-        style=(here / "page.css").read_text(encoding="utf-8"),
-        header=header,
-        contents="".join(f'<a href="#{escape(s.anchor)}">{escape(s.title)}</a>' for s in sections),
-        sections="".join(
-            f'<section id="{escape(s.anchor)}"><h2>{escape(s.title)}</h2>{s.body}</section>' for s in sections
-        ),
+    style = (files("archray.platform.report") / "page.css").read_text(encoding="utf-8")
+    contents = "".join(f'<a href="#{escape(s.anchor)}">{escape(s.title)}</a>' for s in sections)
+    body = "".join(f'<section id="{escape(s.anchor)}"><h2>{escape(s.title)}</h2>{s.body}</section>' for s in sections)
+    return f"""<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
+<meta http-equiv="Content-Security-Policy" content="{_POLICY}">
+<link rel="icon" href="{_ICON}">
+<title>{escape(title)}</title>
+<style>
+{style}
+</style>
+</head>
+<body>
+<header>{header}</header>
+<nav aria-label="Contents">{contents}</nav>
+<main>
+{body}
+</main>
+<footer>Written by archray. This page holds all it shows: it can be moved, sent and printed as it is.</footer>
+</body>
+</html>
+"""
+
+
+# Its head
+
+
+def title(run: Run[Any]) -> str:
+    """What the page is about, in a few words."""
+    text = f"{display_method(run.config.method)} on {run.config.data.name}"
+    return text[:1].upper() + text[1:]
+
+
+def display_method(method: str) -> str:
+    """A method's name as it is written in a sentence: an abbreviation in capitals, one with a hyphen too."""
+    short = all(part.isalpha() and len(part) <= 5 for part in method.split("-"))
+    return method.upper() if short else method
+
+
+def header(run: Run[Any], headline: Headline) -> str:
+    """The title, the figures that matter, the strings of what was found and the facts of the run; HTML."""
+    cards = "".join(
+        f'<div class="card {card.look}"><strong>{escape(card.value)}</strong><span>{escape(card.label)}</span></div>'
+        for card in headline.cards
     )
+    names = "".join(f"<code>{breakable(name)}</code>" for name in headline.names)
+    return (
+        f'<p class="kicker">archray · run report</p><h1>{escape(title(run))}</h1>'
+        f'<p class="lead">{escape(headline.lead)}</p>'
+        + (f'<div class="cards">{cards}</div>' if cards else "")
+        + (f'<div class="architecture"><span>{escape(headline.thing)}</span>{names}</div>' if names else "")
+        + _facts(run, headline.facts)
+    )
+
+
+def _facts(run: Run[Any], facts: Mapping[str, object]) -> str:
+    commit = run.manifest.get("git_commit")
+    shown = {
+        "Method": display_method(run.config.method),
+        "Space": run.config.space,
+        "Data": run.config.data.name,
+        **facts,
+        "Seed": run.best.config.seed,
+        "Started": f"{datetime.fromisoformat(run.manifest['created']):%Y-%m-%d %H:%M} UTC",
+        "Duration": duration(run.best.seconds) if run.best.seconds else None,
+        "Code": f"archray {run.manifest['versions']['archray']}" + (f" · {commit[:10]}" if commit else ""),
+    }
+    rows = "".join(
+        f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>"
+        for name, value in shown.items()
+        if value is not None
+    )
+    return f'<dl class="facts">{rows}</dl>'
+
+
+def network_size(trained: pd.DataFrame) -> str | None:
+    """`3.3 M parameters, 545.2 M multiply-adds`, the mean over the rows; None if no row has either."""
+    means = {name: float(numbers(trained, name).mean()) for name in ("parameters", "multiply_adds")}
+    sizes = [f"{millions(mean)} {name.replace('_', '-')}" for name, mean in means.items() if math.isfinite(mean)]
+    return ", ".join(sizes) or None
+
+
+def millions(number: float) -> str:
+    """A large number: `545.2 M`; below a tenth of a million with two digits, `0.073 M`."""
+    if number < 1e5:
+        return f"{significant(number / 1e6, 2)} M"
+    return signed(f"{number / 1e6:,.1f} M")

@@ -1,4 +1,4 @@
-"""How numbers are written: accuracies in percent, means with their spread, durations, a dash for what is missing."""
+"""Numbers as a page shows them: read from a table's columns, finite or missing, and written in words or percent."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
+import pandas as pd
 
 MISSING = "\N{EN DASH}"
 MINUS = "\N{MINUS SIGN}"
@@ -72,13 +73,12 @@ def as_float(value: object) -> float:
 
 def finite_values(values: Iterable[float]) -> np.ndarray:
     """The finite numbers among `values`, in order."""
-    array = np.array([as_float(value) for value in values], dtype=float)
-    return array[np.isfinite(array)]
+    return np.array([number for number in map(as_float, values) if not math.isnan(number)], dtype=float)
 
 
 def signed(text: str) -> str:
-    """A formatted number with a true minus sign."""
-    return text.replace("-", MINUS)
+    """A formatted number with a true minus sign, and its thousands set apart."""
+    return text.replace("-", MINUS).replace(",", "\N{NARROW NO-BREAK SPACE}")
 
 
 def significant(value: object, digits: int = 3) -> str:
@@ -91,7 +91,7 @@ def significant(value: object, digits: int = 3) -> str:
     exponent = math.floor(math.log10(abs(number)))
     if -4 < exponent < 6:
         decimals = max(digits - 1 - exponent, 0)
-        return signed(f"{number:,.{decimals}f}").replace(",", "\N{NARROW NO-BREAK SPACE}")
+        return signed(f"{number:,.{decimals}f}")
     return f"{signed(f'{number / 10**exponent:.{digits - 1}f}')} × {power_of_ten(exponent)}"
 
 
@@ -103,13 +103,12 @@ def power_of_ten(exponent: int) -> str:
 def whole_number(value: object) -> str:
     """A count in a table: `15 625`."""
     number = as_float(value)
-    return MISSING if math.isnan(number) else signed(f"{number:,.0f}").replace(",", "\N{NARROW NO-BREAK SPACE}")
+    return MISSING if math.isnan(number) else signed(f"{number:,.0f}")
 
 
 def count(number: int, one: str, many: str | None = None) -> str:
     """`1 trial`, `8 trials`, `15 625 architectures`."""
-    digits = f"{number:,}".replace(",", "\N{NARROW NO-BREAK SPACE}")
-    return f"{digits} {one if number == 1 else many or one + 's'}"
+    return f"{signed(f'{number:,}')} {one if number == 1 else many or one + 's'}"
 
 
 def duration(seconds: object) -> str:
@@ -125,3 +124,27 @@ def duration(seconds: object) -> str:
     if whole < 3600:
         return f"{whole // 60} min {whole % 60:02d} s"
     return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+
+
+# The columns of a table
+
+
+def numbers(frame: pd.DataFrame, column: str) -> pd.Series:
+    """`column` as floats, one per row of `frame`; NaN where it is missing, infinite, or no number."""
+    values = pd.to_numeric(frame.get(column, pd.Series(math.nan, index=frame.index)), errors="coerce").astype(float)
+    return values.where(np.isfinite(values))
+
+
+def flags(frame: pd.DataFrame, column: str) -> pd.Series:
+    """`column` as booleans, one per row of `frame`; false where it is missing."""
+    return frame.get(column, pd.Series(False, index=frame.index)).eq(True)
+
+
+def failures(frame: pd.DataFrame) -> pd.Series:
+    """The reason of each row's failure, None where there is none; an empty string is none.
+
+    `failure` is a result's own reason, `error` that of a trial that Tune gave up.
+    """
+    told = frame.reindex(columns=["failure", "error"]).itertuples(index=False)
+    reasons = [next((str(text) for text in row if pd.notna(text) and str(text).strip()), None) for row in told]
+    return pd.Series(reasons, index=frame.index, dtype=object)

@@ -10,31 +10,21 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from archray.platform.report.columns import failures, flags, numbers
-from archray.platform.report.quantity import MISSING, count, significant, whole_number
+from archray.platform.report.quantity import MISSING, count, failures, flags, numbers, significant, whole_number
 from archray.platform.report.section import Column, Section, folded, numeric, paragraphs, table
-from archray.platform.run.layout import ROUNDS
-from archray.platform.run.run import Run
+from archray.platform.run.run import ROUNDS, Run
 
 _LAST = 8  # candidates whose scores are shown round by round
 
 
 @dataclass(frozen=True)
 class Halving:
-    """What is halved, in words: `HALVING.section` is the section of a family whose runs have `mode` in their
-    configuration and rounds in their search.
+    """What is halved, in words: its `section` is that of a family whose runs have `mode` in their configuration."""
 
-    Attributes:
-        candidate: what a candidate is, the heading of a column.
-        shared: what the candidates of a round share the weights of.
-        budget: what a round spends, the heading of a column.
-        ending: what is said of the last round.
-    """
-
-    candidate: str
-    shared: str
-    budget: str
-    ending: str = ""
+    candidate: str  # what a candidate is, the heading of a column
+    shared: str  # what the candidates of a round share the weights of
+    budget: str  # what a round spends, the heading of a column
+    ending: str = ""  # what is said of the last round
 
     def section(self, run: Run[Any]) -> Section | None:
         """A row per round, and folded below it the candidates that lasted longest. Nothing without rounds."""
@@ -44,8 +34,8 @@ class Halving:
         shown = run.best.table("search", ROUNDS)
         if shown.empty or not repeats:
             return None
-        body = paragraphs(self._sentences(repeats, mode))
-        body += self._table({0: shown}, mode) + self._last_candidates(shown, mode)
+        body = paragraphs(self._sentences(repeats, mode)) + self._table({0: shown}, mode)
+        body += self._last_candidates(shown, mode)
         if len(repeats) > 1:
             body += folded("Rounds of all repeats", self._table(repeats, mode))
         return Section("rounds", "Round by round", body)
@@ -79,25 +69,18 @@ class Halving:
     def _table(self, repeats: dict[int, pd.DataFrame], mode: str) -> str:
         """A row per round; with the repeat's number where there are several."""
         rounds = [(repeat, row) for repeat, frame in repeats.items() for row in rounds_of(frame, mode)]
-        headings = {
-            "budget": self.budget,
-            "candidates": "Candidates",
-            "kept": "Kept",
-            "dropped": "Dropped",
-            "eliminated": "Eliminated",
-            "replicas": "Replicas",
-            "lost": "Lost",
-        }
+        shown = ["budget", "candidates", "kept", "dropped", "eliminated", "replicas", "lost"]
         for name, least in (("eliminated", 0), ("lost", 0), ("replicas", 1)):
             if all(not row[name] > least for _, row in rounds):
-                del headings[name]
-        columns = numeric(*(["Repeat"] if len(repeats) > 1 else []), "Round", *headings.values())
+                shown.remove(name)
+        headings = [self.budget, *(name.capitalize() for name in shown[1:])]
+        columns = numeric(*(["Repeat"] if len(repeats) > 1 else []), "Round", *headings)
         columns += [*numeric("Best score", "Median"), Column("Leader", "code")]
         rows = [
             (
                 *([repeat] if len(repeats) > 1 else []),
                 row["round"],
-                *(whole_number(row[name]) for name in headings),
+                *(whole_number(row[name]) for name in shown),
                 significant(row["best"], 4),
                 significant(row["median"], 4),
                 row["leader"] or MISSING,
@@ -138,8 +121,7 @@ def rounds_of(rounds: pd.DataFrame, mode: str) -> list[dict[str, Any]]:
         score, kept = numbers(frame, "score"), flags(frame, "kept")
         leader = None
         if score.notna().any():
-            values = score.to_numpy()
-            leader = str(frame["candidate"].iloc[int(np.nanargmin(values) if mode == "min" else np.nanargmax(values))])
+            leader = str(frame["candidate"].iloc[int(score.argmin() if mode == "min" else score.argmax())])
         rows.append(
             {
                 "round": number,

@@ -77,7 +77,9 @@ def table(
     for index, row in enumerate(rows):
         look = "marked" if index == marked else "faint" if index in faint else ""
         cells = "".join(
-            f'<td class="{_look(c, value)}">{breakable(value) if c.kind == "code" else escape(value)}</td>'
+            f'<td class="{c.kind}{" long" if len(str(value)) > _LONG else ""}">{breakable(value)}</td>'
+            if c.kind == "code"
+            else f'<td class="{c.kind}">{escape(value)}</td>'
             for c, value in zip(columns, row, strict=True)
         )
         body.append(f'<tr class="{look}">{cells}</tr>' if look else f"<tr>{cells}</tr>")
@@ -85,8 +87,3 @@ def table(
         f'<div class="scroll" role="region" tabindex="0" aria-label="{escape(label)}">'
         f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(body)}</tbody></table></div>"
     )
-
-
-def _look(column: Column, value: object) -> str:
-    """The classes of a cell."""
-    return f"{column.kind} long" if column.kind == "code" and len(str(value)) > _LONG else column.kind

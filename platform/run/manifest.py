@@ -53,16 +53,10 @@ def git_commit() -> str | None:
     if not (root / ".git").exists():
         return None
     try:
-        run = subprocess.run(
-            ["git", "-C", str(root), "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"],
-            capture_output=True,
-            text=True,
-            timeout=10,
-            check=True,
-        )
+        command = ["git", "-C", str(root), "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
+        return subprocess.check_output(command, stderr=subprocess.DEVNULL, text=True, timeout=10).strip()
     except (OSError, subprocess.SubprocessError):
         return None
-    return run.stdout.strip()
 
 
 def check_versions(manifest: dict[str, Any], place: str, force: bool) -> None:

@@ -1,11 +1,11 @@
-"""The run folder: everything a run made, and from which it resumes."""
+"""The run folder: everything a run made, and from which it resumes; the names of what lies in it."""
 
 from __future__ import annotations
 
 import hashlib
 import math
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
@@ -20,10 +20,22 @@ from archray.cluster.connect import worker_reference
 from archray.errors import RunFolderError
 from archray.files import Folder
 from archray.platform.config import SearchConfig
-from archray.platform.run.layout import ARRAYS, CODE, DONE, FOUND, MANIFEST, REPEAT
 from archray.platform.run.manifest import check_versions, git_commit, hardware, versions
-from archray.registry import file_module_name, is_reference, load_reference, split_reference
-from archray.trainables.data import DataSettings
+from archray.registry import is_reference, load_reference, split_reference
+from archray.trainables.data import DataSettings, load_data, save_arrays
+
+# What lies in the folder of a run.
+MANIFEST = "manifest.json"
+CODE = "code"  # copies of the user's files, as they were when the run began
+ARRAYS = "arrays.npz"  # arrays given through Python
+DONE = "done.json"  # of a stage that has ended, written last
+FOUND = "architecture.json"  # what a search, a selection, a run has found
+TRIALS, CURVES = "trials.parquet", "curves.parquet"  # of a stage that trains: a row a trial, a row an epoch of each
+ROUNDS = "rounds.parquet"  # of successive halving: a row a round and candidate
+PROGRESS = "progress.parquet"  # the best so far by solver calls and seconds
+MODEL = "model"
+REPORT = "report.html"
+REPEAT = "repeat-"  # and two digits: the folder of one repeat, a run of its own
 
 ConfigT = TypeVar("ConfigT", bound=SearchConfig, covariant=True)
 
@@ -46,24 +58,27 @@ class Run(Generic[ConfigT]):
         place: str,
         config: ConfigT,  # type: ignore[misc]  # covariant: a run is read far more than it is made
         *,
-        arrays: Callable[[Path], None] | None = None,
+        arrays: Sequence[Any] | None = None,
         command: str | None = None,
     ) -> Run[ConfigT]:
-        """Makes the folder of a new run. `arrays(path)` writes the user's arrays as an `.npz`.
+        """Makes the folder of a new run. arrays: the user's, see `save_arrays`.
 
         Raises: RunFolderError if there is something in the folder already.
         """
-        from archray.trainables.data import load_data
-
         folder = Folder(place)
         refuse_existing(folder)
-        references = {
-            role: kept for role, name in config.references().items() if (kept := _keep_user_file(folder, role, name))
-        }
+        references = {}
+        for role, reference in config.references().items():
+            file, attribute = split_reference(reference) if is_reference(reference) else ("", "")
+            if file.endswith(".py"):  # of an installed module the connection says which node lacks it
+                name, content = Path(file).name, Path(file).read_bytes()
+                (folder / CODE / role).write_bytes(name, content)
+                sha256 = hashlib.sha256(content).hexdigest()
+                references[role] = {"reference": reference, "file": name, "attribute": attribute, "sha256": sha256}
         if arrays is not None:
             with tempfile.TemporaryDirectory() as scratch:
-                arrays(Path(scratch) / ARRAYS)
-                folder.write_bytes(ARRAYS, (Path(scratch) / ARRAYS).read_bytes())
+                save_arrays(Path(scratch) / ARRAYS, *arrays)
+                folder.copy_from(Folder(scratch), [ARRAYS])
         run = cls(folder, {"references": references, "arrays": arrays is not None}, config)
         run.manifest |= {
             "config": config.model_dump(mode="json"),
@@ -158,11 +173,9 @@ class Run(Generic[ConfigT]):
         return (self.found or {}).get("architecture")
 
     @property
-    def value(self) -> float:
-        """What a run that has ended was best by, the more the better; NaN of one that has not ended."""
-        ended = self.folder.read_json(FOUND) if self.folder.exists(FOUND) else {}
-        value = ended.get("validation_accuracy", ended.get("value"))  # the value of an ensemble is a loss
-        return math.nan if value is None else float(value)
+    def ended(self) -> dict[str, Any]:
+        """What the run's own `architecture.json` says; nothing of one that has not ended."""
+        return dict(self.folder.read_json(FOUND)) if self.folder.exists(FOUND) else {}
 
     @property
     def repeats(self) -> list[Run[ConfigT]]:
@@ -173,8 +186,13 @@ class Run(Generic[ConfigT]):
     @property
     def best(self) -> Run[ConfigT]:
         """The repeat with the best value, whose figures a report shows; a run of one itself."""
-        repeats = self.repeats
-        return max(repeats, key=lambda run: -math.inf if math.isnan(run.value) else run.value) if repeats else self
+
+        def worth(run: Run[Any]) -> float:
+            ended = run.ended
+            value = ended.get("validation_accuracy", ended.get("value"))  # the value of an ensemble is a loss
+            return -math.inf if value is None or math.isnan(value) else value
+
+        return max(self.repeats, key=worth, default=self)
 
     @property
     def seconds(self) -> float:
@@ -210,8 +228,7 @@ class Run(Generic[ConfigT]):
     def user_files(self) -> list[Path]:
         """Local copies of the files of the user's that the run kept: they travel to the workers."""
         references = self.manifest["references"].items()
-        copies = [self._local_copy(self.folder / CODE / role, kept["file"]) for role, kept in references]
-        return list({file_module_name(copy): copy for copy in copies}.values())
+        return [self._local_copy(self.folder / CODE / role, kept["file"]) for role, kept in references]
 
     @cached_property
     def _scratch(self) -> Path:
@@ -239,20 +256,3 @@ def refuse_existing(folder: Folder) -> None:
         )
     if not folder.is_empty():
         raise RunFolderError(f"{folder} exists and is not empty; choose another --out")
-
-
-def _keep_user_file(folder: Folder, role: str, reference: str) -> dict[str, str] | None:
-    """Copies the file that `path.py:attribute` names into the run; returns what the manifest keeps of it."""
-    if not is_reference(reference):
-        return None
-    place, attribute = split_reference(reference)
-    if not place.endswith(".py"):
-        return None  # an installed module: every node has it, or the connection says that it lacks it
-    path = Path(place)
-    (folder / CODE / role).write_bytes(path.name, path.read_bytes())
-    return {
-        "reference": reference,
-        "file": path.name,
-        "attribute": attribute,
-        "sha256": hashlib.sha256(path.read_bytes()).hexdigest(),
-    }

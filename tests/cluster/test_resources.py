@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pydantic import ValidationError
 
-from archray.cluster.resources import ResourceSettings, actor_count, capacity, concurrency, validate
+from archray.cluster.resources import ResourceSettings, actor_count, capacity, concurrency
 from archray.errors import InvalidInput
 
 
@@ -49,4 +49,6 @@ def test_concurrency_on_two_cpus() -> None:
 @pytest.mark.parametrize("wrong", [{"cpus_per_trial": 64}, {"gpus_per_trial": 1}])
 def test_a_trial_larger_than_every_node_is_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(InvalidInput, match=r"more than any node has; the cluster's nodes: 2 CPUs and 0 GPUs"):
-        validate(ResourceSettings.model_validate(wrong))
+        concurrency(ResourceSettings.model_validate(wrong))
+    with pytest.raises(InvalidInput, match=r"Lower cpus_per_trial or gpus_per_trial"):
+        actor_count(ResourceSettings.model_validate(wrong))

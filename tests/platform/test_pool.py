@@ -21,7 +21,7 @@ from rich.console import Console
 from archray.cluster.resources import ResourceSettings
 from archray.errors import InvalidInput
 from archray.files import Folder
-from archray.platform.engine.pool_scoring import PoolSettings, candidates, score_pool
+from archray.platform.engine.pool_scoring import candidates, score_pool
 from archray.platform.engine.progress import ScoringProgress
 from archray.trainables.data import DataSettings
 from archray.trainables.nets import NetworkSettings
@@ -84,18 +84,18 @@ def score(folder: Path, pool: list[str], scorer: object = None) -> tuple[pd.Data
     """The table, and what was printed."""
     printed = io.StringIO()
     place = Folder(folder)
-    name = score_pool(
+    score_pool(
         place,
         pool,
         space="nasbench201",
         data=DataSettings(),
         proxy=SMALL,
         resources=ResourceSettings(actors=1),
-        pool=PoolSettings(chunk=CHUNK),
         console=Console(file=printed, width=200),
-        scorer=scorer,  # type: ignore[arg-type]
+        chunk=CHUNK,
+        **({} if scorer is None else {"scorer": scorer}),
     )
-    return place.read_parquet(name), printed.getvalue()
+    return place.read_parquet("pool.parquet"), printed.getvalue()
 
 
 @pytest.fixture(scope="module")
@@ -148,14 +148,17 @@ def start_scoring(folder: Path, log: Path, pool: list[str]) -> subprocess.Popen[
     program = f"""
 import json, sys
 from archray_test_cluster import logging_scorer
+from rich.console import Console
 from archray.cluster.connect import ClusterSettings, connect
+from archray.cluster.resources import ResourceSettings
 from archray.files import Folder
-from archray.platform.engine.pool_scoring import PoolSettings, score_pool
+from archray.platform.engine.pool_scoring import score_pool
 from archray.trainables.data import DataSettings
 from archray.trainables.proxies import ProxySettings
 with connect(ClusterSettings(num_cpus=2, num_gpus=0, dashboard=False)):
     score_pool(Folder({str(folder)!r}), json.load(sys.stdin), space="nasbench201", data=DataSettings(),
-        proxy=ProxySettings(), pool=PoolSettings(chunk={CHUNK}), scorer=logging_scorer({str(log)!r}))
+        proxy=ProxySettings(), resources=ResourceSettings(), console=Console(), chunk={CHUNK},
+        scorer=logging_scorer({str(log)!r}))
 """
     modules = os.pathsep.join(filter(None, [str(Path(workers.__file__).parent), os.environ.get("PYTHONPATH")]))
     process = subprocess.Popen(

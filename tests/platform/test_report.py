@@ -16,18 +16,15 @@ from matplotlib import colormaps
 from matplotlib.colors import to_hex
 
 from archray.platform.methods import open_run
-from archray.platform.methods.hnas.choice import choice_section
-from archray.platform.methods.hnas.hnas_report import SECTIONS, headline, trials_section
+from archray.platform.methods.hnas.hnas_report import SECTIONS, choice_section, headline, trials_section
 from archray.platform.methods.hnas.hnas_tables import best_trial
 from archray.platform.methods.hnas.landscape import landscape_section
 from archray.platform.report import figures
-from archray.platform.report.cell import cell_section, decision_table
-from archray.platform.report.cell_graph import Decided
-from archray.platform.report.columns import failures
+from archray.platform.report.cell import Decided, cell_section, decision_table
 from archray.platform.report.comparison import accuracy_lead, comparison_section
-from archray.platform.report.header import Headline
-from archray.platform.report.page import render
-from archray.platform.report.repeats_section import repeats_section
+from archray.platform.report.page import Headline, render
+from archray.platform.report.quantity import failures
+from archray.platform.report.run_sections import repeats_section
 from archray.platform.report.section import Section, table
 from archray.platform.run.run import Run
 

@@ -8,7 +8,7 @@ import re
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from archray.platform.report.cell_graph import Decided, cell_edges, decided, draw_cell, is_graph, node_count
+from archray.platform.report.cell import Decided, cell_edges, decided, draw_cell, is_graph, node_count
 from archray.trainables.spaces import get_space
 
 SPACE = get_space("nasbench201")

@@ -65,10 +65,9 @@ from archray.platform.methods.ensembles.sampled_ensembles import (
     member_numbers,
     swept_delta,
 )
-from archray.platform.report.cell_graph import Decided, decided
+from archray.platform.report.cell import Decided, decided
 from archray.platform.report.figures import NothingToDraw
-from archray.platform.report.header import header
-from archray.platform.report.page import MakeSection, render
+from archray.platform.report.page import MakeSection, header, render
 from archray.platform.report.section import Section
 from archray.platform.run.run import Run
 from archray.searchers.nesbs.posterior import Posterior

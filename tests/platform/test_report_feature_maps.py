@@ -48,8 +48,7 @@ from archray.platform.methods.feature_maps.solver_calls import (
     solver_calls_section,
 )
 from archray.platform.methods.hnas.hnas_report import headline as hnas_headline
-from archray.platform.report.cell import cell_section, decision_table
-from archray.platform.report.cell_graph import decided
+from archray.platform.report.cell import cell_section, decided, decision_table
 from archray.platform.report.figures import RANDOM, NothingToDraw
 from archray.platform.report.page import MakeSection, render
 from archray.platform.report.rounds import rounds_of

@@ -9,11 +9,9 @@ import pandas as pd
 import pytest
 from archray_test_report import write_run
 
-from archray.platform.methods.hnas.hnas_tables import Objective, usable_pool
-from archray.platform.methods.hnas.landscape_path import spans
-from archray.platform.methods.hnas.ranked_pool import plane
-from archray.platform.report.columns import failures
-from archray.platform.report.quantity import Quantity, count, duration, significant
+from archray.platform.methods.hnas.hnas_tables import Objective, plane, usable_pool
+from archray.platform.methods.hnas.landscape import spans
+from archray.platform.report.quantity import Quantity, count, duration, failures, significant
 from archray.searchers.hnas.scored_pool import Pool, lowest, objective
 
 

@@ -55,8 +55,7 @@ from archray.platform.report.cell import cell_section
 from archray.platform.report.comparison import comparison_section
 from archray.platform.report.figures import FOUND as BLUE
 from archray.platform.report.figures import WIDTH, NothingToDraw
-from archray.platform.report.header import millions, network_size, title
-from archray.platform.report.page import MakeSection, render
+from archray.platform.report.page import MakeSection, millions, network_size, render, title
 from archray.platform.report.section import Section
 from archray.platform.run.run import Run
 

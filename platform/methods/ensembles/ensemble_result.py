@@ -13,9 +13,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from archray.platform.methods.ensembles.ensemble_tables import trained_models
-from archray.platform.report.columns import numbers
 from archray.platform.report.figures import FOUND, SURFACE, TRIAL, NothingToDraw, drawing, few_ticks, figure, set_height
-from archray.platform.report.quantity import MISSING, Quantity, count, whole_number
+from archray.platform.report.quantity import MISSING, Quantity, count, numbers, whole_number
 from archray.platform.report.section import Column, Section, captioned, numeric, paragraphs, table
 from archray.platform.run.run import Run
 

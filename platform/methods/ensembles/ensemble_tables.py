@@ -9,9 +9,8 @@ from typing import Any
 
 import pandas as pd
 
-from archray.platform.report.columns import failures, numbers
-from archray.platform.run.layout import TRIALS
-from archray.platform.run.run import Run
+from archray.platform.report.quantity import failures, numbers
+from archray.platform.run.run import TRIALS, Run
 from archray.searchers.nesbs.posterior import Posterior
 
 SEARCH, SUPERNET, POSTERIOR_LEARNT = "search", "supernet", "posterior"  # stages

@@ -20,14 +20,14 @@ from archray.cluster.actors import actor_map
 from archray.cluster.resources import actor_count
 from archray.errors import ArchrayError
 from archray.files import Folder
-from archray.platform.engine.shards import device_of
+from archray.platform.engine.pool_scoring import device_of
 from archray.platform.engine.stage import Context
 from archray.platform.engine.tuning import TrialPlan, TuneRun, TuneStage
 from archray.platform.methods.ensembles.baseline_config import DropPathConfig, OneArchitectureConfig, SnapshotConfig
 from archray.platform.methods.ensembles.ensemble_config import EnsembleConfig
 from archray.platform.methods.ensembles.ensemble_tables import ENSEMBLE, found_members
 from archray.platform.methods.training_stages import training_plan
-from archray.platform.run.layout import MODEL
+from archray.platform.run.run import MODEL
 from archray.seeds import first_seeds
 from archray.trainables.checkpoint import STATE_FILE, read_state
 from archray.trainables.data import load_images

@@ -13,12 +13,10 @@ from matplotlib.figure import Figure
 from scipy.special import entr
 
 from archray.platform.methods.ensembles.ensemble_tables import POSTERIOR_LEARNT, posterior_of
-from archray.platform.report.columns import numbers
 from archray.platform.report.figures import FOUND, MUTED, TRIAL, NothingToDraw, drawing, few_ticks, figure
-from archray.platform.report.quantity import MISSING, Quantity, count, significant
+from archray.platform.report.quantity import MISSING, Quantity, count, numbers, significant
 from archray.platform.report.section import Section, captioned, escape, paragraphs
-from archray.platform.run.layout import CURVES
-from archray.platform.run.run import Run
+from archray.platform.run.run import CURVES, Run
 from archray.searchers.nesbs.posterior import Posterior
 
 _TITLES = {"elbo": "ELBO", "kl": "KL to the prior", "entropy": "entropy of a decision"}

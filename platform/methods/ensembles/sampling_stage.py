@@ -20,14 +20,14 @@ from archray.cluster.resources import actor_count
 from archray.errors import ArchrayError, RunInterrupted
 from archray.files import Folder
 from archray.platform.engine.interrupt import INTERRUPT, stop_gracefully
-from archray.platform.engine.shards import device_of
+from archray.platform.engine.pool_scoring import device_of
 from archray.platform.engine.stage import Context, WorkStage
 from archray.platform.engine.trial_tables import failure_reasons
 from archray.platform.methods.ensembles.ensemble_config import NESBSConfig, SamplingOptions
 from archray.platform.methods.ensembles.ensemble_tables import MEMBERS, POSTERIOR, POSTERIOR_LEARNT, SEARCH, SUPERNET
 from archray.platform.methods.ensembles.posterior_stage import WEIGHTS, supernet_settings
-from archray.platform.run.layout import FOUND, TRIALS
 from archray.platform.run.manifest import digest
+from archray.platform.run.run import FOUND, TRIALS
 from archray.searchers import NESBSSearch, drive
 from archray.searchers.nesbs.posterior import Posterior
 from archray.trainables.data import load_images

@@ -15,7 +15,6 @@ from matplotlib.figure import Figure
 from scipy.stats import spearmanr
 
 from archray.platform.methods.feature_maps.solve_stages import CORRELATION
-from archray.platform.report.columns import numbers
 from archray.platform.report.figures import (
     FOUND,
     MUTED,
@@ -27,7 +26,7 @@ from archray.platform.report.figures import (
     figure,
     set_height,
 )
-from archray.platform.report.quantity import Quantity, count, whole_number
+from archray.platform.report.quantity import Quantity, count, numbers, whole_number
 from archray.platform.report.section import Column, Section, captioned, numeric, table
 from archray.platform.run.run import Run
 

@@ -23,8 +23,7 @@ from archray.platform.methods.feature_maps.oracle_error import (
     total,
     with_error,
 )
-from archray.platform.report.columns import numbers
-from archray.platform.report.quantity import MISSING, count, significant
+from archray.platform.report.quantity import MISSING, count, numbers, significant
 
 Progress = tuple[str, pd.DataFrame]
 

@@ -22,16 +22,21 @@ from archray.platform.methods.feature_maps.oracle_error import (
 )
 from archray.platform.methods.feature_maps.solver_calls import seconds_section, solver_calls_section
 from archray.platform.report.cell import cell_section
-from archray.platform.report.columns import flags, numbers
-from archray.platform.report.failures import Tables, failed, failures_section
-from archray.platform.report.header import Card, Headline
-from archray.platform.report.manifest_section import manifest_section
-from archray.platform.report.page import MakeSection
-from archray.platform.report.quantity import MISSING, count, duration, finite_values, significant, whole_number
+from archray.platform.report.page import Card, Headline, MakeSection
+from archray.platform.report.quantity import (
+    MISSING,
+    count,
+    duration,
+    finite_values,
+    flags,
+    numbers,
+    significant,
+    whole_number,
+)
 from archray.platform.report.rounds import Halving
+from archray.platform.report.run_sections import Tables, failed, failures_section, manifest_section
 from archray.platform.report.section import Column, Section, escape, numeric, table
-from archray.platform.run.layout import ROUNDS, TRIALS
-from archray.platform.run.run import Run
+from archray.platform.run.run import ROUNDS, TRIALS, Run
 
 _TABLES: Tables = {"rounds of halving": ("search", ROUNDS), "final training": ("final", TRIALS)}
 _LINES = 20  # solver calls that are printed one by one

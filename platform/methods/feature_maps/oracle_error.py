@@ -14,10 +14,8 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 
-from archray.platform.report.columns import numbers
-from archray.platform.report.quantity import Quantity
-from archray.platform.run.layout import PROGRESS
-from archray.platform.run.run import Run
+from archray.platform.report.quantity import Quantity, numbers
+from archray.platform.run.run import PROGRESS, Run
 
 By = Literal["calls", "seconds"]
 

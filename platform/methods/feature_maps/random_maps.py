@@ -24,10 +24,10 @@ from archray.platform.methods.feature_maps.feature_map_config import (
 from archray.platform.methods.feature_maps.feature_map_report import SECTIONS, headline, show
 from archray.platform.methods.feature_maps.oracle_error import progress_of
 from archray.platform.methods.feature_maps.solve_stages import FINAL_SOLVE_STAGE
-from archray.platform.methods.final_stage import ACCURACY
 from archray.platform.methods.found_networks import tested_networks
 from archray.platform.methods.method import METHODS, Method
-from archray.platform.run.layout import PROGRESS
+from archray.platform.methods.training_stages import ACCURACY
+from archray.platform.run.run import PROGRESS
 from archray.searchers import RandomSearch
 
 PAPER: Mapping[str, Any] = {"data": {"name": "cifar10"}, "dimension": 100_000}

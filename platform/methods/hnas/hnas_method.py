@@ -13,17 +13,17 @@ from archray.platform.config import SearchConfig
 from archray.platform.engine.pool_scoring import POOL, PoolSettings, candidates, score_pool
 from archray.platform.engine.stage import Context, WorkStage, file_digests
 from archray.platform.engine.tuning import TrialPlan, TuneRun, TuneStage
-from archray.platform.methods.final_stage import ACCURACY
 from archray.platform.methods.found_networks import tested_networks
 from archray.platform.methods.hnas.hnas_report import SECTIONS, headline, show
 from archray.platform.methods.method import METHODS, Method
 from archray.platform.methods.training_stages import (
+    ACCURACY,
     BASELINE_STAGE,
     FINAL_STAGE,
     TrainedSearchConfig,
     training_plan,
 )
-from archray.platform.run.layout import FOUND
+from archray.platform.run.run import FOUND
 from archray.searchers import HNASSearch
 from archray.searchers.hnas.scored_pool import PoolFile
 from archray.settings import Settings
@@ -128,8 +128,8 @@ def _score(context: Context[HNASConfig], folder: Folder) -> None:
         data=run.data,
         proxy=config.scored.model_copy(update={"metrics": metrics}),
         resources=config.resources,
-        pool=config.pool,
         console=context.console,
+        chunk=config.pool.chunk,
     )
 
 
@@ -161,18 +161,7 @@ def _trials(context: Context[HNASConfig], tuned: Folder) -> TrialPlan:
 def _write_found(context: Context[HNASConfig], folder: Folder, run: TuneRun) -> None:
     searcher: HNASSearch = run.searcher()
     folder.write_json(SEARCHER, searcher.get_state())
-    folder.write_json("objective.json", _objective(searcher))
-    folder.write_parquet("asked.parquet", searcher.asked())
-    best = searcher.best()
-    if best is None:
-        raise ArchrayError(f"none of the {len(run.trials)} trials has a value: {run.failures}")
-    folder.write_json(FOUND, {**best, "metric": ACCURACY})
-    context.say(f"found {best['architecture']}  ({ACCURACY} {best['value']:.4f})")
-
-
-def _objective(searcher: HNASSearch) -> dict[str, Any]:
-    """The objective's scale and ranges, and what the pool left out."""
-    return {
+    objective = {
         "proxy": searcher.proxy,
         "scale": searcher.pool.factor,
         "penalty": searcher.penalty,
@@ -182,6 +171,13 @@ def _objective(searcher: HNASSearch) -> dict[str, Any]:
         "pool": len(searcher.pool),
         "excluded": searcher.pool.excluded,
     }
+    folder.write_json("objective.json", objective)
+    folder.write_parquet("asked.parquet", searcher.asked())
+    best = searcher.best()
+    if best is None:
+        raise ArchrayError(f"none of the {len(run.trials)} trials has a value: {run.failures}")
+    folder.write_json(FOUND, {**best, "metric": ACCURACY})
+    context.say(f"found {best['architecture']}  ({ACCURACY} {best['value']:.4f})")
 
 
 # The method

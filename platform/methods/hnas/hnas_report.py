@@ -4,29 +4,37 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 from rich.console import Console
 
 from archray.platform.methods.found_networks import print_trials
-from archray.platform.methods.hnas.choice import choice_section
-from archray.platform.methods.hnas.hnas_tables import ASKED, POOL, VALUE, best_trial, trial_numbers
+from archray.platform.methods.hnas.hnas_tables import (
+    ASKED,
+    POOL,
+    VALUE,
+    Objective,
+    best_trial,
+    objective_of,
+    rank,
+    row_of,
+    trial_numbers,
+    usable_pool,
+    values_by_architecture,
+)
 from archray.platform.methods.hnas.landscape import landscape_section
 from archray.platform.methods.hnas.pool_scatter import pool_section
 from archray.platform.report.cell import cell_section
-from archray.platform.report.columns import failures, is_repeat, numbers
 from archray.platform.report.comparison import accuracy_cards, accuracy_lead, comparison_section
 from archray.platform.report.curves import BASELINE, CURVES_HEIGHT, FINAL, OWN_SCHEDULE, SEARCH, TrainingCurves
-from archray.platform.report.failures import Tables, failed, failures_section
 from archray.platform.report.figures import figure
-from archray.platform.report.header import Card, Headline, network_size
-from archray.platform.report.manifest_section import manifest_section
-from archray.platform.report.page import MakeSection
-from archray.platform.report.quantity import MISSING, count, significant
-from archray.platform.report.repeats_section import repeats_section
-from archray.platform.report.section import Column, Section, folded, numeric, table
-from archray.platform.run.layout import TRIALS
-from archray.platform.run.run import Run
+from archray.platform.report.page import Card, Headline, MakeSection, network_size
+from archray.platform.report.quantity import MISSING, as_float, count, failures, flags, numbers, significant
+from archray.platform.report.run_sections import Tables, failed, failures_section, manifest_section, repeats_section
+from archray.platform.report.section import Column, Section, folded, numeric, paragraphs, table
+from archray.platform.run.run import TRIALS, Run
+from archray.searchers.hnas.scored_pool import Pool
 
 _TABLES: Tables = {
     "scoring the pool": POOL,
@@ -34,10 +42,7 @@ _TABLES: Tables = {
     "final training": ("final", TRIALS),
     "random architectures": ("baseline", TRIALS),
 }
-_CURVES = TrainingCurves(
-    (SEARCH, FINAL, BASELINE),
-    of_both=OWN_SCHEDULE,
-)
+_CURVES = TrainingCurves((SEARCH, FINAL, BASELINE), of_both=OWN_SCHEDULE)
 
 
 @figure(height=CURVES_HEIGHT)
@@ -51,6 +56,67 @@ def curves_section(run: Run[Any]) -> Section:
     return _CURVES.section(run, hnas_training_curves(run))
 
 
+# Why this architecture: its place in the pool and among the trials. Shu 2022, Eq. 7.7
+
+
+def choice_section(run: Run[Any]) -> Section | None:
+    """How HNAS came to its choice. Nothing for a run that found nothing."""
+    run = run.best
+    asked, objective = run.table(*ASKED), objective_of(run)
+    best, known = best_trial(asked), values_by_architecture(asked)
+    if run.found is None or best is None or objective is None or not known:
+        return None
+    pool = usable_pool(run)
+    sentences, body = [_why(asked, best, known)], ""
+    if pool is not None and (row := row_of(pool, run.architecture)) is not None:
+        sentences.insert(0, _scoring(pool, run.config.metric))
+        body = _ranks(pool, objective, row, asked.iloc[best])
+    return Section("choice", "Why this one", paragraphs(sentences) + body)
+
+
+def _scoring(pool: Pool, proxy: str) -> str:
+    return (
+        f"All {count(len(pool), 'architecture')} of the pool were scored on one batch, untrained: M is {proxy}, "
+        "κ the condition number of the neural tangent kernel. The objective κ/M + μ F(M² − ν) asks for a small "
+        f"κ/M and an M near √ν. The table has this architecture's place in the pool."
+    )
+
+
+def _why(asked: pd.DataFrame, best: int, known: dict[str, float]) -> str:
+    values = sorted(known.values(), reverse=True)
+    number = trial_numbers(asked)[best]
+    which = "the one found" if np.isnan(number) else f"number {int(number)}"
+    text = (
+        "What μ and ν should be, the score itself cannot say: a Bayesian optimiser tried values, and for each the "
+        "objective's best architecture, or its best not known yet, was trained. Of "
+        f"{count(len(known), 'architecture')} trained, {which} has the highest {VALUE.label}, {VALUE.show(values[0])}"
+    )
+    if len(values) > 1:
+        text += f", ahead of {VALUE.show(values[1])}; their median is {VALUE.show(float(np.median(values)))}"
+    failed = int(failures(asked).notna().sum())
+    if failed:
+        text += f". {count(failed, 'training')} failed and took no part"
+    return text + "."
+
+
+def _ranks(pool: Pool, objective: Objective, row: int, best: pd.Series) -> str:
+    rows: list[tuple[str, str, str, str]] = []
+
+    def add(name: str, values: np.ndarray, low_is_good: bool) -> None:
+        better = values < values[row] if low_is_good else values > values[row]
+        rows.append((name, significant(values[row]), significant(np.median(values)), f"{int(better.sum()) + 1}"))
+
+    add("M, over the pool's largest", pool.metric, low_is_good=False)
+    add("κ", pool.kappa, low_is_good=True)
+    add("κ/M", pool.kappa / (pool.metric + objective.epsilon), low_is_good=True)
+    mu, nu = as_float(best.get("mu")), as_float(best.get("nu"))
+    if mu > 0 and nu >= 0:
+        values = rank(pool, mu, nu, objective)
+        add(f"objective at μ = {significant(mu)}, ν = {significant(nu)}", values, low_is_good=True)
+    columns = (Column("Score"), *numeric("this one", "pool's median", "rank"))
+    return table(columns, rows, label="The scores of the found architecture in the pool")
+
+
 # Trials
 
 
@@ -59,7 +125,7 @@ def trials_section(run: Run[Any]) -> Section | None:
     frame = run.best.table(*ASKED)
     if frame.empty:
         return None
-    again = is_repeat(frame)
+    again = flags(frame, "repeat")
     body = f"<p>{count(int((~again).sum()), 'training')} in the order they were suggested"
     if not again.any():
         return Section("trials", "Trials of the search", f"{body}.</p>{_trial_table(frame, ~again)}")
@@ -76,7 +142,7 @@ def _trial_table(frame: pd.DataFrame, shown: pd.Series) -> str:
     with_point = any(numbers(frame, name).notna().any() for name in ("mu", "nu"))
     columns = [*numeric("No."), Column("Architecture", "code")]
     columns += [*numeric(*(["μ", "ν"] if with_point else []), VALUE.axis), Column("Note")]
-    again, reasons, order = is_repeat(frame), failures(frame), trial_numbers(frame)
+    again, reasons, order = flags(frame, "repeat"), failures(frame), trial_numbers(frame)
     names = frame["architecture"] if "architecture" in frame else pd.Series(MISSING, index=frame.index)
     mu, nu, values = numbers(frame, "mu"), numbers(frame, "nu"), numbers(frame, "value")
     best, rows = best_trial(frame), []
@@ -118,7 +184,7 @@ def headline(run: Run[Any]) -> Headline:
     cards, best = accuracy_cards(run), best_trial(asked)
     if best is not None:
         cards.append(Card("trial", VALUE.show(numbers(asked, "value")[best]), f"best search trial, {VALUE.label}"))
-    trainings = int((~is_repeat(asked)).sum())
+    trainings = int((~flags(asked, "repeat")).sum())
     return Headline(
         thing="architecture",
         lead=accuracy_lead(run),

@@ -10,47 +10,43 @@ import pandas as pd
 from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
+from matplotlib.colors import Normalize, to_hex
 from matplotlib.figure import Figure
 
 from archray.platform.methods.hnas.hnas_tables import (
     ASKED,
     VALUE,
     Objective,
+    Plane,
     best_trial,
     objective_of,
+    plane,
     trial_numbers,
     usable_pool,
     values_by_architecture,
 )
-from archray.platform.methods.hnas.landscape_path import draw_path
 from archray.platform.methods.hnas.pool_scatter import VALUES, value_range
-from archray.platform.methods.hnas.ranked_pool import Plane, plane
-from archray.platform.report.columns import failures, is_repeat, numbers
-from archray.platform.report.figures import NothingToDraw, drawing, figure, logarithmic
-from archray.platform.report.quantity import count, significant
+from archray.platform.report.figures import FOUND, INK, MUTED, SURFACE, NothingToDraw, drawing, figure, logarithmic
+from archray.platform.report.quantity import count, failures, flags, numbers, significant
 from archray.platform.report.section import Section, captioned
 from archray.platform.run.run import Run
 from archray.searchers.hnas.scored_pool import Pool
 
 _UNTRAINED = (0.55, 0.58, 0.62, 0.22)  # a veil of grey, on a light and on a dark page
 _UNTRAINED_ODD = (0.55, 0.58, 0.62, 0.34)  # the neighbour's, so that regions can be told apart
+_SAME = 0.012  # points of the path nearer than this share of the axes are one
 _SCALE = 5  # pixels of the image per point of the plane: borders stay thin
 
 
 @dataclass(frozen=True)
 class _Landscape:
-    """What is drawn and told.
-
-    Attributes:
-        path: a row per question, see `asked_points`; best: the label of the best one.
-        known: the value of each architecture that was trained.
-    """
+    """What is drawn and told."""
 
     pool: Pool
     objective: Objective
-    path: pd.DataFrame
-    best: int | None
-    known: dict[str, float]
+    path: pd.DataFrame  # a row per question, see `asked_points`
+    best: int | None  # the label of the best one
+    known: dict[str, float]  # the value of each architecture that was trained
 
     @classmethod
     def of(cls, run: Run[Any]) -> _Landscape:
@@ -103,7 +99,7 @@ def asked_points(asked: pd.DataFrame) -> pd.DataFrame:
             "mu": numbers(asked, "mu"),
             "nu": numbers(asked, "nu"),
             "failed": failures(asked).notna(),
-            "repeat": is_repeat(asked),
+            "repeat": flags(asked, "repeat"),
             "value": numbers(asked, "value"),
             "architecture": asked.get("architecture"),
         }
@@ -141,19 +137,92 @@ def draw_plane(axes: Axes, ground: Plane, pool: Pool, known: dict[str, float]) -
     axes.grid(False)
 
 
+def draw_path(axes: Axes, path: pd.DataFrame, best: int | None, norm: Normalize | None) -> None:
+    """Trainings numbered in their order, their ring in the colour of their value; free questions are dots."""
+    free = path[path["repeat"]]
+    axes.scatter(
+        np.sqrt(free["nu"]), free["mu"], s=16, color=SURFACE, edgecolor=INK, linewidth=0.8, zorder=3, clip_on=False
+    )
+    trained = path[~path["repeat"]]
+    x, y = np.sqrt(trained["nu"].to_numpy()), trained["mu"].to_numpy()
+    axes.plot(x, y, color=SURFACE, linewidth=3.2, alpha=0.65, zorder=3, clip_on=False)
+    axes.plot(x, y, color=INK, linewidth=1.0, alpha=0.75, zorder=3, clip_on=False)
+    places = axes.transAxes.inverted().transform(axes.transData.transform(np.column_stack([x, y])))  # (n, 2) shares
+    marks: dict[int, list[int]] = {}  # the trainings of each, by the first of them
+    for i in range(len(trained)):
+        first = next((j for j in marks if np.abs(places[j] - places[i]).max() < _SAME), i)
+        marks.setdefault(first, []).append(i)
+    for first, group in marks.items():
+        rows = trained.iloc[group]
+        _draw_mark(axes, (x[first], y[first]), rows, best in rows.index, norm)
+
+
+def _draw_mark(axes: Axes, at: tuple[float, float], rows: pd.DataFrame, best: bool, norm: Normalize | None) -> None:
+    """The mark of the trainings at one place."""
+    order, value = spans(rows["number"].astype(int).tolist()), rows["value"].to_numpy()[0]
+    failed = bool(rows["failed"].all())
+    ring = SURFACE
+    if norm is not None and not failed and np.isfinite(value):
+        ring = to_hex(colormaps[VALUES](float(norm(value * VALUE.factor))))
+    layer = 5 if best else 4
+    axes.scatter(
+        *at,
+        s=340,
+        facecolor=ring,
+        edgecolor=MUTED if failed else INK,
+        linewidth=0.9,
+        linestyle=(0, (2, 1.5)) if failed else "solid",
+        zorder=layer,
+        clip_on=False,
+    )
+    axes.scatter(*at, s=200, facecolor=FOUND if best else SURFACE, linewidth=0, zorder=layer + 0.1, clip_on=False)
+    axes.annotate(
+        order[0],
+        at,
+        ha="center",
+        va="center_baseline",
+        fontsize=11,
+        color=SURFACE if best else INK,
+        zorder=layer + 0.2,
+        annotation_clip=False,
+    )
+    if len(order) > 1:
+        axes.annotate(
+            "+" + ", ".join(order[1:]),
+            at,
+            xytext=(10, 9),
+            textcoords="offset points",
+            fontsize=11,
+            color=INK,
+            zorder=7,
+            annotation_clip=False,
+            bbox={"facecolor": SURFACE, "edgecolor": "none", "pad": 1.2, "alpha": 0.85},
+        )
+
+
+def spans(order: list[int]) -> list[str]:
+    """The first number, then the others with consecutive ones joined: `[3, 5, 6, 7, 9]` gives `3`, `5–7`, `9`."""
+    joined: list[list[int]] = []
+    for number in order[1:]:
+        if joined and joined[-1][1] == number - 1:
+            joined[-1][1] = number
+        else:
+            joined.append([number, number])
+    return [str(order[0])] + [str(a) if a == b else f"{a}–{b}" for a, b in joined]
+
+
 def _caption(landscape: _Landscape) -> str:
     pool, path, best = landscape.pool, landscape.path, landscape.best
     ground = plane(pool, landscape.objective)
     rows = np.unique(ground.selected)
     trained = sum(pool.architectures[row] in landscape.known for row in rows)
     penalty = "(M² − ν)²" if landscape.objective.penalty == "square" else "|M² − ν|"
-    text = (
-        f"Each point (μ, ν) selects the architecture with the lowest κ/M + μ {penalty}. The plane falls into "
-        f"{count(rows.size, 'region')}, one per architecture selected; the {trained} that were trained have the "
-        f"colour of their {VALUE.label}, grey was never trained."
+    text = f"Each point (μ, ν) selects the architecture with the lowest κ/M + μ {penalty}. "
+    text += (
+        f"The plane falls into {count(rows.size, 'region')}, one per architecture selected; the {trained} that were "
+        f"trained have the colour of their {VALUE.label}, grey was never trained."
         if rows.size > 1
-        else f"Each point (μ, ν) selects the architecture with the lowest κ/M + μ {penalty}. Here every point selects "
-        "one and the same: within these bounds κ/M alone decides."
+        else "Here every point selects one and the same: within these bounds κ/M alone decides."
     )
     text += (
         " The numbers are the trainings in their order, joined by a line; the ring of each has the colour of the "
@@ -165,7 +234,7 @@ def _caption(landscape: _Landscape) -> str:
             "selected an architecture known already, and were answered without a training."
         )
     if best is not None and best in path.index:
-        number, mu, nu = (path[name].to_numpy()[path.index.get_loc(best)] for name in ("number", "mu", "nu"))
+        number, mu, nu = path.loc[best, ["number", "mu", "nu"]].to_numpy(dtype=float)
         text += (
             f" The best one, filled, is number {int(number)}: μ = {significant(mu)}, √ν = {significant(np.sqrt(nu))}."
         )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,14 +15,13 @@ from archray.platform.methods.hnas.hnas_tables import (
     Objective,
     best_trial,
     objective_of,
+    rank,
     row_of,
     usable_pool,
     values_by_architecture,
 )
-from archray.platform.methods.hnas.ranked_pool import rank
-from archray.platform.report.columns import numbers
 from archray.platform.report.figures import FOUND, INK, SURFACE, NothingToDraw, drawing, figure, logarithmic
-from archray.platform.report.quantity import count, significant
+from archray.platform.report.quantity import count, numbers, significant
 from archray.platform.report.section import Section, captioned
 from archray.platform.run.run import Run
 from archray.searchers.hnas.scored_pool import Pool, distance
@@ -32,16 +30,6 @@ VALUES = "viridis"  # of the trials' values, here and in the landscape: even to 
 _CLOUD = "#8b96a5"  # the pool's points become an image, which cannot follow the page: a grey for light and dark
 _SKEWED = 8  # where the largest M is further above the median than this, M has a logarithmic axis too
 _MANY = 3000  # with more points than this, they are drawn smaller and fainter
-
-
-@dataclass(frozen=True)
-class _Level:
-    """The point (mu, nu) that found the winner, row `row` of the pool, and the objective there."""
-
-    row: int
-    mu: float
-    nu: float
-    objective: Objective
 
 
 @figure(height=400)
@@ -55,10 +43,10 @@ def hnas_pool(run: Run[Any], canvas: Figure) -> None:
     draw_cloud(axes, pool)
     axes.set_xlabel(f"M: {run.config.metric}, over the pool's largest")
     axes.set_ylabel("κ, condition number")
-    level = _level(run, pool)
-    if level is not None:
-        draw_level(axes, pool, level)
-    rows = {row: value for name, value in known.items() if (row := row_of(pool.architectures, name)) is not None}
+    winner = row_of(pool, run.architecture)
+    if winner is not None and (level := _level(run, pool)) is not None:
+        draw_level(axes, pool, winner, *level)
+    rows = {row: value for name, value in known.items() if (row := row_of(pool, name)) is not None}
     if rows:
         at = np.array(list(rows))
         points = axes.scatter(
@@ -74,7 +62,6 @@ def hnas_pool(run: Run[Any], canvas: Figure) -> None:
         )
         bar = canvas.colorbar(points, ax=axes, label=VALUE.axis, location="top", aspect=30, pad=0.02)
         bar.outline.set_visible(False)
-    winner = _winner(run, pool)
     if winner is not None:
         x, y = pool.metric[winner], pool.kappa[winner]
         axes.scatter(x, y, s=240, facecolor="none", edgecolor=SURFACE, linewidth=5, zorder=4)
@@ -98,11 +85,6 @@ def _pool(run: Run[Any]) -> Pool:
             "if its first stage has not ended"
         )
     return pool
-
-
-def _winner(run: Run[Any], pool: Pool) -> int | None:
-    """The row of the architecture that was found."""
-    return row_of(pool.architectures, run.architecture)
 
 
 def value_range(known: dict[str, float]) -> Normalize:
@@ -131,27 +113,26 @@ def draw_cloud(axes: Axes, pool: Pool) -> None:
         logarithmic(axes.xaxis)
 
 
-def draw_level(axes: Axes, pool: Pool, level: _Level) -> None:
+def draw_level(axes: Axes, pool: Pool, winner: int, mu: float, nu: float, how: Objective) -> None:
     """The line of all (M, kappa) whose objective is the winner's; what lies below it is better."""
     limits = axes.get_xlim(), axes.get_ylim()
-    value = float(rank(pool, level.mu, level.nu, level.objective)[level.row])
+    value = float(rank(pool, mu, nu, how)[winner])
     low, high = limits[0]
     m = np.geomspace(low, high, 400) if axes.get_xscale() == "log" else np.linspace(1e-3, high, 400)
-    penalty = level.mu * distance(m, level.nu, level.objective.penalty)
-    kappa = (m + level.objective.epsilon) * (value - penalty)  # the objective, solved for kappa
+    kappa = (m + how.epsilon) * (value - mu * distance(m, nu, how.penalty))  # the objective, solved for kappa
     axes.plot(m, np.where(kappa > 0, kappa, np.nan), color=FOUND, linewidth=1.3, linestyle=(0, (5, 3)), zorder=2)
     axes.set(xlim=limits[0], ylim=limits[1])
 
 
-def _level(run: Run[Any], pool: Pool) -> _Level | None:
-    """The level of the found architecture at the (mu, nu) of the best trial; None if that found another."""
-    asked, objective, winner = run.table(*ASKED), objective_of(run), _winner(run, pool)
+def _level(run: Run[Any], pool: Pool) -> tuple[float, float, Objective] | None:
+    """The (mu, nu) of the best trial, and the objective; None if that did not find what was found."""
+    asked, objective = run.table(*ASKED), objective_of(run)
     best = best_trial(asked)
-    if best is None or objective is None or winner is None or "architecture" not in asked:
+    if best is None or objective is None or "architecture" not in asked:
         return None
     mu, nu = float(numbers(asked, "mu")[best]), float(numbers(asked, "nu")[best])
-    own = asked["architecture"][best] == pool.architectures[winner] and mu > 0 and nu >= 0
-    return _Level(winner, mu, nu, objective) if own else None
+    own = asked["architecture"][best] == run.architecture and mu > 0 and nu >= 0
+    return (mu, nu, objective) if own else None
 
 
 def _caption(run: Run[Any], pool: Pool, trained: int) -> str:
@@ -165,17 +146,18 @@ def _caption(run: Run[Any], pool: Pool, trained: int) -> str:
         text += f" {count(pool.excluded, 'architecture')} without a finite score {verb} left out."
     if trained:
         text += f" Coloured points ({trained}) were trained in the search."
-    if _winner(run, pool) is None:
+    winner = row_of(pool, run.architecture)
+    if winner is None:
         return text
     text += " The ring marks the one found."
     level = _level(run, pool)
     if level is None:
         return text
-    values = rank(pool, level.mu, level.nu, level.objective)
-    below = int((values < values[level.row]).sum())
+    values = rank(pool, *level)
+    below = int((values < values[winner]).sum())
     text += (
-        f" The dashed line joins all (M, κ) with its objective at μ = {significant(level.mu)}, "
-        f"ν = {significant(level.nu)}: "
+        f" The dashed line joins all (M, κ) with its objective at μ = {significant(level[0])}, "
+        f"ν = {significant(level[1])}: "
     )
     if below == 0:
         return text + "no architecture of the pool lies below it."

@@ -8,12 +8,10 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from archray.platform.methods.supernets.search_seeds import Supernet, by_epoch, draw_seed_legend, supernets
-from archray.platform.report.columns import numbers
 from archray.platform.report.figures import NothingToDraw, drawing, figure
-from archray.platform.report.quantity import Quantity, count, finite_values
+from archray.platform.report.quantity import Quantity, count, finite_values, numbers
 from archray.platform.report.section import Section, captioned, numeric, table
-from archray.platform.run.layout import CURVES
-from archray.platform.run.run import Run
+from archray.platform.run.run import CURVES, Run
 
 _ACCURACY = Quantity.of("validation_accuracy")
 _DROP = Quantity("drop", "percentage points", 100.0, 2)

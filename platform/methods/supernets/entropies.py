@@ -14,9 +14,8 @@ from matplotlib.figure import Figure
 
 from archray.platform.methods.supernets.search_seeds import Supernet, by_epoch, draw_seed_legend, supernets
 from archray.platform.methods.supernets.supernet_tables import ENTROPIES
-from archray.platform.report.columns import numbers
 from archray.platform.report.figures import MUTED, NothingToDraw, drawing, figure, set_height
-from archray.platform.report.quantity import count
+from archray.platform.report.quantity import count, numbers
 from archray.platform.report.section import Section, captioned
 from archray.platform.run.run import Run
 

@@ -9,8 +9,7 @@ import pandas as pd
 
 from archray.platform.methods.supernets.search_seeds import seed_words
 from archray.platform.methods.supernets.supernet_tables import FOUND_CELLS, SELECTED
-from archray.platform.report.columns import failures, flags, numbers
-from archray.platform.report.quantity import MISSING, Quantity, count
+from archray.platform.report.quantity import MISSING, Quantity, count, failures, flags, numbers
 from archray.platform.report.section import Column, Section, numeric, paragraphs, table
 from archray.platform.run.run import Run
 

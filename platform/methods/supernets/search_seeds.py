@@ -12,9 +12,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from archray.platform.methods.supernets.supernet_tables import FOUND_CELLS
-from archray.platform.report.columns import numbers
 from archray.platform.report.figures import FOUND, TRIAL, few_ticks
-from archray.platform.report.quantity import MISSING, as_float
+from archray.platform.report.quantity import MISSING, as_float, numbers
 from archray.platform.run.run import Run
 
 

@@ -10,12 +10,10 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from archray.platform.methods.supernets.supernet_tables import SELECTED
-from archray.platform.report.columns import failures, flags, numbers
 from archray.platform.report.figures import FOUND, INDIGO, MUTED, TRIAL, NothingToDraw, drawing, few_ticks, figure
-from archray.platform.report.quantity import MISSING, Quantity, count, whole_number
+from archray.platform.report.quantity import MISSING, Quantity, count, failures, flags, numbers, whole_number
 from archray.platform.report.section import Column, Section, captioned, paragraphs, table
-from archray.platform.run.layout import CURVES
-from archray.platform.run.run import Run
+from archray.platform.run.run import CURVES, Run
 
 _ACCURACY = Quantity.of("validation_accuracy")
 _LOOKS = {

@@ -13,9 +13,8 @@ from matplotlib.figure import Figure
 
 from archray.platform.methods.supernets.search_seeds import supernets
 from archray.platform.methods.supernets.supernet_tables import FOUND_CELLS, SCORES
-from archray.platform.report.columns import numbers
 from archray.platform.report.figures import FOUND, SURFACE, TRIAL, NothingToDraw, drawing, figure, set_height
-from archray.platform.report.quantity import Quantity, as_float, count, finite_values, whole_number
+from archray.platform.report.quantity import Quantity, as_float, count, finite_values, numbers, whole_number
 from archray.platform.report.section import Section, captioned, numeric, table
 from archray.platform.run.run import Run
 

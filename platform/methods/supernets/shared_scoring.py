@@ -15,7 +15,7 @@ from rich.console import Console
 from archray.cluster.resources import ResourceSettings, actor_count
 from archray.errors import InvalidInput
 from archray.files import Folder
-from archray.platform.engine.shards import count_failures, device_of, score_in_shards
+from archray.platform.engine.pool_scoring import count_failures, device_of, score_in_shards
 from archray.trainables.spaces import Space, get_space
 from archray.trainables.supernets.networks import discretise
 from archray.trainables.tune.supernet_scorer import SupernetScorer

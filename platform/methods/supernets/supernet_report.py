@@ -25,17 +25,13 @@ from archray.platform.report.curves import (
     Trainings,
     of_found_architecture,
 )
-from archray.platform.report.failures import Tables, failed, failures_section
 from archray.platform.report.figures import figure
-from archray.platform.report.header import Headline, network_size
-from archray.platform.report.manifest_section import manifest_section
-from archray.platform.report.page import MakeSection
+from archray.platform.report.page import Headline, MakeSection, network_size
 from archray.platform.report.quantity import Quantity, count
-from archray.platform.report.repeats_section import repeats_section
 from archray.platform.report.rounds import Halving
+from archray.platform.report.run_sections import Tables, failed, failures_section, manifest_section, repeats_section
 from archray.platform.report.section import Section
-from archray.platform.run.layout import ROUNDS, TRIALS
-from archray.platform.run.run import Run
+from archray.platform.run.run import ROUNDS, TRIALS, Run
 
 _ACCURACY = Quantity.of("validation_accuracy")
 _TABLES: Tables = {

@@ -1,0 +1,132 @@
+"""What every report says of its run: what each repeat found, what failed and why, and the manifest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from archray.platform.report.comparison import TEST, tested
+from archray.platform.report.page import MakeSection
+from archray.platform.report.quantity import count, failures
+from archray.platform.report.section import Column, Section, escape, numeric, table
+from archray.platform.run.run import Run
+
+Tables = Mapping[str, tuple[str, str]]  # what was done, in words -> the stage and the table that tell what failed
+_REASONS = 40  # more distinct reasons than this are counted together
+_LONG = 300  # characters of a reason that are shown
+
+
+def repeats_section(run: Run[Any]) -> Section | None:
+    """A row per repeat of the whole run, and mean and spread over them. Nothing for fewer than two."""
+    repeats = run.repeats
+    if len(repeats) < 2:
+        return None
+    names = [_name(repeat) for repeat in repeats]
+    accuracies = [(tested(repeat, "final"), tested(repeat, "baseline")) for repeat in repeats]
+    columns = (*numeric("No.", "Seed"), Column("Architecture", "code"), *numeric(TEST.axis, "random (%)"))
+    rows = [
+        (
+            number,
+            repeat.config.seed,
+            name or "nothing found",
+            *(TEST.spread(values).removesuffix(" %") for values in tests),
+        )
+        for number, (repeat, name, tests) in enumerate(zip(repeats, names, accuracies, strict=True))
+    ]
+    body = f"<p>{_summary(names, accuracies)}</p>" + table(columns, rows, label="The repeats of the run")
+    return Section("repeats", "Repeats", body)
+
+
+def _name(repeat: Run[Any]) -> str | None:
+    """The string of what a repeat found; None if it has found nothing."""
+    found = repeat.found or {}
+    return " + ".join(found["members"]) if "members" in found else found.get("architecture")
+
+
+def _summary(names: list[str | None], accuracies: list[tuple[np.ndarray, np.ndarray]]) -> str:
+    found, random = ([values.mean() for values in column if values.size] for column in zip(*accuracies, strict=True))
+    text = f"The whole run, {count(len(names), 'time')}, each with a seed of its own"
+    text += f": {TEST.spread(found)} test accuracy over {count(len(found), 'repeat')}" if found else ""
+    text += f", random architectures {TEST.spread(random)}" if random else ""
+    text += ". ± is the standard deviation of the repeats' means."
+    distinct = set(names) - {None}
+    if distinct:
+        text += f" They found {count(len(distinct), 'distinct architecture')}."
+    return text
+
+
+def failures_section(tables: Tables) -> MakeSection:
+    """A table of stage, reason and count, or the sentence that nothing failed. Nothing for a run without tables."""
+
+    def make(run: Run[Any]) -> Section | None:
+        stages = {words: run.pooled(*place) for words, place in tables.items()}
+        if all(frame.empty for frame in stages.values()):
+            return None
+        rows = [row for stage, frame in stages.items() for row in _counted(stage, frame)]
+        body = "<p>Nothing failed.</p>"
+        if rows:
+            columns = (Column("Stage"), Column("Reason"), *numeric("Failed", "of"))
+            body = (
+                "<p>A failure is a result with a reason; it takes no part in means, rankings or the figures above.</p>"
+                + table(columns, rows, label="Failures by stage and reason")
+            )
+        return Section("failures", "Failures", body)
+
+    return make
+
+
+def failed(run: Run[Any], tables: Tables) -> str | None:
+    """`3 in scoring, 1 in final`; None if nothing failed."""
+    numbers = {words: int(failures(run.pooled(*place)).notna().sum()) for words, place in tables.items()}
+    return ", ".join(f"{number} in {words}" for words, number in numbers.items() if number) or None
+
+
+def _counted(stage: str, frame: pd.DataFrame) -> list[tuple[str, str, int, int]]:
+    """Stage, reason, how many, of how many; the most frequent first."""
+    counts = failures(frame).dropna().value_counts()
+    rows = [
+        (stage, reason if len(reason) <= _LONG else reason[:_LONG] + "…", int(number), len(frame))
+        for reason, number in zip(counts.index[:_REASONS].map(str), counts, strict=False)
+    ]
+    rest = counts.iloc[_REASONS:]
+    if len(rest):
+        rows.append((stage, count(len(rest), "further reason"), int(rest.sum()), len(frame)))
+    return rows
+
+
+def manifest_section(run: Run[Any]) -> Section:
+    """All of the manifest, folded, a table for each part."""
+    single = {key: value for key, value in run.manifest.items() if not _nests(value)}
+    nested = {key: value for key, value in run.manifest.items() if _nests(value)}
+    tables = "".join(f"<h3>{escape(name)}</h3>{_pairs(part)}" for name, part in {"run": single, **nested}.items())
+    body = (
+        "<p>All that is needed to start the same run again.</p>"
+        f'<details class="manifest"><summary>Manifest</summary>{tables}</details>'
+    )
+    return Section("manifest", "Manifest", body)
+
+
+def _nests(value: object) -> bool:
+    return isinstance(value, Mapping) and bool(value)
+
+
+def _pairs(part: Mapping[str, Any]) -> str:
+    rows = "".join(f"<div><dt>{escape(key)}</dt><dd>{escape(value)}</dd></div>" for key, value in _flat(part))
+    return f'<dl class="pairs">{rows}</dl>'
+
+
+def _flat(value: Any, key: str = "") -> Iterator[tuple[str, str]]:
+    """Pairs of dotted key and printed value; lists of plain values stay on one line."""
+    if isinstance(value, Mapping) and value:
+        for name, inner in value.items():
+            yield from _flat(inner, f"{key}.{name}" if key else str(name))
+    elif isinstance(value, list) and any(isinstance(inner, Mapping | list) for inner in value):
+        for index, inner in enumerate(value):
+            yield from _flat(inner, f"{key}[{index}]")
+    elif isinstance(value, list):
+        yield key, ", ".join(str(inner) for inner in value) or "[]"
+    else:
+        yield key, "null" if value is None else str(value)
