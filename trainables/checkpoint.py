@@ -1,13 +1,18 @@
-"""Checkpoints: one file of tensors and plain data, written whole or not at all, read without running any code."""
+"""Tensors and plain data as files, written whole or not at all, read without running any code."""
 
 from __future__ import annotations
 
+import io
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 
-from archray.files import whole_file
+from archray.errors import InvalidInput
+from archray.files import Folder, whole_file
+from archray.trainables.devices import out_of_memory
 
 STATE_FILE = "state.pt"
 
@@ -27,3 +32,42 @@ def read_state(folder: str | Path, device: str | torch.device = "cpu") -> dict[s
     """What `write_state` wrote, its tensors on `device`. Raises: FileNotFoundError if `folder` holds no state."""
     state: dict[str, Any] = torch.load(Path(folder) / STATE_FILE, map_location=device, weights_only=True)
     return state
+
+
+def write_weights(place: str, name: str, state: dict[str, Any]) -> str:
+    """Writes `state` as the file `name` in the folder `place`, whole, and returns its URI.
+
+    place: a local path, or a URI that pyarrow understands (`s3://bucket/weights`). state: as `write_state`.
+    """
+    folder = Folder(_uri(place))
+    with folder.whole_file(name) as stream:
+        torch.save(state, stream)
+    return (folder / name).uri
+
+
+def read_weights(uri: str, device: torch.device | str = "cpu") -> dict[str, Any]:
+    """What `write_weights` wrote, its tensors on `device`. Raises: FileNotFoundError."""
+    place, _, name = _uri(uri).rpartition("/")
+    content = io.BytesIO(Folder(place).read_bytes(name))
+    state: dict[str, Any] = torch.load(content, map_location=device, weights_only=True)
+    return state
+
+
+def load_weights(supernet: nn.Module, state: Mapping[str, Any], source: str, advice: str = "") -> None:
+    """Gives `supernet` the weights in `state`: a supernet's state, alone or under the key `supernet`.
+
+    source, advice: for the message: what the weights are, and what else to do. Raises: InvalidInput if they do not fit.
+    """
+    try:
+        supernet.load_state_dict(state.get("supernet", state))
+    except (RuntimeError, AttributeError, TypeError) as error:
+        if out_of_memory(error) is not None:
+            raise
+        raise InvalidInput(
+            f"expected {source} to be of a supernet with these settings' space, network and data, got others{advice}: "
+            f"{error}"
+        ) from error
+
+
+def _uri(place: str) -> str:
+    return place if "://" in place else Path(place).expanduser().absolute().as_uri()

@@ -68,14 +68,9 @@ def cosine(lr: float, step: int, steps: int) -> float:
 
 
 class EpochTrainer(ABC):
-    """One epoch per call, and bit-exactly on from a saved state on the CPU.
+    """One epoch per call, on the device of the data, and bit-exactly on from a saved state on the CPU.
 
     All randomness of an epoch is seeded anew from (seed, epoch), so a state holds no generator.
-
-    Args:
-        dataset: its tensors lie on the device to train on.
-        epochs: in all.
-        amp: forward passes in bfloat16.
     """
 
     def __init__(self, dataset: Dataset, *, epochs: int, seed: int, amp: bool) -> None:
@@ -123,11 +118,7 @@ SettingsT = TypeVar("SettingsT", bound=SGDSettings)
 
 
 class SGDTrainer(EpochTrainer, Generic[SettingsT]):
-    """An `EpochTrainer` of a module's weights, by SGD with momentum and a gradient that may be clipped.
-
-    Args:
-        module: on the data's device.
-    """
+    """An `EpochTrainer` of a module's weights, by SGD with momentum and a gradient that may be clipped."""
 
     def __init__(self, module: nn.Module, dataset: Dataset, settings: SettingsT, *, seed: int) -> None:
         super().__init__(dataset, epochs=settings.epochs, seed=seed, amp=settings.amp)

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from archray.errors import InvalidInput
+from archray.trainables.devices import own_randomness
 from archray.trainables.epoch_trainer import (
     NO_METRICS,
     Count,
@@ -25,7 +26,6 @@ from archray.trainables.epoch_trainer import (
     SGDTrainer,
     cosine,
 )
-from archray.trainables.randomness import own_randomness
 
 if TYPE_CHECKING:
     from archray.trainables.data import Dataset, Split
@@ -91,7 +91,6 @@ class Trainer(SGDTrainer[TrainingSettings]):
         network: moved to the data's device; images (n, C, H, W) -> logits (n, classes). With an auxiliary tower it
             has a module `auxiliary` and returns (logits, the tower's logits) in train mode. One with dropped paths
             has an attribute `drop_path`, their probability, which is set before each epoch.
-        dataset: its tensors lie on the device to train on.
         seed: of everything but the network's initial parameters, which the caller made.
 
     Raises: InvalidInput if `settings` ask for what the network lacks, an auxiliary tower or dropped paths, or leave a

@@ -25,19 +25,16 @@ from archray_test_supernet_report import (
     scored_tables,
 )
 
-from archray.platform.methods.supernets.discretisation import (
+from archray.platform.methods.supernets.mixture_curves import (
     at_the_end,
     discretisation_section,
-    supernet_discretisation,
-)
-from archray.platform.methods.supernets.entropies import (
     entropies_section,
     entropy_panels,
+    supernet_discretisation,
     supernet_entropies,
     uniform_entropy,
 )
-from archray.platform.methods.supernets.found_cells import found_cells_section
-from archray.platform.methods.supernets.search_seeds import supernets
+from archray.platform.methods.supernets.search_seeds import found_cells_section, supernets
 from archray.platform.methods.supernets.selection_curves import cut_epoch, selection_curves, selection_section
 from archray.platform.methods.supernets.shared_score_plot import (
     scored_supernets,

@@ -9,13 +9,13 @@ from torch import nn
 
 from archray.errors import InvalidArchitecture, InvalidInput
 from archray.trainables.nets import NetworkSettings, build, count_multiply_adds, count_parameters
+from archray.trainables.nets.nasbench1shot1_network import OPERATIONS as MODULES
 from archray.trainables.nets.nasbench1shot1_network import (
     Cell,
+    ConvBNReLU,
     NASBench1Shot1Network,
     vertex_channels,
 )
-from archray.trainables.nets.nasbench1shot1_operations import OPERATIONS as MODULES
-from archray.trainables.nets.nasbench1shot1_operations import ConvBNReLU
 from archray.trainables.proxies import ProxySettings, score
 from archray.trainables.spaces import NASBench1Shot1Space1, NASBench1Shot1Space2, NASBench1Shot1Space3, NASBench201
 from archray.trainables.spaces.nasbench1shot1 import OPERATIONS, Module101

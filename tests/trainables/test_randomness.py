@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from archray.trainables.randomness import own_randomness
+from archray.trainables.devices import own_randomness
 
 DEVICES = [None, torch.device("cpu"), *([torch.device("cuda", 0)] if torch.cuda.is_available() else [])]
 

@@ -18,7 +18,7 @@ from archray.trainables.supernets import OPTIMIZERS, RELAXATIONS, SupernetTraine
 from archray.trainables.supernets.networks import MixtureWeights, build_supernet
 from archray.trainables.supernets.optimizers import OptimizerSettings
 from archray.trainables.supernets.optimizers.optimizer_settings import GradientLearner
-from archray.trainables.supernets.optimizers.projection import project_to_simplex
+from archray.trainables.supernets.optimizers.simplex_optimizer import project_to_simplex
 from archray.trainables.supernets.relaxations import ArchitectureParameters, Relaxation, RelaxationSettings
 from archray.trainables.tune.supernet_settings import SupernetOptions
 from archray.trainables.tune.supernet_trainable import SupernetTrainable

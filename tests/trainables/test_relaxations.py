@@ -12,6 +12,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
+from pydantic import ValidationError
 from scipy import stats
 from torch import Tensor
 
@@ -21,9 +22,7 @@ from archray.trainables.supernets.optimizers.mirror_descent import GAEA_FLOOR, M
 from archray.trainables.supernets.relaxations import RELAXATIONS, Relaxation, RelaxationSettings, entropy
 from archray.trainables.supernets.relaxations.gumbel import (
     TAU_MIN,
-    Gumbel,
     GumbelSettings,
-    TemperatureSchedule,
     gumbel_noise,
     gumbel_weights,
 )
@@ -74,7 +73,7 @@ def test_weights_are_on_the_simplex_and_one_hot_where_chosen(name: str, dtype: t
             draws_one = name.startswith(("PathSettings", "GumbelSettings")) and "hard=False" not in name
             assert (each.chosen is not None) == draws_one
             if each.chosen is not None:
-                assert torch.equal(each.dense, MixtureWeights.of_path(each.chosen, GROUPS[group][1], dtype).dense)
+                assert torch.equal(each.dense, torch.eye(GROUPS[group][1], dtype=dtype)[each.chosen])
 
 
 @pytest.mark.parametrize("name", EVERY)
@@ -123,10 +122,10 @@ def test_the_start_is_nearly_uniform(name: str) -> None:
 
 def test_softmax_and_simplex() -> None:
     parameters = torch.randn((4, 3), generator=seeded())
-    soft = Softmax(seeded()).weights({"g": parameters})["g"].dense
+    soft = Softmax(seeded(), "logits").weights({"g": parameters})["g"].dense
     torch.testing.assert_close(soft, parameters.exp() / parameters.exp().sum(-1, keepdim=True))
     rows = soft.detach().requires_grad_()
-    weights = Simplex(seeded()).weights({"g": rows})["g"].dense
+    weights = Simplex(seeded(), "simplex").weights({"g": rows})["g"].dense
     cost = torch.randn((4, 3), generator=seeded(1))
     (weights * cost).sum().backward()
     assert torch.equal(weights, rows) and torch.equal(rows.grad, cost)
@@ -155,7 +154,7 @@ def test_entropy_at_its_ends() -> None:
 @pytest.mark.parametrize("domain", ["logits", "simplex"])
 @pytest.mark.parametrize("tau", [10.0, 1.0, 0.1])
 def test_straight_through_gradient_is_the_softmax_jacobian(domain: str, tau: float) -> None:
-    relaxation = Gumbel(seeded(7), domain, TemperatureSchedule(tau, tau))
+    relaxation = GumbelSettings(start=tau, end=tau).make(seeded(7), domain)
     parameters = torch.rand((5, 4), generator=seeded(1), dtype=torch.float64).add(0.1).log().softmax(-1)
     if domain == "logits":
         parameters = parameters.log()
@@ -190,7 +189,7 @@ def test_operations_are_drawn_with_their_probabilities(domain: str, progress: fl
     probabilities = torch.tensor([0.5, 0.3, 0.15, 0.05], dtype=torch.float64)
     draws = 20_000  # as many edges in one step
     parameters = (probabilities if domain == "simplex" else probabilities.log() + 3.0).expand(draws, 4)
-    chosen = Gumbel(seeded(0), domain).weights({"g": parameters}, progress)["g"].chosen
+    chosen = GumbelSettings().make(seeded(0), domain).weights({"g": parameters}, progress)["g"].chosen
     counts = torch.bincount(chosen, minlength=4).numpy()
     assert stats.chisquare(counts, draws * probabilities.numpy()).pvalue > 1e-3
 
@@ -203,16 +202,16 @@ def test_noise_is_gumbel_and_finite() -> None:
 
 def test_a_zero_on_the_simplex_is_never_drawn_and_has_no_gradient() -> None:
     rows = torch.tensor([0.0, 0.6, 0.4]).repeat(200, 1).requires_grad_()
-    weights = Gumbel(seeded(), "simplex").weights({"g": rows})["g"]
+    weights = GumbelSettings().make(seeded(), "simplex").weights({"g": rows})["g"]
     (weights.dense * torch.tensor([1.0, 2.0, 3.0])).sum().backward()
     assert int(weights.chosen.min()) == 1
     assert bool(rows.grad.isfinite().all()) and bool((rows.grad[:, 0] == 0.0).all())
 
 
 def test_temperatures() -> None:
-    linear, exponential = TemperatureSchedule(), TemperatureSchedule(1.0, 0.03, "exponential")
-    assert [linear(t) for t in (0.0, 0.5, 1.0)] == pytest.approx([10.0, 5.05, TAU_MIN])
-    assert [exponential(t) for t in (0.0, 0.5, 1.0)] == pytest.approx([1.0, math.sqrt(0.03), 0.03])
+    linear, exponential = GumbelSettings(), GumbelSettings(start=1.0, end=0.03, form="exponential")
+    assert [linear.temperature(t) for t in (0.0, 0.5, 1.0)] == pytest.approx([10.0, 5.05, TAU_MIN])
+    assert [exponential.temperature(t) for t in (0.0, 0.5, 1.0)] == pytest.approx([1.0, math.sqrt(0.03), 0.03])
 
 
 def test_what_is_said_of_the_smallest_temperature() -> None:
@@ -284,22 +283,11 @@ def test_refuses_what_cannot_be_used() -> None:
     with pytest.raises(UnknownName, match="choose one of controller, gumbel, path, posterior, simplex, softmax"):
         RELAXATIONS.get("entmax")
     with pytest.raises(InvalidInput, match="'sphere'"):
-        Gumbel(seeded(), "sphere")
-    with pytest.raises(InvalidInput, match="end"):
-        TemperatureSchedule(end=0.0)
-    with pytest.raises(InvalidInput, match="'cosine'"):
-        TemperatureSchedule(form="cosine")
-    with pytest.raises(InvalidInput, match=r"1\.5"):
-        Softmax(seeded()).weights({}, 1.5)
-    with pytest.raises(InvalidInput, match="at least one"):
-        Softmax(seeded()).initial(0, 5)
+        GumbelSettings().make(seeded(), "sphere")
+    for options, message in (({"end": 0.0}, "end"), ({"start": math.inf}, "start"), ({"form": "cosine"}, "'cosine'")):
+        with pytest.raises(ValidationError, match=message):
+            GumbelSettings(**options)
     with pytest.raises(InvalidInput, match=r"\(edges, operations\)"):
         MixtureWeights(torch.ones(3))
     with pytest.raises(InvalidInput, match="2 edges"):
         MixtureWeights(torch.ones((2, 3)), torch.zeros(3, dtype=torch.int64))
-    with pytest.raises(InvalidInput, match="0 to 2"):
-        MixtureWeights.of_path(torch.tensor([0, 3]), 3)
-    fair = Path(seeded(), fair=True)
-    fair.weights({"g": torch.ones((2, 3))})
-    with pytest.raises(InvalidInput, match="keep its shape"):
-        fair.weights({"g": torch.ones((2, 4))})

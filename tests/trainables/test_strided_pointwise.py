@@ -15,7 +15,7 @@ from archray.trainables.nets.darts_operations import OPERATIONS
 from archray.trainables.nets.operations import every_second_pixel
 from archray.trainables.spaces import get_space
 from archray.trainables.supernets.networks import build_supernet
-from archray.trainables.supernets.networks.build_supernet import SUPERNETS
+from archray.trainables.supernets.networks.supernet import SUPERNETS
 
 # Prints, per number of channels, the largest deviation of a gradient from float64 over eight rounds.
 DEVIATIONS = """

@@ -26,20 +26,19 @@ from archray.trainables.supernets import (
     score_architectures,
     write_weights,
 )
-from archray.trainables.supernets.mixings.drawn_paths import CandidatePaths
-from archray.trainables.supernets.mixings.mixing import Lesson, Mixture
+from archray.trainables.supernets.mixing import Lesson, Mixture, as_leaves, mixture_gradient, unrolled_gradient
 from archray.trainables.supernets.networks import MixtureWeights, Supernet, build_supernet, copy_weights
 from archray.trainables.supernets.optimizers import OptimizerSettings
 from archray.trainables.supernets.optimizers.adam import AdamSettings
 from archray.trainables.supernets.optimizers.mirror_descent import GAEA_FLOOR, MirrorDescentSettings, entropic_step
 from archray.trainables.supernets.optimizers.no_optimizer import NoOptimizerSettings
 from archray.trainables.supernets.relaxations import ArchitectureParameters, RelaxationSettings
+from archray.trainables.supernets.relaxations.drawn_paths import CandidatePaths
 from archray.trainables.supernets.relaxations.gumbel import GumbelSettings
 from archray.trainables.supernets.relaxations.path import PathSettings
 from archray.trainables.supernets.relaxations.simplex import Simplex, SimplexSettings
 from archray.trainables.supernets.relaxations.softmax import SoftmaxSettings
 from archray.trainables.supernets.trainer import Diverged
-from archray.trainables.supernets.unrolled import as_leaves, mixture_gradient, unrolled_gradient
 
 METHODS: dict[str, tuple[RelaxationSettings, OptimizerSettings, int]] = {
     "darts": (SoftmaxSettings(), AdamSettings(), 1),

@@ -22,7 +22,7 @@ from archray.trainables.nets import NetworkSettings
 from archray.trainables.spaces import Decision, get_space
 from archray.trainables.supernets import SupernetTrainer, SupernetTrainingSettings, build_mixing
 from archray.trainables.supernets.batches import Batches
-from archray.trainables.supernets.mixings.mixing import Lesson, Mixing, Mixture, Outcome
+from archray.trainables.supernets.mixing import Lesson, Mixing, Mixture, Outcome
 from archray.trainables.supernets.networks import Supernet, build_supernet
 from archray.trainables.supernets.optimizers.adam import AdamSettings
 from archray.trainables.supernets.optimizers.mirror_descent import MirrorDescentSettings
@@ -30,8 +30,7 @@ from archray.trainables.supernets.optimizers.no_optimizer import NoOptimizerSett
 from archray.trainables.supernets.optimizers.reinforce import Reinforce, ReinforceSettings
 from archray.trainables.supernets.optimizers.xnas import PointLearner, XNASSettings, xnas_rate
 from archray.trainables.supernets.relaxations import ArchitectureParameters
-from archray.trainables.supernets.relaxations.controller import ControllerSettings, ReinforcedController
-from archray.trainables.supernets.relaxations.lstm_policy import Controller
+from archray.trainables.supernets.relaxations.controller import Controller, ControllerSettings, ReinforcedController
 from archray.trainables.supernets.relaxations.simplex import SimplexSettings
 from archray.trainables.supernets.relaxations.softmax import SoftmaxSettings
 from archray.trainables.tune.supernet_settings import SupernetOptions
@@ -331,7 +330,8 @@ TOY = (Decision("a", ("x", "y", "z")), Decision("b", ("l", "r")), Decision("c", 
 
 
 def make_controller(**options: Any) -> Controller:
-    return Controller(TOY, **{"units": 20, "seed": 0, **options})
+    seed = options.pop("seed", 0)
+    return Controller(TOY, ControllerSettings(**{"units": 20, **options}), seed=seed)
 
 
 def frequencies(controller: Controller, wanted: Any, count: int = 1000) -> float:

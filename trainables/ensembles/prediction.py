@@ -15,8 +15,8 @@ from torch import Tensor, nn
 from archray.errors import InvalidInput
 from archray.seeds import stream_seed
 from archray.trainables.data.dataset import Split
+from archray.trainables.devices import own_randomness
 from archray.trainables.nets.darts_network import Cell, DARTSNetwork
-from archray.trainables.randomness import own_randomness
 from archray.trainables.training import EVALUATION_BATCH
 
 PROBABILITY = 0.01  # Shu 2022, Table 5.2

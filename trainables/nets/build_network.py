@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable
+from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
+import torch
 from torch import nn
 
 from archray.errors import InvalidInput
 from archray.registry import import_modules
-from archray.trainables.nets.initialisation import initialise
+from archray.trainables.devices import own_randomness
 from archray.trainables.nets.network_registry import NETWORKS
-from archray.trainables.nets.network_settings import NetworkSettings
+from archray.trainables.nets.network_settings import Initialisation, NetworkSettings
 from archray.trainables.nets.operations import Normalisation
-from archray.trainables.randomness import own_randomness
 from archray.trainables.spaces import Architecture, Space, get_space
 
 import_modules("archray.trainables.nets")  # they register their networks
@@ -40,8 +42,6 @@ def build(
         architecture: choices, or the space's string for them.
         network: width, depth, stem, auxiliary tower, initialisation, normalisation. An initialisation other than
             `pytorch-default` is applied over whatever a user's space has made.
-        in_channels: channels of the images.
-        num_classes: outputs.
         seed: of the initial weights; the same seed gives the same weights, and torch's global generator is left
             as it was. None draws from the global generator.
         for_scoring: the form for training-free metrics (note P5) where `network.normalisation` is `auto`; without the
@@ -67,25 +67,6 @@ def build(
         "normalisation": normalisation,
     }
     taken = _taken_options(builder, options)
-    _check_taken(space, network, taken)
-
-    def make() -> nn.Module:
-        module = builder(choices, in_channels=in_channels, num_classes=num_classes, **taken)
-        if not isinstance(module, nn.Module):
-            raise InvalidInput(
-                f"expected the build method of space {space.name!r} to return a torch.nn.Module, "
-                f"got {type(module).__name__}"
-            )
-        initialise(module, network.init)
-        return module.train()
-
-    if seed is None:
-        return make()
-    with own_randomness(seed):  # weights are drawn on the CPU
-        return make()
-
-
-def _check_taken(space: Space, network: NetworkSettings, taken: dict[str, Any]) -> None:
     if network.auxiliary and "auxiliary" not in taken:
         raise InvalidInput(
             f"expected auxiliary false, as networks of the space {space.name} have no auxiliary tower, got true; "
@@ -96,6 +77,15 @@ def _check_taken(space: Space, network: NetworkSettings, taken: dict[str, Any]) 
             f"expected the stem cifar, as networks of the space {space.name} have no other, got {network.stem}; "
             "set network.stem to cifar"
         )
+    with nullcontext() if seed is None else own_randomness(seed):  # weights are drawn on the CPU
+        module = builder(choices, in_channels=in_channels, num_classes=num_classes, **taken)
+        if not isinstance(module, nn.Module):
+            raise InvalidInput(
+                f"expected the build method of space {space.name!r} to return a torch.nn.Module, "
+                f"got {type(module).__name__}"
+            )
+        initialise(module, network.init)
+    return module.train()
 
 
 def _taken_options(function: Callable[..., Any], options: dict[str, Any]) -> dict[str, Any]:
@@ -104,3 +94,35 @@ def _taken_options(function: Callable[..., Any], options: dict[str, Any]) -> dic
     if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
         return options
     return {name: value for name, value in options.items() if name in parameters}
+
+
+@torch.no_grad()
+def initialise(network: nn.Module, init: Initialisation) -> None:
+    """Draws the weights of all convolutions and linear layers anew, in place, from torch's global generator.
+
+    The initialisations of thesis Table 7.9 (note P5).
+
+    With `fan_in`, `fan_out` the inputs and outputs of one unit (kernel included), weights are normal with variance
+
+    - `lecun-normal`: 1 / fan_in,
+    - `xavier`: 2 / (fan_in + fan_out) (Glorot and Bengio 2010),
+    - `he`: 2 / fan_in (He et al. 2015),
+
+    and biases are zero. `pytorch-default` leaves the network as torch made it. Normalisation layers are left alone.
+    """
+    if init == "pytorch-default":
+        return
+    for layer in network.modules():
+        if not isinstance(layer, nn.Conv2d | nn.Linear):
+            continue
+        if init == "lecun-normal":
+            fan_in = layer.weight[0].numel()
+            layer.weight.normal_(0.0, math.sqrt(1.0 / fan_in))
+        elif init == "xavier":
+            nn.init.xavier_normal_(layer.weight)
+        elif init == "he":
+            nn.init.kaiming_normal_(layer.weight, mode="fan_in", nonlinearity="relu")
+        else:
+            raise ValueError(f"there is no initialisation {init!r}")
+        if layer.bias is not None:
+            layer.bias.zero_()

@@ -21,10 +21,7 @@ def count_parameters(network: nn.Module) -> int:
 
 @torch.no_grad()
 def count_multiply_adds(network: nn.Module, image_shape: tuple[int, int, int]) -> int:
-    """Multiply-adds of one image's forward pass in evaluation mode; what NAS papers call FLOPs.
-
-    Args:
-        image_shape: (C, H, W).
+    """Multiply-adds of the forward pass of one image (C, H, W) in evaluation mode; what NAS papers call FLOPs.
 
     Of convolutions and matrix products, in layers or not. Normalisation, pooling, activations and sums are not
     counted, and an auxiliary tower takes no part in evaluation. The network is left as it was.

@@ -14,7 +14,7 @@ from archray.errors import InvalidInput
 from archray.trainables.nets.darts_operations import OPERATIONS, FactorizedReduce, Form, cell_conv
 from archray.trainables.nets.network_registry import NETWORKS
 from archray.trainables.nets.network_settings import Stem
-from archray.trainables.nets.operations import ReLUConvBN, batch_norm
+from archray.trainables.nets.operations import ReLUConvBN, batch_norm, edge_name
 from archray.trainables.spaces.darts import DARTS, INPUTS, NODES, CellEdges
 from archray.trainables.spaces.space import Architecture, Space
 
@@ -44,9 +44,7 @@ class Cell(nn.Module):
     Args:
         edges: 8 pairs (operation, source), two per node.
         before, last: channels of the outputs of the cell before the last and of the last cell.
-        channels: C.
-        reduction: whether this is a reduction cell.
-        after_reduction: whether the last cell was one.
+        after_reduction: whether the last cell was a reduction cell.
     """
 
     def __init__(
@@ -87,11 +85,6 @@ class Cell(nn.Module):
                 term = drop_path(term, drop)
             nodes[target] = nodes[target] + term if target in nodes else term
         return torch.cat([nodes[node] for node in NODES], dim=1)
-
-
-def edge_name(target: int, source: int) -> str:
-    """The key of an edge in a cell's `edges`: `4<-1`."""
-    return f"{target}<-{source}"
 
 
 class Auxiliary(nn.Module):

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from archray.trainables.nets.network_registry import NETWORKS
-from archray.trainables.nets.operations import OPERATIONS, Normalisation, ReLUConvBN, batch_norm
+from archray.trainables.nets.operations import OPERATIONS, Normalisation, ReLUConvBN, batch_norm, edge_name
 from archray.trainables.spaces.nasbench201 import EDGES
 from archray.trainables.spaces.space import Architecture, Space
 
@@ -54,21 +54,19 @@ class Cell(nn.Module):
         super().__init__()
         self.live = live_edges(EDGES, architecture)
         self.edges = nn.ModuleDict(
-            {_key(number): OPERATIONS[architecture[number]](channels, normalisation) for number in self.live}
+            {
+                edge_name(*EDGES[number]): OPERATIONS[architecture[number]](channels, normalisation)
+                for number in self.live
+            }
         )
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         nodes: dict[int, torch.Tensor] = {0: x}
         for number in self.live:
             target, source = EDGES[number]
-            term = self.edges[_key(number)](nodes[source])
+            term = self.edges[edge_name(target, source)](nodes[source])
             nodes[target] = nodes[target] + term if target in nodes else term
         return nodes[3] if 3 in nodes else torch.zeros_like(x)
-
-
-def _key(number: int) -> str:
-    target, source = EDGES[number]
-    return f"{target}<-{source}"
 
 
 class Reduction(nn.Module):
@@ -99,7 +97,6 @@ class NASBench201Network(nn.Module):
     """Images (n, in_channels, H, W) to logits (n, num_classes).
 
     Args:
-        space: of the architecture, six operations.
         channels: C of the first stage; the benchmark has 16.
         cells: N, cells per stage; the benchmark has 5.
         normalisation: `training` or `scoring`, see the module.

@@ -40,6 +40,11 @@ class ReLUConvBN(nn.Sequential):
         )
 
 
+def edge_name(target: int, source: int) -> str:
+    """The key of an edge in a cell's `edges`: `4<-1`."""
+    return f"{target}<-{source}"
+
+
 class Zero(nn.Module):
     """The operation `none`: zeros, (n, C, H, W) -> (n, C, H/stride, W/stride), rounded up."""
 
@@ -51,11 +56,6 @@ class Zero(nn.Module):
         return torch.zeros_like(x[..., :: self.stride, :: self.stride])
 
 
-def average_pool() -> nn.AvgPool2d:
-    """3 x 3 average pooling of stride 1 that does not count the padding."""
-    return nn.AvgPool2d(3, stride=1, padding=1, count_include_pad=False)
-
-
 # channels, normalisation -> the module of an edge. Batch normalisation on edges as note P5 says: affine with
 # running statistics when trained, neither when scored.
 OPERATIONS: dict[str, Callable[[int, Normalisation], nn.Module]] = {
@@ -63,7 +63,7 @@ OPERATIONS: dict[str, Callable[[int, Normalisation], nn.Module]] = {
     "skip_connect": lambda channels, normalisation: nn.Identity(),
     "nor_conv_1x1": lambda channels, normalisation: _convolution(channels, 1, normalisation),
     "nor_conv_3x3": lambda channels, normalisation: _convolution(channels, 3, normalisation),
-    "avg_pool_3x3": lambda channels, normalisation: average_pool(),
+    "avg_pool_3x3": lambda channels, normalisation: nn.AvgPool2d(3, stride=1, padding=1, count_include_pad=False),
 }
 
 

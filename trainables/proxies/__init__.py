@@ -12,8 +12,7 @@ from archray.trainables.proxies.proxy_registry import PROXIES, NoScore, Proxy, S
 from archray.trainables.proxies.proxy_settings import ProxySettings, check_proxies, column_of
 
 if TYPE_CHECKING:
-    from archray.trainables.proxies.scoring import score
-    from archray.trainables.proxies.shared_pass import SharedPass
+    from archray.trainables.proxies.shared_pass import SharedPass, score
 
 __all__ = [
     "PROXIES",
@@ -29,8 +28,4 @@ __all__ = [
     "score",
 ]
 
-__getattr__ = lazy_attributes(  # what needs torch
-    __name__,
-    shared_pass=("SharedPass",),
-    scoring=("score",),
-)
+__getattr__ = lazy_attributes(__name__, shared_pass=("SharedPass", "score"))  # what needs torch

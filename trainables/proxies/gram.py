@@ -16,11 +16,71 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.nn.modules.conv import _ConvNd
 
 from archray.trainables.proxies.layers import Call, WeightLayer
-from archray.trainables.proxies.per_sample import bias_gradients, padded, weight_gradients
 
 MIB = 2**20
+
+
+def weight_gradients(
+    layer: WeightLayer, inputs: Tensor, output_gradients: Tensor, *, groups: int | None = None
+) -> Tensor:
+    """P: (m, C_out, d_in) the weight gradient of `layer`, split by sample (note P2).
+
+    P_i = sum over positions s of b_is u_is^T, with u the unfolded input and b the output's gradient; summed over i
+    it is the weight's gradient. d_in = C_in / groups times the kernel's size.
+
+    inputs, output_gradients: (m, ...) of the layer; or, for some of its output channels, the gradients of these
+    channels. For a grouped convolution these are whole groups, `groups` of them, with their input channels.
+    """
+    if isinstance(layer, nn.Linear):
+        # (m, ..., C_in), (m, ..., C_out): every position between is summed over.
+        return torch.einsum("n...o,n...i->noi", output_gradients, inputs)
+    # One grouped convolution's weight gradient, a group per sample: no unfolded copy of the input is made.
+    groups = groups or layer.groups
+    m, c_out = output_gradients.shape[:2]
+    inputs, padding = padded(layer, inputs)
+    if all(k == 1 for k in layer.kernel_size) and groups == 1 and not any(padding):
+        if any(stride > 1 for stride in layer.stride):
+            steps = (slice(None), slice(None), *(slice(None, None, stride) for stride in layer.stride))
+            inputs = inputs[steps]
+        return torch.bmm(output_gradients.flatten(2), inputs.flatten(2).transpose(1, 2))
+    size = inputs.shape[2:]
+    kernel_shape = (m * c_out, inputs.shape[1] // groups, *layer.kernel_size)
+    _, gradient, _ = torch.ops.aten.convolution_backward(
+        output_gradients.reshape(1, m * c_out, *output_gradients.shape[2:]),
+        inputs.reshape(1, m * inputs.shape[1], *size),
+        layer.weight.new_empty(1).expand(kernel_shape),
+        None,
+        layer.stride,
+        padding,
+        layer.dilation,
+        False,
+        [0] * len(size),
+        m * groups,
+        [False, True, False],
+    )
+    return gradient.reshape(m, c_out, -1)
+
+
+def padded(layer: _ConvNd, inputs: Tensor) -> tuple[Tensor, list[int]]:
+    """The input with what the convolution's own zero padding cannot express laid around it, and that padding."""
+    dims = len(layer.kernel_size)
+    if layer.padding_mode != "zeros":
+        # the module's own (private) list: last dimension first, two sides each
+        return F.pad(inputs, layer._reversed_padding_repeated_twice, mode=layer.padding_mode), [0] * dims
+    if isinstance(layer.padding, str):
+        sides = layer._reversed_padding_repeated_twice
+        return (F.pad(inputs, sides) if any(sides) else inputs), [0] * dims
+    return inputs, list(layer.padding)
+
+
+def bias_gradients(layer: WeightLayer, output_gradients: Tensor) -> Tensor:
+    """(m, C_out): the bias gradient of `layer`, split by sample."""
+    if isinstance(layer, nn.Linear):
+        return output_gradients.flatten(1, -2).sum(1) if output_gradients.ndim > 2 else output_gradients
+    return output_gradients.flatten(2).sum(2)
 
 
 def gram_matrix(calls: Sequence[Call], output_gradients: Sequence[Tensor | None], memory_mib: float) -> Tensor:
@@ -51,10 +111,8 @@ def gram_matrix(calls: Sequence[Call], output_gradients: Sequence[Tensor | None]
 
 def _layer_gram(uses: Sequence[tuple[Call, Tensor]], memory_mib: float) -> Tensor:
     call, gradient = uses[0]
-    if len(uses) == 1:
-        cost = _inner_product_cost(call, gradient, memory_mib)
-        if cost < _gradient_cost(call, gradient):
-            return inner_product_gram(call.layer, call.input, gradient)
+    if len(uses) == 1 and _inner_products_are_cheaper(call, gradient, memory_mib):
+        return inner_product_gram(call.layer, call.input, gradient)
     gram: Tensor | None = None
     for parts in zip(*(channel_chunks(call.layer, call.input, b, memory_mib) for call, b in uses), strict=True):
         p = torch.stack(parts).sum(0) if len(parts) > 1 else parts[0]  # (m, some of C_out, d_in)
@@ -109,26 +167,17 @@ def inner_product_gram(layer: WeightLayer, inputs: Tensor, output_gradients: Ten
     return ((u @ u.T) * (b @ b.T)).reshape(m, s, m, s).sum((1, 3))
 
 
-def _positions(layer: WeightLayer, output_gradients: Tensor) -> int:
-    rest = output_gradients.shape[1:-1] if isinstance(layer, nn.Linear) else output_gradients.shape[2:]
-    return math.prod(rest)
-
-
-def _gradient_cost(call: Call, output_gradients: Tensor) -> float:
-    """Multiplications of the form by gradients."""
-    m, d = len(call.input), call.layer.weight.numel()
-    return m * _positions(call.layer, output_gradients) * d + m * m * d
-
-
-def _inner_product_cost(call: Call, output_gradients: Tensor, memory_mib: float) -> float:
-    """Multiplications of the form by inner products; infinite where it does not apply or does not fit."""
-    layer, positions = call.layer, _positions(call.layer, output_gradients)
+def _inner_products_are_cheaper(call: Call, output_gradients: Tensor, memory_mib: float) -> bool:
+    """Whether the form by inner products applies, fits, and takes fewer multiplications than that by gradients."""
+    layer, m = call.layer, len(call.input)
     if not isinstance(layer, nn.Linear) and (not isinstance(layer, nn.Conv2d) or layer.groups > 1):
-        return math.inf
-    rows = len(call.input) * positions
+        return False
+    positions = math.prod(output_gradients.shape[1:-1] if isinstance(layer, nn.Linear) else output_gradients.shape[2:])
+    rows = m * positions
     if 3 * rows * rows * call.input.element_size() > memory_mib * MIB:  # two products and their product
-        return math.inf
-    return rows * rows * (layer.weight[0].numel() + layer.weight.shape[0] + 1)
+        return False
+    d = layer.weight.numel()
+    return rows * rows * (layer.weight[0].numel() + layer.weight.shape[0] + 1) < rows * d + m * m * d
 
 
 def exact_gram_matrix(outputs: Tensor, parameters: Sequence[Tensor], memory_mib: float) -> Tensor:

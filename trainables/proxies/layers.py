@@ -24,7 +24,6 @@ class Call:
     """One use of a layer in the forward pass.
 
     Attributes:
-        layer: the module.
         input, output: (m, ...) what went in and came out, detached. They share memory with the network's tensors; the
             output may be changed in place later (see `intact`), the input may not: autograd needs it.
         edge: the place in the autograd graph where the output's gradient arrives. Unlike the output itself it

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, get_args
@@ -121,10 +120,3 @@ class Score:
     value: float
     direction: Direction
     failure: str | None = None
-
-    @classmethod
-    def of(cls, proxy: Proxy, value: float, failure: str | None = None) -> Score:
-        """A score whose value is NaN, with a reason, when `failure` is set or `value` is not finite."""
-        if failure is None and not math.isfinite(value):
-            failure = f"the value is {value}"
-        return cls(math.nan if failure else value, proxy.direction, failure)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import copy
+import math
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import cached_property
+from functools import cached_property, partial
+from numbers import Real
 from typing import Any
 
 import torch
@@ -12,10 +15,11 @@ from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge
 from torch.nn import functional as F
 
-from archray.trainables.devices import out_of_memory
+from archray.errors import InvalidInput
+from archray.trainables.devices import out_of_memory, own_randomness
 from archray.trainables.proxies.gram import exact_gram_matrix, gram_matrix
-from archray.trainables.proxies.layers import Record, forward
-from archray.trainables.proxies.proxy_registry import NoScore, Proxy
+from archray.trainables.proxies.layers import Record, batch_statistics, forward
+from archray.trainables.proxies.proxy_registry import NoScore, Proxy, Score, get_proxy
 from archray.trainables.proxies.proxy_settings import ProxySettings
 from archray.trainables.proxies.tangents import recognised
 
@@ -35,7 +39,6 @@ class SharedPass:
     Attributes:
         network: in train mode, every parameter requiring gradients. A metric leaves it as it is.
         images: (m, C, H, W). labels: (m,) int64.
-        settings: the metrics' variants, and the bound on memory.
         proxies: the metrics that will ask.
     """
 
@@ -135,3 +138,57 @@ def _check(record: Record, labels: Tensor) -> None:
     spread = (logits - logits[0]).abs().max()
     if bool(spread <= SAME_LOGITS * logits.abs().max()):
         raise NoScore("disconnected: the network's output does not depend on its input")
+
+
+def score(
+    network: nn.Module, images: Tensor, labels: Tensor, metrics: Sequence[str], settings: ProxySettings
+) -> dict[str, Score]:
+    """The score of `network` under each of `metrics`, by the metric's name (of a reference, its attribute).
+
+    images: (m, C, H, W). labels: (m,) int64. metrics: names, or references to the user's own. settings: variants and
+    the bound on memory, and the seed of what the user's own draw; its `metrics`, batch size and network are not read
+    here. A metric that cannot be computed has the value NaN and the reason; no network and no metric makes this raise.
+    The network is left as it was. Raises: UnknownName for an unknown metric; InvalidInput for a batch that is none, or
+    a reference that is no metric.
+    """
+    proxies = [get_proxy(name) for name in metrics]
+    if len(images) < 2 or labels.shape != (len(images),):
+        raise InvalidInput(
+            f"expected a batch of at least 2 images and as many labels, got images of shape {tuple(images.shape)} "
+            f"and labels of shape {tuple(labels.shape)}"
+        )
+    scores = {
+        proxy.name: _of_copies(proxy, network, images, labels, settings) for proxy in proxies if not proxy.shares_pass
+    }
+    if images.device.type == "cpu" and images.ndim == 4 and images.dtype == torch.float32:
+        images = images.contiguous(memory_format=torch.channels_last)  # oneDNN's convolutions are faster so
+    sharing = [proxy for proxy in proxies if proxy.shares_pass]
+    try:
+        with batch_statistics(network):
+            shared = SharedPass(network, images, labels, settings, sharing)
+            scores |= {proxy.name: _score(proxy, partial(proxy.function, shared)) for proxy in sharing}
+    except Exception as error:  # a network of the user's can fail in any way, and must not end the scoring of others
+        reason = failure_reason(error)
+        scores |= {proxy.name: Score(math.nan, proxy.direction, reason) for proxy in sharing}
+    return {proxy.name: scores[proxy.name] for proxy in proxies}
+
+
+def _of_copies(proxy: Proxy, network: nn.Module, images: Tensor, labels: Tensor, settings: ProxySettings) -> Score:
+    """The score by a function of network, images and labels: it may do to them, and draw, what it likes."""
+    with own_randomness(settings.seed, images.device), torch.enable_grad():
+        return _score(proxy, lambda: proxy.function(copy.deepcopy(network), images.clone(), labels.clone()))
+
+
+def _score(proxy: Proxy, function: Callable[[], Any]) -> Score:
+    """The score that `function` gives, or NaN and the reason: the others go on. Raises: PassFailed."""
+    try:
+        value = function()
+        if not (isinstance(value, Real) or (isinstance(value, Tensor) and value.numel() == 1)):
+            raise NoScore(f"expected a number, got {type(value).__name__}")
+        if math.isfinite(number := float(value)):
+            return Score(number, proxy.direction)
+        raise NoScore(f"the value is {number}")
+    except PassFailed:
+        raise
+    except Exception as error:
+        return Score(math.nan, proxy.direction, failure_reason(error))

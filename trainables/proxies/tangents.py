@@ -29,8 +29,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from archray.trainables.proxies import batch_norm
+from archray.trainables.proxies.gram import padded
 from archray.trainables.proxies.layers import Record
-from archray.trainables.proxies.per_sample import padded
 
 # Nodes of the autograd graph that are linear, whatever their arguments.
 LINEAR_NODES = {
@@ -92,29 +92,22 @@ def recognised(record: Record) -> bool:
     return True
 
 
-@dataclass
-class Gradients:
-    """First derivatives of the loss, from one backward pass.
-
-    Attributes:
-        weights: for each weight, by its id.
-        outputs: (m, ...) by the output of each call of a weight layer.
-        norm_outputs: (m, C, ...) by the output of each call of a batch normalisation.
-    """
-
-    weights: dict[int, Tensor]
-    outputs: Sequence[Tensor]
-    norm_outputs: Sequence[Tensor]
-
-
 @torch.no_grad()
-def theta_hessian_gradient(network: nn.Module, record: Record, images: Tensor, gradients: Gradients) -> float:
+def theta_hessian_gradient(
+    network: nn.Module,
+    record: Record,
+    images: Tensor,
+    weights: dict[int, Tensor],
+    outputs: Sequence[Tensor],
+    norm_outputs: Sequence[Tensor],
+) -> float:
     """theta^T H g for the mean cross-entropy.
 
     network: the module that `record` was made with and that `recognised` accepts; it is run twice more. images:
-    (m, C, H, W). gradients: of the mean cross-entropy.
+    (m, C, H, W). The rest are gradients of the mean cross-entropy: weights, for each one by its id; outputs (m, ...),
+    norm_outputs (m, C, ...), by the output of each call of a weight layer, of a batch normalisation.
     """
-    tangents = _Tangents(record, gradients)
+    tangents = _Tangents(record, weights, outputs, norm_outputs)
     no_tangent = torch.zeros_like(images)
     with _instead(network, record, tangents.theta_map, tangents.theta_norm, tangents.relu):
         logits_s = network(no_tangent)
@@ -128,15 +121,17 @@ def theta_hessian_gradient(network: nn.Module, record: Record, images: Tensor, g
 class _Tangents:
     """What each layer does with tangents, and the sum of what the layers add."""
 
-    def __init__(self, record: Record, gradients: Gradients) -> None:
-        self.record, self.gradients = record, gradients
+    def __init__(
+        self, record: Record, weights: dict[int, Tensor], outputs: Sequence[Tensor], norm_outputs: Sequence[Tensor]
+    ) -> None:
+        self.record, self.weights, self.outputs, self.norm_outputs = record, weights, outputs, norm_outputs
         self.along_theta: dict[int, _NormTangent] = {}
         self.total = torch.zeros((), dtype=torch.float64, device=record.logits.device)
 
     def theta_map(self, i: int, x_s: Tensor) -> Tensor:
         call = self.record.calls[i]
         layer = call.layer
-        self.total += _inner(self.gradients.outputs[i], _apply(layer, self.gradients.weights[id(layer.weight)], x_s))
+        self.total += _inner(self.outputs[i], _apply(layer, self.weights[id(layer.weight)], x_s))
         z_s = _apply(layer, layer.weight, x_s)
         z_s += call.output
         if layer.bias is not None:  # a bias is not among the weights
@@ -147,8 +142,8 @@ class _Tangents:
         call = self.record.calls[i]
         layer = call.layer
         z_t = _apply(layer, layer.weight, x_t)
-        self.total += _inner(self.gradients.outputs[i], z_t)
-        z_t += _apply(layer, self.gradients.weights[id(layer.weight)], call.input)
+        self.total += _inner(self.outputs[i], z_t)
+        z_t += _apply(layer, self.weights[id(layer.weight)], call.input)
         return z_t
 
     def theta_norm(self, i: int, x_s: Tensor) -> Tensor:
@@ -162,7 +157,7 @@ class _Tangents:
         mean, r = self._statistics(i)
         count = call.input.numel() // call.input.shape[1]
         gamma = call.layer.weight if call.layer.weight is not None else 1.0
-        b = self.gradients.norm_outputs[i]
+        b = self.norm_outputs[i]
         along_output = r * (_channel_sum(b * call.input) - mean * _channel_sum(b))  # <b, yhat>
         covariance = _channel_sum(s.x * t.x) / count - s.mean * t.mean
         added = -r * (
@@ -177,19 +172,10 @@ class _Tangents:
         mean, r = self._statistics(i)
         # J is symmetric, so the backward kernel applies it; its other results are sum(yhat x_s) and sum(x_s).
         y_s, scale, shift = torch.ops.aten.native_batch_norm_backward(
-            x_s,
-            call.input,
-            call.layer.weight,
-            None,
-            None,
-            mean,
-            r,
-            True,
-            call.layer.eps,
-            [True, True, True],
+            x_s, call.input, call.layer.weight, None, None, mean, r, True, call.layer.eps, [True] * 3
         )
         count = x_s.numel() // x_s.shape[1]
-        along = _channel_sum(self.gradients.norm_outputs[i] * y_s)  # <b, y_s>
+        along = _channel_sum(self.norm_outputs[i] * y_s)  # <b, y_s>
         return y_s, _NormTangent(x_s, shift / count, scale / count, along)
 
     def _statistics(self, i: int) -> tuple[Tensor, Tensor]:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from archray.errors import InvalidInput
 from archray.registry import import_modules, is_reference, load_reference
 from archray.trainables.spaces.darts import DARTS, DARTSWithNone
-from archray.trainables.spaces.feature_map import FeatureMapSpace, LogUniform
-from archray.trainables.spaces.fourier import Fourier
+from archray.trainables.spaces.feature_map import FeatureMapSpace, Fourier, LogUniform, NGrams
 from archray.trainables.spaces.nasbench1shot1 import (
     NASBench1Shot1,
     NASBench1Shot1Space1,
@@ -14,7 +13,6 @@ from archray.trainables.spaces.nasbench1shot1 import (
     NASBench1Shot1Space3,
 )
 from archray.trainables.spaces.nasbench201 import NASBench201
-from archray.trainables.spaces.ngrams import NGrams
 from archray.trainables.spaces.space import SPACES, Architecture, Decision, Space
 
 import_modules(__name__)

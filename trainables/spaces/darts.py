@@ -130,10 +130,7 @@ class DARTS(Space):
         return str(self.genotype(architecture))
 
     def decode(self, text: str) -> Architecture:
-        """The architecture of a genotype as DARTS prints it. The text is parsed, never evaluated.
-
-        Raises: InvalidArchitecture, naming the form expected or what does not fit.
-        """
+        """The architecture of a genotype as DARTS prints it, parsed, never evaluated. Raises: InvalidArchitecture."""
         try:
             genotype = _parse(text)
         except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError) as error:

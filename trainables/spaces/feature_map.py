@@ -1,4 +1,4 @@
-"""Spaces of feature maps: categorical decisions and one log-uniform constant. Khodak et al. 2020, section 2."""
+"""Spaces of feature maps: categorical decisions and one log-uniform constant. Khodak et al. 2020, section 2, B.2."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import ClassVar
 import numpy as np
 
 from archray.errors import InvalidArchitecture, InvalidInput
-from archray.trainables.spaces.space import Architecture, Decision, Space
+from archray.trainables.spaces.space import SPACES, Architecture, Decision, Space
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ class FeatureMapSpace(Space):
     def decode(self, text: str) -> Architecture:
         """The feature map of a string; a constant spelt otherwise (`1e-2`) is given its 6 digits.
 
-        Raises: InvalidArchitecture, saying what the string should hold.
+        Raises: InvalidArchitecture.
         """
         parts = [part.partition("=")[::2] for part in text.split("|")]
         names = [*(decision.name for decision in self.decisions), self.constant.name]
@@ -116,10 +116,7 @@ class FeatureMapSpace(Space):
             )
 
     def configuration(self, text: str) -> dict[str, str | int | float]:
-        """What a string says, by name: choices as text, whole numbers as int, the constant as float.
-
-        Raises: InvalidArchitecture.
-        """
+        """What a string says, by name: choices as text, whole numbers as int, the constant as float."""
         *choices, constant = self.decode(text)
         values: dict[str, str | int | float] = {
             decision.name: int(choice) if choice.isdecimal() else choice
@@ -139,3 +136,56 @@ class FeatureMapSpace(Space):
                 f"{self.name}: expected {self.constant.name} to be a number in [{low:g}, {high:g}], got {text!r}"
             )
         return value
+
+
+@SPACES.register("fourier")
+class Fourier(FeatureMapSpace):
+    """Random Fourier features of images: which kernel, after which preprocessing, at which bandwidth gamma.
+
+    Khodak et al. 2020, appendix B.2.1; Rahimi and Recht 2008.
+    The kernels are exp(-gamma ||x - y||_2^2) (gaussian) and exp(-gamma ||x - y||_1) (laplace). Pixels are left alone
+    (none), scaled to 0..1 per pixel (minmax), scaled to length 1 per image (normalise), or standardised per pixel
+    (standard). gamma is continuous: a grid has only 56 maps, too few for the paper's 256 candidates.
+    """
+
+    name: ClassVar[str] = "fourier"
+    decisions = (
+        Decision("kernel", ("gaussian", "laplace")),
+        Decision("preprocess", ("none", "minmax", "normalise", "standard")),
+    )
+    constant = LogUniform("gamma", 1e-5, 10.0)
+
+
+UNUSED = spelling(1.0)  # what the canonical form says for an alpha that no weights use
+
+
+@SPACES.register("ngrams")
+class NGrams(FeatureMapSpace):
+    """Hashed bags of n-grams: how text becomes tokens, which n-grams are counted, and how the counts are weighted.
+
+    Khodak et al. 2020, appendix B.2.2; Wang and Manning 2012; Arora et al. 2017.
+    tokens: split on spaces; also between word characters and punctuation (punctuation); or nearly as NLTK does, with
+    contractions and single marks apart (words). order: n-grams of 1 to this many tokens. counts: all, or whether there
+    is one (binary). weights: none, Naive-Bayes log-ratios (two classes only), or SIF; alpha smooths either. scale:
+    none, length 1 (normalise), or divided by the sum of the counts (average).
+    """
+
+    name: ClassVar[str] = "ngrams"
+    data_kind: ClassVar[str] = "text"
+    decisions = (
+        Decision("tokens", ("spaces", "punctuation", "words")),
+        Decision("stop_words", ("keep", "drop")),
+        Decision("case", ("keep", "lower")),
+        Decision("order", ("1", "2", "3")),
+        Decision("counts", ("all", "binary")),
+        Decision("weights", ("none", "naive-bayes", "sif")),
+        Decision("scale", ("none", "normalise", "average")),
+    )
+    constant = LogUniform("alpha", 1e-5, 10.0)
+
+    def canonical(self, architecture: Architecture) -> Architecture:
+        """Without weights alpha means nothing: then it is 1."""
+        self.check(architecture)
+        if architecture[-3] == "none":  # weights
+            return (*architecture[:-1], UNUSED)
+        return architecture

@@ -19,15 +19,10 @@ _VERTEX = re.compile(r"([^~+]*)~([0-9](?:,[0-9])*)")
 
 
 class Module101(NamedTuple):
-    """A cell as NAS-Bench-101 writes it.
+    """A cell as NAS-Bench-101 writes it."""
 
-    Attributes:
-        matrix: (V, V) upper triangular, 1 where the row's vertex feeds the column's.
-        operations: (V,) `input`, the operations, `output`.
-    """
-
-    matrix: tuple[tuple[int, ...], ...]
-    operations: tuple[str, ...]
+    matrix: tuple[tuple[int, ...], ...]  # (V, V) upper triangular, 1 where the row's vertex feeds the column's
+    operations: tuple[str, ...]  # (V,) `input`, the operations, `output`
 
 
 class NASBench1Shot1(Space):
@@ -51,10 +46,7 @@ class NASBench1Shot1(Space):
         return range(1, len(self.parents))
 
     def graph(self, architecture: Architecture) -> tuple[tuple[str, ...], tuple[tuple[int, ...], ...]]:
-        """The operations (n,) of nodes 1 to n, and the parents (n + 1,) of these nodes and of the output.
-
-        Raises: InvalidArchitecture.
-        """
+        """Operations (n,) of nodes 1 to n, parents (n + 1,) of these and of the output. Raises: InvalidArchitecture."""
         self.check(architecture)
         parents = (*architecture[1:-1:2], architecture[-1])
         return architecture[:-1:2], tuple(tuple(map(int, choice.split(","))) for choice in parents)

@@ -91,10 +91,7 @@ class Space(ABC):
         return tuple(chosen[decision.name] for decision in self.decisions)
 
     def condition(self, decision: str) -> tuple[str, tuple[str, ...]] | None:
-        """When one of `posterior_decisions` matters: under some choices of another, `(its name, the choices)`.
-
-        None: it always does.
-        """
+        """Under which choices of another one a decision matters, `(its name, the choices)`; None: always."""
         return None
 
     def encode(self, architecture: Architecture) -> str:

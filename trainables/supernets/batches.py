@@ -1,4 +1,4 @@
-"""Batches of training images without end: order and augmentation from generators of their own."""
+"""The steps of an epoch: whether each trains the weights or the architecture, and batches without end for them."""
 
 from __future__ import annotations
 
@@ -13,6 +13,29 @@ from archray.trainables.data.augment import Augmentation
 from archray.trainables.data.dataset import Split
 
 
+class Block(NamedTuple):
+    """One step: whether it trains the architecture, else the weights, and the number that rates and progress go by."""
+
+    architecture: bool
+    step: int
+
+
+def both_blocks(order: str, steps: int, seed: int) -> list[Block]:
+    """Twice as many blocks as steps; half of them are the architecture's, under `random` on average.
+
+    Args:
+        order: `alternating`, the architecture first (DARTS); `random`, each with equal chances (GAEA, Algorithm 1);
+            `phases`, first all of the weights (ENAS, section 2.2).
+        seed: of `random`.
+    """
+    if order == "phases":
+        return [Block(architecture, step) for architecture in (False, True) for step in range(steps)]
+    if order == "alternating":
+        return [Block(architecture, step) for step in range(steps) for architecture in (True, False)]
+    drawn = torch.randint(2, (2 * steps,), generator=torch.Generator().manual_seed(seed)).bool().tolist()
+    return [Block(architecture, number // 2) for number, architecture in enumerate(drawn)]
+
+
 class Batch(NamedTuple):
     """Images (b, C, H, W) and labels (b,)."""
 
@@ -23,10 +46,7 @@ class Batch(NamedTuple):
 class Batches:
     """Passes over some images of a split, each in a new order, cut into batches of nearly equal size.
 
-    Args:
-        indices: of the images, on the split's device.
-        batch_size: the largest batch.
-        ordering, augmenting: seeds.
+    indices: of the images, on the split's device. batch_size: the largest batch. ordering, augmenting: seeds.
     """
 
     def __init__(

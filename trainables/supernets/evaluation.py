@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
-from functools import partial
 
 import torch
 from torch import Tensor
@@ -15,7 +14,7 @@ from archray.errors import InvalidInput
 from archray.trainables.data.dataset import Split
 from archray.trainables.epoch_trainer import Metrics
 from archray.trainables.spaces import Architecture
-from archray.trainables.supernets.mixings.mixing import Mixture
+from archray.trainables.supernets.mixing import Mixture
 from archray.trainables.supernets.networks import Supernet
 
 ORDER = 0  # seed of the order of the images in evaluations
@@ -34,18 +33,10 @@ def score_architectures(
 
     Every batch of images is seen by all architectures before the next one; images stay where they are.
 
-    Args:
-        architectures: of the supernet's space, decoded or strings.
-        split: on the supernet's device; NaN for all if it has no images.
-        batch: images per forward pass.
-
-    Raises: InvalidArchitecture.
+    split: on the supernet's device; NaN for all if it has no images. Raises: InvalidArchitecture.
     """
-    paths = [
-        supernet.path(supernet.space.decode(architecture) if isinstance(architecture, str) else architecture)
-        for architecture in architectures
-    ]
-    return _evaluated(supernet, [partial(_given, path) for path in paths], split, batch, amp)
+    draws = [_path_of(supernet, architecture) for architecture in architectures]
+    return _evaluated(supernet, draws, split, batch, amp)
 
 
 @torch.no_grad()
@@ -60,8 +51,7 @@ def predict_architecture(
     """
     if not len(split):
         raise InvalidInput("expected a split with images to predict on, got one of none")
-    path = supernet.path(supernet.space.decode(architecture) if isinstance(architecture, str) else architecture)
-    passes = list(_passes(supernet, [partial(_given, path)], split, batch, amp))
+    passes = list(_passes(supernet, [_path_of(supernet, architecture)], split, batch, amp))
     places = torch.cat([some for some, _, _ in passes])
     return torch.cat([logits for _, _, logits in passes]).softmax(1)[places.argsort()]
 
@@ -106,8 +96,9 @@ def _passes(
         supernet.train(was_training)
 
 
-def _given(mixture: Mixture) -> Mixture:
-    return mixture
+def _path_of(supernet: Supernet, architecture: Architecture | str) -> Callable[[], Mixture]:
+    path = supernet.path(supernet.space.decode(architecture) if isinstance(architecture, str) else architecture)
+    return lambda: path
 
 
 def _mixed_batches(split: Split, batch: int) -> Sequence[Tensor]:

@@ -12,27 +12,20 @@ from torch import Tensor
 from archray.trainables.data.dataset import Dataset
 from archray.trainables.epoch_trainer import EpochTrainer
 from archray.trainables.supernets.batches import Batches
-from archray.trainables.supernets.mixings.mixing import Mixture
+from archray.trainables.supernets.mixing import Mixture, lesson_of
 from archray.trainables.supernets.networks import Supernet
 from archray.trainables.supernets.relaxations.variational_posterior import VariationalPosterior
 from archray.trainables.supernets.trainer import Diverged
-from archray.trainables.supernets.unrolled import lesson_of
 
 ORDER, DRAWS = 0, 1  # purposes of random streams
 
 
 class PosteriorEpoch(NamedTuple):
-    """Means over the steps of an epoch, each of the parameters before the step, in nats.
+    """Means over the steps of an epoch, each of the parameters before the step, in nats."""
 
-    Attributes:
-        elbo: -s expected_loss - kl, also where the KL is not part of the objective.
-        kl: of the posterior from the uniform prior, exact.
-        expected_loss: the cross-entropy of drawn architectures, an estimate.
-    """
-
-    elbo: float
-    kl: float
-    expected_loss: float
+    elbo: float  # -s expected_loss - kl, also where the KL is not part of the objective
+    kl: float  # of the posterior from the uniform prior, exact
+    expected_loss: float  # the cross-entropy of drawn architectures, an estimate
 
 
 class PosteriorTrainer(EpochTrainer):
@@ -46,7 +39,6 @@ class PosteriorTrainer(EpochTrainer):
         supernet: with trained weights; moved to the data's device and frozen.
         posterior: on that device, of this supernet.
         epochs, batch_size: passes over the validation data, and images per step.
-        amp: forward passes in bfloat16.
     """
 
     def __init__(

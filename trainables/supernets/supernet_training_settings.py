@@ -7,7 +7,6 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from archray.trainables.epoch_trainer import Count, NotNegative, Positive, SGDSettings
-from archray.trainables.supernets.blocks import Order
 
 SECOND_ORDER = "bilevel-second-order"
 
@@ -45,7 +44,7 @@ class SupernetTrainingSettings(SGDSettings):
     objective: Literal["bilevel", "bilevel-second-order", "erm"] = "bilevel"
     architecture_data: Literal["training", "validation"] = "training"
     architecture_fraction: float = Field(0.5, gt=0, lt=1)
-    blocks: Order = "alternating"
+    blocks: Literal["alternating", "random", "phases"] = "alternating"
     warmup_epochs: int = Field(0, ge=0)
     evaluation_batch: Count = 512
 

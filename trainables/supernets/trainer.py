@@ -19,15 +19,13 @@ from torch.nn import functional as F
 from archray.seeds import stream_seed
 from archray.trainables.data.dataset import Dataset, Split
 from archray.trainables.data.raw import stratified_split
+from archray.trainables.devices import own_randomness
 from archray.trainables.epoch_trainer import NO_METRICS, Metrics, SGDTrainer, cosine
-from archray.trainables.randomness import own_randomness
-from archray.trainables.supernets.batches import Batch, Batches
-from archray.trainables.supernets.blocks import Block, both_blocks, weight_blocks
+from archray.trainables.supernets.batches import Batch, Batches, Block, both_blocks
 from archray.trainables.supernets.evaluation import evaluate, score_architectures
-from archray.trainables.supernets.mixings.mixing import Mixing, Mixture
+from archray.trainables.supernets.mixing import Mixing, Mixture, lesson_of, unrolled_gradient
 from archray.trainables.supernets.networks import Supernet
 from archray.trainables.supernets.supernet_training_settings import SECOND_ORDER, SupernetTrainingSettings
-from archray.trainables.supernets.unrolled import lesson_of, unrolled_gradient
 from archray.trainables.supernets.updates import UpdateCounter
 
 # Purposes of random streams
@@ -56,7 +54,6 @@ class SupernetTrainer(SGDTrainer[SupernetTrainingSettings]):
 
     Args:
         supernet: moved to the data's device.
-        dataset: its tensors lie on the device to train on.
         mixing: where each step's mixture comes from; its tensors lie on that device too.
         seed: of everything but initial weights and architecture parameters, which the caller made.
 
@@ -91,11 +88,6 @@ class SupernetTrainer(SGDTrainer[SupernetTrainingSettings]):
     def lr(self) -> float:
         """The learning rate of the next step."""
         return self._lr(0)
-
-    @property
-    def progress(self) -> float:
-        """The share of the training that is over."""
-        return min(1.0, self.epochs_done / self.settings.epochs)
 
     def epoch(self) -> Metrics:
         """Trains one epoch. Loss and accuracy are the weights' batches' own, before each step, as augmented.
@@ -133,7 +125,7 @@ class SupernetTrainer(SGDTrainer[SupernetTrainingSettings]):
 
     def _blocks(self, epoch: int) -> list[Block]:
         if not self.mixing.learns or epoch < self.settings.warmup_epochs:
-            return weight_blocks(self.steps_per_epoch)
+            return [Block(False, step) for step in range(self.steps_per_epoch)]
         return both_blocks(self.settings.blocks, self.steps_per_epoch, stream_seed(self.seed, epoch, BLOCKS))
 
     def _architecture_points(self) -> int:
@@ -192,7 +184,7 @@ class SupernetTrainer(SGDTrainer[SupernetTrainingSettings]):
 
         Where the mixing draws, each batch has a draw of its own, fixed by (seed, epoch).
         """
-        draw = self.mixing.evaluation(self.progress, self._stream(EVALUATION))
+        draw = self.mixing.evaluation(self._progress(0), self._stream(EVALUATION))
         return evaluate(self.supernet, draw, split, self.settings.evaluation_batch, amp=self.settings.amp)
 
     def score(self, architectures: Sequence[str]) -> list[Metrics]:
@@ -218,6 +210,7 @@ class SupernetTrainer(SGDTrainer[SupernetTrainingSettings]):
         return least + cosine(self.settings.lr - least, self.epochs_done * steps + step, self.settings.epochs * steps)
 
     def _progress(self, step: int) -> float:
+        """The share of the training that is over before a step of the coming epoch."""
         return (self.epochs_done + step / self.steps_per_epoch) / self.settings.epochs
 
     def _batches(self) -> tuple[Batches, Batches]:

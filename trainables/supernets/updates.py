@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from archray.trainables.supernets.mixings.mixing import Mixture
+from archray.trainables.supernets.mixing import Mixture
 from archray.trainables.supernets.networks import Group
 from archray.trainables.supernets.networks.group import NONE
 
@@ -56,9 +56,7 @@ def update_table(
 
     Updates are binomial, of `steps` trials of probability `chance` (note E7); None where it is unknown.
 
-    Args:
-        groups: of the supernet.
-        chances: group -> (edges, operations), the probability that a step takes an operation; None if unknown.
+    chances: group -> (edges, operations), the probability that a step takes an operation.
     """
     rows: list[tuple[Any, ...]] = []
     for group in groups:

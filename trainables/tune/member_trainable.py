@@ -11,9 +11,8 @@ import numpy.typing as npt
 import torch
 
 from archray.errors import InvalidInput
-from archray.trainables.checkpoint import read_state
+from archray.trainables.checkpoint import read_state, read_weights, write_weights
 from archray.trainables.ensembles.prediction import predict
-from archray.trainables.supernets.shared_weights import read_weights, write_weights
 from archray.trainables.tune.standalone_trainable import StandaloneSettings, StandaloneTrainable
 
 

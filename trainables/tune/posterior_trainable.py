@@ -9,13 +9,13 @@ from typing import Any
 from pydantic import Field
 
 from archray.settings import Settings
+from archray.trainables.checkpoint import load_weights
 from archray.trainables.data import DataSettings, load_images
 from archray.trainables.spaces import get_space
 from archray.trainables.supernets import PosteriorTrainer, read_weights
-from archray.trainables.supernets.mixings.drawn_paths import DECISIONS
 from archray.trainables.supernets.optimizers.adam import AdamSettings
+from archray.trainables.supernets.relaxations.drawn_paths import DECISIONS
 from archray.trainables.supernets.relaxations.variational_posterior import VariationalPosterior, VariationalSettings
-from archray.trainables.supernets.shared_weights import load_weights
 from archray.trainables.supernets.trainer import Diverged
 from archray.trainables.tune.epoch_trainable import EpochTrainable
 from archray.trainables.tune.supernet_settings import SupernetOptions

@@ -13,14 +13,13 @@ import torch
 from torch import Tensor
 
 from archray.errors import InvalidArchitecture, InvalidInput
-from archray.trainables.checkpoint import read_state
+from archray.trainables.checkpoint import load_weights, read_state
 from archray.trainables.data import load_images
 from archray.trainables.devices import choose_device
 from archray.trainables.epoch_trainer import NO_METRICS
 from archray.trainables.spaces import Architecture
 from archray.trainables.supernets import score_architectures
 from archray.trainables.supernets.evaluation import predict_architecture
-from archray.trainables.supernets.shared_weights import load_weights
 from archray.trainables.tune.supernet_settings import SupernetSettings
 from archray.trainables.tune.trial import read_settings
 

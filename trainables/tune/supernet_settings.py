@@ -11,11 +11,11 @@ from archray.settings import Settings
 from archray.trainables.data import DataSettings
 from archray.trainables.nets import NetworkSettings
 from archray.trainables.spaces import Space
-from archray.trainables.supernets.build_mixing import check_together
 from archray.trainables.supernets.networks import Group, Supernet, build_supernet, groups
 from archray.trainables.supernets.optimizers import OptimizerSettings
 from archray.trainables.supernets.optimizers.mirror_descent import MirrorDescentSettings
 from archray.trainables.supernets.relaxations import RelaxationSettings
+from archray.trainables.supernets.relaxations.relaxation_settings import check_together
 from archray.trainables.supernets.relaxations.simplex import SimplexSettings
 from archray.trainables.supernets.supernet_training_settings import SupernetTrainingSettings
 

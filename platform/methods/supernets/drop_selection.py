@@ -10,8 +10,8 @@ from archray.files import Folder
 from archray.platform.engine.stage import Context
 from archray.platform.engine.trial_tables import reasons
 from archray.platform.engine.tuning import TrialPlan, TuneRun, TuneStage
+from archray.platform.methods.supernets.search_seeds import FOUND_CELLS, SELECTED
 from archray.platform.methods.supernets.supernet_config import SupernetSearchConfig
-from archray.platform.methods.supernets.supernet_tables import FOUND_CELLS, SELECTED
 from archray.platform.methods.training_stages import ACCURACY, training_plan
 from archray.platform.run.run import FOUND
 from archray.searchers.drop_worst import DropWorst

@@ -19,6 +19,7 @@ from archray.files import Folder
 from archray.platform.engine.stage import Context
 from archray.platform.engine.trial_tables import reasons
 from archray.platform.engine.tuning import TuneRun, TuneStage
+from archray.platform.methods.supernets.search_seeds import SCORES
 from archray.platform.methods.supernets.shared_scoring import draw_architectures, score_with_shared_weights
 from archray.platform.methods.supernets.supernet_config import SupernetSearchConfig
 from archray.platform.methods.supernets.supernet_method import register_supernet_method
@@ -29,7 +30,6 @@ from archray.platform.methods.supernets.supernet_search import (
     write_entropies,
     write_found,
 )
-from archray.platform.methods.supernets.supernet_tables import SCORES
 from archray.seeds import stream_seed
 from archray.trainables.supernets.relaxations.path import PathSettings
 from archray.trainables.tune.supernet_scorer import trained_weights

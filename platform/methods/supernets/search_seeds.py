@@ -1,7 +1,11 @@
-"""The supernets of a run, one per search seed: the rows of each, and which of them found what was chosen."""
+"""The search seeds of a run: the tables of their supernets, the lines that figures draw of each, what each found.
+
+Accuracies are fractions; NaN where there is none. The curves of the search have `seed` and `discretised_accuracy`, too.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,44 +15,41 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from archray.platform.methods.supernets.supernet_tables import FOUND_CELLS
 from archray.platform.report.figures import FOUND, TRIAL, few_ticks
-from archray.platform.report.quantity import MISSING, as_float, numbers
+from archray.platform.report.quantity import MISSING, Quantity, as_float, count, failures, flags, numbers
+from archray.platform.report.section import Column, Section, numeric, paragraphs, table
 from archray.platform.run.run import Run
+
+FOUND_CELLS = "found.parquet"  # of the search, a row per search seed; see `supernet_search.write_found`
+ENTROPIES = "entropies.parquet"  # of the search; see `supernet_search.entropy_table`
+SCORES = "scores.parquet"  # of the search: `trial_id`, `seed`, and what `score_with_shared_weights` says
+SELECTED = "selected.parquet"  # of the selection; see `drop_selection.selection_table`
+
+_ACCURACY = Quantity.of("validation_accuracy")
 
 
 @dataclass(frozen=True)
 class Supernet:
-    """One search seed of a run.
+    """One search seed of a run, and its rows of some table."""
 
-    Args:
-        seed: as it is shown.
-        rows: of some table of the run, those of this supernet.
-        chosen: whether it found the architecture that the run chose.
-    """
-
-    seed: str
+    seed: str  # as it is shown
     rows: pd.DataFrame
-    chosen: bool
+    chosen: bool  # whether it found the architecture that the run chose
 
 
 def supernets(run: Run[Any], table: pd.DataFrame) -> list[Supernet]:
-    """The supernets that have rows in `table`, a table of the run with `trial_id`, in order."""
-    if table.empty or "trial_id" not in table:
-        return []
+    """The supernets that have rows in `table`, one of the run with `trial_id` and `seed`, in order."""
     chosen = chosen_trials(run)
     return [
-        Supernet(seed_words(rows["seed"].iloc[0]) if "seed" in rows else MISSING, rows, trial in chosen)
+        Supernet(seed_words(rows["seed"].iloc[0]), rows, trial in chosen)
         for trial, rows in table.groupby("trial_id", sort=False)
     ]
 
 
 def chosen_trials(run: Run[Any]) -> set[object]:
     """The trial of every supernet that found the chosen architecture; of equals there are several."""
-    found, chosen = run.table("search", FOUND_CELLS), run.architecture
-    if chosen is None or not {"trial_id", "architecture"} <= set(found.columns):
-        return set()
-    return set(found.loc[found["architecture"] == chosen, "trial_id"])
+    found = run.table("search", FOUND_CELLS)
+    return set() if found.empty else set(found.loc[found["architecture"] == run.architecture, "trial_id"])
 
 
 def seed_words(seed: object) -> str:
@@ -86,3 +87,70 @@ def draw_seed_legend(canvas: Figure, nets: Sequence[Supernet]) -> None:
     if not all(net.chosen for net in nets):
         handles.append(Line2D([], [], color=TRIAL, linewidth=1.3, label="other seeds" if handles else "search seeds"))
     canvas.legend(handles=handles, loc="outside upper left", ncols=len(handles))
+
+
+def found_cells_section(run: Run[Any]) -> Section | None:
+    """A row per search seed. Nothing for a run that trains no supernet."""
+    run = run.best
+    cells = run.table("search", FOUND_CELLS)
+    if cells.empty:
+        return None
+    cells = cells.assign(failure=failures(cells))
+    mixture, value = numbers(cells, "validation_accuracy"), numbers(cells, "value")
+    mixed = bool(mixture.notna().any())
+    columns = numeric("Seed", "Shared weights (%)", *(["Mixture (%)"] if mixed else []))
+    columns += [Column("Note"), Column("Architecture", "code")]
+    chosen, fates = run.architecture, _fates(run)
+    rows = []
+    for i, row in enumerate(cells.to_dict("records")):
+        name = row["architecture"] if isinstance(row["architecture"], str) else None
+        note = row["failure"] or ("chosen" if name and name == chosen else fates.get(name))
+        rows.append(
+            (
+                seed_words(row["seed"]),
+                _ACCURACY.bare(value[i]),
+                *([_ACCURACY.bare(mixture[i])] if mixed else []),
+                note or "",
+                name or MISSING,
+            )
+        )
+    marked = cells.index[(cells["architecture"] == chosen) & cells["failure"].isna()]
+    seeds = table(
+        columns,
+        rows,
+        label="What each search seed found",
+        marked=int(marked[0]) if len(marked) else None,
+        faint=frozenset(cells.index[cells["failure"].notna()]),
+    )
+    return Section("found-cells", "What each seed found", paragraphs([_sentences(cells, mixed=mixed)]) + seeds)
+
+
+def _fates(run: Run[Any]) -> dict[str | None, str]:
+    """What the selection did with an architecture, in words."""
+    selected = run.table("selection", SELECTED)
+    if selected.empty:
+        return {}
+    kept, epochs, reasons = flags(selected, "kept"), numbers(selected, "epochs"), failures(selected)
+    fates = {}
+    for i, name in enumerate(selected["architecture"]):
+        if reasons[i]:
+            words = "failed in the selection"
+        elif kept[i]:
+            words = "trained to the end"
+        else:
+            words = "dropped" if math.isnan(epochs[i]) else f"dropped after epoch {epochs[i]:.0f}"
+        fates[name] = words
+    return fates
+
+
+def _sentences(cells: pd.DataFrame, *, mixed: bool) -> str:
+    names = cells.loc[cells["failure"].isna(), "architecture"].dropna()
+    text = f"{count(len(cells), 'search', 'searches')}"
+    text += ", each from a seed of its own," if len(cells) > 1 else ""
+    text += f" found {count(names.nunique(), 'distinct architecture')}."
+    if len(names) > 1 and names.nunique() == 1:
+        text += " There was nothing to select from."
+    failed = int(cells["failure"].notna().sum())
+    text += f" {count(failed, 'search', 'searches')} failed." if failed else ""
+    text += " “Shared weights” is an architecture's validation accuracy with the weights of its supernet"
+    return text + ("; “mixture” that of all operations together." if mixed else ".")

@@ -9,9 +9,9 @@ import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from archray.platform.methods.supernets.supernet_tables import SELECTED
+from archray.platform.methods.supernets.search_seeds import SELECTED
 from archray.platform.report.figures import FOUND, INDIGO, MUTED, TRIAL, NothingToDraw, drawing, few_ticks, figure
-from archray.platform.report.quantity import MISSING, Quantity, count, failures, flags, numbers, whole_number
+from archray.platform.report.quantity import Quantity, count, failures, flags, numbers, whole_number
 from archray.platform.report.section import Column, Section, captioned, paragraphs, table
 from archray.platform.run.run import CURVES, Run
 
@@ -29,7 +29,7 @@ def selection_section(run: Run[Any]) -> Section | None:
     """The curves of the selection, and the table of what became of each. Nothing without a selection."""
     run = run.best
     selected = run.table("selection", SELECTED)
-    if selected.empty or "architecture" not in selected:
+    if selected.empty:
         return None
     cut, lines = cut_epoch(selected), fated_curves(run)
     body = paragraphs([_sentence(selected, cut)])
@@ -95,14 +95,14 @@ def fate(row: pd.Series, chosen: str | None) -> str:
     """`chosen`, `kept` or `dropped`, of a row of the selection."""
     if chosen is not None and row["architecture"] == chosen:
         return "chosen"
-    return "kept" if pd.notna(row.get("kept")) and bool(row.get("kept")) else "dropped"
+    return "kept" if row["kept"] else "dropped"
 
 
 def fated_curves(run: Run[Any]) -> list[Fated]:
     """Fate and curve of each training that has a finite accuracy, those that matter most last."""
     run = run.best
     selected, curves = run.table("selection", SELECTED), run.table("selection", CURVES)
-    if "architecture" not in selected or not {"architecture", "epoch", "validation_accuracy"} <= set(curves.columns):
+    if selected.empty or curves.empty:
         return []
     curves = curves.assign(epoch=numbers(curves, "epoch"), shown=numbers(curves, "validation_accuracy"))
     lines, chosen = [], run.architecture
@@ -148,7 +148,7 @@ def _table(selection: pd.DataFrame, chosen: str | None, cut: int | None) -> str:
             whole_number(row["epochs"]),
             *([_ACCURACY.bare(row["cut"])] if cut is not None else []),
             _ACCURACY.bare(row["end"]),
-            row["architecture"] if isinstance(row["architecture"], str) else MISSING,
+            row["architecture"],
         )
         for name, (_, row) in zip(fates, ended.iterrows(), strict=True)
     ]

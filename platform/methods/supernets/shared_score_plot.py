@@ -11,8 +11,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from archray.platform.methods.supernets.search_seeds import supernets
-from archray.platform.methods.supernets.supernet_tables import FOUND_CELLS, SCORES
+from archray.platform.methods.supernets.search_seeds import FOUND_CELLS, SCORES, supernets
 from archray.platform.report.figures import FOUND, SURFACE, TRIAL, NothingToDraw, drawing, figure, set_height
 from archray.platform.report.quantity import Quantity, as_float, count, finite_values, numbers, whole_number
 from archray.platform.report.section import Section, captioned, numeric, table
@@ -26,20 +25,13 @@ _AXIS, _ROW = 85, 56  # heights, of the axis below and of a supernet's row
 
 @dataclass(frozen=True)
 class Scored:
-    """What one supernet scored.
-
-    Args:
-        accuracies: (n,) finite ones, fractions.
-        lost: how many architectures have none.
-        found: the accuracy of what this search found; NaN if it is not among the scored ones.
-        chosen: whether that is what the run chose.
-    """
+    """What one supernet scored."""
 
     seed: str
-    accuracies: np.ndarray
-    lost: int
-    found: float
-    chosen: bool
+    accuracies: np.ndarray  # (n,) finite ones, fractions
+    lost: int  # how many architectures have none
+    found: float  # the accuracy of what this search found; NaN if it is not among the scored ones
+    chosen: bool  # whether that is what the run chose
 
 
 def shared_scores_section(run: Run[Any]) -> Section:
@@ -74,10 +66,9 @@ def scored_supernets(run: Run[Any]) -> list[Scored]:
     """What each supernet scored, in order; empty for a method that scores none."""
     run = run.best
     scores, cells = run.table("search", SCORES), run.table("search", FOUND_CELLS)
-    if "accuracy" not in scores or "architecture" not in scores:
+    if scores.empty:
         return []
-    known = {"trial_id", "architecture"} <= set(cells.columns)
-    found = dict(zip(cells["trial_id"], cells["architecture"], strict=True)) if known else {}
+    found = dict(zip(cells["trial_id"], cells["architecture"], strict=True))
     scored = []
     for net in supernets(run, scores):
         accuracy = numbers(net.rows, "accuracy")

@@ -71,7 +71,6 @@ def score_with_shared_weights(
     Args:
         folder: of this supernet's scores; there is one for each set of weights.
         settings: fields of `SupernetSettings`.
-        weights: of the supernet, `trained_weights`.
 
     Raises: WorkerFailed if the weights are of another supernet; RunInterrupted.
     """

@@ -83,16 +83,12 @@ def _trials(context: Context[SupernetHalvingConfig], tuned: Folder) -> TrialPlan
 
 
 def _write_winner(context: Context[SupernetHalvingConfig], folder: Folder, run: TuneRun) -> None:
-    ended: WeightSharingHalving = run.searcher()
-    folder.write_parquet(ROUNDS, ended.rounds())
-    write_found(context, folder, _winner(run, ended))
-
-
-def _winner(run: TuneRun, ended: WeightSharingHalving) -> pd.DataFrame:
     """One row: the candidate that was left, and the last trial, which trained and scored it alone.
 
     Raises: ArchrayError if none was left.
     """
+    ended: WeightSharingHalving = run.searcher()
+    folder.write_parquet(ROUNDS, ended.rounds())
     trials, best = run.trials, ended.best()
     if best is None or ended.failure is not None:
         raise ArchrayError(f"halving found no architecture: {ended.failure or run.failures}")
@@ -100,16 +96,15 @@ def _winner(run: TuneRun, ended: WeightSharingHalving) -> pd.DataFrame:
     if len(last["candidates"].iloc[0]) > 1:
         raise ArchrayError(f"halving ended after round {best['round']}, with candidates left; give it more time")
     trial = last.iloc[0]
-    return pd.DataFrame(
-        {
-            "trial_id": [trial["trial_id"]],
-            "seed": [trial["seed"]],
-            "architecture": [best["candidate"]],
-            "value": [trial["validation_accuracy"]],
-            "validation_accuracy": [math.nan],
-            "failure": [None],
-        }
-    )
+    winner = {
+        "trial_id": trial["trial_id"],
+        "seed": trial["seed"],
+        "architecture": best["candidate"],
+        "value": trial["validation_accuracy"],
+        "validation_accuracy": math.nan,
+        "failure": None,
+    }
+    write_found(context, folder, pd.DataFrame([winner]))
 
 
 register_supernet_method(

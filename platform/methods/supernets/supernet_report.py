@@ -8,13 +8,16 @@ import pandas as pd
 from matplotlib.figure import Figure
 from rich.console import Console
 
-from archray.platform.methods.supernets.discretisation import discretisation_section
-from archray.platform.methods.supernets.entropies import entropies_section
-from archray.platform.methods.supernets.found_cells import found_cells_section
-from archray.platform.methods.supernets.search_seeds import chosen_trials
+from archray.platform.methods.supernets.mixture_curves import discretisation_section, entropies_section
+from archray.platform.methods.supernets.search_seeds import (
+    FOUND_CELLS,
+    SCORES,
+    SELECTED,
+    chosen_trials,
+    found_cells_section,
+)
 from archray.platform.methods.supernets.selection_curves import selection_section
 from archray.platform.methods.supernets.shared_score_plot import shared_scores_section
-from archray.platform.methods.supernets.supernet_tables import FOUND_CELLS, SCORES, SELECTED
 from archray.platform.report.cell import cell_section
 from archray.platform.report.comparison import accuracy_cards, accuracy_lead, comparison_section
 from archray.platform.report.curves import (

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 from archray.trainables.proxies.proxy_registry import proxy
 from archray.trainables.proxies.shared_pass import SharedPass, Target
-from archray.trainables.proxies.tangents import Gradients, theta_hessian_gradient
+from archray.trainables.proxies.tangents import theta_hessian_gradient
 
 
 def double_backward(loss: Tensor, weights: Sequence[Tensor]) -> float:
@@ -51,8 +51,7 @@ def grasp(shared: SharedPass) -> float:
     if _by_tangents(shared):
         weights = {id(w): g for w, g in zip(record.weights, shared.loss_gradients(record.weights), strict=True)}
         outputs, norm_outputs = shared.loss_gradients(record.edges), shared.loss_gradients(record.norm_edges)
-        gradients = Gradients(weights, outputs, norm_outputs)
-        return -theta_hessian_gradient(shared.network, record, shared.images, gradients)
+        return -theta_hessian_gradient(shared.network, record, shared.images, weights, outputs, norm_outputs)
     loss = F.cross_entropy(shared.network(shared.images), shared.labels)  # a graph to differentiate twice
     if shared.settings.grasp == "signed":
         return double_backward(loss, record.weights)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -13,9 +14,16 @@ from archray.trainables.nets.darts_operations import OPERATIONS as MODULES
 from archray.trainables.spaces.darts import CELLS, DARTS, INPUTS, NODES, OPERATIONS, Genotype
 from archray.trainables.spaces.space import Architecture, Space
 from archray.trainables.supernets.networks.fused_edges import FusedEdges
-from archray.trainables.supernets.networks.group import NONE, Group, Rows, columns_of, path_weights, without_none
-from archray.trainables.supernets.networks.mixed_cell import CellWeights, MixedCell
-from archray.trainables.supernets.networks.mixture_weights import MixtureWeights
+from archray.trainables.supernets.networks.group import (
+    NONE,
+    Group,
+    MixtureWeights,
+    Rows,
+    columns_of,
+    path_weights,
+    without_none,
+)
+from archray.trainables.supernets.networks.mixed_cell import MixedCell
 from archray.trainables.supernets.networks.partial_channels import Edge, input_groups, input_path, input_weights
 from archray.trainables.supernets.networks.supernet import SUPERNETS, Supernet
 
@@ -41,8 +49,9 @@ class MixedDARTSCell(nn.Module):
             FusedEdges(operations),
         )
 
-    def forward(self, before: Tensor, last: Tensor, weights: CellWeights) -> Tensor:
-        return torch.cat(self.mixed([self.preprocess_0(before), self.preprocess_1(last)], weights), dim=1)
+    def forward(self, before: Tensor, last: Tensor, rows: Rows, edge_weights: Tensor) -> Tensor:
+        inputs = [self.preprocess_0(before), self.preprocess_1(last)]
+        return torch.cat(self.mixed(inputs, rows, edge_weights), dim=1)
 
 
 @SUPERNETS.register("darts")
@@ -52,49 +61,32 @@ class DARTSSupernet(Supernet):
 
     Args:
         channels: C, of the first cells. The original has 16, PC-DARTS too.
-        cells: N, cells per stage: 3 N + 2 in all. The original has 8, so N is 2.
         none: whether `none` is among the operations.
+        size: as the standalone network's; the original has 8 cells, so N is 2.
 
     Raises: InvalidInput if the space is not of DARTS' genotypes, or `partial_channels` does not divide the channels.
     """
 
-    def __init__(
-        self,
-        space: Space,
-        *,
-        channels: int,
-        cells: int,
-        in_channels: int,
-        num_classes: int,
-        partial_channels: int = 1,
-        none: bool = True,
-    ) -> None:
-        groups = self.groups_of(space, partial_channels=partial_channels, none=none)
-        super().__init__(space, groups, partial_channels)
+    space: DARTS
+
+    def __init__(self, space: Space, *, channels: int, partial_channels: int, none: bool, **size: Any) -> None:
+        super().__init__(space, self.groups_of(space, partial_channels=partial_channels, none=none), partial_channels)
         # All but the edges is the standalone network's own.
-        network = DARTSNetwork(
-            space,
-            tuple(decision.choices[0] for decision in space.decisions),
-            channels=channels,
-            cells=cells,
-            in_channels=in_channels,
-            num_classes=num_classes,
-            normalisation="search",
-        )
+        network = DARTSNetwork(space, next(space.enumerate()), channels=channels, normalisation="search", **size)
         self.stem, self.classifier = network.stem, network.classifier
         self.cells = nn.ModuleList()
         for number, cell in enumerate(network.cells):
             assert isinstance(cell, Cell)
             reduction = number in reductions(len(network.cells))
             channels *= 2 if reduction else 1
-            self.cells.append(MixedDARTSCell(cell, channels, reduction, groups[0].operations, partial_channels))
+            self.cells.append(MixedDARTSCell(cell, channels, reduction, self.groups[0].operations, partial_channels))
 
     def logits(self, images: Tensor, rows: Mapping[str, Rows]) -> Tensor:
         dense = {name: weights.dense for name, weights in rows.items()}
-        normal, reduce = (CellWeights(rows[cell], input_weights(EDGES, dense, f"{cell}_")) for cell in CELLS)
+        normal, reduce = ((rows[cell], input_weights(EDGES, dense, f"{cell}_")) for cell in CELLS)
         before, last = self.stem(images)
         for cell in self.cells:
-            before, last = last, cell(before, last, reduce if cell.reduction else normal)
+            before, last = last, cell(before, last, *(reduce if cell.reduction else normal))
         return self.classifier(last.mean(dim=(2, 3)))
 
     def path(self, architecture: Architecture) -> dict[str, MixtureWeights]:
@@ -117,7 +109,6 @@ class DARTSSupernet(Supernet):
 
     def _chosen(self, architecture: Architecture) -> list[list[str | None]]:
         """Of either cell the operation of each edge; None for `none` and for edges that were not kept."""
-        assert isinstance(self.space, DARTS)
         cells = []
         for edges in self.space.genotype(architecture):
             kept = {(NODES[at // 2], source): operation for at, (operation, source) in enumerate(edges)}

@@ -1,4 +1,4 @@
-"""The architecture parameters of a supernet, by name and shape, and which decision of the space each of them weighs."""
+"""The architecture parameters of a supernet by name and shape, what they weigh, and the weights made of them."""
 
 from __future__ import annotations
 
@@ -11,11 +11,44 @@ from torch import Tensor
 
 from archray.errors import InvalidInput
 from archray.trainables.spaces import Decision
-from archray.trainables.supernets.networks.mixture_weights import MixtureWeights
 
-Weights = Mapping[str, Tensor | MixtureWeights]
 NONE = "none"  # the operation that gives zeros; it has no module
 LEFT_OUT = -1  # in place of a chosen operation: nothing flows through the edge
+
+
+def one_hot(chosen: Tensor, operations: int, dtype: torch.dtype) -> Tensor:
+    """(edges,) -> (edges, operations): 1 at the chosen operation. Waits for no device, unlike torch's own."""
+    dense = torch.zeros((len(chosen), operations), dtype=dtype, device=chosen.device)
+    return dense.scatter_(-1, chosen[:, None], 1.0)
+
+
+@dataclass(frozen=True)
+class MixtureWeights:
+    """The weights of the operations of one group of edges, for one step.
+
+    Attributes:
+        dense: (edges, operations), rows that sum to one. Gradients for the architecture parameters flow through it.
+        chosen: (edges,) int64, the operation of each edge when all rows are one-hot, else None. With it a supernet
+            evaluates one operation per edge; the gradient of the others' weights is then not known to it.
+
+    Raises: InvalidInput if the shapes do not fit.
+    """
+
+    dense: Tensor
+    chosen: Tensor | None = None
+
+    def __post_init__(self) -> None:
+        if self.dense.ndim != 2:
+            raise InvalidInput(f"expected weights of shape (edges, operations), got {tuple(self.dense.shape)}")
+        chosen = self.chosen
+        if chosen is not None and (chosen.shape != self.dense.shape[:1] or chosen.dtype != torch.int64):
+            raise InvalidInput(
+                f"expected one int64 operation for each of {self.dense.shape[0]} edges, got {chosen.dtype} of shape "
+                f"{tuple(chosen.shape)}"
+            )
+
+
+Weights = Mapping[str, Tensor | MixtureWeights]
 
 
 @dataclass(frozen=True)
@@ -73,22 +106,14 @@ class ParentsGroup(Group):
 
 @dataclass(frozen=True)
 class Rows:
-    """The weights of one group as a supernet's cells take them.
+    """The weights of one group as a supernet's cells take them."""
 
-    Attributes:
-        dense: (edges, operations).
-        chosen: per edge the column that is evaluated alone, or LEFT_OUT; None if all are mixed.
-    """
-
-    dense: Tensor
-    chosen: tuple[int, ...] | None = None
+    dense: Tensor  # (edges, operations)
+    chosen: tuple[int, ...] | None = None  # per edge the column evaluated alone, or LEFT_OUT; None if all are mixed
 
 
 def rows_of(groups: Sequence[Group], weights: Weights) -> dict[str, Rows]:
-    """The weights of every group, checked.
-
-    Raises: InvalidInput if a group is missing or unknown, or a shape is another than the group's.
-    """
+    """The weights of every group. Raises: InvalidInput if a group is missing or unknown, or a shape is another."""
     expected = [group.name for group in groups]
     if set(weights) != set(expected):
         raise InvalidInput(f"expected weights for {', '.join(expected)}, got {', '.join(weights) or 'none'}")

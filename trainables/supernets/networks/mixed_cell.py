@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -16,18 +16,6 @@ from archray.trainables.supernets.networks.weighted_sum import Term, weighted_su
 Fused = Callable[[Tensor, Sequence[nn.ModuleDict], Tensor, int], list[list[Term]]]
 
 
-class CellWeights(NamedTuple):
-    """The weights of one kind of cell.
-
-    Attributes:
-        operations: a row per edge.
-        inputs: (edges,), which multiply the operations' weights; ones but for partial channels.
-    """
-
-    operations: Rows
-    inputs: Tensor
-
-
 class MixedCell(nn.Module):
     """The nodes of a cell, of C channels each, from its input nodes.
 
@@ -38,10 +26,8 @@ class MixedCell(nn.Module):
         edges: in the order of the rows of weights. Nodes are numbered in the order of computation, inputs first, and
             edges that leave one node have one stride.
         inputs: how many nodes are inputs.
-        operations: the columns of weights.
         make: (operation, channels, stride) -> its module, (n, C', H, W) -> (n, C', H/stride, W/stride).
-        channels: C.
-        partial: K; 1 for all channels.
+        channels, partial: C and K; K is 1 for all channels.
         fused: a faster way to evaluate all edges that leave a node, in train mode on a CPU; same outputs.
 
     Raises: InvalidInput if K does not divide C.
@@ -68,11 +54,13 @@ class MixedCell(nn.Module):
             }
         )
 
-    def forward(self, inputs: Sequence[Tensor], weights: CellWeights) -> list[Tensor]:
-        """inputs: (n, C, H, W) each. Returns the nodes beyond them, (n, C, H/s, W/s)."""
-        operations, chosen = weights.operations.dense, weights.operations.chosen
-        if self.partial > 1:
-            operations = operations * weights.inputs[:, None]
+    def forward(self, inputs: Sequence[Tensor], rows: Rows, edge_weights: Tensor) -> list[Tensor]:
+        """The nodes beyond the inputs, (n, C, H/s, W/s).
+
+        inputs: (n, C, H, W) each. rows: one per edge. edge_weights: (edges,), which multiply them; ones but for partial
+        channels.
+        """
+        operations = rows.dense if self.partial == 1 else rows.dense * edge_weights[:, None]
         nodes = list(inputs)
         arriving: dict[int, list[Term]] = {edge.target: [] for edge in self.graph}
         bypass: dict[int, list[Term]] = {target: [] for target in arriving}
@@ -82,13 +70,13 @@ class MixedCell(nn.Module):
             leaving = [number for number, edge in enumerate(self.graph) if edge.source == source]
             if not leaving:
                 continue
-            terms = self._terms(seen(nodes[source], self.partial), leaving, operations, chosen)
+            terms = self._terms(seen(nodes[source], self.partial), leaving, operations, rows.chosen)
             for number, of_edge in zip(leaving, terms, strict=True):
                 arriving[self.graph[number].target] += of_edge
             if self.partial > 1:
                 rest = passing(nodes[source], self.partial, self.graph[leaving[0]].stride)
                 for number in leaving:
-                    bypass[self.graph[number].target].append((rest, weights.inputs[number]))
+                    bypass[self.graph[number].target].append((rest, edge_weights[number]))
         return nodes[self.inputs :]
 
     def _terms(
@@ -96,7 +84,8 @@ class MixedCell(nn.Module):
     ) -> list[list[Term]]:
         """What each of the edges `leaving` a node makes of it: terms of the edge's target."""
         modules: list[Any] = [self.edges[self.graph[number].key] for number in leaving]
-        if chosen is None and self.fused is not None and self._can_fuse(x):
+        training_on_cpu = self.training and x.device.type == "cpu" and not torch.is_autocast_enabled("cpu")
+        if chosen is None and self.fused is not None and training_on_cpu:
             return self.fused(x, modules, weights[leaving], self.graph[leaving[0]].stride)
         every = range(len(self.operations))
         columns = [every if chosen is None else (chosen[number],) for number in leaving]
@@ -108,9 +97,6 @@ class MixedCell(nn.Module):
             ]
             for number, of_edge, of_row in zip(leaving, modules, columns, strict=True)
         ]
-
-    def _can_fuse(self, x: Tensor) -> bool:
-        return self.training and x.device.type == "cpu" and not torch.is_autocast_enabled("cpu")
 
     def _node(self, target: int, nodes: Sequence[Tensor], arriving: list[Term], bypass: list[Term]) -> Tensor:
         if arriving:

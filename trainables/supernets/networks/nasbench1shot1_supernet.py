@@ -3,28 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from archray.errors import InvalidInput
-from archray.trainables.nets.nasbench1shot1_network import NASBench1Shot1Network, SearchCell
-from archray.trainables.nets.nasbench1shot1_operations import OPERATIONS as MODULES
-from archray.trainables.nets.nasbench1shot1_operations import node_conv
+from archray.trainables.nets.nasbench1shot1_network import OPERATIONS as MODULES
+from archray.trainables.nets.nasbench1shot1_network import NASBench1Shot1Network, SearchCell, node_conv
 from archray.trainables.spaces.nasbench1shot1 import OPERATIONS, OUTPUT, NASBench1Shot1
 from archray.trainables.spaces.space import Architecture, Space
-from archray.trainables.supernets.networks.group import LEFT_OUT, Group, ParentsGroup, Rows, path_weights
-from archray.trainables.supernets.networks.mixture_weights import MixtureWeights
+from archray.trainables.supernets.networks.group import (
+    LEFT_OUT,
+    Group,
+    MixtureWeights,
+    ParentsGroup,
+    Rows,
+    path_weights,
+)
 from archray.trainables.supernets.networks.partial_channels import channels_seen, passing, seen, shuffled
 from archray.trainables.supernets.networks.supernet import SUPERNETS, Supernet
 from archray.trainables.supernets.networks.weighted_sum import Term, weighted_sum
 
 GROUP = "operations"
-
-
-def parents_group(reader: int) -> str:
-    """The group of the weights of a node's parents, or of the output's: named as the space's decision."""
-    return f"parents_{reader}"
 
 
 class MixedSearchCell(nn.Module):
@@ -52,10 +53,12 @@ class MixedSearchCell(nn.Module):
         values: list[Tensor] = []  # of nodes 1, 2, ...
         for node in self.nodes:
             parents = [self.projections[str(node)](x), *values]
-            values.append(self._node(node, weighted_sum(_terms(parents, rows.get(parents_group(node)))), rows[GROUP]))
+            of_parents = rows.get(f"parents_{node}")  # none for the only possible parent
+            weights = [None] if of_parents is None else of_parents.dense[0].unbind()
+            values.append(self._node(node, weighted_sum(list(zip(parents, weights, strict=True))), rows[GROUP]))
         outputs = [self.projections[OUTPUT](x), *values]
-        parents_of_output = rows[parents_group(len(outputs))].dense[0]
-        return torch.cat([weight * value for weight, value in zip(parents_of_output, outputs, strict=True)], dim=1)
+        of_outputs = rows[f"parents_{len(outputs)}"].dense[0]
+        return torch.cat([weight * value for weight, value in zip(of_outputs, outputs, strict=True)], dim=1)
 
     def _node(self, node: int, x: Tensor, rows: Rows) -> Tensor:
         index = node - 1
@@ -70,12 +73,6 @@ class MixedSearchCell(nn.Module):
         return mixed if self.partial == 1 else shuffled(mixed, passing(x, self.partial, stride=1))
 
 
-def _terms(parents: list[Tensor], rows: Rows | None) -> list[Term]:
-    """The parents and their weights; the only possible parent has none."""
-    weights = [None] if rows is None else rows.dense[0].unbind()
-    return list(zip(parents, weights, strict=True))
-
-
 @SUPERNETS.register("nasbench1shot1-1")
 @SUPERNETS.register("nasbench1shot1-2")
 @SUPERNETS.register("nasbench1shot1-3")
@@ -84,44 +81,25 @@ class NASBench1Shot1Supernet(Supernet):
 
     The output is numbered after the last node. A forced path gives each of a node's parents the weight 1.
 
-    Args:
-        channels, cells: as the standalone network's in search form.
-
     Raises: InvalidInput if the space is not of NAS-Bench-1Shot1, or `partial_channels` does not divide the channels.
     """
 
     loose_ends = True
+    space: NASBench1Shot1
 
-    def __init__(
-        self,
-        space: Space,
-        *,
-        channels: int,
-        cells: int,
-        in_channels: int,
-        num_classes: int,
-        partial_channels: int = 1,
-        none: bool = True,
-    ) -> None:
+    def __init__(self, space: Space, *, channels: int, partial_channels: int, none: bool, **size: Any) -> None:
         super().__init__(space, self.groups_of(space, partial_channels=partial_channels, none=none), partial_channels)
-        assert isinstance(space, NASBench1Shot1)  # `groups_of` refuses others
         # All but the cells is the standalone network's own.
         network = NASBench1Shot1Network(
-            space,
-            tuple(decision.choices[0] for decision in space.decisions),
-            channels=channels,
-            cells=cells,
-            in_channels=in_channels,
-            num_classes=num_classes,
-            normalisation="search",
+            space, next(space.enumerate()), channels=channels, normalisation="search", **size
         )
         self.stem, self.head, self.classifier = network.stem, network.head, network.classifier
         self.stacks = nn.ModuleList()
         width = channels
         for layer in network.stacks:
             if isinstance(layer, SearchCell):
-                self.stacks.append(MixedSearchCell(space.nodes, width, layer.channels, partial_channels))
-                width = (len(space.nodes) + 1) * layer.channels
+                self.stacks.append(MixedSearchCell(self.space.nodes, width, layer.channels, partial_channels))
+                width = (len(self.space.nodes) + 1) * layer.channels
             else:
                 self.stacks.append(layer)
 
@@ -132,7 +110,7 @@ class NASBench1Shot1Supernet(Supernet):
         return self.classifier(self.head(x).mean(dim=(2, 3)))
 
     def path(self, architecture: Architecture) -> dict[str, MixtureWeights]:
-        parents = self._graph(architecture)[1]
+        _, parents = self.space.graph(architecture)
         paths = {GROUP: path_weights(self.groups[0], self._chosen(architecture))}
         for group in self.groups[1:]:
             of_reader = parents[len(group.operations) - 1]  # a reader comes after as many nodes as it can read
@@ -149,15 +127,10 @@ class NASBench1Shot1Supernet(Supernet):
             if operation is not None
         }
 
-    def _graph(self, architecture: Architecture) -> tuple[tuple[str, ...], tuple[tuple[int, ...], ...]]:
-        assert isinstance(self.space, NASBench1Shot1)
-        return self.space.graph(architecture)
-
     def _chosen(self, architecture: Architecture) -> list[str | None]:
         """The operation of each node; None for loose ends."""
-        assert isinstance(self.space, NASBench1Shot1)
         live = self.space.live(architecture)
-        operations = self._graph(architecture)[0]
+        operations, _ = self.space.graph(architecture)
         return [operation if node in live else None for node, operation in enumerate(operations, 1)]
 
     @classmethod
@@ -168,7 +141,7 @@ class NASBench1Shot1Supernet(Supernet):
         return (
             Group(GROUP, len(space.nodes), OPERATIONS, tuple(f"operation_{node}" for node in space.nodes)),
             *(
-                ParentsGroup(parents_group(reader), 1, tuple(map(str, range(reader))), (parents_group(reader),))
+                ParentsGroup(f"parents_{reader}", 1, tuple(map(str, range(reader))), (f"parents_{reader}",))
                 for reader in readers
             ),
         )
@@ -180,6 +153,6 @@ class NASBench1Shot1Supernet(Supernet):
         operations = [OPERATIONS[column] for column in rows[GROUP].argmax(dim=1).tolist()]
         parents = [(0,)]
         for reader, count in enumerate(space.parents[1:], 2):
-            order = rows[parents_group(reader)][0].argsort(descending=True, stable=True)
+            order = rows[f"parents_{reader}"][0].argsort(descending=True, stable=True)
             parents.append(tuple(order[:count].tolist()))
         return space.architecture(operations, parents)

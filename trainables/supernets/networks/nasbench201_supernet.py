@@ -7,6 +7,7 @@ without affine parameters on the edges (notes G3 and P5), in evaluation mode too
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from torch import Tensor, nn
 
@@ -15,9 +16,16 @@ from archray.trainables.nets.nasbench201_network import Cell, NASBench201Network
 from archray.trainables.nets.operations import OPERATIONS as MODULES
 from archray.trainables.spaces.nasbench201 import EDGES, OPERATIONS, NASBench201
 from archray.trainables.spaces.space import Architecture, Space
-from archray.trainables.supernets.networks.group import NONE, Group, Rows, columns_of, path_weights, without_none
-from archray.trainables.supernets.networks.mixed_cell import CellWeights, MixedCell
-from archray.trainables.supernets.networks.mixture_weights import MixtureWeights
+from archray.trainables.supernets.networks.group import (
+    NONE,
+    Group,
+    MixtureWeights,
+    Rows,
+    columns_of,
+    path_weights,
+    without_none,
+)
+from archray.trainables.supernets.networks.mixed_cell import MixedCell
 from archray.trainables.supernets.networks.partial_channels import Edge, input_groups, input_path, input_weights
 from archray.trainables.supernets.networks.supernet import SUPERNETS, Supernet
 
@@ -29,36 +37,14 @@ GRAPH = tuple(Edge(target, source) for target, source in EDGES)
 class NASBench201Supernet(Supernet):
     """One group, `edges`, for the 6 edges of all cells; with partial channels also `inputs_1` to `inputs_3`.
 
-    Args:
-        channels, cells: C and N, as the standalone network's; 16 and 5 in the original.
-        none: whether `none` is among the operations.
-
+    size: as the standalone network's; 16 channels and 5 cells in the original.
     Raises: InvalidInput if the space is not NAS-Bench-201, or `partial_channels` does not divide the channels.
     """
 
-    def __init__(
-        self,
-        space: Space,
-        *,
-        channels: int,
-        cells: int,
-        in_channels: int,
-        num_classes: int,
-        partial_channels: int = 1,
-        none: bool = True,
-    ) -> None:
-        groups = self.groups_of(space, partial_channels=partial_channels, none=none)
-        super().__init__(space, groups, partial_channels)
+    def __init__(self, space: Space, *, channels: int, partial_channels: int, none: bool, **size: Any) -> None:
+        super().__init__(space, self.groups_of(space, partial_channels=partial_channels, none=none), partial_channels)
         # All but the cells is the standalone network's own.
-        network = NASBench201Network(
-            space,
-            (NONE,) * len(EDGES),
-            channels=channels,
-            cells=cells,
-            in_channels=in_channels,
-            num_classes=num_classes,
-            normalisation="scoring",
-        )
+        network = NASBench201Network(space, next(space.enumerate()), channels=channels, normalisation="scoring", **size)
         self.stem, self.head, self.classifier = network.stem, network.head, network.classifier
         self.stages = nn.ModuleList()
         for layer in network.stages:
@@ -77,11 +63,10 @@ class NASBench201Supernet(Supernet):
         )
 
     def logits(self, images: Tensor, rows: Mapping[str, Rows]) -> Tensor:
-        inputs = input_weights(GRAPH, {name: weights.dense for name, weights in rows.items()})
-        weights = CellWeights(rows[GROUP], inputs)
+        edge_weights = input_weights(GRAPH, {name: weights.dense for name, weights in rows.items()})
         x = self.stem(images)
         for layer in self.stages:
-            x = layer([x], weights)[-1] if isinstance(layer, MixedCell) else layer(x)
+            x = layer([x], rows[GROUP], edge_weights)[-1] if isinstance(layer, MixedCell) else layer(x)
         return self.classifier(self.head(x))
 
     def path(self, architecture: Architecture) -> dict[str, MixtureWeights]:

@@ -14,8 +14,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from archray.errors import InvalidInput
-from archray.trainables.supernets.networks.group import EdgesGroup, Group
-from archray.trainables.supernets.networks.mixture_weights import MixtureWeights
+from archray.trainables.supernets.networks.group import EdgesGroup, Group, MixtureWeights
 
 
 class Edge(NamedTuple):

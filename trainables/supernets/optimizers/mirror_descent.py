@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any, Literal
 
 import torch
@@ -12,8 +11,12 @@ from torch.optim.optimizer import Optimizer, ParamsT
 
 from archray.errors import InvalidInput
 from archray.trainables.supernets.optimizers.optimizer_settings import OPTIMIZERS, OptimizerSettings
-from archray.trainables.supernets.optimizers.projection import check_gradients, check_simplex, project_to_simplex
-from archray.trainables.supernets.optimizers.simplex_optimizer import SimplexOptimizer
+from archray.trainables.supernets.optimizers.simplex_optimizer import (
+    SimplexOptimizer,
+    check_gradients,
+    check_simplex,
+    project_to_simplex,
+)
 
 GAEA_RATE = 0.1  # App. C.1.1 and C.3
 GAEA_FLOOR = 1e-5  # in the authors' code: an operation whose weight falls to zero could never come back (note G1)
@@ -30,7 +33,7 @@ class MirrorDescentSettings(OptimizerSettings):
     domain = "simplex"
 
     name: Literal["mirror-descent"] = "mirror-descent"
-    lr: float = Field(GAEA_RATE, gt=0)
+    lr: float = Field(GAEA_RATE, gt=0, allow_inf_nan=False)
     dgf: Literal["entropy", "euclidean"] = "entropy"
     floor: float | None = Field(None, ge=0, lt=1)
     log_space: bool = False
@@ -55,9 +58,7 @@ def relative_step(gradient: Tensor, lr: float, supported: Tensor | None = None) 
 
     An infinite gradient counts as a quarter of the largest float, so that an operation with -inf takes all.
 
-    Args:
-        gradient: (..., k).
-        supported: (..., k) bool, the entries over which the minimum is taken; all unless given.
+    supported: (..., k) bool, the entries over which the minimum is taken; all unless given.
     """
     limit = torch.finfo(gradient.dtype).max / 4
     step = (gradient.clamp(-limit, limit) * lr).clamp(-limit, limit)
@@ -116,13 +117,11 @@ class MirrorDescent(SimplexOptimizer):
 
     Args:
         params: tensors or groups of them, float32 or float64, rows on the simplex.
-        lr: eta, at least 0.
-        dgf: the distance-generating function phi.
-        floor: for the entropy, see `entropic_step`; below 1/k for rows of k. The presets use `GAEA_FLOOR`.
+        lr, dgf: eta and the distance-generating function phi.
+        floor: for the entropy, see `entropic_step`; below 1/k for rows of k.
         log_space: for the entropy, without floor.
-        maximize: ascend instead.
 
-    Raises: InvalidInput if an option or a parameter is wrong; in `step`, FloatingPointError if a gradient is NaN
+    Raises: InvalidInput if the floor or a parameter is wrong; in `step`, FloatingPointError if a gradient is NaN
         (before anything has changed).
     """
 
@@ -133,39 +132,27 @@ class MirrorDescent(SimplexOptimizer):
         dgf: Literal["entropy", "euclidean"] = "entropy",
         floor: float = 0.0,
         log_space: bool = False,
-        maximize: bool = False,
     ) -> None:
-        options = {"lr": lr, "dgf": dgf, "floor": floor, "log_space": log_space, "maximize": maximize}
-        super().__init__(params, options)
+        super().__init__(params, {"lr": lr, "dgf": dgf, "floor": floor, "log_space": log_space})
 
     def _check(self, group: dict[str, Any]) -> None:
-        lr, dgf, floor = group["lr"], group["dgf"], group["floor"]
-        if not (math.isfinite(lr) and lr >= 0.0):
-            raise InvalidInput(f"expected a rate of at least 0, got {lr}")
-        if dgf not in ("entropy", "euclidean"):
-            raise InvalidInput(f"expected the distance-generating function to be entropy or euclidean, got {dgf!r}")
-        if dgf == "euclidean" and (floor or group["log_space"]):
-            raise InvalidInput("floor and log_space belong to the entropy; leave them out, or choose dgf='entropy'")
-        if floor and group["log_space"]:
-            raise InvalidInput(
-                "in log space no weight is lost and there is no floor; choose one of floor and log_space"
-            )
+        floor = group["floor"]
         for parameter in group["params"]:
             check_simplex(parameter)
             k = parameter.shape[-1]
             if not 0.0 <= floor < 1.0 / k:
                 raise InvalidInput(f"expected a floor from 0 to below 1/{k} for rows of {k} operations, got {floor}")
 
-    def _update(self) -> None:
+    @torch.no_grad()
+    def step(self, closure: None = None) -> None:  # type: ignore[override]
         check_gradients([p.grad for group in self.param_groups for p in group["params"] if p.grad is not None])
         for group in self.param_groups:
             for parameter in group["params"]:
                 if parameter.grad is not None:
-                    gradient = -parameter.grad if group["maximize"] else parameter.grad
-                    parameter.copy_(self._updated(parameter, gradient, group))
+                    parameter.copy_(self._updated(parameter, parameter.grad, group))
 
     def _updated(self, parameter: Tensor, gradient: Tensor, group: dict[str, Any]) -> Tensor:
-        lr = float(group["lr"])
+        lr = group["lr"]
         if group["dgf"] == "euclidean":
             return projected_step(parameter, gradient, lr)
         if not group["log_space"]:

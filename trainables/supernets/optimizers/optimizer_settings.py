@@ -13,9 +13,8 @@ from torch.optim.optimizer import Optimizer
 from archray.errors import InvalidInput
 from archray.registry import Registry
 from archray.settings import RegisteredSettings
-from archray.trainables.supernets.mixings.mixing import Lesson, Mixture
+from archray.trainables.supernets.mixing import Lesson, Mixture, as_leaves
 from archray.trainables.supernets.supernet_training_settings import SECOND_ORDER, SupernetTrainingSettings
-from archray.trainables.supernets.unrolled import as_leaves
 
 Domain = Literal["logits", "simplex"]  # what parameters are: unconstrained, or the probabilities themselves
 

@@ -40,17 +40,11 @@ class ReinforceSettings(OptimizerSettings):
 
 
 class Sampled(NamedTuple):
-    """n samples of D decisions.
+    """n samples of D decisions."""
 
-    Attributes:
-        choices: (n, D) int64, the number of each choice.
-        log_probabilities: (n,), of the samples as wholes, differentiable.
-        entropies: (n, D) in nats, of each decision given the ones before it, without gradient.
-    """
-
-    choices: Tensor
-    log_probabilities: Tensor
-    entropies: Tensor
+    choices: Tensor  # (n, D) int64, the number of each choice
+    log_probabilities: Tensor  # (n,), of the samples as wholes, differentiable
+    entropies: Tensor  # (n, D) in nats, of each decision given the ones before it, without gradient
 
 
 class Reinforce:
@@ -62,9 +56,6 @@ class Reinforce:
 
     As the authors' program, except that it starts the baseline from 0, which reinforces whatever is sampled first, and
     moves it before 2. Here the first reward is the first baseline.
-
-    Args:
-        parameters: theta, of the policy.
     """
 
     def __init__(self, parameters: Iterable[Tensor], settings: ReinforceSettings) -> None:

@@ -23,11 +23,10 @@ from torch import Tensor
 from torch.optim.optimizer import ParamsT
 
 from archray.errors import InvalidInput
-from archray.trainables.supernets.mixings.mixing import Lesson, Mixture
+from archray.trainables.supernets.mixing import Lesson, Mixture
 from archray.trainables.supernets.optimizers.mirror_descent import log_entropic_step, normalised
 from archray.trainables.supernets.optimizers.optimizer_settings import OPTIMIZERS, Learner, OptimizerSettings
-from archray.trainables.supernets.optimizers.projection import check_gradients, check_simplex
-from archray.trainables.supernets.optimizers.simplex_optimizer import SimplexOptimizer
+from archray.trainables.supernets.optimizers.simplex_optimizer import SimplexOptimizer, check_gradients, check_simplex
 from archray.trainables.supernets.supernet_training_settings import SupernetTrainingSettings
 
 
@@ -46,8 +45,8 @@ class XNASSettings(OptimizerSettings):
     looks_ahead = False
 
     name: Literal["xnas"] = "xnas"
-    lr: float | None = Field(None, gt=0)
-    clip: float = Field(1.0, gt=0)
+    lr: float | None = Field(None, gt=0, allow_inf_nan=False)
+    clip: float = Field(1.0, gt=0, allow_inf_nan=False)
 
     def learner(self, parameters: Mapping[str, Tensor]) -> PointLearner:
         return PointLearner(parameters, self)
@@ -64,12 +63,6 @@ def xnas_rate(operations: int, rounds: int, clip: float) -> float:
     return math.sqrt(2.0 * math.log(operations) / rounds) / clip
 
 
-def wipe_out(log_weights: Tensor, reach: float) -> Tensor:
-    """Entries more than `reach` below their row's maximum become -inf; rows are normalised. (..., k) -> (..., k)."""
-    lost = log_weights < log_weights.amax(-1, keepdim=True) - reach
-    return log_weights.masked_fill(lost, -torch.inf).log_softmax(-1)
-
-
 def xnas_step(log_weights: Tensor, clipped: Tensor, lr: float, clip: float, remaining: int) -> Tensor:
     """One update and wipe-out. (..., k) -> (..., k).
 
@@ -78,7 +71,9 @@ def xnas_step(log_weights: Tensor, clipped: Tensor, lr: float, clip: float, rema
         clipped: the sum of clipped gradients of the points.
         remaining: T - t, the rounds that are left after these points.
     """
-    return wipe_out(log_entropic_step(log_weights, clipped, lr), 2.0 * lr * clip * remaining)
+    stepped = log_entropic_step(log_weights, clipped, lr)
+    lost = stepped < stepped.amax(-1, keepdim=True) - 2.0 * lr * clip * remaining
+    return stepped.masked_fill(lost, -torch.inf).log_softmax(-1)
 
 
 def point_gradients(losses: Tensor, params: Sequence[Tensor]) -> list[Tensor]:
@@ -103,23 +98,16 @@ class XNAS(SimplexOptimizer):
     Args:
         params: tensors or groups of them, float32 or float64, rows on the simplex.
         rounds: T, the data points that all steps together will see: epochs times points per epoch.
-        clip: L, above 0.
+        clip: L.
         lr: eta; None takes `xnas_rate` for each parameter's number of operations.
 
-    Raises: InvalidInput if an option or a parameter is wrong, a step has no points, or more than T points come.
+    Raises: InvalidInput if a parameter is wrong, a step has no points, or more than T points come.
     """
 
     def __init__(self, params: ParamsT, rounds: int, clip: float = 1.0, lr: float | None = None) -> None:
         super().__init__(params, {"rounds": rounds, "clip": clip, "lr": lr})
 
     def _check(self, group: dict[str, Any]) -> None:
-        rounds, clip, lr = group["rounds"], group["clip"], group["lr"]
-        if not (isinstance(rounds, int) and rounds >= 1):
-            raise InvalidInput(f"expected a whole number of rounds, at least 1, got {rounds}")
-        if not (math.isfinite(clip) and clip > 0.0):
-            raise InvalidInput(f"expected gradients to be clipped at a number above 0, got {clip}")
-        if lr is not None and not (math.isfinite(lr) and lr >= 0.0):
-            raise InvalidInput(f"expected a rate of at least 0, or None for the rate of the regret bound, got {lr}")
         for parameter in group["params"]:
             check_simplex(parameter)
 
@@ -127,21 +115,13 @@ class XNAS(SimplexOptimizer):
     def add_points(self, gradients: Sequence[Tensor]) -> None:
         """Clips the gradients of some points and keeps their sum for the next step.
 
-        Args:
-            gradients: for each parameter, in the order of the groups, (points, *its shape); see `point_gradients`.
+        gradients: for each parameter, in the order of the groups, (points, *its shape); see `point_gradients`.
 
-        Raises: InvalidInput if the shapes do not fit, or there are more points than rounds; FloatingPointError if a
-            gradient is NaN. Nothing has changed then.
+        Raises: InvalidInput if there are more points than rounds; FloatingPointError if a gradient is NaN. Nothing has
+            changed then.
         """
         params = [(parameter, group) for group in self.param_groups for parameter in group["params"]]
-        if len(gradients) != len(params):
-            raise InvalidInput(f"expected the gradients of {len(params)} parameters, got {len(gradients)}")
         for (parameter, group), gradient in zip(params, gradients, strict=True):
-            if gradient.ndim == 0 or gradient.shape[1:] != parameter.shape or len(gradient) != len(gradients[0]):
-                raise InvalidInput(
-                    f"expected a gradient for each point, shaped (points, {', '.join(map(str, parameter.shape))}) with "
-                    f"as many points for every parameter, got {tuple(gradient.shape)}"
-                )
             state = self._state(parameter)
             seen = state["round"] + state["added"] + len(gradient)
             if seen > group["rounds"]:
@@ -155,7 +135,8 @@ class XNAS(SimplexOptimizer):
             state["sum"] = state["sum"] + gradient.clamp(-group["clip"], group["clip"]).sum(0)
             state["added"] += len(gradient)
 
-    def _update(self) -> None:
+    @torch.no_grad()
+    def step(self, closure: None = None) -> None:  # type: ignore[override]
         for group in self.param_groups:
             for parameter in group["params"]:
                 state = self._state(parameter)
@@ -186,9 +167,6 @@ class PointLearner(Learner):
 
     A batch costs one forward pass and a backward pass for every image in it: with b images some b times the backward
     pass of `GradientLearner`. A smaller `batch_size`, or a smaller `architecture_fraction`, is what helps.
-
-    Args:
-        settings: rate and clipping; the rounds come with `prepare`.
     """
 
     def __init__(self, parameters: Mapping[str, Tensor], settings: XNASSettings) -> None:
@@ -220,12 +198,11 @@ class PointLearner(Learner):
 
     def compared(self, probabilities: dict[str, Tensor]) -> dict[str, Tensor]:
         """The weights without wipe-out: exponentiated gradient from the uniform point."""
-        return {name: self._unwiped(total) for name, total in self._sums.items()}
-
-    def _unwiped(self, total: Tensor) -> Tensor:
-        lr, clip = self._settings.lr, self._settings.clip
-        rate = xnas_rate(total.shape[1], self._rounds, clip) if lr is None else lr
-        return (-rate * total).softmax(-1)
+        lr, clip, unwiped = self._settings.lr, self._settings.clip, {}
+        for name, total in self._sums.items():
+            rate = xnas_rate(total.shape[1], self._rounds, clip) if lr is None else lr
+            unwiped[name] = (-rate * total).softmax(-1)
+        return unwiped
 
     def state_dict(self) -> dict[str, Any]:
         return {"optimizer": None if self.optimizer is None else self.optimizer.state_dict(), "sums": self._sums}

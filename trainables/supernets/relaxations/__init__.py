@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from archray.registry import import_modules
-from archray.trainables.supernets.relaxations.relaxation import Relaxation, entropy
+from archray.trainables.supernets.relaxations.relaxation import ArchitectureParameters, Relaxation, entropy
 from archray.trainables.supernets.relaxations.relaxation_settings import RELAXATIONS, RelaxationSettings
-from archray.trainables.supernets.relaxations.relaxed_parameters import ArchitectureParameters
 
 import_modules(__name__)
 

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass
 from typing import Literal
 
 import torch
 from pydantic import Field
 from torch import Tensor
 
-from archray.errors import InvalidInput
 from archray.trainables.supernets.networks import MixtureWeights
-from archray.trainables.supernets.networks.mixture_weights import one_hot
+from archray.trainables.supernets.networks.group import one_hot
 from archray.trainables.supernets.optimizers.optimizer_settings import Domain
 from archray.trainables.supernets.relaxations.relaxation import Relaxation
 from archray.trainables.supernets.relaxations.relaxation_settings import RELAXATIONS, RelaxationSettings
@@ -22,35 +19,6 @@ from archray.trainables.supernets.relaxations.relaxation_settings import RELAXAT
 # ever fewer steps have a gradient, and those a very large one.
 TAU_MIN = 0.1
 TAU_MAX = 10.0  # where GDAS starts
-
-
-@dataclass(frozen=True)
-class TemperatureSchedule:
-    """The temperature at each share of the search.
-
-    Attributes:
-        start: tau at progress 0. GDAS: 10; SNAS: 1.
-        end: tau at progress 1. GDAS: 0.1; SNAS: 0.03.
-        form: `linear` (GDAS) or `exponential` (SNAS).
-
-    Raises: InvalidInput if a temperature is not positive, or the form is not known.
-    """
-
-    start: float = TAU_MAX
-    end: float = TAU_MIN
-    form: Literal["linear", "exponential"] = "linear"
-
-    def __post_init__(self) -> None:
-        for name, tau in (("start", self.start), ("end", self.end)):
-            if not (math.isfinite(tau) and tau > 0):
-                raise InvalidInput(f"expected the temperature's {name} to be above 0, got {tau}")
-        if self.form not in ("linear", "exponential"):
-            raise InvalidInput(f"expected a linear or exponential temperature schedule, got {self.form!r}")
-
-    def __call__(self, progress: float) -> float:
-        if self.form == "linear":
-            return self.start + (self.end - self.start) * progress
-        return self.start * (self.end / self.start) ** progress
 
 
 def gumbel_noise(like: Tensor, generator: torch.Generator) -> Tensor:
@@ -81,32 +49,6 @@ def gumbel_weights(logits: Tensor, noise: Tensor, tau: float, hard: bool) -> Mix
     return MixtureWeights(one_hot(chosen, soft.shape[-1], soft.dtype) + (soft - soft.detach()), chosen)
 
 
-class Gumbel(Relaxation):
-    """One operation per edge, drawn with the parameters' probabilities; gradients as if the draw were soft.
-
-    Args:
-        domain: `logits` (GDAS), or `simplex` (GAEA GDAS: the noise is added to the logarithm of the parameters). A
-            parameter of zero is never drawn and has no gradient; the floor of `MirrorDescent` keeps it above zero.
-        schedule: of the temperature; GDAS' unless given.
-        hard: straight-through. False gives SNAS' mixture of all operations (Xie et al. 2019).
-    """
-
-    def __init__(
-        self,
-        generator: torch.Generator,
-        domain: Domain = "logits",
-        schedule: TemperatureSchedule | None = None,
-        hard: bool = True,
-    ) -> None:
-        super().__init__(generator, domain)
-        self.schedule = schedule if schedule is not None else TemperatureSchedule()
-        self.hard = hard
-
-    def group_weights(self, group: str, parameters: Tensor, progress: float) -> MixtureWeights:
-        logits = log_probabilities(parameters) if self.domain == "simplex" else parameters
-        return gumbel_weights(logits, gumbel_noise(parameters, self.generator), self.schedule(progress), self.hard)
-
-
 @RELAXATIONS.register("gumbel")
 class GumbelSettings(RelaxationSettings):
     """One drawn operation per edge with a straight-through gradient.
@@ -122,8 +64,8 @@ class GumbelSettings(RelaxationSettings):
     domains = ("logits", "simplex")
 
     name: Literal["gumbel"] = "gumbel"
-    start: float = Field(TAU_MAX, gt=0)
-    end: float = Field(TAU_MIN, gt=0)
+    start: float = Field(TAU_MAX, gt=0, allow_inf_nan=False)
+    end: float = Field(TAU_MIN, gt=0, allow_inf_nan=False)
     form: Literal["linear", "exponential"] = "linear"
     hard: bool = True
 
@@ -132,4 +74,27 @@ class GumbelSettings(RelaxationSettings):
         return self.hard
 
     def make(self, generator: torch.Generator, domain: Domain) -> Gumbel:
-        return Gumbel(generator, domain, TemperatureSchedule(self.start, self.end, self.form), self.hard)
+        return Gumbel(generator, domain, self)
+
+    def temperature(self, progress: float) -> float:
+        if self.form == "linear":
+            return self.start + (self.end - self.start) * progress
+        return self.start * (self.end / self.start) ** progress
+
+
+class Gumbel(Relaxation):
+    """One operation per edge, drawn with the parameters' probabilities; gradients as if the draw were soft.
+
+    Args:
+        domain: `logits` (GDAS), or `simplex` (GAEA GDAS: the noise is added to the logarithm of the parameters). A
+            parameter of zero is never drawn and has no gradient; the floor of `MirrorDescent` keeps it above zero.
+    """
+
+    def __init__(self, generator: torch.Generator, domain: Domain, settings: GumbelSettings) -> None:
+        super().__init__(generator, domain)
+        self.settings = settings
+
+    def group_weights(self, group: str, parameters: Tensor, progress: float) -> MixtureWeights:
+        logits = log_probabilities(parameters) if self.domain == "simplex" else parameters
+        noise = gumbel_noise(parameters, self.generator)
+        return gumbel_weights(logits, noise, self.settings.temperature(progress), self.settings.hard)

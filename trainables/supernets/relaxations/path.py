@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
@@ -12,34 +11,14 @@ from torch import Tensor
 
 from archray.errors import InvalidInput
 from archray.trainables.spaces import Space
-from archray.trainables.supernets.mixings.drawn_paths import DECISIONS, OpenDecisions, UniformArchitectures
-from archray.trainables.supernets.mixings.mixing import Mixing
-from archray.trainables.supernets.mixings.relaxed_decisions import RelaxedDecisions
+from archray.trainables.supernets.mixing import Mixing
 from archray.trainables.supernets.networks import Group, MixtureWeights, Supernet
-from archray.trainables.supernets.networks.mixture_weights import one_hot
+from archray.trainables.supernets.networks.group import one_hot
 from archray.trainables.supernets.optimizers.optimizer_settings import Domain, OptimizerSettings
+from archray.trainables.supernets.relaxations.drawn_paths import DECISIONS, OpenDecisions, UniformArchitectures
 from archray.trainables.supernets.relaxations.relaxation import Relaxation
 from archray.trainables.supernets.relaxations.relaxation_settings import RELAXATIONS, RelaxationSettings
-
-
-def uniform_path(edges: int, operations: int, generator: torch.Generator) -> Tensor:
-    """(edges,) int64: an operation for each edge, uniform and independent."""
-    return torch.randint(operations, (edges,), generator=generator, device=generator.device)
-
-
-def permutations(edges: int, operations: int, generator: torch.Generator) -> Tensor:
-    """(edges, operations) int64: a uniformly random order of the operations for each edge, independent."""
-    # Drawn in float64: two equal draws, which would favour the lower index, have a chance below operations^2 / 2^54.
-    keys = torch.rand((edges, operations), generator=generator, device=generator.device, dtype=torch.float64)
-    return keys.argsort(-1)
-
-
-@dataclass
-class Round:
-    """The order in which each edge's operations come in the present |O| steps, and how many of them are over."""
-
-    order: Tensor  # (edges, operations) int64
-    position: int
+from archray.trainables.supernets.relaxations.relaxed_decisions import RelaxedDecisions
 
 
 class Path(Relaxation):
@@ -56,40 +35,40 @@ class Path(Relaxation):
     def __init__(self, generator: torch.Generator, fair: bool = False) -> None:
         super().__init__(generator, "simplex")
         self.fair = fair
-        self._rounds: dict[str, Round] = {}
+        # Of each group the order, (edges, operations) int64, of the present |O| steps, and how many of them are over.
+        self._rounds: dict[str, tuple[Tensor, int]] = {}
 
     def group_weights(self, group: str, parameters: Tensor, progress: float) -> MixtureWeights:
         edges, operations = parameters.shape
-        chosen = self._next(group, edges, operations) if self.fair else uniform_path(edges, operations, self.generator)
+        if self.fair:
+            chosen = self._next(group, edges, operations)
+        else:
+            chosen = torch.randint(operations, (edges,), generator=self.generator, device=self.generator.device)
         chosen = chosen.to(parameters.device)
         return MixtureWeights(one_hot(chosen, operations, parameters.dtype), chosen)
 
     def _next(self, group: str, edges: int, operations: int) -> Tensor:
-        """(edges,): the next operation of each edge in the group's present round. Raises: InvalidInput if it grew."""
-        present = self._rounds.get(group)
-        if present is not None and present.order.shape != (edges, operations):
-            raise InvalidInput(
-                f"expected the group {group!r} to keep its shape {tuple(present.order.shape)}, got "
-                f"{(edges, operations)}; make a new Path for another supernet"
-            )
-        if present is None or present.position == operations:
-            present = self._rounds[group] = Round(permutations(edges, operations, self.generator), 0)
-        chosen = present.order[:, present.position]
-        present.position += 1
-        return chosen
+        """(edges,): the next operation of each edge in the group's present round."""
+        order, position = self._rounds.get(group, (None, operations))
+        if order is None or position == operations:
+            # Drawn in float64: two equal draws, which would favour the lower index, have a chance below
+            # operations^2 / 2^54.
+            device = self.generator.device
+            keys = torch.rand((edges, operations), generator=self.generator, device=device, dtype=torch.float64)
+            order, position = keys.argsort(-1), 0
+        self._rounds[group] = (order, position + 1)
+        return order[:, position]
 
     def state_dict(self) -> dict[str, Any]:
         """Tensors and numbers only: the generator's state, and each group's round."""
-        rounds = {
-            group: {"order": present.order, "position": present.position} for group, present in self._rounds.items()
-        }
+        rounds = {group: {"order": order, "position": position} for group, (order, position) in self._rounds.items()}
         return {**super().state_dict(), "rounds": rounds}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         super().load_state_dict(state)
         device = self.generator.device
         self._rounds = {
-            group: Round(saved["order"].to(device), saved["position"]) for group, saved in state["rounds"].items()
+            group: (saved["order"].to(device), saved["position"]) for group, saved in state["rounds"].items()
         }
 
 

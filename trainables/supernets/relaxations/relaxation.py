@@ -1,17 +1,20 @@
-"""What every relaxation has: initial parameters, probabilities, and weights for a step."""
+"""A relaxation, from parameters to the weights of a step; and the parameters of a supernet, which learn through it."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, get_args
 
 import torch
 from torch import Tensor
 
 from archray.errors import InvalidInput
-from archray.trainables.supernets.networks import MixtureWeights
+from archray.trainables.supernets.mixing import Lesson, Mixing, Mixture
+from archray.trainables.supernets.networks import MixtureWeights, Supernet, discretise
+from archray.trainables.supernets.optimizers import OptimizerSettings
 from archray.trainables.supernets.optimizers.optimizer_settings import Domain
+from archray.trainables.supernets.supernet_training_settings import SupernetTrainingSettings
 
 LOGIT_SCALE = 1e-3  # DARTS and GDAS start from logits of this standard deviation: nearly uniform, no two alike
 
@@ -38,12 +41,7 @@ class Relaxation(ABC):
     def initial(
         self, edges: int, operations: int, dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu"
     ) -> Tensor:
-        """(edges, operations) parameters to start from: small random logits, or the uniform point of the simplex.
-
-        Raises: InvalidInput if there is no edge or no operation.
-        """
-        if edges < 1 or operations < 1:
-            raise InvalidInput(f"expected at least one edge and one operation, got {edges} and {operations}")
+        """(edges, operations) parameters to start from: small random logits, or the uniform point of the simplex."""
         if self.domain == "simplex":
             return torch.full((edges, operations), 1.0 / operations, dtype=dtype, device=device)
         noise = torch.randn((edges, operations), generator=self.generator, device=self.generator.device, dtype=dtype)
@@ -59,11 +57,7 @@ class Relaxation(ABC):
         Args:
             parameters: group -> (edges, operations).
             progress: the share of the search that is over, in [0, 1]; schedules follow it.
-
-        Raises: InvalidInput if progress lies outside.
         """
-        if not 0.0 <= progress <= 1.0:
-            raise InvalidInput(f"expected the progress of the search to be in [0, 1], got {progress}")
         return {group: self.group_weights(group, rows, progress) for group, rows in parameters.items()}
 
     @abstractmethod
@@ -84,3 +78,86 @@ def entropy(weights: Tensor) -> Tensor:
     Between 0, one operation has all the weight, and log(operations), all have the same. GAEA, Li et al. 2021, Figure 1.
     """
     return torch.special.entr(weights).sum(-1)
+
+
+class ArchitectureParameters(Mixing):
+    """The parameters of all groups of a supernet, and the mixture that a relaxation makes of them.
+
+    Args:
+        relaxation: makes the relaxation that draws from a generator.
+        seed: of the initial parameters.
+        device: of the parameters. Random relaxations draw on the CPU, the same for every device.
+    """
+
+    def __init__(
+        self,
+        supernet: Supernet,
+        relaxation: Callable[[torch.Generator], Relaxation],
+        optimizer: OptimizerSettings,
+        *,
+        seed: int,
+        device: torch.device | str = "cpu",
+    ) -> None:
+        self.space, self.groups = supernet.space, supernet.groups
+        self._make, self._optimizer = relaxation, optimizer
+        self.relaxation = relaxation(torch.Generator().manual_seed(seed))
+        self.parameters: dict[str, Tensor] = {
+            group.name: self.relaxation.initial(*group.shape, device=device) for group in self.groups
+        }
+        self.learner = optimizer.learner(self.parameters)
+        self.learns = self.learner is not None
+        for parameter in self.parameters.values():
+            parameter.requires_grad_(self.learns)
+
+    def prepare(self, training: SupernetTrainingSettings, points: int) -> None:
+        self._optimizer.check_objective(training.objective)
+        if self.learner is not None:
+            self.learner.prepare(training, points)
+
+    def reseed(self, seed: int) -> None:
+        self.relaxation.generator.manual_seed(seed)
+
+    def draw(self, progress: float) -> dict[str, MixtureWeights]:
+        return self.relaxation.weights(self.parameters, progress)
+
+    def evaluation(self, progress: float, seed: int) -> Callable[[], Mixture]:
+        """Mixtures of the parameters as they are; where the relaxation draws, a new draw each time."""
+        relaxation = self._make(torch.Generator().manual_seed(seed))
+        return torch.no_grad()(lambda: relaxation.weights(self.parameters, progress))
+
+    def learn(self, lesson: Lesson, progress: float) -> Tensor:
+        assert self.learner is not None  # else it does not learn
+        return self.learner.learn(lambda: self.draw(progress), lesson)
+
+    @torch.no_grad()
+    def probabilities(self) -> dict[str, Tensor]:
+        """group -> (edges, operations), rows that sum to one."""
+        return {name: self.relaxation.probabilities(rows.detach()) for name, rows in self.parameters.items()}
+
+    def entropies(self) -> dict[str, list[float]]:
+        """group -> the entropy of each of its rows, in nats."""
+        return {name: entropy(rows).tolist() for name, rows in self.probabilities().items()}
+
+    def discretised(self) -> str:
+        """The architecture of the strongest operations (note G4)."""
+        probabilities = self.probabilities()
+        return discretise(self.space, self.learner.compared(probabilities) if self.learner else probabilities)
+
+    def derive(self, accuracies: Callable[[Sequence[str]], list[float]], seed: int) -> str | None:
+        """`discretised`; None if the relaxation does not look at the parameters, so that nothing is learned."""
+        return self.discretised() if self.relaxation.reads_parameters else None
+
+    def state_dict(self) -> dict[str, Any]:
+        return {
+            "parameters": {name: rows.detach() for name, rows in self.parameters.items()},
+            "optimizer": None if self.learner is None else self.learner.state_dict(),
+            "relaxation": self.relaxation.state_dict(),
+        }
+
+    @torch.no_grad()
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        for name, parameter in self.parameters.items():
+            parameter.copy_(state["parameters"][name])
+        if self.learner is not None:
+            self.learner.load_state_dict(state["optimizer"])
+        self.relaxation.load_state_dict(state["relaxation"])

@@ -1,4 +1,4 @@
-"""What every relaxation says of itself, and the mixture that it makes of a supernet's operations."""
+"""What every relaxation says of itself, and the mixture that it makes of a supernet's operations with an optimizer."""
 
 from __future__ import annotations
 
@@ -13,11 +13,10 @@ from archray.errors import InvalidInput
 from archray.registry import Registry
 from archray.settings import RegisteredSettings
 from archray.trainables.spaces import Space
-from archray.trainables.supernets.mixings.mixing import Mixing
+from archray.trainables.supernets.mixing import Mixing
 from archray.trainables.supernets.networks import Group, Supernet
 from archray.trainables.supernets.optimizers.optimizer_settings import Domain, OptimizerSettings
-from archray.trainables.supernets.relaxations.relaxation import Relaxation
-from archray.trainables.supernets.relaxations.relaxed_parameters import ArchitectureParameters
+from archray.trainables.supernets.relaxations.relaxation import ArchitectureParameters, Relaxation
 
 RELAXATIONS: Registry[type[RelaxationSettings]] = Registry("relaxation")
 
@@ -67,3 +66,31 @@ class RelaxationSettings(RegisteredSettings):
         raise InvalidInput(
             f"{optimizer.name} leaves the simplex; choose mirror-descent, or the relaxation softmax or gumbel"
         )
+
+
+def check_together(relaxation: RelaxationSettings, optimizer: OptimizerSettings, partial_channels: int) -> None:
+    """Raises: InvalidInput if relaxation, optimizer and partial channels do not go together."""
+    optimizer.check_relaxation(relaxation.name)
+    relaxation.check_optimizer(optimizer)
+    if partial_channels > 1 and relaxation.draws_one:
+        raise InvalidInput(
+            f"partial channels are for mixtures, and {relaxation.name} draws one operation; choose softmax, simplex, "
+            "gumbel with hard false, or path with draws architectures, where edges weigh 1; or partial_channels 1"
+        )
+
+
+def build_mixing(
+    supernet: Supernet,
+    relaxation: RelaxationSettings,
+    optimizer: OptimizerSettings,
+    *,
+    seed: int,
+    device: torch.device | str = "cpu",
+) -> Mixing:
+    """What learns the architecture: by the gradient of the mixture, by gradients of single images, by reward, by the
+    ELBO; or draws it.
+
+    seed: of initial parameters. Raises: InvalidInput as `check_together`.
+    """
+    check_together(relaxation, optimizer, supernet.partial_channels)
+    return relaxation.mixing(supernet, optimizer, seed=seed, device=device)

@@ -19,9 +19,6 @@ class Simplex(Relaxation):
     The start is uniform (App. C.1.1).
     """
 
-    def __init__(self, generator: torch.Generator) -> None:
-        super().__init__(generator, "simplex")
-
     def group_weights(self, group: str, parameters: Tensor, progress: float) -> MixtureWeights:
         return MixtureWeights(parameters)
 
@@ -35,4 +32,4 @@ class SimplexSettings(RelaxationSettings):
     name: Literal["simplex"] = "simplex"
 
     def make(self, generator: torch.Generator, domain: Domain) -> Simplex:
-        return Simplex(generator)
+        return Simplex(generator, domain)

@@ -16,9 +16,6 @@ from archray.trainables.supernets.relaxations.relaxation_settings import RELAXAT
 class Softmax(Relaxation):
     """Every operation, weighted by the softmax of its edge's logits."""
 
-    def __init__(self, generator: torch.Generator) -> None:
-        super().__init__(generator, "logits")
-
     def group_weights(self, group: str, parameters: Tensor, progress: float) -> MixtureWeights:
         return MixtureWeights(self.probabilities(parameters))
 
@@ -32,4 +29,4 @@ class SoftmaxSettings(RelaxationSettings):
     name: Literal["softmax"] = "softmax"
 
     def make(self, generator: torch.Generator, domain: Domain) -> Softmax:
-        return Softmax(generator)
+        return Softmax(generator, domain)

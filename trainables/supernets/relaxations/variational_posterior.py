@@ -13,14 +13,13 @@ from torch import Tensor
 
 from archray.errors import InvalidInput
 from archray.trainables.spaces import Architecture, Space
-from archray.trainables.supernets.mixings.drawn_paths import DECISIONS, DrawnPaths
-from archray.trainables.supernets.mixings.mixing import Lesson
-from archray.trainables.supernets.mixings.relaxed_decisions import RelaxedDecisions
+from archray.trainables.supernets.mixing import Lesson, as_leaves
 from archray.trainables.supernets.networks import Group, MixtureWeights, Supernet
 from archray.trainables.supernets.optimizers import OptimizerSettings
+from archray.trainables.supernets.relaxations.drawn_paths import DECISIONS, DrawnPaths
 from archray.trainables.supernets.relaxations.gumbel import gumbel_noise, gumbel_weights
 from archray.trainables.supernets.relaxations.relaxation_settings import RELAXATIONS, RelaxationSettings
-from archray.trainables.supernets.unrolled import as_leaves
+from archray.trainables.supernets.relaxations.relaxed_decisions import RelaxedDecisions
 
 
 @RELAXATIONS.register("posterior")
@@ -94,8 +93,7 @@ class VariationalPosterior(DrawnPaths):
     weights (in a `SupernetTrainer`, whose steps then train paths drawn from it) it is the best-response posterior.
 
     Args:
-        supernet: whose paths they are; it is not changed. `none` is impossible if its groups do not have it.
-        optimizer: of logits.
+        supernet: `none` is impossible if its groups do not have it.
         scale: s.
         device: of alpha, that of the supernet. alpha starts from zeros, the prior. Draws are made on the CPU.
     """

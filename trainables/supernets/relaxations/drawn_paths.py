@@ -10,7 +10,7 @@ import torch
 
 from archray.errors import InvalidInput
 from archray.trainables.spaces import Architecture, Decision, Space
-from archray.trainables.supernets.mixings.mixing import Mixing, Mixture
+from archray.trainables.supernets.mixing import Mixing, Mixture
 from archray.trainables.supernets.networks import Group, Supernet
 from archray.trainables.supernets.networks.group import possible_choices
 
@@ -39,11 +39,7 @@ class OpenDecisions:
 
 
 class DrawnPaths(Mixing):
-    """Each step's mixture is the path of an architecture of its own. A subclass says how one is drawn.
-
-    Args:
-        supernet: whose paths they are; it is not changed.
-    """
+    """Each step's mixture is the path of an architecture of its own. A subclass says how one is drawn."""
 
     def __init__(self, supernet: Supernet) -> None:
         self._supernet = supernet
@@ -62,23 +58,14 @@ class DrawnPaths(Mixing):
 
     def evaluation(self, progress: float, seed: int) -> Callable[[], Mixture]:
         generator = torch.Generator().manual_seed(seed)
-
-        @torch.no_grad()
-        def draw() -> Mixture:
-            return self._supernet.path(self.drawn(generator))
-
-        return draw
+        return torch.no_grad()(lambda: self._supernet.path(self.drawn(generator)))
 
 
 class CandidatePaths(DrawnPaths):
     """Draws candidates uniformly and independently, one for each step. Khodak et al. 2020, Algorithm 1.
 
     Algorithm 1 draws one for each data point. Here a batch shares one, which a network can evaluate at once.
-
-    Args:
-        candidates: strings of the supernet's space.
-
-    Raises: InvalidInput if there is none; InvalidArchitecture.
+    Raises: InvalidInput if there is no candidate; InvalidArchitecture.
     """
 
     def __init__(self, supernet: Supernet, candidates: Sequence[str]) -> None:
@@ -97,9 +84,7 @@ class UniformArchitectures(DrawnPaths):
     In DARTS a path has two inputs for each node, so an edge into node t is drawn in a share of 2 / t of the steps. With
     partial channels an edge weighs 1 where the path takes it, and 0 elsewhere: the edge weights of PC-DARTS compare
     mixed inputs, and a path has nothing to compare. The thesis is silent on them. Shared weights are scored so too.
-
-    Args:
-        supernet: whose paths they are. `none` is drawn only if its groups have it.
+    `none` is drawn only if the supernet's groups have it.
     """
 
     def __init__(self, supernet: Supernet) -> None:

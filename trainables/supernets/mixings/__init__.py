@@ -1,1 +1,0 @@
-"""Where a supernet's mixture comes from in each step: gradients, rewards, posteriors, draws."""
