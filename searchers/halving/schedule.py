@@ -142,8 +142,7 @@ def check_candidates(candidates: Sequence[Any]) -> list[Any]:
     """The candidates as they read after a round trip through JSON. Raises: InvalidInput."""
     if not isinstance(candidates, Sequence) or isinstance(candidates, str):
         raise InvalidInput(f"candidates: expected a list of JSON values, got a {type(candidates).__name__}")
-    names: set[str] = set()
-    checked = []
+    by_name: dict[str, Any] = {}
     for position, candidate in enumerate(candidates):
         try:
             name = json.dumps(candidate, sort_keys=True, allow_nan=False)
@@ -151,12 +150,12 @@ def check_candidates(candidates: Sequence[Any]) -> list[Any]:
             raise InvalidInput(
                 f"candidates: expected JSON values, got {candidate!r} at position {position}: {error}"
             ) from error
-        if name in names:
+        if name in by_name:
             raise InvalidInput(
                 f"candidates: expected different ones, got {candidate_name(candidate)} twice; list each once"
             )
-        names.add(name)
-        checked.append(json.loads(json.dumps(candidate)))
+        by_name[name] = json.loads(json.dumps(candidate))
+    checked = list(by_name.values())
     if len(checked) < 2:
         got = f"only {candidate_name(checked[0])}" if checked else "none"
         raise InvalidInput(f"candidates: expected two or more to select from, got {got}; list more")

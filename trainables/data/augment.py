@@ -1,7 +1,6 @@
 """Pad-and-crop, flip and cutout of whole batches on their device (He et al. 2016; DeVries and Taylor 2017).
 
-The three functions are pure: what is random is an argument. `Augmentation` draws the arguments from a
-`torch.Generator` and applies them. No Python runs per image.
+The three functions are pure: what is random is an argument, which `Augmentation` draws. No Python runs per image.
 """
 
 from __future__ import annotations

@@ -89,9 +89,6 @@ def _attached(call: ast.Call) -> Iterator[str]:
             yield inspect.cleandoc("\n".join(pieces))
 
 
-# Masking
-
-
 def masker(modules: Iterable[str]) -> Callable[[str], str]:
     """A function from a docstring to its masked text.
 

@@ -57,9 +57,6 @@ def blocks(total: int, step: int) -> Iterator[slice]:
         yield slice(start, min(start + step, total))
 
 
-# Memory, in GiB
-
-
 @dataclass(frozen=True)
 class RidgePlan:
     """How a ridge problem is solved within its memory."""
@@ -97,7 +94,7 @@ class RidgePlan:
 
 
 def ridge_memory(n: int, d: int, classes: int) -> float:
-    """The least that a ridge solve of n points, d features and so many classes holds."""
+    """The least that a ridge solve of n points, d features and so many classes holds, in GiB; as the next two."""
     side = min(n, d)
     block = SMALLEST_BLOCK * (n if n < d else d) * BLOCK_BYTES
     return (8 * side**2 + block) / GIB + vector_memory(n, d, classes)

@@ -16,7 +16,7 @@ from archray.trainables.epoch_trainer import EpochTrainer
 from archray.trainables.tune.trial import Result, TrialTrainable
 
 TrainerT = TypeVar("TrainerT", bound=EpochTrainer)
-SHOWN = {  # by a node's metrics port and the dashboard
+SHOWN = {  # as `archray_train_loss`, ..., by a node's metrics port and the dashboard
     "train_loss": "Mean training loss of the epoch, in nats.",
     "validation_loss": "Validation loss after the epoch, in nats.",
     "validation_accuracy": "Validation accuracy after the epoch, a fraction.",
@@ -94,10 +94,7 @@ class EpochTrainable(TrialTrainable, Generic[TrainerT]):
 
 
 def _show_epoch(trial: str | None, result: Mapping[str, Any]) -> None:
-    """Sets `archray_train_loss`, `archray_validation_loss` and `archray_validation_accuracy` for one trial.
-
-    Does nothing outside Ray or outside a trial; a value that is not finite, or not there, is not shown.
-    """
+    """Sets the gauges of one trial, but for values that are not finite or not there; outside Ray or a trial, none."""
     if trial is None or not ray.is_initialized():
         return
     for name in SHOWN:

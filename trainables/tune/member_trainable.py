@@ -29,10 +29,8 @@ class MemberSettings(StandaloneSettings):
 class MemberTrainable(StandaloneTrainable):
     """A `StandaloneTrainable` that, after its last epoch, writes its class probabilities on the validation images.
 
-    One of a pool that ensembles are selected from: Zaidi et al. 2021 (NES), section 4.
-
-    Results have one entry more: `predictions`, the URI that `read_predictions` takes; None before the last epoch, and
-    of a trial that failed.
+    It is one of a pool that ensembles are selected from (Zaidi et al. 2021 (NES), section 4). Results have one entry
+    more: `predictions`, the URI that `read_predictions` takes; None before the last epoch, and of a trial that failed.
     """
 
     settings_type: ClassVar[type[StandaloneSettings]] = MemberSettings

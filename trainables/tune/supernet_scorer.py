@@ -32,11 +32,8 @@ class SupernetScorer:
     The weights come through Ray's object store: the driver reads them from storage once, whatever the number of actors,
     and the actors of one node share one copy of the arrays.
 
-    Args:
-        settings: fields of `SupernetSettings`, those that the weights were trained with.
-        weights: of the supernet (`arrays_of`), or a reference to them in the object store.
-        device: `auto` takes a GPU where one is visible.
-
+    settings: fields of `SupernetSettings`, those that the weights were trained with. weights: of the supernet
+    (`arrays_of`), or a reference to them in the object store. device: `auto` takes a GPU where one is visible.
     Raises: InvalidInput if the weights are of another supernet.
     """
 

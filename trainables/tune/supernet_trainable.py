@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from archray.errors import InvalidArchitecture, InvalidInput
@@ -29,7 +29,6 @@ class HalvingRound(NamedTuple):
     """What `WeightSharingHalving` asks for. Khodak et al. 2020, Algorithm 1."""
 
     candidates: tuple[str, ...]  # strings of the space
-    budget: int  # epochs
     number: int  # with the replica and the trial's seed it names the weights
     replica: int
     warm_start: str | None  # URI of weights; None begins with new ones
@@ -70,11 +69,22 @@ class SupernetTrainable(EpochTrainable[SupernetTrainer]):
     settings_type = SupernetSettings
     failures = (Diverged, InvalidArchitecture)
     _settings: SupernetSettings
+    _round: HalvingRound | None
 
     def _read(self, config: dict[str, Any]) -> None:
         settings = self._settings
-        self._round = _read_round(config, settings.training.epochs)
-        self._epochs = settings.training.epochs if self._round is None else self._round.budget
+        self._epochs, self._round = settings.training.epochs, None
+        candidates = candidates_of(config)
+        if candidates is not None:
+            warm_start = config.get("warm_start")
+            if warm_start is not None and not isinstance(warm_start, str):
+                raise InvalidInput(
+                    f"expected the config's `warm_start` to be the URI of weights or None, got {warm_start!r}"
+                )
+            self._epochs = read_whole_number(config, "budget", self._epochs, least=1)
+            number = read_whole_number(config, "round", 0, least=0)
+            replica = read_whole_number(config, "replica", 0, least=0)
+            self._round = HalvingRound(candidates, number, replica, warm_start)
         self._training = settings.training.model_copy(update={"epochs": self._epochs})
         self._groups = settings.groups(settings.space)
 
@@ -184,26 +194,6 @@ class SupernetTrainable(EpochTrainable[SupernetTrainer]):
 
 def _mean(values: Sequence[float]) -> float:
     return sum(values) / len(values) if values else math.nan
-
-
-def _read_round(config: Mapping[str, Any], epochs: int) -> HalvingRound | None:
-    """The round that a Tune config asks for; None if it has no `candidates`. epochs: where there is no `budget`.
-
-    Raises: InvalidInput.
-    """
-    candidates = candidates_of(config)
-    if candidates is None:
-        return None
-    warm_start = config.get("warm_start")
-    if warm_start is not None and not isinstance(warm_start, str):
-        raise InvalidInput(f"expected the config's `warm_start` to be the URI of weights or None, got {warm_start!r}")
-    return HalvingRound(
-        candidates=candidates,
-        budget=read_whole_number(config, "budget", epochs, least=1),
-        number=read_whole_number(config, "round", 0, least=0),
-        replica=read_whole_number(config, "replica", 0, least=0),
-        warm_start=warm_start,
-    )
 
 
 def _no_scores(request: HalvingRound) -> dict[str, Any]:

@@ -131,9 +131,6 @@ class TrialTrainable(tune.Trainable):
         raise NotImplementedError
 
 
-# What a trial's Tune config says
-
-
 def read_settings(model: type[SettingsT], values: Mapping[str, Any] | SettingsT) -> SettingsT:
     """The settings in `values`. Raises: InvalidInput, naming each key that is unknown or wrong."""
     try:

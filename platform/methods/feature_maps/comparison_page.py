@@ -54,9 +54,7 @@ def _lead(runs: Sequence[Progress], comparison: pd.DataFrame) -> str:
     if ends["mean"].isna().all():
         return ""
     best = str(ends["mean"].idxmin())
-    mean, standard_error = (
-        float(ends[part].to_numpy()[ends.index.get_loc(best)]) for part in ("mean", "standard error")
-    )
+    mean, standard_error, _ = ends.loc[best]
     text = f"{count(len(runs), 'run')} of one space on the same data. "
     text += f"The least test error in the end is that of {best}: {with_error(mean, standard_error)}."
     return f'<p class="lead">{escape(text)}</p>'

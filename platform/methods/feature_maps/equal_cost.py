@@ -1,8 +1,7 @@
 """Test errors of several searches at equal solver calls and at equal seconds, as a table. Khodak et al. 2020 (note W6).
 
 A run is a label and its `progress_of`, which also says what the run's solver calls are: full solves, shared or of
-one map each, or many small ones. The runs are of one space, one data set and one machine; that is for the caller to see
-to.
+one map each, or many small ones. The caller sees to it that runs are of one space, one data set and one machine.
 """
 
 from __future__ import annotations
@@ -155,8 +154,7 @@ def _rounded_up(value: float) -> float:
 
 
 def _cells(name: str, error: tuple[float, float, int]) -> dict[tuple[str, str], float]:
-    mean, standard_error, repeats = error
-    return {(name, "mean"): mean, (name, "standard error"): standard_error, (name, "repeats"): repeats}
+    return {(name, part): value for part, value in zip(("mean", "standard error", "repeats"), error, strict=True)}
 
 
 def _error(mean: float, standard_error: float, known: float, repeats: float) -> str:

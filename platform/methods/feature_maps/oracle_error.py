@@ -1,8 +1,7 @@
 """Oracle test error over solver calls and over seconds: the arithmetic of Figures 2 and 3 of Khodak et al. 2020.
 
 A search knows a best feature map after each solver call. Its oracle test error is that of the map solved on its own at
-the full dimension; between two calls it is what it was after the first of them. A `progress` here is a
-`progress_of`.
+the full dimension; between two calls it is what it was after the first of them. `progress`: a `progress_of`.
 """
 
 from __future__ import annotations
