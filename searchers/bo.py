@@ -13,11 +13,9 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-Bounds = Sequence[tuple[float, float]]
-
 
 def next_point(
-    points: Sequence[Sequence[float]], losses: Sequence[float | None], bounds: Bounds, seed: int
+    points: Sequence[Sequence[float]], losses: Sequence[float | None], bounds: Sequence[tuple[float, float]], seed: int
 ) -> list[float]:
     """Where expected improvement of a Gaussian process (Matern 5/2, observation noise) is largest.
 
@@ -38,6 +36,7 @@ def next_point(
         rng = np.random.default_rng(seed)
         return [float(rng.uniform(low, high)) for low, high in bounds]
     lie = float(np.mean(known))
+    within = np.clip(points, *np.transpose(bounds)).tolist()  # a user's may lie outside, and so may 10 ** log10(x)
     optimizer = Optimizer(
         [Real(low, high) for low, high in bounds],
         base_estimator="GP",
@@ -48,7 +47,7 @@ def next_point(
     with warnings.catch_warnings():
         # A point asked for twice, and length scales at their bounds: both usual on a piecewise constant objective.
         warnings.simplefilter("ignore")
-        optimizer.tell([_clip(point, bounds) for point in points], [lie if y is None else float(y) for y in losses])
+        optimizer.tell(within, [lie if y is None else float(y) for y in losses])
         return [float(coordinate) for coordinate in optimizer.ask()]
 
 
@@ -68,8 +67,3 @@ def losses_of_answers(answers: Sequence[int | None], losses: Mapping[int, float 
         failed = number is None or (number in losses and loss is None)
         listed.append(worst if failed else loss)
     return listed
-
-
-def _clip(point: Sequence[float], bounds: Bounds) -> list[float]:
-    """`point` moved into the bounds: a user's own point may lie outside, and so may 10 ** log10(x)."""
-    return [float(np.clip(x, low, high)) for x, (low, high) in zip(point, bounds, strict=True)]

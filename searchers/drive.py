@@ -59,7 +59,8 @@ def drive(
     ended, finished = 0, False
     while max_trials is None or ended < max_trials:
         while not finished and len(waiting) < concurrency:
-            trial_id = f"drive_{_count(searcher, rows):05d}"
+            suggested = searcher.records() if isinstance(searcher, ArchraySearcher) else rows
+            trial_id = f"drive_{len(suggested):05d}"  # which no trial of a run before had
             config: Any = searcher.suggest(trial_id)  # Ray's annotation leaves out FINISHED
             finished = config == Searcher.FINISHED
             if not isinstance(config, dict):
@@ -78,11 +79,6 @@ def drive(
         if state_path is not None:
             searcher.save(str(state_path))
     return pd.DataFrame([row for row in rows.values() if len(row) > 1])
-
-
-def _count(searcher: Searcher, rows: Mapping[str, Any]) -> int:
-    """A number for the next trial's id that no trial of a run before had."""
-    return len(searcher.records()) if isinstance(searcher, ArchraySearcher) else len(rows)
 
 
 def _evaluate(

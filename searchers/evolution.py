@@ -62,9 +62,8 @@ class RegularizedEvolution(ArchraySearcher):
         keep: Sequence[str] = (),
         **options: Unpack[SearcherOptions],
     ) -> None:
-        check_whole_number("population", population)
-        check_whole_number("sample_size", sample_size)
-        check_whole_number("budget", budget)
+        for name, number in (("population", population), ("sample_size", sample_size), ("budget", budget)):
+            check_whole_number(name, number)
         if budget <= population:
             raise InvalidInput(
                 f"budget: expected more than the population, {population}, which is drawn at random, got {budget}; "

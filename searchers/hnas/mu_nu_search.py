@@ -160,10 +160,7 @@ class HNASSearch(ArchraySearcher):
 
     def _numbers(self) -> dict[str, int]:
         """The number of the first record of every architecture suggested or handed over, in flight or not."""
-        numbers: dict[str, int] = {}
-        for record in self.records():
-            numbers.setdefault(record.config["architecture"], record.number)
-        return numbers
+        return {record.config["architecture"]: record.number for record in reversed(self.records())}
 
     def _taken(self, numbers: Mapping[str, int]) -> BoolArray:
         """(n,) True for the rows of the architectures in `numbers`."""

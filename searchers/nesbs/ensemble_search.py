@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, Unpack
 
 import numpy as np
 import pandas as pd
@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 
 from archray.errors import InvalidInput
 from archray.searchers.arguments import check_whole_number, is_finite_number
-from archray.searchers.base import ArchraySearcher, Proposal
+from archray.searchers.base import ArchraySearcher, Proposal, SearcherOptions
 from archray.searchers.bo import losses_of_answers, next_point
 from archray.searchers.ledger import Record
 from archray.searchers.nesbs.posterior import Posterior
@@ -62,7 +62,8 @@ class NESBSSearch(ArchraySearcher):
         space: of archray or your own, or a reference: members are then its strings. See `Posterior`, which without
             a space gives JSON, or what a function of yours makes of a draw.
         points_to_evaluate: `{"members"}` or `{"delta"}` or both, suggested first; they count in budget.
-        metric, mode: see `ArchraySearcher`. If `TuneConfig` is to name another metric, give None here.
+        metric, mode: see `ArchraySearcher`; `validation_loss` and `min` unless they are given. If `TuneConfig` is to
+            name another metric, give None here.
         seed, max_concurrent, asynchronous: see `ArchraySearcher`.
 
     Raises: InvalidInput for a wrong argument; and `suggest` raises TooSharp, which ends the run, if the posterior
@@ -79,12 +80,7 @@ class NESBSSearch(ArchraySearcher):
         budget: int = 5,
         delta_range: tuple[float, float] = DELTA_RANGE,
         space: str | Space | None = None,
-        metric: str | None = "validation_loss",
-        mode: str | None = "min",
-        seed: int = 0,
-        points_to_evaluate: Sequence[Mapping[str, Any]] | None = None,
-        asynchronous: bool = False,
-        max_concurrent: int | None = None,
+        **options: Unpack[SearcherOptions],
     ) -> None:
         check_whole_number("ensemble_size", ensemble_size)
         self.sampler = SAMPLERS.get(sampler).model_validate(sampler) if isinstance(sampler, str) else sampler
@@ -118,15 +114,8 @@ class NESBSSearch(ArchraySearcher):
         # Set for this searcher alone: only Bayesian optimisation learns from results.
         self.depends_on_results = self.delta == "bo"  # type: ignore[misc]
         self._asked: list[dict[str, Any]] = []  # every delta that was chosen, in order
-        super().__init__(
-            budget=budget,
-            seed=seed,
-            metric=metric,
-            mode=mode,
-            points_to_evaluate=points_to_evaluate,
-            max_concurrent=max_concurrent,
-            asynchronous=asynchronous,
-        )
+        defaults = SearcherOptions(metric="validation_loss", mode="min")
+        super().__init__(budget=budget, **(defaults | options))
 
     # Algorithm 5.1 -------------------------------------------------------------------------------------------------
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -134,10 +135,9 @@ class CachedEnsembles:
         missing = [each for each in missing if not self._read(each)]
         if not missing:
             return
-        for answers in self._predict(missing):
-            for answer in answers:
-                self.forward_passes += 1
-                self._receive(answer)
+        for answer in itertools.chain.from_iterable(self._predict(missing)):
+            self.forward_passes += 1
+            self._receive(answer)
         left = [each for each in missing if each not in self._members and each not in self._failures]
         if left:
             raise RunInterrupted(

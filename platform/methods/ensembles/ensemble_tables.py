@@ -11,7 +11,6 @@ import pandas as pd
 
 from archray.platform.report.quantity import failures, numbers
 from archray.platform.run.run import TRIALS, Run
-from archray.searchers.nesbs.posterior import Posterior
 
 SEARCH, SUPERNET, POSTERIOR_LEARNT = "search", "supernet", "posterior"  # stages
 ENSEMBLE = "ensemble.json"  # of the final stage: the measures of the ensemble and of its members
@@ -23,12 +22,6 @@ METRICS = ("validation_loss", "validation_error")  # the first that is known ran
 def found_members(run: Run[Any]) -> list[str]:
     """The members of the found ensemble; none before the search has ended."""
     return list((run.found or {}).get("members", ()))
-
-
-def posterior_of(run: Run[Any]) -> Posterior | None:
-    """The posterior over architectures; None where none was learnt."""
-    learnt = run.document(POSTERIOR_LEARNT, POSTERIOR)
-    return None if learnt is None else Posterior(learnt, run.space)
 
 
 def trained_models(run: Run[Any]) -> pd.DataFrame:

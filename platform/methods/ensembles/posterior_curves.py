@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from scipy.special import entr
 
-from archray.platform.methods.ensembles.ensemble_tables import POSTERIOR_LEARNT, posterior_of
+from archray.platform.methods.ensembles.ensemble_tables import POSTERIOR, POSTERIOR_LEARNT
 from archray.platform.report.figures import FOUND, MUTED, TRIAL, NothingToDraw, drawing, few_ticks, figure
 from archray.platform.report.quantity import MISSING, Quantity, count, numbers, significant
 from archray.platform.report.section import Section, captioned, escape, paragraphs
@@ -38,14 +38,14 @@ def posterior_training(run: Run[Any], canvas: Figure) -> None:
 
 def posterior_section(run: Run[Any]) -> Section | None:
     """The curves of its training, and a table of probabilities. Nothing without either."""
-    curves, posterior = _curves(run), posterior_of(run.best)
+    curves, learnt = _curves(run), run.best.document(POSTERIOR_LEARNT, POSTERIOR)
     body = ""
     if shown := _shown(curves):
         description = f"Training of the posterior over {count(int(curves['epoch'].nunique()), 'epoch')}."
         content = drawing("posterior", posterior_training(run), description=description)
         body += captioned(content, _caption(curves, shown))
-    if posterior is not None:
-        groups = grouped_decisions(posterior)
+    if learnt is not None:
+        groups = grouped_decisions(Posterior(learnt, run.best.space))
         tables = "".join(_heat_table(choices, rows) for choices, rows in groups.items())
         body += paragraphs([_sentence(groups)]) + tables if groups else ""
     return Section("posterior", "The posterior over architectures", body) if body else None

@@ -54,16 +54,13 @@ class EnsembleParents:
         uris = [population[place]["predictions"] for place in places]
         if not uris:
             return []
-        self._probabilities = {uri: self._read(uri) for uri in uris}  # of the living alone
+        known = self._probabilities
+        self._probabilities = {uri: known[uri] if uri in known else read_predictions(uri) for uri in uris}  # the living
         labels = load_images(self.data).validation.labels
         chosen = forward_selection(
             np.stack([self._probabilities[uri] for uri in uris]), labels, min(self.size, len(uris))
         )
         return [places[member] for member in chosen.members]
-
-    def _read(self, uri: str) -> npt.NDArray[np.float32]:
-        known = self._probabilities.get(uri)
-        return read_predictions(uri) if known is None else known
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_probabilities": {}}
