@@ -87,11 +87,8 @@ class RecordingSearcher(Searcher):
         """A record as a row of the history."""
         value = float("nan") if record.value is None else record.value
         failure = record.failure if record.ended else "has not ended"
-        return {"number": record.number, "trial_id": record.trial_id, **record.config} | {
-            "value": value,
-            "failure": failure,
-            "given": record.number < 0,
-        }
+        own = {"number": record.number, "trial_id": record.trial_id, **record.config}
+        return own | {"value": value, "failure": failure, "given": record.number < 0}
 
     # State ---------------------------------------------------------------------------------------------------------
 

@@ -133,17 +133,13 @@ class PaperCodeCoordinates(Coordinates):
 class Preset:
     """What `preset` of `HNASSearch` decides.
 
-    Args:
-        coordinates: of the square that is searched.
-        penalty: F, where the caller names none.
-        epsilon: is added to M in the quotient, in M's own units.
-        growth: rows of the pool, in an order drawn at random, that each step adds to the candidates; None: all rows
-            are candidates from the start.
+    growth: rows of the pool, in an order drawn at random, that each step adds to the candidates; None: all rows are
+    candidates from the start.
     """
 
     coordinates: type[Coordinates]
-    penalty: Penalty
-    epsilon: float = 0.0
+    penalty: Penalty  # F, where the caller names none
+    epsilon: float = 0.0  # is added to M in the quotient, in M's own units
     growth: int | None = None
 
     def candidates(self, rows: int, step: int, rng: np.random.Generator) -> BoolArray:

@@ -24,20 +24,8 @@ import numpy as np
 
 from archray.searchers.arguments import FloatArray
 
-Gradient = Callable[[FloatArray], FloatArray]
-
 ITERATIONS, STEP, MOMENTUM = 1000, 0.1, 0.9  # section 5.3.4
 SMALLEST_MEDIAN = 1e-12  # of squared distances: particles this close would be thrown apart by a repulsion of 1/distance
-
-
-def squared_distances(particles: FloatArray) -> FloatArray:
-    """Between all pairs. (..., n, D) -> (..., n, n)."""
-    centred = particles - particles.mean(-2, keepdims=True)  # or the difference below would lose close particles
-    gram = centred @ centred.swapaxes(-1, -2)
-    norms = np.diagonal(gram, axis1=-2, axis2=-1)
-    squared = norms[..., :, None] + norms[..., None, :]
-    squared -= 2.0 * gram
-    return np.maximum(squared, 0.0, out=squared)
 
 
 def median_bandwidth(squared: FloatArray) -> FloatArray:
@@ -58,7 +46,12 @@ def rbf(particles: FloatArray, bandwidth: float | None = None) -> tuple[FloatArr
 
     bandwidth: h; None: `median_bandwidth`, for each set of n apart.
     """
-    squared = squared_distances(particles)
+    centred = particles - particles.mean(-2, keepdims=True)  # or the difference below would lose close particles
+    gram = centred @ centred.swapaxes(-1, -2)
+    norms = np.diagonal(gram, axis1=-2, axis2=-1)
+    squared = norms[..., :, None] + norms[..., None, :]  # (..., n, n)
+    squared -= 2.0 * gram
+    np.maximum(squared, 0.0, out=squared)
     h = median_bandwidth(squared) if bandwidth is None else np.full(squared.shape[:-2], float(bandwidth))
     return np.exp(squared / -h[..., None, None]), h
 
@@ -109,7 +102,7 @@ def svgd_rd_step(
 
 def svgd_rd(
     particles: FloatArray,
-    gradient: Gradient,
+    gradient: Callable[[FloatArray], FloatArray],
     delta: float,
     iterations: int = ITERATIONS,
     bandwidth: float | None = None,

@@ -139,32 +139,26 @@ def member_numbers(found: Sequence[str], sampled: pd.DataFrame) -> dict[str, int
 
 
 def _ensemble_table(rows: pd.DataFrame, names: dict[str, int], chosen: int | None, label: str) -> str:
-    several = rows["repeat"].nunique() > 1
-    told = {name: rows[name].notna().any() for name in ("delta", "temperature", *METRICS)}
-    failed = bool(rows["failure"].notna().any())
-    headings = {"delta": "δ", "temperature": "Temperature", **{name: Quantity.of(name).heading for name in METRICS}}
-    columns = [*numeric(*(["Repeat"] if several else []), "No."), Column("Sampler")]
-    columns += numeric(*(headings[name] for name, shown in told.items() if shown))
-    columns += [Column("Members"), *([Column("Failure")] if failed else [])]
-    written = []
-    for row in rows.to_dict("records"):
-        values = {
-            "delta": MISSING if math.isnan(row["delta"]) else signed(f"{row['delta']:.3g}"),
-            "temperature": significant(row["temperature"], 2),
-            **{name: Quantity.of(name).bare(row[name]) for name in METRICS},
+    cells = pd.DataFrame(
+        {
+            "Repeat": rows["repeat"],
+            "No.": rows["evaluations"].map(whole_number),
+            "Sampler": rows["sampler"],
+            "δ": rows["delta"].map(lambda delta: MISSING if math.isnan(delta) else signed(f"{delta:.3g}")),
+            "Temperature": rows["temperature"].map(lambda temperature: significant(temperature, 2)),
+            **{Quantity.of(name).heading: rows[name].map(Quantity.of(name).bare) for name in METRICS},
+            "Members": [", ".join(str(names[member]) for member in row) or MISSING for row in rows["members"]],
+            "Failure": [reason or "" for reason in rows["failure"]],
         }
-        written.append(
-            (
-                *([row["repeat"]] if several else []),
-                whole_number(row["evaluations"]),
-                row["sampler"],
-                *(values[name] for name, shown in told.items() if shown),
-                ", ".join(str(names[member]) for member in row["members"]) or MISSING,
-                *([row["failure"] or ""] if failed else []),
-            )
-        )
+    )
+    optional = {"δ": "delta", "Temperature": "temperature", "Failure": "failure"}
+    optional |= {Quantity.of(name).heading: name for name in METRICS}
+    unknown = [heading for heading, name in optional.items() if rows[name].isna().all()]
+    cells = cells.drop(columns=unknown if rows["repeat"].nunique() > 1 else ["Repeat", *unknown])
+    words = ("Sampler", "Members", "Failure")
+    columns = [Column(heading, "text" if heading in words else "number") for heading in map(str, cells)]
     marked = list(rows.index).index(chosen) if chosen in rows.index else None
-    return table(columns, written, label=label, marked=marked)
+    return table(columns, cells.itertuples(index=False), label=label, marked=marked)
 
 
 def _member_table(sampled: pd.DataFrame, names: dict[str, int]) -> str:
