@@ -18,7 +18,7 @@ from ray.tune.search.variant_generator import parse_spec_vars
 from archray.errors import InvalidInput
 from archray.searchers.arguments import check_metric_mode, check_whole_number
 from archray.searchers.ledger import Record, read_metric
-from archray.searchers.recording import RecordingSearcher
+from archray.searchers.state import RecordingSearcher
 from archray.seeds import trial_seed
 
 logger = logging.getLogger(__name__)

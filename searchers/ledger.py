@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any, SupportsFloat
 
-from archray.searchers.state import TuneTrial
+from ray.tune.experiment import Trial
+from ray.tune.utils import flatten_dict
 
 logger = logging.getLogger(__name__)
 
@@ -58,6 +61,43 @@ def read_metric(result: Mapping[str, Any] | None, metric: str) -> tuple[float | 
         return value, None
     reason = result.get("failure")
     return None, str(reason)[:MAX_REASON] if reason else f"{metric} is {value}"
+
+
+@dataclass(frozen=True)
+class TuneTrial:
+    """A trial as Tune's saved experiment has it: `status` is PENDING, RUNNING, PAUSED, TERMINATED or ERROR."""
+
+    trial_id: str
+    config: dict[str, Any]
+    status: str
+    last_result: dict[str, Any]
+
+    @property
+    def ended(self) -> bool:
+        return self.status in ("TERMINATED", "ERROR")
+
+    @property
+    def failed(self) -> bool:
+        return self.status == "ERROR"
+
+
+def read_tune_trials(folder: str | Path) -> list[TuneTrial] | None:
+    """The trials in the newest `experiment_state-*.json` of `folder`; None where none can be read."""
+    files = sorted(Path(folder).glob("experiment_state-*.json"))
+    if not files:
+        return None
+    try:
+        saved = json.loads(files[-1].read_text(encoding="utf-8"))
+        trials = []
+        for description, progress in saved["trial_data"]:
+            trial = Trial.from_json_state(description, stub=True)
+            trial.restore_run_metadata(progress)
+            trials.append(
+                TuneTrial(trial.trial_id, dict(trial.config), trial.status, flatten_dict(trial.last_result or {}))
+            )
+    except Exception:  # Tune's own restore reads the same file, and reports what is wrong with it
+        return None
+    return trials
 
 
 class Ledger:

@@ -23,13 +23,7 @@ FIRST_POINTS = 5  # T evenly spaced on its axis before the first fit (note H2)
 
 
 class Coordinates(ABC):
-    """A square [0, 1] x [low, high] over (mu, nu); nu in units of scaled M^2, mu in those of the scaled objective.
-
-    Args:
-        pool: whose M is scaled by its largest.
-        penalty: F by name.
-        log10_mu: (low, high) of the second axis.
-    """
+    """A square [0, 1] x log10_mu over (mu, nu); nu in units of scaled M^2, mu in those of the scaled objective."""
 
     default_log10_mu: ClassVar[tuple[float, float]]
 

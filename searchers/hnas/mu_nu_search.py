@@ -214,18 +214,16 @@ class HNASSearch(ArchraySearcher):
         is), architecture, mu, nu, value (NaN if it failed), failure, repeat (answered without a training), given.
         """
         records = {record.number: record for record in self.records()}
-        rows = []
-        for record in records.values():
-            own = [observation for observation in self._observations if observation["for"] == record.number]
-            rows += [(records[o["number"]], o["mu"], o["nu"], True) for o in own if o["number"] != record.number]
-            rows.append((record, record.config["mu"], record.config["nu"], False))
         columns = ["number", "trial", "architecture", "mu", "nu", "value", "failure", "repeat", "given"]
         table, number = [], 0
-        for record, mu, nu, repeat in rows:
-            row = self.row(record) | {"trial": record.number, "mu": mu, "nu": nu, "repeat": repeat}
-            row |= {"number": -1 if row["given"] and not repeat else number}
-            number += row["number"] >= 0
-            table.append(row)
+        for record in records.values():
+            own = [o for o in self._observations if o["for"] == record.number != o["number"]]
+            answers = [(records[o["number"]], o["mu"], o["nu"], True) for o in own]
+            for answer, mu, nu, repeat in [*answers, (record, record.config["mu"], record.config["nu"], False)]:
+                row = self.row(answer) | {"trial": answer.number, "mu": mu, "nu": nu, "repeat": repeat}
+                row |= {"number": -1 if row["given"] and not repeat else number}
+                number += row["number"] >= 0
+                table.append(row)
         return pd.DataFrame(table, columns=columns).astype({"mu": float, "nu": float, "value": float})
 
     # State and history ---------------------------------------------------------------------------------------------

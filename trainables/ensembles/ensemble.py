@@ -126,9 +126,8 @@ def ensemble_files(
 ) -> dict[str, bytes]:
     """The contents of the ensemble's files by name. The description is to be written last: it says that all is there.
 
-    Args:
-        members: what each of the ensemble's networks is, in their order.
-        described: further entries of the description, plain data (errors, the data set).
+    members: what each of the ensemble's networks is, in their order. described: further entries of the description,
+    plain data (errors, the data set).
 
     Raises: InvalidInput if members are too many or too few, or entries have the names of others.
     """

@@ -80,15 +80,10 @@ def score_ensembles(
 
 @dataclass(frozen=True)
 class Selection:
-    """What was selected.
+    """What was selected."""
 
-    Attributes:
-        members: positions in the pool, in the order of choice.
-        losses: of the ensemble after each choice: the negative log-likelihood of the averaged probabilities.
-    """
-
-    members: list[int]
-    losses: list[float]
+    members: list[int]  # positions in the pool, in the order of choice
+    losses: list[float]  # of the ensemble after each choice: the negative log-likelihood of the averaged probabilities
 
 
 def forward_selection(probabilities: npt.ArrayLike, labels: npt.ArrayLike, size: int) -> Selection:

@@ -38,9 +38,7 @@ LOSS = METRICS[0]
 class EnsembleParents:
     """Parents of NES-RE: the members of the ensemble that forward selection finds in the population.
 
-    Args:
-        size: m, members; all, of a population that has fewer.
-        data: whose validation images the predictions are of.
+    size: m, members; all, of a population that has fewer. data: whose validation images the predictions are of.
     """
 
     def __init__(self, size: int, data: DataSettings) -> None:

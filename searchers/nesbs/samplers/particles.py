@@ -38,15 +38,10 @@ class SVGDRD(EnsembleSampler):
         return (choices for count in RUNS for choices in self.evolve(posterior, (count, n), delta, rng))
 
     def evolve(self, posterior: Posterior, shape: tuple[int, ...], delta: float, rng: np.random.Generator) -> IntArray:
-        """Choices at the particles of independent runs, repeated members and all (Eq. 5.9).
+        """Choices at the particles of independent runs, repeated members and all (Eq. 5.9). (..., n) -> (..., n, B).
 
         Decisions with one choice are left out of the particles: there is nothing to sample, and their coordinates
         would only take part in the kernel.
-
-        Args:
-            shape: (..., n).
-
-        Returns: (..., n, B) numbers of choices.
         """
         choices = posterior.draw(shape, rng)  # (..., n, B)
         free = posterior.sizes > 1
