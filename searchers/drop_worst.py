@@ -78,8 +78,9 @@ class DropWorst(FIFOScheduler):
             if trial.status == Trial.PENDING:
                 return trial
         if self._survivors is None:
-            if len(trials) < self.trials or any(self._before(trial) for trial in trials):
-                return None
+            on_their_way = [trial for trial in trials if trial.status in (Trial.PENDING, Trial.RUNNING)]
+            if len(trials) < self.trials or any(self._time(trial) <= self.at for trial in on_their_way):
+                return None  # one may be at the point, and being saved there
             self._survivors = self._best(trials)
             for trial in trials:
                 if trial.status == Trial.PAUSED and trial.trial_id not in self._survivors:
@@ -88,10 +89,6 @@ class DropWorst(FIFOScheduler):
 
     def debug_string(self) -> str:
         return f"DropWorst: the best {self.keep} of {self.trials} go on after {self.time_attr} {self.at}"
-
-    def _before(self, trial: Trial) -> bool:
-        """Whether a trial is still on its way to the point, or being saved there."""
-        return trial.status in (Trial.PENDING, Trial.RUNNING) and self._time(trial) <= self.at
 
     def _best(self, trials: list[Trial]) -> set[str]:
         """Those that went on before an interruption, and the best of those that wait."""

@@ -38,7 +38,13 @@ def median_bandwidth(squared: FloatArray) -> FloatArray:
     if n == 1:
         return np.ones(squared.shape[:-2])
     rows, columns = np.triu_indices(n, 1)
-    return _median(squared.reshape(*squared.shape[:-2], n * n)[..., rows * n + columns]) / np.log(n)
+    values, m = squared.reshape(*squared.shape[:-2], n * n)[..., rows * n + columns], len(rows)
+    # np.median takes longer than the whole rest of an iteration
+    middle = (
+        np.partition(values, (m - 1) // 2, axis=-1) if m % 2 else np.partition(values, (m // 2 - 1, m // 2), axis=-1)
+    )
+    median = (middle[..., (m - 1) // 2] + middle[..., m // 2]) / 2
+    return np.maximum(median, SMALLEST_MEDIAN) / np.log(n)
 
 
 def rbf(particles: FloatArray, bandwidth: float | None = None) -> tuple[FloatArray, FloatArray]:
@@ -117,13 +123,3 @@ def svgd_rd(
     for _ in range(iterations):
         particles, velocity = svgd_rd_step(particles, velocity, gradient(particles), delta, bandwidth, step, momentum)
     return particles
-
-
-def _median(values: FloatArray) -> FloatArray:
-    """Over the last axis, at least SMALLEST_MEDIAN; np.median takes longer than the whole rest of an iteration."""
-    m = values.shape[-1]
-    middle = (
-        np.partition(values, (m - 1) // 2, axis=-1) if m % 2 else np.partition(values, (m // 2 - 1, m // 2), axis=-1)
-    )
-    median = (middle[..., (m - 1) // 2] + middle[..., m // 2]) / 2
-    return np.maximum(median, SMALLEST_MEDIAN)

@@ -137,7 +137,15 @@ class CachedEnsembles:
             return
         for answer in itertools.chain.from_iterable(self._predict(missing)):
             self.forward_passes += 1
-            self._receive(answer)
+            if answer.error is not None:
+                self._failures[answer.item] = answer.error.splitlines()[0]
+            elif isinstance(answer.value, str):
+                self._failures[answer.item] = answer.value
+            else:
+                self._keep(answer.item, answer.value)
+                if self._folder is not None:
+                    with self._folder.whole_file(_file(answer.item)) as stream:
+                        np.save(stream, np.asarray(answer.value, dtype=np.float32), allow_pickle=False)
         left = [each for each in missing if each not in self._members and each not in self._failures]
         if left:
             raise RunInterrupted(
@@ -179,17 +187,6 @@ class CachedEnsembles:
             if member in self._failures:
                 return f"the member {member} has no predictions: {self._failures[member]}"
         return None
-
-    def _receive(self, answer: Answer) -> None:
-        if answer.error is not None:
-            self._failures[answer.item] = answer.error.splitlines()[0]
-        elif isinstance(answer.value, str):
-            self._failures[answer.item] = answer.value
-        else:
-            self._keep(answer.item, answer.value)
-            if self._folder is not None:
-                with self._folder.whole_file(_file(answer.item)) as stream:
-                    np.save(stream, np.asarray(answer.value, dtype=np.float32), allow_pickle=False)
 
     def _read(self, member: str) -> bool:
         """Takes a member's predictions from the folder; whether they are there."""

@@ -30,13 +30,11 @@ class OneArchitectureConfig(PooledConfig):
     """An ensemble whose members have one architecture.
 
     Fields:
-        pool: how many random architectures are trained, where none is given.
         architecture: which, as the space's string: one that another run found, say. None: of a pool of random ones
             the best on validation; with one, no pool is trained.
     """
 
     method: str = "deep-ensemble"
-    pool: int = Field(10, ge=1)
     architecture: str | None = None
 
     def check(self) -> None:

@@ -152,6 +152,10 @@ def _shared(values: Values) -> dict[str, Any]:
     return merge(taken, {"train": taken["final"]}) if "final" in taken else taken
 
 
+def _pooled_defaults(space: str, *method: Values) -> dict[str, Any]:
+    return merge(_shared(_sampled_defaults(space)), {"train": {"epochs": 50}}, *method)
+
+
 def _presets(**own: Values) -> dict[str, Values]:
     return {name: merge(_shared(values), _POOLS[name], own.get(name, {})) for name, values in PRESETS.items()}
 
@@ -163,7 +167,7 @@ def _has_paths(space: Space) -> str | None:
 
 _pooled = partial(
     Method[Any],
-    defaults=lambda space: merge(_shared(_sampled_defaults(space)), {"train": {"epochs": 50}}),
+    defaults=_pooled_defaults,
     presets=_presets(),
     results=measured,
     headline=headline_of_pooled,
@@ -172,7 +176,12 @@ _pooled = partial(
     flags=_FLAGS,
     extendable=("final_epochs", "random"),
 )
-_of_one = partial(_pooled, config=OneArchitectureConfig, flags=_FLAGS | {"architecture": "architecture"})
+_of_one = partial(
+    _pooled,
+    config=OneArchitectureConfig,
+    defaults=lambda space: _pooled_defaults(space, {"pool": 10}),  # random architectures, where none is given
+    flags=_FLAGS | {"architecture": "architecture"},
+)
 _CHOSEN = (SMALL_POOL_STAGE, ONE_ARCHITECTURE_STAGE)
 _SELECTED = (MEMBER_SELECTION_STAGE, FINAL_ENSEMBLE_STAGE, BASELINE_STAGE)
 # Few epochs leave no time for many dropped paths; but a network that is to do without some has to have learnt it.

@@ -128,7 +128,11 @@ def _tables(run: Run[Any], sampled: pd.DataFrame, chosen: int | None) -> str:
         whole = _ensemble_table(sampled, names, chosen, "All ensembles")
         body += folded(f"All {count(len(sampled), 'ensemble')}, as they were sampled", whole)
     if names:
-        body += folded(count(len(names), "member"), _member_table(sampled, names))
+        drawn = Counter(member for row in sampled["members"] for member in row)
+        members = [(number, whole_number(drawn[member]), member) for member, number in names.items()]
+        columns = [*numeric("Member", "In ensembles"), Column("Architecture", "code")]
+        whole = table(columns, members, label="The members of the sampled ensembles")
+        body += folded(count(len(names), "member"), whole)
     return body
 
 
@@ -159,13 +163,6 @@ def _ensemble_table(rows: pd.DataFrame, names: dict[str, int], chosen: int | Non
     columns = [Column(heading, "text" if heading in words else "number") for heading in map(str, cells)]
     marked = list(rows.index).index(chosen) if chosen in rows.index else None
     return table(columns, cells.itertuples(index=False), label=label, marked=marked)
-
-
-def _member_table(sampled: pd.DataFrame, names: dict[str, int]) -> str:
-    drawn = Counter(member for row in sampled["members"] for member in row)
-    columns = (Column("Member", "number"), Column("In ensembles", "number"), Column("Architecture", "code"))
-    rows = [(number, whole_number(drawn[member]), member) for member, number in names.items()]
-    return table(columns, rows, label="The members of the sampled ensembles")
 
 
 # By delta

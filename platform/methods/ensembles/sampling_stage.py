@@ -40,14 +40,10 @@ from archray.trainables.tune.supernet_scorer import SharedPredictions, arrays_of
 METRIC = "validation_loss"
 
 
-def _weights_digest(context: Context[Any]) -> str:
-    return context.folder(SUPERNET).sha256(WEIGHTS)
-
-
 def _depends(context: Context[NESBSConfig]) -> dict[str, Any]:
     learnt = context.config.search.sampler.of_the_posterior
     posterior = context.folder(POSTERIOR_LEARNT).sha256(POSTERIOR) if learnt else None
-    return {"weights": _weights_digest(context), "posterior": posterior}
+    return {"weights": context.folder(SUPERNET).sha256(WEIGHTS), "posterior": posterior}
 
 
 def _search(context: Context[NESBSConfig], folder: Folder) -> None:
@@ -130,7 +126,7 @@ def _evaluator(context: Context[NESBSConfig], folder: Folder) -> CachedEnsembles
     labels = load_images(context.run.data).validation.labels.cpu().numpy()
     trained = config.trained_supernet.model_dump(mode="json")
     data = context.run.manifest["data_checksum"]
-    inputs = digest({"data": data, "supernet": trained, "weights": _weights_digest(context)})
+    inputs = digest({"data": data, "supernet": trained, "weights": context.folder(SUPERNET).sha256(WEIGHTS)})
     return CachedEnsembles(labels, predict, folder / f"predictions-{inputs}", config.search.average)
 
 
