@@ -17,15 +17,13 @@ from archray.trainables.devices import out_of_memory
 STATE_FILE = "state.pt"
 
 
-def write_state(folder: str | Path, state: dict[str, Any]) -> Path:
+def write_state(folder: str | Path, state: dict[str, Any]) -> None:
     """Writes `state` to `folder/state.pt`, whole: a kill leaves the old one or none.
 
     state: tensors, numbers, strings, None, and lists and dicts of these; nothing else could be read back.
     """
-    path = Path(folder) / STATE_FILE
-    with whole_file(path) as stream:
+    with whole_file(Path(folder) / STATE_FILE) as stream:
         torch.save(state, stream)
-    return path
 
 
 def read_state(folder: str | Path, device: str | torch.device = "cpu") -> dict[str, Any]:

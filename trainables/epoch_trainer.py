@@ -113,6 +113,12 @@ class EpochTrainer(ABC):
     def _autocast(self) -> AbstractContextManager[Any]:
         return torch.autocast(self.device.type, dtype=torch.bfloat16) if self._amp else nullcontext()
 
+    def _logits(self, network: nn.Module, *inputs: Any) -> Tensor:
+        """(b, classes) float32."""
+        with self._autocast():
+            logits: Tensor = network(*inputs)
+        return logits.float()
+
 
 SettingsT = TypeVar("SettingsT", bound=SGDSettings)
 

@@ -82,11 +82,13 @@ def _passes(
     supernet: Supernet, draws: Sequence[Callable[[], Mixture]], split: Split, batch: int, amp: bool
 ) -> Iterator[tuple[Tensor, int, Tensor]]:
     """For every batch and draw: the images' places in the split, the draw's number, the logits in float32."""
-    device = split.images.device
+    device, count = split.images.device, len(split)
+    # Supernets normalise by the statistics of the batch at hand, and data may be sorted by class: a fixed random order.
+    order = torch.randperm(count, generator=torch.Generator().manual_seed(ORDER)).to(device)
     was_training = supernet.training
     supernet.eval()
     try:
-        for some in _mixed_batches(split, batch):
+        for some in order.tensor_split(math.ceil(count / batch)) if count else ():
             images = split.images[some]
             for number, draw in enumerate(draws):
                 with torch.autocast(device.type, dtype=torch.bfloat16) if amp else nullcontext():
@@ -99,13 +101,3 @@ def _passes(
 def _path_of(supernet: Supernet, architecture: Architecture | str) -> Callable[[], Mixture]:
     path = supernet.path(supernet.space.decode(architecture) if isinstance(architecture, str) else architecture)
     return lambda: path
-
-
-def _mixed_batches(split: Split, batch: int) -> Sequence[Tensor]:
-    """Places of batches of nearly equal size in a fixed random order.
-
-    Supernets normalise by the statistics of the batch at hand, and data may be sorted by class.
-    """
-    count = len(split)
-    order = torch.randperm(count, generator=torch.Generator().manual_seed(ORDER)).to(split.images.device)
-    return order.tensor_split(math.ceil(count / batch)) if count else ()

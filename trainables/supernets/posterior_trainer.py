@@ -7,12 +7,11 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
 
 from archray.trainables.data.dataset import Dataset
 from archray.trainables.epoch_trainer import EpochTrainer
 from archray.trainables.supernets.batches import Batches
-from archray.trainables.supernets.mixing import Mixture, lesson_of
+from archray.trainables.supernets.mixing import lesson_of
 from archray.trainables.supernets.networks import Supernet
 from archray.trainables.supernets.relaxations.variational_posterior import VariationalPosterior
 from archray.trainables.supernets.trainer import Diverged
@@ -74,7 +73,7 @@ class PosteriorTrainer(EpochTrainer):
             kl += self.posterior.kl() / steps
             progress = (self.epochs_done + step / steps) / self._epochs
             batch = batches.take()
-            lesson = lesson_of(partial(self._logits, batch.images), batch.labels)
+            lesson = lesson_of(partial(self._logits, self.supernet, batch.images), batch.labels)
             losses.append(self.posterior.learn(lesson, progress))
         self.epochs_done += 1
         loss = float(torch.stack(losses).mean())
@@ -84,8 +83,3 @@ class PosteriorTrainer(EpochTrainer):
 
     def _parts(self) -> dict[str, Any]:
         return {"posterior": self.posterior}
-
-    def _logits(self, images: Tensor, mixture: Mixture) -> Tensor:
-        with self._autocast():
-            logits: Tensor = self.supernet(images, mixture)
-        return logits.float()

@@ -77,7 +77,10 @@ class SupernetTrainer(SGDTrainer[SupernetTrainingSettings]):
             )
         self.weight_images = torch.from_numpy(own).to(self.device)  # indices of training images
         self.architecture_images = torch.from_numpy(other).to(self.device)  # of `_architecture_split`
-        mixing.prepare(settings, self._architecture_points())
+        # The images that all steps of the architecture in the whole training see
+        architecture_batches = self._batches()[1]
+        steps = [sum(block.architecture for block in self._blocks(epoch)) for epoch in range(settings.epochs)]
+        mixing.prepare(settings, sum(map(architecture_batches.images_in, steps)))
 
     @property
     def steps_per_epoch(self) -> int:
@@ -128,15 +131,9 @@ class SupernetTrainer(SGDTrainer[SupernetTrainingSettings]):
             return [Block(False, step) for step in range(self.steps_per_epoch)]
         return both_blocks(self.settings.blocks, self.steps_per_epoch, stream_seed(self.seed, epoch, BLOCKS))
 
-    def _architecture_points(self) -> int:
-        """The images that all steps of the architecture in the whole training see."""
-        batches = self._batches()[1]
-        epochs = (self._blocks(epoch) for epoch in range(self.settings.epochs))
-        return sum(batches.images_in(sum(block.architecture for block in blocks)) for blocks in epochs)
-
     def _architecture_step(self, batch: Batch, upcoming: Callable[[], Batch], step: int) -> Tensor:
         """One update of the architecture; the loss before it. upcoming: gives the batch that the weights see next."""
-        lesson = lesson_of(partial(self._logits, batch.images), batch.labels)
+        lesson = lesson_of(partial(self._logits, self.supernet, batch.images), batch.labels)
         if self.settings.objective == SECOND_ORDER:
             lesson = replace(lesson, gradient=lambda leaves: self._gradient_ahead(batch, upcoming(), leaves, step))
         try:
@@ -171,13 +168,8 @@ class SupernetTrainer(SGDTrainer[SupernetTrainingSettings]):
         return loss.detach(), logits.detach()
 
     def _loss(self, batch: Batch, mixture: Mixture) -> tuple[Tensor, Tensor]:
-        logits = self._logits(batch.images, mixture)
+        logits = self._logits(self.supernet, batch.images, mixture)
         return F.cross_entropy(logits, batch.labels), logits
-
-    def _logits(self, images: Tensor, mixture: Mixture) -> Tensor:
-        with self._autocast():
-            logits: Tensor = self.supernet(images, mixture)
-        return logits.float()
 
     def evaluate(self, split: Split) -> Metrics:
         """Loss and accuracy on a whole split, in evaluation mode, under the mixture of the present parameters.

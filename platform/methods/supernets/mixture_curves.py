@@ -37,7 +37,8 @@ def entropies_section(run: Run[Any]) -> Section:
     """A panel for all edges, and one per group where there are several."""
     panels = entropy_panels(run)
     nets = panels[0].nets
-    ends = entropies_at_the_end(nets)
+    last = max(float(net.rows["epoch"].max()) for net in nets)  # supernets that did not come as far, have failed
+    ends = [float(net.rows["entropy"].iloc[-1]) for net in nets if net.rows["epoch"].iloc[-1] == last]
     shown = drawing(
         "entropies",
         supernet_entropies(run),
@@ -99,12 +100,6 @@ def entropy_panels(run: Run[Any]) -> list[Panel]:
         means = [replace(net, rows=net.rows.groupby("epoch")["entropy"].mean().reset_index()) for net in nets]
         panels.append(Panel(title, means, *uniform_entropy(part)))
     return panels
-
-
-def entropies_at_the_end(nets: Sequence[Supernet]) -> list[float]:
-    """The mean entropy in the last epoch of any; supernets that did not come as far, which failed, have none."""
-    last = max(float(net.rows["epoch"].max()) for net in nets)
-    return [float(net.rows["entropy"].iloc[-1]) for net in nets if net.rows["epoch"].iloc[-1] == last]
 
 
 def uniform_entropy(entropies: pd.DataFrame) -> tuple[float, tuple[int, ...]]:

@@ -12,7 +12,6 @@ from typing import Any, Literal
 
 import pandas as pd
 from pydantic import Field
-from ray.tune import Result
 
 from archray.errors import InvalidInput
 from archray.files import Folder
@@ -61,7 +60,7 @@ class RandomSearchWSConfig(SupernetSearchConfig):
 def _write_best(context: Context[RandomSearchWSConfig], folder: Folder, run: TuneRun) -> None:
     """Scores random architectures with the weights of every trial that has ended, and takes the best of each."""
     write_entropies(context, folder, run)
-    trials = run.trials.assign(failure=reasons(run.trials))
+    config, trials = context.config, run.trials.assign(failure=reasons(run.trials))
     ended = {(result.metrics or {}).get("trial_id"): result for result in run.ended}
     found: list[dict[str, Any]] = []
     tables: list[pd.DataFrame] = []
@@ -69,33 +68,25 @@ def _write_best(context: Context[RandomSearchWSConfig], folder: Folder, run: Tun
         key = {"trial_id": trial["trial_id"], "seed": trial["seed"]}
         best = {"architecture": None, "value": math.nan, "failure": trial["failure"]}
         if pd.isna(trial["failure"]):
-            scores = _score(context, folder, ended[trial["trial_id"]], trial["seed"])
+            checkpoint = ended[trial["trial_id"]].checkpoint
+            assert checkpoint is not None  # a trial that ended without a failure has saved its last epoch
+            with checkpoint.as_directory() as place:
+                weights = trained_weights(place)
+            samples = stream_seed(context.seed("samples"), trial["seed"])  # each has architectures of its own
+            scores = score_with_shared_weights(
+                folder / f"scores-{trial['trial_id']}",
+                draw_architectures(context.run.space, config.supernet, config.samples, samples),
+                settings=supernet_settings(context),
+                weights=weights,
+                resources=config.resources,
+                console=context.console,
+            )
             tables.append(scores.assign(**key))
             best = best_of(scores)
         found.append({**key, METRIC: trial.get(METRIC, math.nan), **best})
     if tables:
         folder.write_parquet(SCORES, pd.concat(tables, ignore_index=True))
     write_found(context, folder, pd.DataFrame(found))
-
-
-def _score(context: Context[RandomSearchWSConfig], folder: Folder, result: Result, seed: int) -> pd.DataFrame:
-    """The scores of random architectures with the weights of a trial that has ended.
-
-    seed: the trial's; each has architectures of its own.
-    """
-    config, trial = context.config, (result.metrics or {})["trial_id"]
-    samples = stream_seed(context.seed("samples"), seed)
-    assert result.checkpoint is not None  # a trial that ended without a failure has saved its last epoch
-    with result.checkpoint.as_directory() as place:
-        weights = trained_weights(place)
-    return score_with_shared_weights(
-        folder / f"scores-{trial}",
-        draw_architectures(context.run.space, config.supernet, config.samples, samples),
-        settings=supernet_settings(context),
-        weights=weights,
-        resources=config.resources,
-        console=context.console,
-    )
 
 
 def best_of(scores: pd.DataFrame) -> dict[str, Any]:

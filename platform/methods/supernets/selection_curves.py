@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import pandas as pd
@@ -39,7 +38,9 @@ def selection_section(run: Run[Any]) -> Section | None:
             selection_curves(run),
             description=f"Validation accuracy by epoch of {count(len(lines), 'architecture')} in the selection.",
         )
-        body += captioned(shown, _caption(lines, cut))
+        text = f"Validation accuracy by epoch of {count(len(lines), 'architecture')}, each trained on its own."
+        text += " Dashed: the epoch after which the worst were dropped." if cut is not None else ""
+        body += captioned(shown, text)
     return Section("selection", "Selection", body + _table(selected, run.architecture, cut))
 
 
@@ -122,11 +123,6 @@ def _sentence(selection: pd.DataFrame, cut: int | None) -> str:
         kept = int(flags(selection, "kept").sum())
         text += f". After epoch {cut} the best {kept} on validation went on to the end, and the others were dropped."
     return f"{text} The best at the end is chosen; the test data took no part."
-
-
-def _caption(lines: Sequence[Fated], cut: int | None) -> str:
-    text = f"Validation accuracy by epoch of {count(len(lines), 'architecture')}, each trained on its own."
-    return text + (" Dashed: the epoch after which the worst were dropped." if cut is not None else "")
 
 
 def _table(selection: pd.DataFrame, chosen: str | None, cut: int | None) -> str:

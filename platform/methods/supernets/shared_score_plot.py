@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from archray.platform.methods.supernets.search_seeds import FOUND_CELLS, SCORES, supernets
@@ -53,10 +52,20 @@ def supernet_shared_scores(run: Run[Any], canvas: Figure) -> None:
     """How the accuracies of the architectures scored with shared weights spread, a histogram per supernet."""
     shown = _drawn(scored_supernets(run))
     set_height(canvas, _AXIS + max(_ROW * len(shown), 150))
-    edges = np.linspace(*_range(shown), _BINS + 1)
+    values = np.concatenate([supernet.accuracies for supernet in shown]) * _ACCURACY.factor  # in percent
+    margin = max(0.02 * float(np.ptp(values)), 0.25)
+    edges = np.linspace(float(values.min()) - margin, float(values.max()) + margin, _BINS + 1)
     rows = np.ravel(canvas.subplots(len(shown), 1, sharex=True))
     for axes, supernet in zip(rows, shown, strict=True):
-        _draw_row(axes, supernet, edges)
+        heights, _ = np.histogram(supernet.accuracies * _ACCURACY.factor, edges)
+        axes.stairs(heights, edges, fill=True, color=TRIAL, alpha=0.55, linewidth=0)
+        if math.isfinite(supernet.found):
+            place = supernet.found * _ACCURACY.factor
+            axes.axvline(place, color=FOUND, linewidth=1.2, alpha=0.95 if supernet.chosen else 0.6, zorder=2)
+            axes.plot([place], [0], "o", markersize=7, color=FOUND, markeredgecolor=SURFACE, clip_on=False, zorder=3)
+        axes.set(ylim=(0, 1.05 * max(int(heights.max()), 1)), xlim=(edges[0], edges[-1]), yticks=[])
+        axes.grid(False, axis="y")
+        axes.spines["left"].set_visible(False)
         if len(shown) > 1:
             axes.set_ylabel(supernet.seed, rotation=0, ha="right", va="center", fontsize=11)
     rows[-1].set_xlabel("validation accuracy with shared weights (%)")
@@ -91,25 +100,6 @@ def _drawn(scored: Sequence[Scored]) -> list[Scored]:
     if not drawn:
         raise NothingToDraw("the run has scored no architectures with shared weights; it needs a search by rs-ws")
     return drawn
-
-
-def _range(shown: Sequence[Scored]) -> tuple[float, float]:
-    """The limits of the common axis in percent."""
-    values = np.concatenate([supernet.accuracies for supernet in shown]) * _ACCURACY.factor
-    margin = max(0.02 * float(np.ptp(values)), 0.25)
-    return float(values.min()) - margin, float(values.max()) + margin
-
-
-def _draw_row(axes: Axes, supernet: Scored, edges: np.ndarray) -> None:
-    heights, _ = np.histogram(supernet.accuracies * _ACCURACY.factor, edges)
-    axes.stairs(heights, edges, fill=True, color=TRIAL, alpha=0.55, linewidth=0)
-    if math.isfinite(supernet.found):
-        place = supernet.found * _ACCURACY.factor
-        axes.axvline(place, color=FOUND, linewidth=1.2, alpha=0.95 if supernet.chosen else 0.6, zorder=2)
-        axes.plot([place], [0], "o", markersize=7, color=FOUND, markeredgecolor=SURFACE, clip_on=False, zorder=3)
-    axes.set(ylim=(0, 1.05 * max(int(heights.max()), 1)), xlim=(edges[0], edges[-1]), yticks=[])
-    axes.grid(False, axis="y")
-    axes.spines["left"].set_visible(False)
 
 
 def _caption(shown: Sequence[Scored], number: int) -> str:

@@ -33,7 +33,7 @@ def settings_of(config: SupernetSearchConfig, **more: Any) -> dict[str, Any]:
 
 
 def supernet_settings(context: Context[SupernetSearchConfig], **more: Any) -> dict[str, Any]:
-    """What every `SupernetTrainable` of the run is told: space and data as they hold in its folder."""
+    """As `settings_of`, with space and data as they hold in the run's folder."""
     return settings_of(context.config, space=context.run.space, data=context.run.data, **more)
 
 

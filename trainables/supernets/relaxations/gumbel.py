@@ -29,12 +29,6 @@ def gumbel_noise(like: Tensor, generator: torch.Generator) -> Tensor:
     return -(-uniform.log()).log().to(like.device)
 
 
-def log_probabilities(weights: Tensor) -> Tensor:
-    """log(weights); where a weight is zero -inf, with a gradient of zero instead of NaN."""
-    positive = weights > 0
-    return torch.where(positive, torch.where(positive, weights, 1.0).log(), -torch.inf)
-
-
 def gumbel_weights(logits: Tensor, noise: Tensor, tau: float, hard: bool) -> MixtureWeights:
     """softmax((logits + noise) / tau), thesis Eq. 6.16; straight-through if `hard`.
 
@@ -95,6 +89,9 @@ class Gumbel(Relaxation):
         self.settings = settings
 
     def group_weights(self, group: str, parameters: Tensor, progress: float) -> MixtureWeights:
-        logits = log_probabilities(parameters) if self.domain == "simplex" else parameters
+        logits = parameters
+        if self.domain == "simplex":  # where a weight is zero -inf, with a gradient of zero instead of NaN
+            positive = parameters > 0
+            logits = torch.where(positive, torch.where(positive, parameters, 1.0).log(), -torch.inf)
         noise = gumbel_noise(parameters, self.generator)
         return gumbel_weights(logits, noise, self.settings.temperature(progress), self.settings.hard)
