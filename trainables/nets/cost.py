@@ -10,7 +10,7 @@ from torch.utils.flop_counter import FlopCounterMode
 def count_parameters(network: nn.Module) -> int:
     """Trainable numbers in the network, without its auxiliary tower (`network.auxiliary`), as papers count.
 
-    For cells, those on live edges only (see `nasbench201.Cell`).
+    For cells, those on live edges only (see `nasbench201_network.Cell`).
     """
     tower = getattr(network, "auxiliary", None)
     left_out = set() if tower is None else set(tower.parameters())

@@ -23,9 +23,7 @@ STAGES = 3  # channels C, 2C, 4C; a residual reduction between stages
 def live_edges(edges: Sequence[tuple[int, int]], architecture: Architecture) -> list[int]:
     """The numbers of the edges on a path from the input to the output that has no `none` on it.
 
-    Args:
-        edges: (E,) pairs (target, source) in topological order; 0 is the input, the highest target the output.
-        architecture: (E,) operations.
+    edges: (E,) pairs (target, source) in topological order; 0 is the input, the highest target the output.
     """
     kept = [number for number, operation in enumerate(architecture) if operation != "none"]
     reached = {0}

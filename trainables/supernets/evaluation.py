@@ -36,7 +36,7 @@ def score_architectures(
     split: on the supernet's device; NaN for all if it has no images. Raises: InvalidArchitecture.
     """
     draws = [_path_of(supernet, architecture) for architecture in architectures]
-    return _evaluated(supernet, draws, split, batch, amp)
+    return evaluate(supernet, draws, split, batch, amp)
 
 
 @torch.no_grad()
@@ -58,15 +58,9 @@ def predict_architecture(
 
 @torch.no_grad()
 def evaluate(
-    supernet: Supernet, draw: Callable[[], Mixture], split: Split, batch: int, *, amp: bool = False
-) -> Metrics:
-    """Loss and accuracy of the mixture that `draw` gives for each batch, in evaluation mode."""
-    return _evaluated(supernet, [draw], split, batch, amp)[0]
-
-
-def _evaluated(
     supernet: Supernet, draws: Sequence[Callable[[], Mixture]], split: Split, batch: int, amp: bool
 ) -> list[Metrics]:
+    """Loss and accuracy, in evaluation mode, of the mixtures that each of `draws` gives, one for each batch."""
     device = split.images.device
     losses = torch.zeros(len(draws), device=device)  # sums stay on the device: one synchronisation in all
     correct = torch.zeros(len(draws), dtype=torch.int64, device=device)

@@ -177,7 +177,8 @@ class SupernetTrainer(SGDTrainer[SupernetTrainingSettings]):
         Where the mixing draws, each batch has a draw of its own, fixed by (seed, epoch).
         """
         draw = self.mixing.evaluation(self._progress(0), self._stream(EVALUATION))
-        return evaluate(self.supernet, draw, split, self.settings.evaluation_batch, amp=self.settings.amp)
+        [metrics] = evaluate(self.supernet, [draw], split, self.settings.evaluation_batch, self.settings.amp)
+        return metrics
 
     def score(self, architectures: Sequence[str]) -> list[Metrics]:
         """Of each architecture with the shared weights, on the validation data."""

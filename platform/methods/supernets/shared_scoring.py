@@ -66,11 +66,8 @@ def score_with_shared_weights(
 ) -> pd.DataFrame:
     """A row for each architecture, in order: `architecture`, `loss`, `accuracy` on the validation data, `failure`.
 
-    Called again on the same folder it goes on where it was left; see `score_in_shards`.
-
-    Args:
-        folder: of this supernet's scores; there is one for each set of weights.
-        settings: fields of `SupernetSettings`.
+    Called again on the same folder, of which each set of weights has its own, it goes on where it was left; see
+    `score_in_shards`. settings: fields of `SupernetSettings`.
 
     Raises: WorkerFailed if the weights are of another supernet; RunInterrupted.
     """

@@ -60,12 +60,10 @@ def write_entropies(context: Context[SupernetSearchConfig], folder: Folder, run:
 
 
 def entropy_table(results: pd.DataFrame, trials: pd.DataFrame, operations: Mapping[str, int]) -> pd.DataFrame:
-    """The entropy of every edge's weights, in nats: `trial_id`, `seed`, `epoch`, `group`, `edge`, `entropy`.
+    """Entropies of every edge's weights, nats: `trial_id`, `seed`, `epoch`, `group`, `edge`, `entropy`, `operations`.
 
-    Args:
-        results: a row per trial and epoch, with a list `entropies_GROUP` for each group.
-        trials: a row per trial, with its seed.
-        operations: group -> how many operations each of its edges weighs, which becomes a column.
+    results: a row per trial and epoch, with a list `entropies_GROUP` for each group. trials: a row per trial, with its
+    seed. operations: group -> how many operations each of its edges weighs.
     """
     results = results.merge(trials[["trial_id", "seed"]], on="trial_id")
     keys = ["trial_id", "seed", "epoch"]

@@ -137,9 +137,8 @@ def build_supernet(
 def discretise(space: Space | str, weights: Mapping[str, Tensor | MixtureWeights]) -> str:
     """The string of the architecture of the strongest weights (note G4); the first one wins a draw.
 
-    weights: for each group (edges, operations), the relaxation's probabilities.
-
-    Raises: InvalidInput if weights are of another shape; UnknownName if the space has no supernet.
+    weights: for each group (edges, operations), the relaxation's probabilities. Raises: InvalidInput if their shape is
+    another; UnknownName if the space has no supernet.
     """
     space = get_space(space)
     rows = {name: (w.dense if isinstance(w, MixtureWeights) else w).detach().cpu() for name, w in weights.items()}
