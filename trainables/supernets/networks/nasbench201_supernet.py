@@ -33,6 +33,10 @@ GROUP = "edges"
 GRAPH = tuple(Edge(target, source) for target, source in EDGES)
 
 
+def _operation(operation: str, channels: int, stride: int) -> nn.Module:
+    return MODULES[operation](channels, "scoring")
+
+
 @SUPERNETS.register("nasbench201")
 class NASBench201Supernet(Supernet):
     """One group, `edges`, for the 6 edges of all cells; with partial channels also `inputs_1` to `inputs_3`.
@@ -48,19 +52,12 @@ class NASBench201Supernet(Supernet):
         self.stem, self.head, self.classifier = network.stem, network.head, network.classifier
         self.stages = nn.ModuleList()
         for layer in network.stages:
-            if not isinstance(layer, Cell):
+            if isinstance(layer, Cell):
+                operations = self.groups[0].operations
+                self.stages.append(MixedCell(GRAPH, 1, operations, _operation, channels, partial_channels))
+            else:
                 channels *= 2
-            self.stages.append(self._cell(channels) if isinstance(layer, Cell) else layer)
-
-    def _cell(self, channels: int) -> MixedCell:
-        return MixedCell(
-            GRAPH,
-            1,
-            self.groups[0].operations,
-            lambda operation, width, stride: MODULES[operation](width, "scoring"),
-            channels,
-            self.partial_channels,
-        )
+                self.stages.append(layer)
 
     def logits(self, images: Tensor, rows: Mapping[str, Rows]) -> Tensor:
         edge_weights = input_weights(GRAPH, {name: weights.dense for name, weights in rows.items()})

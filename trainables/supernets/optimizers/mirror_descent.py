@@ -152,13 +152,12 @@ class MirrorDescent(SimplexOptimizer):
                     parameter.copy_(self._updated(parameter, parameter.grad, group))
 
     def _updated(self, parameter: Tensor, gradient: Tensor, group: dict[str, Any]) -> Tensor:
-        lr = group["lr"]
         if group["dgf"] == "euclidean":
-            return projected_step(parameter, gradient, lr)
+            return projected_step(parameter, gradient, group["lr"])
         if not group["log_space"]:
-            return entropic_step(parameter, gradient, lr, group["floor"])
+            return entropic_step(parameter, gradient, group["lr"], group["floor"])
         state = self.state[parameter]
         if "log_weights" not in state:
             state["log_weights"] = parameter.log()
-        state["log_weights"] = log_entropic_step(state["log_weights"], gradient, lr)
+        state["log_weights"] = log_entropic_step(state["log_weights"], gradient, group["lr"])
         return normalised(state["log_weights"].exp())

@@ -51,8 +51,7 @@ class Path(Relaxation):
         """(edges,): the next operation of each edge in the group's present round."""
         order, position = self._rounds.get(group, (None, operations))
         if order is None or position == operations:
-            # Drawn in float64: two equal draws, which would favour the lower index, have a chance below
-            # operations^2 / 2^54.
+            # In float64: two equal draws favour the lower index, and have a chance below operations^2 / 2^54.
             device = self.generator.device
             keys = torch.rand((edges, operations), generator=self.generator, device=device, dtype=torch.float64)
             order, position = keys.argsort(-1), 0
