@@ -87,17 +87,13 @@ class PackageRegistry(Registry[T]):
         self.package = package
 
     def get(self, name: str) -> T:
-        """The entry called `name`, of its module. Raises: UnknownName as `check`."""
         self.check(name)
         if name not in self._entries:
             self._entries[name] = getattr(importlib.import_module(f"{self.package}.{name}"), name)
         return self._entries[name]
 
     def summary(self, name: str) -> str:
-        """The first sentence of the docstring of the entry's module; empty for one that was registered by hand.
-
-        Raises: UnknownName as `check`.
-        """
+        """The first sentence of the docstring of the entry's module; empty for one that was registered by hand."""
         self.check(name)
         if name not in self._modules:
             return ""
@@ -125,10 +121,7 @@ def import_modules(package: str) -> None:
 
 
 def lazy_attributes(package: str, **names: tuple[str, ...]) -> Callable[[str], Any]:
-    """A package's `__getattr__`, for names that are loaded when first asked for.
-
-    names: of each module of the package; none may be that of a module.
-    """
+    """A package's `__getattr__`, for names of its modules that are loaded when asked for; none may be a module's."""
 
     def attribute(name: str) -> Any:
         for module, held in names.items():

@@ -129,7 +129,11 @@ def connect(
             address=ray.get_runtime_context().gcs_address,
             dashboard_url=f"http://{context.dashboard_url}" if context.dashboard_url else None,
         )
-        _announce(connection, announce)
+        if address is not None:
+            announce(f"Joined the Ray cluster at {connection.address}.")
+        if connection.dashboard_url:
+            token = " (token: ray get-auth-token)" if os.environ.get("RAY_AUTH_MODE") == "token" else ""
+            announce(f"Ray dashboard: {connection.dashboard_url}{token}")
         yield connection
     finally:
         ray.shutdown()  # ends a Ray of ours; from a cluster it only disconnects
@@ -237,11 +241,3 @@ def _check_answers(address: str) -> None:
         socket.create_connection((host.strip("[]"), int(port)), timeout=ANSWER_SECONDS).close()
     except OSError as error:
         raise ConnectionError(f"nothing answers there ({error}); is the cluster up, and its port open?") from error
-
-
-def _announce(connection: Connection, announce: Callable[[str], None]) -> None:
-    if not connection.started:
-        announce(f"Joined the Ray cluster at {connection.address}.")
-    if connection.dashboard_url:
-        token = os.environ.get("RAY_AUTH_MODE") == "token"
-        announce(f"Ray dashboard: {connection.dashboard_url}{' (token: ray get-auth-token)' if token else ''}")

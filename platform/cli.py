@@ -48,16 +48,8 @@ def resume(
 
     Resuming reads state that Tune pickled: resume only folders that you trust.
     """
-    result = archray.resume(
-        run,
-        force=force,
-        budget=budget,
-        final_epochs=final_epochs,
-        final_seeds=final_seeds,
-        random=random,
-        correlation=correlation,
-    )
-    archray.show(result.path)
+    options = {"budget": budget, "final_epochs": final_epochs, "final_seeds": final_seeds, "random": random}
+    archray.show(archray.resume(run, force=force, correlation=correlation, **options).path)
 
 
 def show(run: RunFolder) -> None:

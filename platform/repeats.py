@@ -11,7 +11,6 @@ import pandas as pd
 from rich.console import Console
 from rich.table import Table
 
-from archray.platform.config import SearchConfig
 from archray.platform.methods.found_networks import percent
 from archray.platform.methods.method import get_method, write_report
 from archray.platform.run.run import FOUND, MANIFEST, PROGRESS, REPEAT, TRIALS, Run
@@ -27,7 +26,13 @@ def run_repeats(run: Run[Any], execute: Callable[[Run[Any]], SearchResult], cons
     for number in range(run.config.repeats):
         config = run.config.model_copy(update={"seed": run.config.seed + number, "repeats": 1})
         console.print(f"[bold]repeat {number + 1}/{run.config.repeats}[/bold], seed {config.seed}")
-        results.append(execute(_repeat(run, number, config)))
+        folder = run.folder / f"{REPEAT}{number:02d}"
+        if folder.exists(MANIFEST):
+            repeat = Run.open(folder, lambda _: type(run.config))
+            repeat.amend(config)
+        else:
+            repeat = run.copy_to(folder, config)
+        results.append(execute(repeat))
     best = max(results, key=lambda result: -math.inf if (value := result.validation_accuracy) is None else value)
     trials = [repeat.folder.read_parquet(TRIALS).assign(repeat_seed=repeat.config.seed) for repeat in run.repeats]
     run.folder.write_parquet(TRIALS, pd.concat(trials, ignore_index=True))
@@ -70,14 +75,3 @@ def print_repeats(run: Run[Any], console: Console) -> None:
     tested = repeats["test_accuracy"].dropna().astype(float)
     if len(tested) > 1:
         console.print(f"test accuracy {percent(tested.mean())} +- {percent(tested.std())} over {len(tested)} repeats")
-
-
-def _repeat(run: Run[Any], number: int, config: SearchConfig) -> Run[Any]:
-    """The run of one repeat: opened if it was begun, else made of the parent's files."""
-    folder = run.folder / f"{REPEAT}{number:02d}"
-    if folder.exists(MANIFEST):
-        repeat = Run.open(folder, lambda _: type(run.config))
-        repeat.amend(config)
-        return repeat
-    manifest = {**run.manifest, "config": config.model_dump(mode="json"), "amended": []}
-    return run.copy_to(folder, manifest, config)

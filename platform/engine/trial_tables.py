@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pandas as pd
-from ray.tune import Result, ResultGrid
+from ray.tune import Result
 
 from archray.files import Folder
 from archray.platform.engine.failed_trials import FailedTrial, failed_trial, own_keys
 from archray.platform.engine.result_log import read_results
 
 
-def listed(results: ResultGrid) -> list[Result]:
-    """The results of all trials; a `ResultGrid` iterates by index only."""
-    return [results[number] for number in range(len(results))]
-
-
-def trial_table(results: ResultGrid) -> pd.DataFrame:
+def trial_table(results: Sequence[Result]) -> pd.DataFrame:
     """One row a trial: its id, its configuration without `settings`, its last result, the error if it has one."""
     rows = []
-    for result in listed(results):
+    for result in results:
         failed = failed_trial(result)
         metrics, config = _metrics_and_config(result, failed)
         if not metrics and not result.error:
@@ -33,7 +29,7 @@ def trial_table(results: ResultGrid) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def curve_table(folder: Folder, results: ResultGrid) -> pd.DataFrame:
+def curve_table(folder: Folder, results: Sequence[Result]) -> pd.DataFrame:
     """One row an epoch of every trial of the Tune run in `folder`, with the trial's id, architecture and seed.
 
     The architecture is the one that was asked for; of a trial that was asked for none, the one of that epoch.
@@ -41,7 +37,7 @@ def curve_table(folder: Folder, results: ResultGrid) -> pd.DataFrame:
     table = read_results(folder)
     if table.empty:
         return table
-    of_trials = [_metrics_and_config(result, failed_trial(result)) for result in listed(results)]
+    of_trials = [_metrics_and_config(result, failed_trial(result)) for result in results]
     configs = {metrics.get("trial_id"): config for metrics, config in of_trials}
     table = table[table["trial_id"].isin(list(configs))]  # a kill may leave results of a trial Tune forgot
     lists = [name for name in table.columns if table[name].map(lambda value: isinstance(value, list)).any()]

@@ -22,7 +22,7 @@ from archray.platform.engine.interrupt import StopAtCheckpoint, stop_gracefully
 from archray.platform.engine.progress import TrialProgress
 from archray.platform.engine.result_log import SNAPSHOT, KeepSnapshot, ResultLog, restore_state, trial_statuses
 from archray.platform.engine.stage import Context, ReadsT, Stage, TuneOptions
-from archray.platform.engine.trial_tables import curve_table, failure_reasons, listed, trial_table
+from archray.platform.engine.trial_tables import curve_table, failure_reasons, trial_table
 from archray.platform.run.manifest import digest
 from archray.platform.run.run import CURVES, TRIALS
 from archray.searchers.base import ArchraySearcher
@@ -80,17 +80,15 @@ class TuneRun:
 
     @cached_property
     def trials(self) -> pd.DataFrame:
-        """A row a trial, see `trial_table`."""
-        return trial_table(self.results)
+        return trial_table(self.ended)
 
     @cached_property
     def curves(self) -> pd.DataFrame:
-        """A row an epoch of every trial, see `curve_table`."""
-        return curve_table(self.folder, self.results)
+        return curve_table(self.folder, self.ended)
 
     @property
     def ended(self) -> list[Result]:
-        return listed(self.results)
+        return [self.results[number] for number in range(len(self.results))]  # a `ResultGrid` iterates by index only
 
     @property
     def failures(self) -> str:

@@ -123,12 +123,13 @@ class Run(Generic[ConfigT]):
             ) from error
         return cls(folder, manifest, config)
 
-    def copy_to(self, folder: Folder, manifest: dict[str, Any], config: SearchConfig) -> Run[Any]:
-        """A run in another folder with this one's copies of the user's files and arrays."""
+    def copy_to(self, folder: Folder, config: SearchConfig) -> Run[Any]:
+        """A run in another folder with this one's copies of the user's files and arrays, and another configuration."""
         for role, kept in self.manifest["references"].items():
             (folder / CODE / role).copy_from(self.folder / CODE / role, [kept["file"]])
         if self.manifest["arrays"]:
             folder.copy_from(self.folder, [ARRAYS])
+        manifest = {**self.manifest, "config": config.model_dump(mode="json"), "amended": []}
         copy = Run(folder, manifest, config)
         copy.write_manifest()
         return copy

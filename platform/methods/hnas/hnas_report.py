@@ -69,17 +69,14 @@ def choice_section(run: Run[Any]) -> Section | None:
     pool = usable_pool(run)
     sentences, body = [_why(asked, best, known)], ""
     if pool is not None and (row := row_of(pool, run.architecture)) is not None:
-        sentences.insert(0, _scoring(pool, run.config.metric))
+        scoring = (
+            f"All {count(len(pool), 'architecture')} of the pool were scored on one batch, untrained: M is "
+            f"{run.config.metric}, κ the condition number of the neural tangent kernel. The objective κ/M + μ F(M² − ν) "
+            "asks for a small κ/M and an M near √ν. The table has this architecture's place in the pool."
+        )
+        sentences.insert(0, scoring)
         body = _ranks(pool, objective, row, asked.iloc[best])
     return Section("choice", "Why this one", paragraphs(sentences) + body)
-
-
-def _scoring(pool: Pool, proxy: str) -> str:
-    return (
-        f"All {count(len(pool), 'architecture')} of the pool were scored on one batch, untrained: M is {proxy}, "
-        "κ the condition number of the neural tangent kernel. The objective κ/M + μ F(M² − ν) asks for a small "
-        f"κ/M and an M near √ν. The table has this architecture's place in the pool."
-    )
 
 
 def _why(asked: pd.DataFrame, best: int, known: dict[str, float]) -> str:
@@ -126,15 +123,14 @@ def trials_section(run: Run[Any]) -> Section | None:
     if frame.empty:
         return None
     again = flags(frame, "repeat")
-    body = f"<p>{count(int((~again).sum()), 'training')} in the order they were suggested"
-    if not again.any():
-        return Section("trials", "Trials of the search", f"{body}.</p>{_trial_table(frame, ~again)}")
-    body += (
-        f". The optimiser asked {count(len(frame), 'question')}; {int(again.sum())} of them selected an architecture "
-        "whose value was known already, and cost nothing.</p>"
-    )
-    everything = folded("All questions", _trial_table(frame, again | ~again))
-    return Section("trials", "Trials of the search", body + _trial_table(frame, ~again) + everything)
+    text, everything = f"{count(int((~again).sum()), 'training')} in the order they were suggested.", ""
+    if again.any():
+        text += (
+            f" The optimiser asked {count(len(frame), 'question')}; {int(again.sum())} of them selected an "
+            "architecture whose value was known already, and cost nothing."
+        )
+        everything = folded("All questions", _trial_table(frame, again | ~again))
+    return Section("trials", "Trials of the search", paragraphs([text]) + _trial_table(frame, ~again) + everything)
 
 
 def _trial_table(frame: pd.DataFrame, shown: pd.Series) -> str:

@@ -67,8 +67,8 @@ def hnas_landscape(run: Run[Any], canvas: Figure) -> None:
     """The path of HNAS' Bayesian optimiser over (mu, nu), on the plane of the architectures that each point selects."""
     landscape = _Landscape.of(run)
     axes = canvas.subplots()
-    draw_plane(axes, plane(landscape.pool, landscape.objective), landscape.pool, landscape.known)
     norm = value_range(landscape.known) if landscape.known else None
+    draw_plane(axes, plane(landscape.pool, landscape.objective), landscape.pool, landscape.known, norm)
     draw_path(axes, landscape.path, landscape.best, norm)
     logarithmic(axes.yaxis)
     if axes.get_xscale() == "log":
@@ -107,10 +107,9 @@ def asked_points(asked: pd.DataFrame) -> pd.DataFrame:
     return path[(path["mu"] > 0) & (path["nu"] >= 0) & (path["number"].notna() | path["repeat"])]
 
 
-def draw_plane(axes: Axes, ground: Plane, pool: Pool, known: dict[str, float]) -> None:
+def draw_plane(axes: Axes, ground: Plane, pool: Pool, known: dict[str, float], norm: Normalize | None) -> None:
     """A region per selected architecture: coloured by its value if it was trained, grey if not."""
     colours = colormaps[VALUES]
-    norm = value_range(known) if known else None
     image = np.empty((*ground.selected.shape, 4))
     for place, row in enumerate(np.unique(ground.selected)):
         value = known.get(pool.architectures[row])
