@@ -19,15 +19,15 @@ if (_root / "pyproject.toml").is_file() and (_root / "searchers").is_dir():
     __path__.append(str(_root))
 
 # Public functions, loaded when first used: `import archray` must not import Ray or torch.
-_API = "archray.platform.api"
-_PUBLIC = ("search", "resume", "report", "show", "compare", "export", "proxies", "list_names")
+_PUBLIC = dict.fromkeys(("search", "resume", "report", "show", "export", "list_names"), "archray.platform.api")
+_PUBLIC |= {"compare": "archray.platform.compare", "proxies": "archray.platform.proxies"}
 
 __all__ = ["__version__", *_PUBLIC]
 
 
 def __getattr__(name: str) -> Any:
     if name in _PUBLIC:
-        return getattr(import_module(_API), name)
+        return getattr(import_module(_PUBLIC[name]), name)
     if name == "plots":
         return import_module("archray.plots")
     raise AttributeError(f"module 'archray' has no attribute {name!r}")

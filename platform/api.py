@@ -8,15 +8,12 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pandas as pd
 from rich.console import Console
 
-from archray.cluster.connect import ClusterSettings, connect
-from archray.cluster.resources import ResourceSettings
+from archray.cluster.connect import connect
 from archray.errors import InvalidInput
 from archray.files import Folder
 from archray.platform.config import merge, nest, validate
-from archray.platform.engine.pool_scoring import PoolSettings
 from archray.platform.engine.stage import Context, TuneOptions, run_stages
 from archray.platform.methods import METHODS, get_method, open_run
 from archray.platform.methods.configure import check_config, make_config
@@ -25,8 +22,8 @@ from archray.platform.methods.method import all_stages, write_report
 from archray.platform.repeats import print_repeats, run_repeats
 from archray.platform.run.run import DONE, REPORT, Run, refuse_existing
 from archray.platform.search_result import SearchResult
-from archray.trainables.data import DATASETS, DataSettings
-from archray.trainables.proxies import PROXIES, ProxySettings
+from archray.trainables.data import DATASETS
+from archray.trainables.proxies import PROXIES
 from archray.trainables.spaces import SPACES, Space
 
 if TYPE_CHECKING:
@@ -139,22 +136,6 @@ def show(path: str | Path, console: Console | None = None) -> None:
         console.print(f"report              {run.folder}/{REPORT}", soft_wrap=True)
 
 
-def compare(
-    paths: Sequence[str | Path], *, out: str | Path | None = None, console: Console | None = None
-) -> pd.DataFrame:
-    """Compares runs that select a feature map: test error at equal solver calls, and at equal seconds.
-
-    Args:
-        paths: folders of runs, one for each method; repeats of a run give means and standard errors.
-        out: an HTML file with the curves and the table, new.
-
-    Returns: a row per run. Raises: RunFolderError for a folder that holds no run, or one without solver calls.
-    """
-    from archray.platform.compare import compare_runs
-
-    return compare_runs([open_run(str(path)) for path in paths], Path(out) if out else None, console or Console())
-
-
 def export(path: str | Path, to: str | Path | None = None) -> list[str]:
     """Writes the trained network as files that load elsewhere; returns their names.
 
@@ -168,47 +149,6 @@ def export(path: str | Path, to: str | Path | None = None) -> list[str]:
     run = open_run(str(path))
     folder = Folder(to) if to is not None else run.folder / "export"
     return [f"{folder}/{name}" for name in export_model(run, folder)]
-
-
-def proxies(
-    space: str = "nasbench201",
-    data: str = "digits",
-    out: str | Path = "pool.parquet",
-    *,
-    size: int | None = None,
-    chunk: int | None = None,
-    seed: int = 0,
-    data_settings: DataSettings | None = None,
-    settings: ProxySettings | None = None,
-    resources: ResourceSettings | None = None,
-    cluster: ClusterSettings | None = None,
-    console: Console | None = None,
-) -> pd.DataFrame:
-    """Scores architectures of a space without training them, into one Parquet table.
-
-    Called again with the same arguments after an interruption, it scores only what is left.
-
-    Args:
-        settings: which metrics, the user's own among them by reference, and how they are computed.
-        size: how many canonical forms, drawn uniformly; all of them by default.
-        chunk: architectures an actor gets at a time; by default as many as take seconds.
-
-    Raises: RunFolderError if `out` exists; ArchrayError for anything wrong, before Ray starts.
-    """
-    from archray.platform.proxies import score_to_file
-
-    data_settings = data_settings or validate(DataSettings, {"name": data})
-    return score_to_file(
-        Path(out),
-        space=space,
-        data=data_settings,
-        proxies=settings or ProxySettings(metrics=("grad_norm", "snip", "ntk_trace", "kappa")),
-        pool=validate(PoolSettings, {"size": size, "chunk": chunk}),
-        seed=seed,
-        resources=resources or ResourceSettings(),
-        cluster=cluster or ClusterSettings(),
-        console=console or Console(),
-    )
 
 
 def list_names(kind: str) -> dict[str, str]:

@@ -12,15 +12,25 @@ from rich.table import Table
 
 from archray.errors import InvalidInput, RunFolderError
 from archray.files import write_file
+from archray.platform.methods import get_method, open_run
 from archray.platform.methods.feature_maps.comparison_page import render_comparison
 from archray.platform.methods.feature_maps.equal_cost import comparison_table, written
-from archray.platform.methods.method import get_method
 from archray.platform.run.run import FOUND, Run
 
 
-def compare_runs(runs: Sequence[Run[Any]], out: Path | None, console: Console) -> pd.DataFrame:
-    """Prints the table of a comparison, and writes the page if asked to; see `archray.compare`."""
-    if out is not None and out.exists():
+def compare(
+    paths: Sequence[str | Path], *, out: str | Path | None = None, console: Console | None = None
+) -> pd.DataFrame:
+    """Compares runs that select a feature map: test error at equal solver calls, and at equal seconds.
+
+    Args:
+        paths: folders of runs, one for each method; repeats of a run give means and standard errors.
+        out: an HTML file with the curves and the table, new.
+
+    Returns: a row per run. Raises: RunFolderError for a folder that holds no run, or one without solver calls.
+    """
+    runs, console = [open_run(str(path)) for path in paths], console or Console()
+    if out is not None and Path(out).exists():
         raise RunFolderError(f"{out} exists; choose another --out")
     labelled = labelled_progress(runs)
     table = comparison_table(labelled)

@@ -11,6 +11,7 @@ from archray.cluster.connect import ClusterSettings, check_address, connect, wor
 from archray.cluster.resources import ResourceSettings
 from archray.errors import InvalidInput, RunFolderError, RunInterrupted
 from archray.files import Folder, write_file
+from archray.platform.config import validate
 from archray.platform.engine.pool_scoring import POOL, PoolSettings, candidates, score_pool
 from archray.platform.run.manifest import digest
 from archray.registry import is_reference, split_reference
@@ -19,44 +20,58 @@ from archray.trainables.proxies import ProxySettings, check_proxies
 from archray.trainables.spaces import get_space
 
 
-def score_to_file(
-    out: Path,
+def proxies(
+    space: str = "nasbench201",
+    data: str = "digits",
+    out: str | Path = "pool.parquet",
     *,
-    space: str,
-    data: DataSettings,
-    proxies: ProxySettings,
-    pool: PoolSettings,
-    seed: int,
-    resources: ResourceSettings,
-    cluster: ClusterSettings,
-    console: Console,
+    size: int | None = None,
+    chunk: int | None = None,
+    seed: int = 0,
+    data_settings: DataSettings | None = None,
+    settings: ProxySettings | None = None,
+    resources: ResourceSettings | None = None,
+    cluster: ClusterSettings | None = None,
+    console: Console | None = None,
 ) -> pd.DataFrame:
-    """Scores canonical forms of a space into the Parquet table `out`.
+    """Scores architectures of a space without training them, into one Parquet table.
 
-    What is finished lies in `<out>.parts` until all is; the same call continues from there.
+    What is finished lies in `<out>.parts` until all is; called again with the same arguments after an interruption, it
+    scores only what is left.
 
-    Raises: RunFolderError if `out` exists, or its parts are of another scoring; InvalidInput.
+    Args:
+        settings: which metrics, the user's own among them by reference, and how they are computed.
+        size: how many canonical forms, drawn uniformly; all of them by default.
+        chunk: architectures an actor gets at a time; by default as many as take seconds.
+
+    Raises: RunFolderError if `out` exists, or its parts are of another scoring; ArchrayError for anything wrong, before
+    Ray starts.
     """
+    pool = validate(PoolSettings, {"size": size, "chunk": chunk})
+    given = data_settings or validate(DataSettings, {"name": data})
+    scored = settings or ProxySettings(metrics=("grad_norm", "snip", "ntk_trace", "kappa"))
+    resources, cluster, console = resources or ResourceSettings(), cluster or ClusterSettings(), console or Console()
+    out = Path(out)
     if out.exists():
         raise RunFolderError(f"{out} exists already; choose another --out")
     if not out.parent.is_dir():
         raise InvalidInput(f"there is no folder {out.parent}; create it, or choose another --out")
     get_space(space)
-    check_proxies(proxies)
-    check_data(data)
+    check_proxies(scored)
+    check_data(given)
     check_address(cluster)
     architectures = candidates(space, pool.size, seed)
-    places = [split_reference(name)[0] for name in (space, data.name, *proxies.metrics) if is_reference(name)]
+    places = [split_reference(name)[0] for name in (space, given.name, *scored.metrics) if is_reference(name)]
     user_files = [Path(place) for place in places if place.endswith(".py")]
     # from here on as workers load them; what a user's file is called then depends on what is in it
     space = worker_reference(space)
-    data = data.model_copy(update={"name": worker_reference(data.name)})
-    proxies = proxies.model_copy(update={"metrics": tuple(map(worker_reference, proxies.metrics))})
+    given = given.model_copy(update={"name": worker_reference(given.name)})
+    scored = scored.model_copy(update={"metrics": tuple(map(worker_reference, scored.metrics))})
     parts = Folder(f"{out}.parts")
     scoring = {
         "space": space,
-        "data": data.model_dump(mode="json"),
-        "proxies": proxies.model_dump(mode="json"),
+        "data": given.model_dump(mode="json"),
+        "proxies": scored.model_dump(mode="json"),
         "size": pool.size,
         "seed": seed,
     }
@@ -72,8 +87,8 @@ def score_to_file(
                 parts,
                 architectures,
                 space=space,
-                data=data,
-                proxy=proxies,
+                data=given,
+                proxy=scored,
                 resources=resources,
                 console=console,
                 chunk=pool.chunk,

@@ -21,7 +21,7 @@ from rich.console import Console
 from scipy.stats import spearmanr
 
 from archray.errors import InvalidInput, RunFolderError
-from archray.platform.compare import compare_runs
+from archray.platform.compare import compare
 from archray.platform.methods.feature_maps.comparison_page import (
     errors_compared_by_seconds,
     looks_of,
@@ -539,21 +539,21 @@ def test_runs_are_compared_by_their_folders(new_run: NewRun, tmp_path: Path) -> 
     first, second = new_run(repeats=1, candidates=8), new_run(repeats=1, candidates=16)
     printed = io.StringIO()
     page = tmp_path / "page.html"
-    table = compare_runs([first, second], out=page, console=Console(file=printed, width=200))
+    table = compare([str(first.folder), str(second.folder)], out=page, console=Console(file=printed, width=200))
     labels = [f"halving, {run.folder.name}" for run in (first, second)]
     assert table.index.tolist() == labels and table["run", "solver calls"].tolist() == [4, 5]
     assert all(label in printed.getvalue() and label in page.read_text() for label in labels)
     with pytest.raises(RunFolderError, match="choose another --out"):
-        compare_runs([first], out=page, console=Console(file=printed))
+        compare([str(first.folder)], out=page, console=Console(file=printed))
 
 
 def test_runs_that_have_nothing_to_compare(new_run: NewRun, tmp_path: Path) -> None:
     console = Console(file=io.StringIO())
     networks = hnas_run(tmp_path / "hnas", pool_size=10, trials=2, baseline=1, epochs=2)
     with pytest.raises(RunFolderError, match="selects no feature map"):
-        compare_runs([networks], out=None, console=console)
+        compare([str(networks.folder)], console=console)
     unfinished = write_run(tmp_path / "halving", "halving", config={"space": "fourier"})
     with pytest.raises(RunFolderError, match="archray resume"):
-        compare_runs([unfinished], out=None, console=console)
+        compare([str(unfinished.folder)], console=console)
     with pytest.raises(InvalidInput, match="share both"):
-        compare_runs([new_run(repeats=1, candidates=8), networks], out=None, console=console)
+        compare([str(run.folder) for run in (new_run(repeats=1, candidates=8), networks)], console=console)

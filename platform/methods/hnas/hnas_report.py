@@ -71,8 +71,8 @@ def choice_section(run: Run[Any]) -> Section | None:
     if pool is not None and (row := row_of(pool, run.architecture)) is not None:
         scoring = (
             f"All {count(len(pool), 'architecture')} of the pool were scored on one batch, untrained: M is "
-            f"{run.config.metric}, κ the condition number of the neural tangent kernel. The objective κ/M + μ F(M² − ν) "
-            "asks for a small κ/M and an M near √ν. The table has this architecture's place in the pool."
+            f"{run.config.metric}, κ the condition number of the neural tangent kernel. The objective κ/M + μ "
+            "F(M² − ν) asks for a small κ/M and an M near √ν. The table has this architecture's place in the pool."
         )
         sentences.insert(0, scoring)
         body = _ranks(pool, objective, row, asked.iloc[best])
