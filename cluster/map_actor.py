@@ -1,4 +1,4 @@
-"""The actor's side of `actor_map`: one worker, constructed once and called per item."""
+"""The actor's side of `actor_map`."""
 
 from __future__ import annotations
 

@@ -130,20 +130,13 @@ def _option(flag: Flag, own: Mapping[str, str], default: Any) -> Any:
 
 @dataclass(frozen=True)
 class Flag:
-    """A short flag out of a configuration.
+    """A short flag out of a configuration."""
 
-    Attributes:
-        name, path: `final_epochs` in Python, `final.epochs` in the configuration.
-        type: int, float or str: how the command line reads it; the configuration checks it.
-        help: what the field means; it stands in the `Fields:` (or `Attributes:`, `Args:`) of its model's docstring.
-        metavar: its type or its values, as the help shows them.
-    """
-
-    name: str
-    path: str
-    type: type
-    help: str
-    metavar: str
+    name: str  # as in Python, `final_epochs`
+    path: str  # of the configuration, `final.epochs`
+    type: type  # int, float or str: how the command line reads it; the configuration checks it
+    help: str  # what the field means; it stands in the `Fields:` (or `Attributes:`, `Args:`) of its model's docstring
+    metavar: str  # its type or its values, as the help shows them
 
 
 def flag_of(config: type[BaseModel], name: str, path: str) -> Flag | None:

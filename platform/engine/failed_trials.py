@@ -35,24 +35,15 @@ STACK_BEGINS = re.compile(r"\*\*\* (?P<signal>SIG[A-Z]+) received|Fatal Python e
 
 @dataclass(frozen=True)
 class FailedTrial:
-    """A trial that ended in an error, or that failed and is tried again.
-
-    Attributes:
-        trial_id: Tune's. config: without `settings`.
-        reported: whether it had reported a result; if not, what Tune holds as its last one is another trial's.
-        error: the last error, in a line.
-        processes: the numbers of those that died of it, one for each time.
-        cause: the signal that the last of them received, as its stack says; None of one that left none.
-        stack: where the stacks lie; None if there is none.
-    """
+    """A trial that ended in an error, or that failed and is tried again."""
 
     trial_id: str
-    config: dict[str, Any]
-    reported: bool
-    error: str
-    processes: Sequence[int] = ()
-    cause: str | None = None
-    stack: str | None = None
+    config: dict[str, Any]  # without `settings`
+    reported: bool  # whether it had reported a result; if not, what Tune holds as its last one is another trial's
+    error: str  # the last one, in a line
+    processes: Sequence[int] = ()  # the numbers of those that died of it, one for each time
+    cause: str | None = None  # the signal that the last of them received, as its stack says, if it left one
+    stack: str | None = None  # where the stacks lie, if there is one
 
     @property
     def sentence(self) -> str:

@@ -65,24 +65,20 @@ def candidates(space: str | Space, size: int | None, seed: int) -> list[str]:
             raise InvalidInput(
                 f"{space.name} has {space.size:.3g} architectures, too many to score all; give a pool size"
             )
-        return [space.encode(form) for form in _drawn(space, size, rng)]
+        drawn: dict[tuple[str, ...], None] = {}
+        for _ in range(DRAWS_PER_ROW * size):
+            drawn[space.canonical(space.sample(rng))] = None
+            if len(drawn) == size:
+                return [space.encode(form) for form in drawn]
+        raise InvalidInput(
+            f"{DRAWS_PER_ROW * size} draws from {space.name} gave {len(drawn)} different architectures of {size}"
+        )
     forms = list(dict.fromkeys(space.canonical(architecture) for architecture in space.enumerate()))
     if size is not None:
         if size > len(forms):
             raise InvalidInput(f"{space.name} has {len(forms)} different architectures; a pool of {size} is too large")
         forms = [forms[i] for i in rng.choice(len(forms), size, replace=False)]
     return [space.encode(form) for form in forms]
-
-
-def _drawn(space: Space, size: int, rng: np.random.Generator) -> list[tuple[str, ...]]:
-    forms: dict[tuple[str, ...], None] = {}
-    for _ in range(DRAWS_PER_ROW * size):
-        forms[space.canonical(space.sample(rng))] = None
-        if len(forms) == size:
-            return list(forms)
-    raise InvalidInput(
-        f"{DRAWS_PER_ROW * size} draws from {space.name} gave {len(forms)} different architectures of {size}"
-    )
 
 
 def score_pool(

@@ -81,19 +81,12 @@ class Stage(ABC, Generic[ReadsT]):
 
     What it depends on makes its inputs, JSON-able: space, data and seed, the configuration values it reads, and what
     else it says. It is done when it has ended with the inputs it would have now, and its files are as it left them.
-
-    Attributes:
-        name: the stage's folder in the run.
-        title: what it does, for the terminal.
-        reads: paths of the configuration, `train.epochs`; properties of it too.
-        depends: what else the stage depends on, JSON-able: what it reads of other stages.
-        needs_ray: whether Ray must be there.
     """
 
-    name: str
-    title: str
-    reads: Sequence[str] = ()
-    depends: Callable[[Context[ReadsT]], Mapping[str, Any]] = lambda context: {}
+    name: str  # its folder in the run
+    title: str  # what it does, for the terminal
+    reads: Sequence[str] = ()  # paths of the configuration, `train.epochs`; properties of it too
+    depends: Callable[[Context[ReadsT]], Mapping[str, Any]] = lambda context: {}  # what it reads of other stages
     needs_ray: bool = True
 
     def inputs(self, context: Context[ReadsT]) -> dict[str, Any]:

@@ -39,34 +39,22 @@ TUNE_ENVIRONMENT = {
 
 @dataclass(frozen=True, kw_only=True)
 class TrialPlan:
-    """The trials of one Tune run. Resources are the run's.
-
-    Attributes:
-        settings: what goes under the config key `settings` of every trial.
-        metric, mode: what the searcher looks at.
-        total: how many trainings there are: at most with a searcher, exactly without.
-        searcher: makes a fresh searcher; None where `keys` say all.
-        keys: further keys of every trial's configuration, `tune.grid_search` among them.
-        scheduler: makes a fresh scheduler.
-        at_most: trials at the same time, where the resources hold more.
-        fixed: the number of trials at the same time is kept with the stage when it begins: suggestions depend on it.
-        limited: whether there is a number at all. A trial that a scheduler has paused counts as one in flight, so a
-            limit could keep the others from starting.
-        resumes: whether trials go on after an interruption. Tune saves no scheduler's state: with one of its own they
-            are begun anew.
-    """
+    """The trials of one Tune run. Resources are the run's."""
 
     trainable: type[tune.Trainable]
-    settings: dict[str, Any]
+    settings: dict[str, Any]  # what goes under the config key `settings` of every trial
     metric: str
     mode: str
-    total: int
-    searcher: Callable[[], ArchraySearcher] | None = None
-    keys: dict[str, Any] = field(default_factory=dict)
-    scheduler: Callable[[], TrialScheduler] | None = None
-    at_most: int | None = None
-    fixed: bool = False
+    total: int  # how many trainings there are: at most with a searcher, exactly without
+    searcher: Callable[[], ArchraySearcher] | None = None  # makes a fresh one; None where `keys` say all
+    keys: dict[str, Any] = field(default_factory=dict)  # of every trial's configuration, `tune.grid_search` among them
+    scheduler: Callable[[], TrialScheduler] | None = None  # makes a fresh one
+    at_most: int | None = None  # trials at the same time, where the resources hold more
+    fixed: bool = False  # their number is kept with the stage when it begins: suggestions depend on it
+    # Whether there is a number at all: a trial that a scheduler has paused counts as one in flight, so a limit could
+    # keep the others from starting.
     limited: bool = True
+    # Whether trials go on after an interruption: Tune saves no scheduler's state, and with one they are begun anew.
     resumes: bool = True
 
 
@@ -126,18 +114,14 @@ class TuneRun:
 class TuneStage(Stage[ReadsT]):
     """Runs the trials of a plan in `tune-DIGEST`, named by the stage's inputs, and writes their tables.
 
-    Attributes:
-        plan: of the trials, given the folder of the Tune run; None where there is nothing to train, once `plan` has
-            said why and has written what `finish` would have.
-        finish: reads what the trials have shown, and writes the stage's own files.
-        search: whether this is the Tune run that the caller's options are for.
-        extends: whether the rows of the trials before stay in the tables when the search is extended.
+    `plan` is given the folder of the Tune run. It is None where there is nothing to train, once it has said why and has
+    written what `finish` would have: the stage's own files, of what the trials have shown.
     """
 
     plan: Callable[[Context[ReadsT], Folder], TrialPlan | None]
     finish: Callable[[Context[ReadsT], Folder, TuneRun], None] = lambda context, folder, run: None
-    search: bool = False
-    extends: bool = False
+    search: bool = False  # whether this is the Tune run that the caller's options are for
+    extends: bool = False  # whether the rows of the trials before stay in the tables when the search is extended
 
     def execute(self, context: Context[ReadsT], folder: Folder) -> None:
         tuned = folder / f"tune-{digest(self.inputs(context))}"

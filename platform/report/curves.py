@@ -28,22 +28,14 @@ _THIN = 40  # with more curves than this in one panel, the lines are drawn light
 
 @dataclass(frozen=True)
 class Trainings:
-    """The trainings of one stage.
-
-    Attributes:
-        stage: its folder.
-        name: in the heading of their panel.
-        words: what they are, in the caption after their number; word: after a one.
-        in_full: whether they have the final schedule, and stand in the right panel.
-        colour: of their lines, where they are not of what was found.
-    """
+    """The trainings of one stage."""
 
     stage: str
-    name: str
-    words: str
-    word: str | None = None
-    in_full: bool = True
-    colour: str = TRIAL
+    name: str  # in the heading of their panel
+    words: str  # what they are, in the caption after their number
+    word: str | None = None  # the same after a one
+    in_full: bool = True  # whether they have the final schedule, and stand in the right panel
+    colour: str = TRIAL  # of their lines, where they are not of what was found
 
 
 SEARCH = Trainings("search", "search", "of the search", in_full=False)
@@ -66,18 +58,14 @@ def of_found_architecture(run: Run[Any], curves: pd.DataFrame) -> pd.Series:
 class TrainingCurves:
     """The training curves of the runs of a family: a row of panels for each metric, a column for each schedule.
 
-    Attributes:
-        stages: whose trainings are shown, in the order of the caption.
-        found: which rows of all curves (`stage`, `trial_id`, `architecture`, `epoch`, ...) are drawn as found.
-        others: what the legend calls the search's trainings that are not.
-        of_search: what the caption says where the search's trainings are shown; of_both: where others are, too.
+    `found(run, curves)` says which rows of all curves (`stage`, `trial_id`, `architecture`, ...) are drawn as found.
     """
 
-    stages: Sequence[Trainings]
+    stages: Sequence[Trainings]  # in the order of the caption
     found: Callable[[Run[Any], pd.DataFrame], pd.Series] = of_found_architecture
-    others: str = "other trials"
-    of_search: str = ""
-    of_both: str = ""
+    others: str = "other trials"  # what the legend calls the search's trainings that are not found
+    of_search: str = ""  # what the caption says where the search's trainings are shown
+    of_both: str = ""  # and where others are, too
 
     def draw(self, run: Run[Any], canvas: Figure) -> None:
         """Raises: NothingToDraw if no curve has a finite value."""

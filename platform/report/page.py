@@ -32,20 +32,13 @@ class Card:
 
 @dataclass(frozen=True)
 class Headline:
-    """What a method says of a run at the head of its report; plain text.
+    """What a method says of a run at the head of its report; plain text."""
 
-    Attributes:
-        thing: what the run finds: `architecture`, `ensemble`, `feature map`.
-        lead: what was found and how good it is, in a sentence or two.
-        names: the strings of what was found.
-        facts: what else is known of the run, by its label; None is left out.
-    """
-
-    thing: str
-    lead: str
-    names: Sequence[str] = ()
+    thing: str  # what the run finds: `architecture`, `ensemble`, `feature map`
+    lead: str  # what was found and how good it is, in a sentence or two
+    names: Sequence[str] = ()  # the strings of what was found
     cards: Sequence[Card] = ()
-    facts: Mapping[str, object] = field(default_factory=dict)
+    facts: Mapping[str, object] = field(default_factory=dict)  # what else is known, by its label; None is left out
 
 
 def render(run: Run[Any], headline: Headline, sections: Sequence[MakeSection]) -> str:
