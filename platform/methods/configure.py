@@ -13,7 +13,6 @@ from archray.platform.methods.method import Method, get_method
 from archray.trainables.data import DATASETS, check_data, data_kind
 from archray.trainables.spaces import get_space
 
-DEFAULT_PRESET = "demo"
 # Where the flags that all methods share go in the configuration.
 COMMON_FLAGS = {
     "data": "data.name",
@@ -39,7 +38,7 @@ def make_config(
     Raises: InvalidInput, UnknownName.
     """
     method: Method[Any] = get_method(name)
-    preset = preset or DEFAULT_PRESET
+    preset = preset or "demo"
     if preset not in method.presets:
         raise InvalidInput(f"{name} has no preset {preset!r}; choose one of {', '.join(method.presets)}")
     from_file = config if isinstance(config, Mapping) else read_config_file(Path(config)) if config is not None else {}

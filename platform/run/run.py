@@ -90,7 +90,7 @@ class Run(Generic[ConfigT]):
             "created": now(),
             "amended": [],
         }
-        run.write_manifest()
+        folder.write_json(MANIFEST, run.manifest)
         return run
 
     @classmethod
@@ -130,12 +130,8 @@ class Run(Generic[ConfigT]):
         if self.manifest["arrays"]:
             folder.copy_from(self.folder, [ARRAYS])
         manifest = {**self.manifest, "config": config.model_dump(mode="json"), "amended": []}
-        copy = Run(folder, manifest, config)
-        copy.write_manifest()
-        return copy
-
-    def write_manifest(self) -> None:
-        self.folder.write_json(MANIFEST, self.manifest)
+        folder.write_json(MANIFEST, manifest)
+        return Run(folder, manifest, config)
 
     def amend(self, config: SearchConfig) -> None:
         """Changes the configuration of a run that exists; the manifest keeps the one it replaces."""
@@ -144,7 +140,7 @@ class Run(Generic[ConfigT]):
         self.manifest["amended"].append({"at": now(), "replaced": self.manifest["config"]})
         self.manifest["config"] = config.model_dump(mode="json")
         self.config = config  # type: ignore[assignment]  # of the same class: the method does not change
-        self.write_manifest()
+        self.folder.write_json(MANIFEST, self.manifest)
 
     # What its stages wrote
 
@@ -212,9 +208,8 @@ class Run(Generic[ConfigT]):
     @cached_property
     def data(self) -> DataSettings:
         """The data settings as they hold here: the run's own arrays, and the user's file, in the run's folder."""
-        if self.manifest["arrays"]:
-            return self.config.data.model_copy(update={"name": f"arrays:{self._local_copy(self.folder, ARRAYS)}"})
-        return self.config.data.model_copy(update={"name": self.resolved("data", self.config.data.name)})
+        own = f"arrays:{self._local_copy(self.folder, ARRAYS)}" if self.manifest["arrays"] else None
+        return self.config.data.model_copy(update={"name": own or self.resolved("data", self.config.data.name)})
 
     def resolved(self, role: str, name: str) -> str:
         """A name of the configuration as it resolves here and in workers: the run's own copy of a user's file."""
