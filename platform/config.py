@@ -120,11 +120,9 @@ def validate(model: type[Model], values: Mapping[str, Any]) -> Model:
 def _explain(problem: Mapping[str, Any], known: list[str]) -> str:
     path = ".".join(str(part) for part in problem["loc"])
     if problem["type"] == "extra_forbidden":
-        level = path.rpartition(".")[0]
+        level, _, last = path.rpartition(".")
         here = [k for k in known if k.rpartition(".")[0] == level]
-        close = difflib.get_close_matches(path, known, n=1) or difflib.get_close_matches(
-            path.rpartition(".")[2], here, n=1
-        )
+        close = difflib.get_close_matches(path, known, n=1) or difflib.get_close_matches(last, here, n=1)
         hint = f"did you mean {close[0]!r}?" if close else f"known here: {', '.join(here)}"
         return f"there is no option {path!r}; {hint}"
     return f"{path}: {problem['msg']}, got {problem['input']!r}"

@@ -50,7 +50,6 @@ class _Landscape:
 
     @classmethod
     def of(cls, run: Run[Any]) -> _Landscape:
-        """Raises: NothingToDraw."""
         run = run.best
         asked, objective, pool = run.table(*ASKED), objective_of(run), usable_pool(run)
         path = asked_points(asked)
@@ -223,10 +222,8 @@ def _caption(landscape: _Landscape) -> str:
         if rows.size > 1
         else "Here every point selects one and the same: within these bounds κ/M alone decides."
     )
-    text += (
-        " The numbers are the trainings in their order, joined by a line; the ring of each has the colour of the "
-        f"{VALUE.label} it reached."
-    )
+    text += " The numbers are the trainings in their order, joined by a line; the ring of each has the colour of the "
+    text += f"{VALUE.label} it reached."
     if path["repeat"].any():
         text += (
             f" Small dots are {count(int(path['repeat'].sum()), 'further question')} of the Bayesian optimiser that "
