@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from archray_test_report import hnas_content, hnas_run, write_repeats, write_run
+from archray_test_report import HOSTILE, hnas_content, hnas_run, rendered, write_repeats, write_run
 from matplotlib import colormaps
 from matplotlib.colors import to_hex
 
@@ -29,7 +29,6 @@ from archray.platform.report.section import Section, table
 from archray.platform.run.run import Run
 
 VOID = {"meta", "link", "br", "wbr", "img", "hr", "path", "use"}
-HOSTILE = "<script>alert('x')</script>&\"|+"
 POOL, ASKED = ("pool", "pool.parquet"), ("search", "asked.parquet")
 BASELINE, FINAL = ("baseline", "trials.parquet"), ("final", "trials.parquet")
 CURVES = [(stage, "curves.parquet") for stage in ("search", "final", "baseline")]
@@ -74,10 +73,6 @@ class Page(HTMLParser):
         self.references += re.findall(r"url\(([^)]*)\)", given.get("style", "") + given.get("clip-path", ""))
 
 
-def report(run: Run[Any]) -> str:
-    return render(run, headline(run), SECTIONS)
-
-
 SMALL = {"pool_size": 30, "trials": 4, "baseline": 2, "final_seeds": 2, "epochs": 2}
 SMALL_TABLES, SMALL_DOCUMENTS = hnas_content(**SMALL)
 HNAS = {"search": {"proxy": "ntk_trace"}}
@@ -95,7 +90,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run[Any]:
 
 @pytest.fixture(scope="module")
 def page(run: Run[Any]) -> str:
-    return report(run)
+    return rendered(run)
 
 
 def test_every_section_is_there(page: str) -> None:
@@ -146,11 +141,11 @@ def test_the_stylesheet_has_the_colours_of_the_figures() -> None:
 
 
 def test_the_same_run_gives_the_same_page(run: Run[Any], page: str) -> None:
-    assert report(open_run(str(run.folder))) == page
+    assert rendered(open_run(str(run.folder))) == page
 
 
 def test_the_page_stays_small_with_the_whole_space(tmp_path: Path) -> None:
-    assert len(report(hnas_run(tmp_path, pool_size=100_000)).encode()) < 750_000
+    assert len(rendered(hnas_run(tmp_path, pool_size=100_000)).encode()) < 750_000
 
 
 def test_the_figures_that_matter(run: Run[Any], page: str) -> None:
@@ -202,7 +197,7 @@ def test_dollars_are_kept(tmp_path: Path) -> None:
 
 
 def test_a_run_that_has_not_begun_has_a_page(tmp_path: Path) -> None:
-    text = report(write_run(tmp_path, "hnas", config=HNAS))
+    text = rendered(write_run(tmp_path, "hnas", config=HNAS))
     assert Page(text).sections == ["manifest"]
     assert "found no architecture" in text
 
@@ -232,7 +227,7 @@ def test_a_section_without_data_is_left_out(
     tmp_path: Path, missing: list[tuple[str, str]], gone: list[str], left: list[str]
 ) -> None:
     run = with_tables(tmp_path, dict.fromkeys(missing, NONE))
-    assert Page(render(run, headline(run), sections_called(*gone, *left))).sections == left
+    assert Page(rendered(run, sections_called(*gone, *left))).sections == left
 
 
 def test_without_a_baseline_the_page_says_so(tmp_path: Path) -> None:
@@ -249,7 +244,7 @@ def render_with(folder: Path, place: tuple[str, str], frame: pd.DataFrame) -> No
     shown = DRAWN_FROM.get(place, ["choice", "landscape", "pool", "trials"])
     sections = [*sections_called(*shown), SECTIONS[-2]]
     run = with_tables(folder, {place: frame})
-    Page(render(run, headline(run), sections))
+    Page(rendered(run, sections))
 
 
 @pytest.mark.parametrize("place", TABLES)
@@ -272,7 +267,7 @@ def test_a_column_may_be_missing(tmp_path: Path, place: tuple[str, str]) -> None
 
 
 def test_one_trial_and_one_seed(tmp_path: Path) -> None:
-    text = report(hnas_run(tmp_path, **{**SMALL, "trials": 1, "baseline": 1, "final_seeds": 1}))
+    text = rendered(hnas_run(tmp_path, **{**SMALL, "trials": 1, "baseline": 1, "final_seeds": 1}))
     assert "With one final seed, the spread between seeds is not known" in text
     assert "±" not in re.sub(r"<figcaption>.*?</figcaption>", "", text, flags=re.S)
 
@@ -311,7 +306,7 @@ def test_repeats_have_mean_and_spread(tmp_path: Path) -> None:
         ({FINAL: trained([0.95])}, {SEARCHED: {"architecture": other}}),
         ({FINAL: trained([float("nan")])}, {}),
     ]
-    text = report(write_repeats(tmp_path / "three", "hnas", repeats, config={**HNAS, "seed": 5}))
+    text = rendered(write_repeats(tmp_path / "three", "hnas", repeats, config={**HNAS, "seed": 5}))
     assert "93.00 ± 2.83 % test accuracy over 2 repeats, random architectures 82.00 %" in text
     assert "They found 2 distinct architectures" in text and "nothing found" in text
     assert [f'<td class="number">{seed}</td>' in text for seed in (5, 6, 7, 8)] == [True, True, True, False]
@@ -356,7 +351,7 @@ def test_points_of_the_users_have_no_number(tmp_path: Path) -> None:
 def test_errors_of_tune_count_as_failures(tmp_path: Path) -> None:
     final = SMALL_TABLES[FINAL].drop(columns="failure").assign(error=[None, "OutOfMemoryError: 2 < 3"])
     run = with_tables(tmp_path, {FINAL: final})
-    assert "OutOfMemoryError: 2 &lt; 3" in render(run, headline(run), SECTIONS[-2:])
+    assert "OutOfMemoryError: 2 &lt; 3" in rendered(run, SECTIONS[-2:])
 
 
 def test_a_method_chooses_its_sections(run: Run[Any]) -> None:
@@ -366,14 +361,14 @@ def test_a_method_chooses_its_sections(run: Run[Any]) -> None:
     def nothing_to_draw(run: Run[Any]) -> Section:
         raise figures.NothingToDraw("this run has no data for it")
 
-    text = render(run, headline(run), [own, lambda run: None, nothing_to_draw])
+    text = rendered(run, [own, lambda run: None, nothing_to_draw])
     assert Page(text).sections == ["own"]
     assert "Its &lt;own&gt;" in text and "<p>digits</p>" in text
 
 
 def test_two_sections_with_one_anchor_are_refused(run: Run[Any]) -> None:
     with pytest.raises(ValueError, match="distinct anchors"):
-        render(run, headline(run), [lambda run: Section("a", "A", ""), lambda run: Section("a", "B", "")])
+        rendered(run, [lambda run: Section("a", "A", ""), lambda run: Section("a", "B", "")])
 
 
 def test_the_penalty_is_that_of_the_search(tmp_path: Path, page: str) -> None:

@@ -11,12 +11,10 @@ from typing import Any
 import pytest
 from archray_test_ensemble_report import ensemble_run, repeated_ensemble_run
 from archray_test_feature_map_report import feature_map_run, method_progress
-from archray_test_report import hnas_content, write_repeats
+from archray_test_report import hnas_content, rendered, write_repeats
 from archray_test_supernet_report import gradient_run, scored_run
 
-from archray.platform.methods import get_method
 from archray.platform.methods.feature_maps.comparison_page import render_comparison
-from archray.platform.report.page import render
 from archray.platform.run.run import Run
 
 CANDIDATES = ("chromium", "chromium-browser", "google-chrome")
@@ -63,12 +61,6 @@ CONTRAST = """(selector) => {
 }"""
 
 
-def written(run: Run[Any]) -> str:
-    """The page of a run."""
-    method = get_method(run.config.method)
-    return render(run, method.headline(run), method.sections)
-
-
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
     sync_api = pytest.importorskip(
@@ -94,7 +86,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     run.manifest["long"] = {"key" * 60: long}
     file = folder / "report.html"
-    file.write_text(written(run), encoding="utf-8")
+    file.write_text(rendered(run), encoding="utf-8")
     return file
 
 
@@ -124,7 +116,7 @@ PAGES: dict[Callable[[Path], str | Run[Any]], int] = {
 def page_and_drawings(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, int]:
     folder = tmp_path_factory.mktemp(request.param.__name__)
     shown = request.param(folder / "run")
-    text = shown if isinstance(shown, str) else written(shown)
+    text = shown if isinstance(shown, str) else rendered(shown)
     (folder / "report.html").write_text(text, encoding="utf-8")
     return folder / "report.html", PAGES[request.param]
 

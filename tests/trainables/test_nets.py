@@ -1,4 +1,4 @@
-"""The NAS-Bench-201 network: published sizes, a plain second implementation, forms, seeds, dead edges."""
+"""The NAS-Bench-201 network: published sizes, a plain second implementation, forms, dead edges; what all spaces' do."""
 
 import numpy as np
 import pandas as pd
@@ -12,8 +12,10 @@ from torch import nn
 from archray.errors import InvalidArchitecture
 from archray.trainables.nets import NetworkSettings, build, count_multiply_adds, count_parameters
 from archray.trainables.nets.nasbench201_network import live_edges
+from archray.trainables.nets.network_registry import NETWORKS
 from archray.trainables.nets.operations import OPERATIONS as MODULES
-from archray.trainables.spaces import NASBench201
+from archray.trainables.proxies import PROXIES, ProxySettings, score
+from archray.trainables.spaces import NASBench201, get_space
 from archray.trainables.spaces.nasbench201 import EDGES, OPERATIONS
 
 SPACE = NASBench201()
@@ -115,23 +117,6 @@ def test_normalisation_of_the_two_forms():
     assert count_parameters(forced) == count_parameters(trained) > count_parameters(scored)
 
 
-def test_scoring_changes_no_state():
-    network = small(RICH, for_scoring=True)
-    before = {name: tensor.clone() for name, tensor in network.state_dict().items()}
-    network(images())
-    assert all(torch.equal(before[name], tensor) for name, tensor in network.state_dict().items())
-
-
-def test_seed_fixes_the_weights_and_leaves_the_global_generator():
-    before = torch.random.get_rng_state()
-    one, same, other = small(RICH, seed=3), small(RICH, seed=3), small(RICH, seed=4)
-    assert torch.equal(before, torch.random.get_rng_state())
-    assert all(torch.equal(a, b) for a, b in zip(one.parameters(), same.parameters(), strict=True))
-    assert not torch.equal(one.classifier.weight, other.classifier.weight)
-    small(RICH, seed=None)
-    assert not torch.equal(before, torch.random.get_rng_state())
-
-
 @given(cells)
 def test_live_edges_are_those_on_a_path(cell):
     def paths(node):
@@ -152,17 +137,6 @@ def test_a_cell_without_a_path_gives_constant_logits():
     assert all(not module.edges for module in network.modules() if hasattr(module, "live"))
 
 
-def test_every_parameter_gets_a_gradient():
-    rng = np.random.default_rng(1)
-    drawn = [SPACE.sample(rng) for _ in range(10)]
-    for cell in drawn:
-        if not live_edges(EDGES, cell):
-            continue
-        network = small(cell)
-        F.cross_entropy(network(images()), torch.arange(4)).backward()
-        assert all(parameter.grad is not None for parameter in network.parameters())
-
-
 def test_wrong_architectures():
     with pytest.raises(InvalidArchitecture, match="no operation 'conv5x5'"):
         small(RICH.replace("nor_conv_1x1", "conv5x5"))
@@ -170,18 +144,48 @@ def test_wrong_architectures():
         small(("none",) * 4)
 
 
-def test_count_multiply_adds_leaves_the_network():
-    network = small(RICH)
+# The networks of every space
+
+
+def network_of(name, *, seed=0, num_classes=10, for_scoring=False):
+    space = get_space(name)
+    drawn = space.sample(np.random.default_rng(1))
+    return build(
+        space, drawn, network=SMALL, in_channels=1, num_classes=num_classes, seed=seed, for_scoring=for_scoring
+    )
+
+
+every_space = pytest.mark.parametrize("name", list(NETWORKS))
+
+
+@every_space
+def test_the_seed_fixes_the_weights_and_every_parameter_gets_a_gradient(name):
+    before = torch.random.get_rng_state()
+    one, same, other = (network_of(name, seed=seed) for seed in (3, 3, 4))
+    assert torch.equal(before, torch.random.get_rng_state())
+    assert all(torch.equal(a, b) for a, b in zip(one.parameters(), same.parameters(), strict=True))
+    assert not torch.equal(one.classifier.weight, other.classifier.weight)
+    network_of(name, seed=None)
+    assert not torch.equal(before, torch.random.get_rng_state())
+    F.cross_entropy(one(images()), torch.arange(4)).backward()
+    assert all(parameter.grad is not None for parameter in one.parameters())
+
+
+@every_space
+def test_a_network_to_be_scored_has_every_metric_and_changes_no_state(name):
+    network = network_of(name, num_classes=3, for_scoring=True)
     before = {name: tensor.clone() for name, tensor in network.state_dict().items()}
-    assert count_multiply_adds(network, (1, 8, 8)) > 0
-    assert network.training
+    network(images())
     assert all(torch.equal(before[name], tensor) for name, tensor in network.state_dict().items())
+    metrics = PROXIES.names()
+    scores = score(network, images(6), torch.arange(6) % 3, metrics, ProxySettings())
+    assert {name: one.failure for name, one in scores.items()} == dict.fromkeys(metrics)
 
 
-def test_exports(tmp_path):
-    network = small(RICH).eval()
-    dynamic = ({0: torch.export.Dim("n", min=1)},)
-    program = torch.export.export(network, (images(),), dynamic_shapes=dynamic)
+@every_space
+def test_exports(name, tmp_path):
+    network = network_of(name).eval()
+    program = torch.export.export(network, (images(),), dynamic_shapes=({0: torch.export.Dim("n", min=1)},))
     torch.export.save(program, tmp_path / "program.pt2")
     loaded = torch.export.load(tmp_path / "program.pt2").module()
     torch.testing.assert_close(loaded(images(7)), network(images(7)))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import html
+import re
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -12,11 +14,16 @@ import pandas as pd
 
 from archray.files import Folder
 from archray.platform.methods import get_method
+from archray.platform.report.page import MakeSection, render
+from archray.platform.report.section import Section
 from archray.platform.run.run import DONE, MANIFEST, Run
 from archray.trainables.spaces import get_space
 
 Tables = Mapping[tuple[str, str], pd.DataFrame]  # (stage, file) -> what it holds
 Documents = Mapping[tuple[str, str], Any]
+
+HOSTILE = "<script>alert('x')</script>&\"|+"
+MISSING_NUMBER = re.compile(r"\b(nan|NaN|inf|None|NaT)\b")
 
 WORTH = {"nor_conv_3x3": 1.0, "nor_conv_1x1": 0.7, "skip_connect": 0.35, "avg_pool_3x3": 0.1, "none": 0.0}
 
@@ -30,6 +37,24 @@ MADE_WITH = {
     "created": "2025-03-14T15:09:26+00:00",
     "amended": [],
 }
+
+
+def rendered(run: Run[Any], sections: Sequence[MakeSection] | None = None) -> str:
+    """The page of a run; of all its method's sections, or of some."""
+    method = get_method(run.config.method)
+    return render(run, method.headline(run), method.sections if sections is None else sections)
+
+
+def section_ids(page: str) -> list[str]:
+    return re.findall(r'<section id="([^"]*)"', page)
+
+
+def words(part: Section | str | None) -> str:
+    """A section, or a page, as it is read: without its style, its attributes and its tags."""
+    assert part is not None
+    text = part if isinstance(part, str) else part.body
+    text = re.sub(r"<style>.*?</style>", " ", text, flags=re.S)
+    return re.sub(r"[ \n]+", " ", html.unescape(re.sub(r"<[^>]*>", " ", text.replace("<wbr>", ""))))
 
 
 def write_run(
