@@ -20,7 +20,7 @@ def batch(shape, seed=0):
     return torch.randn(shape, generator=generator(seed))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(shapes, st.integers(1, 4), st.integers(0, 999))
 def test_pad_crop_is_torchvisions(shape, padding, seed):
     images = batch(shape)
@@ -40,7 +40,7 @@ def test_flip_is_torchvisions(shape, seed):
         assert torch.equal(found, TF.horizontal_flip(image) if flipped else image)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(shapes, st.integers(1, 12), st.integers(0, 999))
 def test_cutout_is_torchvisions_erase(shape, length, seed):
     images = batch(shape)
@@ -97,10 +97,6 @@ def test_all_offsets_and_both_sides_are_drawn():
     assert (counts - 4000 / 18).abs().max() < 5 * (4000 / 18) ** 0.5
 
 
-def test_settings():
-    settings = AugmentationSettings(cutout=16)
-    assert AugmentationSettings.model_validate_json(settings.model_dump_json()) == settings
-    with pytest.raises(ValidationError):
-        AugmentationSettings(cutuot=16)
+def test_a_crop_is_not_negative():
     with pytest.raises(ValidationError):
         AugmentationSettings(crop=-1)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch._dynamo.testing import CompileCounter
 from torch.nn import functional as F
 
@@ -152,35 +152,7 @@ def test_a_rising_probability_is_not_compiled_again(dataset: Dataset) -> None:
     assert not torch.equal(drawn[0], drawn[1])
 
 
-# Both
-
-
-@pytest.mark.parametrize("more", [{}, {"amp": True, "channels_last": True}], ids=["float32", "amp"])
-def test_continuing_from_a_state_is_bit_exact(dataset: Dataset, more: dict[str, Any]) -> None:
-    settings = TrainingSettings.model_validate(
-        {
-            "epochs": 3,
-            "batch_size": 12,
-            "augmentation": {"crop": 1, "cutout": 2},
-            "grad_clip": 5.0,
-            "auxiliary_weight": 0.4,
-            "drop_path": 0.5,
-            **more,
-        }
-    )
-    straight = Trainer(network_of(), dataset, settings, seed=3)
-    expected = [straight.epoch() for _ in range(3)]
-    begun = Trainer(network_of(), dataset, settings, seed=3)
-    got = [begun.epoch()]
-    continued = Trainer(network_of(seed=9), dataset, settings, seed=3)
-    continued.load_state_dict(begun.state_dict())
-    got += [continued.epoch() for _ in range(2)]
-    assert got == expected
-    state: dict[str, Tensor] = straight.network.state_dict()
-    assert all(torch.equal(tensor, state[name]) for name, tensor in continued.network.state_dict().items())
-    assert continued.evaluate(dataset.test) == straight.evaluate(dataset.test)
-    plain = Trainer(network_of(), dataset, settings.model_copy(update={"drop_path": 0.0}), seed=3)
-    assert [plain.epoch() for _ in range(2)] != expected[:2]
+# Both; test_trials.py: exact continuation
 
 
 def test_the_network_for_large_images_trains() -> None:

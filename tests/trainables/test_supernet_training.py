@@ -15,7 +15,6 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from archray.errors import InvalidArchitecture, InvalidInput
-from archray.trainables.checkpoint import read_state, write_state
 from archray.trainables.data import Dataset, DataSettings, Split, load_images
 from archray.trainables.nets import NetworkSettings, build
 from archray.trainables.supernets import (
@@ -86,7 +85,6 @@ def make_trainer(
 
 
 def parameters_of(trainer: SupernetTrainer) -> dict[str, Tensor]:
-    assert isinstance(trainer.mixing, ArchitectureParameters)
     return {name: each.detach().clone() for name, each in trainer.mixing.parameters.items()}
 
 
@@ -116,7 +114,6 @@ def test_weights_and_architecture_change_and_stay_finite(
     assert all(torch.isfinite(each).all() for each in (*after.values(), *weights_of(trainer).values()))
     assert [name for name in after if after[name].shape[1] > 1 and torch.equal(after[name], parameters[name])] == []
     assert not same(weights_of(trainer), weights)
-    assert isinstance(trainer.mixing, ArchitectureParameters)
     for rows in trainer.mixing.probabilities().values():
         torch.testing.assert_close(rows.sum(-1), torch.ones(len(rows)))
     trainer.supernet.space.decode(trainer.mixing.discretised())
@@ -140,7 +137,6 @@ def test_an_update_follows_the_gradient_through_the_relaxation(digits: Dataset, 
     relaxation, optimizer, _ = METHODS[method]
     supernet = make_supernet()
     mixing = build_mixing(supernet, relaxation, optimizer, seed=0)
-    assert isinstance(mixing, ArchitectureParameters)
     images, labels = digits.train.images[:16], digits.train.labels[:16]
 
     def loss(mixture: Mixture) -> Tensor:
@@ -157,7 +153,6 @@ def test_an_update_follows_the_gradient_through_the_relaxation(digits: Dataset, 
         return value.detach(), mixture_gradient(value, leaves)
 
     mixing.learn(Lesson(gradient, lambda mixture: pytest.fail("the gradient is all that is needed")), 0.5)
-    assert parameter.grad is not None
     torch.testing.assert_close(parameter.grad, expected)
     if method == "gaea":
         torch.testing.assert_close(parameter.detach(), entropic_step(before, expected, 0.1, GAEA_FLOOR))
@@ -308,7 +303,6 @@ def test_mirror_descent_sharpens_and_the_supernet_learns(digits: Dataset) -> Non
     trainer = make_trainer(digits, epochs=8, lr=0.1, objective="erm", augmentation=None)
     losses = [trainer.epoch().loss for _ in range(8)]
     assert losses[-1] < losses[0] - 0.1
-    assert isinstance(trainer.mixing, ArchitectureParameters)
     assert max(trainer.mixing.entropies()["edges"]) < math.log(5)
 
 
@@ -345,40 +339,6 @@ def test_what_does_not_go_together_is_refused() -> None:
         CandidatePaths(supernet, [])
     with pytest.raises(InvalidArchitecture):
         CandidatePaths(supernet, ["|conv5x5~0|"])
-
-
-# Exact continuation
-
-CONTINUED: dict[str, tuple[tuple[RelaxationSettings, OptimizerSettings, int], dict[str, Any]]] = {
-    "darts-2nd": (METHODS["darts"], {"objective": "bilevel-second-order"}),
-    "gaea-pc-darts": ((SimplexSettings(), MirrorDescentSettings(), 2), {"blocks": "random", "warmup_epochs": 1}),
-    "log-space": ((SimplexSettings(), MirrorDescentSettings(log_space=True), 1), {"objective": "erm"}),
-    "gdas": (METHODS["gdas"], {"augmentation": {"crop": 1, "flip": True, "cutout": 2}, "nesterov": True}),
-    "fair-paths": ((PathSettings(fair=True), NoOptimizerSettings(), 1), {"batch_size": 17}),
-}
-
-
-@pytest.mark.parametrize("name", CONTINUED)
-def test_four_epochs_equal_two_and_two_bit_for_bit(digits: Dataset, tmp_path: Path, name: str) -> None:
-    method, options = CONTINUED[name]
-    straight = make_trainer(digits, method, **options)
-    torch.manual_seed(1)
-    expected = [straight.epoch() for _ in range(4)]
-    begun = make_trainer(digits, method, **options)
-    generator_state = torch.get_rng_state()
-    found = [begun.epoch() for _ in range(2)]
-    assert torch.equal(torch.get_rng_state(), generator_state)
-    begun.evaluate(digits.validation)  # takes nothing from the draws of training
-    write_state(tmp_path, begun.state_dict())
-    rest = make_trainer(digits, method, **options)
-    rest.epoch()  # what it did before does not matter
-    rest.load_state_dict(read_state(tmp_path))
-    evaluated = rest.evaluate(digits.validation)
-    assert evaluated == begun.evaluate(digits.validation)
-    found += [rest.epoch() for _ in range(2)]
-    assert found == expected
-    assert same(rest.supernet.state_dict(), straight.supernet.state_dict())
-    assert same(parameters_of(rest), parameters_of(straight))
 
 
 # Scores

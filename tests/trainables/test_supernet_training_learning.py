@@ -6,7 +6,6 @@ import itertools
 import json
 import math
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,7 +15,6 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from archray.errors import InvalidInput
-from archray.trainables.checkpoint import read_state, write_state
 from archray.trainables.data import Dataset, DataSettings, Split, load_images
 from archray.trainables.nets import NetworkSettings
 from archray.trainables.spaces import Decision, get_space
@@ -67,7 +65,6 @@ def make_mixing(supernet: Supernet, method: str) -> Mixing:
 def make_points(supernet: Supernet, **settings: Any) -> ArchitectureParameters:
     """The simplex mixture, learned by XNAS."""
     mixing = build_mixing(supernet, SimplexSettings(), XNASSettings(**settings), seed=0)
-    assert isinstance(mixing, ArchitectureParameters)
     return mixing
 
 
@@ -80,7 +77,6 @@ def make_trainer(dataset: Dataset, method: str, space: str = "nasbench201", **tr
 def parameters_of(mixing: Mixing) -> list[Tensor]:
     if isinstance(mixing, ReinforcedController):
         return [each.detach().clone() for each in mixing.controller.parameters()]
-    assert isinstance(mixing, ArchitectureParameters)
     return [each.detach().clone() for each in mixing.parameters.values()]
 
 
@@ -115,40 +111,6 @@ def test_weights_and_architecture_change_and_stay_finite(digits: Dataset, space:
     relaxation = SupernetOptions.model_validate(METHODS[method]).relaxation
     rows = {name: len(each) for name, each in mixing.entropies().items()}
     assert rows == relaxation.entropy_rows(trainer.supernet.space, trainer.supernet.groups)
-
-
-@pytest.mark.parametrize(
-    ("method", "training"),
-    [
-        ("xnas", {"blocks": "random", "warmup_epochs": 1}),
-        ("enas", {"blocks": "phases", "objective": "erm"}),
-        ("enas", {}),
-    ],
-)
-def test_four_epochs_equal_two_and_two_bit_for_bit(
-    digits: Dataset, tmp_path: Path, method: str, training: dict[str, Any]
-) -> None:
-    def make() -> SupernetTrainer:
-        return make_trainer(digits, method, "nasbench1shot1-1", epochs=4, **training)
-
-    straight = make()
-    torch.manual_seed(1)
-    expected = [straight.epoch() for _ in range(4)]
-    begun = make()
-    state = torch.get_rng_state()
-    found = [begun.epoch() for _ in range(2)]
-    begun.derive(), begun.evaluate(digits.validation), begun.mixing.entropies()  # take nothing from training's draws
-    assert torch.equal(torch.get_rng_state(), state)
-    write_state(tmp_path, begun.state_dict())
-    rest = make()
-    rest.epoch()  # what it did before does not matter
-    rest.load_state_dict(read_state(tmp_path))
-    assert rest.derive() == begun.derive()
-    found += [rest.epoch() for _ in range(2)]
-    assert found == expected
-    assert same(parameters_of(rest.mixing), parameters_of(straight.mixing))
-    assert same(list(rest.supernet.state_dict().values()), list(straight.supernet.state_dict().values()))
-    assert rest.derive() == straight.derive()
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -245,7 +207,6 @@ def test_xnas_is_told_how_many_images_it_will_see(digits: Dataset, blocks: str, 
     mixing = trainer.mixing
     assert isinstance(mixing, ArchitectureParameters) and isinstance(mixing.learner, PointLearner)
     optimizer = mixing.learner.optimizer
-    assert optimizer is not None
     while not trainer.finished:
         trainer.epoch()
     [group] = optimizer.param_groups

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from archray.errors import InvalidInput
-from archray.trainables.data import AugmentationSettings, Dataset, Split
+from archray.trainables.data import Dataset, Split
 from archray.trainables.epoch_trainer import cosine
 from archray.trainables.training import Trainer, TrainingSettings
 
@@ -209,8 +209,3 @@ def test_compile_needs_cuda(dataset: Dataset) -> None:
 def test_settings_that_make_no_sense_are_refused(wrong: dict[str, object]) -> None:
     with pytest.raises(ValidationError):
         TrainingSettings.model_validate(wrong)
-
-
-def test_settings_survive_json() -> None:
-    settings = TrainingSettings(epochs=3, grad_clip=5.0, augmentation=AugmentationSettings(cutout=8))
-    assert TrainingSettings.model_validate_json(settings.model_dump_json()) == settings

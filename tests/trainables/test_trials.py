@@ -1,0 +1,171 @@
+"""What the trials of every trainable have in common: their seed, exact resume, reused actors."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from archray.trainables.nets import NetworkSettings
+from archray.trainables.spaces import get_space
+from archray.trainables.supernets import write_weights
+from archray.trainables.supernets.networks import build_supernet
+from archray.trainables.tune.feature_map_trainable import FeatureMapTrainable
+from archray.trainables.tune.posterior_trainable import PosteriorTrainable
+from archray.trainables.tune.standalone_trainable import StandaloneTrainable
+from archray.trainables.tune.supernet_trainable import SupernetTrainable
+from archray.trainables.tune.trial import TrialTrainable
+
+CELLS = [
+    "|nor_conv_1x1~0|+|none~0|skip_connect~1|+|skip_connect~0|none~1|avg_pool_3x3~2|",
+    "|skip_connect~0|+|nor_conv_3x3~0|nor_conv_1x1~1|+|none~0|nor_conv_3x3~1|skip_connect~2|",
+]
+MAPS = ["kernel=gaussian|preprocess=none|gamma=0.005", "kernel=laplace|preprocess=minmax|gamma=0.05"]
+# Pools, and one edge with weights: convolutions per channel are slow on a CPU, in bfloat16 most of all.
+GENOTYPE = get_space("darts").encode(
+    ("0,1", "dil_conv_3x3", "max_pool_3x3", *("0,1", "max_pool_3x3", "skip_connect") * 3) * 2
+)
+NETWORK = {"channels": 2, "cells": 1}
+
+
+def on_digits(training: dict[str, Any] | None = None, **settings: Any) -> dict[str, Any]:
+    """The settings of a training of three epochs."""
+    training = {"epochs": 3, "batch_size": 10, "threads": 1, **(training or {})}
+    return {"data": {"name": "digits", "limit": 40}, "network": NETWORK, "training": training, **settings}
+
+
+def evaluated(training: dict[str, Any]) -> dict[str, Any]:
+    """As DARTS' evaluation trains: with an auxiliary tower and dropped paths."""
+    both = on_digits({"auxiliary_weight": 0.4, "drop_path": 0.5, **training}, space="darts")
+    return {**both, "network": {**NETWORK, "auxiliary": True}}
+
+
+def supernet(relaxation: Any, optimizer: Any, partial: int = 1, **training: Any) -> dict[str, Any]:
+    return on_digits(training, relaxation=relaxation, optimizer=optimizer, partial_channels=partial)
+
+
+def posterior(**posterior: Any) -> dict[str, Any]:
+    own = {"space": "nasbench201", "supernet": {"network": NETWORK}, "epochs": 3, "batch_size": 20, "threads": 1}
+    return {"data": {"name": "digits", "limit": 40}, **own, "posterior": posterior}
+
+
+def feature_map(**settings: Any) -> dict[str, Any]:
+    return {"data": {"name": "digits", "limit": 150}, "dimension": 80, "threads": 1, **settings}
+
+
+CROPS = {"crop": 1, "flip": True, "cutout": 3}
+AUGMENTED = {"augmentation": CROPS, "label_smoothing": 0.1, "grad_clip": 5.0}
+LOG_SPACE = {"name": "mirror-descent", "log_space": True}
+PATHS = {"name": "path", "draws": "architectures"}
+ROUND = {"candidates": CELLS, "budget": 2, "round": 1, "replica": 0, "warm_start": None}
+TEXT = "tokens=words|stop_words=keep|case=lower|order=2|counts=binary|weights=sif|scale=normalise|alpha=0.01"
+TEXTS = {"space": "ngrams", "data": {"name": "docstrings:numpy,torch", "limit": 60}, "dimension": 512}
+# Of every kind of trial the settings, and the other keys of the configuration.
+TRIALS: dict[str, tuple[type[TrialTrainable], dict[str, Any], dict[str, Any]]] = {
+    "network": (StandaloneTrainable, on_digits(AUGMENTED), {"architecture": CELLS[0]}),
+    "amp": (StandaloneTrainable, on_digits({"amp": True, "channels_last": True}), {"architecture": CELLS[0]}),
+    "tower and dropped paths": (StandaloneTrainable, evaluated(AUGMENTED), {"architecture": GENOTYPE}),
+    "the same, amp": (StandaloneTrainable, evaluated({"amp": True, "channels_last": True}), {"architecture": GENOTYPE}),
+    "no network": (StandaloneTrainable, on_digits(), {"architecture": "|conv5x5~0|"}),
+    "darts": (SupernetTrainable, supernet("softmax", "adam", blocks="random"), {}),
+    "darts, second order": (SupernetTrainable, supernet("softmax", "adam", objective="bilevel-second-order"), {}),
+    "gaea-pc-darts": (
+        SupernetTrainable,
+        supernet("simplex", "mirror-descent", 2, blocks="random", warmup_epochs=1),
+        {},
+    ),
+    "gaea-darts": (SupernetTrainable, supernet("simplex", LOG_SPACE, objective="erm"), {}),
+    "gaea-gdas": (SupernetTrainable, supernet("gumbel", "mirror-descent", augmentation=CROPS, nesterov=True), {}),
+    "xnas": (SupernetTrainable, supernet("simplex", "xnas", blocks="random", warmup_epochs=1), {}),
+    "enas": (SupernetTrainable, supernet("controller", "reinforce"), {}),
+    "enas, phases": (SupernetTrainable, supernet("controller", "reinforce", blocks="phases"), {}),
+    "fair paths": (SupernetTrainable, supernet({"name": "path", "fair": True}, "none"), {}),
+    "whole architectures": (SupernetTrainable, supernet(PATHS, "none", 2), {}),
+    "best response": (SupernetTrainable, supernet("posterior", "adam", architecture_data="validation"), {}),
+    "divergence": (SupernetTrainable, on_digits({"lr": 1e30, "grad_clip": None}), {}),
+    "halving": (SupernetTrainable, on_digits(), ROUND),
+    "straight-through": (PosteriorTrainable, posterior(gumbel_temperature=0.5), {}),
+    "score-function": (PosteriorTrainable, posterior(estimator="score-function", samples=2), {}),
+    "feature map": (FeatureMapTrainable, feature_map(rungs=(20, 40, 90)), {"architecture": MAPS[0]}),
+    "shared solve": (FeatureMapTrainable, feature_map(solve={"gram": "int8"}), {"candidates": MAPS}),
+    "map of texts": (FeatureMapTrainable, feature_map(**TEXTS), {"architecture": TEXT}),
+}
+every_trial = pytest.mark.parametrize("name", TRIALS)
+
+
+@pytest.fixture(scope="module")
+def weights(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Random ones of a supernet."""
+    supernet = build_supernet("nasbench201", NetworkSettings(**NETWORK), 1, 10, seed=0)
+    return write_weights(str(tmp_path_factory.mktemp("weights")), "weights.pt", supernet.state_dict())
+
+
+def config_of(name: str, weights: str, **keys: Any) -> dict[str, Any]:
+    trainable, settings, own = TRIALS[name]
+    if trainable is PosteriorTrainable:
+        settings = {**settings, "weights": weights}
+    return {"settings": {**settings}, "seed": 5, **own, **keys}
+
+
+def run(trial: TrialTrainable) -> list[dict[str, Any]]:
+    results = [trial.step()]
+    while not results[-1]["done"]:
+        results.append(trial.step())
+    return results
+
+
+def comparable(results: list[dict[str, Any]]) -> list[dict[str, str]]:
+    """Without seconds and paths, and NaN made equal to itself."""
+    return [
+        {key: repr(value) for key, value in result.items() if not key.startswith("seconds") and key != "weights"}
+        for result in results
+    ]
+
+
+@every_trial
+def test_the_seed_decides_and_other_keys_do_not(name: str, weights: str) -> None:
+    trainable = TRIALS[name][0]
+    results = run(trainable(config_of(name, weights)))
+    expected = comparable(results)
+    torch.manual_seed(123)
+    state = torch.get_rng_state()
+    assert comparable(run(trainable(config_of(name, weights, mu=0.3, anything=[1])))) == expected
+    assert torch.equal(torch.get_rng_state(), state)
+    config = config_of(name, weights)
+    config["settings"]["seed"] = config.pop("seed")
+    assert comparable(run(trainable(config))) == expected
+    if results[-1]["failure"] is None:
+        assert comparable(run(trainable(config_of(name, weights, seed=6)))) != expected
+    assert all(set(result) == set(results[0]) for result in results)
+    json.dumps(results)
+
+
+@every_trial
+def test_a_restored_trial_goes_on_bit_for_bit(name: str, weights: str, tmp_path: Path) -> None:
+    """By Tune's own `save` and `restore`; after its last step it does no work, and reports again."""
+    trainable = TRIALS[name][0]
+    expected = run(trainable(config_of(name, weights)))
+    begun = trainable(config_of(name, weights))
+    begun.train()
+    restored = trainable(config_of(name, weights))
+    restored.restore(begun.save(str(tmp_path / "begun")))
+    torch.manual_seed(1)
+    assert comparable(run(restored)) == comparable(expected[1:] or expected)
+    ended = trainable(config_of(name, weights))
+    ended.restore(restored.save(str(tmp_path / "ended")))
+    assert comparable([ended.step(), ended.step()]) == comparable(expected[-1:] * 2)
+
+
+@every_trial
+def test_a_reused_actor_gives_the_same_results_as_a_fresh_one(name: str, weights: str) -> None:
+    trainable = TRIALS[name][0]
+    others = [other for other, (kind, _, _) in TRIALS.items() if kind is trainable and other != name]
+    reused = trainable(config_of(others[0], weights, seed=1))
+    reused.step()
+    for other in (*others[1:], name):
+        assert reused.reset_config(config_of(other, weights))
+        results = run(reused)
+    assert comparable(results) == comparable(run(trainable(config_of(name, weights))))
