@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import calendar
 import re
 from collections import defaultdict
 from pathlib import Path
@@ -17,21 +18,6 @@ NAME = r"[A-Z][A-Za-zÀ-ž'-]+"
 YEAR = r"\(?((?:19|20)[0-9]{2})\b(?![-.][0-9])"
 # "Liu et al. 2019", "Dong and Yang (2020)", "Fort, Hu & Lakshminarayanan 2019", and the short form "Liu 2019".
 CITATION = re.compile(rf"({NAME})(?:(?:, {NAME})*,? (?:and|&) {NAME}|,? et al\.?)?,? {YEAR}")
-MONTHS = [
-    "January",
-    "February",
-    "March",
-    "April",
-    "May",
-    "June",
-    "July",
-    "August",
-    "September",
-    "October",
-    "November",
-    "December",
-]
-
 ENTRY = re.compile(r'^- <a id="([a-z]+-[0-9]{4})"></a>\*\*(.+?)\.\*\* (.+?)(?=^- <a|^## |\Z)', re.M | re.S)
 NOTE = re.compile(r"\b[Nn]otes? ((?:[A-Z][0-9]{1,2}(?:, | and | to |, and )?)+)")
 NOTE_ENTRY = re.compile(r"^\*\*([A-Z][0-9]{1,2})\. [^*]+\*\*", re.M)
@@ -51,7 +37,7 @@ def as_prose(text: str) -> str:
 
 
 def citations(text: str) -> list[Key]:
-    return [(name, year) for name, year in CITATION.findall(as_prose(text)) if name not in MONTHS]
+    return [(name, year) for name, year in CITATION.findall(as_prose(text)) if name not in calendar.month_name]
 
 
 def notes(text: str) -> list[str]:

@@ -2,7 +2,6 @@
 
 import itertools
 from collections import namedtuple
-from contextlib import suppress
 
 import numpy as np
 import pytest
@@ -105,12 +104,6 @@ def test_nothing_in_a_string_is_run(tmp_path):
     assert not written.exists()
 
 
-@given(st.text() | st.builds(lambda cut, more: DARTS_V2[:cut] + more, st.integers(0, len(DARTS_V2)), st.text()))
-def test_any_text_gives_an_architecture_or_is_refused(text):
-    with suppress(InvalidArchitecture):
-        SPACE.check(SPACE.decode(text))
-
-
 @pytest.mark.parametrize("text", ["(" * 1000, "[" * 4000, "-" * 4000, "9" * 100_000])
 def test_texts_that_are_hard_on_a_parser(text):
     with pytest.raises(InvalidArchitecture, match="expected Genotype"):
@@ -122,15 +115,6 @@ def test_wrong_tuples():
         SPACE.encode(("0,1", "none", "none"))
     with pytest.raises(InvalidArchitecture, match="no choice '1,0' for normal_2_inputs; choose one of 0,1"):
         SPACE.encode(("1,0", *SPACE.decode(DARTS_V2)[1:]))
-
-
-@given(both, seeds)
-def test_mutate_changes_exactly_one_decision(drawn, seed):
-    space, architecture = drawn
-    mutant = space.mutate(architecture, np.random.default_rng(seed))
-    space.check(mutant)
-    assert sum(a != b for a, b in zip(architecture, mutant, strict=True)) == 1
-    assert space.sample(np.random.default_rng(seed)) == space.sample(np.random.default_rng(seed))
 
 
 def layers(edges, order):
@@ -148,11 +132,10 @@ def isomorphic(one, other):
     return any(layers(one, order) == layers(other, NODES) for order in itertools.permutations(NODES))
 
 
-@given(both, seeds)
-def test_canonical_is_the_first_of_the_isomorphic_ones(drawn, seed):
+@given(both)
+def test_canonical_is_the_first_of_the_isomorphic_ones(drawn):
     space, architecture = drawn
     form = space.canonical(architecture)
-    assert space.canonical(form) == form
     for one, other in zip(space.genotype(architecture), space.genotype(form), strict=True):
         assert isomorphic(one, other)
     rank = [d.choices.index(choice) for d, choice in zip(space.decisions, architecture, strict=True)]

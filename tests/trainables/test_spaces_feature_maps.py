@@ -18,11 +18,9 @@ seeds = st.integers(0, 2**32 - 1)
 
 @BOTH
 @given(seeds)
-def test_strings_round_trip(space, seed):
+def test_a_configuration_has_every_decision(space, seed):
     drawn = space.sample(np.random.default_rng(seed))
-    text = space.encode(drawn)
-    assert space.decode(text) == drawn
-    values = space.configuration(text)
+    values = space.configuration(space.encode(drawn))
     assert list(values) == [d.name for d in space.decisions] + [space.constant.name]
     assert [str(value) for value in list(values.values())[:-1]] == list(drawn[:-1])
     assert space.constant.low <= values[space.constant.name] <= space.constant.high
@@ -70,16 +68,6 @@ def test_what_cannot_be_encoded():
         FOURIER.encode(("gaussian", "none", "1e-2"))
 
 
-@BOTH
-@given(seeds)
-def test_mutate_changes_exactly_one_entry(space, seed):
-    rng = np.random.default_rng(seed)
-    drawn = space.sample(rng)
-    mutant = space.mutate(drawn, rng)
-    space.check(mutant)
-    assert sum(a != b for a, b in zip(drawn, mutant, strict=True)) == 1
-
-
 def test_mutate_reaches_every_entry():
     rng = np.random.default_rng(0)
     drawn = NGRAMS.sample(rng)
@@ -97,11 +85,9 @@ def test_the_constant_is_log_uniform():
 
 @BOTH
 @given(seeds)
-def test_canonical_is_one_form(space, seed):
+def test_canonical_leaves_out_a_constant_without_meaning(space, seed):
     drawn = space.sample(np.random.default_rng(seed))
     form = space.canonical(drawn)
-    space.check(form)
-    assert space.canonical(form) == form
     assert form[:-1] == drawn[:-1]
     weights = space.configuration(space.encode(drawn)).get("weights")
     assert form[-1] == ("1" if weights == "none" else drawn[-1])

@@ -108,9 +108,8 @@ def test_number_of_networks_against_the_published_count():
 
 
 @given(cells)
-def test_canonical_is_idempotent_and_the_lowest_spelling(cell):
+def test_canonical_is_the_lowest_spelling(cell):
     form = SPACE.canonical(cell)
-    assert SPACE.canonical(form) == form
     spellings = spellings_of(cell)
     assert cell in spellings
     assert spellings[0] == form
@@ -147,7 +146,7 @@ def test_cells_without_a_path_are_one():
     assert canonical("none", "none", "nor_conv_3x3", "none", "skip_connect", "avg_pool_3x3") == ("none",) * 6
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(cells, st.integers(0, 5))
 def test_spellings_are_one_network_with_copied_weights(cell, pick):
     """Some assignment of one network's edge weights to the other's edges gives the same outputs."""

@@ -2,7 +2,6 @@
 
 import itertools
 from collections import Counter
-from contextlib import suppress
 
 import numpy as np
 import pandas as pd
@@ -55,9 +54,8 @@ def test_parents_are_those_of_the_paper(space):
 
 
 @given(any_space)
-def test_round_trips(drawn):
+def test_a_graph_is_its_architecture(drawn):
     space, architecture = drawn
-    assert space.decode(space.encode(architecture)) == architecture
     assert space.architecture(*space.graph(architecture)) == architecture
 
 
@@ -93,20 +91,6 @@ def test_wrong_graphs():
         ONE.architecture(OPERATIONS, [[0], [0, 1], [0, 1], [0, 1], [0, 1]])
     with pytest.raises(InvalidArchitecture, match="9 decisions, got 2 choices"):
         ONE.encode(("conv1x1-bn-relu", "0"))
-
-
-@given(st.text() | st.builds(lambda cut, more: KNOWN[:cut] + more, st.integers(0, len(KNOWN)), st.text()))
-def test_any_text_gives_an_architecture_or_is_refused(text):
-    with suppress(InvalidArchitecture):
-        ONE.check(ONE.decode(text))
-
-
-@given(any_space, seeds)
-def test_mutate_changes_exactly_one_decision(drawn, seed):
-    space, architecture = drawn
-    mutant = space.mutate(architecture, np.random.default_rng(seed))
-    space.check(mutant)
-    assert sum(a != b for a, b in zip(architecture, mutant, strict=True)) == 1
 
 
 def test_nasbench101_form():
@@ -168,7 +152,6 @@ def isomorphic(space, one, other):
 def test_canonical_merges_isomorphic_cells_and_no_others(drawn, seed):
     space, architecture = drawn
     form = space.canonical(architecture)
-    assert space.canonical(form) == form
     assert isomorphic(space, architecture, form)
     rng = np.random.default_rng(seed)
     for other in (space.mutate(architecture, rng), space.mutate(space.mutate(architecture, rng), rng)):
