@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 TESTS = Path(__file__).resolve().parent
@@ -19,6 +20,10 @@ OBJECT_STORE_BYTES = 300 * 2**20  # Ray's default, 30 % of the memory, is more t
 # works (searchers/test_hnas.py: 85 s of CPU, 23 with one). Read when NumPy loads; Ray's workers inherit it. Not
 # OMP_NUM_THREADS: Ray sets that for each worker unless it is set, and a test sees to it.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+# An example takes as long as the machine makes it: by default one of over 200 ms fails.
+hypothesis.settings.register_profile("untimed", deadline=None)
+hypothesis.settings.load_profile("untimed")
 
 
 def pytest_collection_finish() -> None:

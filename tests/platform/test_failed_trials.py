@@ -71,6 +71,8 @@ def test_other_lines_of_tune_are_told(caplog):
 def test_a_command_whose_trials_crash(repository, tmp_path, monkeypatch):
     """All trials abort: the command says so. Then only those of width 4, while they are built: the run ends well."""
     space = repository / "tests" / "worker_modules" / "archray_test_crash.py"
+    # On a busy machine Ray may learn later than a second that an actor has died, and calls it unavailable till then.
+    monkeypatch.setenv("RAY_timeout_ms_task_wait_for_death_info", "60000")
     monkeypatch.setenv("CRASH", "step:4,6,8")
     process = start(
         "search", "hnas", "--space", f"{space}:CrashSpace", "--data", "digits", "--preset", "smoke", "--budget", "2",
@@ -79,7 +81,7 @@ def test_a_command_whose_trials_crash(repository, tmp_path, monkeypatch):
     assert process.wait(timeout=PATIENCE) == 1
     log = (tmp_path / "log.txt").read_text()
     assert "Traceback" not in log and "raylet" not in log and "ActorDiedError" not in log
-    assert len(log.splitlines()) < 20
+    assert sum("scored" not in line for line in log.splitlines()) < 20  # of scoring, as many as it takes ten seconds
     last = log.splitlines()[-1]
     told = re.match(
         r"archray: the processes of all 2 trials crashed \(SIGABRT\), 6 times in all; the native stack of one is in "

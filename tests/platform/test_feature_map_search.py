@@ -47,7 +47,7 @@ def test_a_run_holds_everything(results, name):
     assert progress["calls"].is_monotonic_increasing and progress["seconds"].is_monotonic_increasing
     assert progress["architecture"].iloc[-1] == result.architecture
     assert progress["test_error"].between(0, 1).all(), "an oracle solve has filled what the search did not know"
-    assert "Test error" in folder.read_bytes("report.html").decode() or progress.empty
+    assert "Test error" in folder.read_bytes("report.html").decode()
 
 
 def test_halving_halves(results):
@@ -59,7 +59,7 @@ def test_halving_halves(results):
     fast = Folder(results["fast-halving"].path).read_parquet("progress.parquet")
     assert fast["dimension"].tolist() == [32, 46, 64, 64]
     assert fast["calls"].tolist() == [2, 4, 6, 7], "two replicas a round, and the final solve"
-    rounds = Folder(results["halving"].path).__truediv__("search").read_parquet("rounds.parquet")
+    rounds = (Folder(results["halving"].path) / "search").read_parquet("rounds.parquet")
     assert rounds[rounds["round"] == 1]["kept"].sum() == 4
 
 

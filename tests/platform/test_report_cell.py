@@ -41,7 +41,7 @@ def test_an_operation_keeps_its_colour() -> None:
 
 
 @given(CELLS)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_no_two_edges_lie_upon_each_other(cell: tuple[str, ...]) -> None:
     edges = edges_of(*cell)
     assert len(edges) == sum(operation != "none" for operation in cell)
@@ -51,7 +51,7 @@ def test_no_two_edges_lie_upon_each_other(cell: tuple[str, ...]) -> None:
 
 
 @given(CELLS, st.booleans())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_all_of_the_drawing_is_inside(cell: tuple[str, ...], upright: bool) -> None:
     edges = edges_of(*cell)
     svg, width = draw_cell(edges, 4, upright=upright)

@@ -68,6 +68,5 @@ def test_a_round_keeps_the_best_in_their_order(sign: int) -> None:
     replies = [[sign * s for s in scores] for scores in ([5.0, 1.0, 3.0, 2.0, 9.0], [5.0, 3.0, 3.0, 2.0, 9.0])]
     ended = schedule.end(current, replies, sign, np.random.default_rng(0))
     following = schedule.following(ended)
-    assert following is not None
     assert following.candidates == ["b", "c", "d"]
     assert list(following.numbers) == [3, 4]

@@ -113,7 +113,6 @@ def test_reads_what_tune_saves(tmp_path: Path) -> None:
         run_config=RunConfig(name="run", storage_path=str(tmp_path), verbose=0),
     ).fit()
     trials = read_tune_trials(tmp_path / "run")
-    assert trials is not None
     assert {trial.trial_id for trial in trials} == {result.metrics["trial_id"] for result in results}
     assert all(trial.ended and not trial.failed and trial.config["architecture"] in NAMES for trial in trials)
     assert all(

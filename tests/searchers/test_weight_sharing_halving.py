@@ -14,6 +14,7 @@ from ray import tune
 
 from archray.errors import InvalidInput
 from archray.searchers import WeightSharingHalving, drive
+from archray.searchers.state import SearcherStateError
 from archray.searchers.testing import SearcherConformance, TunerConformance
 
 NAMES = [f"c{number}" for number in range(8)]
@@ -97,9 +98,7 @@ def test_scores_are_averaged_over_the_replicas() -> None:
     drive(searcher, evaluate, concurrency=3)
     assert searcher.rounds()["score"].round(6).tolist() == [0.266667, 0.4, 0.0]
     assert searcher.rounds()["replicas"].tolist() == [3, 3, 1]
-    best = searcher.best()
-    assert best is not None
-    assert best["candidate"] == "a"
+    assert searcher.best()["candidate"] == "a"
 
 
 def test_best_is_of_the_latest_round_that_ended() -> None:
@@ -107,7 +106,6 @@ def test_best_is_of_the_latest_round_that_ended() -> None:
     assert searcher.best() is None
     drive(searcher, solve, max_trials=2)
     best = searcher.best()
-    assert best is not None
     assert (best["round"], best["number"], best["candidate"]) == (2, 2, "c7")
 
 
@@ -213,7 +211,6 @@ def test_a_round_goes_on_without_a_lost_replica(loss: str, caplog: pytest.LogCap
         trials = drive(searcher, evaluate, concurrency=3)
     assert len(trials) == 10
     best = searcher.best()
-    assert best is not None
     assert (best["candidate"], best["round"]) == ("c7", 4)
     assert searcher.failure is None
     assert "round 2: replica 1 is lost" in caplog.text
@@ -232,9 +229,7 @@ def test_the_search_ends_where_every_replica_is_lost() -> None:
     trials = drive(searcher, lambda c: {"score": math.nan, "failure": "singular"} if c["round"] == 2 else solve(c))
     assert len(trials) == 4
     assert searcher.failure == "round 2: no replica reported: singular"
-    best = searcher.best()
-    assert best is not None
-    assert best["round"] == 1
+    assert searcher.best()["round"] == 1
     second = searcher.rounds().query("round == 2")
     assert second["score"].isna().all()
     assert not second["kept"].any()
@@ -259,7 +254,6 @@ def test_a_standalone_trial_that_fails() -> None:
     drive(searcher, lambda c: {"score": math.nan, "failure": "singular"} if len(c["candidates"]) == 1 else solve(c))
     assert searcher.failure == "the standalone trial: no replica reported: singular"
     best = searcher.best()
-    assert best is not None
     assert (best["candidate"], best["round"]) == ("c7", 3)
 
 
@@ -390,7 +384,7 @@ def test_a_state_of_other_candidates_is_refused(tmp_path: Path) -> None:
     begun.save(str(tmp_path / "state"))
     other = search([*NAMES[:7], "another"])
     other.restore(str(tmp_path / "state"))
-    with pytest.raises(Exception, match="candidates was '8 of SHA-256"):
+    with pytest.raises(SearcherStateError, match="candidates was '8 of SHA-256"):
         other.suggest("t")
 
 
@@ -426,6 +420,4 @@ def test_a_tuner_goes_on_without_a_lost_worker(tmp_path: Path, caplog: pytest.Lo
     second = searcher.rounds().query("round == 2")
     assert second["failure"].notna().tolist() == [True, False, False, False]
     assert second[["replicas", "lost"]].to_numpy().tolist() == [[1, 1]] * 4
-    best = searcher.best()
-    assert best is not None
-    assert best["round"] == 4
+    assert searcher.best()["round"] == 4

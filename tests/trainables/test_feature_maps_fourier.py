@@ -233,7 +233,6 @@ def test_a_single_candidate_is_its_standalone_solve(tiny: Dataset) -> None:
     (each,) = draw_maps(1, seed=4)
     solved = FourierProblem(tiny, SolveSettings(validation="assigned")).solve([each], DIMENSION, 3)
     assert solved.points == [len(tiny.validation)]
-    assert solved.classifier is not None
     predicted = solved.classifier.predict(tiny.validation.images)
     assert solved.accuracies[0] == pytest.approx(float((predicted == tiny.validation.labels).double().mean()))
 

@@ -81,7 +81,7 @@ def plain_forward(network, cell, x):
     return x @ state["classifier.weight"].T + state["classifier.bias"]
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(cells, st.booleans())
 def test_outputs_equal_a_plain_implementation(cell, for_scoring):
     network = small(cell, for_scoring=for_scoring).double()

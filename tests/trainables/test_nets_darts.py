@@ -127,7 +127,7 @@ def plain_forward(network, genotype, x, form):
     return last.mean(dim=(2, 3)) @ state["classifier.weight"].T + state["classifier.bias"]
 
 
-@settings(max_examples=5, deadline=None)
+@settings(max_examples=5)
 @given(members, st.sampled_from(FORMS))
 def test_outputs_equal_a_plain_implementation(architecture, form):
     network = network_of(architecture, form=form).double()

@@ -132,7 +132,7 @@ def plain_search_cell(state, name, space, architecture, channels, x):
     return torch.cat([first, *(v if n in parents[-1] else zeros for n, v in enumerate(values, 1))], 1)
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 @given(any_space, st.sampled_from(["search", "training", "scoring"]))
 def test_outputs_equal_a_plain_implementation(drawn, form):
     space, architecture = drawn

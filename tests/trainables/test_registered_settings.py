@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from typing import Any, Literal
 
 import pytest
@@ -61,15 +60,6 @@ class DescentSettings(OptimizerSettings):
 def users_own() -> None:
     RELAXATIONS.register("users-sparsemax")(SparsemaxSettings)
     OPTIMIZERS.register("users-descent")(DescentSettings)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_thread() -> Iterator[None]:
-    """More threads have nothing to gain in networks as small as these, and wait for each other."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from pydantic import ValidationError
@@ -134,7 +134,6 @@ def test_softmax_and_simplex() -> None:
 # Entropy
 
 
-@settings(deadline=None)
 @given(hnp.arrays(np.float64, (3, 4), elements=st.floats(0.0, 1.0)))
 def test_entropy_against_a_loop(rows: np.ndarray) -> None:
     rows[:, 0] += 0.1

@@ -71,10 +71,7 @@ def docstrings(masked):
     [
         ("Like numpy.linalg.norm of x", "Like of x"),
         ("a :class:`~torch.nn.Module` here", "a :class:` ` here"),
-        (
-            "x.to_numpy() and from_numpy",
-            "x.to_numpy() and from_numpy".replace("x.to_numpy", "").replace("from_numpy", ""),
-        ),
+        ("x.to_numpy() and from_numpy", "() and"),
         (">>> import numpy as np\n>>> np.ones(3)", ">>> \n>>> (3)"),
         (">>> from sklearn.svm import SVC\n>>> SVC()", ">>> \n>>> SVC()"),
         ("use F.relu or functional.relu, not linalg", "use F.relu or , not linalg"),
@@ -89,27 +86,8 @@ def test_masking(text, expected):
     assert MASK(text).split() == expected.split()
 
 
-pieces = st.sampled_from(
-    [
-        *NAMES,
-        *ALIASES,
-        "linalg",
-        "import",
-        "from",
-        "x",
-        "Tensor",
-        ".",
-        "_",
-        " ",
-        "\n",
-        "/",
-        "-",
-        "{",
-        "}",
-        "1.2.3",
-        ">>>",
-    ]
-)
+WORDS = ("linalg", "import", "from", "x", "Tensor", "1.2.3", ">>>")
+pieces = st.sampled_from([*NAMES, *ALIASES, *WORDS, *"._ \n/-{}"])
 
 
 @given(st.lists(pieces, max_size=12).map("".join))
