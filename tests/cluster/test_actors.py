@@ -105,8 +105,12 @@ def test_a_constructor_that_raises_ends_the_map_at_once(tmp_path: Path) -> None:
 
 
 def test_a_constructor_that_kills_its_process_ends_the_map() -> None:
+    class DiesAtBirth:
+        def __init__(self) -> None:
+            os._exit(1)
+
     with pytest.raises(WorkerFailed, match="DiesAtBirth cannot be constructed"):
-        run([1, 2, 3], workers.DiesAtBirth, num_actors=1)
+        run([1, 2, 3], DiesAtBirth, num_actors=1)
 
 
 def test_a_worker_that_workers_cannot_import_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -124,14 +128,25 @@ def test_a_worker_that_fails_on_everything_ends_the_map() -> None:
 
 
 def test_values_that_cannot_travel_are_left_out() -> None:
-    outcomes = run([0, 1, 2], workers.Unpicklable, chunk_size=1, num_actors=1)
+    class Unpicklable:
+        def __call__(self, item: int) -> Any:
+            return (part for part in ()) if item % 2 else item
+
+    outcomes = run([0, 1, 2], Unpicklable, chunk_size=1, num_actors=1)
     assert values(outcomes) == [0, None, 2]
     assert "generator" in (outcomes[1].error or "")
 
 
 def test_an_array_in_the_object_store_is_shared() -> None:
+    class SharedArray:
+        def __init__(self, array: ray.ObjectRef) -> None:
+            self.array = ray.get(array)
+
+        def __call__(self, item: int) -> int:
+            return int(self.array.sum()) + item
+
     array = ray.put(np.ones(1_000_000))
-    assert values(run([1, 2], workers.SharedArray, worker_kwargs={"array": array})) == [1_000_001, 1_000_002]
+    assert values(run([1, 2], SharedArray, worker_kwargs={"array": array})) == [1_000_001, 1_000_002]
 
 
 def test_actors_end_when_the_generator_is_closed_early(tmp_path: Path) -> None:
@@ -151,30 +166,16 @@ def test_actors_end_when_the_generator_is_closed_early(tmp_path: Path) -> None:
     assert values(run([2], num_actors=2)) == [4]  # their CPUs are free again
 
 
-def test_a_stop_lets_what_is_in_flight_come_back(tmp_path: Path) -> None:
-    log, came = tmp_path / "log", []
-    generator = actor_map(
-        workers.Squarer,
-        list(range(40)),
-        worker_kwargs={"log": str(log)},
-        num_actors=2,
-        chunk_size=1,
-        stop=lambda: len(came) >= 3,
-    )
-    for outcomes in generator:
-        came += outcomes
-    assert 3 <= len(came) < 40
-    assert sorted(str(outcome.item) for outcome in came) == sorted(item for item, _ in calls(log)), "nothing is lost"
-
-
-def test_a_map_that_is_stopped_ends_with_what_is_in_flight(tmp_path: Path) -> None:
+@pytest.mark.parametrize("options", [{"chunk_size": 1, "num_actors": 2}, {"chunk_size": 2, "num_actors": 1}])
+def test_a_stop_lets_what_is_in_flight_come_back(options: dict[str, int], tmp_path: Path) -> None:
     log = tmp_path / "log"
-    seen: list[Outcome] = []
-    options: dict[str, Any] = {"chunk_size": 2, "num_actors": 1, "stop": lambda: len(seen) >= 4}
-    for chunk in actor_map(workers.Squarer, list(range(40)), worker_kwargs={"log": str(log)}, **options):
-        seen += chunk
-    assert [outcome.index for outcome in seen] == list(range(len(seen)))
-    assert len(calls(log)) == len(seen) < 40
+    came: list[Outcome] = []
+    stop = {"stop": lambda: len(came) >= 3}
+    for chunk in actor_map(workers.Squarer, list(range(40)), worker_kwargs={"log": str(log)}, **stop, **options):
+        came += chunk
+    assert 3 <= len(came) < 40
+    assert sorted(outcome.index for outcome in came) == list(range(len(came))), "nothing behind them was begun"
+    assert sorted(str(outcome.item) for outcome in came) == sorted(item for item, _ in calls(log)), "nothing is lost"
 
 
 def test_a_stop_does_not_wait_for_actors_that_cannot_start() -> None:
@@ -205,8 +206,15 @@ def test_more_actors_than_the_cluster_holds_hold_up_nothing() -> None:
 def test_an_actor_has_as_many_threads_as_cpus(num_cpus: float, threads: int) -> None:
     if "OMP_NUM_THREADS" in os.environ:
         pytest.skip("OMP_NUM_THREADS is set; Ray leaves it alone")
+
+    class Threads:
+        def __call__(self, item: int) -> tuple[str | None, int]:
+            import torch
+
+            return os.environ.get("OMP_NUM_THREADS"), torch.get_num_threads()
+
     environment = {"py_executable": sys.executable}  # a worker that has not imported torch before
-    [outcome] = run([0], workers.Threads, num_cpus=num_cpus, num_actors=1, runtime_env=environment)
+    [outcome] = run([0], Threads, num_cpus=num_cpus, num_actors=1, runtime_env=environment)
     assert outcome.value == (str(threads), threads)
 
 

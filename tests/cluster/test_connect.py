@@ -179,8 +179,6 @@ def test_two_runs_on_one_machine_have_a_ray_each(user_file: Path, tmp_path: Path
     second_file.parent.mkdir()
     second_file.write_text(USER_FILE)
     first, second = start(LOCAL, user_file), start(LOCAL, second_file)
-    assert first.stdout is not None
-    assert second.stdout is not None
     addresses = {first.stdout.readline(), second.stdout.readline()}
     assert len(addresses - {""}) == 2
     first.communicate("\n")
@@ -190,19 +188,8 @@ def test_two_runs_on_one_machine_have_a_ray_each(user_file: Path, tmp_path: Path
     assert second.returncode == 0
 
 
-def test_the_dashboard_is_on_loopback(user_file: Path) -> None:
-    process = start(DASHBOARD, user_file)
-    process.communicate()
-    assert process.returncode == 0
-
-
-def test_a_cluster_is_joined_and_left_running(user_file: Path) -> None:
-    process = start(JOINED, user_file)
-    process.communicate()
-    assert process.returncode == 0
-
-
-def test_no_cluster_at_the_address_is_said_at_once(user_file: Path) -> None:
-    process = start(NOBODY, user_file)
+@pytest.mark.parametrize("program", [DASHBOARD, JOINED, NOBODY], ids=["dashboard", "joined", "nobody"])
+def test_a_program_that_connects(program: str, user_file: Path) -> None:
+    process = start(program, user_file)
     process.communicate()
     assert process.returncode == 0

@@ -13,7 +13,6 @@ from archray_test_runs import ONE_AT_A_TIME
 import archray
 from archray.files import Folder
 from archray.platform.methods.configure import check_config, make_config
-from archray.platform.methods.ensembles.baseline_config import NESConfig
 from archray.platform.methods.ensembles.trained_pool import EnsembleParents
 from archray.trainables.checkpoint import read_state
 from archray.trainables.data import load_images
@@ -183,7 +182,6 @@ def test_defaults_are_those_of_nesbs_with_the_pool_of_the_thesis() -> None:
     """Note E8: a pool of 50 networks, 50 epochs each; members are trained as those of NESBS."""
     config = make_config("nes-rs", "paper", None, {"space": "darts"})
     nesbs = make_config("nesbs", "paper", None, {"space": "darts"})
-    assert isinstance(config, NESConfig)
     assert (config.pool, config.train.epochs) == (50, 50)
     for name in ("data", "network", "final", "ensemble_size"):
         assert getattr(config, name) == getattr(nesbs, name)

@@ -61,11 +61,6 @@ def test_a_draw_is_of_distinct_canonical_forms_and_from_the_seed() -> None:
     assert pool != candidates("nasbench201", 50, seed=4)
 
 
-def test_a_pool_larger_than_the_space_is_refused() -> None:
-    with pytest.raises(InvalidInput, match=r"a pool of 15626 is too large"):
-        candidates("nasbench201", 15_626, seed=0)
-
-
 def test_a_space_too_large_to_enumerate_is_drawn_from() -> None:
     assert len(set(candidates(WideSpace(), 4, seed=0))) == 4
     with pytest.raises(InvalidInput, match="500 draws from wide gave 4 different architectures of 5"):
@@ -167,7 +162,6 @@ with connect(ClusterSettings(num_cpus=2, num_gpus=0, dashboard=False)):
         env={**os.environ, "PYTHONPATH": modules},
         start_new_session=True,
     )
-    assert process.stdin is not None
     process.stdin.write(json.dumps(pool).encode())
     process.stdin.close()
     return process

@@ -202,9 +202,9 @@ def test_a_run_that_has_not_begun_has_a_page(tmp_path: Path) -> None:
     assert "found no architecture" in text
 
 
-def test_a_row_without_a_failure_has_no_note() -> None:
-    frame = pd.DataFrame({"failure": [None, float("nan"), "", "NaN loss"], "error": [None, None, "lost", "lost"]})
-    assert failures(frame).tolist() == [None, None, "lost", "NaN loss"]
+def test_a_reason_is_the_results_own_before_tunes() -> None:
+    frame = pd.DataFrame({"failure": [None, np.nan, "", "NaN loss", np.nan], "error": [None, None, "lost", "lost", ""]})
+    assert failures(frame).tolist() == [None, None, "lost", "NaN loss", None]
     assert failures(pd.DataFrame({"value": [1.0]})).tolist() == [None]
 
 

@@ -387,10 +387,6 @@ def test_everything_is_escaped(new_run: NewRun) -> None:
     assert "<script" not in text and "&lt;script&gt;" in text
 
 
-def test_the_same_run_gives_the_same_page(run: Run[Any], page: str) -> None:
-    assert rendered(run) == page
-
-
 def test_other_methods_reports_speak_of_no_feature_maps(tmp_path: Path) -> None:
     run = hnas_run(tmp_path, pool_size=10, trials=2, baseline=1, epochs=2)
     assert "feature map" not in words(render(run, hnas_headline(run), [])).lower()

@@ -11,7 +11,7 @@ from archray_test_report import write_run
 
 from archray.platform.methods.hnas.hnas_tables import Objective, plane, usable_pool
 from archray.platform.methods.hnas.landscape import spans
-from archray.platform.report.quantity import Quantity, count, duration, failures, significant
+from archray.platform.report.quantity import Quantity, count, duration, significant
 from archray.searchers.hnas.scored_pool import Pool, lowest, objective
 
 
@@ -49,18 +49,11 @@ def test_rows_without_a_score_are_excluded(tmp_path: Path) -> None:
         return usable_pool(write_run(tmp_path, "hnas", config=config, tables={("pool", "pool.parquet"): table}))
 
     kept = usable(pool)
-    assert kept is not None
     assert kept.architectures == ["a", "d"] and kept.excluded == 2
     assert kept.metric.tolist() == [0.5, 1.0]
     assert usable(pool.head(0)) is None
     assert usable(pool.assign(m=np.nan)) is None
     assert usable(pool, "other") is None
-
-
-def test_a_reason_is_the_results_own_before_tunes() -> None:
-    frame = pd.DataFrame({"failure": ["own", None, "", np.nan], "error": ["tune", "tune", None, ""]})
-    assert failures(frame).tolist()[:2] == ["own", "tune"]
-    assert failures(frame).isna().tolist() == [False, False, True, True]
 
 
 def test_numbers_are_written_as_people_do() -> None:

@@ -48,54 +48,6 @@ class Unconstructible:
         raise RuntimeError("no such device")
 
 
-class DiesAtBirth:
-    """A worker whose constructor takes the process with it."""
-
-    def __init__(self) -> None:
-        os._exit(1)
-
-
-class SharedArray:
-    """Holds an array of the object store; adds it up with the item."""
-
-    def __init__(self, array: Any) -> None:
-        import ray
-
-        self.array = ray.get(array)
-
-    def __call__(self, item: int) -> int:
-        return int(self.array.sum()) + item
-
-
-class Unpicklable:
-    """Returns what no pickle can carry for odd items."""
-
-    def __call__(self, item: int) -> Any:
-        return (part for part in ()) if item % 2 else item
-
-
-class Threads:
-    """Says how many threads torch uses in its actor."""
-
-    def __call__(self, item: int) -> tuple[str | None, int]:
-        import torch
-
-        return os.environ.get("OMP_NUM_THREADS"), torch.get_num_threads()
-
-
-class Node:
-    """Says on which node it runs, after the time that an item takes."""
-
-    def __init__(self, seconds: float = 0.0) -> None:
-        self.seconds = seconds
-
-    def __call__(self, item: int) -> str:
-        import ray
-
-        time.sleep(self.seconds)
-        return str(ray.get_runtime_context().get_node_id())
-
-
 def logging_scorer(log: str, seconds: float = 0.1) -> type:
     """A pool scorer whose values are a function of the string. A scoring takes `seconds` and adds a line to `log`."""
 

@@ -8,18 +8,13 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from archray_test_report import Documents, Tables, write_repeats, write_run
+from archray_test_report import Documents, Tables, cells, write_repeats, write_run
 
 from archray.platform.run.run import Run
 from archray.trainables.spaces import get_space
 
 SPACE = get_space("nasbench201")
 CONFIG = {"space": "nasbench201", "ensemble_size": 3}
-
-
-def cells(number: int) -> list[str]:
-    rng = np.random.default_rng(0)
-    return list(dict.fromkeys(SPACE.encode(SPACE.canonical(SPACE.sample(rng))) for _ in range(3 * number)))[:number]
 
 
 CELLS = cells(12)

@@ -107,11 +107,9 @@ def _map(rng: np.random.Generator) -> str:
 
 
 def _error(name: str, dimension: int) -> float:
-    """Test error of a map, about as digits have it: gamma has a best value, Laplace kernels are a little worse."""
-    said = get_space("fourier").configuration(name)
-    best = {"none": -4.0, "minmax": -1.5, "normalise": 0.3, "standard": -2.2}[said["preprocess"]]
-    off = abs(np.log10(said["gamma"]) - best) + 0.4 * (said["kernel"] == "laplace")
-    return float(0.9 / (1 + 48 * np.exp(-1.1 * off**1.5)) + 6 / (dimension + 200))
+    """Test error of a map: the nearer its gamma is to 0.01, the lower."""
+    gamma = get_space("fourier").configuration(name)["gamma"]
+    return float(0.02 + 0.1 * abs(np.log10(gamma) + 2) + 6 / (dimension + 200))
 
 
 def _seconds(dimension: int, rng: np.random.Generator) -> float:
@@ -174,17 +172,8 @@ def _correlation(
         names = [found, *(_map(rng) for _ in range(maps - 1))]
         for bases, loss in (("shared", 0.03), ("independent", 0.12)):
             for dimension in dimensions:
-                for name in names:
-                    alone = 1 - _error(name, dimension)
-                    noise = rng.normal(0, loss + 10 / dimension)
-                    rows.append(
-                        {
-                            "repeat": repeat,
-                            "bases": bases,
-                            "dimension": dimension,
-                            "architecture": name,
-                            "shared": float(np.clip(0.1 + 0.85 * max(alone - 0.1, 0.0) ** 1.6 + noise, 0, 1)),
-                            "standalone": alone,
-                        }
-                    )
-    return pd.DataFrame(rows)
+                table = pd.DataFrame({"repeat": repeat, "bases": bases, "dimension": dimension, "architecture": names})
+                alone = 1 - np.array([_error(name, dimension) for name in names])
+                noise = rng.normal(0, loss + 10 / dimension, len(names))
+                rows.append(table.assign(shared=np.clip(alone**1.6 + noise, 0, 1), standalone=alone))
+    return pd.concat(rows, ignore_index=True)

@@ -25,8 +25,7 @@ Documents = Mapping[tuple[str, str], Any]
 HOSTILE = "<script>alert('x')</script>&\"|+"
 MISSING_NUMBER = re.compile(r"\b(nan|NaN|inf|None|NaT)\b")
 
-WORTH = {"nor_conv_3x3": 1.0, "nor_conv_1x1": 0.7, "skip_connect": 0.35, "avg_pool_3x3": 0.1, "none": 0.0}
-
+DISCONNECTED = "the output does not depend on the input"
 MADE_WITH = {
     "references": {},
     "arrays": False,
@@ -37,6 +36,12 @@ MADE_WITH = {
     "created": "2025-03-14T15:09:26+00:00",
     "amended": [],
 }
+
+
+def cells(number: int, seed: int = 0) -> list[str]:
+    """Distinct architectures of nasbench201."""
+    space, rng = get_space("nasbench201"), np.random.default_rng(seed)
+    return list(dict.fromkeys(space.encode(space.canonical(space.sample(rng))) for _ in range(3 * number)))[:number]
 
 
 def rendered(run: Run[Any], sections: Sequence[MakeSection] | None = None) -> str:
@@ -119,18 +124,9 @@ def _stage(folder: Folder, stage: str) -> Folder:
     return folder / stage if stage else folder
 
 
-def hnas_run(
-    place: str | Path,
-    *,
-    pool_size: int = 300,
-    trials: int = 20,
-    baseline: int = 8,
-    final_seeds: int = 3,
-    epochs: int = 12,
-    seed: int = 0,
-) -> Run[Any]:
-    """A run of HNAS on nasbench201 with made-up numbers that behave as real ones do."""
-    tables, documents = hnas_content(pool_size, trials, baseline, final_seeds, epochs, seed)
+def hnas_run(place: str | Path, **content: int) -> Run[Any]:
+    """A run of HNAS on nasbench201 with made-up numbers. content: as of `hnas_content`."""
+    tables, documents = hnas_content(**content)
     config = {"space": "nasbench201", "search": {"proxy": "ntk_trace", "budget": 20}}
     return write_run(place, "hnas", config=config, tables=tables, documents=documents)
 
@@ -140,114 +136,78 @@ def hnas_content(
 ) -> tuple[dict[tuple[str, str], pd.DataFrame], dict[tuple[str, str], Any]]:
     """The tables and documents of a run of HNAS."""
     rng = np.random.default_rng(seed)
-    space = get_space("nasbench201")
-    pool = _pool(space, pool_size, rng)
+    pool = _pool(pool_size, rng)
     finite = pool[pool["failure"].isna()]
-    scale = float(finite["ntk_trace"].abs().max())
-    m, kappa = (finite["ntk_trace"] / scale).to_numpy(), finite["kappa"].to_numpy()
-    strength = dict(zip(finite["architecture"], finite["strength"], strict=True))
-    names = finite["architecture"].to_numpy()
-    mu_low, mu_high = 10.0, 1e6
-    rows, known, curves = [], {}, []
+    names, kappa = finite["architecture"].to_numpy(), finite["kappa"].to_numpy()
+    scale = float(finite["ntk_trace"].max())
+    m = (finite["ntk_trace"] / scale).to_numpy()
+    strength = dict(zip(names, rng.random(len(names)), strict=True))
+    curves: dict[str, list[pd.DataFrame]] = {"search": [], "final": [], "baseline": []}
+
+    def trained(stage: str, number: int, name: str, epochs: int) -> float:
+        """Its last accuracy; the curve is kept."""
+        curve = _curve(strength[name], epochs, rng)
+        curves[stage].append(curve.assign(trial_id=f"{stage}-{number}", architecture=name))
+        return float(curve["validation_accuracy"].iloc[-1])
+
+    rows, known = [], {}
     for number in range(trials):
-        near = number >= 5 and rows
-        best = max(rows, key=lambda row: row["value"]) if near else None
-        root = float(np.clip(rng.normal(best["nu"] ** 0.5, 0.2), 0, 1)) if best else (number % 5 + 0.5) / 5
-        mu = float(np.exp(rng.normal(np.log(best["mu"]), 2.5))) if best else 1e4
-        mu = float(np.clip(mu, mu_low, mu_high))
-        name = names[int(np.argmin(kappa / m + mu * (m**2 - root**2) ** 2))]
-        repeat = name in known
-        if not repeat:
-            curve = _curve(strength[name], epochs, rng)
-            known[name] = float(curve["validation_accuracy"].iloc[-1])
-            curves.append(curve.assign(trial_id=f"search-{number}", stage="search", architecture=name))
-        rows.append(
-            {
-                "number": number,
-                "architecture": name,
-                "mu": mu,
-                "nu": root**2,
-                "value": known[name],
-                "repeat": repeat,
-                "failure": None,
-            }
-        )
+        mu, nu = 10 ** rng.uniform(1, 6), rng.random() ** 2
+        name = names[int(np.argmin(kappa / m + mu * (m**2 - nu) ** 2))]
+        row = {"number": number, "architecture": name, "mu": mu, "nu": nu, "repeat": name in known, "failure": None}
+        if name not in known:
+            known[name] = trained("search", number, name, epochs)
+        rows.append({**row, "value": known[name]})
     if trials > 8:
         rows[7].update(value=np.nan, failure="train_loss is NaN at epoch 3", repeat=False)
     evaluated = pd.DataFrame(rows)
-    found = evaluated.loc[evaluated["value"].idxmax(), "architecture"] if trials else None
-    final, random = [], []
-    for number in range(final_seeds):
-        curve = _curve(strength[found], 2 * epochs, rng)
-        curves.append(curve.assign(trial_id=f"final-{number}", stage="final", architecture=found))
-        final.append({"seed": number, "test_accuracy": curve["validation_accuracy"].iloc[-1] - 0.004, "failure": None})
-    for number in range(baseline):
-        name = names[rng.integers(len(names))]
-        curve = _curve(strength[name], 2 * epochs, rng)
-        curves.append(curve.assign(trial_id=f"baseline-{number}", stage="baseline", architecture=name))
-        random.append(
-            {"architecture": name, "test_accuracy": curve["validation_accuracy"].iloc[-1] - 0.004, "failure": None}
-        )
-    all_curves = pd.concat(curves, ignore_index=True) if curves else pd.DataFrame(columns=["stage"])
+    found = evaluated.loc[evaluated["value"].idxmax(), "architecture"]
+    final = [
+        {"seed": number, "test_accuracy": trained("final", number, found, 2 * epochs) - 0.004, "failure": None}
+        for number in range(final_seeds)
+    ]
+    random = [
+        {"architecture": name, "test_accuracy": trained("baseline", number, name, 2 * epochs) - 0.004, "failure": None}
+        for number, name in enumerate(rng.choice(names, baseline))
+    ]
     tables = {
-        ("pool", "pool.parquet"): pool.drop(columns="strength"),
+        ("pool", "pool.parquet"): pool,
         ("search", "asked.parquet"): evaluated,
         ("final", "trials.parquet"): pd.DataFrame(final),
         ("baseline", "trials.parquet"): pd.DataFrame(random),
+        **{(stage, "curves.parquet"): pd.concat(own, ignore_index=True) for stage, own in curves.items()},
     }
-    for stage in ("search", "final", "baseline"):
-        own = all_curves[all_curves["stage"] == stage].drop(columns="stage").reset_index(drop=True)
-        tables[stage, "curves.parquet"] = own if len(own) else pd.DataFrame()
     objective = {
         "proxy": "ntk_trace",
         "scale": scale,
         "penalty": "square",
-        "log10_mu": [float(np.log10(mu_low)), float(np.log10(mu_high))],
+        "log10_mu": [1.0, 6.0],
         "root_nu": [0.0, 1.0],
         "epsilon": 0.0,
     }
-    documents: dict[tuple[str, str], Any] = {("search", "objective.json"): objective}
-    if found is not None:
-        best = {"architecture": found, "value": float(evaluated["value"].max()), "metric": "validation_accuracy"}
-        documents |= {("search", "architecture.json"): best, ("", "architecture.json"): best}
+    best = {"architecture": found, "value": float(evaluated["value"].max()), "metric": "validation_accuracy"}
+    stages = {"objective.json": objective, "architecture.json": best}
+    documents = {**{("search", name): document for name, document in stages.items()}, ("", "architecture.json"): best}
     return tables, documents
 
 
 @cache
-def _forms(space: str) -> list[tuple[str, ...]]:
-    """The canonical forms of a space's architectures."""
-    known = get_space(space)
-    return list(dict.fromkeys(known.canonical(architecture) for architecture in known.enumerate()))
+def _forms() -> list[str]:
+    """The canonical forms of nasbench201."""
+    space = get_space("nasbench201")
+    return list(dict.fromkeys(space.encode(space.canonical(cell)) for cell in space.enumerate()))
 
 
-def _pool(space, size: int, rng: np.random.Generator) -> pd.DataFrame:
-    forms = _forms(space.name)
-    drawn = rng.permutation(len(forms))[:size]
-    chosen = {space.encode(forms[i]): forms[i] for i in drawn}
-    rows = []
-    for name, ops in chosen.items():
-        dead = all(op == "none" for op in (ops[3], ops[4], ops[5]))
-        strength = sum(WORTH[op] for op in ops) / 6 + rng.normal(0, 0.06)
-        convolutions = sum(op.startswith("nor_conv") for op in ops)
-        trace = 12 * np.exp(0.45 * convolutions + rng.normal(0, 0.35))
-        kappa = 10 ** (1.3 + 0.25 * convolutions - 0.25 * (ops[3] == "skip_connect") + abs(rng.normal(0, 0.5)))
-        failure = None
-        if dead:
-            failure, trace, kappa = "the output does not depend on the input", np.nan, np.nan
-        elif rng.random() < 0.01:
-            failure, kappa = "lambda_min <= 0", np.nan
-        rows.append(
-            {
-                "architecture": name,
-                "ntk_trace": trace,
-                "kappa": kappa,
-                "failure": failure,
-                "seconds": 0.2,
-                "parameters": 73_000,
-                "strength": float(np.clip(strength, 0.02, 1)),
-            }
-        )
-    return pd.DataFrame(rows)
+def _pool(size: int, rng: np.random.Generator) -> pd.DataFrame:
+    names = rng.permutation(_forms())[:size]
+    n = len(names)
+    pool = pd.DataFrame({"architecture": names, "ntk_trace": 12 * np.exp(rng.normal(1.4, 0.7, n))})
+    pool["kappa"] = 10 ** (1.8 + abs(rng.normal(0, 0.6, n)))
+    chance = rng.random(n)
+    pool["failure"] = np.select([chance < 0.02, chance < 0.04], [DISCONNECTED, "lambda_min <= 0"], None)
+    pool.loc[chance < 0.02, "ntk_trace"] = np.nan
+    pool.loc[chance < 0.04, "kappa"] = np.nan
+    return pool.assign(seconds=0.2, parameters=73_000)
 
 
 def _curve(strength: float, epochs: int, rng: np.random.Generator) -> pd.DataFrame:

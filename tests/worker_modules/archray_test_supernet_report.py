@@ -8,10 +8,9 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from archray_test_report import write_repeats, write_run
+from archray_test_report import cells, write_repeats, write_run
 
 from archray.platform.run.run import Run
-from archray.trainables.spaces import get_space
 
 SEEDS = (2968811710, 3677149159, 745650761, 2884920346, 1503136570)
 OPERATIONS = 5
@@ -29,12 +28,6 @@ _FILES = {
     "final_curves": ("final", "curves.parquet"),
     "baseline": ("baseline", "trials.parquet"),
 }
-
-
-def cells(number: int, seed: int = 0) -> list[str]:
-    """Distinct architectures of nasbench201."""
-    space, rng = get_space("nasbench201"), np.random.default_rng(seed)
-    return list(dict.fromkeys(space.encode(space.canonical(space.sample(rng))) for _ in range(3 * number)))[:number]
 
 
 CELLS = cells(4)
