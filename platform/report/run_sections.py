@@ -99,18 +99,14 @@ def _counted(stage: str, frame: pd.DataFrame) -> list[tuple[str, str, int, int]]
 
 def manifest_section(run: Run[Any]) -> Section:
     """All of the manifest, folded, a table for each part."""
-    single = {key: value for key, value in run.manifest.items() if not _nests(value)}
-    nested = {key: value for key, value in run.manifest.items() if _nests(value)}
+    nested = {key: value for key, value in run.manifest.items() if isinstance(value, Mapping) and value}
+    single = {key: value for key, value in run.manifest.items() if key not in nested}
     tables = "".join(f"<h3>{escape(name)}</h3>{_pairs(part)}" for name, part in {"run": single, **nested}.items())
     body = (
         "<p>All that is needed to start the same run again.</p>"
         f'<details class="manifest"><summary>Manifest</summary>{tables}</details>'
     )
     return Section("manifest", "Manifest", body)
-
-
-def _nests(value: object) -> bool:
-    return isinstance(value, Mapping) and bool(value)
 
 
 def _pairs(part: Mapping[str, Any]) -> str:
