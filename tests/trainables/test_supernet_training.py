@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -245,7 +246,7 @@ class Watched(ArchitectureParameters):
 
 def watched(digits: Dataset, **training: Any) -> tuple[SupernetTrainer, Watched]:
     supernet = make_supernet()
-    mixing = Watched(supernet, Simplex, MirrorDescentSettings(), seed=0)
+    mixing = Watched(supernet, partial(Simplex, domain="simplex"), MirrorDescentSettings(), seed=0)
     settings = SupernetTrainingSettings(**{"epochs": 3, "batch_size": 2, **training})
     return SupernetTrainer(supernet, digits, mixing, settings, seed=0), mixing
 
