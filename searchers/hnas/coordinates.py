@@ -32,10 +32,6 @@ class Coordinates(ABC):
         self.penalty = penalty
         self.log10_mu = log10_mu
 
-    @property
-    def bounds(self) -> list[tuple[float, float]]:
-        return [(0.0, 1.0), self.log10_mu]
-
     @abstractmethod
     def first_weight(self) -> float:
         """The second coordinate of the first points."""

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, Unpack
+from typing import Any, Literal, Unpack, get_args
 
 import numpy as np
 import pandas as pd
@@ -16,7 +16,7 @@ from archray.searchers.arguments import BoolArray, FloatArray
 from archray.searchers.base import ArchraySearcher, Proposal, SearcherOptions
 from archray.searchers.bo import losses_of_answers, next_point
 from archray.searchers.hnas.coordinates import FIRST_POINTS, PRESETS, Coordinates
-from archray.searchers.hnas.scored_pool import Penalty, Pool, PoolFile, check_penalty, lowest, objective
+from archray.searchers.hnas.scored_pool import Penalty, Pool, PoolFile, lowest, objective
 from archray.searchers.ledger import Record
 from archray.seeds import stream_seed
 
@@ -78,7 +78,8 @@ class HNASSearch(ArchraySearcher):
         if not (math.isfinite(low) and math.isfinite(high) and low < high):
             raise InvalidInput(f"log10_mu: expected (low, high) with low < high, got {log10_mu!r}")
         self.penalty: Penalty = penalty or self._preset.penalty
-        check_penalty(self.penalty)
+        if self.penalty not in get_args(Penalty):
+            raise InvalidInput(f"there is no penalty {penalty!r}; choose one of {', '.join(get_args(Penalty))}")
         self.on_repeat = on_repeat or "next-best"
         self.proxy = proxy
         self.preset = preset
@@ -95,7 +96,6 @@ class HNASSearch(ArchraySearcher):
 
     @cached_property
     def coordinates(self) -> Coordinates:
-        """The square that is searched."""
         return self._preset.coordinates(self.pool, self.penalty, self._log10_mu)
 
     @cached_property
@@ -155,8 +155,8 @@ class HNASSearch(ArchraySearcher):
         if position < FIRST_POINTS:
             return self.coordinates.first_point(position)
         losses = losses_of_answers([observation["number"] for observation in observations], self.known_losses(number))
-        seed = stream_seed(self.seed, ASKS, len(observations), bits=31)
-        return next_point([observation["point"] for observation in observations], losses, self.coordinates.bounds, seed)
+        points, bounds = [observation["point"] for observation in observations], [(0.0, 1.0), self.coordinates.log10_mu]
+        return next_point(points, losses, bounds, stream_seed(self.seed, ASKS, len(observations), bits=31))
 
     def _numbers(self) -> dict[str, int]:
         """The number of the first record of every architecture suggested or handed over, in flight or not."""
@@ -200,12 +200,10 @@ class HNASSearch(ArchraySearcher):
         self._tell_given(record.config, record.number, record.number)
 
     def _tell_given(self, config: Mapping[str, Any], number: int, sought: int) -> None:
-        if config["mu"] is not None:
-            mu, nu = config["mu"], config["nu"]
-            point = self.coordinates.point(mu, nu)
-            self._observations.append(
-                {"point": point, "mu": mu, "nu": nu, "number": number, "for": sought, "given": True}
-            )
+        mu, nu = config["mu"], config["nu"]
+        if mu is not None:
+            observation = {"point": self.coordinates.point(mu, nu), "mu": mu, "nu": nu, "number": number}
+            self._observations.append({**observation, "for": sought, "given": True})
 
     def asked(self) -> pd.DataFrame:
         """A row per question of the optimiser, in order: what was answered from memory, beside the trainings.

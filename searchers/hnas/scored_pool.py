@@ -10,7 +10,7 @@ import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Literal
 
 import numpy as np
 import pandas as pd
@@ -19,7 +19,7 @@ import pyarrow.csv
 import pyarrow.fs
 import pyarrow.parquet
 
-from archray.errors import InvalidInput, InvalidPool
+from archray.errors import InvalidPool
 from archray.searchers.arguments import BoolArray, FloatArray
 
 Penalty = Literal["square", "absolute"]
@@ -133,12 +133,6 @@ def _read_columns(content: bytes, location: str, columns: list[str]) -> pd.DataF
 
 
 # The objective
-
-
-def check_penalty(penalty: str) -> None:
-    """Raises: InvalidInput if there is no such penalty."""
-    if penalty not in get_args(Penalty):
-        raise InvalidInput(f"there is no penalty {penalty!r}; choose one of {', '.join(get_args(Penalty))}")
 
 
 def objective(

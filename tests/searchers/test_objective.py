@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import ArrayLike
 
-from archray.errors import InvalidInput
-from archray.searchers.hnas.scored_pool import Pool, build_pool, check_penalty, lowest, objective
+from archray.searchers.hnas.scored_pool import Pool, build_pool, lowest, objective
 
 positive = st.floats(1e-3, 1e3)
 rows = st.lists(st.tuples(positive, positive), min_size=1, max_size=30)
@@ -97,8 +96,3 @@ def test_usable_rows() -> None:
     metric = [1.0, 0.0, math.nan, math.inf, -2.0, 1.0, 1.0]
     kappa = [1.0, 1.0, 1.0, 1.0, 1.0, math.nan, math.inf]
     assert pool_of(metric, kappa).architectures == ["a0", "a4"]
-
-
-def test_unknown_penalty_lists_the_known() -> None:
-    with pytest.raises(InvalidInput, match="square, absolute"):
-        check_penalty("cubic")
