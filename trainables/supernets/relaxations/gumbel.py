@@ -79,9 +79,9 @@ class GumbelSettings(RelaxationSettings):
 class Gumbel(Relaxation):
     """One operation per edge, drawn with the parameters' probabilities; gradients as if the draw were soft.
 
-    Args:
-        domain: `logits` (GDAS), or `simplex` (GAEA GDAS: the noise is added to the logarithm of the parameters). A
-            parameter of zero is never drawn and has no gradient; the floor of `MirrorDescent` keeps it above zero.
+    Unless `hard`, SNAS' mixture of all operations (Xie et al. 2019). domain: `logits` (GDAS), or `simplex` (GAEA GDAS:
+    the noise is added to the logarithm of the parameters). A parameter of zero is never drawn and has no gradient; the
+    floor of `MirrorDescent` keeps it above zero.
     """
 
     def __init__(self, generator: torch.Generator, domain: Domain, settings: GumbelSettings) -> None:
