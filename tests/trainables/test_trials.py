@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -96,18 +98,27 @@ TRIALS: dict[str, tuple[type[TrialTrainable], dict[str, Any], dict[str, Any]]] =
 every_trial = pytest.mark.parametrize("name", TRIALS)
 
 
+Make = Callable[..., TrialTrainable]
+
+
 @pytest.fixture(scope="module")
-def weights(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Random ones of a supernet."""
+def make(tmp_path_factory: pytest.TempPathFactory) -> Make:
+    """Makes the trial of a name, with other keys besides its own. A posterior is over a supernet of random weights."""
     supernet = build_supernet("nasbench201", NetworkSettings(**NETWORK), 1, 10, seed=0)
-    return write_weights(str(tmp_path_factory.mktemp("weights")), "weights.pt", supernet.state_dict())
+    weights = write_weights(str(tmp_path_factory.mktemp("weights")), "weights.pt", supernet.state_dict())
+
+    def trial(name: str, **keys: Any) -> TrialTrainable:
+        trainable, settings, own = TRIALS[name]
+        more = {"weights": weights} if trainable is PosteriorTrainable else {}
+        return trainable({"settings": {"seed": 5, **settings, **more}, **own, **keys})
+
+    return trial
 
 
-def config_of(name: str, weights: str, **keys: Any) -> dict[str, Any]:
-    trainable, settings, own = TRIALS[name]
-    if trainable is PosteriorTrainable:
-        settings = {**settings, "weights": weights}
-    return {"settings": {**settings}, "seed": 5, **own, **keys}
+@pytest.fixture(scope="module")
+def fresh(make: Make) -> Callable[[str], list[dict[str, Any]]]:
+    """The results of a trial that nothing disturbs, by its name; run once."""
+    return cache(lambda name: run(make(name)))
 
 
 def run(trial: TrialTrainable) -> list[dict[str, Any]]:
@@ -126,44 +137,34 @@ def comparable(results: list[dict[str, Any]]) -> list[dict[str, str]]:
 
 
 @every_trial
-def test_the_seed_decides_and_other_keys_do_not(name: str, weights: str) -> None:
-    trainable = TRIALS[name][0]
-    results = run(trainable(config_of(name, weights)))
-    expected = comparable(results)
+def test_the_seed_decides_and_other_keys_do_not(name: str, make: Make, fresh: Callable[..., Any]) -> None:
+    expected = fresh(name)
     torch.manual_seed(123)
     state = torch.get_rng_state()
-    assert comparable(run(trainable(config_of(name, weights, mu=0.3, anything=[1])))) == expected
+    assert comparable(run(make(name, seed=5, mu=0.3, anything=[1]))) == comparable(expected)
     assert torch.equal(torch.get_rng_state(), state)
-    config = config_of(name, weights)
-    config["settings"]["seed"] = config.pop("seed")
-    assert comparable(run(trainable(config))) == expected
-    if results[-1]["failure"] is None:
-        assert comparable(run(trainable(config_of(name, weights, seed=6)))) != expected
-    assert all(set(result) == set(results[0]) for result in results)
-    json.dumps(results)
+    if expected[-1]["failure"] is None:
+        assert comparable(run(make(name, seed=6))) != comparable(expected)
+    assert all(set(result) == set(expected[0]) for result in expected)
+    json.dumps(expected)
 
 
 @every_trial
-def test_a_restored_trial_goes_on_bit_for_bit(name: str, weights: str, tmp_path: Path) -> None:
+def test_a_restored_trial_goes_on_bit_for_bit(name: str, make: Make, fresh: Callable[..., Any], tmp_path: Path) -> None:
     """By Tune's own `save` and `restore`; after its last step it does no work, and reports again."""
-    trainable = TRIALS[name][0]
-    expected = run(trainable(config_of(name, weights)))
-    begun = trainable(config_of(name, weights))
+    begun, restored, ended = make(name), make(name), make(name)
     begun.train()
-    restored = trainable(config_of(name, weights))
     restored.restore(begun.save(str(tmp_path / "begun")))
     torch.manual_seed(1)
-    assert comparable(run(restored)) == comparable(expected[1:] or expected)
-    ended = trainable(config_of(name, weights))
+    assert comparable(run(restored)) == comparable(fresh(name)[1:] or fresh(name))
     ended.restore(restored.save(str(tmp_path / "ended")))
-    assert comparable([ended.step(), ended.step()]) == comparable(expected[-1:] * 2)
+    assert comparable([ended.step(), ended.step()]) == comparable(fresh(name)[-1:] * 2)
 
 
 @every_trial
-def test_a_reused_actor_gives_the_same_results_as_a_fresh_one(name: str, weights: str) -> None:
-    trainable = TRIALS[name][0]
-    own_kind = [other for other, (kind, _, _) in TRIALS.items() if kind is trainable]
-    reused = trainable(config_of(own_kind[own_kind.index(name) - 1], weights, seed=1))
+def test_a_reused_actor_gives_the_same_results_as_a_fresh_one(name: str, make: Make, fresh: Callable[..., Any]) -> None:
+    own_kind = [other for other, (kind, _, _) in TRIALS.items() if kind is TRIALS[name][0]]
+    reused = make(own_kind[own_kind.index(name) - 1], seed=1)
     reused.step()
-    assert reused.reset_config(config_of(name, weights))
-    assert comparable(run(reused)) == comparable(run(trainable(config_of(name, weights))))
+    assert reused.reset_config(make(name).config)
+    assert comparable(run(reused)) == comparable(fresh(name))
