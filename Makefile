@@ -45,8 +45,8 @@ test: $(INSTALLED)
 test-slow: $(INSTALLED)
 	$(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder -m slow $(PYTEST_ARGS)
 
-# What builds networks once more, with oneDNN's kernels for CPUs without AVX-512, and with a heap that glibc checks (from
-# 2.34 on that needs the library; where there is none the loader says so and goes on). Ray hands all to its workers.
+# What builds networks once more, with oneDNN's kernels for CPUs without AVX-512 (in Ray's workers too), and with a heap
+# that glibc checks (from 2.34 on that needs the library; where there is none the loader says so and goes on).
 test-avx2: $(INSTALLED)
 	ONEDNN_MAX_CPU_ISA=AVX2 MALLOC_CHECK_=3 LD_PRELOAD=libc_malloc_debug.so.0 \
 	  $(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder -m "not slow" $(PYTEST_ARGS) \

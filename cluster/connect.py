@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,8 @@ LOCAL = "local"  # Ray's word for "start a cluster of your own"
 LOOPBACK = "127.0.0.1"
 ANSWER_SECONDS = 10.0  # for a connection to be accepted
 IMPORT_SECONDS = 120.0  # a worker that unpacks its environment and imports; far more than it takes
+# What Ray says when its raylet is not there: it ends if an agent of its own is not up within 15 s (upstream 65983).
+LATE = "timed out during startup"
 USAGE_REPORTS = "RAY_USAGE_STATS_ENABLED"  # Ray's reports to its makers: off unless the user turned them on
 
 
@@ -118,9 +121,9 @@ def connect(
         with tempfile.TemporaryDirectory(prefix="archray-") as scratch:
             try:
                 context = _init(
-                    address, settings, runtime_environment(user_files, Path(scratch), local=address is None)
+                    address, settings, runtime_environment(user_files, Path(scratch), local=address is None), announce
                 )
-            except (RayError, ConnectionError, OSError, RuntimeError, ValueError) as error:
+            except Exception as error:  # what Ray could not do it often says in a plain one
                 raise ClusterError(f"cannot {doing}: {error}") from error
         if address is not None:
             check_modules(modules)
@@ -208,8 +211,10 @@ def check_modules(names: Sequence[str]) -> None:
         )
 
 
-def _init(address: str | None, settings: ClusterSettings, runtime_env: dict[str, Any]) -> Any:
-    """Calls `ray.init`; the context it returns."""
+def _init(
+    address: str | None, settings: ClusterSettings, runtime_env: dict[str, Any], announce: Callable[[str], None]
+) -> Any:
+    """Calls `ray.init`, once more for a Ray of ours that was too slow; the context it returns."""
     options: dict[str, Any] = {
         "runtime_env": runtime_env,
         "log_to_driver": settings.worker_output,
@@ -219,15 +224,22 @@ def _init(address: str | None, settings: ClusterSettings, runtime_env: dict[str,
         if address != AUTO:
             _check_answers(address)
         return ray.init(address=address, **options)
-    # Not None: Ray would join whatever cluster was started last on this machine, another run's perhaps.
-    return ray.init(
-        address=LOCAL,
+    start = partial(
+        ray.init,
+        address=LOCAL,  # None would join whatever cluster was started last on this machine, another run's perhaps
         num_cpus=settings.num_cpus,
         num_gpus=settings.num_gpus,
         include_dashboard=None if settings.dashboard else False,  # None: where ray[default] is installed
         dashboard_host=LOOPBACK,
         **options,
     )
+    try:
+        return start()
+    except Exception as error:
+        if LATE not in str(error):
+            raise
+    announce("Ray was not up within its 30 seconds: a busy machine, perhaps. Starting it once more.")
+    return start()
 
 
 def _check_answers(address: str) -> None:

@@ -21,6 +21,11 @@ OBJECT_STORE_BYTES = 300 * 2**20  # Ray's default, 30 % of the memory, is more t
 # OMP_NUM_THREADS: Ray sets that for each worker unless it is set, and a test sees to it.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
+# `make test-avx2` loads a malloc that checks the heap, in the processes that run tests. Ray must not inherit it: it
+# knows nothing of forks, and what a raylet forks while another of its threads allocates would wait for ever.
+if "PYTEST_XDIST_WORKER" in os.environ and "libc_malloc_debug" in os.environ.get("LD_PRELOAD", ""):
+    del os.environ["LD_PRELOAD"]
+
 # An example takes as long as the machine makes it: by default one of over 200 ms fails.
 hypothesis.settings.register_profile("untimed", deadline=None)
 hypothesis.settings.load_profile("untimed")

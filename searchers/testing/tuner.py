@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -87,6 +88,7 @@ class TunerConformance(SearcherConformance):
             assert (tmp_path / "interrupted").exists()
         else:
             raise AssertionError("the run was not interrupted")
+        _wait_for_copies()
         results = Tuner.restore(str(tmp_path / "run"), trainable=self.trainable(), param_space=self.param_space()).fit()
         assert results.num_errors == 0
         whole = self.fresh()
@@ -168,6 +170,13 @@ def quiet_ray() -> None:
     if not ray.is_initialized():
         ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False)
     os.environ["TUNE_GLOBAL_CHECKPOINT_S"] = "0"
+
+
+def _wait_for_copies() -> None:
+    """Tune copies its snapshots file by file in threads, for which an interruption does not wait."""
+    for thread in threading.enumerate():
+        if "entrypoint" in thread.name:  # the function's name, which Python gives a thread without one
+            thread.join(PATIENCE_S)
 
 
 def own_configs(results: tune.ResultGrid) -> Configs:

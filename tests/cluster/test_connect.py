@@ -161,6 +161,29 @@ for address, reason in {"127.0.0.1:1": "nothing answers there", "head": "expecte
         assert str(error).startswith(f"cannot join the Ray cluster at {address}: {reason}"), error
 """
 
+# Which of Ray's starts are too slow: its raylet gives the agent 15 s.
+SLOW_AGENT = """
+import sys, time
+from pathlib import Path
+if any(argument.endswith("dashboard/agent.py") for argument in sys.orig_argv):
+    starts = Path(__file__).with_name("starts")
+    starts.mkdir(exist_ok=True)
+    (starts / str(time.time_ns())).touch()
+    if len(list(starts.iterdir())) <= {slow}:
+        time.sleep(30)
+"""
+
+LATE = """
+from archray.cluster.connect import ClusterError
+said = []
+try:
+    with connect(ClusterSettings(num_cpus=1, num_gpus=0, dashboard=False), announce=said.append):
+        print("up", ray.get(ray.remote(lambda: 1).remote()))
+except ClusterError as error:
+    print(error)
+assert len(said) == 1 and "Starting it once more" in said[0], said
+"""
+
 
 def start(program: str, user_file: Path) -> subprocess.Popen[str]:
     """Runs a program from another folder than the repository."""
@@ -193,3 +216,16 @@ def test_a_program_that_connects(program: str, user_file: Path) -> None:
     process = start(program, user_file)
     process.communicate()
     assert process.returncode == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("slow", "outcome"), [(1, "up 1"), (2, "cannot start Ray on this machine: The current node")])
+def test_a_ray_that_is_slow_to_start_is_started_once_more(
+    slow: int, outcome: str, user_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "sitecustomize.py").write_text(SLOW_AGENT.format(slow=slow))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    process = start(LATE, user_file)
+    said, _ = process.communicate()
+    assert process.returncode == 0
+    assert said.startswith(outcome)

@@ -84,7 +84,6 @@ class EpochTrainable(TrialTrainable, Generic[TrainerT]):
     def _release(self) -> None:
         self._trainer = None
         self._parameters = 0
-        super()._release()
 
     def _epoch(self) -> dict[str, Any]:
         raise NotImplementedError

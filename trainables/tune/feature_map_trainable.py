@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import itertools
 import math
 from typing import Any
@@ -116,7 +115,6 @@ class FeatureMapTrainable(TrialTrainable):
         problem_of = (settings.data, settings.solve, self._kind, self._device)
         if self._problem_of != problem_of:
             self._problem = self._problem_of = None
-            gc.collect()
             if self._kind == "text":
                 self._problem = NGramProblem(load_text(settings.data), settings.solve)
             else:
@@ -175,7 +173,6 @@ class FeatureMapTrainable(TrialTrainable):
 
     def _release(self) -> None:
         self._classifier = None
-        super()._release()
 
 
 def _solves_of(config: dict[str, Any], settings: FeatureMapSettings) -> tuple[list[str], tuple[int, ...]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, TypeVar
 
@@ -12,7 +11,7 @@ from ray import tune
 
 from archray.errors import InvalidInput
 from archray.trainables.checkpoint import write_state
-from archray.trainables.devices import choose_device, out_of_memory
+from archray.trainables.devices import choose_device, free_memory, out_of_memory
 
 Result = dict[str, Any]
 SettingsT = TypeVar("SettingsT", bound=BaseModel)
@@ -32,7 +31,7 @@ class TrialTrainable(tune.Trainable):
     3. `_step()`: one step; its result, with at least `failure` (None) and `done`.
     4. `_failed(reason)`: the result of a trial that failed, with the same keys.
     5. `_state()`: what a checkpoint holds besides seed, settings and last result; and `load_checkpoint`.
-    6. `_release()`: drops what holds memory, then calls this class's.
+    6. `_release()`: drops what holds memory; called before each trial, too.
 
     What `_build` and `_step` raise becomes a failed result (done, metrics NaN, `failure` the reason) if it is one of
     `failures` or memory that ran out, which a retry cannot cure. Anything else is raised, so that Tune retries from the
@@ -54,6 +53,8 @@ class TrialTrainable(tune.Trainable):
     _result: Result | None  # the last one; before the first step None, or the failure that building met
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
+        self._release()
+        free_memory()
         self.setup(new_config)
         return True
 
@@ -103,17 +104,12 @@ class TrialTrainable(tune.Trainable):
             reason = shortage
         result = self._failed(reason)
         self._release()
+        free_memory()
         return result
 
     def _set_threads(self, threads: int) -> None:
         """It is state of the process, and in Tune the process is this trial's own."""
         torch.set_num_threads(threads)
-
-    def _release(self) -> None:
-        """Gives memory back, so that the next trial of a reused actor finds it free."""
-        gc.collect()
-        if torch.cuda.is_initialized():
-            torch.cuda.empty_cache()
 
     def _read(self, config: dict[str, Any]) -> None:
         raise NotImplementedError
@@ -128,6 +124,9 @@ class TrialTrainable(tune.Trainable):
         raise NotImplementedError
 
     def _state(self) -> dict[str, Any]:
+        raise NotImplementedError
+
+    def _release(self) -> None:
         raise NotImplementedError
 
 
