@@ -11,7 +11,6 @@ import torch
 
 from archray.errors import InvalidInput
 
-
 atexit.register(gc.unfreeze)  # what `free_memory` froze would be leaked, as libraries bound by nanobind complain
 
 
