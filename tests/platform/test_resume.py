@@ -20,6 +20,7 @@ def some_but_not_all_ended(stage: Path) -> bool:
     return bool(ended_trials(stage)) and not (stage / "done.json").exists()
 
 
+@pytest.mark.slow
 def test_killed_while_it_searched(finished_run, tmp_path):
     """The command, killed with one trial ended and others under way; goes on in this process, with another Ray."""
     run = tmp_path / "run"
