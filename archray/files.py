@@ -6,9 +6,11 @@ import hashlib
 import io
 import json
 import os
+import shutil
 import uuid
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from copy import copy
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -46,6 +48,68 @@ def write_file(path: str | os.PathLike[str], content: bytes) -> None:
         stream.write(content)
 
 
+class _LocalDisk:
+    """What `Folder` asks of a pyarrow file system, of the local one: to read a run's few files imports no pyarrow."""
+
+    def kind(self, path: str) -> str:
+        return "folder" if os.path.isdir(path) else "file" if os.path.exists(path) else ""
+
+    def entries(self, path: str) -> list[tuple[str, str]]:
+        try:
+            with os.scandir(path) as found:
+                return [(entry.name, "folder" if entry.is_dir() else "file") for entry in found]
+        except FileNotFoundError:
+            return []
+
+    def create(self, path: str) -> None:
+        os.makedirs(path, exist_ok=True)
+
+    def move(self, path: str, to: str) -> None:
+        os.rename(path, to)
+
+    def remove(self, path: str) -> None:
+        shutil.rmtree(path)
+
+    def read(self, path: str) -> bytes:
+        return Path(path).read_bytes()
+
+
+class _ArrowFiles:
+    """The same of any pyarrow file system."""
+
+    def __init__(self, filesystem: fs.FileSystem) -> None:
+        self.filesystem = filesystem
+
+    def kind(self, path: str) -> str:
+        return _KINDS.get(self.filesystem.get_file_info(path).type.name, "")
+
+    def entries(self, path: str) -> list[tuple[str, str]]:
+        from pyarrow import fs
+
+        found = self.filesystem.get_file_info(fs.FileSelector(path, allow_not_found=True))
+        return [(entry.base_name, _KINDS.get(entry.type.name, "")) for entry in found]
+
+    def create(self, path: str) -> None:
+        self.filesystem.create_dir(path, recursive=True)
+
+    def move(self, path: str, to: str) -> None:
+        self.filesystem.move(path, to)
+
+    def remove(self, path: str) -> None:
+        self.filesystem.delete_dir(path)
+
+    def read(self, path: str) -> bytes:
+        with self.filesystem.open_input_stream(path) as stream:
+            return bytes(stream.read())
+
+    def write(self, path: str, content: memoryview) -> None:
+        with self.filesystem.open_output_stream(path) as stream:
+            stream.write(content)
+
+
+_KINDS = {"File": "file", "Directory": "folder"}
+
+
 class Folder:
     """A local folder, or one on an object store, that is written file by file.
 
@@ -57,29 +121,32 @@ class Folder:
     """
 
     def __init__(self, place: str | os.PathLike[str], filesystem: fs.FileSystem | None = None) -> None:
+        self.uri = os.fspath(place)
+        if filesystem is None and "://" not in self.uri:
+            self.path = self.uri = str(Path(self.uri).expanduser().resolve())
+            self._disk: _LocalDisk | _ArrowFiles = _LocalDisk()
+            return
         from pyarrow import fs
 
-        self.uri = os.fspath(place)
         if filesystem is not None:
-            self._fs, self.path = filesystem, self.uri
-        elif "://" in self.uri:
-            self._fs, self.path = fs.FileSystem.from_uri(self.uri)
+            self.path = self.uri
         else:
-            self._fs, self.path = fs.LocalFileSystem(), str(Path(self.uri).expanduser().resolve())
-            self.uri = self.path
-        self._is_local = isinstance(self._fs, fs.LocalFileSystem)
+            filesystem, self.path = fs.FileSystem.from_uri(self.uri)
+        self._disk = _LocalDisk() if isinstance(filesystem, fs.LocalFileSystem) else _ArrowFiles(filesystem)
+
+    def _at(self, path: str, uri: str) -> Folder:
+        """The folder at another path of the same disk."""
+        folder = copy(self)
+        folder.path, folder.uri = path, uri
+        return folder
 
     def __truediv__(self, name: str) -> Folder:
-        child = Folder(f"{self.path}/{name}", filesystem=self._fs)
-        child.uri = f"{self.uri.rstrip('/')}/{name}"
-        return child
+        return self._at(f"{self.path}/{name}", f"{self.uri.rstrip('/')}/{name}")
 
     @property
     def parent(self) -> Folder:
         """The folder that this one lies in."""
-        folder = Folder(self.path.rpartition("/")[0], filesystem=self._fs)
-        folder.uri = self.uri.rstrip("/").rpartition("/")[0]
-        return folder
+        return self._at(self.path.rpartition("/")[0], self.uri.rstrip("/").rpartition("/")[0])
 
     @property
     def name(self) -> str:
@@ -90,60 +157,54 @@ class Folder:
 
     def local_path(self) -> Path | None:
         """The folder as a local path, or None on an object store."""
-        return Path(self.path) if self._is_local else None
+        return Path(self.path) if isinstance(self._disk, _LocalDisk) else None
 
     def create(self) -> Folder:
-        self._fs.create_dir(self.path, recursive=True)
+        self._disk.create(self.path)
         return self
 
     def exists(self, name: str | None = None) -> bool:
         """Whether the folder, or the file or folder called `name` in it, exists."""
-        path = self.path if name is None else f"{self.path}/{name}"
-        return self._fs.get_file_info(path).type.name != "NotFound"
+        return bool(self._disk.kind(self.path if name is None else f"{self.path}/{name}"))
 
     def is_empty(self) -> bool:
-        return not self._entries()
+        return not self._disk.entries(self.path)
 
     def files(self) -> list[str]:
         """The names of the files directly in the folder, sorted; temporary ones left out."""
-        return sorted(e.base_name for e in self._entries() if e.is_file and not e.base_name.startswith(TEMPORARY))
+        return sorted(
+            name for name, kind in self._disk.entries(self.path) if kind == "file" and not name.startswith(TEMPORARY)
+        )
 
     def folders(self) -> list[str]:
         """The names of the folders directly in this one, sorted."""
-        return sorted(entry.base_name for entry in self._entries() if entry.type.name == "Directory")
-
-    def _entries(self) -> list[fs.FileInfo]:
-        from pyarrow import fs
-
-        return self._fs.get_file_info(fs.FileSelector(self.path, allow_not_found=True))
+        return sorted(name for name, kind in self._disk.entries(self.path) if kind == "folder")
 
     def set_aside(self) -> None:
         """Renames the folder to the first free one of `NAME-before-1`, `NAME-before-2`, ..."""
         number = 1
-        while Folder(f"{self.path}-before-{number}", filesystem=self._fs).exists():
+        while self._disk.kind(f"{self.path}-before-{number}"):
             number += 1
-        self._fs.move(self.path, f"{self.path}-before-{number}")
+        self._disk.move(self.path, f"{self.path}-before-{number}")
 
     def remove(self) -> None:
         """Deletes the folder and all in it."""
-        self._fs.delete_dir(self.path)
+        self._disk.remove(self.path)
 
     def read_bytes(self, name: str) -> bytes:
-        with self._fs.open_input_stream(f"{self.path}/{name}") as stream:
-            return bytes(stream.read())
+        return self._disk.read(f"{self.path}/{name}")
 
     @contextmanager
     def whole_file(self, name: str) -> Iterator[BinaryIO]:
         """A stream to what becomes the file `name` when the block ends; nothing changes if the block raises."""
         self.create()
-        if self._is_local:
+        if isinstance(self._disk, _LocalDisk):
             with whole_file(f"{self.path}/{name}") as stream:
                 yield stream
         else:  # in memory first: closing a stream to an object store completes the file, after an error too
             content = io.BytesIO()
             yield content
-            with self._fs.open_output_stream(f"{self.path}/{name}") as stream:
-                stream.write(content.getbuffer())
+            self._disk.write(f"{self.path}/{name}", content.getbuffer())
 
     def write_bytes(self, name: str, content: bytes) -> None:
         """Writes a file whole: after a crash it has its old content or the new one."""

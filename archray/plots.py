@@ -1,6 +1,6 @@
 """The figures of a run, for a notebook or a paper: `archray.plots.hnas_landscape("runs/hnas")`.
 
-Each takes a run's folder, an `archray.SearchResult` or a run, and gives a matplotlib `Figure`; see docs/plots.md.
+Each takes a run's folder, an `archray.RunResult` or a run, and gives a matplotlib `Figure`; see docs/plots.md.
 They are loaded when first used: `import archray.plots` imports neither matplotlib nor Ray.
 """
 

@@ -12,14 +12,15 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import os
 import time
 from collections.abc import Sequence
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import ray
-from rich.console import Console
 
 import archray
 
@@ -44,19 +45,19 @@ def run(out: Path, names: Sequence[str], options: argparse.Namespace) -> pd.Data
         method, given = METHODS[name]
         place = out / name.replace(", ", "-").replace(" ", "-").lower()
         start = time.monotonic()
-        if (place / "manifest.json").exists():
-            archray.resume(place, console=Console(quiet=True))
-        else:
-            archray.search(
-                method,
-                space="nasbench201",
-                data="digits",
-                preset="demo",
-                repeats=options.seeds,
-                out=place,
-                console=Console(quiet=True),
-                **given,
-            )
+        with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere):
+            if (place / "manifest.json").exists():
+                archray.resume(place)
+            else:
+                archray.search(
+                    method,
+                    space="nasbench201",
+                    data="digits",
+                    preset="demo",
+                    repeats=options.seeds,
+                    out=place,
+                    **given,
+                )
         print(f"{name}: {options.seeds} runs, {time.monotonic() - start:.0f} s", flush=True)
         for seed in range(options.seeds):
             final = place / f"repeat-{seed:02d}" / "final"

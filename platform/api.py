@@ -21,7 +21,7 @@ from archray.platform.methods.found_networks import print_found
 from archray.platform.methods.method import all_stages, write_report
 from archray.platform.repeats import print_repeats, run_repeats
 from archray.platform.run.run import DONE, REPORT, Run, refuse_existing
-from archray.platform.search_result import SearchResult
+from archray.platform.run_result import RunResult
 from archray.trainables.data import DATASETS
 from archray.trainables.proxies import PROXIES
 from archray.trainables.spaces import SPACES, Space
@@ -42,10 +42,8 @@ def search(
     tune_config: tune.TuneConfig | None = None,
     callbacks: Sequence[tune.Callback] = (),
     time_budget_s: float | None = None,
-    console: Console | None = None,
-    command: str | None = None,
     **options: Any,
-) -> SearchResult:
+) -> RunResult:
     """Runs a search from the beginning to a trained architecture and a report.
 
     Args:
@@ -63,18 +61,38 @@ def search(
 
     Raises: ArchrayError for anything that is wrong with these, before Ray starts; RunInterrupted.
     """
+    tune_options = TuneOptions(run_config, tune_config, tuple(callbacks), time_budget_s)
+    return begin_run(
+        method,
+        {**options, "space": space, "data": data},
+        preset=preset,
+        config=config,
+        out=out,
+        tune_options=tune_options,
+    )
+
+
+def begin_run(
+    method: str,
+    options: Mapping[str, Any],
+    *,
+    preset: str | None = None,
+    config: str | Path | Mapping[str, Any] | None = None,
+    out: str | Path | None = None,
+    tune_options: TuneOptions | None = None,
+    command: str | None = None,
+) -> RunResult:
+    """As `search`. options: those of the configuration, `space` and `data` too. command: what the manifest keeps."""
+    data = options.get("data")
     arrays = data if not isinstance(data, str | None) else None
     if arrays is not None and len(arrays) not in (2, 4):
         raise InvalidInput(f"expected data as 2 or 4 arrays, got {len(arrays)}; (x_train, y_train[, x_test, y_test])")
-    chosen = make_config(
-        method, preset, config, {**options, "space": space, "data": data if arrays is None else "arrays:given.npz"}
-    )
+    chosen = make_config(method, preset, config, {**options, "data": data if arrays is None else "arrays:given.npz"})
     check_config(chosen, data_given=arrays is not None)
     place = str(out or Path("archray-runs") / f"{chosen.method}-{datetime.now():%Y%m%d-%H%M%S}")
     refuse_existing(Folder(place))
-    tune_options = TuneOptions(run_config, tune_config, tuple(callbacks), time_budget_s)
     run = Run.create(place, chosen, arrays=arrays, command=command)
-    return _execute(run, tune_options, console or Console())
+    return _execute(run, tune_options or TuneOptions(), Console())
 
 
 def resume(
@@ -85,9 +103,8 @@ def resume(
     tune_config: tune.TuneConfig | None = None,
     callbacks: Sequence[tune.Callback] = (),
     time_budget_s: float | None = None,
-    console: Console | None = None,
     **options: Any,
-) -> SearchResult:
+) -> RunResult:
     """Continues a run that was interrupted, or extends one that has ended (`budget=40`).
 
     Args:
@@ -111,7 +128,7 @@ def resume(
     amended = validate(method.config, values)
     amended.check_extends(run.config)
     run.amend(amended)
-    return _execute(run, TuneOptions(run_config, tune_config, tuple(callbacks), time_budget_s), console or Console())
+    return _execute(run, TuneOptions(run_config, tune_config, tuple(callbacks), time_budget_s), Console())
 
 
 def report(path: str | Path) -> str:
@@ -119,9 +136,9 @@ def report(path: str | Path) -> str:
     return write_report(open_run(str(path)))
 
 
-def show(path: str | Path, console: Console | None = None) -> None:
+def show(path: str | Path) -> None:
     """Prints what a run found, and how far it is."""
-    console = console or Console()
+    console = Console()
     run = open_run(str(path))
     if run.config.repeats > 1:
         print_repeats(run, console)
@@ -171,10 +188,10 @@ def _size(space: Space) -> str:
     return f"{space.kind}s, continuous" if math.isinf(space.size) else f"{space.size:,} architectures"
 
 
-def _execute(run: Run[Any], tune_options: TuneOptions, console: Console) -> SearchResult:
+def _execute(run: Run[Any], tune_options: TuneOptions, console: Console) -> RunResult:
     if run.config.repeats > 1:
         with connect(run.config.cluster, user_files=run.user_files, announce=console.print):
             return run_repeats(run, lambda repeat: _execute(repeat, tune_options, console), console)
     context = Context(run, console, tune_options)
     run_stages(all_stages(get_method(run.config.method)), context)
-    return SearchResult.of(run, context.grids)
+    return RunResult.of(run, context.grids)

@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from archray.platform.run.run import Run
-    from archray.platform.search_result import SearchResult
+    from archray.platform.run_result import RunResult
 
-    Place: TypeAlias = str | os.PathLike[str] | SearchResult | Run[Any]
+    Place: TypeAlias = str | os.PathLike[str] | RunResult | Run[Any]
 
 _REPORT, _METHODS = "archray.platform.report", "archray.platform.methods"
 _HNAS, _MAPS, _SUPERNETS = f"{_METHODS}.hnas", f"{_METHODS}.feature_maps", f"{_METHODS}.supernets"
@@ -76,9 +76,9 @@ def figure_of(name: str) -> Callable[[Any], Figure]:
 
     figure: Callable[[Any], Figure]
     if name in OF_A_RUN:
-        figure, takes = of_a_run, "run: its folder, an `archray.SearchResult`, or a `Run`"
+        figure, takes = of_a_run, "run: its folder, an `archray.RunResult`, or a `Run`"
     else:
-        figure, takes = of_several_runs, "runs: folders, `archray.SearchResult`s, or `Run`s"
+        figure, takes = of_several_runs, "runs: folders, `archray.RunResult`s, or `Run`s"
     figure.__name__ = figure.__qualname__ = name
     figure.__doc__ = f"""{draw.__doc__.strip()}
 
@@ -93,12 +93,12 @@ def opened(run: Place) -> Run[Any]:
     """The run of a folder or a result; one that is open stays as it is. Raises: InvalidInput, RunFolderError."""
     from archray.platform.methods import open_run
     from archray.platform.run.run import Run
-    from archray.platform.search_result import SearchResult
+    from archray.platform.run_result import RunResult
 
     if isinstance(run, Run):
         return run
-    if isinstance(run, SearchResult):
+    if isinstance(run, RunResult):
         return open_run(run.path)
     if isinstance(run, (str, os.PathLike)):
         return open_run(os.fspath(run))
-    raise InvalidInput(f"expected a run's folder, an archray.SearchResult or a Run, got a {type(run).__name__}")
+    raise InvalidInput(f"expected a run's folder, an archray.RunResult or a Run, got a {type(run).__name__}")

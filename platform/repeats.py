@@ -14,10 +14,10 @@ from rich.table import Table
 from archray.platform.methods.found_networks import percent
 from archray.platform.methods.method import get_method, write_report
 from archray.platform.run.run import FOUND, MANIFEST, PROGRESS, REPEAT, TRIALS, Run
-from archray.platform.search_result import SearchResult
+from archray.platform.run_result import RunResult
 
 
-def run_repeats(run: Run[Any], execute: Callable[[Run[Any]], SearchResult], console: Console) -> SearchResult:
+def run_repeats(run: Run[Any], execute: Callable[[Run[Any]], RunResult], console: Console) -> RunResult:
     """Does every repeat, or what is left of it, and sums them up in the run's own folder.
 
     Repeat r is the run with the seed `seed + r`; it could be started alone with the same result.

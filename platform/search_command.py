@@ -15,7 +15,6 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import typer
 from pydantic import BaseModel
-from rich.console import Console
 
 import archray
 from archray.errors import InvalidInput
@@ -96,17 +95,19 @@ def search_function(name: str, preset: str | None = None) -> Callable[..., None]
         time_budget_s: float | None,
         **options: Any,
     ) -> None:
+        from archray.platform.api import begin_run
+        from archray.platform.engine.stage import TuneOptions
+
         layers = [read_config_file(config)] if config else []
         layers += [parse_assignment(text) for text in assignments or []]
-        result = archray.search(
+        result = begin_run(
             name,
+            options,
             preset=preset,
             config=merge(*layers),
             out=out,
-            time_budget_s=time_budget_s,
-            console=Console(),
+            tune_options=TuneOptions(time_budget_s=time_budget_s),
             command="archray " + shlex.join(sys.argv[1:]),
-            **options,
         )
         archray.show(result.path)
 

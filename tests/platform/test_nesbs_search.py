@@ -39,7 +39,7 @@ MEASURES = {"test_error", "test_nll", "ece", "ate", "ppd", "average", "images", 
 
 
 @pytest.fixture(scope="module")
-def svgd(ray_session: None, tmp_path_factory: pytest.TempPathFactory) -> archray.SearchResult:
+def svgd(ray_session: None, tmp_path_factory: pytest.TempPathFactory) -> archray.RunResult:
     return archray.search("nesbs", **TINY, sampler=SVGD, delta="grid", out=tmp_path_factory.mktemp("svgd") / "run")
 
 
@@ -50,7 +50,7 @@ def read(run: str | Path, name: str) -> Any:
 # Whole runs
 
 
-def test_the_folder_holds_what_every_stage_made(svgd: archray.SearchResult) -> None:
+def test_the_folder_holds_what_every_stage_made(svgd: archray.RunResult) -> None:
     run = Path(svgd.path)
     updates = pd.read_parquet(run / "supernet" / "updates.parquet")
     assert (run / "supernet" / "weights.pt").exists()
@@ -77,7 +77,7 @@ def test_the_folder_holds_what_every_stage_made(svgd: archray.SearchResult) -> N
     assert (run / "report.html").exists() and (run / "model" / "state_dict.pt").exists()
 
 
-def test_the_saved_ensemble_averages_its_members(svgd: archray.SearchResult) -> None:
+def test_the_saved_ensemble_averages_its_members(svgd: archray.RunResult) -> None:
     run, test = Path(svgd.path), load_images(DataSettings(name="digits", limit=60, validation_fraction=0.3)).test
     saved = np.stack([np.load(run / "final" / f"predictions-{number}.npy") for number in range(2)])
     with torch.no_grad():
@@ -91,7 +91,7 @@ def test_the_saved_ensemble_averages_its_members(svgd: archray.SearchResult) -> 
     np.testing.assert_allclose(1 - trials["test_accuracy"], measured["member_errors"], atol=1e-6)
 
 
-def test_the_exported_ensemble_loads_and_is_a_program_too(svgd: archray.SearchResult, tmp_path: Path) -> None:
+def test_the_exported_ensemble_loads_and_is_a_program_too(svgd: archray.RunResult, tmp_path: Path) -> None:
     archray.export(svgd.path, tmp_path / "export")
     loaded = runpy.run_path(str(tmp_path / "export" / "load_model.py"))["load_model"]()
     images = torch.rand(3, 1, 8, 8)
@@ -101,7 +101,7 @@ def test_the_exported_ensemble_loads_and_is_a_program_too(svgd: archray.SearchRe
         torch.testing.assert_close(program(images), loaded(images))
 
 
-def test_a_search_that_begins_again_predicts_nothing_twice_and_finds_the_same(svgd: archray.SearchResult) -> None:
+def test_a_search_that_begins_again_predicts_nothing_twice_and_finds_the_same(svgd: archray.RunResult) -> None:
     """The folder as a kill leaves it: predictions, all but one, and no tables."""
     search = Path(svgd.path) / "search"
     before = {name: (search / name).read_bytes() for name in ("trials.parquet", "architecture.json")}
@@ -115,7 +115,7 @@ def test_a_search_that_begins_again_predicts_nothing_twice_and_finds_the_same(sv
     assert again.members == svgd.members and again.test_accuracy == svgd.test_accuracy
 
 
-def begun_as(method: str, sampler: str, svgd: archray.SearchResult, out: Path) -> Path:
+def begun_as(method: str, sampler: str, svgd: archray.RunResult, out: Path) -> Path:
     """A copy of a run, made one of another method: the stages that both have in common are done."""
     shutil.copytree(svgd.path, out)
     manifest = read(out, "manifest.json")
@@ -125,9 +125,7 @@ def begun_as(method: str, sampler: str, svgd: archray.SearchResult, out: Path) -
     return out
 
 
-def test_draws_from_the_posterior(
-    svgd: archray.SearchResult, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_draws_from_the_posterior(svgd: archray.RunResult, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = begun_as("nesbs", "mc", svgd, tmp_path / "run")
     found = archray.resume(run)
     trials = pd.read_parquet(run / "search" / "trials.parquet")
@@ -151,7 +149,7 @@ def test_darts_with_the_posterior_of_the_best_response(tmp_path: Path) -> None:
     assert all(get_space("darts").decode(member) for member in found.members) and len(found.members) == 2
 
 
-def test_uniform_ensembles_need_no_posterior(svgd: archray.SearchResult, tmp_path: Path) -> None:
+def test_uniform_ensembles_need_no_posterior(svgd: archray.RunResult, tmp_path: Path) -> None:
     run = begun_as("urs", "uniform", svgd, tmp_path / "run")
     shutil.rmtree(run / "posterior")
     archray.resume(run)
@@ -162,7 +160,7 @@ def test_uniform_ensembles_need_no_posterior(svgd: archray.SearchResult, tmp_pat
 
 
 @pytest.mark.slow
-def test_the_best_single_architecture_at_as_many_evaluations(svgd: archray.SearchResult, tmp_path: Path) -> None:
+def test_the_best_single_architecture_at_as_many_evaluations(svgd: archray.RunResult, tmp_path: Path) -> None:
     run = begun_as("single-best", "mc", svgd, tmp_path / "run")
     found = archray.resume(run)
     trials = pd.read_parquet(run / "search" / "trials.parquet")

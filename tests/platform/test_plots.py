@@ -23,7 +23,7 @@ from archray.errors import InvalidInput, RunFolderError
 from archray.platform.figure_names import FIGURES, OF_A_RUN, OF_SEVERAL_RUNS, opened
 from archray.platform.report.figures import WIDTH, NothingToDraw
 from archray.platform.run.run import Run
-from archray.platform.search_result import SearchResult
+from archray.platform.run_result import RunResult
 
 # What makes a run that has the figure's data, by the part of its module that names the family.
 small_hnas_run = partial(hnas_run, pool_size=30, trials=4, baseline=2, final_seeds=2, epochs=2)
@@ -73,13 +73,13 @@ def test_a_run_without_the_data_says_so(tmp_path: Path, name: str) -> None:
 def test_a_run_is_a_path_a_result_or_a_run(tmp_path: Path) -> None:
     hnas = small_hnas_run(tmp_path / "hnas")
     place = str(hnas.folder)
-    result = SearchResult(place, None, None, None)
+    result = RunResult(place, None, None, None)
     for run in (place, Path(place), result, replace(result, repeats=(result,))):
         assert opened(run).manifest == hnas.manifest
     assert opened(hnas) is hnas
     with pytest.raises(RunFolderError, match="holds no run"):
         plots.hnas_pool(tmp_path / "nothing")
-    with pytest.raises(InvalidInput, match=r"expected a run's folder, an archray\.SearchResult or a Run, got a int"):
+    with pytest.raises(InvalidInput, match=r"expected a run's folder, an archray\.RunResult or a Run, got a int"):
         plots.hnas_pool(3)
 
 

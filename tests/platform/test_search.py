@@ -1,6 +1,5 @@
 """One whole search in this process, and what is done with its folder afterwards."""
 
-import io
 import shutil
 import subprocess
 import sys
@@ -11,7 +10,6 @@ import pytest
 import torch
 from archray_test_runs import ONE_AT_A_TIME, RUNS, EndedTrials
 from ray import tune
-from rich.console import Console
 
 import archray
 from archray.errors import InvalidInput, RunFolderError
@@ -72,10 +70,11 @@ def test_a_finished_run_is_not_run_again(result, copied):
     assert again.architecture == result.architecture and str(copied) not in EndedTrials.counts
 
 
-def test_show_and_report(result):
-    output = io.StringIO()
-    archray.show(result.path, console=Console(file=output, width=200))
-    assert result.architecture in output.getvalue() and "report.html" in output.getvalue()
+def test_show_and_report(result, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    archray.show(result.path)
+    printed = capsys.readouterr().out
+    assert result.architecture in printed and "report.html" in printed
     assert archray.report(result.path) == f"{result.path}/report.html"
 
 

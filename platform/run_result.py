@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class SearchResult:
+class RunResult:
     """A run that has ended.
 
     Attributes:
@@ -40,10 +40,10 @@ class SearchResult:
     test_accuracy: float | None
     members: Sequence[str] = ()
     grids: Mapping[str, tune.ResultGrid] = field(default_factory=dict, repr=False)
-    repeats: Sequence[SearchResult] = field(default=(), repr=False)
+    repeats: Sequence[RunResult] = field(default=(), repr=False)
 
     @classmethod
-    def of(cls, run: Run[Any], grids: Mapping[str, Any] | None = None) -> SearchResult:
+    def of(cls, run: Run[Any], grids: Mapping[str, Any] | None = None) -> RunResult:
         """The result of a run that has ended. Raises: RunFolderError if it has not."""
         ended = run.ended
         if not ended:
