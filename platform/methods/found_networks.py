@@ -10,7 +10,7 @@ import pandas as pd
 from rich.console import Console
 
 from archray.platform.report.comparison import tested
-from archray.platform.report.quantity import failures, numbers
+from archray.platform.report.table_columns import failures, numbers
 from archray.platform.run.run import Run
 
 

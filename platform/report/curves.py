@@ -15,9 +15,11 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, MaxNLocator
 
+from archray.platform.number_words import count
+from archray.platform.quantities import quantity_of
 from archray.platform.report.figures import FOUND, RANDOM, TRIAL, NothingToDraw, drawing, set_height
-from archray.platform.report.quantity import Quantity, count, numbers
 from archray.platform.report.section import Section, captioned
+from archray.platform.report.table_columns import numbers
 from archray.platform.run.run import CURVES, Run
 
 _METRICS = ("validation_accuracy", "train_loss")  # a row of panels for each that is known
@@ -75,7 +77,7 @@ class TrainingCurves:
         set_height(canvas, CURVES_HEIGHT - _ROW * (len(_METRICS) - len(metrics)))
         grid = canvas.subplots(len(metrics), len(panels), squeeze=False, sharey="row")
         for row, metric in zip(grid, metrics, strict=True):
-            row[0].set_ylabel(Quantity.of(metric).axis)
+            row[0].set_ylabel(quantity_of(metric).axis)
             for axes, panel in zip(row, panels, strict=True):
                 _draw_panel(axes, frame[frame["stage"].isin([trainings.stage for trainings in panel])], metric)
             if metric == "train_loss":
@@ -136,7 +138,7 @@ class TrainingCurves:
 
 
 def _draw_panel(axes: Axes, frame: pd.DataFrame, metric: str) -> None:
-    quantity = Quantity.of(metric)
+    quantity = quantity_of(metric)
     groups = [curve.sort_values("epoch") for _, curve in frame.groupby(["stage", "trial_id"], sort=False)]
     for curve in sorted(groups, key=lambda curve: bool(curve["found"].iloc[0])):
         values = numbers(curve, metric) * quantity.factor

@@ -22,7 +22,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
 from archray.errors import InvalidInput
-from archray.platform.report.quantity import power_of_ten
+from archray.platform.number_words import power_of_ten
 from archray.platform.report.section import escape
 
 # The colours of a light page, as page.css has them. No two are alike, and no colour map holds them.

@@ -11,9 +11,10 @@ from typing import Any
 
 import pandas as pd
 
+from archray.platform.number_words import duration, signed, significant
 from archray.platform.report.figures import NothingToDraw
-from archray.platform.report.quantity import duration, numbers, signed, significant
 from archray.platform.report.section import Section, breakable, escape
+from archray.platform.report.table_columns import numbers
 from archray.platform.run.run import Run
 
 MakeSection = Callable[[Run[Any]], Section | None]

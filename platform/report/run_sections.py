@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from archray.platform.number_words import count
 from archray.platform.report.comparison import TEST, tested
 from archray.platform.report.page import MakeSection
-from archray.platform.report.quantity import count, failures
 from archray.platform.report.section import Column, Section, escape, numeric, table
+from archray.platform.report.table_columns import failures
 from archray.platform.run.run import Run
 
 Tables = Mapping[str, tuple[str, str]]  # what was done, in words -> the stage and the table that tell what failed

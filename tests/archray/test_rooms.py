@@ -43,13 +43,14 @@ MAY_IMPORT = {
 
 # What a part of `platform` may import of `platform`, beside itself: methods -> engine, models, report -> run. The
 # files at the top of the room (`api`, `cli`, ...) may import all of it, and no part may import them; `config` is what
-# every run has.
+# every run has, and WORDS is how every part says a number.
+WORDS = ("quantities", "number_words")
 PARTS = {
-    "run": ("config",),
-    "engine": ("config", "run"),
-    "models": ("config", "run"),
-    "report": ("config", "run"),
-    "methods": ("config", "run", "engine", "models", "report"),
+    "run": ("config", *WORDS),
+    "engine": ("config", *WORDS, "run"),
+    "models": ("config", *WORDS, "run"),
+    "report": ("config", *WORDS, "run"),
+    "methods": ("config", *WORDS, "run", "engine", "models", "report"),
 }
 
 

@@ -23,9 +23,9 @@ from archray.platform.report import figures
 from archray.platform.report.cell import Decided, cell_section, decision_table
 from archray.platform.report.comparison import accuracy_lead, comparison_section
 from archray.platform.report.page import Headline, render
-from archray.platform.report.quantity import failures
 from archray.platform.report.run_sections import repeats_section
 from archray.platform.report.section import Section, table
+from archray.platform.report.table_columns import failures
 from archray.platform.run.run import Run
 
 VOID = {"meta", "link", "br", "wbr", "img", "hr", "path", "use"}

@@ -11,7 +11,8 @@ from archray_test_report import write_run
 
 from archray.platform.methods.hnas.hnas_tables import Objective, plane, usable_pool
 from archray.platform.methods.hnas.landscape import spans
-from archray.platform.report.quantity import Quantity, count, duration, significant
+from archray.platform.number_words import count, duration, significant
+from archray.platform.quantities import quantity_of
 from archray.searchers.hnas.scored_pool import Pool, lowest, objective
 
 
@@ -57,9 +58,9 @@ def test_rows_without_a_score_are_excluded(tmp_path: Path) -> None:
 
 
 def test_numbers_are_written_as_people_do() -> None:
-    assert Quantity.of("test_accuracy").spread([0.5, 0.6, float("nan")]) == "55.00 ± 7.07 %"
-    assert Quantity.of("test_accuracy").spread([]) == "–"
-    assert Quantity.of("validation_loss").show(-0.25) == "−0.2500"
+    assert quantity_of("test_accuracy").spread([0.5, 0.6, float("nan")]) == "55.00 ± 7.07 %"
+    assert quantity_of("test_accuracy").spread([]) == "–"
+    assert quantity_of("validation_loss").show(-0.25) == "−0.2500"
     assert significant(0.012345) == "0.0123"
     assert significant(1.25e-7) == "1.25 × 10⁻⁷"
     assert significant(0) == "0" and significant(None) == "–" and significant(float("inf")) == "–"

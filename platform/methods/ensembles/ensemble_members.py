@@ -23,9 +23,10 @@ from archray.platform.methods.ensembles.ensemble_tables import (
     found_members,
     sampled_ensembles,
 )
+from archray.platform.number_words import count, whole_number
+from archray.platform.quantities import Quantity
 from archray.platform.report.cell import Decided, cell_drawing, cell_edges, decided, is_graph, node_count
 from archray.platform.report.figures import FOUND, SURFACE, TRIAL, NothingToDraw, drawing, few_ticks, figure
-from archray.platform.report.quantity import Quantity, count, whole_number
 from archray.platform.report.section import Column, Section, captioned, escape, folded, numeric, paragraphs, table
 from archray.platform.run.run import Run
 from archray.trainables.ensembles import agreement

@@ -27,10 +27,10 @@ from archray.platform.methods.ensembles.ensemble_tables import (
 from archray.platform.methods.ensembles.posterior_curves import posterior_section
 from archray.platform.methods.ensembles.sampled_ensembles import ensemble_delta_section, ensembles_section
 from archray.platform.methods.found_networks import percent, print_trials, tested_networks
+from archray.platform.number_words import count
 from archray.platform.report.curves import BASELINE, CURVES_HEIGHT, OWN_SCHEDULE, TrainingCurves, Trainings
 from archray.platform.report.figures import FOUND, figure
 from archray.platform.report.page import Card, Headline, MakeSection, network_size
-from archray.platform.report.quantity import count
 from archray.platform.report.run_sections import Tables, failed, failures_section, manifest_section
 from archray.platform.report.section import Section
 from archray.platform.run.run import TRIALS, Run

@@ -13,12 +13,14 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from archray.platform.methods.ensembles.ensemble_tables import trained_models
+from archray.platform.number_words import MISSING, count, whole_number
+from archray.platform.quantities import Quantity, quantity_of
 from archray.platform.report.figures import FOUND, SURFACE, TRIAL, NothingToDraw, drawing, few_ticks, figure, set_height
-from archray.platform.report.quantity import MISSING, Quantity, count, numbers, whole_number
 from archray.platform.report.section import Column, Section, captioned, numeric, paragraphs, table
+from archray.platform.report.table_columns import numbers
 from archray.platform.run.run import Run
 
-TEST = Quantity.of("test_error")
+TEST = quantity_of("test_error")
 _ATE, _PPD, _ECE = (Quantity(name, "%", 100.0, 2) for name in ("ATE", "PPD", "ECE"))
 _QUANTITIES = {"test_error": TEST, "nll": Quantity("NLL", "", 1.0, 4), "ece": _ECE, "ate": _ATE, "ppd": _PPD}
 _OF_REPEATS = {"ate": _ATE, "ppd": _PPD, "test_error": TEST, "nll": Quantity("NLL", "", 1.0, 3), "ece": _ECE}

@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas as pd
 
-from archray.platform.report.quantity import failures, numbers
+from archray.platform.report.table_columns import failures, numbers
 from archray.platform.run.run import TRIALS, Run
 
 SEARCH, SUPERNET, POSTERIOR_LEARNT = "search", "supernet", "posterior"  # stages

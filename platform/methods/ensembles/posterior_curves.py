@@ -13,9 +13,11 @@ from matplotlib.figure import Figure
 from scipy.special import entr
 
 from archray.platform.methods.ensembles.ensemble_tables import POSTERIOR, POSTERIOR_LEARNT
+from archray.platform.number_words import MISSING, count, significant
+from archray.platform.quantities import Quantity
 from archray.platform.report.figures import FOUND, MUTED, TRIAL, NothingToDraw, drawing, few_ticks, figure
-from archray.platform.report.quantity import MISSING, Quantity, count, numbers, significant
 from archray.platform.report.section import Section, captioned, escape, paragraphs
+from archray.platform.report.table_columns import numbers
 from archray.platform.run.run import CURVES, Run
 from archray.searchers.nesbs.posterior import Posterior
 

@@ -19,8 +19,9 @@ from archray.platform.methods.ensembles.ensemble_tables import (
     known_metrics,
     sampled_ensembles,
 )
+from archray.platform.number_words import MISSING, count, signed, significant, whole_number
+from archray.platform.quantities import quantity_of
 from archray.platform.report.figures import FOUND, INK, SURFACE, NothingToDraw, drawing, few_ticks, figure
-from archray.platform.report.quantity import MISSING, Quantity, count, signed, significant, whole_number
 from archray.platform.report.section import Column, Section, captioned, folded, numeric, paragraphs, table
 from archray.platform.run.run import Run
 
@@ -43,8 +44,8 @@ def ensembles_section(run: Run[Any]) -> Section:
     """The best so far, and the tables of ensembles and members."""
     canvas, sampled = ensembles_best_so_far(run), sampled_ensembles(run)
     chosen, rank = chosen_ensemble(run, sampled), known_metrics(sampled)[0]
-    end = Quantity.of(rank).show(best_so_far(sampled, rank)[0][-1])
-    description = f"Best {Quantity.of(rank).label} so far against evaluations; at the end {end}."
+    end = quantity_of(rank).show(best_so_far(sampled, rank)[0][-1])
+    description = f"Best {quantity_of(rank).label} so far against evaluations; at the end {end}."
     content = drawing("ensembles", canvas, description=description)
     body = paragraphs([_sentence(sampled)]) + captioned(content, _caption(sampled, chosen))
     return Section("ensembles", "The ensembles that were sampled", body + _tables(run, sampled, chosen))
@@ -72,7 +73,7 @@ def best_so_far(sampled: pd.DataFrame, metric: str) -> tuple[np.ndarray, np.ndar
 
 
 def _draw_panel(axes: Axes, sampled: pd.DataFrame, metric: str, chosen: int | None) -> None:
-    quantity = Quantity.of(metric)
+    quantity = quantity_of(metric)
     mean, error = (quantity.factor * part for part in best_so_far(sampled, metric))
     x = np.arange(1, mean.size + 1)
     axes.step(x, mean, where="post", color=FOUND, linewidth=2, zorder=3)
@@ -91,7 +92,7 @@ def _draw_panel(axes: Axes, sampled: pd.DataFrame, metric: str, chosen: int | No
 def _draw_ring(axes: Axes, rows: pd.DataFrame, x: str, metric: str, chosen: int | None) -> None:
     """Around the ensemble that was chosen."""
     if chosen is not None:
-        place = (rows[x][chosen], rows[metric][chosen] * Quantity.of(metric).factor)
+        place = (rows[x][chosen], rows[metric][chosen] * quantity_of(metric).factor)
         axes.plot(
             *place, "o", markersize=9, markerfacecolor=SURFACE, markeredgecolor=INK, markeredgewidth=1.8, zorder=4
         )
@@ -109,7 +110,7 @@ def _sentence(sampled: pd.DataFrame) -> str:
 
 def _caption(sampled: pd.DataFrame, chosen: int | None) -> str:
     rank, *others = known_metrics(sampled)
-    text = f"The lowest {Quantity.of(rank).label} so far, by the number of ensembles evaluated"
+    text = f"The lowest {quantity_of(rank).label} so far, by the number of ensembles evaluated"
     if others:
         text += "; and the error of that ensemble, which need not fall"
     repeats = int(sampled["repeat"].nunique())
@@ -150,13 +151,13 @@ def _ensemble_table(rows: pd.DataFrame, names: dict[str, int], chosen: int | Non
             "Sampler": rows["sampler"],
             "δ": rows["delta"].map(lambda delta: MISSING if math.isnan(delta) else signed(f"{delta:.3g}")),
             "Temperature": rows["temperature"].map(lambda temperature: significant(temperature, 2)),
-            **{Quantity.of(name).heading: rows[name].map(Quantity.of(name).bare) for name in METRICS},
+            **{quantity_of(name).heading: rows[name].map(quantity_of(name).bare) for name in METRICS},
             "Members": [", ".join(str(names[member]) for member in row) or MISSING for row in rows["members"]],
             "Failure": [reason or "" for reason in rows["failure"]],
         }
     )
     optional = {"δ": "delta", "Temperature": "temperature", "Failure": "failure"}
-    optional |= {Quantity.of(name).heading: name for name in METRICS}
+    optional |= {quantity_of(name).heading: name for name in METRICS}
     unknown = [heading for heading, name in optional.items() if rows[name].isna().all()]
     cells = cells.drop(columns=unknown if rows["repeat"].nunique() > 1 else ["Repeat", *unknown])
     words = ("Sampler", "Members", "Failure")
@@ -174,7 +175,7 @@ def ensembles_by_delta(run: Run[Any], canvas: Figure) -> None:
     rows, means, best = swept_delta(run)
     shown, chosen = known_metrics(rows), chosen_ensemble(run, rows)
     for axes, metric in zip(np.ravel(canvas.subplots(1, len(shown))), shown, strict=True):
-        quantity = Quantity.of(metric)
+        quantity = quantity_of(metric)
         axes.plot(means.index, means[metric] * quantity.factor, color=FOUND, linewidth=1.8)
         axes.scatter(rows["delta"], rows[metric] * quantity.factor, s=18, color=FOUND, alpha=0.7, linewidth=0, zorder=3)
         axes.axvline(best, color=FOUND, linestyle=(0, (1, 3)), linewidth=1.2, zorder=1)
@@ -198,7 +199,7 @@ def ensemble_delta_section(run: Run[Any]) -> Section:
         drawing("ensemble-delta", canvas, description=description),
         f"{text} As Figure 5.7 of Shu 2022, there with test errors.",
     )
-    quantities = {name: Quantity.of(name) for name in known_metrics(rows)}
+    quantities = {name: quantity_of(name) for name in known_metrics(rows)}
     columns = numeric("Ensembles", "Deltas", "Best δ", *(quantity.heading for quantity in quantities.values()))
     values = [quantity.bare(means[name][best]) for name, quantity in quantities.items()]
     row = (whole_number(len(rows)), whole_number(len(means)), signed(f"{best:.3g}"), *values)

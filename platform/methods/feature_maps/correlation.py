@@ -15,6 +15,8 @@ from matplotlib.figure import Figure
 from scipy.stats import spearmanr
 
 from archray.platform.methods.feature_maps.solve_stages import CORRELATION
+from archray.platform.number_words import count, whole_number
+from archray.platform.quantities import Quantity, quantity_of
 from archray.platform.report.figures import (
     FOUND,
     MUTED,
@@ -26,11 +28,11 @@ from archray.platform.report.figures import (
     figure,
     set_height,
 )
-from archray.platform.report.quantity import Quantity, count, numbers, whole_number
 from archray.platform.report.section import Column, Section, captioned, numeric, table
+from archray.platform.report.table_columns import numbers
 from archray.platform.run.run import Run
 
-_ACCURACY = Quantity.of("validation_accuracy")
+_ACCURACY = quantity_of("validation_accuracy")
 _RHO = Quantity("rank correlation", "", 1.0, 2)
 _FEWEST = 3  # maps that a rank correlation needs: two always agree or disagree
 _PANEL = {1: 330, 2: 235}  # height of a row of so many panels

@@ -22,7 +22,8 @@ from archray.platform.methods.feature_maps.oracle_error import (
     total,
     with_error,
 )
-from archray.platform.report.quantity import MISSING, count, numbers, significant
+from archray.platform.number_words import MISSING, count, significant
+from archray.platform.report.table_columns import numbers
 
 Progress = tuple[str, pd.DataFrame]
 

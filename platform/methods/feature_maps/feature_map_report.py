@@ -21,21 +21,13 @@ from archray.platform.methods.feature_maps.oracle_error import (
     with_error,
 )
 from archray.platform.methods.feature_maps.solver_calls import seconds_section, solver_calls_section
+from archray.platform.number_words import MISSING, count, duration, significant, whole_number
 from archray.platform.report.cell import cell_section
 from archray.platform.report.page import Card, Headline, MakeSection
-from archray.platform.report.quantity import (
-    MISSING,
-    count,
-    duration,
-    finite_values,
-    flags,
-    numbers,
-    significant,
-    whole_number,
-)
 from archray.platform.report.rounds import Halving
 from archray.platform.report.run_sections import Tables, failed, failures_section, manifest_section
 from archray.platform.report.section import Column, Section, escape, numeric, table
+from archray.platform.report.table_columns import finite_values, flags, numbers
 from archray.platform.run.run import ROUNDS, TRIALS, Run
 
 _TABLES: Tables = {"rounds of halving": ("search", ROUNDS), "final training": ("final", TRIALS)}

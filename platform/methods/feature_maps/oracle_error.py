@@ -13,12 +13,13 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 
-from archray.platform.report.quantity import Quantity, numbers
+from archray.platform.quantities import quantity_of
+from archray.platform.report.table_columns import numbers
 from archray.platform.run.run import PROGRESS, Run
 
 By = Literal["calls", "seconds"]
 
-TEST = Quantity.of("test_error")
+TEST = quantity_of("test_error")
 
 _POINTS = 400  # of a curve: steps finer than this are not seen
 

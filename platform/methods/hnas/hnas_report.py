@@ -25,14 +25,15 @@ from archray.platform.methods.hnas.hnas_tables import (
 )
 from archray.platform.methods.hnas.landscape import landscape_section
 from archray.platform.methods.hnas.pool_scatter import pool_section
+from archray.platform.number_words import MISSING, as_float, count, significant
 from archray.platform.report.cell import cell_section
 from archray.platform.report.comparison import accuracy_cards, accuracy_lead, comparison_section
 from archray.platform.report.curves import BASELINE, CURVES_HEIGHT, FINAL, OWN_SCHEDULE, SEARCH, TrainingCurves
 from archray.platform.report.figures import figure
 from archray.platform.report.page import Card, Headline, MakeSection, network_size
-from archray.platform.report.quantity import MISSING, as_float, count, failures, flags, numbers, significant
 from archray.platform.report.run_sections import Tables, failed, failures_section, manifest_section, repeats_section
 from archray.platform.report.section import Column, Section, folded, numeric, paragraphs, table
+from archray.platform.report.table_columns import failures, flags, numbers
 from archray.platform.run.run import TRIALS, Run
 from archray.searchers.hnas.scored_pool import Pool
 

@@ -10,14 +10,15 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from archray.errors import InvalidPool
-from archray.platform.report.quantity import Quantity, failures, flags, numbers
+from archray.platform.quantities import quantity_of
+from archray.platform.report.table_columns import failures, flags, numbers
 from archray.platform.run.run import Run
 from archray.searchers.hnas.scored_pool import Penalty, Pool, build_pool, objective
 
 POOL = ("pool", "pool.parquet")
 ASKED = ("search", "asked.parquet")
 
-VALUE = Quantity.of("validation_accuracy")  # of a trial; the more the better
+VALUE = quantity_of("validation_accuracy")  # of a trial; the more the better
 
 _GRID = 144  # points of the plane on either axis: finer than a region that can be seen
 _PRUNED = 20_000  # candidates for one row of the plane; of more, the best per bin of M are kept

@@ -26,9 +26,10 @@ from archray.platform.methods.hnas.hnas_tables import (
     values_by_architecture,
 )
 from archray.platform.methods.hnas.pool_scatter import VALUES, value_range
+from archray.platform.number_words import count, significant
 from archray.platform.report.figures import FOUND, INK, MUTED, SURFACE, NothingToDraw, drawing, figure, logarithmic
-from archray.platform.report.quantity import count, failures, flags, numbers, significant
 from archray.platform.report.section import Section, captioned
+from archray.platform.report.table_columns import failures, flags, numbers
 from archray.platform.run.run import Run
 from archray.searchers.hnas.scored_pool import Pool
 

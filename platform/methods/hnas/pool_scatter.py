@@ -20,9 +20,10 @@ from archray.platform.methods.hnas.hnas_tables import (
     usable_pool,
     values_by_architecture,
 )
+from archray.platform.number_words import count, significant
 from archray.platform.report.figures import FOUND, INK, SURFACE, NothingToDraw, drawing, figure, logarithmic
-from archray.platform.report.quantity import count, numbers, significant
 from archray.platform.report.section import Section, captioned
+from archray.platform.report.table_columns import numbers
 from archray.platform.run.run import Run
 from archray.searchers.hnas.scored_pool import Pool, distance
 

@@ -12,13 +12,15 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from archray.platform.methods.supernets.search_seeds import ENTROPIES, Supernet, by_epoch, draw_seed_legend, supernets
+from archray.platform.number_words import count
+from archray.platform.quantities import Quantity, quantity_of
 from archray.platform.report.figures import MUTED, NothingToDraw, drawing, figure, set_height
-from archray.platform.report.quantity import Quantity, count, finite_values, numbers
 from archray.platform.report.section import Section, captioned, numeric, table
+from archray.platform.report.table_columns import finite_values, numbers
 from archray.platform.run.run import CURVES, Run
 
 _LEGEND, _ROW = 50, 210  # heights, of the legend and of a row of panels
-_ACCURACY = Quantity.of("validation_accuracy")
+_ACCURACY = quantity_of("validation_accuracy")
 _DROP = Quantity("drop", "percentage points", 100.0, 2)
 _PANELS = (("validation_accuracy", "mixture"), ("discretised_accuracy", "discretised"))
 

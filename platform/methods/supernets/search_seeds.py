@@ -15,9 +15,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
+from archray.platform.number_words import MISSING, as_float, count
+from archray.platform.quantities import quantity_of
 from archray.platform.report.figures import FOUND, TRIAL, few_ticks
-from archray.platform.report.quantity import MISSING, Quantity, as_float, count, failures, flags, numbers
 from archray.platform.report.section import Column, Section, numeric, paragraphs, table
+from archray.platform.report.table_columns import failures, flags, numbers
 from archray.platform.run.run import Run
 
 FOUND_CELLS = "found.parquet"  # of the search, a row per search seed; see `supernet_search.write_found`
@@ -25,7 +27,7 @@ ENTROPIES = "entropies.parquet"  # of the search; see `supernet_search.entropy_t
 SCORES = "scores.parquet"  # of the search: `trial_id`, `seed`, and what `score_with_shared_weights` says
 SELECTED = "selected.parquet"  # of the selection; see `drop_selection.selection_table`
 
-_ACCURACY = Quantity.of("validation_accuracy")
+_ACCURACY = quantity_of("validation_accuracy")
 
 
 @dataclass(frozen=True)

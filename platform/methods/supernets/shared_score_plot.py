@@ -11,12 +11,14 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from archray.platform.methods.supernets.search_seeds import FOUND_CELLS, SCORES, supernets
+from archray.platform.number_words import as_float, count, whole_number
+from archray.platform.quantities import quantity_of
 from archray.platform.report.figures import FOUND, SURFACE, TRIAL, NothingToDraw, drawing, figure, set_height
-from archray.platform.report.quantity import Quantity, as_float, count, finite_values, numbers, whole_number
 from archray.platform.report.section import Section, captioned, numeric, table
+from archray.platform.report.table_columns import finite_values, numbers
 from archray.platform.run.run import Run
 
-_ACCURACY = Quantity.of("accuracy")
+_ACCURACY = quantity_of("accuracy")
 _MOST = 10  # supernets that are drawn; the table has all
 _BINS = 40
 _AXIS, _ROW = 85, 56  # heights, of the axis below and of a supernet's row

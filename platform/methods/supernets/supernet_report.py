@@ -18,6 +18,8 @@ from archray.platform.methods.supernets.search_seeds import (
 )
 from archray.platform.methods.supernets.selection_curves import selection_section
 from archray.platform.methods.supernets.shared_score_plot import shared_scores_section
+from archray.platform.number_words import count
+from archray.platform.quantities import quantity_of
 from archray.platform.report.cell import cell_section
 from archray.platform.report.comparison import accuracy_cards, accuracy_lead, comparison_section
 from archray.platform.report.curves import (
@@ -30,13 +32,12 @@ from archray.platform.report.curves import (
 )
 from archray.platform.report.figures import figure
 from archray.platform.report.page import Headline, MakeSection, network_size
-from archray.platform.report.quantity import Quantity, count
 from archray.platform.report.rounds import Halving
 from archray.platform.report.run_sections import Tables, failed, failures_section, manifest_section, repeats_section
 from archray.platform.report.section import Section
 from archray.platform.run.run import ROUNDS, TRIALS, Run
 
-_ACCURACY = Quantity.of("validation_accuracy")
+_ACCURACY = quantity_of("validation_accuracy")
 _TABLES: Tables = {
     "supernets of the search": ("search", FOUND_CELLS),
     "scoring with shared weights": ("search", SCORES),

@@ -1,0 +1,190 @@
+"""Every quantity that a run tells, defined once: its key, its label and unit, of which split and of which weights.
+
+Terminal, report, JSON and tables take keys and labels from here. Accuracies are fractions in files, and percent with
+two decimals where they are shown; there is no error beside them. A spread is the standard deviation (n - 1), with n.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from archray.platform.number_words import MISSING, as_float, count, signed
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """A number as it is shown: `label` in words, values times `factor` in `unit`, with `digits` decimals.
+
+    meaning: what it is, in a sentence; of those in QUANTITIES.
+    """
+
+    label: str
+    unit: str = ""
+    factor: float = 1.0
+    digits: int = 4
+    meaning: str = ""
+
+    @property
+    def axis(self) -> str:
+        """The label of an axis."""
+        return f"{self.label} ({self.unit})" if self.unit else self.label
+
+    @property
+    def heading(self) -> str:
+        """The heading of a column: the label of an axis with a capital."""
+        return self.axis[:1].upper() + self.axis[1:]
+
+    def show(self, value: object) -> str:
+        """One value with its unit."""
+        text = self.bare(value)
+        return text if text == MISSING or not self.unit else f"{text} {self.unit}"
+
+    def bare(self, value: object) -> str:
+        """One value without its unit, for a column or axis that names it."""
+        number = as_float(value)
+        return MISSING if math.isnan(number) else signed(f"{number * self.factor:,.{self.digits}f}")
+
+    def spread(self, values: Iterable[float] | Spread | None) -> str:
+        """`mean ± standard deviation unit`; the mean alone of one value. NaN are left out."""
+        spread = values if isinstance(values, Spread) else Spread.of(() if values is None else values)
+        if spread is None:
+            return MISSING
+        if spread.deviation is None:
+            return self.show(spread.mean)
+        unit = f" {self.unit}" if self.unit else ""
+        return f"{self.bare(spread.mean)} ± {self.bare(spread.deviation)}{unit}"
+
+
+@dataclass(frozen=True)
+class Spread:
+    """The values of one quantity in brief.
+
+    Attributes:
+        mean: of the finite ones. deviation: their standard deviation (n - 1); None of one value.
+        number: n. each: what one of them is, as `final training`, `repeat`.
+    """
+
+    mean: float
+    deviation: float | None
+    number: int
+    each: str = "value"
+
+    @classmethod
+    def of(cls, values: Iterable[object], each: str = "value") -> Spread | None:
+        """Of the finite ones; None where there is none."""
+        finite = [number for number in map(as_float, values) if not math.isnan(number)]
+        if not finite:
+            return None
+        deviation = statistics.stdev(finite) if len(finite) > 1 else None
+        return cls(statistics.fmean(finite), deviation, len(finite), each)
+
+    @classmethod
+    def read(cls, document: Mapping[str, Any], key: str) -> Spread | None:
+        """What `entries` wrote under `key`; None where that is not there."""
+        if document.get(key) is None:
+            return None
+        deviation, number = document.get(f"{key}_std"), document.get(f"{key}_n", 1)
+        return cls(float(document[key]), deviation, int(number), str(document.get(f"{key}_each", "value")))
+
+    def entries(self, key: str) -> dict[str, Any]:
+        """For JSON: `KEY` the mean, `KEY_std`, `KEY_n`, and `KEY_each`, what n counts."""
+        return {key: self.mean, f"{key}_std": self.deviation, f"{key}_n": self.number, f"{key}_each": self.each}
+
+    @property
+    def words(self) -> str:
+        """What the numbers are: `1 final training`, `mean and standard deviation of 3 final trainings`."""
+        over = count(self.number, self.each)
+        return over if self.deviation is None else f"mean and standard deviation of {over}"
+
+
+def _accuracy(label: str, meaning: str) -> Quantity:
+    return Quantity(label, "%", 100.0, 2, meaning)
+
+
+QUANTITIES: Mapping[str, Quantity] = {
+    # On the test split.
+    "test_accuracy": _accuracy(
+        "test accuracy", "On the test split, of the final training; of an ensemble, of its averaged predictions."
+    ),
+    "search_test_accuracy": _accuracy(
+        "test accuracy (search)",
+        "On the test split, of what the search held for the best, as the search solved it; where solves are shared, "
+        "solved for alone by an oracle. No search sees it.",
+    ),
+    "members_test_accuracy": _accuracy(
+        "test accuracy (members)", "On the test split, of each member of an ensemble alone: 1 - ATE."
+    ),
+    "random_test_accuracy": _accuracy(
+        "test accuracy (random)", "On the test split, of random architectures that were trained as the found one."
+    ),
+    # On the validation split.
+    "validation_accuracy": _accuracy(
+        "validation accuracy (search)",
+        "On the validation split, of weights trained for this architecture alone, by the search. In a table of trials "
+        "of another stage, by that stage.",
+    ),
+    "selection_accuracy": _accuracy(
+        "validation accuracy (selection)", "On the validation split, after the last epoch in the selection."
+    ),
+    "final_accuracy": _accuracy(
+        "validation accuracy (final training)", "On the validation split, of the final training."
+    ),
+    "shared_accuracy": _accuracy(
+        "validation accuracy (shared weights)",
+        "On the validation split, with weights that many architectures share.",
+    ),
+    "mixture_accuracy": _accuracy(
+        "validation accuracy (mixture)",
+        "On the validation split, of a supernet's mixture of all operations, or of the paths that it draws.",
+    ),
+    "standalone_accuracy": _accuracy(
+        "validation accuracy (alone)", "On the validation split, of weights solved for this feature map alone."
+    ),
+    "discretisation_drop": Quantity(
+        "accuracy lost by discretisation", "percentage points", 100.0, 2, "mixture_accuracy - shared_accuracy."
+    ),
+    # Losses: mean cross-entropies.
+    "train_loss": Quantity("training loss", meaning="Of the training batches, before each step."),
+    "validation_loss": Quantity("validation loss (search)", meaning="As validation_accuracy."),
+    "shared_loss": Quantity("validation loss (shared weights)", meaning="As shared_accuracy."),
+    "mixture_loss": Quantity("validation loss (mixture)", meaning="As mixture_accuracy."),
+    "test_nll": Quantity("test NLL", meaning="Mean negative log-likelihood on the test split, nats."),
+    "score": Quantity("score", meaning="Mean validation loss, or accuracy, by what the configuration scores."),
+    "elbo": Quantity("ELBO", meaning="Evidence lower bound of the posterior, nats."),
+    # Of an ensemble, on the test split.
+    "ece": Quantity("ECE", "%", 100.0, 2, "Expected calibration error on the test split."),
+    "ppd": Quantity("PPD", "%", 100.0, 2, "Share of test points on which two members predict different classes."),
+    # Costs.
+    "parameters": Quantity("parameters", "M", 1e-6, 3, "Of the network in the final training; of all members."),
+    "multiply_adds": Quantity("multiply-adds", "M", 1e-6, 2, "Of one input to that network; of all members."),
+    "trainings": Quantity("trainings", digits=0, meaning="Trials of all stages, whether they ended or failed."),
+    "seconds": Quantity("seconds", "s", 1.0, 1, "Of all stages together, by the clock."),
+}
+# What of a stage's weights a `validation_accuracy` or `validation_loss` of its trials says.
+_OF_STAGE = {"selection": "selection", "final": "final training", "baseline": "final training"}
+# By which of them a run chose what it found: the first that is known.
+DECIDING = ("selection_accuracy", "validation_accuracy", "shared_accuracy")
+
+
+def quantity_of(key: str, stage: str = "search") -> Quantity:
+    """The quantity of a key; of one that is no quantity of ours, a user's metric, its words.
+
+    stage: whose trials it is of.
+    """
+    known = QUANTITIES.get(key)
+    if known is None:
+        words = key.replace("_", " ")
+        return _accuracy(words, "") if key.endswith(("accuracy", "error")) else Quantity(words)
+    if stage in _OF_STAGE and key in ("validation_accuracy", "validation_loss"):
+        return replace(known, label=known.label.replace("search", _OF_STAGE[stage]))
+    return known
+
+
+def deciding_accuracy(found: Mapping[str, Any]) -> tuple[str, float] | None:
+    """Key and value of the validation accuracy by which was chosen what an `architecture.json` says; None without."""
+    known = ((key, as_float(found.get(key))) for key in DECIDING)
+    return next(((key, value) for key, value in known if not math.isnan(value)), None)
