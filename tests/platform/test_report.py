@@ -20,8 +20,9 @@ from archray.platform.methods.hnas.hnas_report import SECTIONS, choice_section, 
 from archray.platform.methods.hnas.hnas_tables import best_trial
 from archray.platform.methods.hnas.landscape import landscape_section
 from archray.platform.report import figures
-from archray.platform.report.cell import Decided, cell_section, decision_table
+from archray.platform.report.cell import cell_section
 from archray.platform.report.comparison import accuracy_lead, comparison_section
+from archray.platform.report.decisions import Decided, decision_table
 from archray.platform.report.page import Headline, render
 from archray.platform.report.run_sections import repeats_section
 from archray.platform.report.section import Section, table

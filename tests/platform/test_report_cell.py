@@ -8,7 +8,8 @@ import re
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from archray.platform.report.cell import Decided, cell_edges, decided, draw_cell, is_graph, node_count
+from archray.platform.report.cell_graph import cell_edges, cell_legend, draw_cell, is_graph, node_count
+from archray.platform.report.decisions import Decided, decided
 from archray.trainables.spaces import get_space
 
 SPACE = get_space("nasbench201")
@@ -38,6 +39,16 @@ def test_an_operation_keeps_its_colour() -> None:
     assert len({edge.colour for edge in one}) == 1
     assert one[0].colour == other[1].colour != other[0].colour
     assert edges_of(*["skip_connect"] * 6)[0].colour is None
+
+
+def test_the_legend_says_what_colours_and_dashes_are() -> None:
+    edges = edges_of("nor_conv_3x3", "none", "none", "skip_connect", "none", "none")  # 0 to 1 leads nowhere; 2 is idle
+    legend = cell_legend([edges], 4)
+    assert 'class="edge op-2"' in legend and "nor_conv_3x3</li>" in legend
+    assert 'class="edge op-identity"' in legend and "skip_connect, the identity: dashed" in legend
+    assert "faint: on no path" in legend and "dashed: no edge meets this node" in legend
+    whole = cell_legend([edges_of(*["nor_conv_3x3"] * 6)] * 2, 4)
+    assert whole.count("<li>") == 1 and "faint" not in whole and cell_legend([[]], 2).count("<li>") == 1
 
 
 @given(CELLS)

@@ -56,7 +56,7 @@ from archray.platform.methods.ensembles.sampled_ensembles import (
     member_numbers,
     swept_delta,
 )
-from archray.platform.report.cell import Decided, decided
+from archray.platform.report.decisions import Decided, decided
 from archray.platform.report.figures import NothingToDraw
 from archray.platform.report.page import header
 from archray.platform.run.run import Run
@@ -186,7 +186,7 @@ def test_repeats_are_averaged_and_the_shorter_keeps_its_last(repeated: Run[Any])
     assert mean[-1] == pytest.approx(np.mean(ends))
     assert error[-1] == pytest.approx(abs(ends[0] - ends[1]) / 2)
     assert mean.shape == (16,)
-    assert "Means of 2 repeats" in words(ensembles_section(repeated))
+    assert "Means of 2 repeats, points are the two repeats" in words(ensembles_section(repeated))
 
 
 def test_the_chosen_ensemble_is_marked_whatever_the_order_of_its_members(run: Run[Any], new_run: NewRun) -> None:

@@ -42,7 +42,8 @@ from archray.platform.methods.feature_maps.feature_map_report import SECTIONS, h
 from archray.platform.methods.feature_maps.oracle_error import error_at, error_curve, progress_of, reaches
 from archray.platform.methods.feature_maps.solver_calls import seconds_section, solver_calls_section
 from archray.platform.methods.hnas.hnas_report import headline as hnas_headline
-from archray.platform.report.cell import cell_section, decided, decision_table
+from archray.platform.report.cell import cell_section
+from archray.platform.report.decisions import decided, decision_table
 from archray.platform.report.figures import RANDOM, NothingToDraw
 from archray.platform.report.page import render
 from archray.platform.report.rounds import rounds_of

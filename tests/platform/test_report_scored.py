@@ -11,6 +11,7 @@ from archray_test_report import write_run
 
 from archray.platform.methods.hnas.hnas_tables import Objective, plane, usable_pool
 from archray.platform.methods.hnas.landscape import spans
+from archray.platform.methods.hnas.value_colours import quantile_scale
 from archray.platform.number_words import count, duration, significant
 from archray.platform.quantities import quantity_of
 from archray.searchers.hnas.scored_pool import Pool, lowest, objective
@@ -67,6 +68,15 @@ def test_numbers_are_written_as_people_do() -> None:
     assert duration(9.96) == "10.0 s" and duration(59.7) == "1 min 00 s" and duration(7323) == "2 h 02 min"
     assert duration(None) == "–"
     assert count(1, "trial") == "1 trial" and count(15625, "cell") == "15\N{NARROW NO-BREAK SPACE}625 cells"
+
+
+def test_an_outlier_does_not_take_up_the_colours() -> None:
+    values = [0.1, *np.linspace(0.9, 0.94, 9)]
+    scale = quantile_scale({f"a{i}": value for i, value in enumerate(values)})
+    colours = scale(100 * np.array(values))
+    np.testing.assert_allclose(colours, np.linspace(0, 1, 10))  # by rank: 0.1 has no more of them than any other
+    np.testing.assert_allclose(scale.inverse(colours), 100 * np.array(values))
+    assert float(quantile_scale({"a": 0.9, "b": 0.9})(90.0)) == 0.5  # a single value is in the middle
 
 
 def test_consecutive_numbers_are_joined() -> None:

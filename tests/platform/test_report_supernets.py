@@ -30,6 +30,7 @@ from archray.platform.methods.supernets.mixture_curves import (
     discretisation_section,
     entropies_section,
     entropy_panels,
+    supernet_entropies,
     uniform_entropy,
 )
 from archray.platform.methods.supernets.search_seeds import found_cells_section, supernets
@@ -257,6 +258,23 @@ def test_panels_of_groups(new_run: NewRun, groups: tuple[str, ...], panels: int)
     assert len(entropy_panels(run)) == panels
     (svg,) = drawings(entropies_section(run))
     assert [name for name in groups if f">{name}<" in svg] == (list(groups) if panels > 1 else [])
+
+
+def test_every_panel_of_entropies_holds_its_lines(new_run: NewRun) -> None:
+    """GAEA with partial channels: the edges weigh five operations, the inputs of a node as many sources as it has."""
+    sources = {"edges": 5, "inputs_1": 1, "inputs_2": 2, "inputs_3": 3}
+    rows = [
+        {"trial_id": "s-1", "seed": 1, "epoch": epoch, "group": group, "edge": 0, "operations": number}
+        for group, number in sources.items()
+        for epoch in (1, 2)
+    ]
+    entropies = pd.DataFrame(rows)
+    run = new_run(entropies=entropies.assign(entropy=np.log(entropies["operations"])))
+    assert [panel.title for panel in entropy_panels(run)] == ["all edges", "edges", "inputs_2", "inputs_3"]
+    for axes in supernet_entropies(run).axes:
+        low, high = axes.get_ylim()
+        for line in axes.lines:
+            assert low <= min(line.get_ydata()) and max(line.get_ydata()) <= high
 
 
 def test_entropies_that_cannot_be_drawn(new_run: NewRun) -> None:

@@ -25,7 +25,8 @@ from archray.platform.methods.ensembles.ensemble_tables import (
 )
 from archray.platform.number_words import count, whole_number
 from archray.platform.quantities import Quantity
-from archray.platform.report.cell import Decided, cell_drawing, cell_edges, decided, is_graph, node_count
+from archray.platform.report.cell_graph import cell_drawing, cell_edges, cell_legend, is_graph, node_count
+from archray.platform.report.decisions import Decided, decided
 from archray.platform.report.figures import FOUND, SURFACE, TRIAL, NothingToDraw, drawing, few_ticks, figure
 from archray.platform.report.section import Column, Section, captioned, escape, folded, numeric, paragraphs, table
 from archray.platform.run.run import Run
@@ -51,10 +52,11 @@ def member_cells_section(run: Run[Any]) -> Section | None:
     whole, text = _table(members), _sentence(members)
     if not all(map(is_graph, members)):
         return Section("members", "The members", paragraphs([text]) + whole)
+    cells, nodes = [cell_edges(decisions) for decisions in members[:_DRAWN]], node_count(members[0])
     drawings = "".join(
-        f"<h3>{escape(f'Member {number}')}</h3>{cell_drawing(cell_edges(decisions), node_count(decisions))}"
-        for number, decisions in enumerate(members[:_DRAWN], 1)
+        f"<h3>{escape(f'Member {number}')}</h3>{cell_drawing(edges, nodes)}" for number, edges in enumerate(cells, 1)
     )
+    drawings += cell_legend(cells, nodes)
     caption = f"{text} Circles are feature maps, from the cell's input to its output; “none” is not drawn."
     if len(members) > _DRAWN:
         caption += f" The first {_DRAWN} of {len(members)} are drawn."

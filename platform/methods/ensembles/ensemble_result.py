@@ -16,6 +16,7 @@ from archray.platform.methods.ensembles.ensemble_tables import trained_models
 from archray.platform.number_words import MISSING, count, whole_number
 from archray.platform.quantities import Quantity, quantity_of
 from archray.platform.report.figures import FOUND, SURFACE, TRIAL, NothingToDraw, drawing, few_ticks, figure, set_height
+from archray.platform.report.repeat_spread import BAND
 from archray.platform.report.section import Column, Section, captioned, numeric, paragraphs, table
 from archray.platform.report.table_columns import numbers
 from archray.platform.run.run import Run
@@ -131,7 +132,8 @@ def ensemble_diversity(run: Run[Any], canvas: Figure) -> None:
     axes = canvas.subplots()
     x, y = ensembles["ppd"] * _PPD.factor, ensembles["ate"] * _ATE.factor
     axes.scatter(x, y, s=36, color=FOUND, alpha=0.45, linewidth=0)
-    axes.errorbar(x.mean(), y.mean(), y.std(), x.std(), color=FOUND, linewidth=1.2, zorder=2)
+    if len(ensembles) >= BAND:
+        axes.errorbar(x.mean(), y.mean(), y.std(), x.std(), color=FOUND, linewidth=1.2, zorder=2)
     axes.scatter(x.mean(), y.mean(), s=90, color=FOUND, edgecolor=SURFACE, zorder=3)
     axes.margins(0.15)
     few_ticks(axes, 5)
@@ -146,9 +148,10 @@ def diversity_section(run: Run[Any]) -> Section:
         return Section("diversity", title, paragraphs([_MEASURES]) + rows)
     description = f"Mean error of a member against disagreement, of {count(len(ensembles), 'ensemble')}."
     content = drawing("diversity", ensemble_diversity(run), description=description)
+    bars = ", bars one standard deviation" if len(ensembles) >= BAND else ""
     caption = (
         f"{_MEASURES} Low and to the right is best: members that are good, and err in different places. Faint marks "
-        "are repeats, bars one standard deviation. As Table 5.5 and Figure 5.4 of Shu 2022."
+        f"are repeats, the full one their mean{bars}. As Table 5.5 and Figure 5.4 of Shu 2022."
     )
     return Section("diversity", title, captioned(content, caption) + rows)
 

@@ -22,6 +22,7 @@ from archray.platform.methods.ensembles.ensemble_tables import (
 from archray.platform.number_words import MISSING, count, signed, significant, whole_number
 from archray.platform.quantities import quantity_of
 from archray.platform.report.figures import FOUND, INK, SURFACE, NothingToDraw, drawing, few_ticks, figure
+from archray.platform.report.repeat_spread import draw_spread, spread_words
 from archray.platform.report.section import Column, Section, captioned, folded, numeric, paragraphs, table
 from archray.platform.run.run import Run
 
@@ -52,11 +53,18 @@ def ensembles_section(run: Run[Any]) -> Section:
 
 
 def best_so_far(sampled: pd.DataFrame, metric: str) -> tuple[np.ndarray, np.ndarray]:
-    """The metric of the ensemble that ranks best until each evaluation, whatever `metric` is shown.
+    """Mean and standard error over the repeats of `best_of_each`; (evaluations,) both.
 
-    Returns: its mean over the repeats, NaN until each has one, and the standard error, NaN with one repeat;
-    (evaluations,) both.
+    The mean is NaN until each repeat has a value, the error with one repeat.
     """
+    values = best_of_each(sampled, metric)
+    several = len(values) > 1
+    error = values.std(0, ddof=1) / math.sqrt(len(values)) if several else np.full(values.shape[1], math.nan)
+    return values.mean(0), error
+
+
+def best_of_each(sampled: pd.DataFrame, metric: str) -> np.ndarray:
+    """The metric of the ensemble that ranks best until each evaluation, of each repeat: (repeats, evaluations)."""
     rank = known_metrics(sampled)[0]
     repeats = [rows for _, rows in sampled.groupby("repeat", sort=False)]
     values = np.full((len(repeats), int(sampled["evaluations"].max())), math.nan)  # (repeats, evaluations)
@@ -67,9 +75,7 @@ def best_so_far(sampled: pd.DataFrame, metric: str) -> tuple[np.ndarray, np.ndar
                 lowest, best = ranked, value
             values[repeat, place] = best
         values[repeat, len(own) :] = best  # a repeat that has ended keeps its last
-    several = len(values) > 1
-    error = values.std(0, ddof=1) / math.sqrt(len(values)) if several else np.full(values.shape[1], math.nan)
-    return values.mean(0), error
+    return values
 
 
 def _draw_panel(axes: Axes, sampled: pd.DataFrame, metric: str, chosen: int | None) -> None:
@@ -79,7 +85,7 @@ def _draw_panel(axes: Axes, sampled: pd.DataFrame, metric: str, chosen: int | No
     axes.step(x, mean, where="post", color=FOUND, linewidth=2, zorder=3)
     axes.plot(x[-1:], mean[-1:], "o", color=FOUND, markersize=4, zorder=3)
     if sampled["repeat"].nunique() > 1:
-        axes.fill_between(x, mean - error, mean + error, step="post", color=FOUND, alpha=0.15, linewidth=0)
+        draw_spread(axes, x, quantity.factor * best_of_each(sampled, metric), error, FOUND, -math.inf)
     elif len(sampled) <= _DOTS:
         axes.scatter(
             sampled["evaluations"], sampled[metric] * quantity.factor, s=12, color=FOUND, alpha=0.45, linewidth=0
@@ -114,7 +120,7 @@ def _caption(sampled: pd.DataFrame, chosen: int | None) -> str:
     if others:
         text += "; and the error of that ensemble, which need not fall"
     repeats = int(sampled["repeat"].nunique())
-    text += f". Means of {repeats} repeats, bands one standard error on either side." if repeats > 1 else "."
+    text += f". Means of {repeats} repeats, {spread_words(repeats, 'standard error')}." if repeats > 1 else "."
     if repeats == 1 and len(sampled) <= _DOTS:
         text += " A faint dot is one ensemble."
     text += " Ring: the ensemble that was chosen." if chosen is not None else ""

@@ -25,6 +25,7 @@ from archray.platform.methods.feature_maps.solver_calls import Line, draw_errors
 from archray.platform.number_words import count
 from archray.platform.report.figures import FOUND, GREEN, INDIGO, PINK, RANDOM, TRIAL, NothingToDraw, drawing, figure
 from archray.platform.report.page import write_page
+from archray.platform.report.repeat_spread import spread_words
 from archray.platform.report.section import Column, Section, captioned, escape, numeric, paragraphs, table
 
 Look = tuple[str, tuple[float, ...] | None]  # colour and dashes
@@ -176,6 +177,6 @@ def _caption(lines: Sequence[Line], by: By) -> str:
     text = f"Test error over {'solver calls' if by == 'calls' else 'seconds'}"
     if max(repeats) > 1:
         of = count(max(repeats), "repeat") if len(repeats) == 1 else f"{min(repeats)} to {max(repeats)} repeats"
-        text += f"; lines are means of {of}, bands one standard error on either side"
+        text += f"; lines are means of {of}, {spread_words(max(repeats), 'standard error')}"
     text += ". A line begins where every repeat has an error, and the dot is where its last repeat has ended."
     return f"{text} As Figure {2 if by == 'calls' else 3} of Khodak et al. 2020."

@@ -47,7 +47,11 @@ class ErrorCurve:
     x: np.ndarray  # (k,) ascending calls or seconds, from where every repeat has an error to where the last has ended
     mean: np.ndarray  # (k,) fractions
     standard_error: np.ndarray  # (k,); NaN for a single repeat
-    repeats: int  # how many the mean is over
+    each: np.ndarray  # (repeats, k) the curves that the mean is over
+
+    @property
+    def repeats(self) -> int:
+        return len(self.each)
 
 
 def by_repeat(progress: pd.DataFrame) -> list[tuple[object, pd.DataFrame]]:
@@ -141,7 +145,7 @@ def error_curve(progress: pd.DataFrame, by: By) -> ErrorCurve | None:
         kept = np.linspace(0, x.size - 1, _POINTS).round().astype(int)
         x, errors = x[kept], errors[:, kept]
     mean, standard_error = _mean(errors)
-    return ErrorCurve(x, mean, standard_error, len(errors))
+    return ErrorCurve(x, mean, standard_error, errors)
 
 
 def reaches(progress: pd.DataFrame, error: float, by: By) -> float:

@@ -25,6 +25,7 @@ from archray.platform.methods.feature_maps.oracle_error import (
 )
 from archray.platform.number_words import MISSING, count, significant, whole_number
 from archray.platform.report.figures import FOUND, INK, SURFACE, NothingToDraw, drawing, figure, plain
+from archray.platform.report.repeat_spread import draw_spread, spread_words
 from archray.platform.report.section import Column, Section, captioned, folded, numeric, table
 from archray.platform.report.table_columns import flags, numbers
 from archray.platform.run.run import Run
@@ -98,13 +99,11 @@ def _captioned(run: Run[Any], canvas: Figure, by: By) -> str:
 
 
 def draw_errors(axes: Axes, lines: Sequence[Line], by: By) -> None:
-    """Step curves with their bands of one standard error, each ending in a dot."""
+    """Step curves with their bands of one standard error, or two repeats as points, each ending in a dot."""
     for line in lines:
         curve, look = line.curve, (0, line.dashes) if line.dashes else "solid"
-        mean, band = curve.mean * TEST.factor, np.nan_to_num(curve.standard_error) * TEST.factor
-        if band.any():
-            low = np.maximum(mean - band, _FLOOR * TEST.factor)
-            axes.fill_between(curve.x, low, mean + band, step="post", color=line.colour, alpha=0.16, linewidth=0)
+        mean, each, spread = (TEST.factor * part for part in (curve.mean, curve.each, curve.standard_error))
+        draw_spread(axes, curve.x, each, spread, line.colour, _FLOOR * TEST.factor)
         axes.plot(
             curve.x, mean, drawstyle="steps-post", color=line.colour, linewidth=2.0, linestyle=look, label=line.label
         )
@@ -136,7 +135,7 @@ def _caption(progress: pd.DataFrame, by: By) -> str:
     text = _what_error(progress)
     mean, standard_error, repeats = error_at(progress)
     if repeats > 1:
-        text += f" The line is the mean of {count(repeats, 'repeat')}, the band one standard error on either side"
+        text += f" The line is the mean of {count(repeats, 'repeat')}, {spread_words(repeats, 'standard error')}"
         text += "; a repeat that has ended keeps its last value." if by == "seconds" else "."
     text += " The dot is the end of the search"
     text += ", with the standalone solve of what it chose" if flags(progress, "final").any() else ""

@@ -9,7 +9,6 @@ import numpy as np
 import pandas as pd
 from matplotlib import colormaps
 from matplotlib.axes import Axes
-from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Normalize, to_hex
 from matplotlib.figure import Figure
 
@@ -25,7 +24,7 @@ from archray.platform.methods.hnas.hnas_tables import (
     usable_pool,
     values_by_architecture,
 )
-from archray.platform.methods.hnas.pool_scatter import VALUES, value_range
+from archray.platform.methods.hnas.value_colours import COLOURS, VALUES, draw_scale, quantile_scale
 from archray.platform.number_words import count, significant
 from archray.platform.report.figures import FOUND, INK, MUTED, SURFACE, NothingToDraw, drawing, figure, logarithmic
 from archray.platform.report.section import Section, captioned
@@ -67,7 +66,7 @@ def hnas_landscape(run: Run[Any], canvas: Figure) -> None:
     """The path of HNAS' Bayesian optimiser over (mu, nu), on the plane of the architectures that each point selects."""
     landscape = _Landscape.of(run)
     axes = canvas.subplots()
-    norm = value_range(landscape.known) if landscape.known else None
+    norm = quantile_scale(landscape.known) if landscape.known else None
     draw_plane(axes, plane(landscape.pool, landscape.objective), landscape.pool, landscape.known, norm)
     draw_path(axes, landscape.path, landscape.best, norm)
     logarithmic(axes.yaxis)
@@ -76,10 +75,7 @@ def hnas_landscape(run: Run[Any], canvas: Figure) -> None:
     axes.set_xlabel("√ν: where the objective wants M to be (M over the pool's largest)")
     axes.set_ylabel("μ: how much that counts")
     if norm is not None:
-        bar = canvas.colorbar(
-            ScalarMappable(norm, VALUES), ax=axes, label=VALUE.axis, location="top", aspect=30, pad=0.02
-        )
-        bar.outline.set_visible(False)
+        draw_scale(canvas, axes, norm)
 
 
 def landscape_section(run: Run[Any]) -> Section:
@@ -225,6 +221,7 @@ def _caption(landscape: _Landscape) -> str:
     )
     text += " The numbers are the trainings in their order, joined by a line; the ring of each has the colour of the "
     text += f"{VALUE.label} it reached."
+    text += f" {COLOURS}" if landscape.known else ""
     if path["repeat"].any():
         text += (
             f" Small dots are {count(int(path['repeat'].sum()), 'further question')} of the Bayesian optimiser that "

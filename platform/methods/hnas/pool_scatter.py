@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 
 from archray.platform.methods.hnas.hnas_tables import (
@@ -20,6 +19,7 @@ from archray.platform.methods.hnas.hnas_tables import (
     usable_pool,
     values_by_architecture,
 )
+from archray.platform.methods.hnas.value_colours import COLOURS, VALUES, draw_scale, quantile_scale
 from archray.platform.number_words import count, significant
 from archray.platform.report.figures import FOUND, INK, SURFACE, NothingToDraw, drawing, figure, logarithmic
 from archray.platform.report.section import Section, captioned
@@ -27,7 +27,6 @@ from archray.platform.report.table_columns import numbers
 from archray.platform.run.run import Run
 from archray.searchers.hnas.scored_pool import Pool, distance
 
-VALUES = "viridis"  # of the trials' values, here and in the landscape: even to the eye, also to a colour-blind one
 _CLOUD = "#8b96a5"  # the pool's points become an image, which cannot follow the page: a grey for light and dark
 _SKEWED = 8  # where the largest M is further above the median than this, M has a logarithmic axis too
 _MANY = 3000  # with more points than this, they are drawn smaller and fainter
@@ -50,19 +49,19 @@ def hnas_pool(run: Run[Any], canvas: Figure) -> None:
     rows = {row: value for name, value in known.items() if (row := row_of(pool, name)) is not None}
     if rows:
         at = np.array(list(rows))
-        points = axes.scatter(
+        scale = quantile_scale(known)
+        axes.scatter(
             pool.metric[at],
             pool.kappa[at],
             c=np.array(list(rows.values())) * VALUE.factor,
             cmap=VALUES,
-            norm=value_range(known),
+            norm=scale,
             s=46,
             edgecolor=INK,
             linewidth=0.9,
             zorder=3,
         )
-        bar = canvas.colorbar(points, ax=axes, label=VALUE.axis, location="top", aspect=30, pad=0.02)
-        bar.outline.set_visible(False)
+        draw_scale(canvas, axes, scale)
     if winner is not None:
         x, y = pool.metric[winner], pool.kappa[winner]
         axes.scatter(x, y, s=240, facecolor="none", edgecolor=SURFACE, linewidth=5, zorder=4)
@@ -86,13 +85,6 @@ def _pool(run: Run[Any]) -> Pool:
             "if its first stage has not ended"
         )
     return pool
-
-
-def value_range(known: dict[str, float]) -> Normalize:
-    """The range of colours: from the lowest to the highest value known."""
-    values = np.array(list(known.values())) * VALUE.factor
-    low, high = float(values.min()), float(values.max())
-    return Normalize(low, high) if high > low else Normalize(low - 0.5, high + 0.5)
 
 
 def draw_cloud(axes: Axes, pool: Pool) -> None:
@@ -146,7 +138,7 @@ def _caption(run: Run[Any], pool: Pool, trained: int) -> str:
         verb = "is" if pool.excluded == 1 else "are"
         text += f" {count(pool.excluded, 'architecture')} without a finite score {verb} left out."
     if trained:
-        text += f" Coloured points ({trained}) were trained in the search."
+        text += f" Coloured points ({trained}) were trained in the search. {COLOURS}"
     winner = row_of(pool, run.architecture)
     if winner is None:
         return text

@@ -34,6 +34,11 @@ class Panel:
     uniform: float  # the mean entropy of uniform weights on these edges, in nats
     operations: tuple[int, ...]  # that the edges weigh, distinct numbers in order
 
+    @property
+    def highest(self) -> float:
+        """The largest entropy that is drawn."""
+        return max(self.uniform, *(float(net.rows["entropy"].max()) for net in self.nets))
+
 
 def entropies_section(run: Run[Any]) -> Section:
     """A panel for all edges, and one per group where there are several."""
@@ -69,15 +74,14 @@ def supernet_entropies(run: Run[Any], canvas: Figure) -> None:
             continue
         panel = panels[place]
         by_epoch(axes, panel.nets, "entropy")
-        highest = max(panel.uniform, *(float(net.rows["entropy"].max()) for net in panel.nets))
         axes.axhline(panel.uniform, color=MUTED, linewidth=1, linestyle=(0, (4, 3)), zorder=1)
-        axes.set_ylim(0, max(1.08 * highest, axes.get_ylim()[1] if highest else 0.1))
         axes.set_title(panel.title)
         axes.tick_params(labelleft=True)
         if place % columns == 0:
             axes.set_ylabel("entropy (nats)")
         if place + columns >= len(panels):
             axes.set_xlabel("epoch")
+    grid.flat[0].set_ylim(0, 1.08 * max(panel.highest for panel in panels))  # of all panels: they share it
     draw_seed_legend(canvas, panels[0].nets)
 
 
@@ -88,7 +92,7 @@ def entropy_panels(run: Run[Any]) -> list[Panel]:
     """
     run = run.best
     edges = run.table("search", ENTROPIES)
-    edges = edges[numbers(edges, "entropy").notna()]
+    edges = edges[numbers(edges, "entropy").notna() & ~(numbers(edges, "operations") <= 1)]  # nothing to decide
     if edges.empty:
         raise NothingToDraw(
             "the run has no entropies of a mixture; they are of a search that learns an architecture, as darts"

@@ -1,0 +1,211 @@
+"""A cell as a graph: where its nodes and edges lie is decided here; the page's style colours them."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from archray.platform.report.decisions import Decided
+from archray.platform.report.section import escape
+
+_EDGE = re.compile(r"^(\d+)<-(\d+)$")  # `3<-1`: an edge into node 3 from node 1
+_ABSENT = frozenset({"none", "zero", "zeroize"})  # operations that are no connection at all
+_IDENTITY = frozenset({"skip_connect", "identity", "skip"})
+COLOURS = 6  # that the page's style has for operations
+
+_RADIUS = 17.0  # of a node, in CSS pixels like all lengths here
+_ARC = 86.0  # how far the label of an arc over one node stands off the line of nodes
+_ARC_STEP = 50.0  # and that of each further level
+_CHARACTER = 7.3  # width of a character of the labels, monospaced at 12 px
+_KEY_LINE = '<path d="M1,8 H25"/>'  # of the legend
+_LABEL_CHARACTERS = 16  # longer names of operations are cut in the drawing; the table beside it has them whole
+
+
+def cell_drawing(edges: Sequence[Edge], nodes: int) -> str:
+    """The cell's graph from left to right, and from top to bottom for a narrow screen: its labels stay readable."""
+    flat, upright = (draw_cell(edges, nodes, upright=upright) for upright in (False, True))
+    return "".join(
+        f'<div class="plot {form}" style="max-width:{width}px">{svg}</div>'
+        for form, (svg, width) in (("flat", flat), ("upright", upright))
+    )
+
+
+def cell_legend(cells: Sequence[Sequence[Edge]], nodes: int) -> str:
+    """What the colours and dashes of the cells' edges and nodes are; HTML. nodes: of each."""
+    edges = [edge for cell in cells for edge in cell]
+    named = {edge.operation: edge.colour for edge in sorted(edges, key=lambda edge: edge.colour or COLOURS + 1)}
+    keys = [
+        (f"edge {_paint(colour)}", _KEY_LINE, operation + ("" if colour else ", the identity: dashed"))
+        for operation, colour in named.items()
+    ]
+    if not all(edge.live for edge in edges):
+        keys.append(("edge op-any dead", _KEY_LINE, "faint: on no path from input to output"))
+    if any(idle_nodes(cell, nodes) for cell in cells):
+        keys.append(("", '<circle class="node idle" cx="13" cy="8" r="6"/>', "dashed: no edge meets this node"))
+    items = "".join(
+        f'<li><svg class="cell key" viewBox="0 0 26 16" aria-hidden="true"><g class="{look}">{mark}</g></svg>'
+        f"{escape(text)}</li>"
+        for look, mark, text in keys
+    )
+    return f'<ul class="legend" aria-label="What the cell\'s colours and dashes mean">{items}</ul>' if items else ""
+
+
+def idle_nodes(edges: Sequence[Edge], nodes: int) -> set[int]:
+    """The nodes that no edge meets."""
+    return set(range(nodes)) - {node for edge in edges for node in (edge.start, edge.end)}
+
+
+@dataclass(frozen=True)
+class Edge:
+    """One edge that is there."""
+
+    start: int
+    end: int
+    operation: str
+    colour: int | None  # its number, from 1; None for an identity, drawn dashed and grey
+    live: bool  # whether it lies on a path from the input to the output
+    level: int  # 0 for a straight edge to the next node, positive for an arc above the nodes, negative below
+
+
+def is_graph(decisions: Sequence[Decided]) -> bool:
+    """Whether every decision is an edge, named like `3<-1`, that leads onwards."""
+    ends = [_EDGE.match(decision.name) for decision in decisions]
+    return bool(ends) and all(match is not None and int(match[1]) > int(match[2]) for match in ends)
+
+
+def node_count(decisions: Sequence[Decided]) -> int:
+    """How many nodes the edges join, 0 being the input and the last one the output."""
+    return 1 + max(_ends(decision.name)[1] for decision in decisions)
+
+
+def _ends(name: str) -> tuple[int, int]:
+    """The nodes an edge joins: `"3<-1"` gives `(1, 3)`."""
+    end, start = name.split("<-")
+    return int(start), int(end)
+
+
+def cell_edges(decisions: Sequence[Decided]) -> list[Edge]:
+    """The edges that are there, placed so that no two arcs over the same nodes share a level."""
+    present = [(*_ends(d.name), d) for d in decisions if d.choice not in _ABSENT]
+    from_input = _reach([(start, end) for start, end, _ in present], 0)
+    to_output = _reach([(end, start) for start, end, _ in present], node_count(decisions) - 1)
+    levels: dict[tuple[int, int], int] = {}
+    for start, end, _ in sorted(present, key=lambda edge: (edge[1] - edge[0], edge[0])):
+        levels[start, end] = 0 if end - start == 1 else _free_level(start, end, levels)
+    return [
+        Edge(start, end, d.choice, _colour(d), start in from_input and end in to_output, levels[start, end])
+        for start, end, d in present
+    ]
+
+
+def _reach(edges: list[tuple[int, int]], source: int) -> set[int]:
+    """The nodes that can be reached from `source`."""
+    seen, waiting = {source}, [source]
+    while waiting:
+        node = waiting.pop()
+        for end in (end for start, end in edges if start == node and end not in seen):
+            seen.add(end)
+            waiting.append(end)
+    return seen
+
+
+def _free_level(start: int, end: int, taken: dict[tuple[int, int], int]) -> int:
+    """The level nearest to the line that no arc over the same nodes has; above before below."""
+    sides = (side for level in itertools.count(1) for side in (level, -level))
+    over = {level for (s, e), level in taken.items() if s < end and start < e}
+    return next(side for side in sides if side not in over)
+
+
+def _colour(decision: Decided) -> int | None:
+    """The number of an operation's colour: its place among the choices that have one, the same in every report."""
+    if decision.choice in _IDENTITY:
+        return None
+    coloured = [choice for choice in decision.choices if choice not in _ABSENT | _IDENTITY]
+    place = coloured.index(decision.choice) if decision.choice in coloured else 0
+    return place % COLOURS + 1
+
+
+def draw_cell(edges: Sequence[Edge], nodes: int, *, upright: bool) -> tuple[str, int]:
+    """The cell as SVG, and its width in CSS pixels; `upright` draws it from top to bottom, for a narrow screen."""
+    apart, stretch = (104.0, 1.0) if upright else (206.0, 0.9)
+    beside = max([_label_width(edge) / 2 for edge in edges], default=_RADIUS) + 4 if upright else 18.0
+    levels = [edge.level for edge in edges]
+    above, below = (
+        max(_offset(level) * stretch + beside, _RADIUS + 8) for level in (max([0, *levels]), min([0, *levels]))
+    )
+    along, across = apart * (nodes - 1) + 2 * (_RADIUS + 10), above + below
+    width, height = (across, along) if upright else (along, across)
+
+    def place(node: float, off: float) -> complex:
+        """The point at `node`, which may lie between two, and `off` the line of nodes."""
+        t = node * apart + _RADIUS + 10
+        return complex(below + off * stretch, t) if upright else complex(t, above - off * stretch)
+
+    ordered = sorted(edges, key=lambda edge: (edge.live, -abs(edge.level)))
+    parts = [_line(edge, place) for edge in ordered] + [_label(edge, place) for edge in ordered]
+    idle = idle_nodes(edges, nodes)
+    for node in range(nodes):
+        at = place(node, 0.0)
+        name = "in" if node == 0 else "out" if node == nodes - 1 else str(node)
+        look = "node idle" if node in idle else "node"
+        parts.append(f'<circle class="{look}" cx="{at.real:.1f}" cy="{at.imag:.1f}" r="{_RADIUS}"/>')
+        parts.append(f'<text class="name" x="{at.real:.1f}" y="{at.imag:.1f}" dy=".35em">{name}</text>')
+    spoken = "; ".join(f"{edge.start} to {edge.end}: {edge.operation}" for edge in edges) or "no edges"
+    svg = (
+        f'<svg class="cell" viewBox="0 0 {width:.0f} {height:.0f}" role="img" '
+        f'aria-label="{escape(f"The cell as a graph. {spoken}.")}">{"".join(parts)}</svg>'
+    )
+    return svg, round(width)
+
+
+def _offset(level: int) -> float:
+    """How far the label of an arc of `level` stands off the line of nodes, unsigned."""
+    return 0.0 if level == 0 else _ARC + _ARC_STEP * (abs(level) - 1)
+
+
+def _label_width(edge: Edge) -> float:
+    return min(len(edge.operation), _LABEL_CHARACTERS) * _CHARACTER + 14
+
+
+def _look(edge: Edge) -> str:
+    return f"edge {_paint(edge.colour)}" if edge.live else f"edge {_paint(edge.colour)} dead"
+
+
+def _paint(colour: int | None) -> str:
+    return "op-identity" if colour is None else f"op-{colour}"
+
+
+def _line(edge: Edge, place: Callable[[float, float], complex]) -> str:
+    """The arc or line, with its head."""
+    # A cubic whose handles stand off by h passes its middle at 3/4 h.
+    handle = math.copysign(_offset(edge.level), edge.level) * 4 / 3
+    reach = (edge.end - edge.start) * 0.24
+    first, last = place(edge.start, 0.0), place(edge.end, 0.0)
+    near, far = place(edge.start + reach, handle), place(edge.end - reach, handle)
+    out, back = (near - first) / abs(near - first), (far - last) / abs(far - last)
+    base, tip = last + back * (_RADIUS + 9), last + back * (_RADIUS + 2)
+    across = (base - tip) * -5j / 7  # of the head, which is 7 long
+    path, head = (
+        [f"{point.real:.1f},{point.imag:.1f}" for point in points]
+        for points in ((first + out * _RADIUS, near, far, base), (tip, base + across, base - across))
+    )
+    return (
+        f'<g class="{_look(edge)}"><path d="M{path[0]} C{" ".join(path[1:])}"/><polygon points="{" ".join(head)}"/></g>'
+    )
+
+
+def _label(edge: Edge, place: Callable[[float, float], complex]) -> str:
+    at = place((edge.start + edge.end) / 2, math.copysign(_offset(edge.level), edge.level))
+    x, y = at.real, at.imag
+    shown = edge.operation
+    if len(shown) > _LABEL_CHARACTERS:
+        shown = shown[: _LABEL_CHARACTERS - 1] + "…"
+    width = _label_width(edge)
+    return (
+        f'<g class="{_look(edge)}">'
+        f'<rect x="{x - width / 2:.1f}" y="{y - 11:.1f}" width="{width:.1f}" height="22" rx="11"/>'
+        f'<text x="{x:.1f}" y="{y:.1f}" dy=".34em">{escape(shown)}</text></g>'
+    )
