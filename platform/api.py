@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,13 +15,14 @@ from archray.cluster.connect import connect
 from archray.errors import InvalidInput
 from archray.files import Folder
 from archray.platform.config import merge, nest, validate
+from archray.platform.engine.run_record import recorded, write_summary
 from archray.platform.engine.stage import Context, TuneOptions, run_stages
 from archray.platform.methods import METHODS, get_method, open_run
 from archray.platform.methods.configure import check_config, make_config
-from archray.platform.methods.found_networks import print_found
-from archray.platform.methods.method import all_stages, write_report
-from archray.platform.repeats import print_repeats, run_repeats
-from archray.platform.run.run import DONE, REPORT, Run, refuse_existing
+from archray.platform.methods.method import all_stages, describe, write_report
+from archray.platform.repeats import run_repeats
+from archray.platform.run.run import Run, refuse_existing
+from archray.platform.run.run_summary import RunSummary
 from archray.platform.run_result import RunResult
 from archray.trainables.data import DATASETS
 from archray.trainables.proxies import PROXIES
@@ -132,25 +134,11 @@ def resume(
 
 
 def report(path: str | Path) -> str:
-    """Writes the report of a run anew, also of one that has not ended; returns where it lies."""
-    return write_report(open_run(str(path)))
-
-
-def show(path: str | Path) -> None:
-    """Prints what a run found, and how far it is."""
-    console = Console()
+    """Writes the report of a run anew, and its summary, also of one that has not ended; returns where it lies."""
     run = open_run(str(path))
-    if run.config.repeats > 1:
-        print_repeats(run, console)
-        return
-    method = get_method(run.config.method)
-    print_found(run, method.results(run), console)
-    method.show(run, console)
-    left = [stage.name for stage in all_stages(method) if not (run.folder / stage.name).exists(DONE)]
-    if left:
-        console.print(f"not done yet: {', '.join(left)}; continue with: archray resume {run.folder}", soft_wrap=True)
-    else:
-        console.print(f"report              {run.folder}/{REPORT}", soft_wrap=True)
+    for each in (*run.repeats, run):
+        write_summary(each.folder, _titles(each), partial(describe, each), ended=bool(each.ended))
+    return write_report(run)
 
 
 def export(path: str | Path, to: str | Path | None = None) -> list[str]:
@@ -188,10 +176,19 @@ def _size(space: Space) -> str:
     return f"{space.kind}s, continuous" if math.isinf(space.size) else f"{space.size:,} architectures"
 
 
+def _titles(run: Run[Any]) -> dict[str, str]:
+    """The stages of a run by name; none of one of several repeats."""
+    stages = all_stages(get_method(run.config.method)) if run.config.repeats == 1 else ()
+    return {stage.name: stage.title for stage in stages}
+
+
 def _execute(run: Run[Any], tune_options: TuneOptions, console: Console) -> RunResult:
     if run.config.repeats > 1:
-        with connect(run.config.cluster, user_files=run.user_files, announce=console.print):
+        with (
+            recorded(run.folder, _titles(run), partial(describe, run)),
+            connect(run.config.cluster, user_files=run.user_files, announce=console.print),
+        ):
             return run_repeats(run, lambda repeat: _execute(repeat, tune_options, console), console)
     context = Context(run, console, tune_options)
-    run_stages(all_stages(get_method(run.config.method)), context)
-    return RunResult.of(run, context.grids)
+    run_stages(all_stages(get_method(run.config.method)), context, partial(describe, run))
+    return RunResult.of(RunSummary.read(run.folder), context.grids)

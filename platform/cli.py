@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -52,9 +53,33 @@ def resume(
     archray.show(archray.resume(run, force=force, correlation=correlation, **options).path)
 
 
-def show(run: RunFolder) -> None:
-    """Print what a run found, and how far it is."""
-    archray.show(run)
+def show(
+    run: RunFolder, as_json: Annotated[bool, typer.Option("--json", help="As JSON, with all rows.")] = False
+) -> None:
+    """Print what a run found, how good it is, what was tried, and how far it is."""
+    from archray.platform.run.run_summary import RunSummary
+
+    if as_json:
+        _echo_json(RunSummary.read(run).to_dict())
+    else:
+        archray.show(run)
+
+
+def runs(
+    folder: Annotated[str, typer.Argument(metavar="FOLDER", help="Where runs lie.")] = "archray-runs",
+    as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
+) -> None:
+    """List the runs in a folder, the newest first: method, space, data, state, result, seconds."""
+    from archray.platform.show_runs import print_runs
+
+    if as_json:
+        _echo_json([summary.to_dict() for summary in archray.runs(folder)])
+    else:
+        print_runs(folder)
+
+
+def _echo_json(value: Any) -> None:
+    typer.echo(json.dumps(value, indent=2, ensure_ascii=False))
 
 
 def report(run: RunFolder) -> None:
@@ -172,7 +197,7 @@ def application(arguments: Sequence[str]) -> typer.Typer:
     )
     app.callback()(_options)
     app.add_typer(search_app(arguments[1:] if arguments[:1] == ["search"] else None, CONTEXT), name="search")
-    for function in (resume, show, report, compare, export, list_, proxies):
+    for function in (resume, show, runs, report, compare, export, list_, proxies):
         app.command(function.__name__.rstrip("_"))(function)
     return app
 

@@ -15,7 +15,8 @@ from archray.files import write_file
 from archray.platform.methods import get_method, open_run
 from archray.platform.methods.feature_maps.comparison_page import render_comparison
 from archray.platform.methods.feature_maps.equal_cost import comparison_table, written
-from archray.platform.run.run import FOUND, Run
+from archray.platform.run.layout import FOUND
+from archray.platform.run.run import Run
 
 
 def compare(

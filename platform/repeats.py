@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import pandas as pd
 from rich.console import Console
-from rich.table import Table
 
-from archray.platform.methods.found_networks import percent
 from archray.platform.methods.method import get_method, write_report
-from archray.platform.run.run import FOUND, MANIFEST, PROGRESS, REPEAT, TRIALS, Run
-from archray.platform.run_result import RunResult
+from archray.platform.run.layout import FOUND, MANIFEST, PROGRESS, REPEAT, TRIALS
+from archray.platform.run.run import Run
+from archray.platform.run_result import RunResult, best_of
 
 
 def run_repeats(run: Run[Any], execute: Callable[[Run[Any]], RunResult], console: Console) -> RunResult:
@@ -33,7 +31,7 @@ def run_repeats(run: Run[Any], execute: Callable[[Run[Any]], RunResult], console
         else:
             repeat = run.copy_to(folder, config)
         results.append(execute(repeat))
-    best = max(results, key=lambda result: -math.inf if (value := result.validation_accuracy) is None else value)
+    best = best_of(results)
     trials = [repeat.folder.read_parquet(TRIALS).assign(repeat_seed=repeat.config.seed) for repeat in run.repeats]
     run.folder.write_parquet(TRIALS, pd.concat(trials, ignore_index=True))
     run.folder.write_json(
@@ -62,16 +60,3 @@ def repeat_table(run: Run[Any]) -> pd.DataFrame:
             row |= {"architecture": " + ".join(ended["members"]), "value": ended["validation_accuracy"]}
         rows.append({"repeat": number, "seed": repeat.config.seed, **row})
     return pd.DataFrame(rows)
-
-
-def print_repeats(run: Run[Any], console: Console) -> None:
-    """What each repeat found, and the mean over them."""
-    table = Table("repeat", "seed", "architecture", "validation", "test", "random", box=None)
-    repeats = repeat_table(run)
-    for row in repeats.to_dict("records"):
-        accuracies = [percent(row[key]) for key in ("value", "test_accuracy", "random_test_accuracy")]
-        table.add_row(str(row["repeat"]), str(row["seed"]), row["architecture"] or "not done yet", *accuracies)
-    console.print(table)
-    tested = repeats["test_accuracy"].dropna().astype(float)
-    if len(tested) > 1:
-        console.print(f"test accuracy {percent(tested.mean())} +- {percent(tested.std())} over {len(tested)} repeats")

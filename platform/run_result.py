@@ -1,19 +1,20 @@
-"""What a search returns: what was found, how good it is, and Tune's own results."""
+"""What a search returns, and `archray.load` opens: what was found, how good it is, its trials, Tune's own results."""
 
 from __future__ import annotations
 
+import math
+import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
-
-import pandas as pd
 
 from archray.errors import InvalidInput, RunFolderError
 from archray.files import Folder
-from archray.platform.methods.method import open_run
-from archray.platform.run.run import TRIALS, Run
+from archray.platform.run.layout import TRIALS
+from archray.platform.run.run_summary import RunSummary
 
 if TYPE_CHECKING:
+    import pandas as pd
     import torch
     from ray import tune
 
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RunResult:
-    """A run that has ended.
+    """A run that has ended. `archray.show` tells of one that has not.
 
     Attributes:
         path: its folder.
@@ -43,26 +44,41 @@ class RunResult:
     repeats: Sequence[RunResult] = field(default=(), repr=False)
 
     @classmethod
-    def of(cls, run: Run[Any], grids: Mapping[str, Any] | None = None) -> RunResult:
+    def of(cls, summary: RunSummary, grids: Mapping[str, Any] | None = None) -> RunResult:
         """The result of a run that has ended. Raises: RunFolderError if it has not."""
-        ended = run.ended
-        if not ended:
-            raise RunFolderError(f"{run.folder} has not ended; continue it with 'archray resume {run.folder}'")
+        path = summary.path
+        if summary.state == "running":
+            raise RunFolderError(f"{path} has not ended; see how far it is with 'archray watch {path}'")
+        if summary.state != "done":
+            raise RunFolderError(
+                f"{path} has not ended ({summary.reason}); continue it with 'archray resume {path}', or see what it "
+                f"has with 'archray show {path}'"
+            )
+        if summary.repeats:
+            repeats = tuple(cls.of(repeat) for repeat in summary.repeats)
+            return replace(best_of(repeats), path=path, repeats=repeats)
+        result = summary.result
         return cls(
-            str(run.folder),
-            ended.get("architecture"),
-            ended.get("validation_accuracy", ended["value"]),
-            ended["test_accuracy"],
-            tuple(ended.get("members", ())),
+            path,
+            result.get("architecture"),
+            result.get("validation_accuracy", result["value"]),
+            result["test_accuracy"],
+            tuple(result.get("members", ())),
             grids or {},
         )
+
+    @property
+    def summary(self) -> RunSummary:
+        """All that `archray.show` prints: method, space, data, stages and their seconds, the trials of the search."""
+        return RunSummary.read(self.path)
 
     @property
     def result_grid(self) -> tune.ResultGrid:
         """Tune's results of the search. Raises: InvalidInput if the search stage had ended before."""
         if "search" not in self.grids:
             raise InvalidInput(
-                f"the search of {self.path} ended in an earlier process; read {self.path}/trials.parquet"
+                f"the search of {self.path} ended in an earlier process; its trials are in `.trials`, and in "
+                f"{self.path}/{TRIALS}"
             )
         return self.grids["search"]
 
@@ -73,6 +89,25 @@ class RunResult:
 
     def model(self) -> torch.nn.Module | Classifier:
         """The trained network or ensemble, on the CPU, in evaluation mode; of a feature map, its classifier."""
+        from archray.platform.methods.method import open_run
         from archray.platform.models.model_files import load_model
 
         return load_model(open_run(self.path))
+
+
+def best_of(repeats: Sequence[RunResult]) -> RunResult:
+    """The repeat that is best on validation."""
+    return max(repeats, key=lambda result: -math.inf if (value := result.validation_accuracy) is None else value)
+
+
+def load(path: str | os.PathLike[str]) -> RunResult:
+    """The result of a run that has ended, from its folder, in any process: what `search` returned.
+
+    Args:
+        path: the run's folder, a path or a pyarrow URI.
+
+    Its `grids` are empty: Tune's own results are those of the process that ran the search.
+
+    Raises: RunFolderError for a folder that holds no run, or one that has not ended.
+    """
+    return RunResult.of(RunSummary.read(os.fspath(path)))

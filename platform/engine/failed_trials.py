@@ -25,8 +25,8 @@ from ray.tune import Result
 from archray.errors import TrialCrashed
 from archray.files import Folder
 from archray.platform.engine.result_log import experiment_folder
+from archray.platform.run.layout import FAILED
 
-FAILED = "failed"  # in the folder of a Tune run: TRIAL.json of each trial that failed, and TRIAL.txt, the stacks
 STACK_BYTES = 2**18  # of a worker's log, from its end; a stack is of a few kilobytes
 PROCESS_DIED = "worker process has died"  # in Ray's message, of a process and not of a node
 RAYLET_NOTICE = "A worker died or was killed while executing a task"

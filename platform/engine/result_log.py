@@ -17,8 +17,8 @@ from ray import tune
 
 from archray.files import Folder
 from archray.platform.engine.interrupt import INTERRUPT
+from archray.platform.run.layout import RESULTS
 
-RESULTS = "results"  # one file of JSON lines a trial, a line a result
 SNAPSHOT = "snapshot"  # Tune's state files as they were after the last step in which something happened
 SHORT = 64  # entries of a list that is kept; the scores of a round of halving may be ten thousand
 EXPERIMENT = "experiment_state-"

@@ -18,8 +18,10 @@ from archray.cluster.connect import connect
 from archray.errors import InvalidInput, RunInterrupted
 from archray.files import Folder
 from archray.platform.config import SearchConfig
+from archray.platform.engine.run_record import Describe, recorded
+from archray.platform.run.layout import DONE
 from archray.platform.run.manifest import digest
-from archray.platform.run.run import DONE, ConfigT, Run, now
+from archray.platform.run.run import ConfigT, Run, now
 from archray.seeds import stage_seed
 
 ReadsT = TypeVar("ReadsT", bound=SearchConfig, contravariant=True)  # a stage that reads less serves more methods
@@ -128,30 +130,34 @@ def file_digests(*names: str) -> Callable[[Context[Any]], dict[str, str]]:
     return depends
 
 
-def run_stages(stages: Sequence[Stage[ReadsT]], context: Context[ReadsT]) -> None:
+def run_stages(stages: Sequence[Stage[ReadsT]], context: Context[ReadsT], describe: Describe) -> None:
     """Does every stage that is not done, in order; connects to Ray when the first one needs it.
+
+    describe: what the run's `summary.json` says of what is there by now.
 
     Raises: RunInterrupted, naming the stage and the command that continues.
     """
     console, run = context.console, context.run
     with ExitStack() as stack:
+        record = stack.enter_context(recorded(run.folder, {stage.name: stage.title for stage in stages}, describe))
         connected = False
         for number, stage in enumerate(stages, start=1):
             label = f"[{number}/{len(stages)}] {stage.name}"
             if stage.is_done(context):
                 console.print(f"[dim]{label}: done before[/dim]")
+                record.was_done(stage.name)
                 continue
             console.print(f"[bold]{label}[/bold]: {stage.title}")
+            record.began(stage.name)
             if stage.needs_ray and not connected:
                 stack.enter_context(connect(run.config.cluster, user_files=run.user_files, announce=console.print))
                 connected = True
             try:
                 _execute(stage, context)
+                record.ended(stage.name)
             except (KeyboardInterrupt, RunInterrupted) as error:
-                raise RunInterrupted(
-                    f"{label}: {error or 'stopped; what was finished is saved'}. "
-                    f"Continue with: archray resume {run.folder}"
-                ) from error
+                record.reason = f"{label}: {error or 'stopped; what was finished is saved'}"
+                raise RunInterrupted(f"{record.reason}. Continue with: archray resume {run.folder}") from error
 
 
 def _execute(stage: Stage[ReadsT], context: Context[ReadsT]) -> None:

@@ -23,8 +23,8 @@ from archray.platform.engine.progress import TrialProgress
 from archray.platform.engine.result_log import SNAPSHOT, KeepSnapshot, ResultLog, restore_state, trial_statuses
 from archray.platform.engine.stage import Context, ReadsT, Stage, TuneOptions
 from archray.platform.engine.trial_tables import curve_table, failure_reasons, trial_table
+from archray.platform.run.layout import CURVES, TRIALS
 from archray.platform.run.manifest import digest
-from archray.platform.run.run import CURVES, TRIALS
 from archray.searchers.base import ArchraySearcher
 
 MAX_FAILURES = 2  # a lost worker or node is tried again this often; NaN and bad architectures are results

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from os import PathLike
 from typing import Any, Generic, TypeVar
 
 import pandas as pd
-from rich.console import Console
 
 from archray.files import Folder
 from archray.platform.config import SearchConfig
 from archray.platform.engine.stage import Context, Stage, WorkStage
 from archray.platform.report.page import Headline, MakeSection, render
-from archray.platform.run.run import DONE, FOUND, MODEL, PROGRESS, REPORT, TRIALS, Run
+from archray.platform.run.layout import DONE, FOUND, MODEL, PROGRESS, REPORT, TRIALS
+from archray.platform.run.listing import Listing
+from archray.platform.run.run import Run
 from archray.registry import Registry
 from archray.trainables.spaces import Space
 
@@ -44,7 +45,7 @@ class Method(Generic[ConfigT]):
         results: what the run's `architecture.json` says beside what was found: test accuracies (fractions).
         progress: the best so far by solver calls, of methods that are compared by it.
         headline: the head of the report. sections: what the report is made of.
-        show: prints the trials of the search.
+        listings: what the search tried, best first, as tables of the terminal and of `summary.json`.
     """
 
     name: str
@@ -55,7 +56,7 @@ class Method(Generic[ConfigT]):
     results: Callable[[Run[ConfigT]], dict[str, Any]]
     headline: Callable[[Run[ConfigT]], Headline]
     sections: Sequence[MakeSection]
-    show: Callable[[Run[ConfigT], Console], None]
+    listings: Callable[[Run[ConfigT]], Sequence[Listing]]
     defaults: Callable[[str], Mapping[str, Any]] = lambda space: {}
     flags: Mapping[str, str] = field(default_factory=dict)
     extendable: tuple[str, ...] = ()
@@ -96,11 +97,20 @@ def all_stages(method: Method[Any]) -> tuple[Stage[Any], ...]:
         write_report(run)
         if method.progress is not None:
             run.folder.write_parquet(PROGRESS, method.progress(run))
-        run.folder.write_json(FOUND, {**(run.found or {}), **method.results(run)})
+        run.folder.write_json(FOUND, describe(run)["result"])
 
     title = "write what was found, and why"
     report = WorkStage[Any](name="report", title=title, depends=depends, work=work, needs_ray=False)
     return (*method.stages, report)
+
+
+def describe(run: Run[Any]) -> dict[str, Any]:
+    """What the run's `summary.json` says: `result`, as its `architecture.json`, and `listings`; of what is there."""
+    if run.config.repeats > 1:
+        return {"result": {key: value for key, value in run.ended.items() if key != "repeats"}, "listings": []}
+    method = get_method(run.config.method)
+    listings = [asdict(listing) for listing in method.listings(run)]
+    return {"result": {**(run.found or {}), **method.results(run)}, "listings": listings}
 
 
 def write_report(run: Run[Any]) -> str:

@@ -17,7 +17,8 @@ from archray.platform.config import SearchConfig
 from archray.platform.engine.stage import Context
 from archray.platform.engine.tuning import TrialPlan, TuneRun, TuneStage
 from archray.platform.models.model_files import write_network
-from archray.platform.run.run import MODEL, Run
+from archray.platform.run.layout import MODEL
+from archray.platform.run.run import Run
 from archray.searchers import RandomSearch
 from archray.seeds import first_seeds
 from archray.trainables.nets import NetworkSettings

@@ -14,7 +14,8 @@ import torch
 
 from archray.errors import RunFolderError
 from archray.files import Folder
-from archray.platform.run.run import CODE, MODEL, Run, refuse_existing
+from archray.platform.run.layout import CODE, MODEL
+from archray.platform.run.run import Run, refuse_existing
 from archray.trainables.checkpoint import STATE_FILE, read_state
 from archray.trainables.data import load_images
 from archray.trainables.ensembles.ensemble import KIND as ENSEMBLE

@@ -13,7 +13,8 @@ from archray.platform.report.figures import FOUND, INK, RANDOM, SURFACE, Nothing
 from archray.platform.report.page import Card, network_size
 from archray.platform.report.section import Section, captioned
 from archray.platform.report.table_columns import failures, finite_values, numbers
-from archray.platform.run.run import TRIALS, Run
+from archray.platform.run.layout import TRIALS
+from archray.platform.run.run import Run
 
 TEST = quantity_of("test_accuracy")
 _POINT = 8.0  # diameter of a point in units of the drawing

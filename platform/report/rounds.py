@@ -13,7 +13,8 @@ import pandas as pd
 from archray.platform.number_words import MISSING, count, significant, whole_number
 from archray.platform.report.section import Column, Section, folded, numeric, paragraphs, table
 from archray.platform.report.table_columns import failures, flags, numbers
-from archray.platform.run.run import ROUNDS, Run
+from archray.platform.run.layout import ROUNDS
+from archray.platform.run.run import Run
 
 _LAST = 8  # candidates whose scores are shown round by round
 

@@ -1,4 +1,4 @@
-"""The run folder: everything a run made, and from which it resumes; the names of what lies in it."""
+"""The run folder: everything a run made, and from which it resumes."""
 
 from __future__ import annotations
 
@@ -20,22 +20,11 @@ from archray.cluster.connect import worker_reference
 from archray.errors import RunFolderError
 from archray.files import Folder
 from archray.platform.config import SearchConfig
+from archray.platform.run.layout import ARRAYS, CODE, DONE, FOUND, MANIFEST, REPEAT
 from archray.platform.run.manifest import check_versions, git_commit, hardware, versions
+from archray.platform.run.run_summary import read_manifest
 from archray.registry import is_reference, load_reference, split_reference
 from archray.trainables.data import DataSettings, load_data, save_arrays
-
-# What lies in the folder of a run.
-MANIFEST = "manifest.json"
-CODE = "code"  # copies of the user's files, as they were when the run began
-ARRAYS = "arrays.npz"  # arrays given through Python
-DONE = "done.json"  # of a stage that has ended, written last
-FOUND = "architecture.json"  # what a search, a selection, a run has found
-TRIALS, CURVES = "trials.parquet", "curves.parquet"  # of a stage that trains: a row a trial, a row an epoch of each
-ROUNDS = "rounds.parquet"  # of successive halving: a row a round and candidate
-PROGRESS = "progress.parquet"  # the best so far by solver calls and seconds
-MODEL = "model"
-REPORT = "report.html"
-REPEAT = "repeat-"  # and two digits: the folder of one repeat, a run of its own
 
 ConfigT = TypeVar("ConfigT", bound=SearchConfig, covariant=True)
 
@@ -107,11 +96,7 @@ class Run(Generic[ConfigT]):
         Raises: RunFolderError if the folder holds no run, or other versions made it.
         """
         folder = place if isinstance(place, Folder) else Folder(place)
-        if not folder.exists(MANIFEST):
-            raise RunFolderError(f"{folder} holds no run (no manifest.json); give the folder that --out named")
-        manifest = folder.read_json(MANIFEST)
-        if "config" not in manifest or "versions" not in manifest:
-            raise RunFolderError(f"{folder}/manifest.json is none of archray's; give the folder that --out named")
+        manifest = read_manifest(folder)
         if to_resume:
             check_versions(manifest, str(folder), force)
         try:

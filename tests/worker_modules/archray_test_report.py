@@ -16,7 +16,8 @@ from archray.files import Folder
 from archray.platform.methods import get_method
 from archray.platform.report.page import MakeSection, render
 from archray.platform.report.section import Section
-from archray.platform.run.run import DONE, MANIFEST, Run
+from archray.platform.run.layout import DONE, MANIFEST
+from archray.platform.run.run import Run
 from archray.trainables.spaces import get_space
 
 Tables = Mapping[tuple[str, str], pd.DataFrame]  # (stage, file) -> what it holds

@@ -32,9 +32,9 @@ from archray.platform.methods.ensembles.ensemble_report import (
     SAMPLED_SECTIONS,
     headline_of_pooled,
     headline_of_sampled,
+    list_pooled,
+    list_sampled,
     measured,
-    show_pooled,
-    show_sampled,
 )
 from archray.platform.methods.ensembles.final_ensemble import DROP_PATH_STAGE, FINAL_ENSEMBLE_STAGE, SNAPSHOT_STAGE
 from archray.platform.methods.ensembles.posterior_stage import POSTERIOR_STAGE, SUPERNET_STAGE
@@ -110,7 +110,7 @@ _sampled = partial(
     results=measured,
     headline=headline_of_sampled,
     sections=SAMPLED_SECTIONS,
-    show=show_sampled,
+    listings=list_sampled,
     flags={
         "ensemble_size": "ensemble_size",
         "sampler": "search.sampler",
@@ -172,7 +172,7 @@ _pooled = partial(
     results=measured,
     headline=headline_of_pooled,
     sections=POOLED_SECTIONS,
-    show=show_pooled,
+    listings=list_pooled,
     flags=_FLAGS,
     extendable=("final_epochs", "random"),
 )

@@ -1,13 +1,11 @@
-"""What a search for an ensemble shows: its report, and the measures of its members in the terminal."""
+"""What a search for an ensemble shows: its report, and its members and what was sampled as listings."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
-import pandas as pd
 from matplotlib.figure import Figure
-from rich.console import Console
 
 from archray.platform.methods.ensembles.ensemble_members import (
     delta_effect_section,
@@ -26,14 +24,16 @@ from archray.platform.methods.ensembles.ensemble_tables import (
 )
 from archray.platform.methods.ensembles.posterior_curves import posterior_section
 from archray.platform.methods.ensembles.sampled_ensembles import ensemble_delta_section, ensembles_section
-from archray.platform.methods.found_networks import percent, print_trials, tested_networks
+from archray.platform.methods.found_networks import list_trials, tested_networks
 from archray.platform.number_words import count
 from archray.platform.report.curves import BASELINE, CURVES_HEIGHT, OWN_SCHEDULE, TrainingCurves, Trainings
 from archray.platform.report.figures import FOUND, figure
 from archray.platform.report.page import Card, Headline, MakeSection, network_size
 from archray.platform.report.run_sections import Tables, failed, failures_section, manifest_section
 from archray.platform.report.section import Section
-from archray.platform.run.run import TRIALS, Run
+from archray.platform.run.layout import TRIALS
+from archray.platform.run.listing import Listing
+from archray.platform.run.run import Run
 
 _TABLES: Tables = {
     "training the pool": ("pool", TRIALS),
@@ -53,6 +53,7 @@ def measured(run: Run[Any]) -> dict[str, Any]:
         "test_accuracy": 1 - measures["test_error"],
         "test_accuracy_std": None,
         "members_test_accuracy": None if measures["ate"] is None else 1 - measures["ate"],
+        **{key: measures[key] for key in ("test_nll", "ece", "ppd")},
     }
 
 
@@ -128,41 +129,35 @@ POOLED_SECTIONS: Sequence[MakeSection] = (*_TRAINED, *_ENDING)
 # The terminal
 
 
-def _print_measures(run: Run[Any], console: Console) -> None:
-    """Measures of the trained ensemble and of its members; nothing before it is trained."""
-    measures = run.document("final", ENSEMBLE)
-    if measures is None:
-        return
-    disagree = "" if measures["ppd"] is None else f", members disagree on {percent(measures['ppd'])}"
-    console.print(
-        f"test NLL            {measures['test_nll']:.4f}, ECE {percent(measures['ece'])}{disagree}", soft_wrap=True
-    )
-    for member in measures["members"]:
-        line = f"    {percent(member['test_error']):>8}  {member.get('architecture')}"
-        console.print(line, soft_wrap=True, highlight=False, markup=False)
+def _list_members(run: Run[Any]) -> list[Listing]:
+    """The members of the trained ensemble; nothing before it is trained, and of one."""
+    members = (run.document("final", ENSEMBLE) or {"members": ()})["members"]
+    if len(members) < 2:
+        return []
+    rows = [{"test_accuracy": 1 - m["test_error"], "architecture": m.get("architecture")} for m in members]
+    return [Listing.of("members of the ensemble, each alone", rows)]
 
 
-def show_sampled(run: Run[Any], console: Console) -> None:
-    """Measures of the trained ensemble, and the ensembles that were sampled, best first."""
-    _print_measures(run, console)
+def list_sampled(run: Run[Any]) -> Sequence[Listing]:
+    """The members of the trained ensemble, and the ensembles that were sampled, best first."""
     trials, loss = run.table(SEARCH, TRIALS), METRICS[0]
     if loss not in trials:
-        return
+        return _list_members(run)
+    rows = [
+        {
+            "shared_loss": row[loss],
+            "shared_accuracy": 1 - row["validation_error"],
+            "delta": row["delta"],
+            "members": list(row["members"]),
+            "failure": row["failure"],
+        }
+        for row in trials.sort_values(loss).to_dict("records")
+    ]
     size = run.config.sampled_size
-    several = f"{size} members" if size > 1 else "one member"
-    console.print(
-        f"sampled, of {several} each (validation loss, error with shared weights), best first:", soft_wrap=True
-    )
-    for row in trials.sort_values(loss).to_dict("records"):
-        where = "" if pd.isna(row["delta"]) else f", delta {row['delta']:g}"
-        if pd.isna(row[loss]):
-            line = f"    failed: {row['failure']}{where}"
-        else:
-            line = f"    {row[loss]:.4f}  {percent(row['validation_error']):>8}{where}"
-        console.print(line, soft_wrap=True, highlight=False, markup=False)
+    several = f"of {size} members each" if size > 1 else "of one member each"
+    return [*_list_members(run), Listing.of(f"ensembles sampled, {several}, best first", rows)]
 
 
-def show_pooled(run: Run[Any], console: Console) -> None:
-    """Measures of the trained ensemble, and the pool, best first."""
-    _print_measures(run, console)
-    print_trials(run.table("pool", TRIALS), "the pool", "validation_accuracy", console)
+def list_pooled(run: Run[Any]) -> Sequence[Listing]:
+    """The members of the trained ensemble, and the pool, best first."""
+    return [*_list_members(run), *list_trials(run.table("pool", TRIALS), "the pool", "validation_accuracy")]

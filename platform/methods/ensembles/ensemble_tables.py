@@ -10,7 +10,8 @@ from typing import Any
 import pandas as pd
 
 from archray.platform.report.table_columns import failures, numbers
-from archray.platform.run.run import TRIALS, Run
+from archray.platform.run.layout import TRIALS
+from archray.platform.run.run import Run
 
 SEARCH, SUPERNET, POSTERIOR_LEARNT = "search", "supernet", "posterior"  # stages
 ENSEMBLE = "ensemble.json"  # of the final stage: the measures of the ensemble and of its members

@@ -27,7 +27,7 @@ from archray.platform.methods.ensembles.baseline_config import DropPathConfig, O
 from archray.platform.methods.ensembles.ensemble_config import EnsembleConfig
 from archray.platform.methods.ensembles.ensemble_tables import ENSEMBLE, found_members
 from archray.platform.methods.training_stages import training_plan
-from archray.platform.run.run import MODEL
+from archray.platform.run.layout import MODEL
 from archray.seeds import first_seeds
 from archray.trainables.checkpoint import STATE_FILE, read_state
 from archray.trainables.data import load_images

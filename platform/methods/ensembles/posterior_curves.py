@@ -18,7 +18,8 @@ from archray.platform.quantities import Quantity
 from archray.platform.report.figures import FOUND, MUTED, TRIAL, NothingToDraw, drawing, few_ticks, figure
 from archray.platform.report.section import Section, captioned, escape, paragraphs
 from archray.platform.report.table_columns import numbers
-from archray.platform.run.run import CURVES, Run
+from archray.platform.run.layout import CURVES
+from archray.platform.run.run import Run
 from archray.searchers.nesbs.posterior import Posterior
 
 _TITLES = {"elbo": "ELBO", "kl": "KL to the prior", "entropy": "entropy of a decision"}

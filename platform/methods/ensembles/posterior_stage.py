@@ -20,7 +20,7 @@ from archray.platform.engine.tuning import TrialPlan, TuneRun, TuneStage
 from archray.platform.methods.ensembles.ensemble_config import NESBSConfig
 from archray.platform.methods.ensembles.ensemble_tables import POSTERIOR, POSTERIOR_LEARNT, SUPERNET
 from archray.platform.methods.training_stages import ACCURACY
-from archray.platform.run.run import CURVES, TRIALS
+from archray.platform.run.layout import CURVES, TRIALS
 from archray.searchers.nesbs.posterior import Posterior
 from archray.trainables.checkpoint import read_state
 from archray.trainables.spaces import get_space

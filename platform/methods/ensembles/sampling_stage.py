@@ -26,8 +26,8 @@ from archray.platform.engine.trial_tables import failure_reasons
 from archray.platform.methods.ensembles.ensemble_config import NESBSConfig, SamplingOptions
 from archray.platform.methods.ensembles.ensemble_tables import MEMBERS, POSTERIOR, POSTERIOR_LEARNT, SEARCH, SUPERNET
 from archray.platform.methods.ensembles.posterior_stage import WEIGHTS, supernet_settings
+from archray.platform.run.layout import FOUND, TRIALS
 from archray.platform.run.manifest import digest
-from archray.platform.run.run import FOUND, TRIALS
 from archray.searchers import NESBSSearch, drive
 from archray.searchers.nesbs.posterior import Posterior
 from archray.trainables.data import load_images

@@ -25,7 +25,7 @@ from archray.platform.methods.ensembles.baseline_config import (
 )
 from archray.platform.methods.ensembles.ensemble_tables import METRICS
 from archray.platform.methods.training_stages import ACCURACY, training_plan
-from archray.platform.run.run import DONE, FOUND, TRIALS
+from archray.platform.run.layout import DONE, FOUND, TRIALS
 from archray.searchers import ArchraySearcher, RandomSearch, RegularizedEvolution
 from archray.trainables.data import DataSettings, load_images
 from archray.trainables.ensembles import ensemble_error, forward_selection

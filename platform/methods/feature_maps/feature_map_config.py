@@ -12,7 +12,7 @@ from archray.files import Folder
 from archray.platform.engine.stage import Context
 from archray.platform.engine.tuning import TrialPlan
 from archray.platform.methods.training_stages import ACCURACY, FinalConfig
-from archray.platform.run.run import FOUND
+from archray.platform.run.layout import FOUND
 from archray.trainables.data import DataSettings, load_data
 from archray.trainables.feature_maps.solve_settings import SolveSettings
 from archray.trainables.spaces import Space

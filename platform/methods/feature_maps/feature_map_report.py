@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import pandas as pd
-from rich.console import Console
-from rich.table import Table
 
 from archray.platform.methods.feature_maps.correlation import correlation_section
 from archray.platform.methods.feature_maps.oracle_error import (
@@ -28,7 +27,9 @@ from archray.platform.report.rounds import Halving
 from archray.platform.report.run_sections import Tables, failed, failures_section, manifest_section
 from archray.platform.report.section import Column, Section, escape, numeric, table
 from archray.platform.report.table_columns import finite_values, flags, numbers
-from archray.platform.run.run import ROUNDS, TRIALS, Run
+from archray.platform.run.layout import ROUNDS, TRIALS
+from archray.platform.run.listing import Listing
+from archray.platform.run.run import Run
 
 _TABLES: Tables = {"rounds of halving": ("search", ROUNDS), "final training": ("final", TRIALS)}
 _LINES = 20  # solver calls that are printed one by one
@@ -164,21 +165,18 @@ def headline(run: Run[Any]) -> Headline:
     )
 
 
-def show(run: Run[Any], console: Console) -> None:
-    """The solver calls of the search: one line each, or one for each that was better than those before."""
+def listings(run: Run[Any]) -> Sequence[Listing]:
+    """The solver calls of the search: one row each, or one for each that was better than those before."""
     progress = progress_of(run)
     if progress.empty:
-        return
+        return ()
     better = progress[progress["architecture"] != progress["architecture"].shift()]
-    table = Table("solver calls", "seconds", "candidates", "dimension", "test error", box=None)
-    table.add_column("best so far", overflow="fold")
-    for row in (progress if len(progress) <= _LINES else better).to_dict("records"):
-        table.add_row(
-            str(row["calls"]),
-            f"{row['seconds']:.1f}",
-            str(row["candidates"]),
-            f"{row['dimension']:,}",
-            TEST.show(row["test_error"]),
-            row["architecture"] or "-",
-        )
-    console.print(table)
+    rows = [
+        {
+            **{key: row[key] for key in ("calls", "seconds", "candidates", "dimension")},
+            "search_test_accuracy": 1 - row["test_error"],
+            "architecture": row["architecture"],
+        }
+        for row in (progress if len(progress) <= _LINES else better).to_dict("records")
+    ]
+    return (Listing.of("solver calls, and the best so far after each", rows),)

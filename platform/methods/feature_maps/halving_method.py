@@ -16,7 +16,7 @@ from archray.platform.methods.feature_maps.feature_map_config import sample_cand
 from archray.platform.methods.feature_maps.random_maps import PAPER, register_maps
 from archray.platform.methods.feature_maps.solve_stages import CORRELATION_STAGE, ORACLE_STAGE, CorrelatedConfig
 from archray.platform.methods.training_stages import ACCURACY
-from archray.platform.run.run import PROGRESS, ROUNDS
+from archray.platform.run.layout import PROGRESS, ROUNDS
 from archray.searchers import WeightSharingHalving
 
 

@@ -15,7 +15,8 @@ import pandas as pd
 
 from archray.platform.quantities import quantity_of
 from archray.platform.report.table_columns import numbers
-from archray.platform.run.run import PROGRESS, Run
+from archray.platform.run.layout import PROGRESS
+from archray.platform.run.run import Run
 
 By = Literal["calls", "seconds"]
 

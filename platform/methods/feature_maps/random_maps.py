@@ -21,13 +21,13 @@ from archray.platform.methods.feature_maps.feature_map_config import (
     solve_plan,
     write_found_map,
 )
-from archray.platform.methods.feature_maps.feature_map_report import SECTIONS, headline, show
+from archray.platform.methods.feature_maps.feature_map_report import SECTIONS, headline, listings
 from archray.platform.methods.feature_maps.oracle_error import progress_of
 from archray.platform.methods.feature_maps.solve_stages import FINAL_SOLVE_STAGE
 from archray.platform.methods.found_networks import tested_networks
 from archray.platform.methods.method import METHODS, Method
 from archray.platform.methods.training_stages import ACCURACY
-from archray.platform.run.run import PROGRESS
+from archray.platform.run.layout import PROGRESS
 from archray.searchers import RandomSearch
 
 PAPER: Mapping[str, Any] = {"data": {"name": "cifar10"}, "dimension": 100_000}
@@ -133,7 +133,7 @@ def register_maps(
             results=tested_networks,
             headline=headline,
             sections=SECTIONS,
-            show=show,
+            listings=listings,
             progress=progress_of,
             flags=flags,
             extendable=extendable,

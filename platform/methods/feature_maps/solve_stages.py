@@ -20,8 +20,8 @@ from archray.platform.methods.feature_maps.feature_map_config import (
 )
 from archray.platform.methods.training_stages import final_stage
 from archray.platform.models.model_files import write_classifier
+from archray.platform.run.layout import PROGRESS
 from archray.platform.run.manifest import digest
-from archray.platform.run.run import PROGRESS
 from archray.settings import Settings
 from archray.trainables.feature_maps.solve_settings import Bases
 

@@ -14,7 +14,7 @@ from archray.platform.engine.pool_scoring import POOL, PoolSettings, candidates,
 from archray.platform.engine.stage import Context, WorkStage, file_digests
 from archray.platform.engine.tuning import TrialPlan, TuneRun, TuneStage
 from archray.platform.methods.found_networks import tested_networks
-from archray.platform.methods.hnas.hnas_report import SECTIONS, headline, show
+from archray.platform.methods.hnas.hnas_report import SECTIONS, headline, listings
 from archray.platform.methods.method import METHODS, Method
 from archray.platform.methods.training_stages import (
     ACCURACY,
@@ -23,7 +23,7 @@ from archray.platform.methods.training_stages import (
     TrainedSearchConfig,
     training_plan,
 )
-from archray.platform.run.run import FOUND
+from archray.platform.run.layout import FOUND
 from archray.searchers import HNASSearch
 from archray.searchers.hnas.scored_pool import PoolFile
 from archray.settings import Settings
@@ -252,7 +252,7 @@ HNAS = METHODS.register(
         results=tested_networks,
         headline=headline,
         sections=SECTIONS,
-        show=show,
+        listings=listings,
         flags={
             "proxy": "search.proxy",
             "budget": "search.budget",

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
-from rich.console import Console
 
-from archray.platform.methods.found_networks import print_trials
+from archray.platform.methods.found_networks import list_trials
 from archray.platform.methods.hnas.hnas_tables import (
     ASKED,
     POOL,
@@ -34,7 +34,9 @@ from archray.platform.report.page import Card, Headline, MakeSection, network_si
 from archray.platform.report.run_sections import Tables, failed, failures_section, manifest_section, repeats_section
 from archray.platform.report.section import Column, Section, folded, numeric, paragraphs, table
 from archray.platform.report.table_columns import failures, flags, numbers
-from archray.platform.run.run import TRIALS, Run
+from archray.platform.run.layout import TRIALS
+from archray.platform.run.listing import Listing
+from archray.platform.run.run import Run
 from archray.searchers.hnas.scored_pool import Pool
 
 _TABLES: Tables = {
@@ -197,6 +199,6 @@ def headline(run: Run[Any]) -> Headline:
     )
 
 
-def show(run: Run[Any], console: Console) -> None:
+def listings(run: Run[Any]) -> Sequence[Listing]:
     """The trials of the search, best first."""
-    print_trials(run.table("search", TRIALS), "trials of the search", "validation_accuracy", console)
+    return list_trials(run.table("search", TRIALS), "trials of the search", "validation_accuracy")

@@ -13,7 +13,7 @@ from archray.platform.engine.tuning import TrialPlan, TuneRun, TuneStage
 from archray.platform.methods.supernets.search_seeds import FOUND_CELLS, SELECTED
 from archray.platform.methods.supernets.supernet_config import SupernetSearchConfig
 from archray.platform.methods.training_stages import ACCURACY, training_plan
-from archray.platform.run.run import FOUND
+from archray.platform.run.layout import FOUND
 from archray.searchers.drop_worst import DropWorst
 
 

@@ -17,7 +17,8 @@ from archray.platform.quantities import Quantity, quantity_of
 from archray.platform.report.figures import MUTED, NothingToDraw, drawing, figure, set_height
 from archray.platform.report.section import Section, captioned, numeric, table
 from archray.platform.report.table_columns import finite_values, numbers
-from archray.platform.run.run import CURVES, Run
+from archray.platform.run.layout import CURVES
+from archray.platform.run.run import Run
 
 _LEGEND, _ROW = 50, 210  # heights, of the legend and of a row of panels
 _ACCURACY = quantity_of("validation_accuracy")

@@ -14,7 +14,8 @@ from archray.platform.quantities import quantity_of
 from archray.platform.report.figures import FOUND, INDIGO, MUTED, TRIAL, NothingToDraw, drawing, few_ticks, figure
 from archray.platform.report.section import Column, Section, captioned, paragraphs, table
 from archray.platform.report.table_columns import failures, flags, numbers
-from archray.platform.run.run import CURVES, Run
+from archray.platform.run.layout import CURVES
+from archray.platform.run.run import Run
 
 _ACCURACY = quantity_of("validation_accuracy")
 _LOOKS = {

@@ -20,7 +20,7 @@ from archray.platform.methods.supernets.shared_scoring import draw_architectures
 from archray.platform.methods.supernets.supernet_config import SupernetSearchConfig
 from archray.platform.methods.supernets.supernet_method import register_supernet_method
 from archray.platform.methods.supernets.supernet_search import READS, supernet_settings, write_found
-from archray.platform.run.run import ROUNDS
+from archray.platform.run.layout import ROUNDS
 from archray.searchers import WeightSharingHalving
 from archray.trainables.tune.supernet_trainable import SupernetTrainable
 

@@ -11,7 +11,7 @@ from archray.platform.methods.found_networks import tested_networks
 from archray.platform.methods.method import METHODS, Method
 from archray.platform.methods.supernets.drop_selection import SELECTION_STAGE
 from archray.platform.methods.supernets.supernet_config import SupernetSearchConfig, serves
-from archray.platform.methods.supernets.supernet_report import SECTIONS, headline, show
+from archray.platform.methods.supernets.supernet_report import SECTIONS, headline, listings
 from archray.platform.methods.training_stages import BASELINE_STAGE, FINAL_STAGE
 from archray.trainables.spaces import get_space
 
@@ -136,7 +136,7 @@ def register_supernet_method(
             results=tested_networks,
             headline=headline,
             sections=SECTIONS,
-            show=show,
+            listings=listings,
             flags={**FLAGS, **(flags or {})},
             extendable=("final_epochs", "final_seeds", "random"),
             serves=serves,

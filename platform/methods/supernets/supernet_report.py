@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pandas as pd
 from matplotlib.figure import Figure
-from rich.console import Console
 
 from archray.platform.methods.supernets.mixture_curves import discretisation_section, entropies_section
 from archray.platform.methods.supernets.search_seeds import (
@@ -19,7 +19,6 @@ from archray.platform.methods.supernets.search_seeds import (
 from archray.platform.methods.supernets.selection_curves import selection_section
 from archray.platform.methods.supernets.shared_score_plot import shared_scores_section
 from archray.platform.number_words import count
-from archray.platform.quantities import quantity_of
 from archray.platform.report.cell import cell_section
 from archray.platform.report.comparison import accuracy_cards, accuracy_lead, comparison_section
 from archray.platform.report.curves import (
@@ -35,9 +34,10 @@ from archray.platform.report.page import Headline, MakeSection, network_size
 from archray.platform.report.rounds import Halving
 from archray.platform.report.run_sections import Tables, failed, failures_section, manifest_section, repeats_section
 from archray.platform.report.section import Section
-from archray.platform.run.run import ROUNDS, TRIALS, Run
+from archray.platform.run.layout import ROUNDS, TRIALS
+from archray.platform.run.listing import Listing
+from archray.platform.run.run import Run
 
-_ACCURACY = quantity_of("validation_accuracy")
 _TABLES: Tables = {
     "supernets of the search": ("search", FOUND_CELLS),
     "scoring with shared weights": ("search", SCORES),
@@ -117,19 +117,24 @@ SECTIONS: tuple[MakeSection, ...] = (
 )
 
 
-def show(run: Run[Any], console: Console) -> None:
-    """What every search seed found, best first, and how far it was trained."""
+def listings(run: Run[Any]) -> Sequence[Listing]:
+    """What every search seed found, best first, how it fared in the selection, and which was chosen."""
     cells = run.table("search", FOUND_CELLS)
     if cells.empty:
-        return
+        return ()
     selected = run.table("selection", SELECTED)
-    epochs = {} if selected.empty else dict(zip(selected["architecture"], selected["epochs"], strict=True))
-    console.print("found by the search seeds (validation accuracy with shared weights), best first:")
+    trained = {} if selected.empty else selected.set_index("architecture").to_dict("index")
+    rows = []
     for row in cells.sort_values("value", ascending=False).to_dict("records"):
-        architecture = row["architecture"]
-        if pd.isna(row["value"]):
-            line = f"failed: {row['failure']}"
-        else:
-            trained = f", {epochs[architecture]:.0f} epochs on its own" if architecture in epochs else ""
-            line = f"{_ACCURACY.show(row['value']):>8}  {architecture}{trained}"
-        console.print(f"    {line}", soft_wrap=True, highlight=False, markup=False)
+        alone = trained.get(row["architecture"], {})
+        rows.append(
+            {
+                "shared_accuracy": row["value"],
+                "selection_accuracy": alone.get("validation_accuracy"),
+                "epochs": alone.get("epochs"),
+                "chosen": row["architecture"] == run.architecture,
+                "architecture": row["architecture"],
+                "failure": row["failure"],
+            }
+        )
+    return (Listing.of("found by the search seeds, the best with shared weights first", rows),)

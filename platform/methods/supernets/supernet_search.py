@@ -17,7 +17,7 @@ from archray.platform.engine.trial_tables import failure_reasons, reasons
 from archray.platform.engine.tuning import TrialPlan, TuneRun, TuneStage
 from archray.platform.methods.supernets.search_seeds import ENTROPIES, FOUND_CELLS
 from archray.platform.methods.supernets.supernet_config import SupernetSearchConfig
-from archray.platform.run.run import FOUND
+from archray.platform.run.layout import FOUND
 from archray.seeds import first_seeds
 from archray.trainables.tune.supernet_settings import SupernetSettings
 from archray.trainables.tune.supernet_trainable import SupernetTrainable

@@ -1,0 +1,25 @@
+"""The names of what lies in the folder of a run."""
+
+from __future__ import annotations
+
+MANIFEST = "manifest.json"
+SUMMARY = "summary.json"  # what `show`, `load`, `runs` and `watch` read; see `run_summary`
+HEARTBEAT = "heartbeat.json"  # of the process that works on the run; see `heartbeat`
+CODE = "code"  # copies of the user's files, as they were when the run began
+ARRAYS = "arrays.npz"  # arrays given through Python
+DONE = "done.json"  # of a stage that has ended, written last
+FOUND = "architecture.json"  # what a search, a selection, a run has found
+TRIALS, CURVES = "trials.parquet", "curves.parquet"  # of a stage that trains: a row a trial, a row an epoch of each
+ROUNDS = "rounds.parquet"  # of successive halving: a row a round and candidate
+PROGRESS = "progress.parquet"  # the best so far by solver calls and seconds
+MODEL = "model"
+REPORT = "report.html"
+REPEAT = "repeat-"  # and two digits: the folder of one repeat, a run of its own
+
+# In a stage's folder, while it is on; see `stage_progress`.
+TUNE = "tune-"  # and a digest: the folder of a Tune run
+PLAN = "plan.json"  # of a Tune run: its trials' number, metric and mode
+STARTED = "started"  # of a Tune run, a JSON file a trial: its configuration, and when it started
+RESULTS = "results"  # of a Tune run, a file of JSON lines a trial, a line a result
+FAILED = "failed"  # of a Tune run: TRIAL.json of each trial that failed, and TRIAL.txt, the stacks
+SCORING = "scoring.json"  # beside `shards/`: how many architectures are scored

@@ -1,0 +1,150 @@
+"""A run in brief, from a few JSON files of its folder: what `show`, `load`, `runs` and `watch` read.
+
+The engine writes `summary.json` whenever a stage begins or ends. Reading it imports neither pandas nor Ray.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+from archray.errors import RunFolderError
+from archray.files import Folder
+from archray.platform.run.heartbeat import no_sign_of_life
+from archray.platform.run.layout import DONE, FOUND, MANIFEST, REPEAT, SUMMARY
+from archray.platform.run.listing import Listing
+
+State = Literal["running", "interrupted", "failed", "done"]
+StageState = Literal["waiting", "running", "done"]
+
+
+@dataclass(frozen=True)
+class StageSummary:
+    """A stage of a run.
+
+    Attributes:
+        name: its folder. title: what it does.
+        state: `running` also where its process was killed: `RunSummary.state` says that.
+        began, finished: ISO 8601, in UTC. seconds: that its last process took; None before it has ended.
+    """
+
+    name: str
+    title: str
+    state: StageState = "waiting"
+    began: str | None = None
+    finished: str | None = None
+    seconds: float | None = None
+
+
+@dataclass(frozen=True)
+class RunSummary:
+    """A run, whether it has ended or not.
+
+    Attributes:
+        path: its folder.
+        method, space, data, seed: of its configuration.
+        created: ISO 8601, in UTC. command: what began it, if that was a command.
+        state: `running` while its process lives, `done`, `interrupted` (Ctrl-C, or its process is gone), or `failed`.
+        reason: why it is not done, or what is missing in the folder.
+        seconds: of all stages that have ended, of all repeats.
+        stages: in order; none of a run of several repeats, which have their own.
+        result: what was found, and its measures, as in `architecture.json`; of several repeats, of the best.
+        listings: tables of what the search tried, best first.
+        repeats: the repeats that have begun; none of a run of one.
+    """
+
+    path: str
+    method: str
+    space: str
+    data: str
+    seed: int
+    created: str
+    command: str | None
+    state: State
+    reason: str | None
+    seconds: float
+    stages: Sequence[StageSummary]
+    result: Mapping[str, Any]
+    listings: Sequence[Listing]
+    repeats: Sequence[RunSummary]
+
+    @classmethod
+    def read(cls, place: str | os.PathLike[str] | Folder) -> RunSummary:
+        """Of a run without its `summary.json` what other files tell; its `reason` then says so.
+
+        Raises: RunFolderError for a folder that holds no run.
+        """
+        folder = place if isinstance(place, Folder) else Folder(place)
+        manifest = read_manifest(folder)
+        written, config = folder.read_json(SUMMARY) if folder.exists(SUMMARY) else _pieced(folder), manifest["config"]
+        state, reason = written["state"], written["reason"]
+        if state == "running" and (reason := no_sign_of_life(folder)):
+            state = "interrupted"
+        stages = [StageSummary(**stage) for stage in written["stages"]]
+        repeats = [
+            cls.read(folder / name)
+            for name in folder.folders()
+            if name.startswith(REPEAT) and (folder / name).exists(MANIFEST)
+        ]
+        return cls(
+            path=str(folder),
+            method=config["method"],
+            space=config["space"],
+            data=config["data"]["name"],
+            seed=config["seed"],
+            created=manifest["created"],
+            command=manifest["command"],
+            state=state,
+            reason=reason,
+            seconds=sum(stage.seconds or 0.0 for stage in stages) + sum(repeat.seconds for repeat in repeats),
+            stages=stages,
+            result=written["result"],
+            listings=[Listing(**listing) for listing in written["listings"]],
+            repeats=repeats,
+        )
+
+    @property
+    def stage(self) -> StageSummary | None:
+        """The stage that is on, or that the run stopped in; of several repeats, that of the last one that began."""
+        if self.repeats:
+            return self.repeats[-1].stage
+        return next((stage for stage in self.stages if stage.state == "running"), None)
+
+    @property
+    def architectures(self) -> Sequence[str]:
+        """What was found: one architecture, or the members of an ensemble; none before."""
+        one = self.result.get("architecture")
+        return self.result.get("members") or ([] if one is None else [one])
+
+    def to_dict(self) -> dict[str, Any]:
+        """As `archray show --json` prints it."""
+        return asdict(self)
+
+
+def _pieced(folder: Folder) -> dict[str, Any]:
+    """What `summary.json` would say, without what only the method knows."""
+    stages = [
+        asdict(StageSummary(name, name, "done", None, done["finished"], done["seconds"]))
+        for name in folder.folders()
+        if (folder / name).exists(DONE) and (done := (folder / name).read_json(DONE))
+    ]
+    ended = folder.exists(FOUND)
+    return {
+        "state": "done" if ended else "interrupted",
+        "reason": f"it has no {SUMMARY}, which 'archray report {folder}' writes anew",
+        "stages": sorted(stages, key=lambda stage: str(stage["finished"])),
+        "result": folder.read_json(FOUND) if ended else {},
+        "listings": [],
+    }
+
+
+def read_manifest(folder: Folder) -> dict[str, Any]:
+    """Raises: RunFolderError if the folder holds no run."""
+    if not folder.exists(MANIFEST):
+        raise RunFolderError(f"{folder} holds no run (no {MANIFEST}); give the folder that --out named")
+    manifest = folder.read_json(MANIFEST)
+    if "config" not in manifest or "versions" not in manifest:
+        raise RunFolderError(f"{folder}/{MANIFEST} is none of archray's; give the folder that --out named")
+    return dict(manifest)
