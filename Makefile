@@ -1,7 +1,7 @@
 # What a person starts by hand. Every target makes .venv first if it is not there.
 #
 #   make demo                                a search of minutes on two cores, with its report
-#   make test | lint | bench | test-all
+#   make test | lint | docs | bench | test-all
 #   make demo CONSTRAINTS=constraints.txt    with the versions that were green last
 
 PYTHON ?= python3
@@ -17,7 +17,7 @@ BIN := $(abspath $(VENV))/bin
 INSTALLED := $(VENV)/.installed
 ROOMS := platform searchers trainables cluster
 
-.PHONY: help install demo test test-all test-slow test-avx2 test-lower-bounds lint format bench constraints clean
+.PHONY: help install demo test test-all test-slow test-avx2 test-lower-bounds test-guides lint docs format bench constraints clean
 .DELETE_ON_ERROR:
 
 help:
@@ -52,7 +52,12 @@ test-avx2: $(INSTALLED)
 	  $(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder -m "not slow" $(PYTEST_ARGS) \
 	  tests/trainables tests/platform/test_supernet_methods.py
 
-test-all: test test-slow test-avx2 test-lower-bounds
+# The guides' code that needs more than archray: MLflow, Weights & Biases, TensorBoard, Lightning, timm.
+test-guides: $(INSTALLED)
+	$(BIN)/python -m pip install --disable-pip-version-check --quiet --editable '.[guides]'
+	$(BIN)/python -m pytest -k "guides/" $(PYTEST_ARGS) tests/platform/test_page_blocks.py
+
+test-all: test test-slow test-avx2 test-guides test-lower-bounds
 
 # The oldest versions that pyproject.toml allows, in an environment of their own, which is removed when it has passed.
 test-lower-bounds: $(INSTALLED)
@@ -69,6 +74,16 @@ build/mypy:
 	@rm -rf $@/archray && mkdir -p $@/archray
 	@for file in archray/*; do ln -s "$(CURDIR)/$$file" $@/archray/; done
 	@for room in $(ROOMS); do ln -s "$(CURDIR)/$$room" $@/archray/; done
+
+# The documentation site, in build/site; a warning, such as a link that leads nowhere, is an error.
+DOCS_INSTALLED := $(VENV)/.installed-docs
+docs: $(DOCS_INSTALLED)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+	@echo "The documentation: build/site/index.html"
+
+$(DOCS_INSTALLED): $(INSTALLED)
+	@$(BIN)/python -m pip install --disable-pip-version-check --quiet $(if $(CONSTRAINTS),--constraint $(CONSTRAINTS)) --editable '.[docs]'
+	@touch $@
 
 format: $(INSTALLED)
 	$(BIN)/ruff check --fix .

@@ -150,7 +150,7 @@ def flag_of(config: type[BaseModel], name: str, path: str) -> Flag | None:
         model = model.model_fields[key].annotation
     if last not in model.model_fields:
         return None
-    kinds = _kinds(model.model_fields[last].annotation)
+    kinds = field_kinds(model.model_fields[last].annotation)
     values = [kind for kind in kinds if not isinstance(kind, type)]
     values += [name for kind in kinds if _is_family(kind) for name in kind.registry.names()]
     types = [kind for kind in kinds if isinstance(kind, type) and not _is_family(kind)]
@@ -163,15 +163,15 @@ def _is_family(kind: Any) -> bool:
     return isinstance(kind, type) and issubclass(kind, RegisteredSettings)
 
 
-def _kinds(annotation: Any) -> list[Any]:
+def field_kinds(annotation: Any) -> list[Any]:
     """The types and literal values that a field may have, None left out."""
     origin = get_origin(annotation)
     if origin is Literal:
         return list(get_args(annotation))
     if origin in (Union, UnionType):
-        return [kind for each in get_args(annotation) for kind in _kinds(each)]
+        return [kind for each in get_args(annotation) for kind in field_kinds(each)]
     if hasattr(annotation, "__metadata__"):  # Annotated
-        return _kinds(annotation.__origin__)
+        return field_kinds(annotation.__origin__)
     return [] if annotation in (None, NoneType) else [annotation if isinstance(annotation, type) else str]
 
 

@@ -8,29 +8,32 @@ import re
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer
-from archray_test_documents import Block, parts
+from archray_test_documents import Block, blocks_of, pages, parts, write_files
 
-from archray.errors import DataNotFound
+from archray.errors import DataNotFound, InvalidPool
 from archray.platform.cli import application
+from archray.platform.methods import METHODS
 from archray.platform.run.run import Run
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-PAGES = [*sorted((REPOSITORY / "docs").glob("*.md")), *sorted(REPOSITORY.glob("*.md"))]
+PAGES = pages()
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 COMMAND = re.compile(r"^(?:\.venv/bin/)?archray (.+)$")
 
 
 def blocks(language: str) -> Iterator[Block]:
-    return (block for page in PAGES for part in parts(page) for block in part.blocks if block.language == language)
+    return (block for page in PAGES for block in blocks_of(page) if block.language == language)
 
 
-def commands() -> list[list[str]]:
-    """The arguments of every `archray ...` line in a `sh` block; what follows a # is left out."""
-    lines = [line for block in blocks("sh") for line in block.text.splitlines()]
-    return [shlex.split(found[1], comments=True) for line in lines if (found := COMMAND.match(line))]
+def commands() -> list[Any]:
+    """The page and the arguments of every `archray ...` line in a `sh` block; what follows a # is left out."""
+    lines = [(block.page, line) for block in blocks("sh") for line in block.text.splitlines()]
+    found = [(page, shlex.split(match[1], comments=True)) for page, line in lines if (match := COMMAND.match(line))]
+    return [pytest.param(*command, id=f"{label(command[0])}: {shlex.join(command[1])}") for command in found]
 
 
 def anchors(page: Path) -> set[str]:
@@ -51,17 +54,16 @@ def test_links_lead_to_files_and_headings(page: Path) -> None:
             continue
         place, _, anchor = link.partition("#")
         target = (page.parent / place).resolve() if place else page
+        if target.parent == REPOSITORY / "docs" / "configuration" and target.stem in METHODS:
+            continue  # made when the site is built
         if not target.exists() or (anchor and anchor not in anchors(target)):
             broken.append(link)
     assert broken == []
 
 
-def test_every_page_is_reached_from_the_readme() -> None:
-    readme = REPOSITORY / "README.md"
-    linked = {(readme.parent / link).resolve() for link in LINK.findall(readme.read_text(encoding="utf-8"))}
-    assert [
-        label(page) for page in PAGES if page not in linked and page != readme and page.name != "CHANGELOG.md"
-    ] == []
+def test_the_readme_leads_to_the_documentation() -> None:
+    links = LINK.findall((REPOSITORY / "README.md").read_text(encoding="utf-8"))
+    assert {"docs/index.md", "docs/tutorial.md", "CONTRIBUTING.md"} <= set(links)
 
 
 @pytest.mark.parametrize("block", [*blocks("python")], ids=lambda block: f"{label(block.page)}:{block.line}")
@@ -80,11 +82,15 @@ class Reached(Exception):
     """A search has passed all checks."""
 
 
-@pytest.mark.parametrize("arguments", commands(), ids=shlex.join)
-def test_commands_are_understood(arguments: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("page", "arguments"), commands())
+def test_commands_are_understood(
+    page: Path, arguments: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     """Options and values of every command, and the configuration of a search up to where its folder would be made."""
     name, *rest = arguments
     command = typer.main.get_command(application(arguments)).commands[name]
+    if "--help" in rest:
+        return
     with command.make_context(name, list(rest)) as context:
         assert context.command.name == name
     if name != "search":
@@ -95,6 +101,8 @@ def test_commands_are_understood(arguments: list[str], monkeypatch: pytest.Monke
 
     monkeypatch.setattr(Run, "create", create)
     (tmp_path / "examples").symlink_to(REPOSITORY / "examples")
+    for part in parts(page):
+        write_files(part, tmp_path)
     monkeypatch.chdir(tmp_path)
-    with pytest.raises((Reached, DataNotFound)):
+    with pytest.raises((Reached, DataNotFound, InvalidPool)):
         typer.main.get_command(application(arguments)).main(arguments, standalone_mode=False)

@@ -1,4 +1,12 @@
-"""The code in a Markdown page, taken out and run: files into a folder, snippets one after another."""
+"""The code in a Markdown page, taken out and run: files into a folder, snippets one after another.
+
+A comment before a block says what its test does otherwise (several, with a semicolon between them):
+
+    <!-- test: not run, a cluster -->              why the block cannot run here
+    <!-- test: "budget=20" becomes "budget=2" -->  how it is made smaller
+    <!-- test: given runs/hnas, hnas -->           the folder where a finished run of a method lies
+    <!-- test: needs wandb -->                     a package without which the page's test is skipped
+"""
 
 from __future__ import annotations
 
@@ -19,6 +27,12 @@ from archray.registry import Registry, import_modules
 HEADING = re.compile(r"^(#{1,6}) +(.+?) *$")
 FENCE = re.compile(r"^```(\w*) *(.*?) *$")
 TITLE = re.compile(r'title="([^"]+)"')
+REMARK = re.compile(r"^<!-- test: (.+) -->$")
+NOT_RUN = re.compile(r"not run, (.+)")
+BECOMES = re.compile(r'"(.+)" becomes "(.*)"')
+GIVEN = re.compile(r"given (\S+), (\S+)")
+NEEDS = re.compile(r"needs (\S+)")
+REPOSITORY = Path(__file__).resolve().parents[2]
 ROOMS = ("platform", "searchers", "trainables", "cluster")
 
 
@@ -30,6 +44,7 @@ class Block:
         language: `python`, `sh`, ...
         title: the path of the file that it shows; None of a snippet.
         line: of the page, at which its text begins; from 1.
+        remarks: what the comment before it tells its test.
         text: without the fences.
     """
 
@@ -37,11 +52,30 @@ class Block:
     language: str
     title: str | None
     line: int
+    remarks: tuple[str, ...]
     text: str
+
+    @property
+    def not_run(self) -> str | None:
+        """Why it cannot run here; None of one that runs."""
+        return next((found[1] for found in self.remarked(NOT_RUN)), None)
+
+    @property
+    def shrunk(self) -> str:
+        """Its text, as small as the test makes it. Raises: ValueError where it lacks what is to be replaced."""
+        text = self.text
+        for found in self.remarked(BECOMES):
+            if found[1] not in text:
+                raise ValueError(f"{self.page}:{self.line}: there is no {found[1]!r} to be replaced")
+            text = text.replace(found[1], found[2])
+        return text
+
+    def remarked(self, pattern: re.Pattern[str]) -> list[re.Match[str]]:
+        return [found for remark in self.remarks if (found := pattern.fullmatch(remark))]
 
     def compiled(self) -> CodeType:
         """The snippet, with the lines of the page in its tracebacks. Raises: SyntaxError."""
-        return compile("\n" * (self.line - 1) + self.text, str(self.page), "exec")
+        return compile("\n" * (self.line - 1) + self.shrunk, str(self.page), "exec")
 
 
 @dataclass(frozen=True)
@@ -56,13 +90,14 @@ class Part:
 def parts(page: Path) -> list[Part]:
     """The page by its headings, in order. Raises: ValueError for a fence that is not closed."""
     found: list[tuple[str, list[str], list[Block]]] = [("", [], [])]
-    opened: tuple[str, str | None, int] | None = None
+    opened: tuple[str, str | None, int, tuple[str, ...]] | None = None
     text: list[str] = []
+    remarks: tuple[str, ...] = ()
     for number, line in enumerate(page.read_text(encoding="utf-8").splitlines(), start=1):
         fence = FENCE.match(line)
         if opened is None and fence:
             title = TITLE.search(fence[2])
-            opened, text = (fence[1], title[1] if title else None, number + 1), []
+            opened, text, remarks = (fence[1], title[1] if title else None, number + 1, remarks), [], ()
         elif opened is not None and line.rstrip() == "```":
             found[-1][2].append(Block(page, *opened, "\n".join(text) + "\n"))
             opened = None
@@ -70,11 +105,23 @@ def parts(page: Path) -> list[Part]:
             text.append(line)
         elif heading := HEADING.match(line):
             found.append((heading[2], [], []))
+        elif remark := REMARK.match(line):
+            remarks = tuple(remark[1].split("; "))
         else:
             found[-1][1].append(line)
     if opened is not None:
         raise ValueError(f"{page}:{opened[2]}: a fence is not closed")
     return [Part(heading, "\n".join(prose), tuple(blocks)) for heading, prose, blocks in found]
+
+
+def blocks_of(page: Path) -> list[Block]:
+    """All blocks of a page, in order."""
+    return [block for part in parts(page) for block in part.blocks]
+
+
+def pages() -> list[Path]:
+    """Every Markdown page of the repository that a person reads."""
+    return [*sorted((REPOSITORY / "docs").rglob("*.md")), *sorted(REPOSITORY.glob("*.md"))]
 
 
 def write_files(part: Part, folder: Path) -> list[Path]:

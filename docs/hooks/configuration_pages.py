@@ -1,0 +1,133 @@
+"""The pages of the site with every configuration key of every method, from the docstrings and defaults of the models."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mkdocs.structure.files import File
+from pydantic import BaseModel
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # a checkout that is not installed has its docs too
+
+from archray.platform.methods import METHODS, get_method
+from archray.platform.methods.configure import make_config
+from archray.platform.search_command import description_of, field_kinds
+from archray.settings import RegisteredSettings
+
+PRESETS = ("smoke", "demo", "paper")
+FOLDER = "configuration"
+ABSENT = object()
+
+
+@dataclass(frozen=True)
+class Key:
+    """One key of a configuration."""
+
+    path: str
+    meaning: str
+    values: str  # what it may be
+
+
+def on_config(config: Any) -> None:
+    """Puts the pages under the page "Configuration" of the navigation."""
+    reference = next(entry["Reference"] for entry in config["nav"] if "Reference" in entry)
+    at = reference.index("configuration.md")
+    pages: list[Any] = ["configuration.md", *({name: f"{FOLDER}/{name}.md"} for name in METHODS)]
+    reference[at : at + 1] = [{"Configuration": pages}]
+
+
+def on_files(files: Any, config: Any) -> Any:
+    """Adds a page for each method."""
+    for name in METHODS:
+        files.append(File.generated(config, f"{FOLDER}/{name}.md", content=page_of(name)))
+    return files
+
+
+def page_of(name: str) -> str:
+    """All keys of a method, as Markdown."""
+    method = get_method(name)
+    values = {preset: make_config(name, preset, None, {}).model_dump(mode="json") for preset in PRESETS}
+    flags: dict[str, list[str]] = {}
+    for flag, path in method.flags.items():
+        flags.setdefault(path, []).append(f"`--{flag.replace('_', '-')}`")
+    blocks = [f"# {name}\n\n{method.summary}.\n\n`archray search {name} --help` shows the short flags.\n"]
+    section = None
+    for key in keys(method.config):
+        head = key.path.partition(".")[0] if "." in key.path else ""
+        if head != section:
+            title = f"## {head}\n\n{first_line(method.config, head)}" if head else "## The run"
+            blocks.append(f"{title}\n\n| key | meaning | values | default |\n|---|---|---|---|")
+            section = head
+        short = " ".join(flags.get(key.path, []))
+        shown = f"`{key.path}`" + (f"<br>{short}" if short else "")
+        blocks.append(f"| {shown} | {cell(key.meaning)} | {cell(key.values)} | {cell(default(values, key.path))} |")
+    return "\n".join(blocks).replace("|\n## ", "|\n\n## ") + "\n"
+
+
+def keys(model: type[BaseModel], prefix: str = "") -> Iterator[Key]:
+    """Every key of a model, in order: of itself first, then of the models in it."""
+    nested = []
+    for name, field in model.model_fields.items():
+        path, kinds = prefix + name, field_kinds(field.annotation)
+        models = [kind for kind in kinds if isinstance(kind, type) and issubclass(kind, BaseModel)]
+        if models and not issubclass(models[0], RegisteredSettings):
+            nested += [(path, inner) for inner in models]
+            continue
+        yield Key(path, description_of(model, name), values_of(kinds))
+        for family in models:
+            for member in family.registry.names():
+                own = family.registry.get(member)
+                for inner in keys(own, f"{path}."):
+                    if not inner.path.endswith(".name"):
+                        yield Key(inner.path, f"Of `{member}`. {inner.meaning}", inner.values)
+    for path, inner in nested:
+        yield from keys(inner, f"{path}.")
+
+
+def values_of(kinds: list[Any]) -> str:
+    """What a field may be: its types, or the values or names that it is chosen from."""
+    names = {int: "integer", float: "number", bool: "true, false", str: "text", tuple: "list", dict: "table"}
+    told = []
+    for kind in kinds:
+        if isinstance(kind, type) and issubclass(kind, RegisteredSettings):
+            told += [f"`{name}`" for name in kind.registry.names()]
+        elif isinstance(kind, type):
+            told.append(names.get(kind, kind.__name__))
+        else:
+            told.append(f"`{kind}`")
+    return ", ".join(dict.fromkeys(told))
+
+
+def first_line(model: type[BaseModel], name: str) -> str:
+    """What the field of the method's configuration that holds these keys is."""
+    text = description_of(model, name)
+    return f"{text}\n" if text else ""
+
+
+def default(values: dict[str, dict[str, Any]], path: str) -> str:
+    """Its value in each preset; one where they are the same."""
+    told = {preset: value_of(config, path) for preset, config in values.items()}
+    told = {preset: value for preset, value in told.items() if value is not ABSENT}
+    shown = {preset: "none" if value is None else json.dumps(value) for preset, value in told.items()}
+    if len(set(shown.values())) == 1 and len(shown) == len(values):
+        return f"`{next(iter(shown.values()))}`"
+    return "<br>".join(f"{preset}: `{value}`" for preset, value in shown.items())
+
+
+def value_of(config: Any, path: str) -> Any:
+    """The value at a path; the name of settings that have one."""
+    for key in path.split("."):
+        if not isinstance(config, dict) or key not in config:
+            return ABSENT
+        config = config[key]
+    return config.get("name", config) if isinstance(config, dict) else config
+
+
+def cell(text: str) -> str:
+    """`text` as it may stand in a table."""
+    return text.replace("|", "\\|").replace("\n", " ")

@@ -1,0 +1,152 @@
+"""Every code block of README and docs runs: those of a page one after another, in an empty folder, as it is read.
+
+Files first (a block with a title is one), Python in one namespace, shell lines by bash; `archray ...` in this process,
+whose Ray is warm, but README's by the real command. Searches have the preset `smoke`, and one process for trials. What
+else is smaller, and what cannot run here, a comment before the block says (tests/worker_modules/
+archray_test_documents.py). The blocks of docs/extending.md run in tests/archray/test_extending.py.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from archray_test_documents import GIVEN, NEEDS, REPOSITORY, Block, blocks_of, pages
+
+import archray
+from archray.platform.cli import application
+
+README = REPOSITORY / "README.md"
+EXTENDING = REPOSITORY / "docs" / "extending.md"
+SHOWN = {"text", "markdown"}  # what a program prints, or a drawing
+FILES = {"toml", "yaml", "json"}  # a file, which another block uses
+RUN = {"python", "sh"}
+SEARCHES = re.compile(r"archray (search|proxies)|archray\.(search|proxies)\(|\.fit\(\)|python examples/")
+SMALLEST = ["--preset", "smoke", "--max-concurrent", "1", "--set", "resources.actors=1"]
+REAL = """#!{python}
+import sys
+from archray.platform.cli import main
+if sys.argv[1] == "search":
+    sys.argv += {smallest}
+main()
+"""
+
+
+def label(page: Path) -> str:
+    return page.relative_to(REPOSITORY).as_posix()
+
+
+def is_run(block: Block) -> bool:
+    return block.language in RUN and block.title is None and block.not_run is None
+
+
+def tested(page: Path) -> Any:
+    searches = any(SEARCHES.search(block.text) for block in blocks_of(page) if is_run(block))
+    return pytest.param(page, id=label(page), marks=[pytest.mark.slow] if searches else [])
+
+
+ALL = {page: blocks_of(page) for page in pages()}
+TESTED = [page for page, blocks in ALL.items() if page != EXTENDING and any(is_run(block) for block in blocks)]
+
+
+def smallest(search: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+    """`archray.search` with the preset `smoke` and one process for trials."""
+    return search(*arguments, **{"resources__actors": 1, "max_concurrent": 1, **options, "preset": "smoke"})
+
+
+def run_archray(line: str) -> None:
+    """A line `archray ...`, in this process."""
+    _, *arguments = shlex.split(line, comments=True)
+    if arguments[0] == "search" and "--help" not in arguments:
+        arguments += SMALLEST
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", ["archray", *arguments])
+        typer.main.get_command(application(arguments)).main(arguments, standalone_mode=False)
+
+
+@pytest.fixture
+def bash(tmp_path: Path) -> Callable[[str], None]:
+    """Runs lines of a shell in the current folder, with this environment's commands, and `archray` at its smallest."""
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    (programs / "archray").write_text(REAL.format(python=sys.executable, smallest=SMALLEST))
+    (programs / "archray").chmod(0o755)
+    path = os.pathsep.join([str(programs), str(Path(sys.executable).parent), os.environ["PATH"]])
+
+    def run(text: str) -> None:
+        done = subprocess.run(
+            ["bash", "-euo", "pipefail", "-c", text],
+            env={**os.environ, "PATH": path},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=500,
+        )
+        assert done.returncode == 0, f"{text}\n{done.stdout[-4000:]}\n{done.stderr[-4000:]}"
+
+    return run
+
+
+@pytest.mark.parametrize("page", [tested(page) for page in TESTED])
+def test_a_pages_blocks_run(
+    page: Path,
+    bash: Callable[[str], None],
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    (folder / "examples").symlink_to(REPOSITORY / "examples")  # as in a clone
+    monkeypatch.chdir(folder)
+    monkeypatch.syspath_prepend(folder)
+    blocks = ALL[page]
+    for package in [found[1] for block in blocks for found in block.remarked(NEEDS)]:
+        pytest.importorskip(package, reason=f"{label(page)} needs {package}: pip install 'archray[guides]'")
+    if any(SEARCHES.search(block.text) for block in blocks):
+        request.getfixturevalue("ray_session")
+    monkeypatch.setattr(archray, "search", functools.partial(smallest, archray.search), raising=False)
+    namespace: dict[str, object] = {"__name__": "__main__"}
+    for block in blocks:
+        for found in block.remarked(GIVEN):
+            shutil.copytree(request.getfixturevalue("finished_run")(found[2]).path, folder / found[1])
+        if block.title is not None:
+            (folder / block.title).parent.mkdir(parents=True, exist_ok=True)
+            (folder / block.title).write_text(block.shrunk, encoding="utf-8")
+        elif is_run(block) and block.language == "python":
+            exec(block.compiled(), namespace)
+        elif is_run(block):
+            for ours, lines in groupby(block.shrunk.splitlines(), lambda line: line.startswith("archray ")):
+                if ours and page != README:
+                    for line in lines:
+                        run_archray(line)
+                else:
+                    bash("\n".join(lines))
+
+
+def test_no_block_is_left_out() -> None:
+    """A block runs, is a file for one that does, is what something prints, or says why it cannot run here."""
+    counts = {"run": 0, "files": 0, "shown": 0, "not run": 0}
+    reasons = []
+    for page, blocks in ALL.items():
+        for block in blocks:
+            assert block.language in SHOWN | FILES | RUN, f"{label(page)}:{block.line}: a block of {block.language!r}"
+            assert block.language not in FILES or block.title, f"{label(page)}:{block.line}: it has no title"
+            if block.not_run is not None:
+                counts["not run"] += 1
+                reasons.append(f"{label(page)}:{block.line}: {block.not_run}")
+            else:
+                counts["files" if block.title else "shown" if block.language in SHOWN else "run"] += 1
+    print(counts, *reasons, sep="\n")
+    assert counts["run"] > 20
