@@ -27,7 +27,9 @@ def on_files(files: Any, config: Any) -> Any:
             continue  # the site has its own
         text = (REPOSITORY / source).read_text(encoding="utf-8")
         if source.endswith(".py"):
-            text = f"---\nsearch:\n  boost: 0.5\n---\n\n# {Path(source).name}\n\n```python title=\"{source}\"\n{text}```\n"
+            text = (
+                f'---\nsearch:\n  boost: 0.5\n---\n\n# {Path(source).name}\n\n```python title="{source}"\n{text}```\n'
+            )
         files.append(File.generated(config, page, content=text))
     return files
 

@@ -32,7 +32,7 @@ EXTENDING = REPOSITORY / "docs" / "extending.md"
 SHOWN = {"text", "markdown"}  # what a program prints, or a drawing
 FILES = {"toml", "yaml", "json"}  # a file, which another block uses
 RUN = {"python", "sh"}
-SEARCHES = re.compile(r"archray (search|proxies)|archray\.(search|proxies)\(|\.fit\(\)|python examples/")
+SEARCHES = re.compile(r"archray (search|proxies)\b(?!.*--help)|archray\.(search|proxies)\(|\.fit\(\)|python examples/")
 SMALLEST = ["--preset", "smoke", "--max-concurrent", "1", "--set", "resources.actors=1"]
 REAL = """#!{python}
 import sys
@@ -51,7 +51,7 @@ def is_run(block: Block) -> bool:
     return block.language in RUN and block.title is None and block.not_run is None
 
 
-def tested(page: Path) -> Any:
+def parameter(page: Path) -> Any:
     searches = any(SEARCHES.search(block.text) for block in blocks_of(page) if is_run(block))
     return pytest.param(page, id=label(page), marks=[pytest.mark.slow] if searches else [])
 
@@ -98,7 +98,7 @@ def bash(tmp_path: Path) -> Callable[[str], None]:
     return run
 
 
-@pytest.mark.parametrize("page", [tested(page) for page in TESTED])
+@pytest.mark.parametrize("page", [parameter(page) for page in TESTED])
 def test_a_pages_blocks_run(
     page: Path,
     bash: Callable[[str], None],
