@@ -1,4 +1,4 @@
-"""The pages of the site with every configuration key of every method, from the docstrings and defaults of the models."""
+"""The pages of the site with every configuration key of a method, from the docstrings and defaults of its models."""
 
 from __future__ import annotations
 
