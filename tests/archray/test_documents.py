@@ -14,10 +14,15 @@ import pytest
 import typer
 from archray_test_documents import Block, blocks_of, pages, parts, write_files
 
+import archray
+import archray.searchers
 from archray.errors import DataNotFound, InvalidPool
 from archray.platform.cli import application
 from archray.platform.methods import METHODS
 from archray.platform.run.run import Run
+from archray.trainables.data import DATASETS
+from archray.trainables.proxies import PROXIES
+from archray.trainables.spaces import SPACES
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 PAGES = pages()
@@ -76,6 +81,27 @@ def test_python_imports_what_there_is(block: Block) -> None:
             continue  # a file that the page itself adds
         module = importlib.import_module(node.module)
         assert [alias.name for alias in node.names if not hasattr(module, alias.name)] == []
+
+
+def test_the_api_page_has_every_public_name() -> None:
+    headings = re.findall(r"heading: archray\.(\w+)", (REPOSITORY / "docs" / "api" / "index.md").read_text())
+    assert sorted(headings) == sorted(name for name in archray.__all__ if not name.startswith("_"))
+
+
+@pytest.mark.parametrize(
+    ("page", "names"),
+    [
+        ("methods", METHODS.names()),
+        ("proxies.md", PROXIES.names()),
+        ("methods/index.md", [name.partition(":")[0] for name in (*DATASETS.names(), *SPACES.names())]),
+        ("searchers.md", [name for name in archray.searchers.__all__ if name.endswith(("Search", "Halving"))]),
+    ],
+)
+def test_the_pages_tell_of_all_that_is_registered(page: str, names: list[str]) -> None:
+    place = REPOSITORY / "docs" / page
+    files = sorted(place.glob("*.md")) if place.is_dir() else [place]
+    text = "".join(file.read_text(encoding="utf-8") for file in files)
+    assert [name for name in names if f"`{name}" not in text and f"`-{name[-1]}`" not in text] == []
 
 
 class Reached(Exception):
