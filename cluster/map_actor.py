@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 import traceback
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ import ray
 from ray import cloudpickle
 from ray.exceptions import RayError
 from ray.util.metrics import Counter
+from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]  # comes with scikit-learn
 
 
 @dataclass
@@ -28,6 +30,8 @@ class MapActor:
     def setup(self, worker: bytes, kwargs: dict[str, Any], counter: str | None) -> tuple[str, str | None]:
         """Returns the node's id and, if the worker cannot be constructed, why."""
         node = ray.get_runtime_context().get_node_id()
+        # Ray's word for the CPUs of this actor; libraries read it when they are imported, which may be long ago.
+        threadpool_limits(int(os.environ.get("OMP_NUM_THREADS", 1)))
         try:
             self._worker = cloudpickle.loads(worker)(**kwargs)
         except Exception as error:

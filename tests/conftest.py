@@ -55,16 +55,17 @@ def ray_session() -> Iterator[None]:
     """A local Ray with two CPUs for the whole session, on loopback and without a dashboard.
 
     Its workers can import what lies in `tests/worker_modules/`: a class defined in a test file cannot be found
-    by a worker. They are forked from a process that has imported torch and the like (archray_test_warm_workers.py).
+    by a worker. They are forked from a process that has imported torch and the like (cluster/warm_workers.py).
     A Ray that was running before is used and left running.
     """
     import ray  # not above: most tests need no Ray
-    from archray_test_warm_workers import warm_python
+
+    from archray.cluster.warm_workers import MODULES, warm_python
 
     if ray.is_initialized():
         yield
         return
-    with warm_python() as python:
+    with warm_python([*MODULES, "sklearn.datasets", "sklearn.linear_model"]) as python:
         ray.init(
             address="local",
             num_cpus=2,

@@ -56,7 +56,7 @@ def test_platform_is_the_standard_librarys_in_a_worker(ray_session: None) -> Non
     seen = ray.get(look.remote())
     assert Path(seen["file"]).resolve().parent == STANDARD_LIBRARY
     assert seen["system"] == platform.system()
-    assert "archray_test_warm_workers.py" in seen["parent"], "tests would take three times as long"
+    assert "warm_workers.py" in seen["parent"], "tests would take three times as long"
 
 
 def test_platform_is_the_standard_librarys_in_a_worker_of_a_shipped_checkout(repository: Path, tmp_path: Path) -> None:

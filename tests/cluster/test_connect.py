@@ -111,6 +111,11 @@ def load(reference):
     thing = load_reference(reference)
     return thing.value, archray.__file__, sys.modules[thing.__module__].__file__, os.getcwd(), platform.python_version()
 
+@ray.remote
+def forked():
+    import os
+    return "warm_workers.py" in Path(f"/proc/{os.getppid()}/cmdline").read_text()
+
 FILE = Path(sys.argv[1])
 REFERENCE = worker_reference(f"{FILE}:Thing")
 """
@@ -121,6 +126,7 @@ with connect(ClusterSettings(num_cpus=1, num_gpus=0, dashboard=False), user_file
     FILE.unlink()  # the workers have their own copy
     value, package, file, folder, version = ray.get(ray.remote(load).remote(REFERENCE))
     assert mine.started and value == 7, (mine, value)
+    assert ray.get(forked.remote())
     assert not said, said
     print(mine.address, flush=True)
     sys.stdin.readline()
@@ -130,7 +136,8 @@ assert not ray.is_initialized()
 DASHBOARD = """
 import urllib.request
 said = []
-with connect(ClusterSettings(num_cpus=1, num_gpus=0), announce=said.append) as mine:
+with connect(ClusterSettings(num_cpus=1, num_gpus=0, warm_workers=False), announce=said.append) as mine:
+    assert not ray.get(forked.remote())
     assert mine.dashboard_url.startswith("http://127.0.0.1:"), mine
     assert mine.dashboard_url in said[0], said
     with urllib.request.urlopen(mine.dashboard_url) as page:

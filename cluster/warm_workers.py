@@ -1,8 +1,9 @@
 """Ray workers forked from a process that has imported what trials import.
 
-A trial of these tests takes six seconds of CPU, and over five of them are `import torch` and the like. Ray starts
-workers with what the runtime environment calls `py_executable`; here that is this file, which hands its arguments,
-environment and files to a process that forks. What is forked runs Ray's own worker program, from its first line.
+The first trial of a worker takes over five seconds of CPU before it trains, most of them for `import torch` and the
+like, and every stage of a run has new workers. Ray starts workers with what the runtime environment calls
+`py_executable`; here that is this file, which hands its arguments, environment and files to a process that forks. What
+is forked runs Ray's own worker program, from its first line.
 """
 
 from __future__ import annotations
@@ -11,28 +12,34 @@ import marshal
 import os
 import socket
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-# Not Ray, which reads its variables and a token when it is imported. torch.optim imports torch._dynamo.
-MODULES = ("pyarrow", "pandas", "pydantic", "sklearn.datasets", "sklearn.linear_model", "torch", "torch._dynamo")
+# Not Ray, which reads its variables and a token when it is imported. Optimizers import torch._dynamo. None of these
+# starts threads or touches a GPU, which a fork would break.
+MODULES = ("pyarrow", "pandas", "pydantic", "torch", "torch._dynamo", "torch.utils.flop_counter")
 STANDARD_FILES = (0, 1, 2)
 SIZE_BYTES = 8
 
 
 @contextmanager
-def warm_python() -> Iterator[str]:
-    """Starts the process to fork from, for the time of the block; what Ray is to start workers with."""
+def warm_python(modules: Sequence[str] = MODULES) -> Iterator[str]:
+    """Starts the process to fork from, for the time of the block; what Ray is to start workers with.
+
+    modules: what it imports. Until it has, and after it has died, workers start as they would without it.
+    """
     import subprocess
     import tempfile
 
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(prefix="archray-workers-") as folder:
         place = f"{folder}/warm"
         # torch reads the number of threads when it is imported; Ray sets it to the CPUs of a worker, mostly one.
-        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-        command = [sys.executable, __file__, "serve", place]
-        with subprocess.Popen(command, stdin=subprocess.PIPE, env=environment):  # ends when its standard input does
+        environment = {"OMP_NUM_THREADS": "1", **os.environ}
+        command = [sys.executable, __file__, "serve", place, *modules]
+        # It ends when its standard input does, and outlives Ctrl-C, which Ray's workers do too.
+        server = subprocess.Popen(command, stdin=subprocess.PIPE, env=environment, start_new_session=True)
+        with server:
             yield f"{sys.executable} -I -S {__file__} {place} {sys.executable}"
 
 
@@ -49,7 +56,7 @@ def ask(place: str, python: str, arguments: list[str]) -> None:
         connection.recv(1)  # nothing ever comes; it returns when the worker has closed its end
 
 
-def serve(place: str) -> dict[str, Any]:
+def serve(place: str, modules: Sequence[str]) -> dict[str, Any]:
     """Forks for every request, until standard input is closed. Returns the request, in the forked process."""
     import gc
     import importlib
@@ -59,9 +66,9 @@ def serve(place: str) -> dict[str, Any]:
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(place)
     listener.listen(64)  # who asks meanwhile, waits
-    for module in MODULES:
+    for module in modules:
         importlib.import_module(module)
-    gc.freeze()
+    gc.freeze()  # or a collection in a child would copy all pages that it shares
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for them
     while True:
         ready, _, _ = select.select([listener, sys.stdin], [], [])
@@ -104,6 +111,6 @@ def become(request: dict[str, Any]) -> None:
 
 if __name__ == "__main__":
     if sys.argv[1] == "serve":
-        become(serve(sys.argv[2]))
+        become(serve(sys.argv[2], sys.argv[3:]))
     else:
         ask(sys.argv[1], sys.argv[2], sys.argv[3:])
