@@ -73,23 +73,68 @@ class Registry(Generic[T]):
         return iter(self.names())
 
 
-class PackageRegistry(Registry[T]):
-    """A registry that a package fills: its module `snip` holds the entry `snip`, and is imported when it is asked for.
+class CatalogueRegistry(Registry[T]):
+    """A registry that knows an entry by its name, a summary and where it is, and imports it when it is asked for."""
 
-    To add an entry is to add a file. Names, and summaries out of the modules' docstrings, cost no import of them.
-
-    Args:
-        package: the dotted name of the package, whose modules are all entries.
-    """
-
-    def __init__(self, kind: str, package: str) -> None:
+    def __init__(self, kind: str) -> None:
         super().__init__(kind)
-        self.package = package
+        self._places: dict[str, tuple[str, str]] = {}  # name -> its summary, and its place
+
+    def declare(self, name: str, summary: str, place: str) -> None:
+        """Adds what lies at `place`, a reference `module:attribute`, and is not imported before it is asked for.
+
+        Raises: ValueError if the name is taken.
+        """
+        if name in self:
+            raise ValueError(f"the {self.kind} {name!r} is registered already; choose another name")
+        self._places[name] = summary, place
 
     def get(self, name: str) -> T:
         self.check(name)
         if name not in self._entries:
-            self._entries[name] = getattr(importlib.import_module(f"{self.package}.{name}"), name)
+            self._entries[name] = load_reference(self._places[name][1])
+        return self._entries[name]
+
+    def summary(self, name: str) -> str:
+        """What was declared of it; empty for one that was registered by hand. Raises: UnknownName as `check`."""
+        self.check(name)
+        return self._places[name][0] if name in self._places else ""
+
+    def names(self) -> list[str]:
+        return sorted({*self._entries, *self._places})
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._entries or name in self._places
+
+
+class PackageRegistry(Registry[T]):
+    """A registry that a package fills: its module `snip` holds the entry `snip`, and is imported when it is asked for.
+
+    To add an entry is to add a file: it registers the entry, or calls it like itself. Names, and summaries out of the
+    modules' docstrings, cost no import of them.
+
+    Args:
+        package: the dotted name of the package, whose modules are all entries.
+        separator: what names have where the modules have an underscore.
+    """
+
+    def __init__(self, kind: str, package: str, separator: str = "_") -> None:
+        super().__init__(kind)
+        self.package, self.separator = package, separator
+
+    def register(self, name: str, entry: Any = None) -> Any:
+        own = entry is not None and getattr(entry, "__module__", None) == self._module(name)
+        if own and name not in self._entries:
+            self._entries[name] = entry
+            return entry
+        return super().register(name, entry)
+
+    def get(self, name: str) -> T:
+        self.check(name)
+        if name not in self._entries:
+            module = importlib.import_module(self._module(name))
+            if name not in self._entries:
+                self._entries[name] = getattr(module, name)
         return self._entries[name]
 
     def summary(self, name: str) -> str:
@@ -97,7 +142,7 @@ class PackageRegistry(Registry[T]):
         self.check(name)
         if name not in self._modules:
             return ""
-        spec = importlib.util.find_spec(f"{self.package}.{name}")
+        spec = importlib.util.find_spec(self._module(name))
         assert spec is not None and spec.origin is not None  # a module that was listed, from a file
         text = ast.get_docstring(ast.parse(Path(spec.origin).read_text(encoding="utf-8"))) or ""
         return re.split(r"\.(?:\s|$)", text, maxsplit=1)[0].replace("\n", " ")
@@ -111,7 +156,10 @@ class PackageRegistry(Registry[T]):
     @cached_property
     def _modules(self) -> frozenset[str]:
         folders = importlib.import_module(self.package).__path__
-        return frozenset(module.name for module in pkgutil.iter_modules(folders))
+        return frozenset(module.name.replace("_", self.separator) for module in pkgutil.iter_modules(folders))
+
+    def _module(self, name: str) -> str:
+        return f"{self.package}.{name.replace(self.separator, '_')}"
 
 
 def import_modules(package: str) -> None:
@@ -173,6 +221,17 @@ def load_reference(reference: str) -> Any:
 def file_module_name(path: Path) -> str:
     """The module name a user's file is imported under: its stem and the first 8 digits of its SHA-256."""
     return f"{path.stem}_{hashlib.sha256(path.read_bytes()).hexdigest()[:8]}"
+
+
+def worker_reference(reference: str) -> str:
+    """`path.py:attribute` as workers can load it: `module:attribute`, whatever their current folder and files.
+
+    Other names are returned as they are. In this process, too, the result loads once the file has been loaded.
+    """
+    if not is_reference(reference):
+        return reference
+    place, attribute = split_reference(reference)
+    return f"{file_module_name(Path(place))}:{attribute}" if place.endswith(".py") else reference
 
 
 def _import_file(path: Path, reference: str) -> ModuleType:

@@ -23,7 +23,7 @@ from sklearn.linear_model import RidgeClassifier
 from threadpoolctl import threadpool_limits
 
 from archray.searchers import WeightSharingHalving
-from archray.searchers.drive import drive
+from archray.searchers.drive_searcher import drive
 from archray.trainables.data import Dataset, Split
 from archray.trainables.feature_maps.features import DenseFeatures, keep
 from archray.trainables.feature_maps.fourier_features import FourierBases, FourierFeatures, row_scale

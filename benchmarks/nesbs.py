@@ -29,7 +29,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from archray.searchers.arguments import FloatArray
-from archray.searchers.nesbs.posterior import Posterior, first_particles, relaxed_log_density_gradient
+from archray.searchers.nesbs.architecture_posterior import Posterior, first_particles, relaxed_log_density_gradient
 from archray.searchers.nesbs.samplers.particles import SVGDRD
 from archray.searchers.nesbs.svgd_rd import MOMENTUM, STEP, svgd_rd
 from archray.trainables.ensembles.scores import arrange, score_ensembles

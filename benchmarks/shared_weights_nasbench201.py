@@ -27,7 +27,7 @@ import pandas as pd
 
 from archray.platform.methods.supernets.shared_scoring import draw_architectures
 from archray.searchers import WeightSharingHalving, drive
-from archray.trainables.supernets import read_weights
+from archray.trainables.checkpoint import read_weights
 from archray.trainables.tune.supernet_scorer import SupernetScorer, arrays_of
 from archray.trainables.tune.supernet_settings import SupernetOptions
 from archray.trainables.tune.supernet_trainable import SupernetTrainable

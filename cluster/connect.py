@@ -16,18 +16,16 @@ from pathlib import Path
 from typing import Any
 
 import ray
-from pydantic import Field
 from ray.exceptions import RayError
 
 import archray
+from archray.cluster.cluster_settings import LOCAL, ClusterSettings, check_address
 from archray.cluster.warm_workers import warm_python
-from archray.errors import ArchrayError, InvalidInput
-from archray.registry import file_module_name, is_reference, split_reference
-from archray.settings import Settings
+from archray.errors import ArchrayError
+from archray.registry import file_module_name
 
 ROOMS = ("platform", "searchers", "trainables", "cluster")
 AUTO = "auto"  # Ray's word for "the cluster that runs on this machine"
-LOCAL = "local"  # Ray's word for "start a cluster of your own"
 LOOPBACK = "127.0.0.1"
 ANSWER_SECONDS = 10.0  # for a connection to be accepted
 IMPORT_SECONDS = 120.0  # a worker that unpacks its environment and imports; far more than it takes
@@ -40,28 +38,6 @@ class ClusterError(ArchrayError):
     """Ray cannot be started or joined, or its workers lack a module; the message says which."""
 
 
-class ClusterSettings(Settings):
-    """Where trials run.
-
-    Attributes:
-        address: None starts a Ray of our own on this machine, or joins the one that RAY_ADDRESS names; `"auto"`
-            joins the cluster of this machine, `"ip:port"` another one, `"local"` always starts one.
-        num_cpus: CPUs of the Ray that we start; None counts them.
-        num_gpus: GPUs of the Ray that we start; None counts them.
-        dashboard: whether the Ray that we start serves its dashboard, on loopback.
-        warm_workers: whether workers of the Ray that we start are forked from a process that has imported torch: each
-            is up in a second instead of five. On Linux only.
-        worker_output: whether what workers print appears here. Errors of trials are reported either way.
-    """
-
-    address: str | None = None
-    num_cpus: int | None = Field(default=None, ge=1)
-    num_gpus: int | None = Field(default=None, ge=0)
-    dashboard: bool = True
-    warm_workers: bool = True
-    worker_output: bool = False
-
-
 @dataclass(frozen=True)
 class Connection:
     """A Ray that is up. `started`: it is ours, and ends with the connection."""
@@ -69,29 +45,6 @@ class Connection:
     started: bool
     address: str
     dashboard_url: str | None
-
-
-def check_address(settings: ClusterSettings) -> str | None:
-    """The address to join, None to start a Ray. Needs no Ray: called before anything starts.
-
-    Raises: InvalidInput for `ray://`, and for sizes given along with an address to join.
-    """
-    address = settings.address or os.environ.get("RAY_ADDRESS") or LOCAL
-    if address == LOCAL:
-        return None
-    if address.startswith("ray://"):
-        host = address.removeprefix("ray://").split(":")[0]
-        raise InvalidInput(
-            f"{address} is a Ray Client address; over it a search would run on a copy of the searcher and could not "
-            "be resumed. Send the command to the cluster instead: RAY_API_SERVER_ADDRESS="
-            f"http://{host}:8265 ray job submit --working-dir . -- archray search ..."
-        )
-    if settings.num_cpus is not None or settings.num_gpus is not None:
-        raise InvalidInput(
-            f"num_cpus and num_gpus size a Ray that archray starts, but {address} names one that runs; "
-            "leave them out, or give address='local'"
-        )
-    return address
 
 
 @contextmanager
@@ -145,17 +98,6 @@ def connect(
             token = " (token: ray get-auth-token)" if os.environ.get("RAY_AUTH_MODE") == "token" else ""
             announce(f"Ray dashboard: {connection.dashboard_url}{token}")
         yield connection
-
-
-def worker_reference(reference: str) -> str:
-    """`path.py:attribute` as workers can load it: `module:attribute`, whatever their current folder and files.
-
-    Other names are returned as they are. In this process, too, the result loads once the file has been loaded.
-    """
-    if not is_reference(reference):
-        return reference
-    place, attribute = split_reference(reference)
-    return f"{file_module_name(Path(place))}:{attribute}" if place.endswith(".py") else reference
 
 
 def runtime_environment(user_files: Sequence[Path], scratch: Path, *, local: bool) -> dict[str, Any]:

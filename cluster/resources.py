@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 
-import ray
 from pydantic import Field, field_validator
 
 from archray.errors import InvalidInput
@@ -44,6 +43,8 @@ class ResourceSettings(Settings):
 
 def node_resources() -> list[tuple[float, float]]:
     """CPUs and GPUs of every node alive in the cluster that is connected."""
+    import ray  # not above: the settings are read before a Ray is needed
+
     resources = [node["Resources"] for node in ray.nodes() if node["Alive"]]
     return [(held.get("CPU", 0.0), held.get("GPU", 0.0)) for held in resources]
 

@@ -11,24 +11,18 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from archray.cluster.connect import connect
 from archray.errors import InvalidInput
 from archray.files import Folder
 from archray.platform.config import merge, nest, validate
-from archray.platform.engine.run_record import recorded, write_summary
-from archray.platform.engine.stage import Context, TuneOptions, run_stages
+from archray.platform.engine.tune_options import TuneOptions
 from archray.platform.methods import METHODS, get_method, open_run
 from archray.platform.methods.configure import check_config, make_config
-from archray.platform.methods.method import all_stages, describe, write_report
-from archray.platform.repeats import run_repeats
 from archray.platform.run.run import Run, refuse_existing
 from archray.platform.run.run_summary import RunSummary
 from archray.platform.run_result import RunResult
-from archray.trainables.data import DATASETS
-from archray.trainables.proxies import PROXIES
 from archray.trainables.spaces import SPACES, Space
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # what runs a search is imported once there is something to run
     from ray import tune
 
 
@@ -90,9 +84,9 @@ def begin_run(
     if arrays is not None and len(arrays) not in (2, 4):
         raise InvalidInput(f"expected data as 2 or 4 arrays, got {len(arrays)}; (x_train, y_train[, x_test, y_test])")
     chosen = make_config(method, preset, config, {**options, "data": data if arrays is None else "arrays:given.npz"})
-    check_config(chosen, data_given=arrays is not None)
     place = str(out or Path("archray-runs") / f"{chosen.method}-{datetime.now():%Y%m%d-%H%M%S}")
     refuse_existing(Folder(place))
+    check_config(chosen, data_given=arrays is not None)
     run = Run.create(place, chosen, arrays=arrays, command=command)
     return _execute(run, tune_options or TuneOptions(), Console())
 
@@ -136,6 +130,9 @@ def resume(
 def report(path: str | Path) -> str:
     """Writes the report of a run anew, and its summary, also of one that has not ended; returns where it lies."""
     run = open_run(str(path))
+    from archray.platform.engine.run_record import write_summary
+    from archray.platform.methods.recipe import describe, write_report
+
     for each in (*run.repeats, run):
         write_summary(each.folder, _titles(each), partial(describe, each), ended=bool(each.ended))
     return write_report(run)
@@ -149,9 +146,9 @@ def export(path: str | Path, to: str | Path | None = None) -> list[str]:
 
     Raises: RunFolderError if the run has no trained network yet, or the folder is not empty.
     """
+    run = open_run(str(path))
     from archray.platform.models.model_files import export_model
 
-    run = open_run(str(path))
     folder = Folder(to) if to is not None else run.folder / "export"
     return [f"{folder}/{name}" for name in export_model(run, folder)]
 
@@ -161,15 +158,19 @@ def list_names(kind: str) -> dict[str, str]:
 
     Raises: InvalidInput for another kind.
     """
-    listed = {
-        "spaces": lambda: {n: _size(SPACES.get(n)()) for n in SPACES},
-        "datasets": lambda: {n: DATASETS.get(n).description for n in DATASETS},
-        "proxies": lambda: {n: PROXIES.summary(n) for n in PROXIES},
-        "methods": lambda: {n: METHODS.get(n).summary for n in METHODS},
-    }
-    if kind not in listed:
-        raise InvalidInput(f"there is nothing called {kind!r} to list; choose one of {', '.join(listed)}")
-    return listed[kind]()
+    if kind == "spaces":
+        return {name: _size(SPACES.get(name)()) for name in SPACES}
+    if kind == "datasets":
+        from archray.trainables.data import DATASETS
+
+        return {name: DATASETS.get(name).description for name in DATASETS}
+    if kind == "proxies":
+        from archray.trainables.proxies import PROXIES
+
+        return {name: PROXIES.summary(name) for name in PROXIES}
+    if kind == "methods":
+        return {name: METHODS.summary(name) for name in METHODS}
+    raise InvalidInput(f"there is nothing called {kind!r} to list; choose one of spaces, datasets, proxies, methods")
 
 
 def _size(space: Space) -> str:
@@ -178,11 +179,19 @@ def _size(space: Space) -> str:
 
 def _titles(run: Run[Any]) -> dict[str, str]:
     """The stages of a run by name; none of one of several repeats."""
-    stages = all_stages(get_method(run.config.method)) if run.config.repeats == 1 else ()
+    from archray.platform.methods.recipe import all_stages, recipe_of
+
+    stages = all_stages(recipe_of(run)) if run.config.repeats == 1 else ()
     return {stage.name: stage.title for stage in stages}
 
 
 def _execute(run: Run[Any], tune_options: TuneOptions, console: Console) -> RunResult:
+    from archray.cluster.connect import connect
+    from archray.platform.engine.run_record import recorded
+    from archray.platform.engine.stage import Context, run_stages
+    from archray.platform.methods.recipe import all_stages, describe, recipe_of
+    from archray.platform.repeats import run_repeats
+
     if run.config.repeats > 1:
         with (
             recorded(run.folder, _titles(run), partial(describe, run)),
@@ -190,5 +199,5 @@ def _execute(run: Run[Any], tune_options: TuneOptions, console: Console) -> RunR
         ):
             return run_repeats(run, lambda repeat: _execute(repeat, tune_options, console), console)
     context = Context(run, console, tune_options)
-    run_stages(all_stages(get_method(run.config.method)), context, partial(describe, run))
+    run_stages(all_stages(recipe_of(run)), context, partial(describe, run))
     return RunResult.of(RunSummary.read(run.folder), context.grids)

@@ -136,7 +136,7 @@ def proxies(
     ] = None,
 ) -> None:
     """Score architectures of a space without training them. Interrupted, the same command continues."""
-    from archray.cluster.connect import ClusterSettings
+    from archray.cluster.cluster_settings import ClusterSettings
     from archray.platform.config import merge, nest, parse_assignment, validate
     from archray.trainables.data import DataSettings
     from archray.trainables.proxies import ProxySettings

@@ -12,9 +12,10 @@ from rich.table import Table
 
 from archray.errors import InvalidInput, RunFolderError
 from archray.files import write_file
-from archray.platform.methods import get_method, open_run
+from archray.platform.methods import open_run
 from archray.platform.methods.feature_maps.comparison_page import render_comparison
 from archray.platform.methods.feature_maps.equal_cost import comparison_table, written
+from archray.platform.methods.recipe import recipe_of
 from archray.platform.run.layout import FOUND
 from archray.platform.run.run import Run
 
@@ -64,7 +65,7 @@ def labelled_progress(runs: Sequence[Run[Any]]) -> list[tuple[str, pd.DataFrame]
 
 def _progress(run: Run[Any]) -> pd.DataFrame:
     """The progress of a run that has ended, all repeats together."""
-    progress_of = get_method(run.config.method).progress
+    progress_of = recipe_of(run).progress
     if progress_of is None:
         raise RunFolderError(f"{run.folder} holds no solver calls to compare: it selects no feature map")
     if not run.folder.exists(FOUND):

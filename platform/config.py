@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import yaml
 from pydantic import BaseModel, Field, ValidationError
 
-from archray.cluster.connect import ClusterSettings
+from archray.cluster.cluster_settings import ClusterSettings
 from archray.cluster.resources import ResourceSettings
 from archray.errors import InvalidInput
 from archray.settings import Settings

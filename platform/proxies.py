@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import pandas as pd
 from rich.console import Console
 
-from archray.cluster.connect import ClusterSettings, check_address, connect, worker_reference
+from archray.cluster.cluster_settings import ClusterSettings, check_address
 from archray.cluster.resources import ResourceSettings
 from archray.errors import InvalidInput, RunFolderError, RunInterrupted
 from archray.files import Folder, write_file
 from archray.platform.config import validate
-from archray.platform.engine.pool_scoring import POOL, PoolSettings, candidates, score_pool
+from archray.platform.engine.pool_settings import PoolSettings, candidates
 from archray.platform.run.manifest import digest
-from archray.registry import is_reference, split_reference
+from archray.registry import is_reference, split_reference, worker_reference
 from archray.trainables.data import DataSettings, check_data
 from archray.trainables.proxies import ProxySettings, check_proxies
 from archray.trainables.spaces import get_space
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 def proxies(
@@ -81,6 +84,9 @@ def proxies(
             "give the same options to continue it, or choose another --out"
         )
     parts.write_json("scoring.json", scoring)
+    from archray.cluster.connect import connect
+    from archray.platform.engine.pool_scoring import POOL, score_pool
+
     try:
         with connect(cluster, user_files=user_files, announce=console.print):
             score_pool(

@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 from rich.console import Console
 
-from archray.platform.methods.method import get_method, write_report
+from archray.platform.methods.recipe import recipe_of, write_report
 from archray.platform.run.layout import FOUND, MANIFEST, PROGRESS, REPEAT, TRIALS
 from archray.platform.run.run import Run
 from archray.platform.run_result import RunResult, best_of
@@ -44,7 +44,7 @@ def run_repeats(run: Run[Any], execute: Callable[[Run[Any]], RunResult], console
         },
     )
     write_report(run)
-    progress = get_method(run.config.method).progress
+    progress = recipe_of(run).progress
     if progress is not None:
         run.folder.write_parquet(PROGRESS, progress(run))
     return replace(best, path=str(run.folder), repeats=tuple(results))

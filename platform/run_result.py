@@ -89,7 +89,7 @@ class RunResult:
 
     def model(self) -> torch.nn.Module | Classifier:
         """The trained network or ensemble, on the CPU, in evaluation mode; of a feature map, its classifier."""
-        from archray.platform.methods.method import open_run
+        from archray.platform.methods import open_run
         from archray.platform.models.model_files import load_model
 
         return load_model(open_run(self.path))

@@ -61,13 +61,13 @@ def search_app(arguments: Sequence[str] | None, context_settings: dict[str, Any]
     app.callback()(lambda: None)  # so that one command alone is a command of a group
     if arguments is None:
         return app
-    from archray.platform.methods import METHODS, get_method
+    from archray.platform.methods import METHODS
 
     named = bool(arguments) and not arguments[0].startswith("-")
     preset = next((value for flag, value in itertools.pairwise(arguments) if flag == "--preset"), None)
     for name in arguments[:1] if named else METHODS.names():
-        method = get_method(name)
-        app.command(name, help=f"{method.summary}.", context_settings=context_settings)(search_function(name, preset))
+        run = search_function(name, preset) if named else lambda: None  # without a method there is only help
+        app.command(name, help=f"{METHODS.summary(name)}.", context_settings=context_settings)(run)
     return app
 
 
@@ -96,7 +96,7 @@ def search_function(name: str, preset: str | None = None) -> Callable[..., None]
         **options: Any,
     ) -> None:
         from archray.platform.api import begin_run
-        from archray.platform.engine.stage import TuneOptions
+        from archray.platform.engine.tune_options import TuneOptions
 
         layers = [read_config_file(config)] if config else []
         layers += [parse_assignment(text) for text in assignments or []]

@@ -1,14 +1,25 @@
-"""Which trial comes next: Ray Tune searchers and the pure maths they run. Nothing here imports torch."""
+"""Which trial comes next: Ray Tune searchers and the pure maths they run. Nothing here imports torch.
 
-from archray.searchers.base import ArchraySearcher
-from archray.searchers.drive import drive
-from archray.searchers.drop_worst import DropWorst
-from archray.searchers.evolution import RegularizedEvolution
-from archray.searchers.halving import WeightSharingHalving
-from archray.searchers.hnas import HNASSearch
-from archray.searchers.nesbs import NESBSSearch, Posterior
-from archray.searchers.random_search import RandomSearch
-from archray.searchers.state import SearcherStateError
+Importing this loads no Ray until it is used.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from archray.registry import lazy_attributes
+
+if TYPE_CHECKING:
+    from archray.searchers.base import ArchraySearcher
+    from archray.searchers.drive_searcher import drive
+    from archray.searchers.drop_worst import DropWorst
+    from archray.searchers.evolution import RegularizedEvolution
+    from archray.searchers.halving.weight_sharing import WeightSharingHalving
+    from archray.searchers.hnas.mu_nu_search import HNASSearch
+    from archray.searchers.nesbs.architecture_posterior import Posterior
+    from archray.searchers.nesbs.ensemble_search import NESBSSearch
+    from archray.searchers.random_search import RandomSearch
+    from archray.searchers.state import SearcherStateError
 
 __all__ = [
     "ArchraySearcher",
@@ -22,3 +33,16 @@ __all__ = [
     "WeightSharingHalving",
     "drive",
 ]
+
+__getattr__ = lazy_attributes(
+    __name__,
+    base=("ArchraySearcher",),
+    drive_searcher=("drive",),
+    drop_worst=("DropWorst",),
+    evolution=("RegularizedEvolution",),
+    halving=("WeightSharingHalving",),
+    hnas=("HNASSearch",),
+    nesbs=("NESBSSearch", "Posterior"),
+    random_search=("RandomSearch",),
+    state=("SearcherStateError",),
+)

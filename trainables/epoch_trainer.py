@@ -1,4 +1,4 @@
-"""What every trainer shares: epochs that are counted, seeded anew and carried on from a saved state; SGD's settings."""
+"""What every trainer shares: epochs that are counted, seeded anew and carried on from a saved state."""
 
 from __future__ import annotations
 
@@ -6,22 +6,17 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, Annotated, Any, Generic, NamedTuple, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 import torch
-from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from archray.seeds import stream_seed
-from archray.settings import Settings
-from archray.trainables.data.augment import Augmentation, AugmentationSettings
+from archray.trainables.data.augment import Augmentation
+from archray.trainables.training_settings import SGDSettings
 
 if TYPE_CHECKING:
     from archray.trainables.data import Dataset
-
-Count = Annotated[int, Field(ge=1)]
-Positive = Annotated[float, Field(gt=0)]
-NotNegative = Annotated[float, Field(ge=0)]
 
 
 class Metrics(NamedTuple):
@@ -32,34 +27,6 @@ class Metrics(NamedTuple):
 
 
 NO_METRICS = Metrics(math.nan, math.nan)
-
-
-class SGDSettings(Settings):
-    """How the weights of a network, its own or shared ones, are trained. What has no default here is the paper's.
-
-    Attributes:
-        augmentation: of training images, crop, flip and cutout; None leaves them as they are.
-        grad_clip: bound on the L2 norm of the weights' whole gradient; None does not clip.
-        amp: forward passes in bfloat16 (autocast), which needs no loss scaling.
-        threads: torch threads of a trial; None: as many as the CPUs that Tune gave it.
-    """
-
-    epochs: Count
-    batch_size: Count
-    lr: Positive
-    momentum: float = Field(0.9, ge=0, lt=1)
-    nesterov: bool
-    weight_decay: NotNegative
-    grad_clip: Positive | None
-    augmentation: AugmentationSettings | None = AugmentationSettings()
-    amp: bool = False
-    threads: Count | None = None
-
-    @model_validator(mode="after")
-    def _nesterov_needs_momentum(self) -> Self:
-        if self.nesterov and self.momentum == 0:
-            raise ValueError("nesterov needs momentum above 0; set nesterov to false or momentum to 0.9")
-        return self
 
 
 def cosine(lr: float, step: int, steps: int) -> float:

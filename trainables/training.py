@@ -10,72 +10,19 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
-from pydantic import Field, model_validator
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from archray.errors import InvalidInput
 from archray.trainables.devices import own_randomness
-from archray.trainables.epoch_trainer import (
-    NO_METRICS,
-    Count,
-    Metrics,
-    NotNegative,
-    Positive,
-    SGDSettings,
-    SGDTrainer,
-    cosine,
-)
+from archray.trainables.epoch_trainer import NO_METRICS, Metrics, SGDTrainer, cosine
+from archray.trainables.training_settings import TrainingSettings
 
 if TYPE_CHECKING:
     from archray.trainables.data import Dataset, Split
 
 EVALUATION_BATCH = 512  # images per forward pass of an evaluation; it changes no result, only memory and speed
 ORDER, AUGMENTATION, NETWORK = 0, 1, 2  # purposes of random streams
-
-
-class TrainingSettings(SGDSettings):
-    """How a network is trained. The defaults are NAS-Bench-201's, for its 12-epoch schedule.
-
-    Sources: lr 0.1, Nesterov momentum 0.9, weight decay 5e-4 on every parameter, batch 256, cosine to zero, random
-    flip and pad-crop (Dong & Yang 2020, table 2); 12 epochs are a training of their own, not the start of a longer
-    one. Cutout (DeVries & Taylor 2017), label smoothing (Szegedy 2016) and clipping are off there.
-
-    Attributes:
-        epochs: passes over the training images.
-        cycles: how often the learning rate falls from `lr` to zero within the epochs: cyclic cosine annealing (Huang
-            et al. 2017, Eq. 2), here in cycles of whole epochs, whose lengths differ by one at most.
-        auxiliary_weight: what the loss of the network's auxiliary tower counts; DARTS has 0.4.
-        drop_path: probability of dropping an edge of a cell per image that training rises to, linearly over the
-            epochs: p e / epochs in epoch e = 0, 1, ... (Zoph et al. 2018; 0.2 in DARTS).
-        compile: `torch.compile`, on CUDA only.
-    """
-
-    epochs: Count = 12
-    cycles: Count = 1
-    batch_size: Count = 256
-    lr: Positive = 0.1
-    nesterov: bool = True
-    weight_decay: NotNegative = 5e-4
-    label_smoothing: float = Field(0.0, ge=0, lt=1)
-    grad_clip: Positive | None = None
-    auxiliary_weight: NotNegative = 0.0
-    drop_path: float = Field(0.0, ge=0, lt=1)
-    channels_last: bool = False
-    compile: bool = False
-
-    @model_validator(mode="after")
-    def _cycles_have_epochs(self) -> TrainingSettings:
-        if self.cycles > self.epochs:
-            raise ValueError(
-                f"expected at most as many cycles as epochs, {self.epochs}, got {self.cycles}; lower cycles"
-            )
-        return self
-
-    @property
-    def cycle_ends(self) -> list[int]:
-        """The epochs after which a cycle ends, counted from 1; the last is `epochs`."""
-        return [cycle * self.epochs // self.cycles for cycle in range(1, self.cycles + 1)]
 
 
 class Trainer(SGDTrainer[TrainingSettings]):

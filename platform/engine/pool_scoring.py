@@ -4,81 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
-from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
-from pydantic import Field, field_validator
 from rich.console import Console
 
 from archray.cluster.actors import Outcome, actor_map
 from archray.cluster.resources import ResourceSettings, actor_count
-from archray.errors import InvalidInput, RunInterrupted
+from archray.errors import RunInterrupted
 from archray.files import Folder
 from archray.platform.engine.interrupt import INTERRUPT, stop_gracefully
 from archray.platform.engine.progress import ScoringProgress
-from archray.settings import Settings
 from archray.trainables.data import DataSettings
 from archray.trainables.proxies import ProxySettings
-from archray.trainables.spaces import Space, get_space
 from archray.trainables.tune.pool_scorer import PoolScorer
 
 POOL = "pool.parquet"
-ENUMERABLE = 10**6  # a space up to this size is enumerated, so that a pool is drawn uniformly from canonical forms
-DRAWS_PER_ROW = 100  # in a larger space: draws per architecture wanted before the space counts as exhausted
 COUNTER = "archray_scored_architectures"  # a metric of Ray's, on the dashboard and the nodes' metrics ports
-
-
-class PoolSettings(Settings):
-    """Which architectures are scored.
-
-    Attributes:
-        size: rows; None: every canonical form of the space.
-        chunk: architectures an actor gets at a time; None: as many as take about five seconds. A killed run loses
-            the chunks that were in flight.
-        table: a table that was scored before (`archray proxies`), taken instead of scoring one.
-    """
-
-    size: int | None = Field(default=None, ge=1)
-    chunk: int | None = Field(default=None, ge=1)
-    table: str | None = None
-
-    @field_validator("table")
-    @classmethod
-    def _absolute(cls, table: str | None) -> str | None:
-        """A run may be resumed from another folder."""
-        return None if table is None else str(Path(table).expanduser().absolute())
-
-
-def candidates(space: str | Space, size: int | None, seed: int) -> list[str]:
-    """Distinct canonical forms, as strings: all of a space, or `size` of them drawn from the seed.
-
-    Up to ENUMERABLE architectures the draw is uniform over canonical forms; in a larger space over architectures.
-
-    Raises: InvalidInput if the space has fewer forms than `size`, or is too large to score whole.
-    """
-    space = get_space(space)
-    rng = np.random.default_rng(seed)
-    if space.size > ENUMERABLE:
-        if size is None:
-            raise InvalidInput(
-                f"{space.name} has {space.size:.3g} architectures, too many to score all; give a pool size"
-            )
-        drawn: dict[tuple[str, ...], None] = {}
-        for _ in range(DRAWS_PER_ROW * size):
-            drawn[space.canonical(space.sample(rng))] = None
-            if len(drawn) == size:
-                return [space.encode(form) for form in drawn]
-        raise InvalidInput(
-            f"{DRAWS_PER_ROW * size} draws from {space.name} gave {len(drawn)} different architectures of {size}"
-        )
-    forms = list(dict.fromkeys(space.canonical(architecture) for architecture in space.enumerate()))
-    if size is not None:
-        if size > len(forms):
-            raise InvalidInput(f"{space.name} has {len(forms)} different architectures; a pool of {size} is too large")
-        forms = [forms[i] for i in rng.choice(len(forms), size, replace=False)]
-    return [space.encode(form) for form in forms]
 
 
 def score_pool(

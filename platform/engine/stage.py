@@ -15,41 +15,17 @@ from ray import tune
 from rich.console import Console
 
 from archray.cluster.connect import connect
-from archray.errors import InvalidInput, RunInterrupted
+from archray.errors import RunInterrupted
 from archray.files import Folder
 from archray.platform.config import SearchConfig
 from archray.platform.engine.run_record import Describe, recorded
+from archray.platform.engine.tune_options import TuneOptions
 from archray.platform.run.layout import DONE
 from archray.platform.run.manifest import digest
 from archray.platform.run.run import ConfigT, Run, now
 from archray.seeds import stage_seed
 
 ReadsT = TypeVar("ReadsT", bound=SearchConfig, contravariant=True)  # a stage that reads less serves more methods
-
-
-@dataclass(frozen=True)
-class TuneOptions:
-    """`run_config`, `tune_config`, `callbacks` and `time_budget_s` of a search.
-
-    Raises: InvalidInput for a field that archray sets itself.
-    """
-
-    run_config: tune.RunConfig | None = None
-    tune_config: tune.TuneConfig | None = None
-    callbacks: tuple[tune.Callback, ...] = ()
-    time_budget_s: float | None = None
-
-    def __post_init__(self) -> None:
-        for config, ours in (
-            (self.run_config, ("name", "storage_path", "storage_filesystem")),
-            (self.tune_config, ("metric", "mode", "search_alg", "num_samples")),
-        ):
-            taken = [name for name in ours if config and getattr(config, name) != getattr(type(config)(), name)]
-            if taken:
-                raise InvalidInput(
-                    f"{type(config).__name__}({', '.join(taken)}=...) is set by archray itself; leave it out, "
-                    "and use the arguments of archray.search instead"
-                )
 
 
 @dataclass

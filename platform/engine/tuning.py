@@ -21,8 +21,9 @@ from archray.platform.engine.failed_trials import FailureLog, check_crashes, cra
 from archray.platform.engine.interrupt import StopAtCheckpoint, stop_gracefully
 from archray.platform.engine.progress import TrialProgress
 from archray.platform.engine.result_log import SNAPSHOT, KeepSnapshot, ResultLog, restore_state, trial_statuses
-from archray.platform.engine.stage import Context, ReadsT, Stage, TuneOptions
+from archray.platform.engine.stage import Context, ReadsT, Stage
 from archray.platform.engine.trial_tables import curve_table, failure_reasons, trial_table
+from archray.platform.engine.tune_options import TuneOptions
 from archray.platform.run.layout import CURVES, TRIALS
 from archray.platform.run.manifest import digest
 from archray.searchers.base import ArchraySearcher

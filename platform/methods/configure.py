@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from archray.cluster.connect import check_address
+from archray.cluster.cluster_settings import check_address
 from archray.errors import InvalidInput
 from archray.platform.config import SearchConfig, merge, nest, read_config_file, validate
-from archray.platform.methods.method import Method, get_method
+from archray.platform.methods.catalogue import get_method
 from archray.trainables.data import DATASETS, check_data, data_kind
 from archray.trainables.spaces import get_space
 
@@ -37,7 +37,7 @@ def make_config(
 
     Raises: InvalidInput, UnknownName.
     """
-    method: Method[Any] = get_method(name)
+    method = get_method(name)
     preset = preset or "demo"
     if preset not in method.presets:
         raise InvalidInput(f"{name} has no preset {preset!r}; choose one of {', '.join(method.presets)}")
@@ -68,5 +68,5 @@ def check_config(config: SearchConfig, *, data_given: bool = False) -> None:
                 f"{config.space} is for {space.data_kind}, and {config.data.name} holds {held}; "
                 f"choose --data {', '.join(others)}"
             )
-    config.check()
     check_address(config.cluster)
+    config.check()

@@ -8,34 +8,22 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
-from pydantic import Field
 from ray import tune
 
 from archray.errors import ArchrayError
 from archray.files import Folder
-from archray.platform.config import SearchConfig
 from archray.platform.engine.stage import Context
 from archray.platform.engine.tuning import TrialPlan, TuneRun, TuneStage
+from archray.platform.methods.trained_config import FinalConfig, TrainedSearchConfig
 from archray.platform.models.model_files import write_network
 from archray.platform.run.layout import MODEL
 from archray.platform.run.run import Run
 from archray.searchers import RandomSearch
 from archray.seeds import first_seeds
-from archray.trainables.nets import NetworkSettings
-from archray.trainables.training import TrainingSettings
+from archray.trainables.training_settings import TrainingSettings
 from archray.trainables.tune.standalone_trainable import StandaloneSettings, StandaloneTrainable
 
 ACCURACY = "validation_accuracy"
-
-
-class FinalConfig(SearchConfig):
-    """A search whose result is trained, or solved, in the end.
-
-    Fields:
-        final_seeds: how many times, each from its own random numbers.
-    """
-
-    final_seeds: int = Field(1, ge=1)
 
 
 def final_stage(
@@ -74,20 +62,6 @@ def final_stage(
         plan=plan,
         finish=finish,
     )
-
-
-class TrainedSearchConfig(FinalConfig):
-    """A search that ends with the standalone training of what it found.
-
-    Fields:
-        network: the skeleton that architectures are put in.
-        final: how the found architecture is trained.
-        baseline: how many random architectures are trained the same way, to compare with; 0 for none.
-    """
-
-    network: NetworkSettings = NetworkSettings()
-    final: TrainingSettings = TrainingSettings(epochs=200)
-    baseline: int = Field(0, ge=0)
 
 
 def training_plan(

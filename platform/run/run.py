@@ -11,20 +11,21 @@ from datetime import UTC, datetime
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-import pandas as pd
 from pydantic import ValidationError
 
-from archray.cluster.connect import worker_reference
 from archray.errors import RunFolderError
 from archray.files import Folder
 from archray.platform.config import SearchConfig
 from archray.platform.run.layout import ARRAYS, CODE, DONE, FOUND, MANIFEST, REPEAT
 from archray.platform.run.manifest import check_versions, git_commit, hardware, versions
 from archray.platform.run.run_summary import read_manifest
-from archray.registry import is_reference, load_reference, split_reference
+from archray.registry import is_reference, load_reference, split_reference, worker_reference
 from archray.trainables.data import DataSettings, load_data, save_arrays
+
+if TYPE_CHECKING:  # a run is opened without
+    import pandas as pd
 
 ConfigT = TypeVar("ConfigT", bound=SearchConfig, covariant=True)
 
@@ -131,6 +132,8 @@ class Run(Generic[ConfigT]):
 
     def table(self, stage: str, name: str) -> pd.DataFrame:
         """A Parquet table of a stage; empty where it has not been written."""
+        import pandas as pd
+
         folder = self.folder / stage
         return folder.read_parquet(name) if folder.exists(name) else pd.DataFrame()
 
@@ -141,6 +144,8 @@ class Run(Generic[ConfigT]):
 
     def pooled(self, stage: str, name: str) -> pd.DataFrame:
         """A table of a stage with those of all repeats under each other, and a column `repeat`, from 0."""
+        import pandas as pd
+
         runs = self.repeats or [self]
         return pd.concat([run.table(stage, name).assign(repeat=n) for n, run in enumerate(runs)], ignore_index=True)
 
@@ -235,5 +240,7 @@ def refuse_existing(folder: Folder) -> None:
         raise RunFolderError(
             f"{folder} holds a run already; continue it with 'archray resume {folder}', or choose another --out"
         )
+    if (local := folder.local_path()) is not None and local.is_file():
+        raise RunFolderError(f"{folder} is a file; choose another --out")
     if not folder.is_empty():
         raise RunFolderError(f"{folder} exists and is not empty; choose another --out")

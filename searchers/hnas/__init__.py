@@ -1,6 +1,19 @@
 """HNAS: the search over (mu, nu) and the objective that it tunes. Shu 2022, ch. 7."""
 
-from archray.searchers.hnas.mu_nu_search import HNASSearch
-from archray.searchers.hnas.scored_pool import Pool, PoolFile, build_pool
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from archray.registry import lazy_attributes
+
+if TYPE_CHECKING:
+    from archray.searchers.hnas.mu_nu_search import HNASSearch
+    from archray.searchers.hnas.scored_pool import Pool, PoolFile, build_pool
 
 __all__ = ["HNASSearch", "Pool", "PoolFile", "build_pool"]
+
+__getattr__ = lazy_attributes(  # what needs Ray, and what reads tables
+    __name__,
+    mu_nu_search=("HNASSearch",),
+    scored_pool=("Pool", "PoolFile", "build_pool"),
+)

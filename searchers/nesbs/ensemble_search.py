@@ -15,8 +15,9 @@ from archray.searchers.arguments import check_whole_number, is_finite_number
 from archray.searchers.base import ArchraySearcher, Proposal, SearcherOptions
 from archray.searchers.bo import losses_of_answers, next_point
 from archray.searchers.ledger import Record
-from archray.searchers.nesbs.posterior import Posterior
+from archray.searchers.nesbs.architecture_posterior import Posterior
 from archray.searchers.nesbs.samplers import SAMPLERS, EnsembleSampler, TooSharp
+from archray.searchers.nesbs.svgd_rd import DELTA_RANGE
 from archray.seeds import stream_seed
 from archray.trainables.spaces import Space
 
@@ -24,7 +25,6 @@ logger = logging.getLogger(__name__)
 
 SETS, ASKS = 1_000_081, 1_000_099  # streams of random numbers apart from the trials' seeds
 MAX_PASSED_OVER = 10  # values of delta in a row that give no ensemble, before Bayesian optimisation gives up
-DELTA_RANGE = (-2.0, 1.0)  # section 5.3.4
 
 
 class NESBSSearch(ArchraySearcher):

@@ -24,6 +24,7 @@ import numpy as np
 
 from archray.searchers.arguments import FloatArray
 
+DELTA_RANGE = (-2.0, 1.0)  # of the coefficient of diversity, section 5.3.4
 ITERATIONS, STEP, MOMENTUM = 1000, 0.1, 0.9  # section 5.3.4
 SMALLEST_MEDIAN = 1e-12  # of squared distances: particles this close would be thrown apart by a repulsion of 1/distance
 

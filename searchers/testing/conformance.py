@@ -14,7 +14,7 @@ from ray import tune
 from ray.tune.search import Searcher
 
 from archray.registry import load_reference
-from archray.searchers.drive import drive
+from archray.searchers.drive_searcher import drive
 
 Evaluator = Callable[[dict[str, Any]], Mapping[str, Any] | float]
 Configs = list[dict[str, Any]]

@@ -108,7 +108,7 @@ def asks_for_method(node: ast.expr, methods: set[str]) -> bool:
 
 def test_no_code_asks_a_method_for_its_name_to_decide_what_to_do() -> None:
     import archray.platform.methods  # not above: a few seconds  # noqa: F401
-    from archray.platform.methods.method import METHODS
+    from archray.platform.methods import METHODS
 
     wrong = {
         f"{path}: {text}"

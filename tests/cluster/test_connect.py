@@ -10,16 +10,10 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from archray.cluster.connect import (
-    ClusterError,
-    ClusterSettings,
-    check_address,
-    connect,
-    runtime_environment,
-    worker_reference,
-)
+from archray.cluster.cluster_settings import ClusterSettings, check_address
+from archray.cluster.connect import ClusterError, connect, runtime_environment
 from archray.errors import InvalidInput
-from archray.registry import file_module_name, load_reference
+from archray.registry import file_module_name, load_reference, worker_reference
 
 USER_FILE = "class Thing:\n    value = 7\n"
 
@@ -102,7 +96,9 @@ LOAD = """
 import sys
 from pathlib import Path
 import ray
-from archray.cluster.connect import ClusterSettings, connect, worker_reference
+from archray.cluster.cluster_settings import ClusterSettings
+from archray.cluster.connect import connect
+from archray.registry import worker_reference
 
 def load(reference):
     import os, platform

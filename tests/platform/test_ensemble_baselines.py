@@ -14,13 +14,12 @@ import archray
 from archray.files import Folder
 from archray.platform.methods.configure import check_config, make_config
 from archray.platform.methods.ensembles.trained_pool import EnsembleParents
-from archray.trainables.checkpoint import read_state
+from archray.trainables.checkpoint import read_state, write_weights
 from archray.trainables.data import load_images
 from archray.trainables.data.data_settings import DataSettings
 from archray.trainables.ensembles import average, forward_selection, load_ensemble, measure_ensemble
 from archray.trainables.ensembles.prediction import DroppedPaths
 from archray.trainables.spaces import get_space
-from archray.trainables.supernets import write_weights
 from archray.trainables.tune.member_trainable import MemberTrainable, read_predictions
 from archray.trainables.tune.standalone_trainable import load_trained
 

@@ -39,7 +39,7 @@ def test_a_run_holds_everything(results, name):
     assert {"manifest.json", "architecture.json", "trials.parquet", "progress.parquet", "report.html"} <= set(
         folder.files()
     )
-    for stage in get_method(name).stages:
+    for stage in get_method(name).recipe.stages:
         assert (folder / stage.name).exists("done.json")
     found = folder.read_json("architecture.json")
     assert found["architecture"] == result.architecture and 0 <= found["test_accuracy"] <= 1

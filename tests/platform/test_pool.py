@@ -21,7 +21,8 @@ from rich.console import Console
 from archray.cluster.resources import ResourceSettings
 from archray.errors import InvalidInput
 from archray.files import Folder
-from archray.platform.engine.pool_scoring import candidates, score_pool
+from archray.platform.engine.pool_scoring import score_pool
+from archray.platform.engine.pool_settings import candidates
 from archray.platform.engine.progress import ScoringProgress
 from archray.trainables.data import DataSettings
 from archray.trainables.nets import NetworkSettings
@@ -144,7 +145,8 @@ def start_scoring(folder: Path, log: Path, pool: list[str]) -> subprocess.Popen[
 import json, sys
 from archray_test_cluster import logging_scorer
 from rich.console import Console
-from archray.cluster.connect import ClusterSettings, connect
+from archray.cluster.cluster_settings import ClusterSettings
+from archray.cluster.connect import connect
 from archray.cluster.resources import ResourceSettings
 from archray.files import Folder
 from archray.platform.engine.pool_scoring import score_pool

@@ -16,7 +16,8 @@ from archray.trainables.data import Dataset, Split
 from archray.trainables.nets import NetworkSettings, build
 from archray.trainables.spaces import DARTS
 from archray.trainables.supernets.networks import build_supernet
-from archray.trainables.training import Trainer, TrainingSettings
+from archray.trainables.training import Trainer
+from archray.trainables.training_settings import TrainingSettings
 from archray.trainables.tune.standalone_trainable import StandaloneTrainable, load_trained
 
 SPACE = DARTS()

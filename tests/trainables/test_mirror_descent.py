@@ -18,14 +18,9 @@ from torch import Tensor
 
 from archray.errors import InvalidInput
 from archray.registry import load_reference
-from archray.trainables.supernets.optimizers.mirror_descent import (
-    GAEA_FLOOR,
-    MirrorDescent,
-    MirrorDescentSettings,
-    entropic_step,
-    projected_step,
-)
-from archray.trainables.supernets.optimizers.simplex_optimizer import project_to_simplex
+from archray.trainables.supernets.learners.simplex_descent import MirrorDescent, entropic_step, projected_step
+from archray.trainables.supernets.learners.simplex_optimizer import project_to_simplex
+from archray.trainables.supernets.optimizers.mirror_descent import GAEA_FLOOR, MirrorDescentSettings
 
 FORMS = {
     "entropy": {"dgf": "entropy"},
@@ -278,7 +273,7 @@ def test_a_saved_optimizer_continues_identically(form: str, dtype: torch.dtype) 
 )
 def test_refuses_parameters_off_the_simplex(rows, said: str) -> None:
     with pytest.raises(InvalidInput, match=said):
-        MirrorDescent([torch.tensor(rows, requires_grad=True)])
+        MirrorDescent([torch.tensor(rows, requires_grad=True)], 0.1)
 
 
 @pytest.mark.parametrize(
@@ -290,7 +285,7 @@ def test_refuses_parameters_off_the_simplex(rows, said: str) -> None:
 )
 def test_refuses_options(options: dict, said: str) -> None:
     with pytest.raises(InvalidInput, match=said):
-        MirrorDescent([uniform(2, 4)], **options)
+        MirrorDescent([uniform(2, 4)], 0.1, **options)
 
 
 @pytest.mark.parametrize(
@@ -312,8 +307,8 @@ def test_settings_refuse_options(options: dict, said: str) -> None:
 
 def test_refuses_half_precision_and_a_later_group_off_the_simplex() -> None:
     with pytest.raises(InvalidInput, match="bfloat16"):
-        MirrorDescent([torch.full((1, 2), 0.5, dtype=torch.bfloat16, requires_grad=True)])
-    optimizer = MirrorDescent([uniform(1, 2)])
+        MirrorDescent([torch.full((1, 2), 0.5, dtype=torch.bfloat16, requires_grad=True)], 0.1)
+    optimizer = MirrorDescent([uniform(1, 2)], 0.1)
     with pytest.raises(InvalidInput, match="simplex"):
         optimizer.add_param_group({"params": [torch.ones((1, 2), requires_grad=True)]})
     assert len(optimizer.param_groups) == 1
@@ -321,7 +316,7 @@ def test_refuses_half_precision_and_a_later_group_off_the_simplex() -> None:
 
 def test_a_nan_gradient_is_an_error_and_changes_nothing() -> None:
     first, second = uniform(1, 3), uniform(1, 3)
-    optimizer = MirrorDescent([first, second])
+    optimizer = MirrorDescent([first, second], 0.1)
     first.grad, second.grad = torch.ones_like(first), torch.full_like(second, math.nan)
     with pytest.raises(FloatingPointError, match="diverged"):
         optimizer.step()

@@ -10,9 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from archray.cluster.connect import worker_reference
 from archray.errors import InvalidInput, UnknownName
-from archray.registry import load_reference
+from archray.registry import load_reference, worker_reference
 from archray.trainables.proxies import PROXIES, Proxy, ProxySettings, check_proxies, get_proxy, score
 from archray.trainables.tune.pool_scorer import PoolScorer
 

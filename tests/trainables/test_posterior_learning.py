@@ -11,15 +11,17 @@ import pytest
 import torch
 from torch import Tensor
 
+from archray.trainables.checkpoint import write_weights
 from archray.trainables.nets import NetworkSettings
 from archray.trainables.spaces import get_space
 from archray.trainables.spaces.darts import CELLS, NODES
-from archray.trainables.supernets import score_architectures, write_weights
-from archray.trainables.supernets.mixing import Lesson, Mixture, Outcome, mixture_gradient
+from archray.trainables.supernets import score_architectures
+from archray.trainables.supernets.mixings.mixing import Lesson, Mixture, Outcome, mixture_gradient
+from archray.trainables.supernets.mixings.relaxed_decisions import RelaxedDecisions
+from archray.trainables.supernets.mixings.variational_posterior import VariationalPosterior
 from archray.trainables.supernets.networks import Supernet, build_supernet
 from archray.trainables.supernets.optimizers.adam import AdamSettings
-from archray.trainables.supernets.relaxations.relaxed_decisions import RelaxedDecisions
-from archray.trainables.supernets.relaxations.variational_posterior import VariationalPosterior, VariationalSettings
+from archray.trainables.supernets.relaxations.posterior import VariationalSettings
 from archray.trainables.tune.posterior_trainable import PosteriorTrainable
 from archray.trainables.tune.supernet_trainable import SupernetTrainable
 

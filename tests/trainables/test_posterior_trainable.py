@@ -12,12 +12,13 @@ import torch
 from pydantic import ValidationError
 
 from archray.errors import InvalidInput
-from archray.searchers.nesbs.posterior import Posterior
+from archray.searchers.nesbs.architecture_posterior import Posterior
+from archray.trainables.checkpoint import write_weights
 from archray.trainables.nets import NetworkSettings
 from archray.trainables.spaces import get_space
-from archray.trainables.supernets import write_weights
 from archray.trainables.supernets.networks import build_supernet
-from archray.trainables.tune.posterior_trainable import PosteriorSettings, PosteriorTrainable
+from archray.trainables.tune.posterior_settings import PosteriorSettings
+from archray.trainables.tune.posterior_trainable import PosteriorTrainable
 from archray.trainables.tune.supernet_settings import SupernetOptions
 from archray.trainables.tune.supernet_trainable import SupernetTrainable
 

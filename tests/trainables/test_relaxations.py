@@ -17,18 +17,15 @@ from scipy import stats
 from torch import Tensor
 
 from archray.errors import InvalidInput, UnknownName
+from archray.trainables.supernets.learners.simplex_descent import MirrorDescent
+from archray.trainables.supernets.mixings.gumbel_noise import gumbel_noise, gumbel_weights
+from archray.trainables.supernets.mixings.relaxation import Relaxation, WholeMixture, entropy
+from archray.trainables.supernets.mixings.single_path import Path
 from archray.trainables.supernets.networks import MixtureWeights
-from archray.trainables.supernets.optimizers.mirror_descent import GAEA_FLOOR, MirrorDescent
-from archray.trainables.supernets.relaxations import RELAXATIONS, Relaxation, RelaxationSettings, entropy
-from archray.trainables.supernets.relaxations.gumbel import (
-    TAU_MIN,
-    GumbelSettings,
-    gumbel_noise,
-    gumbel_weights,
-)
-from archray.trainables.supernets.relaxations.path import Path, PathSettings
-from archray.trainables.supernets.relaxations.simplex import Simplex
-from archray.trainables.supernets.relaxations.softmax import Softmax
+from archray.trainables.supernets.optimizers.mirror_descent import GAEA_FLOOR
+from archray.trainables.supernets.relaxation_settings import RELAXATIONS, RelaxationSettings
+from archray.trainables.supernets.relaxations.gumbel import TAU_MIN, GumbelSettings
+from archray.trainables.supernets.relaxations.path import PathSettings
 
 GROUPS = {"normal": (14, 8), "reduce": (14, 8), "parents_3": (1, 3)}
 
@@ -115,17 +112,17 @@ def test_the_start_is_nearly_uniform(name: str) -> None:
     torch.testing.assert_close(entropy(probabilities), torch.full((6,), math.log(5)))
     if relaxation.domain == "simplex":
         assert bool((initial == 0.2).all())
-        MirrorDescent([initial.requires_grad_()], floor=GAEA_FLOOR)
+        MirrorDescent([initial.requires_grad_()], 0.1, floor=GAEA_FLOOR)
     else:
         assert len(initial.unique()) == 30
 
 
 def test_softmax_and_simplex() -> None:
     parameters = torch.randn((4, 3), generator=seeded())
-    soft = Softmax(seeded(), "logits").weights({"g": parameters})["g"].dense
+    soft = WholeMixture(seeded(), "logits").weights({"g": parameters})["g"].dense
     torch.testing.assert_close(soft, parameters.exp() / parameters.exp().sum(-1, keepdim=True))
     rows = soft.detach().requires_grad_()
-    weights = Simplex(seeded(), "simplex").weights({"g": rows})["g"].dense
+    weights = WholeMixture(seeded(), "simplex").weights({"g": rows})["g"].dense
     cost = torch.randn((4, 3), generator=seeded(1))
     (weights * cost).sum().backward()
     assert torch.equal(weights, rows) and torch.equal(rows.grad, cost)

@@ -10,7 +10,7 @@ from archray.trainables.data import AugmentationSettings, DataSettings
 from archray.trainables.feature_maps.solve_settings import SolveSettings
 from archray.trainables.nets import NetworkSettings
 from archray.trainables.proxies import ProxySettings
-from archray.trainables.training import TrainingSettings
+from archray.trainables.training_settings import TrainingSettings
 from archray.trainables.tune.feature_map_trainable import FeatureMapSettings
 from archray.trainables.tune.standalone_trainable import StandaloneSettings
 from archray.trainables.tune.supernet_trainable import SupernetSettings

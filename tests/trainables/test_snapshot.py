@@ -17,7 +17,8 @@ from archray.trainables.data.data_settings import DataSettings
 from archray.trainables.ensembles.prediction import DroppedPaths
 from archray.trainables.nets import NetworkSettings, build
 from archray.trainables.spaces import get_space
-from archray.trainables.training import Trainer, TrainingSettings
+from archray.trainables.training import Trainer
+from archray.trainables.training_settings import TrainingSettings
 from archray.trainables.tune.member_trainable import SnapshotTrainable, snapshot_states
 from archray.trainables.tune.standalone_trainable import StandaloneTrainable, load_trained
 

@@ -13,8 +13,8 @@ from ray.tune import RunConfig, TuneConfig, Tuner
 
 from archray.errors import InvalidInput, UnknownName
 from archray.searchers import WeightSharingHalving, drive
+from archray.trainables.checkpoint import read_weights
 from archray.trainables.spaces import get_space
-from archray.trainables.supernets import read_weights
 from archray.trainables.tune.supernet_trainable import SupernetTrainable
 
 EVERY = {"train_loss", "train_accuracy", "validation_loss", "validation_accuracy", "epoch", "epochs", "lr"}

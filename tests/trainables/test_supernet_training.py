@@ -16,27 +16,29 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from archray.errors import InvalidArchitecture, InvalidInput
+from archray.trainables.checkpoint import read_weights, write_weights
 from archray.trainables.data import Dataset, DataSettings, Split, load_images
 from archray.trainables.nets import NetworkSettings, build
-from archray.trainables.supernets import (
-    SupernetTrainer,
-    SupernetTrainingSettings,
-    build_mixing,
-    read_weights,
-    score_architectures,
-    write_weights,
+from archray.trainables.supernets import SupernetTrainer, SupernetTrainingSettings, build_mixing, score_architectures
+from archray.trainables.supernets.learners.simplex_descent import entropic_step
+from archray.trainables.supernets.mixings.drawn_paths import CandidatePaths
+from archray.trainables.supernets.mixings.mixing import (
+    Lesson,
+    Mixture,
+    as_leaves,
+    mixture_gradient,
+    unrolled_gradient,
 )
-from archray.trainables.supernets.mixing import Lesson, Mixture, as_leaves, mixture_gradient, unrolled_gradient
+from archray.trainables.supernets.mixings.relaxation import ArchitectureParameters, WholeMixture
 from archray.trainables.supernets.networks import MixtureWeights, Supernet, build_supernet, copy_weights
-from archray.trainables.supernets.optimizers import OptimizerSettings
+from archray.trainables.supernets.optimizer_settings import OptimizerSettings
 from archray.trainables.supernets.optimizers.adam import AdamSettings
-from archray.trainables.supernets.optimizers.mirror_descent import GAEA_FLOOR, MirrorDescentSettings, entropic_step
-from archray.trainables.supernets.optimizers.no_optimizer import NoOptimizerSettings
-from archray.trainables.supernets.relaxations import ArchitectureParameters, RelaxationSettings
-from archray.trainables.supernets.relaxations.drawn_paths import CandidatePaths
+from archray.trainables.supernets.optimizers.mirror_descent import GAEA_FLOOR, MirrorDescentSettings
+from archray.trainables.supernets.optimizers.none import NoOptimizerSettings
+from archray.trainables.supernets.relaxation_settings import RelaxationSettings
 from archray.trainables.supernets.relaxations.gumbel import GumbelSettings
 from archray.trainables.supernets.relaxations.path import PathSettings
-from archray.trainables.supernets.relaxations.simplex import Simplex, SimplexSettings
+from archray.trainables.supernets.relaxations.simplex import SimplexSettings
 from archray.trainables.supernets.relaxations.softmax import SoftmaxSettings
 from archray.trainables.supernets.trainer import Diverged
 
@@ -246,7 +248,7 @@ class Watched(ArchitectureParameters):
 
 def watched(digits: Dataset, **training: Any) -> tuple[SupernetTrainer, Watched]:
     supernet = make_supernet()
-    mixing = Watched(supernet, partial(Simplex, domain="simplex"), MirrorDescentSettings(), seed=0)
+    mixing = Watched(supernet, partial(WholeMixture, domain="simplex"), MirrorDescentSettings(), seed=0)
     settings = SupernetTrainingSettings(**{"epochs": 3, "batch_size": 2, **training})
     return SupernetTrainer(supernet, digits, mixing, settings, seed=0), mixing
 

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 import torch
 
+from archray.trainables.checkpoint import write_weights
 from archray.trainables.nets import NetworkSettings
 from archray.trainables.spaces import get_space
-from archray.trainables.supernets import write_weights
 from archray.trainables.supernets.networks import build_supernet
 from archray.trainables.tune.feature_map_trainable import FeatureMapTrainable
 from archray.trainables.tune.posterior_trainable import PosteriorTrainable

@@ -16,13 +16,15 @@ import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
 from types import CodeType, ModuleType
 
 import pytest
+from archray_test_imports import within
 
-from archray.registry import Registry, import_modules
+from archray.registry import PackageRegistry, Registry, import_modules
 
 HEADING = re.compile(r"^(#{1,6}) +(.+?) *$")
 FENCE = re.compile(r"^```(\w*) *(.*?) *$")
@@ -34,6 +36,15 @@ GIVEN = re.compile(r"given (\S+), (\S+)")
 NEEDS = re.compile(r"needs (\S+)")
 REPOSITORY = Path(__file__).resolve().parents[2]
 ROOMS = ("platform", "searchers", "trainables", "cluster")
+REGISTRIES = (  # the modules that hold one
+    "archray.platform.methods",
+    "archray.searchers.nesbs.samplers",
+    "archray.trainables.data",
+    "archray.trainables.nets.build_network",
+    "archray.trainables.proxies",
+    "archray.trainables.supernets",
+    "archray.trainables.supernets.networks",
+)
 
 
 @dataclass(frozen=True)
@@ -148,10 +159,15 @@ def added_to_archray(files: list[Path], folder: Path, repository: Path) -> Itera
     Others are importable by their own names, and `folder` is the current one. At the end all of them are forgotten,
     and what they have registered.
     """
-    importlib.import_module("archray.platform.api")  # so that all registries are there to be put back
+    for holder in REGISTRIES:  # so that all registries are there to be put back, with all that is loaded when asked for
+        importlib.import_module(holder)
     before = set(sys.modules)
     registries = [each for each in gc.get_objects() if issubclass(type(each), Registry)]
-    kept = [{**vars(registry), "_entries": dict(registry._entries)} for registry in registries]
+    for registry in registries:
+        if isinstance(registry, PackageRegistry) and within(registry.package, "archray"):
+            for name in registry.names():
+                registry.get(name)
+    kept = [{key: copy(value) for key, value in vars(registry).items()} for registry in registries]
     try:
         with pytest.MonkeyPatch.context() as patch:
             patch.syspath_prepend(folder)

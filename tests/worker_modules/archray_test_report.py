@@ -14,6 +14,7 @@ import pandas as pd
 
 from archray.files import Folder
 from archray.platform.methods import get_method
+from archray.platform.methods.recipe import recipe_of
 from archray.platform.report.page import MakeSection, render
 from archray.platform.report.section import Section
 from archray.platform.run.layout import DONE, MANIFEST
@@ -47,8 +48,8 @@ def cells(number: int, seed: int = 0) -> list[str]:
 
 def rendered(run: Run[Any], sections: Sequence[MakeSection] | None = None) -> str:
     """The page of a run; of all its method's sections, or of some."""
-    method = get_method(run.config.method)
-    return render(run, method.headline(run), method.sections if sections is None else sections)
+    recipe = recipe_of(run)
+    return render(run, recipe.headline(run), recipe.sections if sections is None else sections)
 
 
 def section_ids(page: str) -> list[str]:

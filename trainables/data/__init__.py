@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING
 
 from archray.registry import lazy_attributes
 from archray.trainables.data.arrays import save_arrays
+from archray.trainables.data.augmentation_settings import AugmentationSettings
 from archray.trainables.data.data_settings import DataSettings
 from archray.trainables.data.load import DATASETS, check_data, data_kind, load_data, load_images, load_text
 from archray.trainables.data.raw import TextDataset, TextSplit
 
 if TYPE_CHECKING:
-    from archray.trainables.data.augment import Augmentation, AugmentationSettings, proxy_batch
+    from archray.trainables.data.augment import Augmentation, proxy_batch
     from archray.trainables.data.dataset import Dataset, Split
 
 __all__ = [
@@ -34,6 +35,6 @@ __all__ = [
 
 __getattr__ = lazy_attributes(  # what needs torch
     __name__,
-    augment=("Augmentation", "AugmentationSettings", "proxy_batch"),
+    augment=("Augmentation", "proxy_batch"),
     dataset=("Dataset", "Split"),
 )

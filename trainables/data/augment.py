@@ -9,10 +9,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import torch
-from pydantic import Field
 
 from archray.errors import InvalidInput
-from archray.settings import Settings
+from archray.trainables.data.augmentation_settings import AugmentationSettings
 
 if TYPE_CHECKING:
     from archray.trainables.data.dataset import Dataset
@@ -61,20 +60,6 @@ def cutout(images: torch.Tensor, centres: torch.Tensor, length: int, fill: Seque
 
 def _per_channel(images: torch.Tensor, fill: Sequence[float]) -> torch.Tensor:
     return torch.tensor(fill, dtype=images.dtype, device=images.device).view(1, -1, 1, 1)
-
-
-class AugmentationSettings(Settings):
-    """What is done to training images.
-
-    Attributes:
-        crop: pixels of padding before the crop; 0 does not crop. None is an eighth of the image's size (4 of 32).
-        flip: mirror half of the images; None asks the data set whether a mirrored image keeps its label.
-        cutout: side of the blanked square in pixels; 0 blanks nothing.
-    """
-
-    crop: int | None = Field(None, ge=0)
-    flip: bool | None = None
-    cutout: int = Field(0, ge=0)
 
 
 class Augmentation:

@@ -19,7 +19,6 @@ from archray.trainables.devices import own_randomness
 from archray.trainables.nets.darts_network import Cell, DARTSNetwork
 from archray.trainables.training import EVALUATION_BATCH
 
-PROBABILITY = 0.01  # Shu 2022, Table 5.2
 DROP_PATH = "drop_path"  # the entry of a checkpoint whose network is to drop paths: the arguments of `DroppedPaths`
 
 
@@ -60,7 +59,7 @@ class DroppedPaths(nn.Module):
     Raises: InvalidInput for a network without paths to drop, or another probability.
     """
 
-    def __init__(self, network: nn.Module, probability: float = PROBABILITY, *, seed: int = 0) -> None:
+    def __init__(self, network: nn.Module, probability: float, *, seed: int = 0) -> None:
         super().__init__()
         if not isinstance(network, DARTSNetwork):
             raise InvalidInput(

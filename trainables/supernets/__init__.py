@@ -1,15 +1,21 @@
-"""Supernets: all architectures of a space in one network, trained with its architecture or for one."""
+"""Supernets: all architectures of a space in one network, trained with its architecture or for one.
+
+Importing this loads no torch until it is used.
+"""
 
 from __future__ import annotations
 
-from archray.trainables.checkpoint import read_weights, write_weights
-from archray.trainables.supernets.evaluation import score_architectures
-from archray.trainables.supernets.optimizers import OPTIMIZERS
-from archray.trainables.supernets.posterior_trainer import PosteriorTrainer
-from archray.trainables.supernets.relaxations import RELAXATIONS
-from archray.trainables.supernets.relaxations.relaxation_settings import build_mixing
+from typing import TYPE_CHECKING
+
+from archray.registry import lazy_attributes
+from archray.trainables.supernets.optimizer_settings import OPTIMIZERS
+from archray.trainables.supernets.relaxation_settings import RELAXATIONS, build_mixing
 from archray.trainables.supernets.supernet_training_settings import SupernetTrainingSettings
-from archray.trainables.supernets.trainer import SupernetTrainer
+
+if TYPE_CHECKING:
+    from archray.trainables.supernets.evaluation import score_architectures
+    from archray.trainables.supernets.posterior_trainer import PosteriorTrainer
+    from archray.trainables.supernets.trainer import SupernetTrainer
 
 __all__ = [
     "OPTIMIZERS",
@@ -18,7 +24,12 @@ __all__ = [
     "SupernetTrainer",
     "SupernetTrainingSettings",
     "build_mixing",
-    "read_weights",
     "score_architectures",
-    "write_weights",
 ]
+
+__getattr__ = lazy_attributes(  # what needs torch
+    __name__,
+    evaluation=("score_architectures",),
+    posterior_trainer=("PosteriorTrainer",),
+    trainer=("SupernetTrainer",),
+)

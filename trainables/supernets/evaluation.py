@@ -14,7 +14,7 @@ from archray.errors import InvalidInput
 from archray.trainables.data.dataset import Split
 from archray.trainables.epoch_trainer import Metrics
 from archray.trainables.spaces import Architecture
-from archray.trainables.supernets.mixing import Mixture
+from archray.trainables.supernets.mixings.mixing import Mixture
 from archray.trainables.supernets.networks import Supernet
 
 ORDER = 0  # seed of the order of the images in evaluations

@@ -11,9 +11,9 @@ import torch
 from archray.trainables.data.dataset import Dataset
 from archray.trainables.epoch_trainer import EpochTrainer
 from archray.trainables.supernets.batches import Batches
-from archray.trainables.supernets.mixing import lesson_of
+from archray.trainables.supernets.mixings.mixing import lesson_of
+from archray.trainables.supernets.mixings.variational_posterior import VariationalPosterior
 from archray.trainables.supernets.networks import Supernet
-from archray.trainables.supernets.relaxations.variational_posterior import VariationalPosterior
 from archray.trainables.supernets.trainer import Diverged
 
 ORDER, DRAWS = 0, 1  # purposes of random streams

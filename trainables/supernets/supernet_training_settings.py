@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from archray.trainables.epoch_trainer import Count, NotNegative, Positive, SGDSettings
+from archray.trainables.training_settings import Count, NotNegative, Positive, SGDSettings
 
 SECOND_ORDER = "bilevel-second-order"
 

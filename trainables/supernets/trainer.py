@@ -23,7 +23,7 @@ from archray.trainables.devices import own_randomness
 from archray.trainables.epoch_trainer import NO_METRICS, Metrics, SGDTrainer, cosine
 from archray.trainables.supernets.batches import Batch, Batches, Block, both_blocks
 from archray.trainables.supernets.evaluation import evaluate, score_architectures
-from archray.trainables.supernets.mixing import Mixing, Mixture, lesson_of, unrolled_gradient
+from archray.trainables.supernets.mixings.mixing import Mixing, Mixture, lesson_of, unrolled_gradient
 from archray.trainables.supernets.networks import Supernet
 from archray.trainables.supernets.supernet_training_settings import SECOND_ORDER, SupernetTrainingSettings
 from archray.trainables.supernets.updates import UpdateCounter

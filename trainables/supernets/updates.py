@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from archray.trainables.supernets.mixing import Mixture
+from archray.trainables.supernets.mixings.mixing import Mixture
 from archray.trainables.supernets.networks import Group
 from archray.trainables.supernets.networks.group import NONE
 

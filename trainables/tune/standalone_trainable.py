@@ -20,7 +20,8 @@ from archray.trainables.ensembles.prediction import DROP_PATH, DroppedPaths, pre
 from archray.trainables.epoch_trainer import NO_METRICS, Metrics
 from archray.trainables.nets import NetworkSettings, build, count_multiply_adds, count_parameters
 from archray.trainables.spaces import Space
-from archray.trainables.training import Trainer, TrainingSettings
+from archray.trainables.training import Trainer
+from archray.trainables.training_settings import TrainingSettings
 from archray.trainables.tune.epoch_trainable import EpochTrainable
 from archray.trainables.tune.trial import TrialFailed, read_settings
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal, Self
+from typing import TYPE_CHECKING, Literal, Self
 
 from pydantic import Field, SerializeAsAny, field_validator, model_validator
 
@@ -11,13 +11,14 @@ from archray.settings import Settings
 from archray.trainables.data import DataSettings
 from archray.trainables.nets import NetworkSettings
 from archray.trainables.spaces import Space
-from archray.trainables.supernets.networks import Group, Supernet, build_supernet, groups
-from archray.trainables.supernets.optimizers import OptimizerSettings
+from archray.trainables.supernets.optimizer_settings import OptimizerSettings
 from archray.trainables.supernets.optimizers.mirror_descent import MirrorDescentSettings
-from archray.trainables.supernets.relaxations import RelaxationSettings
-from archray.trainables.supernets.relaxations.relaxation_settings import check_together
+from archray.trainables.supernets.relaxation_settings import RelaxationSettings, check_together
 from archray.trainables.supernets.relaxations.simplex import SimplexSettings
 from archray.trainables.supernets.supernet_training_settings import SupernetTrainingSettings
+
+if TYPE_CHECKING:
+    from archray.trainables.supernets.networks import Group, Supernet
 
 
 class SupernetOptions(Settings):
@@ -48,10 +49,14 @@ class SupernetOptions(Settings):
 
     def groups(self, space: Space | str) -> tuple[Group, ...]:
         """The architecture parameters of the supernet of `space`. Raises: as `networks.groups`."""
+        from archray.trainables.supernets.networks import groups  # which imports torch
+
         return groups(space, partial_channels=self.partial_channels, none=self.none)
 
     def build(self, space: Space | str, *, in_channels: int, num_classes: int, seed: int | None) -> Supernet:
         """The supernet of `space`. Args, Raises: as `build_supernet`."""
+        from archray.trainables.supernets.networks import build_supernet
+
         return build_supernet(
             space, self.network, in_channels, num_classes, seed, partial_channels=self.partial_channels, none=self.none
         )

@@ -8,14 +8,14 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from archray.errors import InvalidArchitecture, InvalidInput
-from archray.trainables.checkpoint import load_weights, write_weights
+from archray.trainables.checkpoint import load_weights, read_weights, write_weights
 from archray.trainables.data import load_images
 from archray.trainables.epoch_trainer import NO_METRICS
 from archray.trainables.nets import count_parameters
 from archray.trainables.spaces import get_space
-from archray.trainables.supernets import SupernetTrainer, build_mixing, read_weights
-from archray.trainables.supernets.mixing import Mixing
-from archray.trainables.supernets.relaxations.drawn_paths import CandidatePaths
+from archray.trainables.supernets import SupernetTrainer, build_mixing
+from archray.trainables.supernets.mixings.drawn_paths import CandidatePaths
+from archray.trainables.supernets.mixings.mixing import Mixing
 from archray.trainables.supernets.trainer import Diverged
 from archray.trainables.supernets.updates import update_table
 from archray.trainables.tune.epoch_trainable import EpochTrainable

@@ -9,9 +9,10 @@ from pydantic import Field
 from archray.errors import InvalidInput
 from archray.platform.methods.ensembles.ensemble_config import EnsembleConfig
 from archray.settings import Settings
-from archray.trainables.ensembles.prediction import PROBABILITY
 from archray.trainables.spaces import get_space
-from archray.trainables.training import TrainingSettings
+from archray.trainables.training_settings import TrainingSettings
+
+DROPPED = 0.01  # of the paths: Shu 2022, Table 5.2
 
 
 class PooledConfig(EnsembleConfig):
@@ -75,7 +76,7 @@ class DropPathConfig(OneArchitectureConfig):
     """
 
     method: Literal["mc-droppath"] = "mc-droppath"
-    drop_path: float = Field(PROBABILITY, gt=0, lt=1)
+    drop_path: float = Field(DROPPED, gt=0, lt=1)
 
 
 class NESConfig(PooledConfig):

@@ -9,15 +9,15 @@ from pydantic import Field, SerializeAsAny, model_validator
 
 from archray.errors import InvalidInput
 from archray.platform.methods.supernets.supernet_config import check_network, check_supernet
-from archray.platform.methods.training_stages import TrainedSearchConfig
-from archray.searchers.nesbs.ensemble_search import DELTA_RANGE
+from archray.platform.methods.trained_config import TrainedSearchConfig
 from archray.searchers.nesbs.samplers import EnsembleSampler
 from archray.searchers.nesbs.samplers.particles import SVGDRD
+from archray.searchers.nesbs.svgd_rd import DELTA_RANGE
 from archray.settings import Settings
 from archray.trainables.spaces import get_space
-from archray.trainables.supernets.optimizers.no_optimizer import NoOptimizerSettings
+from archray.trainables.supernets.optimizers.none import NoOptimizerSettings
 from archray.trainables.supernets.relaxations.path import PathSettings
-from archray.trainables.tune.posterior_trainable import PosteriorOptions
+from archray.trainables.tune.posterior_settings import PosteriorOptions
 from archray.trainables.tune.supernet_settings import SupernetOptions
 
 

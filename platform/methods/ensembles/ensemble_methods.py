@@ -20,6 +20,7 @@ from typing import Any
 
 from archray.platform.config import merge
 from archray.platform.methods.ensembles.baseline_config import (
+    DROPPED,
     DropPathConfig,
     EvolvedNESConfig,
     NESConfig,
@@ -27,34 +28,13 @@ from archray.platform.methods.ensembles.baseline_config import (
     SnapshotConfig,
 )
 from archray.platform.methods.ensembles.ensemble_config import NESBSConfig, SingleBestConfig, UniformConfig
-from archray.platform.methods.ensembles.ensemble_report import (
-    POOLED_SECTIONS,
-    SAMPLED_SECTIONS,
-    headline_of_pooled,
-    headline_of_sampled,
-    list_pooled,
-    list_sampled,
-    measured,
-)
-from archray.platform.methods.ensembles.final_ensemble import DROP_PATH_STAGE, FINAL_ENSEMBLE_STAGE, SNAPSHOT_STAGE
-from archray.platform.methods.ensembles.posterior_stage import POSTERIOR_STAGE, SUPERNET_STAGE
-from archray.platform.methods.ensembles.sampling_stage import SAMPLING_STAGE
-from archray.platform.methods.ensembles.trained_pool import (
-    DRAWN_POOL_STAGE,
-    EVOLVED_POOL_STAGE,
-    MEMBER_SELECTION_STAGE,
-    ONE_ARCHITECTURE_STAGE,
-    SMALL_POOL_STAGE,
-)
-from archray.platform.methods.method import METHODS, Method
+from archray.platform.methods.method import Method, Values
 from archray.platform.methods.supernets.supernet_config import serves
 from archray.platform.methods.supernets.supernet_method import PLAIN, defaults_of
-from archray.platform.methods.training_stages import BASELINE_STAGE
-from archray.trainables.ensembles.prediction import PROBABILITY
 from archray.trainables.spaces import Space, get_space
 from archray.trainables.spaces.darts import DARTS
 
-Values = Mapping[str, Any]
+_RECIPES = "archray.platform.methods.ensembles.ensemble_recipes"
 
 # The supernet is trained as section 5.4.1 says, on 70 % of the training data; validation is of the rest.
 _SUPERNET: Values = {
@@ -105,12 +85,8 @@ def _sampled_defaults(space: str, *method: Values) -> dict[str, Any]:
 
 
 _sampled = partial(
-    Method[Any],
+    Method,
     presets=PRESETS,
-    results=measured,
-    headline=headline_of_sampled,
-    sections=SAMPLED_SECTIONS,
-    listings=list_sampled,
     flags={
         "ensemble_size": "ensemble_size",
         "sampler": "search.sampler",
@@ -127,7 +103,6 @@ _sampled = partial(
     extendable=("budget", "final_epochs", "random"),
     serves=serves,
 )
-_ENDING = (SAMPLING_STAGE, FINAL_ENSEMBLE_STAGE, BASELINE_STAGE)
 _SVGD = {"search": {"sampler": {"name": "svgd-rd", "iterations": 100}}}
 
 # Of NESBS' options those that the methods without shared weights have too, so that only the ensembles differ.
@@ -166,13 +141,9 @@ def _has_paths(space: Space) -> str | None:
 
 
 _pooled = partial(
-    Method[Any],
+    Method,
     defaults=_pooled_defaults,
     presets=_presets(),
-    results=measured,
-    headline=headline_of_pooled,
-    sections=POOLED_SECTIONS,
-    listings=list_pooled,
     flags=_FLAGS,
     extendable=("final_epochs", "random"),
 )
@@ -182,67 +153,43 @@ _of_one = partial(
     defaults=lambda space: _pooled_defaults(space, {"pool": 10}),  # random architectures, where none is given
     flags=_FLAGS | {"architecture": "architecture"},
 )
-_CHOSEN = (SMALL_POOL_STAGE, ONE_ARCHITECTURE_STAGE)
-_SELECTED = (MEMBER_SELECTION_STAGE, FINAL_ENSEMBLE_STAGE, BASELINE_STAGE)
 # Few epochs leave no time for many dropped paths; but a network that is to do without some has to have learnt it.
-_DROPPED = {"final": {"drop_path": PROBABILITY}}
+_DROPPED = {"final": {"drop_path": DROPPED}}
 
-for method in (
-    _sampled(
-        name="nesbs",
-        summary="NESBS: ensembles sampled from a posterior by mc or svgd-rd (Shu 2022, ch. 5)",
-        config=NESBSConfig,
-        stages=(SUPERNET_STAGE, POSTERIOR_STAGE, *_ENDING),
-        defaults=_sampled_defaults,
-        presets={**PRESETS, "smoke": merge(PRESETS["smoke"], _SVGD)},
+NESBS = _sampled(
+    name="nesbs",
+    config=NESBSConfig,
+    recipe_at=f"{_RECIPES}:NESBS",
+    defaults=_sampled_defaults,
+    presets={**PRESETS, "smoke": merge(PRESETS["smoke"], _SVGD)},
+)
+URS = _sampled(
+    name="urs",
+    config=UniformConfig,
+    recipe_at=f"{_RECIPES}:URS",
+    defaults=lambda space: _sampled_defaults(space, {"search": {"sampler": "uniform"}}),
+)
+SINGLE_BEST = _sampled(
+    name="single-best",
+    config=SingleBestConfig,
+    recipe_at=f"{_RECIPES}:NESBS",
+    defaults=lambda space: _sampled_defaults(space, {"search": {"sampler": "mc"}}),
+)
+DEEP_ENSEMBLE = _of_one(name="deep-ensemble", recipe_at=f"{_RECIPES}:DEEP_ENSEMBLE")
+SNAPSHOT = _of_one(name="snapshot", config=SnapshotConfig, recipe_at=f"{_RECIPES}:SNAPSHOT")
+MC_DROPPATH = _of_one(
+    name="mc-droppath",
+    config=DropPathConfig,
+    recipe_at=f"{_RECIPES}:MC_DROPPATH",
+    presets=_presets(smoke=_DROPPED, demo=_DROPPED),
+    serves=_has_paths,
+)
+NES_RS = _pooled(name="nes-rs", config=NESConfig, recipe_at=f"{_RECIPES}:NES_RS")
+NES_RE = _pooled(
+    name="nes-re",
+    config=EvolvedNESConfig,
+    recipe_at=f"{_RECIPES}:NES_RE",
+    presets=_presets(
+        smoke={"evolution": {"population": 2, "parents": 2}}, demo={"evolution": {"population": 4, "parents": 3}}
     ),
-    _sampled(
-        name="urs",
-        summary="Ensembles drawn uniformly, and scored with shared weights as those of NESBS",
-        config=UniformConfig,
-        stages=(SUPERNET_STAGE, *_ENDING),
-        defaults=lambda space: _sampled_defaults(space, {"search": {"sampler": "uniform"}}),
-    ),
-    _sampled(
-        name="single-best",
-        summary="The single architecture that is best with shared weights, at as many evaluations as NESBS",
-        config=SingleBestConfig,
-        stages=(SUPERNET_STAGE, POSTERIOR_STAGE, *_ENDING),
-        defaults=lambda space: _sampled_defaults(space, {"search": {"sampler": "mc"}}),
-    ),
-    _of_one(
-        name="deep-ensemble",
-        summary="One architecture, trained n times (Lakshminarayanan 2017)",
-        stages=(*_CHOSEN, FINAL_ENSEMBLE_STAGE, BASELINE_STAGE),
-    ),
-    _of_one(
-        name="snapshot",
-        summary="One network, trained in n cycles of the learning rate (Huang 2017)",
-        config=SnapshotConfig,
-        stages=(*_CHOSEN, SNAPSHOT_STAGE, BASELINE_STAGE),
-    ),
-    _of_one(
-        name="mc-droppath",
-        summary="One network, n passes with dropped paths (after Gal and Ghahramani 2016)",
-        config=DropPathConfig,
-        stages=(*_CHOSEN, DROP_PATH_STAGE, BASELINE_STAGE),
-        presets=_presets(smoke=_DROPPED, demo=_DROPPED),
-        serves=_has_paths,
-    ),
-    _pooled(
-        name="nes-rs",
-        summary="NES-RS: forward selection from a pool of random architectures, each trained (Zaidi 2021)",
-        config=NESConfig,
-        stages=(DRAWN_POOL_STAGE, *_SELECTED),
-    ),
-    _pooled(
-        name="nes-re",
-        summary="NES-RE: forward selection from a pool that regularised evolution grew (Zaidi 2021)",
-        config=EvolvedNESConfig,
-        stages=(EVOLVED_POOL_STAGE, *_SELECTED),
-        presets=_presets(
-            smoke={"evolution": {"population": 2, "parents": 2}}, demo={"evolution": {"population": 4, "parents": 3}}
-        ),
-    ),
-):
-    METHODS.register(method.name, method)
+)

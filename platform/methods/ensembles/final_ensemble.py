@@ -34,7 +34,7 @@ from archray.trainables.data import load_images
 from archray.trainables.ensembles import Ensemble, measure_ensemble, member_of
 from archray.trainables.ensembles.ensemble import ensemble_files
 from archray.trainables.ensembles.prediction import DROP_PATH
-from archray.trainables.training import TrainingSettings
+from archray.trainables.training_settings import TrainingSettings
 from archray.trainables.tune.member_trainable import SnapshotTrainable, snapshot_states
 from archray.trainables.tune.standalone_trainable import StandaloneTrainable, TrainedPredictor
 

@@ -20,7 +20,7 @@ from archray.platform.report.section import Section, captioned, escape, paragrap
 from archray.platform.report.table_columns import numbers
 from archray.platform.run.layout import CURVES
 from archray.platform.run.run import Run
-from archray.searchers.nesbs.posterior import Posterior
+from archray.searchers.nesbs.architecture_posterior import Posterior
 
 _TITLES = {"elbo": "ELBO", "kl": "KL to the prior", "entropy": "entropy of a decision"}
 

@@ -21,11 +21,11 @@ from archray.platform.methods.ensembles.ensemble_config import NESBSConfig
 from archray.platform.methods.ensembles.ensemble_tables import POSTERIOR, POSTERIOR_LEARNT, SUPERNET
 from archray.platform.methods.training_stages import ACCURACY
 from archray.platform.run.layout import CURVES, TRIALS
-from archray.searchers.nesbs.posterior import Posterior
-from archray.trainables.checkpoint import read_state
+from archray.searchers.nesbs.architecture_posterior import Posterior
+from archray.trainables.checkpoint import read_state, write_weights
 from archray.trainables.spaces import get_space
-from archray.trainables.supernets import write_weights
-from archray.trainables.tune.posterior_trainable import PosteriorSettings, PosteriorTrainable
+from archray.trainables.tune.posterior_settings import PosteriorSettings
+from archray.trainables.tune.posterior_trainable import PosteriorTrainable
 from archray.trainables.tune.supernet_settings import SupernetSettings
 from archray.trainables.tune.supernet_trainable import SupernetTrainable
 

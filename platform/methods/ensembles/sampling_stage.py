@@ -29,11 +29,11 @@ from archray.platform.methods.ensembles.posterior_stage import WEIGHTS, supernet
 from archray.platform.run.layout import FOUND, TRIALS
 from archray.platform.run.manifest import digest
 from archray.searchers import NESBSSearch, drive
-from archray.searchers.nesbs.posterior import Posterior
+from archray.searchers.nesbs.architecture_posterior import Posterior
+from archray.trainables.checkpoint import read_weights
 from archray.trainables.data import load_images
 from archray.trainables.ensembles import CachedEnsembles
 from archray.trainables.spaces import get_space
-from archray.trainables.supernets import read_weights
 from archray.trainables.supernets.networks.group import possible_choices
 from archray.trainables.tune.supernet_scorer import SharedPredictions, arrays_of
 

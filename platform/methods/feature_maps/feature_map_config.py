@@ -1,32 +1,23 @@
-"""A search for a feature map: its configuration, the spaces it serves, its candidates, and how a solve is a trial."""
+"""The configuration of a search for a feature map, the spaces it serves; random search. Khodak et al. 2020."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from functools import partial
+from typing import Literal
 
-import numpy as np
 from pydantic import Field, field_validator
 
-from archray.errors import InvalidInput
-from archray.files import Folder
-from archray.platform.engine.stage import Context
-from archray.platform.engine.tuning import TrialPlan
-from archray.platform.methods.training_stages import ACCURACY, FinalConfig
-from archray.platform.run.layout import FOUND
-from archray.trainables.data import DataSettings, load_data
+from archray.platform.methods.method import Method, Values
+from archray.platform.methods.trained_config import FinalConfig
+from archray.trainables.data import DataSettings
 from archray.trainables.feature_maps.solve_settings import SolveSettings
-from archray.trainables.spaces import Space
+from archray.trainables.spaces import Space, get_space
 from archray.trainables.spaces.feature_map import FeatureMapSpace
-from archray.trainables.tune.feature_map_trainable import (
-    FeatureMapSettings,
-    FeatureMapTrainable,
-    check_memory,
-    feature_map_space,
-)
 
 DIMENSIONS = {"images": 2_000, "text": 65_536}  # features, where the configuration names none
-READS = ("solve", "full_dimension")  # what a solve depends on, whatever the feature map
-MAX_DRAWS = 1000  # in search of a feature map that is new
+PAPER: Values = {"data": {"name": "cifar10"}, "dimension": 100_000}
+FLAGS: Mapping[str, str] = {"dimension": "dimension", "loss": "solve.loss", "final_seeds": "final_seeds"}
 
 
 class FeatureMapConfig(FinalConfig):
@@ -53,7 +44,7 @@ class FeatureMapConfig(FinalConfig):
     @property
     def full_dimension(self) -> int:
         """Features of a full solve."""
-        return self.dimension or DIMENSIONS[feature_map_space(self.space).data_kind]
+        return self.dimension or DIMENSIONS[get_space(self.space).data_kind]
 
     @property
     def mode(self) -> str:
@@ -61,6 +52,8 @@ class FeatureMapConfig(FinalConfig):
         return "min" if self.solve.score == "loss" else "max"
 
     def check(self) -> None:
+        from archray.trainables.tune.feature_map_trainable import check_memory  # which imports torch and scikit-learn
+
         check_memory(self.solve, data=self.data, space=self.space, dimension=self.full_dimension)
 
 
@@ -73,60 +66,28 @@ def serves(space: Space) -> str | None:
     )
 
 
-def sample_candidates(context: Context[FeatureMapConfig], count: int) -> list[str]:
-    """The run's candidates: distinct feature maps drawn uniformly from the space, a function of the run's seed.
+maps_method = partial(Method, serves=serves, extendable=("final_seeds",))
 
-    Naive-Bayes weights need two classes (note W8): with more, maps that use them are not drawn.
+
+class RandomMapsConfig(FeatureMapConfig):
+    """The configuration of random search.
+
+    Fields:
+        candidates: how many feature maps are drawn, and solved for.
     """
-    run, config = context.run, context.config
-    space = feature_map_space(run.space)
-    classes = load_data(run.data).num_classes
-    rng = np.random.default_rng(context.seed("candidates"))
-    drawn: dict[str, None] = {}
-    left_out = 0
-    for _ in range(MAX_DRAWS + 10 * count):
-        if len(drawn) == count:
-            break
-        candidate = space.encode(space.canonical(space.sample(rng)))
-        if classes > 2 and space.configuration(candidate).get("weights") == "naive-bayes":
-            left_out += 1
-        else:
-            drawn[candidate] = None
-    if len(drawn) < count:
-        raise InvalidInput(
-            f"{config.space} gave {len(drawn)} distinct feature maps, and {count} candidates were asked for; "
-            "ask for fewer"
-        )
-    if left_out:
-        context.say(
-            f"maps with Naive-Bayes weights are left out: they need two classes, {config.data.name} has {classes}"
-        )
-    return list(drawn)
+
+    method: Literal["random"] = "random"
+    candidates: int = Field(32, ge=1)
 
 
-def solve_settings(context: Context[FeatureMapConfig], **changes: Any) -> dict[str, Any]:
-    """What every `FeatureMapTrainable` of the run is told. `changes`: of the fields of `FeatureMapSettings`."""
-    run, config = context.run, context.config
-    given: dict[str, Any] = {"solve": config.solve, "dimension": config.full_dimension, **changes}
-    return FeatureMapSettings(space=run.space, data=run.data, **given).model_dump(mode="json")
-
-
-def solve_plan(context: Context[FeatureMapConfig], *, settings: dict[str, Any] | None = None, **plan: Any) -> TrialPlan:
-    """A plan of solves. settings: of `solve_settings`. plan: further fields of `TrialPlan`."""
-    return TrialPlan(
-        **{
-            "trainable": FeatureMapTrainable,
-            "settings": settings or solve_settings(context),
-            "metric": "score",
-            "mode": context.config.mode,
-            **plan,
-        }
-    )
-
-
-def write_found_map(
-    context: Context[FeatureMapConfig], folder: Folder, architecture: str, value: float, *, calls: int
-) -> None:
-    """Writes what was found, with its validation accuracy, and says so."""
-    folder.write_json(FOUND, {"architecture": architecture, "value": value, "metric": ACCURACY})
-    context.say(f"found {architecture}  (validation accuracy {value:.4f}, {calls} solver calls)")
+RANDOM = maps_method(
+    name="random",
+    config=RandomMapsConfig,
+    recipe_at="archray.platform.methods.feature_maps.random_maps:RECIPE",
+    presets={
+        "smoke": {"candidates": 3, "dimension": 64},
+        "demo": {"candidates": 32},
+        "paper": {**PAPER, "candidates": 32},
+    },
+    flags={**FLAGS, "candidates": "candidates"},
+)

@@ -3,46 +3,25 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from typing import Any, Literal
+from collections.abc import Callable
+from typing import Any
 
 import pandas as pd
-from pydantic import Field
 
 from archray.errors import ArchrayError
 from archray.files import Folder
 from archray.platform.engine.stage import Context, Stage
 from archray.platform.engine.tuning import TrialPlan, TuneRun, TuneStage
-from archray.platform.methods.feature_maps.feature_map_config import (
-    READS,
-    FeatureMapConfig,
-    sample_candidates,
-    serves,
-    solve_plan,
-    write_found_map,
-)
+from archray.platform.methods.feature_maps.feature_map_config import FeatureMapConfig, RandomMapsConfig
 from archray.platform.methods.feature_maps.feature_map_report import SECTIONS, headline, listings
 from archray.platform.methods.feature_maps.oracle_error import progress_of
+from archray.platform.methods.feature_maps.solve_plans import READS, sample_candidates, solve_plan, write_found_map
 from archray.platform.methods.feature_maps.solve_stages import FINAL_SOLVE_STAGE
 from archray.platform.methods.found_networks import tested_networks
-from archray.platform.methods.method import METHODS, Method
+from archray.platform.methods.recipe import Recipe
 from archray.platform.methods.training_stages import ACCURACY
 from archray.platform.run.layout import PROGRESS
 from archray.searchers import RandomSearch
-
-PAPER: Mapping[str, Any] = {"data": {"name": "cifar10"}, "dimension": 100_000}
-FLAGS: Mapping[str, str] = {"dimension": "dimension", "loss": "solve.loss", "final_seeds": "final_seeds"}
-
-
-class RandomMapsConfig(FeatureMapConfig):
-    """The configuration of random search.
-
-    Fields:
-        candidates: how many feature maps are drawn, and solved for.
-    """
-
-    method: Literal["random"] = "random"
-    candidates: int = Field(32, ge=1)
 
 
 def drawn_maps(context: Context[Any], candidates: list[str], **plan: Any) -> TrialPlan:
@@ -107,48 +86,23 @@ def best_so_far(solves: pd.DataFrame, mode: str) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def register_maps(
-    name: str,
-    summary: str,
-    config: type[FeatureMapConfig],
-    presets: Mapping[str, Mapping[str, Any]],
-    flags: Mapping[str, str],
+def maps_recipe(
     *more: Stage[Any],
     title: str,
     reads: tuple[str, ...],
     plan: Callable[[Context[Any], Folder], TrialPlan],
     finish: Callable[[Context[Any], Folder, TuneRun], None] = write_best_solve,
-    extendable: tuple[str, ...] = ("final_seeds",),
-) -> None:
-    """A method that selects a feature map; `title` to `finish` are of its search, `more` the stages after the final."""
+) -> Recipe[Any]:
+    """What a search for a feature map does; `title` to `finish` are of its first stage, `more` come after the final."""
     search = TuneStage[Any](name="search", title=title, reads=(*READS, *reads), plan=plan, finish=finish, search=True)
-    METHODS.register(
-        name,
-        Method(
-            name=name,
-            summary=summary,
-            config=config,
-            stages=(search, FINAL_SOLVE_STAGE, *more),
-            presets=presets,
-            results=tested_networks,
-            headline=headline,
-            sections=SECTIONS,
-            listings=listings,
-            progress=progress_of,
-            flags=flags,
-            extendable=extendable,
-            serves=serves,
-        ),
+    return Recipe(
+        stages=(search, FINAL_SOLVE_STAGE, *more),
+        results=tested_networks,
+        headline=headline,
+        sections=SECTIONS,
+        listings=listings,
+        progress=progress_of,
     )
 
 
-register_maps(
-    "random",
-    "Random search over feature maps, a full solve each",
-    RandomMapsConfig,
-    {"smoke": {"candidates": 3, "dimension": 64}, "demo": {"candidates": 32}, "paper": {**PAPER, "candidates": 32}},
-    {**FLAGS, "candidates": "candidates"},
-    title="solve for every candidate",
-    reads=("candidates",),
-    plan=_trials,
-)
+RECIPE = maps_recipe(title="solve for every candidate", reads=("candidates",), plan=_trials)

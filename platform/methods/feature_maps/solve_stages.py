@@ -5,53 +5,23 @@ from __future__ import annotations
 import math
 
 import pandas as pd
-from pydantic import Field
 from ray import tune
 
 from archray.files import Folder
 from archray.platform.engine.stage import Context, WorkStage, file_digests
 from archray.platform.engine.tuning import TrialPlan, TuneRun, TuneStage, run_trials
-from archray.platform.methods.feature_maps.feature_map_config import (
-    READS,
-    FeatureMapConfig,
-    sample_candidates,
-    solve_plan,
-    solve_settings,
-)
+from archray.platform.methods.feature_maps.feature_map_config import FeatureMapConfig
+from archray.platform.methods.feature_maps.halving_config import CorrelatedConfig
+from archray.platform.methods.feature_maps.solve_plans import READS, sample_candidates, solve_plan, solve_settings
 from archray.platform.methods.training_stages import final_stage
 from archray.platform.models.model_files import write_classifier
 from archray.platform.run.layout import PROGRESS
 from archray.platform.run.manifest import digest
-from archray.settings import Settings
 from archray.trainables.feature_maps.solve_settings import Bases
 
 CORRELATION = "correlation.parquet"
 """A row per `bases` (`shared` or `independent`), `dimension` and `architecture`: the validation accuracy with shared
 weights, `shared`, and solved for on its own, `standalone`; fractions."""
-
-
-class CorrelationOptions(Settings):
-    """Figure 1 of the paper: shared-weights accuracy against standalone accuracy of the first candidates.
-
-    Fields:
-        maps: how many candidates (the paper: 32); 0 leaves the stage out.
-        dimensions: features of the solves; none: a quarter, a half and all of the search's dimension.
-        bases: a shared solve for each of these.
-    """
-
-    maps: int = Field(0, ge=0)
-    dimensions: tuple[int, ...] = ()
-    bases: tuple[Bases, ...] = ("shared",)
-
-
-class CorrelatedConfig(FeatureMapConfig):
-    """A search whose shared-weights scores are compared with standalone solves.
-
-    Fields:
-        correlation: Figure 1.
-    """
-
-    correlation: CorrelationOptions = CorrelationOptions()
 
 
 FINAL_SOLVE_STAGE = final_stage(

@@ -8,73 +8,37 @@ from __future__ import annotations
 
 from typing import Any
 
-from archray.platform.methods.supernets.supernet_method import Values, register_supernet_method
-from archray.platform.methods.supernets.supernet_search import SEARCH_STAGE
+from archray.platform.methods.method import Method, Values
+from archray.platform.methods.supernets.supernet_method import supernet_method
 
 SOFTMAX, SIMPLEX = {"name": "softmax"}, {"name": "simplex"}
 GUMBEL = {"name": "gumbel", "start": 10.0, "end": 0.1, "form": "linear", "hard": True}  # GDAS
 CONCRETE = {"name": "gumbel", "start": 1.0, "end": 0.03, "form": "exponential", "hard": False}  # SNAS
 ADAM = {"name": "adam", "lr": 3e-4, "betas": [0.5, 0.999], "weight_decay": 1e-3}  # DARTS, App. A.1
 EXPONENTIATED = {"name": "mirror-descent", "lr": 0.1}  # GAEA, App. C.1.1; note G1
-XNAS = {"name": "xnas"}  # at the rate of its regret bound
+CLIPPED = {"name": "xnas"}  # at the rate of its regret bound
 CONTROLLER, REINFORCE = {"name": "controller"}, {"name": "reinforce"}  # ENAS
 PARTIAL = {"batch_size": 256, "lr": 0.1, "lr_min": 0.0}  # weights under partial channels: PC-DARTS; GAEA, C.1.1
 
 
-def _register(
-    name: str, summary: str, relaxation: Values, optimizer: Values, *, partial_channels: int = 1, **training: Any
-) -> None:
+def learned(name: str, relaxation: Values, optimizer: Values, *, partial_channels: int = 1, **training: Any) -> Method:
+    """A method of known parts. training: options of the supernet's training, its objective among them."""
     supernet = {
         "relaxation": relaxation,
         "optimizer": optimizer,
         "partial_channels": partial_channels,
         "training": training,
     }
-    register_supernet_method(name, summary, SEARCH_STAGE, {"supernet": supernet})
+    return supernet_method(name, "archray.platform.methods.supernets.supernet_recipe:LEARNED", {"supernet": supernet})
 
 
-_register("darts", "DARTS, first order (Liu 2019)", SOFTMAX, ADAM)
-_register("darts-2nd", "DARTS, second order (Liu 2019, Eq. 6-8)", SOFTMAX, ADAM, objective="bilevel-second-order")
-_register(
-    "pc-darts",
-    "PC-DARTS: DARTS on a quarter of the channels, with edge normalisation (Xu 2020)",
-    SOFTMAX,
-    {**ADAM, "lr": 6e-4},
-    partial_channels=4,
-    warmup_epochs=15,
-    **PARTIAL,
-)
-_register("gdas", "GDAS: one drawn operation an edge, straight-through (Dong 2019)", GUMBEL, ADAM, epochs=250)
-_register(
-    "snas",
-    "SNAS: mixtures drawn from a concrete distribution, single level (Xie 2019)",
-    CONCRETE,
-    ADAM,
-    epochs=150,
-    objective="erm",
-)
-_register("gaea-darts", "GAEA DARTS: exponentiated gradient on the simplex (Li 2021)", SIMPLEX, EXPONENTIATED)
-_register(
-    "gaea-pc-darts",
-    "GAEA PC-DARTS: exponentiated gradient with partial channels (Li 2021)",
-    SIMPLEX,
-    EXPONENTIATED,
-    partial_channels=4,
-    warmup_epochs=10,
-    **PARTIAL,
-)
-_register(
-    "gaea-gdas",
-    "GAEA GDAS: exponentiated gradient of drawn operations (Li 2021)",
-    GUMBEL,
-    EXPONENTIATED,
-    epochs=150,
-)
-_register("xnas", "XNAS: exponentiated gradient, clipped per image, with wipe-out (Nayman 2019)", SIMPLEX, XNAS)
-_register(
-    "enas",
-    "ENAS: a controller that learns by reward from the supernet's accuracy (Pham 2018)",
-    CONTROLLER,
-    REINFORCE,
-    epochs=150,
-)
+DARTS = learned("darts", SOFTMAX, ADAM)
+DARTS_2ND = learned("darts-2nd", SOFTMAX, ADAM, objective="bilevel-second-order")
+PC_DARTS = learned("pc-darts", SOFTMAX, {**ADAM, "lr": 6e-4}, partial_channels=4, warmup_epochs=15, **PARTIAL)
+GDAS = learned("gdas", GUMBEL, ADAM, epochs=250)
+SNAS = learned("snas", CONCRETE, ADAM, epochs=150, objective="erm")
+GAEA_DARTS = learned("gaea-darts", SIMPLEX, EXPONENTIATED)
+GAEA_PC_DARTS = learned("gaea-pc-darts", SIMPLEX, EXPONENTIATED, partial_channels=4, warmup_epochs=10, **PARTIAL)
+GAEA_GDAS = learned("gaea-gdas", GUMBEL, EXPONENTIATED, epochs=150)
+XNAS = learned("xnas", SIMPLEX, CLIPPED)
+ENAS = learned("enas", CONTROLLER, REINFORCE, epochs=150)

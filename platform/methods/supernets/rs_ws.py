@@ -8,20 +8,18 @@ data; here all of them are, by actors over the cluster.
 from __future__ import annotations
 
 import math
-from typing import Any, Literal
+from typing import Any
 
 import pandas as pd
-from pydantic import Field
 
-from archray.errors import InvalidInput
 from archray.files import Folder
 from archray.platform.engine.stage import Context
 from archray.platform.engine.trial_tables import reasons
 from archray.platform.engine.tuning import TuneRun, TuneStage
+from archray.platform.methods.supernets.rs_ws_config import RandomSearchWSConfig
 from archray.platform.methods.supernets.search_seeds import SCORES
 from archray.platform.methods.supernets.shared_scoring import draw_architectures, score_with_shared_weights
-from archray.platform.methods.supernets.supernet_config import SupernetSearchConfig
-from archray.platform.methods.supernets.supernet_method import register_supernet_method
+from archray.platform.methods.supernets.supernet_recipe import supernet_recipe
 from archray.platform.methods.supernets.supernet_search import (
     READS,
     supernet_settings,
@@ -30,31 +28,9 @@ from archray.platform.methods.supernets.supernet_search import (
     write_found,
 )
 from archray.seeds import stream_seed
-from archray.trainables.supernets.relaxations.path import PathSettings
 from archray.trainables.tune.supernet_scorer import trained_weights
 
 METRIC = "validation_accuracy"  # of random paths, while training
-
-
-class RandomSearchWSConfig(SupernetSearchConfig):
-    """The configuration of random search with weight sharing.
-
-    Fields:
-        samples: random architectures that are scored with the weights of each supernet; 1,000 in the authors' program,
-            in each of its rounds.
-    """
-
-    method: Literal["rs-ws"] = "rs-ws"
-    samples: int = Field(1000, ge=1)
-
-    def check(self) -> None:
-        if not isinstance(self.supernet.relaxation, PathSettings):
-            raise InvalidInput(
-                f"rs-ws trains a random path in each step; expected the relaxation path, got "
-                f"{self.supernet.relaxation.name}. Leave supernet.relaxation out, or choose another method"
-            )
-        super().check()
-        draw_architectures(self.space, self.supernet, self.samples, self.seed)
 
 
 def _write_best(context: Context[RandomSearchWSConfig], folder: Folder, run: TuneRun) -> None:
@@ -102,9 +78,7 @@ def best_of(scores: pd.DataFrame) -> dict[str, Any]:
     return {"architecture": best["architecture"], "value": float(best["accuracy"]), "failure": None}
 
 
-register_supernet_method(
-    "rs-ws",
-    "Random search with weight sharing (Li and Talwalkar 2019)",
+RECIPE = supernet_recipe(
     TuneStage(
         name="search",
         title="train supernets on random paths, and score random architectures",
@@ -113,8 +87,4 @@ register_supernet_method(
         finish=_write_best,
         search=True,
     ),
-    {"supernet": {"relaxation": {"name": "path"}, "optimizer": {"name": "none"}}},
-    config=RandomSearchWSConfig,
-    presets={"smoke": {"samples": 16}, "demo": {"samples": 200}},
-    flags={"samples": "samples"},
 )

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import torch
 from pydantic import Field
 
 from archray.errors import InvalidInput
-from archray.platform.methods.training_stages import TrainedSearchConfig
+from archray.platform.methods.method import serves_networks
+from archray.platform.methods.trained_config import TrainedSearchConfig
 from archray.settings import Settings
-from archray.trainables.nets import NetworkSettings, build
+from archray.trainables.nets.network_settings import NetworkSettings
 from archray.trainables.spaces import Space, get_space
-from archray.trainables.supernets.networks import SUPERNETS
 from archray.trainables.tune.supernet_settings import SupernetOptions
 
 IMAGE_CHANNELS, CLASSES = 3, 10  # of the networks that a check builds: what is wrong with them is so for any data
@@ -60,12 +59,18 @@ class SupernetSearchConfig(TrainedSearchConfig):
 
 def check_supernet(space: str, options: SupernetOptions) -> None:
     """Builds the supernet without memory. Raises: InvalidInput if its options do not go together."""
+    import torch  # not above: a configuration is read, and most that is wrong with it found, without
+
     with torch.device("meta"):
         options.build(space, in_channels=IMAGE_CHANNELS, num_classes=CLASSES, seed=None)
 
 
 def check_network(space: str, network: NetworkSettings) -> None:
     """Builds a standalone network without memory. Raises: InvalidInput if its settings do not go together."""
+    import torch
+
+    from archray.trainables.nets import build
+
     some = next(iter(get_space(space).enumerate()))
     with torch.device("meta"):
         build(space, some, network=network, in_channels=IMAGE_CHANNELS, num_classes=CLASSES, seed=None)
@@ -73,6 +78,10 @@ def check_network(space: str, network: NetworkSettings) -> None:
 
 def serves(space: Space) -> str | None:
     """None for a space that has a supernet; else why it cannot be searched."""
+    if (reason := serves_networks(space)) is not None:
+        return reason
+    from archray.trainables.supernets.networks import SUPERNETS
+
     if space.name in SUPERNETS:
         return None
     return f"it has no supernet; choose {', '.join(SUPERNETS)}"

@@ -7,53 +7,20 @@ scores them with it.
 from __future__ import annotations
 
 import math
-from typing import Literal
 
 import pandas as pd
-from pydantic import Field
 
 from archray.errors import ArchrayError
 from archray.files import Folder
 from archray.platform.engine.stage import Context
 from archray.platform.engine.tuning import TrialPlan, TuneRun, TuneStage
 from archray.platform.methods.supernets.shared_scoring import draw_architectures
-from archray.platform.methods.supernets.supernet_config import SupernetSearchConfig
-from archray.platform.methods.supernets.supernet_method import register_supernet_method
+from archray.platform.methods.supernets.supernet_halving_config import SupernetHalvingConfig
+from archray.platform.methods.supernets.supernet_recipe import supernet_recipe
 from archray.platform.methods.supernets.supernet_search import READS, supernet_settings, write_found
 from archray.platform.run.layout import ROUNDS
 from archray.searchers import WeightSharingHalving
 from archray.trainables.tune.supernet_trainable import SupernetTrainable
-
-
-class SupernetHalvingConfig(SupernetSearchConfig):
-    """The configuration of halving over a supernet; see `WeightSharingHalving`.
-
-    A round trains for `supernet.training.epochs`, the last one and the one candidate that it leaves for so many, too.
-
-    Fields:
-        search_seeds: there is one search. Its replicas are what runs at the same time.
-        candidates: how many architectures the search chooses from, drawn by the seed.
-        replicas: supernets that a round trains, each from weights of its own; their scores are averaged.
-        keep: the share of the candidates that a round keeps.
-        growth: how many times more epochs each round has than the one before; 1 is Algorithm 1.
-        score: what candidates are ranked by, on the validation data.
-    """
-
-    method: Literal["supernet-halving"] = "supernet-halving"
-    search_seeds: Literal[1] = 1
-    candidates: int = Field(256, ge=2)
-    replicas: int = Field(1, ge=1)
-    keep: float = Field(0.5, gt=0, lt=1)
-    growth: float = Field(1.0, ge=1)
-    score: Literal["loss", "accuracy"] = "loss"
-
-    @property
-    def mode(self) -> str:
-        return "min" if self.score == "loss" else "max"
-
-    def check(self) -> None:
-        super().check()
-        draw_architectures(self.space, self.supernet, self.candidates, self.seed)
 
 
 def _trials(context: Context[SupernetHalvingConfig], tuned: Folder) -> TrialPlan:
@@ -107,9 +74,7 @@ def _write_winner(context: Context[SupernetHalvingConfig], folder: Folder, run: 
     write_found(context, folder, pd.DataFrame([winner]))
 
 
-register_supernet_method(
-    "supernet-halving",
-    "Successive halving with weight sharing, over a supernet (Khodak 2020, Algorithm 1)",
+RECIPE = supernet_recipe(
     TuneStage(
         name="search",
         title="train a supernet on the candidates that are left, and halve",
@@ -118,12 +83,4 @@ register_supernet_method(
         finish=_write_winner,
         search=True,
     ),
-    {"supernet": {"relaxation": {"name": "path"}, "optimizer": {"name": "none"}}, "search_seeds": 1},
-    config=SupernetHalvingConfig,
-    presets={
-        "smoke": {"candidates": 4, "search_seeds": 1},
-        "demo": {"candidates": 32, "search_seeds": 1},
-        "paper": {"search_seeds": 1},
-    },
-    flags={"candidates": "candidates", "replicas": "replicas"},
 )

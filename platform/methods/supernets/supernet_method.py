@@ -1,4 +1,4 @@
-"""What methods that train a supernet share: the stages after the search, defaults of each space, presets, flags."""
+"""What methods that train a supernet share: defaults of each space, presets, flags."""
 
 from __future__ import annotations
 
@@ -6,16 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from archray.platform.config import merge
-from archray.platform.engine.stage import Stage
-from archray.platform.methods.found_networks import tested_networks
-from archray.platform.methods.method import METHODS, Method
-from archray.platform.methods.supernets.drop_selection import SELECTION_STAGE
+from archray.platform.methods.method import Method, Values
 from archray.platform.methods.supernets.supernet_config import SupernetSearchConfig, serves
-from archray.platform.methods.supernets.supernet_report import SECTIONS, headline, listings
-from archray.platform.methods.training_stages import BASELINE_STAGE, FINAL_STAGE
 from archray.trainables.spaces import get_space
-
-Values = Mapping[str, Any]
 
 # Evaluation on CIFAR-10 in the space of DARTS: 20 cells, 36 channels (Liu et al. 2019, App. A.2; GAEA, C.1.2).
 DARTS_EVALUATION: Values = {
@@ -86,6 +79,7 @@ PRESETS: Mapping[str, Values] = {
     ),
     "paper": {"data": {"name": "cifar10"}, "search_seeds": 5, "selection": {"epoch": 20, "keep": 3}, "final_seeds": 10},
 }
+RANDOM_PATHS: Values = {"supernet": {"relaxation": {"name": "path"}, "optimizer": {"name": "none"}}}
 FLAGS: Mapping[str, str] = {
     "epochs": "supernet.training.epochs",
     "objective": "supernet.training.objective",
@@ -108,37 +102,28 @@ def defaults_of(space: str, *method: Values) -> dict[str, Any]:
     return merge(OF_SPACE[family] if family else {}, *method)
 
 
-def register_supernet_method(
+def supernet_method(
     name: str,
-    summary: str,
-    search: Stage[Any],
+    recipe_at: str,
     *method: Values,
     config: type[SupernetSearchConfig] = SupernetSearchConfig,
     presets: Mapping[str, Values] | None = None,
     flags: Mapping[str, str] | None = None,
-) -> Method[Any]:
+) -> Method:
     """A method of GAEA's three stages: search, selection, final training.
 
     Args:
-        search: the first stage; it writes what `supernet_search.write_found` says.
+        recipe_at: where its `supernet_recipe` is.
         method: its options, later ones over earlier ones.
         presets, flags: over those of all such methods.
     """
-    return METHODS.register(
-        name,
-        Method(
-            name=name,
-            summary=summary,
-            config=config,
-            stages=(search, SELECTION_STAGE, FINAL_STAGE, BASELINE_STAGE),
-            defaults=lambda space: defaults_of(space, *method),
-            presets={preset: merge(values, (presets or {}).get(preset, {})) for preset, values in PRESETS.items()},
-            results=tested_networks,
-            headline=headline,
-            sections=SECTIONS,
-            listings=listings,
-            flags={**FLAGS, **(flags or {})},
-            extendable=("final_epochs", "final_seeds", "random"),
-            serves=serves,
-        ),
+    return Method(
+        name=name,
+        config=config,
+        recipe_at=recipe_at,
+        defaults=lambda space: defaults_of(space, *method),
+        presets={preset: merge(values, (presets or {}).get(preset, {})) for preset, values in PRESETS.items()},
+        flags={**FLAGS, **(flags or {})},
+        extendable=("final_epochs", "final_seeds", "random"),
+        serves=serves,
     )

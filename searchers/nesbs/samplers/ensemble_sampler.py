@@ -10,7 +10,7 @@ import numpy as np
 from archray.errors import InvalidInput
 from archray.registry import Registry
 from archray.searchers.arguments import IntArray
-from archray.searchers.nesbs.posterior import Posterior
+from archray.searchers.nesbs.architecture_posterior import Posterior
 from archray.settings import RegisteredSettings
 
 SAMPLERS: Registry[type[EnsembleSampler]] = Registry("sampler")

@@ -8,7 +8,7 @@ from typing import Literal
 import numpy as np
 
 from archray.searchers.arguments import IntArray
-from archray.searchers.nesbs.posterior import Posterior
+from archray.searchers.nesbs.architecture_posterior import Posterior
 from archray.searchers.nesbs.samplers.ensemble_sampler import SAMPLERS, EnsembleSampler
 
 DRAWS = (1, 15, 240, 3840)  # ensembles drawn at once, until one has no repeated member

@@ -9,7 +9,12 @@ import numpy as np
 from pydantic import Field
 
 from archray.searchers.arguments import FloatArray, IntArray
-from archray.searchers.nesbs.posterior import Posterior, first_particles, nearest_choices, relaxed_log_density_gradient
+from archray.searchers.nesbs.architecture_posterior import (
+    Posterior,
+    first_particles,
+    nearest_choices,
+    relaxed_log_density_gradient,
+)
 from archray.searchers.nesbs.samplers.ensemble_sampler import SAMPLERS, EnsembleSampler
 from archray.searchers.nesbs.svgd_rd import ITERATIONS, MOMENTUM, STEP, svgd_rd
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
-import torch
 from pydantic import Field
-from torch import Tensor
-from torch.optim.optimizer import Optimizer
 
-from archray.trainables.supernets.optimizers.optimizer_settings import OPTIMIZERS, OptimizerSettings
+from archray.trainables.supernets.optimizer_settings import OPTIMIZERS, OptimizerSettings
+
+if TYPE_CHECKING:
+    from torch import Tensor
+    from torch.optim.optimizer import Optimizer
 
 Beta = Annotated[float, Field(ge=0, lt=1)]
 
@@ -26,4 +27,6 @@ class AdamSettings(OptimizerSettings):
     weight_decay: float = Field(1e-3, ge=0)
 
     def make(self, parameters: list[Tensor]) -> Optimizer:
-        return torch.optim.Adam(parameters, lr=self.lr, betas=self.betas, weight_decay=self.weight_decay)
+        from torch.optim import Adam
+
+        return Adam(parameters, lr=self.lr, betas=self.betas, weight_decay=self.weight_decay)

@@ -1,28 +1,23 @@
-"""Architectures sampled from a controller that learns by reward. ENAS, Pham et al. 2018, section 2.2."""
+"""The settings of a controller that learns by reward. ENAS, Pham et al. 2018, section 2."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Literal
 
-import numpy as np
-import torch
 from pydantic import Field
-from torch import Tensor, nn
 
 from archray.errors import InvalidInput
-from archray.trainables.spaces import Architecture, Decision, Space
-from archray.trainables.supernets.mixing import Lesson
-from archray.trainables.supernets.networks import Group, Supernet
-from archray.trainables.supernets.optimizers import OptimizerSettings
-from archray.trainables.supernets.optimizers.reinforce import Reinforce, ReinforceSettings, Sampled
-from archray.trainables.supernets.relaxations.drawn_paths import DECISIONS, DrawnPaths, OpenDecisions
-from archray.trainables.supernets.relaxations.relaxation_settings import RELAXATIONS, RelaxationSettings
-from archray.trainables.supernets.supernet_training_settings import SupernetTrainingSettings
+from archray.trainables.spaces import Space
+from archray.trainables.supernets.optimizer_settings import OptimizerSettings
+from archray.trainables.supernets.optimizers.reinforce import ReinforceSettings
+from archray.trainables.supernets.relaxation_settings import RELAXATIONS, RelaxationSettings
 
-INITIAL = 0.1  # weights are uniform in [-0.1, 0.1] (section 3.2)
-ENTROPY_SAMPLES = 100  # over which the entropy of a decision, given those before it, is averaged
-ENTROPY_SEED = 0
+if TYPE_CHECKING:
+    import torch
+
+    from archray.trainables.supernets.mixings.lstm_controller import ReinforcedController
+    from archray.trainables.supernets.networks import Group, Supernet
 
 
 @RELAXATIONS.register("controller")
@@ -53,9 +48,13 @@ class ControllerSettings(RelaxationSettings):
         self, supernet: Supernet, optimizer: OptimizerSettings, *, seed: int, device: torch.device | str = "cpu"
     ) -> ReinforcedController:
         assert isinstance(optimizer, ReinforceSettings)  # `check_optimizer` refuses others
+        from archray.trainables.supernets.mixings.lstm_controller import ReinforcedController
+
         return ReinforcedController(supernet, self, optimizer, seed=seed)
 
     def entropy_rows(self, space: Space, groups: Sequence[Group]) -> dict[str, int]:
+        from archray.trainables.supernets.mixings.drawn_paths import DECISIONS, OpenDecisions
+
         return {DECISIONS: len(OpenDecisions(space, groups).decisions)}
 
     def check_optimizer(self, optimizer: OptimizerSettings) -> None:
@@ -64,122 +63,3 @@ class ControllerSettings(RelaxationSettings):
                 f"the relaxation controller and the optimizer reinforce need each other; got controller and "
                 f"{optimizer.name}"
             )
-
-
-class Controller(nn.Module):
-    """p(a) = prod_d p(a_d | a_1 ... a_{d-1}) over the decisions of a space, by one layer of an LSTM. Sections 2.1, 2.3.
-
-    1. The first input is a trained vector; each further one is the embedding of the choice before.
-    2. Logits of a decision are a linear function of the state, bounded: tanh_constant tanh(logits / temperature).
-    3. The choice is drawn from their softmax.
-
-    From the paper: the LSTM, its units, the feedback, the bounds, the initial weights. Of ours: decisions are those of
-    the space, so a pair of inputs is one choice, where ENAS draws the inputs one by one with attention over states of
-    earlier nodes; decisions among the same choices share embedding and logits' weights, as operations do in ENAS. All
-    combinations of choices are architectures in every space that has a supernet: there is nothing to mask.
-
-    decisions: each with two choices or more. seed: of the initial weights; the global generator is left as it was.
-    """
-
-    def __init__(self, decisions: Sequence[Decision], settings: ControllerSettings, *, seed: int) -> None:
-        super().__init__()
-        self._temperature, self._tanh_constant, units = settings.temperature, settings.tanh_constant, settings.units
-        kinds = list(dict.fromkeys(decision.choices for decision in decisions))
-        self._kinds = [kinds.index(decision.choices) for decision in decisions]
-        with torch.random.fork_rng(devices=[]):  # torch draws weights of its own first
-            self.cell = nn.LSTMCell(units, units)
-            self.embeddings = nn.ModuleList(nn.Embedding(len(choices), units) for choices in kinds)
-            self.logits = nn.ModuleList(nn.Linear(units, len(choices)) for choices in kinds)
-        self.start = nn.Parameter(torch.empty(1, units))
-        generator = torch.Generator().manual_seed(seed)
-        with torch.no_grad():
-            for parameter in self.parameters():
-                parameter.uniform_(-INITIAL, INITIAL, generator=generator)
-
-    def forward(self, count: int, generator: torch.Generator) -> Sampled:
-        """`count` independent samples."""
-        x = self.start.expand(count, -1)  # (n, units)
-        state: tuple[Tensor, Tensor] | None = None
-        choices, entropies = [], []
-        log_probabilities = torch.zeros(count)
-        for kind in self._kinds:
-            state = self.cell(x, state)
-            logits = self.logits[kind](state[0])  # (n, choices)
-            if self._temperature is not None:
-                logits = logits / self._temperature
-            if self._tanh_constant is not None:
-                logits = self._tanh_constant * logits.tanh()
-            log_p = logits.log_softmax(-1)
-            p = log_p.detach().exp()
-            chosen = torch.multinomial(p, 1, generator=generator)  # (n, 1)
-            log_probabilities = log_probabilities + log_p.gather(1, chosen)[:, 0]
-            choices.append(chosen[:, 0])
-            entropies.append(torch.special.entr(p).sum(-1))
-            x = self.embeddings[kind](chosen[:, 0])
-        return Sampled(torch.stack(choices, 1), log_probabilities, torch.stack(entropies, 1))
-
-
-class ReinforcedController(DrawnPaths):
-    """Each step's mixture is the path of one architecture, sampled from a controller that learns by reward.
-
-    - The weights' steps train the path of a new sample each.
-    - `learn`: the reward of a sample is its accuracy on the batch, by a forward pass alone. Networks are in training
-      mode, as in the authors' program: normalisation is by the batch's statistics.
-    - `derive`: of some samples the one of the best accuracy with shared weights, the first of equals. The paper scores
-      them on one minibatch; here on all validation data, so that this accuracy is the best of several and no unbiased
-      estimate.
-    - `entropies`: of each decision given the ones before it, the mean over 100 samples.
-
-    The controller lies on the CPU, whatever the supernet's device: one sample is too little work for another. `none` is
-    no choice if the supernet's groups do not have it. seed: of the controller's initial weights.
-    """
-
-    learns = True
-
-    def __init__(
-        self, supernet: Supernet, controller: ControllerSettings, optimizer: ReinforceSettings, *, seed: int
-    ) -> None:
-        super().__init__(supernet)
-        self._samples, self._optimizer = controller.samples, optimizer
-        self._open = OpenDecisions(supernet.space, supernet.groups)
-        self.controller = Controller(self._open.decisions, controller, seed=seed)
-        self.reinforce = Reinforce(self.controller.parameters(), optimizer)
-
-    def prepare(self, training: SupernetTrainingSettings, points: int) -> None:
-        self._optimizer.check_objective(training.objective)
-
-    def drawn(self, generator: torch.Generator) -> Architecture:
-        """By the present policy."""
-        [architecture] = self.architectures(self.controller(1, generator))
-        return architecture
-
-    def learn(self, lesson: Lesson, progress: float) -> Tensor:
-        sampled = self.controller(1, self._generator)
-        [architecture] = self.architectures(sampled)
-        with torch.no_grad():
-            losses, correct = lesson.outcome(self._supernet.path(architecture))
-        self.reinforce.update(sampled, correct.float().mean(0, keepdim=True).cpu())
-        return losses.mean()
-
-    def architectures(self, sampled: Sampled) -> list[Architecture]:
-        """The samples in the space's own terms."""
-        return [self._open.architecture(numbers) for numbers in sampled.choices.tolist()]
-
-    @torch.no_grad()
-    def derive(self, accuracies: Callable[[Sequence[str]], list[float]], seed: int) -> str:
-        sampled = self.controller(self._samples, torch.Generator().manual_seed(seed))
-        encode = self._supernet.space.encode
-        strings = list(dict.fromkeys(encode(architecture) for architecture in self.architectures(sampled)))
-        return strings[int(np.argmax(accuracies(strings)))]
-
-    @torch.no_grad()
-    def entropies(self) -> dict[str, list[float]]:
-        sampled = self.controller(ENTROPY_SAMPLES, torch.Generator().manual_seed(ENTROPY_SEED))
-        return {DECISIONS: sampled.entropies.mean(0).tolist()}
-
-    def state_dict(self) -> dict[str, Any]:
-        return {"controller": self.controller.state_dict(), "reinforce": self.reinforce.state_dict()}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self.controller.load_state_dict(state["controller"])
-        self.reinforce.load_state_dict(state["reinforce"])

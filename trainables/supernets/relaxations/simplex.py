@@ -2,34 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-import torch
-from torch import Tensor
+from archray.trainables.supernets.optimizer_settings import Domain
+from archray.trainables.supernets.relaxation_settings import RELAXATIONS, RelaxationSettings
 
-from archray.trainables.supernets.networks import MixtureWeights
-from archray.trainables.supernets.optimizers.optimizer_settings import Domain
-from archray.trainables.supernets.relaxations.relaxation import Relaxation
-from archray.trainables.supernets.relaxations.relaxation_settings import RELAXATIONS, RelaxationSettings
+if TYPE_CHECKING:
+    import torch
 
-
-class Simplex(Relaxation):
-    """Every operation, weighted by its parameter. The optimizer keeps each edge's row on the simplex: `MirrorDescent`.
-
-    The start is uniform (App. C.1.1).
-    """
-
-    def group_weights(self, group: str, parameters: Tensor, progress: float) -> MixtureWeights:
-        return MixtureWeights(parameters)
+    from archray.trainables.supernets.mixings.relaxation import WholeMixture
 
 
 @RELAXATIONS.register("simplex")
 class SimplexSettings(RelaxationSettings):
-    """A mixture by the parameters themselves (GAEA)."""
+    """A mixture by the parameters themselves (GAEA). The optimizer keeps each edge's row on the simplex."""
 
     domains = ("simplex",)
 
     name: Literal["simplex"] = "simplex"
 
-    def make(self, generator: torch.Generator, domain: Domain) -> Simplex:
-        return Simplex(generator, domain)
+    def make(self, generator: torch.Generator, domain: Domain) -> WholeMixture:
+        from archray.trainables.supernets.mixings.relaxation import WholeMixture
+
+        return WholeMixture(generator, domain)

@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-import torch
-from torch import Tensor
+from archray.trainables.supernets.optimizer_settings import Domain
+from archray.trainables.supernets.relaxation_settings import RELAXATIONS, RelaxationSettings
 
-from archray.trainables.supernets.networks import MixtureWeights
-from archray.trainables.supernets.optimizers.optimizer_settings import Domain
-from archray.trainables.supernets.relaxations.relaxation import Relaxation
-from archray.trainables.supernets.relaxations.relaxation_settings import RELAXATIONS, RelaxationSettings
+if TYPE_CHECKING:
+    import torch
 
-
-class Softmax(Relaxation):
-    """Every operation, weighted by the softmax of its edge's logits."""
-
-    def group_weights(self, group: str, parameters: Tensor, progress: float) -> MixtureWeights:
-        return MixtureWeights(self.probabilities(parameters))
+    from archray.trainables.supernets.mixings.relaxation import WholeMixture
 
 
 @RELAXATIONS.register("softmax")
@@ -28,5 +21,7 @@ class SoftmaxSettings(RelaxationSettings):
 
     name: Literal["softmax"] = "softmax"
 
-    def make(self, generator: torch.Generator, domain: Domain) -> Softmax:
-        return Softmax(generator, domain)
+    def make(self, generator: torch.Generator, domain: Domain) -> WholeMixture:
+        from archray.trainables.supernets.mixings.relaxation import WholeMixture
+
+        return WholeMixture(generator, domain)

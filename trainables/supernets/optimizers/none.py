@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from torch import Tensor
+from archray.trainables.supernets.optimizer_settings import OPTIMIZERS, OptimizerSettings
 
-from archray.trainables.supernets.optimizers.optimizer_settings import OPTIMIZERS, OptimizerSettings
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 @OPTIMIZERS.register("none")

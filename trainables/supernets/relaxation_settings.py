@@ -4,21 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import ClassVar
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, ClassVar
 
 from archray.errors import InvalidInput
-from archray.registry import Registry
+from archray.registry import PackageRegistry
 from archray.settings import RegisteredSettings
 from archray.trainables.spaces import Space
-from archray.trainables.supernets.mixing import Mixing
-from archray.trainables.supernets.networks import Group, Supernet
-from archray.trainables.supernets.optimizers.optimizer_settings import Domain, OptimizerSettings
-from archray.trainables.supernets.relaxations.relaxation import ArchitectureParameters, Relaxation
+from archray.trainables.supernets.optimizer_settings import Domain, OptimizerSettings
 
-RELAXATIONS: Registry[type[RelaxationSettings]] = Registry("relaxation")
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+    from archray.trainables.supernets.mixings.mixing import Mixing
+    from archray.trainables.supernets.mixings.relaxation import Relaxation
+    from archray.trainables.supernets.networks import Group, Supernet
+
+RELAXATIONS: PackageRegistry[type[RelaxationSettings]] = PackageRegistry(
+    "relaxation", "archray.trainables.supernets.relaxations"
+)
 
 
 class RelaxationSettings(RegisteredSettings):
@@ -44,6 +48,8 @@ class RelaxationSettings(RegisteredSettings):
         self, supernet: Supernet, optimizer: OptimizerSettings, *, seed: int, device: torch.device | str = "cpu"
     ) -> Mixing:
         """What learns the architecture, or draws it; see `build_mixing`, which checks that all go together."""
+        from archray.trainables.supernets.mixings.relaxation import ArchitectureParameters
+
         make = partial(self.make, domain=optimizer.domain or self.domains[0])
         return ArchitectureParameters(supernet, make, optimizer, seed=seed, device=device)
 

@@ -10,10 +10,9 @@ import torch
 from torch import Tensor
 
 from archray.errors import InvalidInput
-from archray.trainables.supernets.mixing import Lesson, Mixing, Mixture
+from archray.trainables.supernets.mixings.mixing import Lesson, Mixing, Mixture
 from archray.trainables.supernets.networks import MixtureWeights, Supernet, discretise
-from archray.trainables.supernets.optimizers import OptimizerSettings
-from archray.trainables.supernets.optimizers.optimizer_settings import Domain
+from archray.trainables.supernets.optimizer_settings import Domain, OptimizerSettings
 from archray.trainables.supernets.supernet_training_settings import SupernetTrainingSettings
 
 LOGIT_SCALE = 1e-3  # DARTS and GDAS start from logits of this standard deviation: nearly uniform, no two alike
@@ -70,6 +69,16 @@ class Relaxation(ABC):
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self.generator.set_state(state["generator"].cpu())
+
+
+class WholeMixture(Relaxation):
+    """Every operation, weighted by its probability: the softmax of logits (DARTS), or the parameters (GAEA).
+
+    On the simplex the start is uniform (Li et al. 2021, App. C.1.1).
+    """
+
+    def group_weights(self, group: str, parameters: Tensor, progress: float) -> MixtureWeights:
+        return MixtureWeights(self.probabilities(parameters))
 
 
 def entropy(weights: Tensor) -> Tensor:

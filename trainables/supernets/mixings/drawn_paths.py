@@ -10,7 +10,7 @@ import torch
 
 from archray.errors import InvalidInput
 from archray.trainables.spaces import Architecture, Decision, Space
-from archray.trainables.supernets.mixing import Mixing, Mixture
+from archray.trainables.supernets.mixings.mixing import Mixing, Mixture
 from archray.trainables.supernets.networks import Group, Supernet
 from archray.trainables.supernets.networks.group import possible_choices
 

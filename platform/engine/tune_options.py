@@ -1,0 +1,36 @@
+"""What the caller of a search told Tune."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from archray.errors import InvalidInput
+
+if TYPE_CHECKING:  # whoever gives some has imported it
+    from ray import tune
+
+
+@dataclass(frozen=True)
+class TuneOptions:
+    """`run_config`, `tune_config`, `callbacks` and `time_budget_s` of a search.
+
+    Raises: InvalidInput for a field that archray sets itself.
+    """
+
+    run_config: tune.RunConfig | None = None
+    tune_config: tune.TuneConfig | None = None
+    callbacks: tuple[tune.Callback, ...] = ()
+    time_budget_s: float | None = None
+
+    def __post_init__(self) -> None:
+        for config, ours in (
+            (self.run_config, ("name", "storage_path", "storage_filesystem")),
+            (self.tune_config, ("metric", "mode", "search_alg", "num_samples")),
+        ):
+            taken = [name for name in ours if config and getattr(config, name) != getattr(type(config)(), name)]
+            if taken:
+                raise InvalidInput(
+                    f"{type(config).__name__}({', '.join(taken)}=...) is set by archray itself; leave it out, "
+                    "and use the arguments of archray.search instead"
+                )

@@ -1,0 +1,121 @@
+"""The methods by name, each with a summary and where it is. A method is imported when it is chosen."""
+
+from __future__ import annotations
+
+from os import PathLike
+from typing import Any
+
+from archray.files import Folder
+from archray.platform.methods.method import Method
+from archray.platform.run.run import Run
+from archray.registry import CatalogueRegistry
+
+METHODS: CatalogueRegistry[Method] = CatalogueRegistry("method")
+
+for _name, _place, _summary in (
+    (
+        "hnas",
+        "hnas.hnas_config:HNAS",
+        "Hybrid NAS: Bayesian optimisation over (mu, nu) of a training-free objective (Shu 2022, ch. 7)",
+    ),
+    ("darts", "supernets.learned:DARTS", "DARTS, first order (Liu 2019)"),
+    ("darts-2nd", "supernets.learned:DARTS_2ND", "DARTS, second order (Liu 2019, Eq. 6-8)"),
+    (
+        "pc-darts",
+        "supernets.learned:PC_DARTS",
+        "PC-DARTS: DARTS on a quarter of the channels, with edge normalisation (Xu 2020)",
+    ),
+    ("gdas", "supernets.learned:GDAS", "GDAS: one drawn operation an edge, straight-through (Dong 2019)"),
+    ("snas", "supernets.learned:SNAS", "SNAS: mixtures drawn from a concrete distribution, single level (Xie 2019)"),
+    ("gaea-darts", "supernets.learned:GAEA_DARTS", "GAEA DARTS: exponentiated gradient on the simplex (Li 2021)"),
+    (
+        "gaea-pc-darts",
+        "supernets.learned:GAEA_PC_DARTS",
+        "GAEA PC-DARTS: exponentiated gradient with partial channels (Li 2021)",
+    ),
+    ("gaea-gdas", "supernets.learned:GAEA_GDAS", "GAEA GDAS: exponentiated gradient of drawn operations (Li 2021)"),
+    ("xnas", "supernets.learned:XNAS", "XNAS: exponentiated gradient, clipped per image, with wipe-out (Nayman 2019)"),
+    (
+        "enas",
+        "supernets.learned:ENAS",
+        "ENAS: a controller that learns by reward from the supernet's accuracy (Pham 2018)",
+    ),
+    ("rs-ws", "supernets.rs_ws_config:RS_WS", "Random search with weight sharing (Li and Talwalkar 2019)"),
+    (
+        "supernet-halving",
+        "supernets.supernet_halving_config:SUPERNET_HALVING",
+        "Successive halving with weight sharing, over a supernet (Khodak 2020, Algorithm 1)",
+    ),
+    (
+        "nesbs",
+        "ensembles.ensemble_methods:NESBS",
+        "NESBS: ensembles sampled from a posterior by mc or svgd-rd (Shu 2022, ch. 5)",
+    ),
+    (
+        "urs",
+        "ensembles.ensemble_methods:URS",
+        "Ensembles drawn uniformly, and scored with shared weights as those of NESBS",
+    ),
+    (
+        "single-best",
+        "ensembles.ensemble_methods:SINGLE_BEST",
+        "The single architecture that is best with shared weights, at as many evaluations as NESBS",
+    ),
+    (
+        "deep-ensemble",
+        "ensembles.ensemble_methods:DEEP_ENSEMBLE",
+        "One architecture, trained n times (Lakshminarayanan 2017)",
+    ),
+    (
+        "snapshot",
+        "ensembles.ensemble_methods:SNAPSHOT",
+        "One network, trained in n cycles of the learning rate (Huang 2017)",
+    ),
+    (
+        "mc-droppath",
+        "ensembles.ensemble_methods:MC_DROPPATH",
+        "One network, n passes with dropped paths (after Gal and Ghahramani 2016)",
+    ),
+    (
+        "nes-rs",
+        "ensembles.ensemble_methods:NES_RS",
+        "NES-RS: forward selection from a pool of random architectures, each trained (Zaidi 2021)",
+    ),
+    (
+        "nes-re",
+        "ensembles.ensemble_methods:NES_RE",
+        "NES-RE: forward selection from a pool that regularised evolution grew (Zaidi 2021)",
+    ),
+    ("random", "feature_maps.feature_map_config:RANDOM", "Random search over feature maps, a full solve each"),
+    (
+        "halving",
+        "feature_maps.halving_config:HALVING",
+        "Successive halving with weight sharing (Khodak 2020, Algorithm 1)",
+    ),
+    (
+        "fast-halving",
+        "feature_maps.halving_config:FAST_HALVING",
+        "Halving whose dimension grows by sqrt(2) a round (Khodak 2020, B.1)",
+    ),
+    (
+        "successive-halving",
+        "feature_maps.rungs_config:SUCCESSIVE_HALVING",
+        "Ray Tune's asynchronous successive halving over feature maps, the dimension as resource",
+    ),
+    (
+        "hyperband",
+        "feature_maps.rungs_config:HYPERBAND",
+        "Ray Tune's Hyperband over feature maps, the dimension as resource",
+    ),
+):
+    METHODS.declare(_name, _summary, f"archray.platform.methods.{_place}")
+
+
+def get_method(name: str) -> Method:
+    """The method called `name`. Raises: UnknownName, with the known ones."""
+    return METHODS.get(name)
+
+
+def open_run(place: str | PathLike[str] | Folder, *, force: bool = False, to_resume: bool = False) -> Run[Any]:
+    """The run in a folder. Raises: RunFolderError if it is none, or other versions made it."""
+    return Run.open(place, lambda method: get_method(method).config, force=force, to_resume=to_resume)

@@ -1,0 +1,154 @@
+"""The configuration of HNAS, its presets and its flags. Shu 2022, ch. 7; note H2."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import Field
+
+from archray.errors import InvalidInput
+from archray.platform.config import SearchConfig
+from archray.platform.engine.pool_settings import PoolSettings, candidates
+from archray.platform.methods.method import Method
+from archray.platform.methods.trained_config import TrainedSearchConfig
+from archray.settings import Settings
+from archray.trainables.proxies import ProxySettings, check_proxies, column_of, get_proxy
+from archray.trainables.spaces import get_space
+from archray.trainables.training_settings import TrainingSettings
+
+KAPPA = "kappa"
+
+
+class HNASOptions(Settings):
+    """What `HNASSearch` is told; see there.
+
+    Fields:
+        proxy: the training-free metric M of Eq. 7.7: a name (`archray list proxies`), or path.py:function.
+        budget: trainings, K of Algorithm 7.1. 20 in the authors' program (note H2).
+    """
+
+    proxy: str = "ntk_trace"
+    budget: int = Field(20, ge=1)
+    penalty: Literal["square", "absolute"] | None = None
+    preset: Literal["paper-code"] | None = None
+    on_repeat: Literal["tell", "next-best"] | None = None
+
+
+class HNASConfig(TrainedSearchConfig):
+    """The configuration of HNAS.
+
+    Fields:
+        proxies: how the pool is scored: its metrics are those listed, the one searched with, and kappa.
+        pool: which architectures are scored.
+        search: the search over (mu, nu).
+        train: the short training that gives a trial its value.
+    """
+
+    method: Literal["hnas"] = "hnas"
+    proxies: ProxySettings = ProxySettings()
+    pool: PoolSettings = PoolSettings()
+    search: HNASOptions = HNASOptions()
+    train: TrainingSettings = TrainingSettings(epochs=12)
+
+    def check(self) -> None:
+        if self.search.proxy == KAPPA:
+            raise InvalidInput("kappa is the other half of HNAS's objective; choose another proxy")
+        if self.pool.table is None:
+            check_proxies(self.scored)
+            if get_proxy(self.search.proxy).direction == "min":
+                raise InvalidInput(
+                    f"HNAS looks for a large M, and {self.search.proxy} promises the more the smaller it is; choose "
+                    "another proxy, or return its inverse"
+                )
+            candidates(self.space, self.pool.size, self.seed)
+        else:
+            from archray.searchers.hnas.scored_pool import PoolFile  # which imports what reads tables
+
+            space = get_space(self.space)
+            for architecture in PoolFile.of(self.pool.table).load(self.metric).architectures:
+                space.decode(architecture)
+
+    def references(self) -> dict[str, str]:
+        metrics = self.scored.metrics if self.pool.table is None else ()
+        return super().references() | {file_role(name): name for name in metrics}
+
+    def check_extends(self, before: SearchConfig) -> None:
+        if isinstance(before, HNASConfig) and self.search.budget < before.search.budget:
+            raise InvalidInput(
+                f"the run has a budget of {before.search.budget} trainings; expected more, got {self.search.budget}"
+            )
+
+    @property
+    def metric(self) -> str:
+        """The column of the pool that is M."""
+        return column_of(self.search.proxy)
+
+    @property
+    def scored(self) -> ProxySettings:
+        """The proxies that the pool is scored with."""
+        metrics = dict.fromkeys((*self.proxies.metrics, self.search.proxy, KAPPA))
+        return self.proxies.model_copy(update={"metrics": tuple(metrics)})
+
+
+def file_role(metric: str) -> str:
+    """Of a metric's file in the run, where it is the user's own."""
+    return f"proxy-{column_of(metric)}"
+
+
+_TINY = {"channels": 4, "cells": 1}
+
+PRESETS: dict[str, dict[str, Any]] = {
+    "smoke": {
+        "network": _TINY,
+        "proxies": {"network": _TINY, "batch_size": 16},
+        "pool": {"size": 12},
+        "search": {"budget": 3},
+        "train": {"epochs": 1, "batch_size": 32},
+        "final": {"epochs": 2, "batch_size": 32},
+        "baseline": 2,
+    },
+    "demo": {
+        "network": {"channels": 8, "cells": 1},
+        "proxies": {
+            "network": {"channels": 4, "cells": 3},
+            "batch_size": 64,
+            "metrics": ["grad_norm", "snip", "ntk_trace"],
+        },
+        "pool": {"size": 300},
+        "search": {"budget": 8},
+        # after some 20 epochs nearly every cell has learnt these small digits, and there is nothing to compare
+        "train": {"epochs": 4, "batch_size": 64},
+        "final": {"epochs": 10, "batch_size": 64},
+        "final_seeds": 3,
+        "baseline": 8,
+    },
+    # Shu 2022, 7.5 and appendix; the search as in the authors' program (note H2), NAS-Bench-201's network and data
+    "paper": {
+        "data": {"name": "cifar10"},
+        "network": {"channels": 16, "cells": 5},
+        "proxies": {"network": {"channels": 16, "cells": 5}, "batch_size": 64},
+        "pool": {"size": None},
+        "search": {"budget": 20, "preset": "paper-code"},
+        "train": {"epochs": 12},
+        "final": {"epochs": 200},
+        "final_seeds": 3,
+    },
+}
+
+HNAS = Method(
+    name="hnas",
+    config=HNASConfig,
+    recipe_at="archray.platform.methods.hnas.hnas_recipe:RECIPE",
+    presets=PRESETS,
+    flags={
+        "proxy": "search.proxy",
+        "budget": "search.budget",
+        "epochs": "train.epochs",
+        "final_epochs": "final.epochs",
+        "final_seeds": "final_seeds",
+        "pool": "pool.table",
+        "pool_size": "pool.size",
+        "random": "baseline",
+    },
+    extendable=("budget", "final_epochs", "final_seeds", "random"),
+)

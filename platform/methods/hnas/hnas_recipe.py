@@ -1,0 +1,120 @@
+"""HNAS: a training-free objective whose (mu, nu) Bayesian optimisation finds. Shu 2022, ch. 7, Alg. 7.1, Eq. 7.7."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from archray.errors import ArchrayError
+from archray.files import Folder
+from archray.platform.engine.pool_scoring import POOL, score_pool
+from archray.platform.engine.pool_settings import candidates
+from archray.platform.engine.stage import Context, WorkStage, file_digests
+from archray.platform.engine.tuning import TrialPlan, TuneRun, TuneStage
+from archray.platform.methods.found_networks import tested_networks
+from archray.platform.methods.hnas.hnas_config import HNASConfig, file_role
+from archray.platform.methods.hnas.hnas_report import SECTIONS, headline, listings
+from archray.platform.methods.recipe import Recipe
+from archray.platform.methods.training_stages import ACCURACY, BASELINE_STAGE, FINAL_STAGE, training_plan
+from archray.platform.run.layout import FOUND
+from archray.searchers import HNASSearch
+
+MAX_CONCURRENT = 4  # more trials in flight than this, and the optimiser decides on too little
+SEARCHER = "searcher.json"  # the state of the searcher when the search ended: an extended search continues from it
+
+
+# Stage 1: the pool
+
+
+def _score(context: Context[HNASConfig], folder: Folder) -> None:
+    config, run = context.config, context.run
+    if (source := config.pool.table) is not None:
+        table = pd.read_csv(source) if source.endswith(".csv") else pd.read_parquet(source)
+        folder.write_parquet(POOL, table)
+        context.say(f"{len(table)} architectures taken from {source}")
+        return
+    metrics = tuple(run.resolved(file_role(name), name) for name in config.scored.metrics)
+    score_pool(
+        folder,
+        candidates(run.space, config.pool.size, context.seed("pool")),
+        space=run.space,
+        data=run.data,
+        proxy=config.scored.model_copy(update={"metrics": metrics}),
+        resources=config.resources,
+        console=context.console,
+        chunk=config.pool.chunk,
+    )
+
+
+# Stage 2: the search
+
+
+def _trials(context: Context[HNASConfig], tuned: Folder) -> TrialPlan:
+    config, pool, stage = context.config, context.folder("pool"), tuned.parent
+
+    def searcher() -> HNASSearch:
+        """One that knows the trials of the smaller budget that this run was extended from."""
+        options = config.search.model_dump() | {"proxy": config.metric}
+        searcher = HNASSearch(f"{pool.uri}/{POOL}", seed=context.seed("search"), **options)
+        if stage.exists(SEARCHER):
+            searcher.set_state(stage.read_json(SEARCHER))
+        return searcher
+
+    return training_plan(
+        context,
+        config.train,
+        test=False,
+        total=config.search.budget,
+        searcher=searcher,
+        at_most=MAX_CONCURRENT,
+        fixed=True,
+    )
+
+
+def _write_found(context: Context[HNASConfig], folder: Folder, run: TuneRun) -> None:
+    searcher: HNASSearch = run.searcher()
+    folder.write_json(SEARCHER, searcher.get_state())
+    objective = {
+        "proxy": searcher.proxy,
+        "scale": searcher.pool.factor,
+        "penalty": searcher.penalty,
+        "log10_mu": list(searcher.log10_mu),
+        "root_nu": [searcher.coordinates.target(0.0), searcher.coordinates.target(1.0)],
+        "epsilon": searcher.epsilon,
+        "pool": len(searcher.pool),
+        "excluded": searcher.pool.excluded,
+    }
+    folder.write_json("objective.json", objective)
+    folder.write_parquet("asked.parquet", searcher.asked())
+    best = searcher.best()
+    if best is None:
+        raise ArchrayError(f"none of the {len(run.trials)} trials has a value: {run.failures}")
+    folder.write_json(FOUND, {**best, "metric": ACCURACY})
+    context.say(f"found {best['architecture']}  ({ACCURACY} {best['value']:.4f})")
+
+
+RECIPE = Recipe[HNASConfig](
+    stages=(
+        WorkStage(
+            name="pool",
+            title="score architectures without training",
+            reads=("scored", "pool.size", "pool.table"),
+            work=_score,
+        ),
+        TuneStage(
+            name="search",
+            title="train what the objective selects, and learn (mu, nu)",
+            reads=("network", "train", "search"),
+            depends=file_digests(f"pool/{POOL}"),
+            plan=_trials,
+            finish=_write_found,
+            search=True,
+            extends=True,
+        ),
+        FINAL_STAGE,
+        BASELINE_STAGE,
+    ),
+    results=tested_networks,
+    headline=headline,
+    sections=SECTIONS,
+    listings=listings,
+)

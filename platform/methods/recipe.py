@@ -1,0 +1,89 @@
+"""What a method does: its stages, and what it shows; the last stage of every run, which writes that."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Generic, TypeVar
+
+import pandas as pd
+
+from archray.files import Folder
+from archray.platform.config import SearchConfig
+from archray.platform.engine.stage import Context, Stage, WorkStage
+from archray.platform.methods.catalogue import get_method
+from archray.platform.report.page import Headline, MakeSection, render
+from archray.platform.run.layout import DONE, FOUND, MODEL, PROGRESS, REPORT, TRIALS
+from archray.platform.run.listing import Listing
+from archray.platform.run.run import Run
+
+ConfigT = TypeVar("ConfigT", bound=SearchConfig)
+TRAINING_STAGES = ("search", "selection", "final", "baseline")  # whose trials stand in the run's own table
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe(Generic[ConfigT]):
+    """The work of a method, and what its run shows.
+
+    Attributes:
+        stages: what it does, in order, before the report.
+        results: what the run's `architecture.json` says beside what was found: test accuracies (fractions).
+        headline: the head of the report. sections: what the report is made of.
+        listings: what the search tried, best first, as tables of the terminal and of `summary.json`.
+        progress: the best so far by solver calls, of methods that are compared by it.
+    """
+
+    stages: Sequence[Stage[ConfigT]]
+    results: Callable[[Run[ConfigT]], dict[str, Any]]
+    headline: Callable[[Run[ConfigT]], Headline]
+    sections: Sequence[MakeSection]
+    listings: Callable[[Run[ConfigT]], Sequence[Listing]]
+    progress: Callable[[Run[ConfigT]], pd.DataFrame] | None = None
+
+
+def recipe_of(run: Run[Any]) -> Recipe[Any]:
+    """The recipe of the run's method."""
+    return get_method(run.config.method).recipe
+
+
+# The last stage of every run
+
+
+def all_stages(recipe: Recipe[Any]) -> tuple[Stage[Any], ...]:
+    """The stages of a recipe, and one that writes what the run shows: it depends on all that the others wrote."""
+
+    def depends(context: Context[Any]) -> dict[str, Any]:
+        run = context.run
+        done = {stage.name: (run.folder / stage.name).read_json(DONE)["outputs"] for stage in recipe.stages}
+        return {"done": done, "config": run.manifest["config"]}
+
+    def work(context: Context[Any], folder: Folder) -> None:
+        run = context.run
+        (run.folder / MODEL).copy_from(run.folder / "final" / MODEL)
+        tables = {stage: run.table(stage, TRIALS) for stage in TRAINING_STAGES}
+        trials = [table.assign(stage=stage) for stage, table in tables.items() if not table.empty]
+        run.folder.write_parquet(TRIALS, pd.concat(trials, ignore_index=True))
+        write_report(run)
+        if recipe.progress is not None:
+            run.folder.write_parquet(PROGRESS, recipe.progress(run))
+        run.folder.write_json(FOUND, describe(run)["result"])
+
+    title = "write what was found, and why"
+    report = WorkStage[Any](name="report", title=title, depends=depends, work=work, needs_ray=False)
+    return (*recipe.stages, report)
+
+
+def describe(run: Run[Any]) -> dict[str, Any]:
+    """What the run's `summary.json` says: `result`, as its `architecture.json`, and `listings`; of what is there."""
+    if run.config.repeats > 1:
+        return {"result": {key: value for key, value in run.ended.items() if key != "repeats"}, "listings": []}
+    recipe = recipe_of(run)
+    listings = [asdict(listing) for listing in recipe.listings(run)]
+    return {"result": {**(run.found or {}), **recipe.results(run)}, "listings": listings}
+
+
+def write_report(run: Run[Any]) -> str:
+    """Writes `report.html`, also of a run that has not ended, or of repeats; returns where it lies."""
+    recipe = recipe_of(run)
+    run.folder.write_bytes(REPORT, render(run, recipe.headline(run), recipe.sections).encode())
+    return f"{run.folder}/{REPORT}"

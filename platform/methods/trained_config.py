@@ -1,0 +1,33 @@
+"""The configuration of a search whose result is trained, or solved, in the end."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from archray.platform.config import SearchConfig
+from archray.trainables.nets.network_settings import NetworkSettings
+from archray.trainables.training_settings import TrainingSettings
+
+
+class FinalConfig(SearchConfig):
+    """A search whose result is trained, or solved, in the end.
+
+    Fields:
+        final_seeds: how many times, each from its own random numbers.
+    """
+
+    final_seeds: int = Field(1, ge=1)
+
+
+class TrainedSearchConfig(FinalConfig):
+    """A search that ends with the standalone training of what it found.
+
+    Fields:
+        network: the skeleton that architectures are put in.
+        final: how the found architecture is trained.
+        baseline: how many random architectures are trained the same way, to compare with; 0 for none.
+    """
+
+    network: NetworkSettings = NetworkSettings()
+    final: TrainingSettings = TrainingSettings(epochs=200)
+    baseline: int = Field(0, ge=0)

@@ -1,0 +1,1 @@
+"""What architecture optimizers make: how the parameters of a mixture learn."""

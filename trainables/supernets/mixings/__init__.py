@@ -1,0 +1,1 @@
+"""What relaxations make: where the mixture of each step comes from, and what it learns from a batch."""
