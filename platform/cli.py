@@ -78,6 +78,23 @@ def runs(
         print_runs(folder)
 
 
+def watch(
+    run: RunFolder,
+    interval: Annotated[float, typer.Option(help="Seconds between two looks.", min=0.1)] = 2.0,
+    once: Annotated[bool, typer.Option("--once", help="Look once.")] = False,
+) -> None:
+    """Show how far a run is, until it ends: stage, trials, the best so far, curves, time left.
+
+    From any terminal or machine that reads its folder; it writes nothing. Exits with 1 if the run ends undone.
+    """
+    try:
+        state = archray.watch(run, interval=interval, once=once).state
+    except KeyboardInterrupt:
+        raise typer.Exit(INTERRUPTED) from None
+    if state in ("interrupted", "failed"):
+        raise typer.Exit(CRASHED)
+
+
 def _echo_json(value: Any) -> None:
     typer.echo(json.dumps(value, indent=2, ensure_ascii=False))
 
@@ -197,7 +214,7 @@ def application(arguments: Sequence[str]) -> typer.Typer:
     )
     app.callback()(_options)
     app.add_typer(search_app(arguments[1:] if arguments[:1] == ["search"] else None, CONTEXT), name="search")
-    for function in (resume, show, runs, report, compare, export, list_, proxies):
+    for function in (resume, watch, show, runs, report, compare, export, list_, proxies):
         app.command(function.__name__.rstrip("_"))(function)
     return app
 

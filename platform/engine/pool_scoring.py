@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from typing import Any
@@ -15,6 +16,7 @@ from archray.errors import RunInterrupted
 from archray.files import Folder
 from archray.platform.engine.interrupt import INTERRUPT, stop_gracefully
 from archray.platform.engine.progress import ScoringProgress
+from archray.platform.run.layout import SCORING
 from archray.trainables.data import DataSettings
 from archray.trainables.proxies import ProxySettings
 from archray.trainables.tune.pool_scorer import PoolScorer
@@ -118,12 +120,15 @@ def score_in_shards(
     )
     progress = ScoringProgress(console, total=len(architectures), done=len(known), failed=count_failures(rows))
     numbers = [int(name.removeprefix("part-").removesuffix(".parquet")) for name in shards.files()]
+    began = time.time()
+    folder.write_json(SCORING, {"began": began, **progress.state})
     graceful = stop_gracefully(console, "the architectures under way are scored")
     with graceful, progress, closing(finished):
         for number, outcomes in enumerate(finished, start=max(numbers, default=-1) + 1):
             table = _table([row for outcome in outcomes for row in _rows(outcome)], types)
             shards.write_parquet(f"part-{number:05d}.parquet", table)
             progress.advance(len(table), failed=count_failures(table))
+            folder.write_json(SCORING, {"began": began, **progress.state})
     rows = _read_shards(shards, types).drop_duplicates("architecture").set_index("architecture")
     if len(rows) < len(architectures):
         raise RunInterrupted(f"stopped with {len(rows)} of {len(architectures)} architectures scored; they are saved")

@@ -111,6 +111,7 @@ class ScoringProgress:
     def __init__(self, console: Console, *, total: int, done: int = 0, failed: int = 0) -> None:
         self._console, self._total, self._done, self._failed = console, total, done, failed
         self._first: tuple[float, int] | None = None  # when this run's first chunk came, and how many were done then
+        self._rate: float | None = None
         self._last_line = time.monotonic()
         self._bar = _bar(console)
         self._task = self._bar.add_task("scoring", total=total, completed=done, state="")
@@ -124,6 +125,11 @@ class ScoringProgress:
     def __exit__(self, *raised: object) -> None:
         self._bar.stop()
 
+    @property
+    def state(self) -> dict[str, Any]:
+        """How far it is: `done`, `failed`, `total` architectures, and `rate`, of this run by the second; None yet."""
+        return {"done": self._done, "failed": self._failed, "total": self._total, "rate": self._rate}
+
     def advance(self, scored: int, *, failed: int = 0) -> None:
         """Adds a chunk of `scored` architectures, `failed` of them with a failure."""
         self._done += scored
@@ -133,8 +139,8 @@ class ScoringProgress:
         if self._first is None:  # actors start, import and load their data before it: no part of the rate
             self._first = (now, self._done)
         elif now > self._first[0]:
-            rate = (self._done - self._first[1]) / (now - self._first[0])
-            state = f"{rate:.3g}/s, {_duration((self._total - self._done) / rate)} left"
+            self._rate = (self._done - self._first[1]) / (now - self._first[0])
+            state = f"{self._rate:.3g}/s, {_duration((self._total - self._done) / self._rate)} left"
         if self._failed:
             state += f"{', ' * bool(state)}{self._failed} with a failed metric"
         self._bar.update(self._task, completed=self._done, state=state)

@@ -9,6 +9,7 @@ moved.
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -17,22 +18,29 @@ from ray import tune
 
 from archray.files import Folder
 from archray.platform.engine.interrupt import INTERRUPT
-from archray.platform.run.layout import RESULTS
+from archray.platform.run.layout import RESULTS, SNAPSHOT, STARTED
 
-SNAPSHOT = "snapshot"  # Tune's state files as they were after the last step in which something happened
 SHORT = 64  # entries of a list that is kept; the scores of a round of halving may be ten thousand
 EXPERIMENT = "experiment_state-"
 STATE_FILES = (EXPERIMENT, "search_gen_state-", "searcher-state-")
 
 
 class ResultLog(tune.Callback):
-    """Writes every result of every trial as it is reported; a trial that repeats an epoch after a restore, twice."""
+    """Writes every result of every trial as it is reported; a trial that repeats an epoch after a restore, twice.
+
+    And of every trial, as it starts, what it is about: results do not say.
+    """
 
     def __init__(self) -> None:
         self._lines: dict[str, list[str]] = {}
 
     def __getstate__(self) -> dict[str, Any]:
         return {"_lines": {}}
+
+    def on_trial_start(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
+        config = {name: value for name, value in trial.config.items() if _is_kept(value)}
+        started = {"trial_id": trial.trial_id, "config": config, "started": time.time()}
+        (experiment_folder(trial) / STARTED).write_json(f"{trial.trial_id}.json", started)
 
     def on_trial_result(
         self, iteration: int, trials: list[Any], trial: Any, result: dict[str, Any], **info: Any

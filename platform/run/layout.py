@@ -18,8 +18,9 @@ REPEAT = "repeat-"  # and two digits: the folder of one repeat, a run of its own
 
 # In a stage's folder, while it is on; see `stage_progress`.
 TUNE = "tune-"  # and a digest: the folder of a Tune run
-PLAN = "plan.json"  # of a Tune run: its trials' number, metric and mode
+PLAN = "plan.json"  # of a Tune run: when it began, how many trials there are, their metric and its mode
 STARTED = "started"  # of a Tune run, a JSON file a trial: its configuration, and when it started
 RESULTS = "results"  # of a Tune run, a file of JSON lines a trial, a line a result
+SNAPSHOT = "snapshot"  # of a Tune run: its state files as they were after the last step in which something happened
 FAILED = "failed"  # of a Tune run: TRIAL.json of each trial that failed, and TRIAL.txt, the stacks
-SCORING = "scoring.json"  # beside `shards/`: how many architectures are scored
+SCORING = "scoring.json"  # beside `shards/`: when it began, how many architectures are scored, how many a second

@@ -53,6 +53,7 @@ class RunSummary:
         result: what was found, and its measures, as in `architecture.json`; of several repeats, of the best.
         listings: tables of what the search tried, best first.
         repeats: the repeats that have begun; none of a run of one.
+        asked_repeats: how many there are to be; 1 of a run of one.
     """
 
     path: str
@@ -69,6 +70,7 @@ class RunSummary:
     result: Mapping[str, Any]
     listings: Sequence[Listing]
     repeats: Sequence[RunSummary]
+    asked_repeats: int
 
     @classmethod
     def read(cls, place: str | os.PathLike[str] | Folder) -> RunSummary:
@@ -103,6 +105,7 @@ class RunSummary:
             result=written["result"],
             listings=[Listing(**listing) for listing in written["listings"]],
             repeats=repeats,
+            asked_repeats=config["repeats"],
         )
 
     @property

@@ -1,0 +1,180 @@
+"""What a stage that is on has done so far, from the files that grow in its folder; read-only, without pandas or Ray.
+
+Of a Tune run `plan.json`, a file in `started/` and `results/` a trial, and Tune's last state; of a scoring
+`scoring.json`. Times are those of the run's machines, whose clock need not be the reader's.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from archray.files import Folder
+from archray.platform.run.layout import PLAN, RESULTS, SCORING, SNAPSHOT, STARTED
+
+Status = Literal["running", "ended", "failed"]
+_STATUSES: Mapping[str, Status] = {"TERMINATED": "ended", "ERROR": "failed"}  # Tune's; the others have not ended
+
+
+@dataclass(frozen=True)
+class TrialProgress:
+    """A trial that has started.
+
+    Attributes:
+        config: what its searcher, or the plan, set. started: seconds since the epoch.
+        values: the stage's metric after each epoch; None where it has no value. epoch, epochs: done, and in all.
+        last: seconds since the epoch, of its last result; None before.
+    """
+
+    trial_id: str
+    config: Mapping[str, Any]
+    started: float
+    status: Status
+    values: Sequence[float | None]
+    epoch: int
+    epochs: int | None
+    last: float | None
+
+    @property
+    def done(self) -> float:
+        """The share of its work that is done."""
+        return 1.0 if self.status != "running" else self.epoch / self.epochs if self.epochs else 0.0
+
+    @property
+    def value(self) -> float | None:
+        """The metric after its last epoch."""
+        return self.values[-1] if self.values else None
+
+
+@dataclass(frozen=True)
+class StageProgress:
+    """How far a stage is.
+
+    Attributes:
+        unit: what is counted, `trial` or `architecture`.
+        done, failed: how many have ended, and how many of these without a value. total: at most.
+        metric, mode: of the trials; None of a scoring.
+        trials: in the order in which they started.
+        seconds_left: at the rate until now; None while there is none.
+    """
+
+    unit: str
+    done: int
+    failed: int
+    total: int
+    metric: str | None = None
+    mode: str | None = None
+    trials: Sequence[TrialProgress] = ()
+    seconds_left: float | None = None
+
+    @property
+    def ended(self) -> Sequence[TrialProgress]:
+        """The trials that ended with a value, in the order in which they ended."""
+        known = [trial for trial in self.trials if trial.status == "ended" and trial.value is not None]
+        return sorted(known, key=lambda trial: trial.last or trial.started)
+
+    @property
+    def best(self) -> TrialProgress | None:
+        """The best trial that has ended."""
+        choose = max if self.mode == "max" else min
+        return choose(self.ended, key=lambda trial: trial.value or 0.0, default=None)
+
+
+def stage_progress(stage: Folder) -> StageProgress | None:
+    """Of what began last in a stage's folder; None of a stage that neither scores nor trains, or not yet."""
+    begun: list[tuple[float, Folder, str, dict[str, Any]]] = []
+    for folder in (stage, *(stage / name for name in stage.folders())):
+        for name in (SCORING, PLAN):
+            if (written := _read(folder, name)) is not None:
+                begun.append((float(written["began"]), folder, name, written))
+    if not begun:
+        return None
+    _, folder, name, written = max(begun, key=lambda each: each[0])
+    return _scoring(written) if name == SCORING else _tune_run(folder, written)
+
+
+def _scoring(written: Mapping[str, Any]) -> StageProgress:
+    done, total, rate = written["done"], written["total"], written["rate"]
+    left = (total - done) / rate if rate else None
+    return StageProgress("architecture", done, written["failed"], total, seconds_left=left)
+
+
+def _tune_run(folder: Folder, plan: Mapping[str, Any]) -> StageProgress:
+    statuses = dict(_statuses(folder))
+    started = [_read(folder / STARTED, name) for name in (folder / STARTED).files()]
+    trials = sorted(
+        (_trial(folder, trial, plan["metric"], statuses) for trial in started if trial is not None),
+        key=lambda trial: (trial.started, trial.trial_id),
+    )
+    done = [trial for trial in trials if trial.status != "running"]
+    work = sum(trial.done for trial in trials)
+    last = max((trial.last for trial in trials if trial.last is not None), default=plan["began"])
+    rate = (work - plan["done_before"]) / (last - plan["began"]) if last > plan["began"] else 0.0
+    return StageProgress(
+        unit="trial",
+        done=len(done),
+        failed=sum(trial.status == "failed" for trial in done),
+        total=plan["total"],
+        metric=plan["metric"],
+        mode=plan["mode"],
+        trials=trials,
+        seconds_left=(plan["total"] - work) / rate if rate > 0 else None,
+    )
+
+
+def _trial(folder: Folder, started: Mapping[str, Any], metric: str, statuses: Mapping[str, str]) -> TrialProgress:
+    trial_id = started["trial_id"]
+    lines = list(_lines(folder / RESULTS, f"{trial_id}.jsonl"))
+    last: Mapping[str, Any] = lines[-1] if lines else {}
+    status = _STATUSES.get(statuses.get(trial_id, ""), "ended" if last.get("done") else "running")
+    return TrialProgress(
+        trial_id=trial_id,
+        config=started["config"],
+        started=started["started"],
+        status="failed" if last.get("failure") else status,
+        values=[_finite(line.get(metric)) for line in lines],
+        epoch=int(last.get("epoch", last.get("training_iteration", 0))),
+        epochs=last.get("epochs"),
+        last=last.get("timestamp"),
+    )
+
+
+def _statuses(folder: Folder) -> Iterator[tuple[str, str]]:
+    """Trial and status, of Tune's last state."""
+    snapshot = folder / SNAPSHOT
+    names = [name for name in snapshot.files() if name.startswith("experiment_state-")]
+    state = _read(snapshot, names[-1]) if names else None
+    for stub, _ in (state or {"trial_data": ()})["trial_data"]:
+        trial = json.loads(stub)
+        yield trial["trial_id"], trial["status"]
+
+
+def _lines(folder: Folder, name: str) -> Iterator[dict[str, Any]]:
+    """The lines of a file of JSON lines; one that is half written is no line yet."""
+    try:
+        text = folder.read_bytes(name).decode(errors="replace")
+    except FileNotFoundError:
+        return
+    for line in text.splitlines():
+        try:
+            result = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(result, dict):
+            yield result
+
+
+def _read(folder: Folder, name: str) -> dict[str, Any] | None:
+    """A JSON file; None where there is none, or none whole: the run goes on while it is read."""
+    try:
+        value = folder.read_json(name)
+    except (FileNotFoundError, ValueError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def _finite(value: Any) -> float | None:
+    return float(value) if isinstance(value, int | float) and math.isfinite(value) else None
