@@ -44,4 +44,4 @@ def print_runs(folder: str) -> None:
     """The runs in a folder, a line each."""
     console = Console()
     for line in run_lines(runs(folder), folder):
-        console.print(line, soft_wrap=True, highlight=False, markup=False)
+        console.print(line, soft_wrap=True, highlight=False, markup=False, emoji=False)

@@ -39,7 +39,7 @@ def written(key: str, value: Any) -> str:
 def print_summary(summary: RunSummary, console: Console) -> None:
     """All of a run in the terminal."""
     for line in lines_of(summary):
-        console.print(line, soft_wrap=True, highlight=False, markup=False)
+        console.print(line, soft_wrap=True, highlight=False, markup=False, emoji=False)
 
 
 def lines_of(summary: RunSummary) -> Iterator[str]:

@@ -47,7 +47,7 @@ def watch(path: str | os.PathLike[str], *, interval: float = 2.0, once: bool = F
         while summary.state == "running":
             line = line_of(summary, progress)
             if line != printed:
-                console.print(line, soft_wrap=True, highlight=False, markup=False)
+                console.print(line, soft_wrap=True, highlight=False, markup=False, emoji=False)
                 printed = line
             time.sleep(interval)
             summary, progress = _look(place)
