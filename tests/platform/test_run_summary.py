@@ -1,0 +1,150 @@
+"""What a folder says of its run: done, on, interrupted or failed; and tables as JSON has them."""
+
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+import sys
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from archray.errors import RunFolderError, RunInterrupted
+from archray.files import Folder
+from archray.platform.engine.run_record import RunRecord, recorded
+from archray.platform.run.heartbeat import SILENT, heartbeat
+from archray.platform.run.layout import DONE, FOUND, HEARTBEAT, MANIFEST, SUMMARY
+from archray.platform.run.listing import KEPT_ROWS, Listing, plain
+from archray.platform.run.run_summary import RunSummary
+
+STAGES = {"pool": "score", "search": "train"}
+CONFIG = {"method": "hnas", "space": "nasbench201", "data": {"name": "digits"}, "seed": 3, "repeats": 1}
+RESULT = {"architecture": "a", "value": 0.5, "test_accuracy": math.nan}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Folder:
+    made = Folder(tmp_path / "run").create()
+    made.write_json(
+        MANIFEST, {"config": CONFIG, "versions": {}, "created": "2026-01-01T00:00:00+00:00", "command": None}
+    )
+    return made
+
+
+def description() -> dict[str, object]:
+    return {"result": RESULT, "listings": []}
+
+
+def end_stage(folder: Folder, name: str, seconds: float = 2.5) -> None:
+    (folder / name).create().write_json(DONE, {"finished": "2026-01-01T00:01:00+00:00", "seconds": seconds})
+
+
+def test_a_run_from_its_first_stage_to_its_end(folder: Folder) -> None:
+    with recorded(folder, STAGES, description) as record:
+        record.began("pool")
+        on = RunSummary.read(folder)
+        assert (on.state, on.reason, on.stage and on.stage.name) == ("running", None, "pool")
+        end_stage(folder, "pool")
+        record.ended("pool")
+        record.began("search")
+        assert [stage.state for stage in RunSummary.read(folder).stages] == ["done", "running"]
+        end_stage(folder, "search", 4.0)
+        record.ended("search")
+    ended = RunSummary.read(folder)
+    assert (ended.state, ended.stage, ended.seconds) == ("done", None, 6.5)
+    assert ended.architectures == ["a"] and ended.result["test_accuracy"] is None, "NaN is no JSON"
+    assert (ended.method, ended.space, ended.data, ended.seed) == ("hnas", "nasbench201", "digits", 3)
+    assert json.loads(json.dumps(ended.to_dict(), allow_nan=False))["stages"][0]["title"] == "score"
+
+
+def test_a_stage_that_begins_anew_makes_those_after_it_wait(folder: Folder) -> None:
+    for name in STAGES:
+        end_stage(folder, name)
+    record = RunRecord(folder, STAGES, description)
+    record.began("pool")
+    assert [stage.state for stage in RunSummary.read(folder).stages] == ["running", "waiting"]
+
+
+def test_what_stops_a_run_is_told(folder: Folder) -> None:
+    def stop() -> None:
+        with recorded(folder, STAGES, description) as record:
+            record.began("search")
+            record.reason = "[2/2] search: stopped with 1 of at most 3 trials ended"
+            raise RunInterrupted(f"{record.reason}. Continue with: archray resume there")
+
+    with pytest.raises(RunInterrupted):
+        stop()
+    stopped = RunSummary.read(folder)
+    assert (stopped.state, stopped.reason) == ("interrupted", "[2/2] search: stopped with 1 of at most 3 trials ended")
+    assert stopped.stage and stopped.stage.name == "search"
+    with pytest.raises(KeyboardInterrupt), recorded(folder, STAGES, description):
+        raise KeyboardInterrupt
+    assert RunSummary.read(folder).state == "interrupted"
+    with pytest.raises(ValueError, match="no more"), recorded(folder, STAGES, description):
+        raise ValueError("no more")
+    assert (RunSummary.read(folder).state, RunSummary.read(folder).reason) == ("failed", "ValueError: no more")
+
+
+def test_a_killed_process_is_seen(folder: Folder) -> None:
+    RunRecord(folder, STAGES, description).began("search")
+    assert RunSummary.read(folder).reason == "no process has worked on it here"
+    code = (
+        "import os, signal, sys\n"
+        "from archray.files import Folder\n"
+        "from archray.platform.run.heartbeat import heartbeat\n"
+        "with heartbeat(Folder(sys.argv[1])): os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    killed = subprocess.Popen([sys.executable, "-c", code, str(folder)])
+    killed.wait()
+    gone = RunSummary.read(folder)
+    assert gone.state == "interrupted" and f"its process {killed.pid} is gone" in str(gone.reason)
+    with heartbeat(folder):
+        assert RunSummary.read(folder).state == "running"
+
+
+@pytest.mark.parametrize(("age", "state"), [(1.0, "running"), (SILENT + 5, "interrupted")])
+def test_another_machine_is_judged_by_the_time_of_its_last_beat(folder: Folder, age: float, state: str) -> None:
+    RunRecord(folder, STAGES, description).began("search")
+    at = (datetime.now(UTC) - timedelta(seconds=age)).isoformat(timespec="seconds")
+    folder.write_json(HEARTBEAT, {"at": at, "host": "elsewhere", "processes": "", "pid": 1})
+    summary = RunSummary.read(folder)
+    assert summary.state == state
+    assert (summary.reason is None) == (state == "running")
+    assert state == "running" or f"no sign of life from elsewhere since {at}" in str(summary.reason)
+
+
+def test_a_run_without_a_summary_says_so_beside_what_its_other_files_tell(folder: Folder) -> None:
+    end_stage(folder, "pool")
+    unfinished = RunSummary.read(folder)
+    assert unfinished.state == "interrupted" and f"it has no {SUMMARY}, which 'archray report" in str(unfinished.reason)
+    folder.write_json(FOUND, RESULT)
+    ended = RunSummary.read(folder)
+    assert (ended.state, ended.architectures, ended.seconds) == ("done", ["a"], 2.5)
+    assert "archray report" in str(ended.reason)
+
+
+def test_a_folder_without_a_run_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(RunFolderError, match=r"holds no run \(no manifest.json\)"):
+        RunSummary.read(tmp_path)
+    (tmp_path / MANIFEST).write_text("{}")
+    with pytest.raises(RunFolderError, match="none of archray's"):
+        RunSummary.read(tmp_path)
+
+
+def test_rows_are_kept_as_json_has_them() -> None:
+    row = {
+        "a": np.float64("nan"),
+        "b": np.int64(3),
+        "c": pd.NaT,
+        "d": np.array([1.5, math.inf]),
+        "e": True,
+        "f": ("x",),
+    }
+    assert plain(row) == {"a": None, "b": 3, "c": None, "d": [1.5, None], "e": True, "f": ["x"]}
+    assert type(plain(np.float32(0.5))) is float
+    listing = Listing.of("many", [{"a": 1}] * (KEPT_ROWS + 5))
+    assert (len(listing.rows), listing.count) == (KEPT_ROWS, KEPT_ROWS + 5)

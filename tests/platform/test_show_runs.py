@@ -1,0 +1,143 @@
+"""A finished run in a new process: load, show, runs, and what they do not import."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+import archray
+from archray.errors import RunFolderError
+from archray.platform.cli import application
+from archray.platform.run.layout import SUMMARY
+from archray.platform.run.run_summary import RunSummary
+
+HEAVY = {"ray", "torch", "numpy", "pandas", "pyarrow", "sklearn", "scipy", "matplotlib"}
+
+
+@pytest.fixture
+def result(finished_run: Callable[[str], archray.RunResult]) -> archray.RunResult:
+    return finished_run("hnas")
+
+
+@pytest.fixture
+def copied(result: archray.RunResult, tmp_path: Path) -> Path:
+    """A copy of the run, to change."""
+    return Path(shutil.copytree(result.path, tmp_path / "runs" / "copy"))
+
+
+def command(*arguments: str) -> str:
+    told = CliRunner().invoke(application(arguments), arguments)
+    assert told.exit_code == 0, told.output
+    return told.stdout
+
+
+def change_summary(run: Path, **values: object) -> None:
+    summary = json.loads((run / SUMMARY).read_text())
+    (run / SUMMARY).write_text(json.dumps({**summary, **values}))
+
+
+def test_a_run_is_loaded_as_it_was_returned(result: archray.RunResult) -> None:
+    loaded = archray.load(result.path)
+    assert replace(loaded, grids=result.grids) == result and isinstance(loaded, archray.RunResult)
+    assert loaded.trials.equals(result.trials) and loaded.summary.method == "hnas"
+    assert loaded.model().state_dict().keys() == result.model().state_dict().keys()
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "archray.load({path!r})",
+        "archray.show({path!r})",
+        "archray.runs({path!r})",
+        "archray.watch({path!r})",
+        "import archray.platform.cli as c; sys.argv[1:] = ['show', {path!r}, '--json']; c.main()",
+    ],
+)
+def test_a_finished_run_is_read_without_what_made_it(result: archray.RunResult, code: str) -> None:
+    program = (
+        "import sys, archray, atexit\n"
+        f"atexit.register(lambda: print(*({HEAVY!r} & set(sys.modules)), file=sys.stderr))\n" + code
+    )
+    done = subprocess.run([sys.executable, "-c", program.format(path=result.path)], capture_output=True, text=True)
+    assert (done.returncode, done.stderr.strip()) == (0, "")
+
+
+def test_a_run_that_has_not_ended_is_not_loaded(copied: Path) -> None:
+    change_summary(copied, state="interrupted", reason="[2/5] search: stopped")
+    with pytest.raises(RunFolderError, match=r"has not ended \(\[2/5\] search: stopped\); .*'archray resume .*copy'"):
+        archray.load(copied)
+    change_summary(copied, state="failed", reason="ValueError: no")
+    with pytest.raises(RunFolderError, match="ValueError: no"):
+        archray.load(copied)
+
+
+def test_show_returns_what_it_prints(result: archray.RunResult, capsys: pytest.CaptureFixture[str]) -> None:
+    summary = archray.show(result.path)
+    printed = capsys.readouterr().out
+    assert summary == RunSummary.read(result.path) and summary.state == "done"
+    assert [stage.name for stage in summary.stages] == ["pool", "search", "final", "baseline", "report"]
+    [trials] = summary.listings
+    accuracies = [row["validation_accuracy"] for row in trials.rows]
+    assert accuracies == sorted(accuracies, reverse=True) and len(accuracies) == 4
+    assert all(
+        row["architecture"] in printed and f"{100 * row['validation_accuracy']:.2f} %" in printed for row in trials.rows
+    )
+    assert result.architecture in printed and f"{result.path}/report.html" in printed
+    assert f"{100 * result.test_accuracy:.2f} %" in printed
+
+
+def test_show_as_json(result: archray.RunResult) -> None:
+    told = json.loads(command("show", result.path, "--json"))
+    assert told == json.loads(json.dumps(RunSummary.read(result.path).to_dict()))
+    assert told["result"]["architecture"] == result.architecture and told["state"] == "done"
+    assert told["result"]["test_accuracy"] == result.test_accuracy
+
+
+def test_runs_of_a_folder(copied: Path, tmp_path: Path) -> None:
+    shutil.copytree(copied, copied.parent / "second")
+    change_summary(copied.parent / "second", state="interrupted", reason="[2/5] search: stopped")
+    (copied.parent / "no-run").mkdir()
+    found = archray.runs(copied.parent)
+    assert {(Path(summary.path).name, summary.state) for summary in found} == {
+        ("copy", "done"),
+        ("second", "interrupted"),
+    }
+    printed = command("runs", str(copied.parent))
+    assert "copy" in printed and "second" in printed and "no-run" not in printed
+    assert all(f"hnas  nasbench201  digits  {state}" in printed for state in ("done", "interrupted"))
+    assert len(json.loads(command("runs", str(copied.parent), "--json"))) == 2
+    assert "no runs in" in command("runs", str(copied.parent / "no-run"))
+    with pytest.raises(RunFolderError, match="there is no folder"):
+        archray.runs(tmp_path / "nowhere")
+
+
+def test_report_writes_a_summary_that_is_missing(copied: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = json.loads((copied / SUMMARY).read_text())
+    (copied / SUMMARY).unlink()
+    archray.show(copied)
+    assert "it has no summary.json" in capsys.readouterr().out
+    assert archray.load(copied).test_accuracy == before["result"]["test_accuracy"]
+    archray.report(copied)
+    after = json.loads((copied / SUMMARY).read_text())
+    assert (after["result"], after["listings"], after["state"]) == (before["result"], before["listings"], "done")
+    assert "summary.json" not in str(archray.show(copied).reason)
+
+
+@pytest.mark.parametrize("name", ["search", "resume", "show", "compare", "runs", "watch", "load"])
+def test_console_and_command_are_no_public_arguments(name: str) -> None:
+    assert not {"console", "command"} & set(inspect.signature(getattr(archray, name)).parameters)
+
+
+def test_the_command_is_kept(result: archray.RunResult) -> None:
+    assert json.loads((Path(result.path) / "manifest.json").read_text())["command"] is None, "it was called from Python"
+    assert isinstance(archray.load(result.path).trials, pd.DataFrame)

@@ -1,0 +1,105 @@
+"""A run that is on, watched from outside: what is shown, that nothing is written, and how it ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from archray_test_command import PATIENCE, start, wait_until
+from archray_test_runs import RUNS, as_arguments
+
+import archray
+from archray.files import Folder
+from archray.platform.run.heartbeat import heartbeat
+from archray.platform.run.layout import DONE, SUMMARY
+
+
+@pytest.fixture
+def on(finished_run: Callable[[str], archray.RunResult], tmp_path: Path) -> Path:
+    """A copy of a run as it was while its search was on."""
+    run = Path(shutil.copytree(finished_run("hnas").path, tmp_path / "run"))
+    summary = json.loads((run / SUMMARY).read_text())
+    for stage in summary["stages"][1:]:
+        stage.update(state="waiting", seconds=None, finished=None)
+        (run / stage["name"] / DONE).unlink()
+    summary["stages"][1]["state"] = summary["state"] = "running"
+    (run / SUMMARY).write_text(json.dumps(summary))
+    return run
+
+
+def files(folder: Path) -> dict[str, int]:
+    """All that is in a folder, and when each was last changed."""
+    return {str(path): path.lstat().st_mtime_ns for path in (folder, *folder.rglob("*"))}
+
+
+def watching(run: Path, *options: str) -> subprocess.Popen[str]:
+    arguments = [sys.executable, "-m", "archray.platform.cli", "watch", str(run), "--interval", "0.1", *options]
+    return subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
+def test_a_look_shows_all_and_writes_nothing(on: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with heartbeat(Folder(on)):
+        before = files(on)
+        summary = archray.watch(on, once=True)
+        assert files(on) == before
+    printed = capsys.readouterr().out
+    assert summary.state == "running" and "hnas on nasbench201, digits" in printed
+    assert "4 of 4 trials" in printed and "final" in printed
+    best = max(row["validation_accuracy"] for row in summary.listings[0].rows)
+    assert f"best     validation accuracy (search) {100 * best:.2f} %" in printed
+    assert "in the order in which they ended" in printed and "█" in printed
+
+
+def test_a_watch_ends_with_the_run(on: Path) -> None:
+    with heartbeat(Folder(on)):
+        process = watching(on)
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        assert line.startswith("search: 4 of 4 trials"), line
+        summary = json.loads((on / SUMMARY).read_text())
+        (on / SUMMARY).write_text(json.dumps({**summary, "state": "done"}))
+        rest = process.stdout.read()
+        assert process.wait(timeout=PATIENCE) == 0 and "done" in rest, rest
+
+
+def test_a_watch_of_a_run_that_ends_undone_says_so(on: Path) -> None:
+    process = watching(on)  # nobody's heart beats: the copy has that of a process which is no more on it
+    (on / "heartbeat.json").unlink()
+    told, _ = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 1 and "archray resume" in told, told
+
+
+def test_ctrl_c_ends_the_watch_alone(on: Path) -> None:
+    with heartbeat(Folder(on)):
+        process = watching(on)
+        assert process.stdout is not None and process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=PATIENCE) == 130
+        assert "resume" not in process.stdout.read(), "the run goes on"
+
+
+@pytest.mark.slow
+def test_a_run_is_watched_from_its_first_stage_to_its_end(tmp_path: Path) -> None:
+    arguments = as_arguments(RUNS["hnas"])
+    process = start("search", "hnas", *arguments, "--out", "run", "--set", "cluster.dashboard=false", cwd=tmp_path)
+    wait_until(process, lambda: (tmp_path / "run" / SUMMARY).exists(), tmp_path)
+    watcher = watching(tmp_path / "run")
+    told, _ = watcher.communicate(timeout=2 * PATIENCE)
+    assert process.wait(timeout=PATIENCE) == 0, (tmp_path / "log.txt").read_text()
+    assert watcher.returncode == 0 and os.path.exists(tmp_path / "run" / "report.html"), told
+    for words in (
+        "pool: ",
+        "of 10 architectures",
+        "search: 1 of 4 trials",
+        "best validation accuracy (search)",
+        "done",
+    ):
+        assert words in told, told
+    assert "final: " in told and "baseline: " in told
