@@ -19,6 +19,7 @@ from ray import tune
 from archray.files import Folder
 from archray.platform.engine.interrupt import INTERRUPT
 from archray.platform.run.layout import RESULTS, SNAPSHOT, STARTED
+from archray.platform.run.listing import plain
 
 SHORT = 64  # entries of a list that is kept; the scores of a round of halving may be ten thousand
 EXPERIMENT = "experiment_state-"
@@ -39,7 +40,7 @@ class ResultLog(tune.Callback):
 
     def on_trial_start(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
         config = {name: value for name, value in trial.config.items() if _is_kept(value)}
-        started = {"trial_id": trial.trial_id, "config": config, "started": time.time()}
+        started = {"trial_id": trial.trial_id, "config": plain(config), "started": time.time()}
         (experiment_folder(trial) / STARTED).write_json(f"{trial.trial_id}.json", started)
 
     def on_trial_result(
