@@ -1,0 +1,107 @@
+"""The documentation site: it is built without a warning, asks for nothing from outside, and its search finds things."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from functools import partial
+from html.parser import HTMLParser
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.slow
+LOADED = {"link": "href", "script": "src", "img": "src", "iframe": "src"}  # what a browser fetches with a page
+
+
+class Fetched(HTMLParser):
+    """What a page makes a browser fetch, and its links."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.places: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        place = dict(attrs).get(LOADED.get(tag, ""))
+        if place is not None and dict(attrs).get("rel") not in ("canonical", "next", "prev"):
+            self.places.append(place)
+
+
+@pytest.fixture(scope="module")
+def site(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The site, built as `make docs` builds it."""
+    pytest.importorskip("mkdocs", reason="the site needs MkDocs: pip install 'archray[docs]'")
+    pytest.importorskip("mkdocstrings", reason="the site needs mkdocstrings: pip install 'archray[docs]'")
+    place = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "mkdocs", "build", "--quiet", "--strict", "--site-dir", str(place)]
+    done = subprocess.run(
+        command,
+        cwd=repository,
+        env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
+        capture_output=True,
+        text=True,
+        timeout=500,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return place
+
+
+def test_its_pages_ask_for_nothing_from_outside(site: Path) -> None:
+    pages = sorted(site.rglob("*.html"))
+    assert len(pages) > 50
+    for page in pages:
+        fetched = Fetched()
+        fetched.feed(page.read_text(encoding="utf-8"))
+        assert [place for place in fetched.places if re.match(r"(https?:)?//", place)] == [], page
+    styles = "".join(style.read_text(encoding="utf-8") for style in site.rglob("*.css"))
+    assert re.findall(r"(?:@import|url\()\s*[\"']?https?:", styles) == []
+
+
+def test_every_configuration_key_is_on_its_methods_page(site: Path) -> None:
+    from archray.platform.methods.configure import make_config
+
+    def paths(value: dict[str, Any], prefix: str = "") -> Iterator[str]:
+        for name, inner in value.items():
+            if isinstance(inner, dict):
+                yield from paths(inner, f"{prefix}{name}.")
+            else:  # the name of settings that are chosen by it stands for them: supernet.optimizer
+                yield prefix.rstrip(".") if name == "name" and prefix != "data." else prefix + name
+
+    for method in ("hnas", "gaea-pc-darts", "nesbs", "nes-re", "halving", "hyperband"):
+        page = (site / "configuration" / f"{method}.html").read_text(encoding="utf-8")
+        shown = set(re.findall(r"<tr>\s*<td><code>([\w.]+)</code>", page))
+        assert set(paths(make_config(method, "demo", None, {}).model_dump(mode="json"))) - shown == set()
+
+
+def test_its_search_finds_a_page(site: Path) -> None:
+    chromium = shutil.which("chromium")
+    if chromium is None:
+        pytest.skip("there is no chromium to look at the site with")
+    from playwright.sync_api import sync_playwright
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(SimpleHTTPRequestHandler, directory=str(site)))
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    address = f"http://127.0.0.1:{server.server_port}/"
+    try:
+        with sync_playwright() as playwright:
+            browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+            page = browser.new_page()
+            requests: list[str] = []
+            page.on("request", lambda request: requests.append(request.url))
+            page.goto(address + "index.html")
+            page.locator("input.md-search__input").fill("mirror descent")
+            found = page.locator(".md-search-result__item a").first
+            found.wait_for(timeout=60_000)
+            titles = page.locator(".md-search-result__item h1").all_inner_texts()
+            browser.close()
+    finally:
+        server.shutdown()
+    assert any("Supernets" in title for title in titles), titles
+    assert [url for url in requests if not url.startswith((address, "data:", "blob:"))] == []
