@@ -56,7 +56,7 @@ def page_of(name: str) -> str:
     for flag, path in method.flags.items():
         flags.setdefault(path, []).append(f"`--{flag.replace('_', '-')}`")
     front = "---\nsearch:\n  boost: 0.3\n---\n\n"  # the pages that explain come first
-    blocks = [f"{front}# {name}\n\n{method.summary}.\n\n`archray search {name} --help` shows the short flags.\n"]
+    blocks = [f"{front}# {name}\n\n{METHODS.summary(name)}.\n\n`archray search {name} --help` shows the short flags.\n"]
     section = None
     for key in keys(method.config):
         head = key.path.partition(".")[0] if "." in key.path else ""
