@@ -15,7 +15,10 @@ from archray.platform.quantities import QUANTITIES
 PAGE = "quantities.md"
 TEXT = """# Quantities
 
-What a number of a run is: of which split, and of which weights. Its key is the same in tables and JSON, its label the same in the terminal and the report. Accuracies are fractions in files, and percent where they are shown. A spread is the standard deviation (n - 1), and its n is named: `KEY` is a mean, `KEY_std` its standard deviation, `KEY_n` the number, `KEY_each` what one of them is.
+What a number of a run is: of which split, and of which weights. Its key is the same in tables and JSON, its label the
+same in the terminal and the report. Accuracies are fractions in files, and percent where they are shown. A spread is
+the standard deviation (n - 1), and its n is named: `KEY` is a mean, `KEY_std` its standard deviation, `KEY_n` the
+number, `KEY_each` what one of them is.
 
 | key | label | unit where it is shown | what it is |
 |---|---|---|---|
