@@ -91,13 +91,11 @@ def main(folder: Path, budget: int = 8, epochs: int = 5) -> dict[str, Any]:
     rows = [score(f"{width}x{depth}", images, rng) for width in WIDTHS for depth in DEPTHS]
     pd.DataFrame(rows).to_parquet(pool)
 
-    searcher = HNASSearch(pool, proxy="trace", budget=budget, seed=0)
+    searcher = HNASSearch(pool, proxy="trace", budget=budget, metric="accuracy", mode="max", seed=0)
     tune.Tuner(
         Perceptron,
         param_space={"epochs": epochs},  # merged with what the searcher suggests
         tune_config=tune.TuneConfig(
-            metric="accuracy",
-            mode="max",
             search_alg=searcher,
             num_samples=-1,  # the searcher says when it is finished
             max_concurrent_trials=2,  # without it one trial runs at a time

@@ -107,14 +107,14 @@ def main(folder: Path, budget: int = 5, epochs: int = 10) -> dict[str, Any]:
         delta="grid",  # or "bo", or a number: how different the members are to be
         delta_range=(-0.5, 1.0),
         budget=budget,
+        metric="validation_loss",
+        mode="min",
         seed=0,
     )
     results = tune.Tuner(
         Ensemble,
         param_space={"epochs": epochs},  # merged with what the searcher suggests
         tune_config=tune.TuneConfig(
-            metric="validation_loss",
-            mode="min",
             search_alg=searcher,
             num_samples=-1,  # the searcher says when it is finished
             max_concurrent_trials=2,  # without it one trial runs at a time

@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, TypedDict
 
 from ray.tune.result import DEFAULT_METRIC
-from ray.tune.search import UNDEFINED_METRIC_MODE
 from ray.tune.search.variant_generator import parse_spec_vars
 
 from archray.errors import InvalidInput
@@ -52,7 +51,8 @@ class ArchraySearcher(RecordingSearcher):
     Args:
         budget: how many trials are suggested at most; failed ones count. None: as many as the method needs.
         seed: the run's seed. Trial k gets the seed `trial_seed(seed, k)` under the key `seed`.
-        metric, mode: as in Tune; taken from `TuneConfig` where they are None here.
+        metric, mode: as in Tune; taken from `TuneConfig` where they are None here, which Tune hands on only if its
+            `param_space` is not empty. Here they always count.
         points_to_evaluate: configs suggested first, in this order; they count in the budget.
         max_concurrent: q. `max_concurrent_trials` of `TuneConfig` overrides it, and without either it is 1.
         asynchronous: decide on whatever results are in, however many. Faster; no longer reproducible.
@@ -246,6 +246,10 @@ class ArchraySearcher(RecordingSearcher):
         if self._mode and not self._metric:
             self._metric = DEFAULT_METRIC  # Tune's convention
         if not self._metric or not self._mode:
-            message = UNDEFINED_METRIC_MODE.format(cls=type(self).__name__, metric=self._metric, mode=self._mode)
-            raise InvalidInput(f"{message} Tune hands those on only if param_space is not empty.")
+            name, known = type(self).__name__, f"metric={self._metric!r}, mode={self._mode!r}"
+            raise InvalidInput(
+                f"{name} has no metric or no mode ({known}); give both to the searcher itself, "
+                f"{name}(..., metric='accuracy', mode='max'): what TuneConfig says reaches a searcher only if the "
+                "Tuner has a param_space that is not empty"
+            )
         return self._metric

@@ -6,22 +6,26 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Unpack
 
 import numpy as np
+from ray.tune.search.sample import Domain
 
 from archray.errors import InvalidInput
-from archray.searchers.arguments import HeldSpace, check_whole_number
+from archray.searchers.arguments import check_whole_number
 from archray.searchers.base import ArchraySearcher, Proposal, SearcherOptions
 from archray.searchers.ledger import Record
-from archray.trainables.spaces import Architecture, Space
+from archray.searchers.search_space import SEED, OwnSpace, config_space
+from archray.trainables.spaces import Space
 
 POPULATION, SAMPLE_SIZE = 100, 25  # P and S; Real et al. 2019, section 3.3
 STREAM = 1_000_121  # random numbers apart from the trials' seeds
-STEPS = 100  # of mutation in search of another network; a space where they are not enough is one network
 
 Parents = Callable[[Sequence[Mapping[str, Any]]], Sequence[int]]
 
 
 class RegularizedEvolution(ArchraySearcher):
     """Suggests `{"architecture", "seed"}`, each a mutation of a good young one; needs back the metric.
+
+    Of a dict of Tune domains, and of a space of your own without archray's base, it suggests that dict's keys, or what
+    the space draws, and `seed`.
 
     Algorithm 1 of the paper, which each suggestion k follows with the results of suggestions 1 to k - q:
     1. the first P architectures are drawn uniformly from the space; they are the population;
@@ -38,15 +42,17 @@ class RegularizedEvolution(ArchraySearcher):
     trainings have seeds of their own.
 
     Args:
-        space: a space, its name or reference.
+        space: a space, its name or reference; a dict of Tune domains, `{"width": tune.choice([16, 32])}`, of which a
+            mutation draws another value for one key; or an object with `sample(rng) -> config` and
+            `mutate(config, rng) -> config`.
         budget: the number of trainings, above the population.
         population: P.
         sample_size: S. 1: no selection at all.
         parents: population -> the positions of those that may become parents, at least one, by nothing else than what
-            it is given: for each, the oldest first, a dictionary with `number`, `architecture`, `value` (of the
-            metric) and what `keep` names. It must pickle.
+            it is given: for each, the oldest first, a dictionary with `number`, `architecture` (or the keys of the
+            config), `value` (of the metric) and what `keep` names. It must pickle.
         keep: entries of a trial's result that `parents` looks at, JSON-able and short: of what is large, the place.
-        points_to_evaluate: `{"architecture"}`, suggested first; they count in budget and in the population.
+        points_to_evaluate: `{"architecture"}`, or configs, suggested first; they count in budget and in the population.
         seed, metric, mode, max_concurrent, asynchronous: see `ArchraySearcher`.
 
     Raises: InvalidInput for a wrong argument, InvalidArchitecture for a point that the space does not have.
@@ -54,7 +60,7 @@ class RegularizedEvolution(ArchraySearcher):
 
     def __init__(
         self,
-        space: str | Space,
+        space: str | Space | Mapping[str, Domain] | OwnSpace,
         budget: int,
         population: int = POPULATION,
         sample_size: int = SAMPLE_SIZE,
@@ -69,7 +75,7 @@ class RegularizedEvolution(ArchraySearcher):
                 f"budget: expected more than the population, {population}, which is drawn at random, got {budget}; "
                 "lower population, or use RandomSearch"
             )
-        self._held = HeldSpace(space)
+        self._space = config_space(space)
         self.population = int(population)
         self.sample_size = int(sample_size)
         self.parents = parents
@@ -78,8 +84,8 @@ class RegularizedEvolution(ArchraySearcher):
         self.prepare()
 
     def prepare(self) -> None:
-        if self._held.space.size < 2:
-            raise InvalidInput(f"expected a space of 2 architectures or more, got {self._held.space.name} with 1")
+        self._space.prepare()
+        self._space.check_mutable()
 
     # Algorithm 1 ---------------------------------------------------------------------------------------------------
 
@@ -90,8 +96,8 @@ class RegularizedEvolution(ArchraySearcher):
         drawn = len(self.records()) - failed  # those in flight will join the population, as far as is known
         alive = self._alive(known)
         if drawn < self.population or not alive:
-            return {"architecture": self._held.canonical_string(self._held.space.sample(rng))}
-        return {"architecture": self._held.canonical_string(self._mutated(self._parent(alive, rng), rng))}
+            return self._space.sample(rng)
+        return self._space.mutate(self._parent(alive, rng), rng)
 
     def _alive(self, known: Mapping[int, Record]) -> list[Record]:
         """The P youngest with a value, the oldest first; what was handed over is older than what was suggested."""
@@ -99,7 +105,8 @@ class RegularizedEvolution(ArchraySearcher):
         valued.sort(key=lambda record: (record.number > 0, abs(record.number)))
         return valued[-self.population :]
 
-    def _parent(self, alive: Sequence[Record], rng: np.random.Generator) -> Architecture:
+    def _parent(self, alive: Sequence[Record], rng: np.random.Generator) -> dict[str, Any]:
+        """The config of the one to be mutated."""
         if self.parents is None:
             sample = rng.integers(len(alive), size=self.sample_size)  # (S,)
             chosen = alive[min(sample, key=lambda place: (self._loss(alive[place]), place))]
@@ -108,16 +115,7 @@ class RegularizedEvolution(ArchraySearcher):
             if not len(places):
                 raise InvalidInput(f"expected parents to choose one of {len(alive)} or more, got none")
             chosen = alive[places[int(rng.integers(len(places)))]]
-        return self._held.space.decode(chosen.config["architecture"])
-
-    def _mutated(self, parent: Architecture, rng: np.random.Generator) -> Architecture:
-        """`parent` after one mutation, or after as many as it takes to be another network."""
-        space, child = self._held.space, parent
-        for _ in range(STEPS):
-            child = space.mutate(child, rng)
-            if space.canonical(child) != space.canonical(parent):
-                break
-        return child
+        return _own_keys(chosen)
 
     def _loss(self, record: Record) -> float:
         loss = self.loss(record)
@@ -127,21 +125,22 @@ class RegularizedEvolution(ArchraySearcher):
     # Points of the user's, and state ------------------------------------------------------------------------------
 
     def check_point(self, point: dict[str, Any]) -> dict[str, Any]:
-        name = point.get("architecture")
-        if not isinstance(name, str):
-            raise InvalidInput(f"expected a point with architecture, a string, got {point!r}")
-        return {"architecture": self._held.canonicalise(name)}
+        return self._space.check_point(point)
 
     def own_identity(self) -> dict[str, Any]:
         return {
-            "space": self._held.name,
+            **self._space.identity(),
             "population": self.population,
             "sample_size": self.sample_size,
             "parents": None if self.parents is None else getattr(self.parents, "__name__", type(self.parents).__name__),
         }
 
 
+def _own_keys(record: Record) -> dict[str, Any]:
+    """The config without its seed."""
+    return {key: value for key, value in record.config.items() if key != SEED}
+
+
 def _described(record: Record) -> dict[str, Any]:
     """What `parents` is told of one of the population."""
-    architecture = record.config["architecture"]
-    return {**record.result, "number": record.number, "architecture": architecture, "value": record.value}
+    return {**record.result, **_own_keys(record), "number": record.number, "value": record.value}

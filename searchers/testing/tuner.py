@@ -24,13 +24,13 @@ PATIENCE_S = 120.0  # how long a trial waits for the one it is to run beside
 class ConformanceTrainable(tune.Trainable):
     """Reports the score of its config alone, in STEPS iterations; can be reused, saved and restored.
 
-    Config, beside what the searcher suggests, under the key `conformance`:
+    Config, beside what the searcher suggests, under the key `conformance`, or given by `tune.with_parameters`:
         evaluator: reference of the function config -> score or result.
         meeting: a folder; the trial goes on once two trials have signed in there. None: no waiting.
     """
 
-    def setup(self, config: dict[str, Any]) -> None:
-        own = config["conformance"]
+    def setup(self, config: dict[str, Any], conformance: dict[str, Any] | None = None) -> None:
+        own = conformance or config["conformance"]
         self.suggested = {key: value for key, value in config.items() if key != "conformance"}
         self.evaluate: Evaluator = load_reference(own["evaluator"])
         self.meeting = own["meeting"]
@@ -76,6 +76,20 @@ class TunerConformance(SearcherConformance):
         (tmp_path / "meeting").mkdir()
         at_once = self.concurrency if self._independent_from_the_start() else 1
         results = self.tuner(tmp_path, meeting=tmp_path / "meeting" if at_once > 1 else None).fit()
+        assert results.num_errors == 0
+        assert same_configs(own_configs(results), self.undisturbed(self.concurrency))
+
+    def test_tuner_without_param_space(self, tmp_path: Path) -> None:
+        """Tune hands metric and mode on only beside a `param_space`; given to the searcher alone they are enough."""
+        quiet_ray()
+        trainable = tune.with_parameters(ConformanceTrainable, **self.param_space())
+        results = Tuner(
+            tune.with_resources(trainable, {"cpu": 1 / self.concurrency}),
+            tune_config=TuneConfig(
+                search_alg=self.fresh(), num_samples=-1, max_concurrent_trials=self.concurrency, reuse_actors=True
+            ),
+            run_config=RunConfig(name="run", storage_path=str(tmp_path), verbose=0),
+        ).fit()
         assert results.num_errors == 0
         assert same_configs(own_configs(results), self.undisturbed(self.concurrency))
 

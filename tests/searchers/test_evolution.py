@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from ray import tune
 
 from archray.errors import InvalidInput
-from archray.searchers import RandomSearch, RegularizedEvolution, drive
+from archray.searchers import RandomSearch, RegularizedEvolution, SearcherStateError, drive
 from archray.searchers.testing import SearcherConformance, TunerConformance
 from archray.trainables.spaces import Decision, Space, get_space
 
@@ -38,6 +40,77 @@ def two_youngest(population: Sequence[Mapping[str, Any]]) -> list[int]:
 class TestChosenParents(SearcherConformance):
     def make(self, **arguments: Any) -> RegularizedEvolution:
         return RegularizedEvolution(Bits(), population=3, parents=two_youngest, **arguments)
+
+
+DOMAINS = {
+    "width": tune.choice([8, 16, 32, 64]),
+    "depth": tune.randint(1, 5),
+    "lr": tune.loguniform(1e-4, 1),
+    "dropout": tune.quniform(0, 1, 0.25),
+    "only": tune.choice([{"name": "adam"}]),
+}
+
+
+class TestOverDomains(SearcherConformance):
+    def make(self, **arguments: Any) -> RegularizedEvolution:
+        return RegularizedEvolution(DOMAINS, population=3, sample_size=2, **arguments)
+
+
+class Walk:
+    """The small protocol: a place on a line."""
+
+    def sample(self, rng: np.random.Generator) -> dict[str, Any]:
+        return {"place": int(rng.integers(100))}
+
+    def mutate(self, config: Mapping[str, Any], rng: np.random.Generator) -> dict[str, Any]:
+        return {"place": config["place"] + (1 if rng.random() < 0.5 else -1)}
+
+
+class TestOverAnObjectOfTheUsers(SearcherConformance):
+    def make(self, **arguments: Any) -> RegularizedEvolution:
+        return RegularizedEvolution(Walk(), population=3, sample_size=2, **arguments)
+
+
+def keys_changed(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
+    return [name for name in DOMAINS if one[name] != other[name]]
+
+
+def test_a_mutation_of_a_dict_is_another_value_for_one_key() -> None:
+    search = RegularizedEvolution(DOMAINS, budget=80, population=1, sample_size=1, metric="m", mode="max")
+    told = drive(search, lambda config: 0.0).to_dict("records")
+    changed = [keys_changed(*pair) for pair in itertools.pairwise(told)]
+    assert all(len(names) == 1 for names in changed)
+    assert {name for names in changed for name in names} == set(DOMAINS) - {"only"}
+    assert all(domain.is_valid(config[name]) for config in told for name, domain in DOMAINS.items())
+
+
+def test_climbs_an_object_of_the_users() -> None:
+    search = RegularizedEvolution(Walk(), budget=200, population=5, sample_size=5, metric="m", mode="max")
+    places = drive(search, lambda config: float(config["place"]))["place"].tolist()
+    assert places[-1] > max(places[:5]) + 30
+
+
+def test_parents_are_told_the_keys_of_a_dict() -> None:
+    told: list[Mapping[str, Any]] = []
+
+    def parents(population: Sequence[Mapping[str, Any]]) -> list[int]:
+        told[:] = population
+        return [0]
+
+    search = RegularizedEvolution(DOMAINS, budget=4, population=3, parents=parents, metric="m", mode="max")
+    drive(search, lambda config: 0.0)
+    assert told[0].keys() == {"number", "value", *DOMAINS}
+
+
+def test_another_dict_is_another_search(tmp_path: Path) -> None:
+    """A domain is known by its values and by how they are drawn."""
+    made = {"budget": 9, "population": 3, "metric": "m", "mode": "max"}
+    RegularizedEvolution({"lr": tune.qloguniform(0.5, 2, 0.25)}, **made).save(str(tmp_path / "state"))
+    for other in (tune.qloguniform(0.5, 2, 0.5), tune.quniform(0.5, 2, 0.25), tune.qloguniform(0.5, 3, 0.25)):
+        search = RegularizedEvolution({"lr": other}, **made)
+        search.restore(str(tmp_path / "state"))
+        with pytest.raises(SearcherStateError, match="space"):
+            search.suggest("a")
 
 
 def distance(one: str, other: str) -> int:
@@ -141,6 +214,20 @@ def test_finds_better_cells_than_random_search() -> None:
         ({"budget": 5, "population": 2, "sample_size": 0}, "sample_size"),
         ({"budget": 5, "population": 2, "points_to_evaluate": [{"members": []}]}, "a point with architecture"),
         ({"budget": 5, "population": 2, "space": One()}, "2 architectures or more"),
+        ({"budget": 5, "population": 2, "space": {}}, "an empty dict"),
+        ({"budget": 5, "population": 2, "space": {"width": [1, 2]}}, "width: expected a Tune domain"),
+        ({"budget": 5, "population": 2, "space": {"width": tune.grid_search([1])}}, "width: expected a Tune domain"),
+        ({"budget": 5, "population": 2, "space": {"width": tune.sample_from(ones)}}, "width: expected a Tune domain"),
+        ({"budget": 5, "population": 2, "space": {"width": tune.choice([(1, 2)])}}, "that JSON can hold"),
+        ({"budget": 5, "population": 2, "space": {"width": tune.choice([1])}}, "2 values or more"),
+        ({"budget": 5, "population": 2, "space": {"seed": tune.choice([1, 2])}}, "none called 'seed'"),
+        ({"budget": 5, "population": 2, "space": ["a", "b"]}, "got a list of candidates"),
+        ({"budget": 5, "population": 2, "space": 3}, "an object with sample"),
+        ({"budget": 5, "population": 2, "space": DOMAINS, "points_to_evaluate": [{"width": 8}]}, "with the keys"),
+        (
+            {"budget": 5, "population": 2, "space": {"a": tune.choice([1, 2])}, "points_to_evaluate": [{"a": 3}]},
+            "a point's a to be of",
+        ),
     ],
 )
 def test_wrong_arguments(arguments: dict[str, Any], message: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from ray import tune
 
 from archray.errors import InvalidInput
 from archray.searchers import RandomSearch, drive
@@ -29,6 +30,18 @@ class TestOverSpace(TunerConformance):
 class TestOverCandidates(SearcherConformance):
     def make(self, **arguments: Any) -> RandomSearch:
         return RandomSearch([f"a{row}" for row in range(20)], **arguments)
+
+
+class TestOverDomains(SearcherConformance):
+    def make(self, **arguments: Any) -> RandomSearch:
+        return RandomSearch({"width": tune.choice([8, 16, 32]), "lr": tune.loguniform(1e-4, 1)}, **arguments)
+
+
+def test_every_config_of_a_small_dict_comes_once() -> None:
+    domains = {"width": tune.choice([8, 16, 16]), "shape": tune.choice(["relu", None])}
+    frame = drive(RandomSearch(domains, budget=100, metric="m", mode="max"), lambda config: 0.0)
+    assert len(frame) == 4
+    assert not frame.duplicated(["width", "shape"]).any()
 
 
 def test_canonical_forms_each_once() -> None:

@@ -148,6 +148,12 @@ def test_drive_keeps_the_state_on_disk(tmp_path: Path) -> None:
     assert continued.history().drop(columns="trial_id").equals(whole.history().drop(columns="trial_id"))
 
 
+def test_without_a_metric_it_is_said_what_to_write() -> None:
+    for given in ({"metric": None, "mode": None}, {"mode": None}):
+        with pytest.raises(InvalidInput, match=r"RandomSearch\(\.\.\., metric='accuracy', mode='max'\).*param_space"):
+            search(**given).suggest("t")
+
+
 def test_contradicting_metric_is_refused() -> None:
     with pytest.raises(InvalidInput, match="metric='score', and TuneConfig says 'loss'"):
         search().set_search_properties("loss", "max", {"settings": 1})

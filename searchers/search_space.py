@@ -1,0 +1,265 @@
+"""What random search and evolution draw from: a space, a dict of Tune domains, or an object of the user's.
+
+All of them give configs: dictionaries, JSON-able, that a trial's config will hold.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+from ray.tune.search.sample import Categorical, Domain, Sampler
+
+from archray.errors import InvalidInput
+from archray.searchers.arguments import HeldSpace
+from archray.trainables.spaces import Space
+
+Config = dict[str, Any]
+DRAWS = 1000  # in search of a config that is new; then a small space is enumerated
+ENUMERABLE = 10**6  # configs of a space small enough to enumerate
+STEPS = 100  # of mutation in search of another config; a space where they are not enough is one config
+SEED = "seed"  # of every trial: a searcher sets it
+
+
+@runtime_checkable
+class OwnSpace(Protocol):
+    """The small protocol: what a search space of the user's defines. Equal configs are one architecture."""
+
+    def sample(self, rng: np.random.Generator) -> Mapping[str, Any]:
+        """A random config: a dictionary with strings for keys, JSON-able."""
+        ...
+
+    def mutate(self, config: Mapping[str, Any], rng: np.random.Generator) -> Mapping[str, Any]:
+        """Another config, near to `config`. Only evolution asks for it."""
+        ...
+
+
+class ConfigSpace(ABC):
+    """What a searcher asks of whatever it was given."""
+
+    @abstractmethod
+    def sample(self, rng: np.random.Generator) -> Config: ...
+
+    @abstractmethod
+    def mutate(self, config: Mapping[str, Any], rng: np.random.Generator) -> Config:
+        """`config` after one mutation, or after as many as it takes to be another one."""
+
+    @abstractmethod
+    def check_point(self, point: Mapping[str, Any]) -> Config:
+        """A config that the user names, made whole. Raises: InvalidInput, InvalidArchitecture."""
+
+    @abstractmethod
+    def identity(self) -> dict[str, Any]:
+        """What a saved state must share with the searcher that loads it. JSON-able."""
+
+    def draws(self, rng: np.random.Generator) -> Iterator[Config]:
+        """Configs in the order that random search tries them; ends when there is none left that may be new."""
+        for _ in range(DRAWS):
+            yield self.sample(rng)
+
+    def key(self, config: Mapping[str, Any]) -> str:
+        """The same of equal configs, whatever their seed."""
+        return json.dumps({name: value for name, value in config.items() if name != SEED}, sort_keys=True)
+
+    def prepare(self) -> None:
+        """Opens what is held by name only; here nothing is."""
+        return
+
+    def check_mutable(self) -> None:
+        """Raises: InvalidInput if there is nothing that one config could become."""
+        return
+
+
+class Architectures(ConfigSpace):
+    """`{"architecture"}`, a string of a space, in its canonical form."""
+
+    def __init__(self, space: str | Space) -> None:
+        self._held = HeldSpace(space)
+
+    def sample(self, rng: np.random.Generator) -> Config:
+        return {"architecture": self._held.canonical_string(self._held.space.sample(rng))}
+
+    def mutate(self, config: Mapping[str, Any], rng: np.random.Generator) -> Config:
+        space = self._held.space
+        parent = child = space.decode(config["architecture"])
+        for _ in range(STEPS):
+            child = space.mutate(child, rng)
+            if space.canonical(child) != space.canonical(parent):
+                break
+        return {"architecture": self._held.canonical_string(child)}
+
+    def check_point(self, point: Mapping[str, Any]) -> Config:
+        return {"architecture": self._held.canonicalise(_architecture(point))}
+
+    def identity(self) -> dict[str, Any]:
+        return {"space": self._held.name}
+
+    def draws(self, rng: np.random.Generator) -> Iterator[Config]:
+        yield from super().draws(rng)
+        space = self._held.space
+        if space.size <= ENUMERABLE:
+            forms = sorted({self._held.canonical_string(architecture) for architecture in space.enumerate()})
+            yield from ({"architecture": forms[row]} for row in rng.permutation(len(forms)))
+
+    def key(self, config: Mapping[str, Any]) -> str:
+        return str(config["architecture"])
+
+    def prepare(self) -> None:
+        _ = self._held.space
+
+    def check_mutable(self) -> None:
+        if self._held.space.size < 2:
+            raise InvalidInput(f"expected a space of 2 architectures or more, got {self._held.space.name} with 1")
+
+
+class Listed(ConfigSpace):
+    """`{"architecture"}`, one of a list of strings. Raises: InvalidInput if one comes twice, or there is none."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self._names = tuple(names)
+        if not self._names or len(set(self._names)) != len(self._names):
+            raise InvalidInput("expected candidates that are distinct, and at least one")
+
+    def sample(self, rng: np.random.Generator) -> Config:
+        return {"architecture": self._names[rng.integers(len(self._names))]}
+
+    def mutate(self, config: Mapping[str, Any], rng: np.random.Generator) -> Config:
+        raise NotImplementedError("the names of a list have no neighbours")
+
+    def check_point(self, point: Mapping[str, Any]) -> Config:
+        return {"architecture": _architecture(point)}
+
+    def identity(self) -> dict[str, Any]:
+        return {"candidates": list(self._names)}
+
+    def draws(self, rng: np.random.Generator) -> Iterator[Config]:
+        return ({"architecture": self._names[row]} for row in rng.permutation(len(self._names)))
+
+    def key(self, config: Mapping[str, Any]) -> str:
+        return str(config["architecture"])
+
+    def check_mutable(self) -> None:
+        raise InvalidInput("expected a space, whose architectures can be mutated, got a list of candidates")
+
+
+class Domains(ConfigSpace):
+    """The keys of a dict of Tune domains: `{"width": tune.choice([16, 32]), "lr": tune.loguniform(1e-3, 1)}`.
+
+    A mutation draws another value for one key, of those with more than one value. Raises: InvalidInput for what is no
+    domain.
+    """
+
+    def __init__(self, domains: Mapping[str, Domain]) -> None:
+        if not domains:
+            raise InvalidInput("expected a Tune domain for each key, got an empty dict")
+        for name, domain in domains.items():
+            if not isinstance(name, str) or name == SEED:
+                raise InvalidInput(f"expected strings for keys, and none called {SEED!r}, which is the trial's own")
+            if not isinstance(domain, Domain) or domain.is_function() or domain.is_grid():
+                raise InvalidInput(
+                    f"{name}: expected a Tune domain, as tune.choice([16, 32]) or tune.uniform(0, 1), got {domain!r}; "
+                    "a fixed value goes into the Tuner's param_space"
+                )
+            if isinstance(domain, Categorical) and json.loads(json.dumps(domain.categories)) != domain.categories:
+                raise InvalidInput(f"{name}: expected choices that JSON can hold, got {domain.categories!r}")
+        self._domains = dict(domains)
+        self._choices = {n: _distinct(d.categories) for n, d in domains.items() if isinstance(d, Categorical)}
+        self._free = [name for name in domains if len(self._choices.get(name, "ab")) > 1]
+
+    def sample(self, rng: np.random.Generator) -> Config:
+        return {name: domain.sample(random_state=rng) for name, domain in self._domains.items()}
+
+    def mutate(self, config: Mapping[str, Any], rng: np.random.Generator) -> Config:
+        name = self._free[rng.integers(len(self._free))]
+        value = config[name]
+        if name in self._choices:
+            others = [choice for choice in self._choices[name] if choice != value]
+            return {**config, name: others[rng.integers(len(others))]}
+        values = (self._domains[name].sample(random_state=rng) for _ in range(STEPS))
+        return {**config, name: next((other for other in values if other != value), value)}
+
+    def check_point(self, point: Mapping[str, Any]) -> Config:
+        if set(point) != set(self._domains):
+            raise InvalidInput(f"expected a point with the keys {', '.join(self._domains)}, got {point!r}")
+        for name, value in point.items():
+            if not self._domains[name].is_valid(value):
+                raise InvalidInput(
+                    f"expected a point's {name} to be of {self._domains[name].domain_str}, got {value!r}"
+                )
+        return {name: point[name] for name in self._domains}
+
+    def identity(self) -> dict[str, Any]:
+        described = {n: [type(d).__name__, d.domain_str, _sampler(d.get_sampler())] for n, d in self._domains.items()}
+        return {"space": described}
+
+    def draws(self, rng: np.random.Generator) -> Iterator[Config]:
+        yield from super().draws(rng)
+        sizes = [len(choices) for choices in self._choices.values()]
+        if len(sizes) == len(self._domains) and np.prod(sizes, dtype=float) <= ENUMERABLE:
+            rows = list(itertools.product(*self._choices.values()))
+            yield from (dict(zip(self._choices, rows[row], strict=True)) for row in rng.permutation(len(rows)))
+
+    def check_mutable(self) -> None:
+        if not self._free:
+            raise InvalidInput("expected a domain with 2 values or more, got one value for each key")
+
+
+class Own(ConfigSpace):
+    """What an `OwnSpace` of the user's says."""
+
+    def __init__(self, space: OwnSpace) -> None:
+        self._space = space
+
+    def sample(self, rng: np.random.Generator) -> Config:
+        return self.check_point(self._space.sample(rng))
+
+    def mutate(self, config: Mapping[str, Any], rng: np.random.Generator) -> Config:
+        return self.check_point(self._space.mutate(dict(config), rng))
+
+    def check_point(self, point: Mapping[str, Any]) -> Config:
+        if not isinstance(point, Mapping) or not point or SEED in point or not all(isinstance(k, str) for k in point):
+            raise InvalidInput(
+                f"expected a config of {type(self._space).__name__}: a dictionary with strings for keys and no "
+                f"{SEED!r}, got {point!r}"
+            )
+        return dict(point)
+
+    def identity(self) -> dict[str, Any]:
+        return {"space": str(getattr(self._space, "name", type(self._space).__name__))}
+
+
+def config_space(source: str | Space | Mapping[str, Domain] | Iterable[str] | OwnSpace) -> ConfigSpace:
+    """What draws from `source`. Raises: InvalidInput if nothing can."""
+    if isinstance(source, str | Space):
+        return Architectures(source)
+    if isinstance(source, Mapping):
+        return Domains(source)
+    if isinstance(source, OwnSpace):
+        return Own(source)
+    if isinstance(source, Iterable):
+        return Listed(list(source))
+    raise InvalidInput(
+        "expected a space, its name or reference, a dict of Tune domains, or an object with sample(rng) and "
+        f"mutate(config, rng), got {type(source).__name__}"
+    )
+
+
+def _architecture(point: Mapping[str, Any]) -> str:
+    name = point.get("architecture")
+    if not isinstance(name, str):
+        raise InvalidInput(f"expected a point with architecture, a string, got {point!r}")
+    return name
+
+
+def _distinct(values: Sequence[Any]) -> list[Any]:
+    return [value for place, value in enumerate(values) if value not in values[:place]]
+
+
+def _sampler(sampler: Sampler) -> dict[str, Any]:
+    """A sampler of Tune's, as JSON: its name and its numbers; one that rounds holds another."""
+    values = {n: _sampler(v) if isinstance(v, Sampler) else v for n, v in vars(sampler).items()}
+    return {"name": type(sampler).__name__, **values}
