@@ -38,6 +38,7 @@ class FailedTrial:
     """A trial that ended in an error, or that failed and is tried again."""
 
     trial_id: str
+    folder: str  # its name in the folder of the Tune run
     config: dict[str, Any]  # without `settings`
     reported: bool  # whether it had reported a result; if not, what Tune holds as its last one is another trial's
     error: str  # the last one, in a line
@@ -79,6 +80,7 @@ class FailureLog(tune.Callback):
         lines = str(error or "").strip().splitlines()  # the last one names the error: before it comes the traceback
         failed = FailedTrial(
             trial_id=trial.trial_id,
+            folder=trial.relative_logdir,
             config=own_keys(trial.config),
             reported=bool(set(trial.run_metadata.last_result) - {"trial_id"}),
             error=lines[-1].strip() if lines else "see its error.txt",
@@ -140,7 +142,7 @@ def failed_trial(result: Result) -> FailedTrial | None:
         return None
     place = PurePosixPath(result.path)
     trials = failed_trials(Folder(str(place.parent), filesystem=result.filesystem))
-    return next((failed for trial_id, failed in trials.items() if f"_{trial_id}_" in place.name), None)
+    return next((failed for failed in trials.values() if failed.folder == place.name), None)
 
 
 def failed_trials(folder: Folder) -> Mapping[str, FailedTrial]:

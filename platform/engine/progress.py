@@ -32,11 +32,12 @@ def _bar(console: Console, *columns: ProgressColumn) -> Progress:
 class TrialProgress(tune.Callback):
     """The trials of one stage: a bar with the best so far, and a line for each that ended. Comes after `FailureLog`.
 
-    The display is made in `setup`: Tune pickles callbacks. name: the stage. total: trainings at most.
+    The display is made in `setup`: Tune pickles callbacks. name: the stage. total: trainings at most; before: of these,
+    done before this Tune run.
     """
 
-    def __init__(self, name: str, total: int, metric: str, mode: str) -> None:
-        self.name, self.total, self.metric, self.mode = name, total, metric, mode
+    def __init__(self, name: str, total: int, before: int, metric: str, mode: str) -> None:
+        self.name, self.total, self.before, self.metric, self.mode = name, total, before, metric, mode
         self._progress: Progress | None = None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -74,7 +75,7 @@ class TrialProgress(tune.Callback):
             self._progress.stop()
 
     def _line(self, trials: list[Any], trial: Any, text: str) -> None:
-        ended = sum(t.status in ("TERMINATED", "ERROR") or t is trial for t in trials)
+        ended = self.before + sum(t.status in ("TERMINATED", "ERROR") or t is trial for t in trials)
         seconds = time.monotonic() - self._started.get(trial.trial_id, time.monotonic())
         assert self._progress is not None  # Tune calls `setup` first
         self._progress.console.print(
@@ -86,18 +87,22 @@ class TrialProgress(tune.Callback):
 
     def _show(self, trials: list[Any], state: str) -> None:
         assert self._progress is not None
-        ended = sum(t.status in ("TERMINATED", "ERROR") for t in trials)
+        ended = self.before + sum(t.status in ("TERMINATED", "ERROR") for t in trials)
         best = "" if math.isnan(self._best) else f"best {self.metric} {self._best:.4f}"
         self._progress.update(self._task, completed=ended, state=f"{best} {state}")
 
 
 def _tried(trial: Any) -> str:
-    """What a trial is about, in a few words."""
+    """What a trial is about, in a few words: the architecture that was asked for, or the seed and what it has found."""
     config = trial.config
     if "candidates" in config:
         left = len(config["candidates"])
         return f"round {config['round']}, " + ("alone" if left == 1 else f"{left} candidates")
-    return str(config.get("architecture", trial.trial_id))
+    if "architecture" in config:
+        return str(config["architecture"])
+    found = (trial.last_result or {}).get("architecture")
+    seed = f"seed {config['seed']}" if "seed" in config else str(trial)
+    return f"{seed}: {found}" if found else seed
 
 
 class ScoringProgress:

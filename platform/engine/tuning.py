@@ -23,6 +23,7 @@ from archray.platform.engine.interrupt import StopAtCheckpoint, stop_gracefully
 from archray.platform.engine.progress import TrialProgress
 from archray.platform.engine.result_log import KeepSnapshot, ResultLog, restore_state, trial_statuses
 from archray.platform.engine.stage import Context, ReadsT, Stage
+from archray.platform.engine.trial_names import TrialFolder, TrialName
 from archray.platform.engine.trial_tables import curve_table, failure_reasons, trial_table
 from archray.platform.engine.tune_options import TuneOptions
 from archray.platform.run.layout import CURVES, PLAN, SNAPSHOT, TRIALS
@@ -48,6 +49,7 @@ class TrialPlan:
     metric: str
     mode: str
     total: int  # how many trainings there are: at most with a searcher, exactly without
+    before: int = 0  # of these, done before this Tune run: the searcher knows their results
     searcher: Callable[[], ArchraySearcher] | None = None  # makes a fresh one; None where `keys` say all
     keys: dict[str, Any] = field(default_factory=dict)  # of every trial's configuration, `tune.grid_search` among them
     scheduler: Callable[[], TrialScheduler] | None = None  # makes a fresh one
@@ -166,7 +168,7 @@ def run_trials(folder: Folder, plan: TrialPlan, context: Context[Any], *, search
             tuner = Tuner(
                 trainable,
                 param_space=param_space,
-                tune_config=_tune_config(plan, options, at_a_time),
+                tune_config=_tune_config(folder, plan, options, at_a_time),
                 run_config=_run_config(folder, plan, options),
             )
         with quiet_deaths():
@@ -196,8 +198,13 @@ def _at_a_time(folder: Folder, plan: TrialPlan, resources: ResourceSettings) -> 
     return int(stage.read_json(CONCURRENCY))
 
 
-def _tune_config(plan: TrialPlan, options: TuneOptions, at_a_time: int | None) -> TuneConfig:
+def _tune_config(folder: Folder, plan: TrialPlan, options: TuneOptions, at_a_time: int | None) -> TuneConfig:
     given = options.tune_config or TuneConfig(reuse_actors=True)
+    words: dict[str, Any] = {
+        "stage": _stage_name(folder),
+        "first": plan.before + 1,
+        "searched": plan.searcher is not None,
+    }
     return replace(
         given,
         metric=plan.metric,
@@ -206,6 +213,8 @@ def _tune_config(plan: TrialPlan, options: TuneOptions, at_a_time: int | None) -
         scheduler=plan.scheduler() if plan.scheduler else given.scheduler,
         num_samples=-1 if plan.searcher else 1,
         max_concurrent_trials=given.max_concurrent_trials or at_a_time,
+        trial_name_creator=given.trial_name_creator or TrialName(**words),
+        trial_dirname_creator=given.trial_dirname_creator or TrialFolder(**words),
         time_budget_s=options.time_budget_s or given.time_budget_s,
     )
 
@@ -230,9 +239,14 @@ def _run_config(folder: Folder, plan: TrialPlan, options: TuneOptions) -> RunCon
             KeepSnapshot(),
             StopAtCheckpoint(),
             FailureLog(),
-            TrialProgress(name=parent.rpartition("/")[2], total=plan.total, metric=plan.metric, mode=plan.mode),
+            TrialProgress(_stage_name(folder), plan.total, plan.before, plan.metric, plan.mode),
         ],
     )
+
+
+def _stage_name(folder: Folder) -> str:
+    """The stage that the Tune run in `folder` belongs to."""
+    return folder.uri.rstrip("/").split("/")[-2]
 
 
 def _check_ended(folder: Folder, plan: TrialPlan, results: ResultGrid, interrupted: bool) -> None:
@@ -243,5 +257,5 @@ def _check_ended(folder: Folder, plan: TrialPlan, results: ResultGrid, interrupt
     running = [status for status in statuses if status not in ended_as]
     expected = plan.total if plan.searcher is None else 1
     if interrupted or running or len(results) < expected:
-        ended = len(statuses) - len(running)
+        ended = plan.before + len(statuses) - len(running)
         raise RunInterrupted(f"stopped with {ended} of at most {plan.total} trials ended; nothing of them is lost")

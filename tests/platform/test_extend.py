@@ -11,7 +11,7 @@ import archray
 
 
 @pytest.mark.slow
-def test_a_finished_run_is_extended(finished_run, tmp_path):
+def test_a_finished_run_is_extended(finished_run, tmp_path, capsys):
     """`resume` with a larger budget goes on where the search ended, with the trials that it would have had."""
     whole, run = Path(finished_run("hnas").path), tmp_path / "run"
     manifest = json.loads((whole / "manifest.json").read_text())
@@ -24,7 +24,12 @@ def test_a_finished_run_is_extended(finished_run, tmp_path):
     archray.resume(run)
     before = epochs_trained(run / "search")
     assert len(before) == budget - 2
+    capsys.readouterr()
     archray.resume(run, budget=budget)
+    lines = [line.split() for line in capsys.readouterr().out.splitlines() if "    search" in line]
+    assert sorted(line[1] for line in lines) == [f"{budget - 1}/{budget}", f"{budget}/{budget}"]
+    names = [place.name for place in (run / "search").glob("tune-*/search-*")]
+    assert sorted(name.split("-")[1] for name in names) == [f"{number:03d}" for number in range(1, budget + 1)]
     now = epochs_trained(run / "search")
     assert {trial: now[trial] for trial in before} == before and len(now) == budget
     assert found_values(run) == found_values(whole)

@@ -18,17 +18,17 @@ from archray.platform.engine.failed_trials import FailedTrial, check_crashes, fa
 def folder_with(place: Path, *trials: dict) -> Folder:
     folder = Folder(place)
     for trial in trials:
-        told = {"config": {}, "reported": False, "error": "ValueError: no", **trial}
+        told = {"folder": "search-001", "config": {}, "reported": False, "error": "ValueError: no", **trial}
         (folder / "failed").write_json(f"{trial['trial_id']}.json", told)
     return folder
 
 
 def test_what_is_told_of_a_trial():
-    trial = FailedTrial("a", {}, False, "ValueError: no")
+    trial = FailedTrial("a", "search-001", {}, False, "ValueError: no")
     assert trial.sentence == "ValueError: no"
-    once = FailedTrial("a", {}, False, "died", [7], "SIGSEGV", "/run/a.txt")
+    once = FailedTrial("a", "search-001", {}, False, "died", [7], "SIGSEGV", "/run/a.txt")
     assert once.sentence == "the process of the trial crashed (SIGSEGV); the native stack is in /run/a.txt"
-    twice = FailedTrial("a", {}, False, "died", [7, 8])
+    twice = FailedTrial("a", "search-001", {}, False, "died", [7, 8])
     assert twice.sentence == "the process of the trial was killed, twice; no native stack was left"
 
 

@@ -50,13 +50,14 @@ def _score(context: Context[HNASConfig], folder: Folder) -> None:
 
 def _trials(context: Context[HNASConfig], tuned: Folder) -> TrialPlan:
     config, pool, stage = context.config, context.folder("pool"), tuned.parent
+    smaller: dict[str, Any] | None = stage.read_json(SEARCHER) if stage.exists(SEARCHER) else None
 
     def searcher() -> HNASSearch:
         """One that knows the trials of the smaller budget that this run was extended from."""
         options = config.search.model_dump() | {"proxy": config.metric}
         searcher = HNASSearch(f"{pool.uri}/{POOL}", seed=context.seed("search"), **options)
-        if stage.exists(SEARCHER):
-            searcher.set_state(stage.read_json(SEARCHER))
+        if smaller is not None:
+            searcher.set_state(smaller)
         return searcher
 
     return training_plan(
@@ -64,6 +65,7 @@ def _trials(context: Context[HNASConfig], tuned: Folder) -> TrialPlan:
         config.train,
         test=False,
         total=config.search.budget,
+        before=0 if smaller is None else len(smaller["ledger"]["records"]),
         searcher=searcher,
         at_most=MAX_CONCURRENT,
         fixed=True,

@@ -1,0 +1,42 @@
+"""What trials are called, in Ray's dashboard, in TensorBoard and on the disk: `search-003-seed-12`."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from archray.platform.engine.result_log import experiment_folder
+
+
+@dataclass(frozen=True)
+class TrialName:
+    """Makes the name of a trial. Tune asks once, and keeps the answer with the trial.
+
+    Args:
+        stage: that the trial belongs to.
+        first: the number of the first trial.
+        searched: whether a searcher suggests the trials: Tune counts those from 1, and a grid's from 0.
+    """
+
+    stage: str
+    first: int
+    searched: bool
+
+    def __call__(self, trial: Any) -> str:
+        counted = re.match(r"\d+", trial.experiment_tag)
+        assert counted is not None  # what Tune calls a trial begins with its number
+        words = [self.stage, f"{self.first + int(counted[0]) - self.searched:03d}"]
+        keys = ("round", "replica") if "round" in trial.config else ("seed",)
+        words += [str(word) for key in keys if key in trial.config for word in (key, trial.config[key])]
+        return "-".join(words)
+
+
+@dataclass(frozen=True)
+class TrialFolder(TrialName):
+    """Makes the name of a trial's folder: another one where a trial that a kill has lost has left its own."""
+
+    def __call__(self, trial: Any) -> str:
+        name, run = super().__call__(trial), experiment_folder(trial)
+        attempts = (name if attempt == 1 else f"{name}-again-{attempt}" for attempt in range(1, 10**6))
+        return next(unused for unused in attempts if not (run / unused).exists())

@@ -1,0 +1,78 @@
+"""What trials are called on the disk, and what the terminal says of each that ended."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ray import tune
+
+from archray.files import Folder
+from archray.platform.engine.failed_trials import FailureLog, failed_trial, failed_trials
+from archray.platform.engine.progress import TrialProgress
+from archray.platform.engine.trial_names import TrialFolder, TrialName
+from archray.searchers import RandomSearch
+
+CELL = "|none~0|+|none~0|none~1|+|none~0|none~1|none~2|"
+
+
+def run_trials(folder: Path, named: dict[str, Any], progress: TrialProgress, **tuned: Any) -> tune.ResultGrid:
+    """Two trials of a supernet; the second one fails before it reports."""
+
+    def supernet(config: dict[str, Any]) -> None:
+        if config["seed"] == 7:
+            raise ValueError("no")
+        tune.report({"accuracy": 0.5, "architecture": CELL})
+
+    config = tune.TuneConfig(
+        trial_name_creator=TrialName(**named),
+        trial_dirname_creator=TrialFolder(**named),
+        max_concurrent_trials=1,
+        metric="accuracy",
+        mode="max",
+        **tuned,
+    )
+    keys = {"settings": {}} if "search_alg" in tuned else {"settings": {}, "seed": tune.grid_search([12, 7])}
+    run = tune.RunConfig(name="run", storage_path=str(folder), callbacks=[FailureLog(), progress], verbose=0)
+    return tune.Tuner(supernet, param_space=keys, tune_config=config, run_config=run).fit()
+
+
+@pytest.mark.usefixtures("ray_session")
+def test_of_a_grid(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A supernet's trial is told by its seed and what it has found. A folder that is taken is not taken again."""
+    (tmp_path / "run" / "search-004-seed-12").mkdir(parents=True)
+    named = {"stage": "search", "first": 4, "searched": False}
+    results = run_trials(tmp_path, named, TrialProgress("search", 5, 3, "accuracy", "max"))
+    folders = {Path(result.path).name for result in results}
+    assert folders == {"search-004-seed-12-again-2", "search-005-seed-7"}
+    lines = capsys.readouterr().out.splitlines()
+    [ended] = [line for line in lines if "accuracy" in line]
+    assert re.fullmatch(rf"    search 4/5  accuracy 0.5000  \d+ s  seed 12: {re.escape(CELL)}", ended), lines
+    [failed] = [line for line in lines if "error" in line]
+    assert re.fullmatch(r"    search 5/5  error: ValueError: no  \d+ s  seed 7", failed), lines
+    [reason] = failed_trials(Folder(tmp_path / "run")).values()
+    assert [failed_trial(result) for result in results if result.error] == [reason]
+    assert reason.folder == "search-005-seed-7" and reason.config == {"seed": 7}
+
+
+@pytest.mark.usefixtures("ray_session")
+def test_of_a_searcher(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A trial that was asked for an architecture is told by that."""
+    named = {"stage": "baseline", "first": 1, "searched": True}
+    search = RandomSearch(["a", "b"], budget=2)
+    progress = TrialProgress("baseline", 2, 0, "accuracy", "max")
+    results = run_trials(tmp_path, named, progress, search_alg=search, num_samples=-1)
+    seeds = search.history().set_index("number")["seed"]
+    assert {Path(result.path).name for result in results} == {f"baseline-00{n}-seed-{seeds[n]}" for n in (1, 2)}
+    assert all(len(Path(result.path).name) < 40 for result in results)
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("    baseline")]
+    assert [line.split()[1] for line in lines] == ["1/2", "2/2"] and {line[-1] for line in lines} == {"a", "b"}
+
+
+def test_of_a_round() -> None:
+    class Trial:
+        experiment_tag, config = "12_round=3", {"round": 3, "replica": 1, "seed": 5}
+
+    assert TrialName("search", first=1, searched=True)(Trial()) == "search-012-round-3-replica-1"
