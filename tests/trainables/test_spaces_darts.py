@@ -88,8 +88,10 @@ def test_the_order_of_a_nodes_edges_has_no_meaning(architecture, swapped):
         ("Genotype(", "Genotype('x', ", "its parts are not"),
         ("Genotype", "Cells", r"no Genotype\(...\)"),
         ("Genotype(", "Genotype((", "expected Genotype"),
+        ("'sep_conv_3x3'", r"'\w'", "it has a backslash"),
     ],
 )
+@pytest.mark.filterwarnings("error")  # Python's own, of an escape that it does not know
 def test_what_is_wrong_is_said(old, new, message):
     with pytest.raises(InvalidArchitecture, match=message):
         SPACE.decode(DARTS_V2.replace(old, new, 1))

@@ -42,10 +42,12 @@ def live_edges(edges: Sequence[tuple[int, int]], architecture: Architecture) -> 
 class Cell(nn.Module):
     """One cell of an architecture, (n, C, H, W) -> (n, C, H, W).
 
-    Only live edges are made: a dead one has no influence on the output and no gradient, so neither training nor
-    any metric sees it, and its parameters are not counted. (The benchmark makes and counts them; and there a
-    convolution of an empty node, followed by an affine normalisation, is a learnt constant. Here it is left
-    out.) A cell without a live edge gives zeros.
+    Only live edges are made: a dead one has no influence on the output and no gradient, so neither training nor any
+    metric that reads gradients or outputs sees it, and its parameters are not counted. (The benchmark makes and counts
+    them; and there a convolution of an empty node, followed by an affine normalisation, is a learnt constant. Here it
+    is left out.) `naswot` does see them there: it counts the states of all ReLUs, those before dead convolutions too,
+    so its values here are those of the canonical cell, which has `none` on its dead edges (note P5). A cell without a
+    live edge gives zeros.
     """
 
     def __init__(self, architecture: Architecture, channels: int, normalisation: Normalisation) -> None:

@@ -100,14 +100,18 @@ class SharedPass:
             distinct: list[Any] = list(dict.fromkeys(missing))
             with _failing_all():
                 gradients = torch.autograd.grad(
-                    F.cross_entropy(self.record.logits, self.labels),
-                    distinct,
-                    retain_graph=True,
-                    allow_unused=True,
-                    materialize_grads=True,
+                    F.cross_entropy(self.record.logits, self.labels), distinct, retain_graph=True, allow_unused=True
                 )
-            self._loss_gradients.update(zip(distinct, gradients, strict=True))
+                found = {t: self._zeros(t) if g is None else g for t, g in zip(distinct, gradients, strict=True)}
+            self._loss_gradients.update(found)
         return [self._loss_gradients[target] for target in targets]
+
+    def _zeros(self, target: Target) -> Tensor:
+        """The gradient of what the loss does not depend on, as of a layer that leads nowhere."""
+        if isinstance(target, Tensor):
+            return torch.zeros_like(target)
+        # torch itself makes no zeros for the place of an output.
+        return torch.zeros_like(next(c.output for c in (*self.record.calls, *self.record.norms) if c.edge == target))
 
 
 @contextmanager

@@ -181,6 +181,8 @@ def _parse(text: str) -> Genotype:
     """The pairs of a printed genotype. Raises: SyntaxError, ValueError or TypeError, saying what is wrong."""
     if len(text) > LONGEST:
         raise ValueError(f"it is {len(text)} characters long")
+    if "\\" in text:
+        raise ValueError("it has a backslash, which no operation's name has")  # Python warns of some
     call = ast.parse(text.strip(), mode="eval").body
     if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == "Genotype"):
         raise ValueError("it is no Genotype(...)")
