@@ -14,6 +14,7 @@ import torch
 
 from archray.errors import RunFolderError
 from archray.files import Folder
+from archray.platform.models.exported_loader import CLASSIFIER_LOADER, ENSEMBLE_LOADER, NETWORK_LOADER
 from archray.platform.run.layout import CODE, MODEL
 from archray.platform.run.run import Run, refuse_existing
 from archray.trainables.checkpoint import STATE_FILE, read_state
@@ -26,89 +27,7 @@ from archray.trainables.tune.standalone_trainable import load_trained
 
 STATE_DICT, DESCRIPTION = "state_dict.pt", "architecture.json"
 FEATURE_MAP = "feature map"
-
-_LOADER = '''"""Loads the exported network; run as a script, prints it. Needs archray; program.pt2 needs only torch."""
-
-import json
-from pathlib import Path
-
-import torch
-
-from archray.trainables.nets import NetworkSettings, build
-
-here = Path(__file__).resolve().parent
-
-
-def load_model() -> torch.nn.Module:
-    """The trained network on the CPU, in evaluation mode: images (n, C, H, W), normalised -> logits (n, classes)."""
-    described = json.loads((here / "architecture.json").read_text())
-    space = described["space"]
-    if described["space_file"]:
-        space = f"{here / described['space_file']}:{space.partition(':')[2]}"
-    model = build(
-        space,
-        described["architecture"],
-        network=NetworkSettings(**described["network"]),
-        in_channels=described["in_channels"],
-        num_classes=described["num_classes"],
-        seed=0,
-    )
-    model.load_state_dict(torch.load(here / "state_dict.pt", weights_only=True))
-    return model.eval()
-
-
-if __name__ == "__main__":
-    print(load_model())
-    # without archray: torch.export.load("program.pt2").module()(images)
-'''
-
-_ENSEMBLE_LOADER = '''"""Loads the exported ensemble; run as a script, prints it. program.pt2 needs only torch."""
-
-import json
-from pathlib import Path
-
-import torch
-
-from archray.trainables.ensembles import load_ensemble
-
-here = Path(__file__).resolve().parent
-
-
-def load_model() -> torch.nn.Module:
-    """The ensemble on the CPU, in evaluation mode: images (n, C, H, W), normalised -> probabilities (n, classes)."""
-    described = json.loads((here / "architecture.json").read_text())
-    space = None
-    if described["space_file"]:
-        space = f"{here / described['space_file']}:{described['members'][0]['space'].partition(':')[2]}"
-    return load_ensemble(here, space)
-
-
-if __name__ == "__main__":
-    print(load_model())
-    # without archray: torch.export.load("program.pt2").module()(images)
-'''
-
-_CLASSIFIER_LOADER = '''"""Loads the exported classifier; run as a script, prints what it is. Needs archray."""
-
-import json
-from pathlib import Path
-
-from archray.trainables.feature_maps.classifier import Classifier, load_classifier
-
-here = Path(__file__).resolve().parent
-
-
-def load_model() -> Classifier:
-    """The classifier on the CPU: images (n, C, H, W), normalised, or texts -> decision values (n, classes)."""
-    return load_classifier(here)
-
-
-if __name__ == "__main__":
-    print(json.loads((here / "architecture.json").read_text()))
-    print(load_model())
-'''
-
-LOADERS = {None: _LOADER, ENSEMBLE: _ENSEMBLE_LOADER, FEATURE_MAP: _CLASSIFIER_LOADER}  # by kind
+LOADERS = {None: NETWORK_LOADER, ENSEMBLE: ENSEMBLE_LOADER, FEATURE_MAP: CLASSIFIER_LOADER}  # by kind
 
 
 def write_network(folder: Folder, checkpoint: Path, run: Run) -> None:

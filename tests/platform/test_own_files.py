@@ -89,7 +89,11 @@ def test_the_examples_killed_and_resumed_elsewhere(repository, tmp_path):
     # an export brings the space's file along
     archray.export(run, elsewhere / "export")
     told = subprocess.run(
-        [sys.executable, "load_model.py"], cwd=elsewhere / "export", capture_output=True, text=True, timeout=120
+        [sys.executable, "-c", "import load_model; print(load_model.build_model())"],
+        cwd=elsewhere / "export",
+        capture_output=True,
+        text=True,
+        timeout=120,
     )
     assert told.returncode == 0 and "Sequential" in told.stdout, told.stderr
 

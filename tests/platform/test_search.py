@@ -1,13 +1,13 @@
 """One whole search in this process, and what is done with its folder afterwards."""
 
+import runpy
 import shutil
-import subprocess
-import sys
 
 import numpy as np
 import pandas as pd
 import pytest
 import torch
+from archray_test_command import outputs_without_archray
 from archray_test_runs import ONE_AT_A_TIME, RUNS, EndedTrials
 from ray import tune
 
@@ -84,10 +84,9 @@ def test_export_loads_with_and_without_archray(result, tmp_path):
     expected = result.model()(images)
     program = torch.export.load(tmp_path / "export" / "program.pt2").module()
     torch.testing.assert_close(program(images), expected)
-    code = "import torch, load_model; torch.save(load_model.load_model()(torch.load('images.pt')), 'outputs.pt')"
-    torch.save(images, tmp_path / "export" / "images.pt")
-    subprocess.run([sys.executable, "-c", code], cwd=tmp_path / "export", check=True, timeout=120)
-    torch.testing.assert_close(torch.load(tmp_path / "export" / "outputs.pt"), expected)
+    torch.testing.assert_close(outputs_without_archray(tmp_path / "export", images), expected)
+    built = runpy.run_path(str(tmp_path / "export" / "load_model.py"))["build_model"]()
+    torch.testing.assert_close(built(images), expected)
     with pytest.raises(RunFolderError, match="not empty"):
         archray.export(result.path, tmp_path / "export")
 

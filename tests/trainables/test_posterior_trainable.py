@@ -116,9 +116,9 @@ def test_wrong_input(tmp_path: Path) -> None:
     config = make_config(tmp_path)
     settings = config["settings"]
     with pytest.raises(InvalidInput, match="to be of a supernet with these settings' space, network and data"):
-        PosteriorTrainable({"settings": {**settings, "supernet": {"network": {"channels": 4, "cells": 1}}}})
+        PosteriorTrainable({"settings": {**settings, "supernet": {"network": {"channels": 4, "cells": 1}}}}).step()
     with pytest.raises(FileNotFoundError):
-        PosteriorTrainable({"settings": {**settings, "weights": str(tmp_path / "missing.pt")}})
+        PosteriorTrainable({"settings": {**settings, "weights": str(tmp_path / "missing.pt")}}).step()
     for wrong, message in (
         ({"scale": 0}, "expected a scale above 0 or data"),
         ({"estimator": "score-function"}, "set samples to 2 or more"),

@@ -162,6 +162,22 @@ def test_a_restored_trial_goes_on_bit_for_bit(name: str, make: Make, fresh: Call
 
 
 @every_trial
+def test_nothing_is_built_before_the_first_step(
+    name: str, make: Make, fresh: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tune tries no trial again whose process dies while an actor is reset for it. A checkpoint may be asked for."""
+    trial, restored = make(name), make(name)
+    built: list[TrialTrainable] = []
+    build = type(trial)._build
+    monkeypatch.setattr(type(trial), "_build", lambda self: built.append(self) or build(self))
+    trial.reset_config(trial.config)
+    assert built == []
+    restored.restore(trial.save(str(tmp_path)))
+    assert comparable(run(restored)) == comparable(run(trial)) == comparable(fresh(name))
+    assert built.count(trial) == 1
+
+
+@every_trial
 def test_a_reused_actor_gives_the_same_results_as_a_fresh_one(name: str, make: Make, fresh: Callable[..., Any]) -> None:
     own_kind = [other for other, (kind, _, _) in TRIALS.items() if kind is TRIALS[name][0]]
     reused = make(own_kind[own_kind.index(name) - 1], seed=1)

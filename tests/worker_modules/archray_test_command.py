@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -20,6 +21,19 @@ HNAS_COMMAND = (
     "--set", "cluster.dashboard=false", "--set", "pool.chunk=2",
     "--set", "train.batch_size=16", "--set", "final.batch_size=16",
 )  # fmt: skip
+
+
+def outputs_without_archray(export: Path, images: Any) -> Any:
+    """What an exported model makes of images where archray is not installed."""
+    import torch  # not above: most commands are not about it
+
+    code = (
+        "import sys; sys.modules['archray'] = None\n"
+        "import torch, load_model; torch.save(load_model.load_model()(torch.load('images.pt')).detach(), 'outputs.pt')"
+    )
+    torch.save(images, export / "images.pt")
+    subprocess.run([sys.executable, "-c", code], cwd=export, check=True, timeout=PATIENCE)
+    return torch.load(export / "outputs.pt")
 
 
 def start(*arguments: str, cwd: Path) -> subprocess.Popen:

@@ -38,6 +38,8 @@ class EpochTrainable(TrialTrainable, Generic[TrainerT]):
     @property
     def trainer(self) -> TrainerT:
         """The trainer at work. Raises: RuntimeError for a trial that failed: it has none."""
+        if self._result is None:
+            self.begin()
         if self._trainer is None:
             raise RuntimeError("the trial failed and holds no trainer; see `failure` in its result")
         return self._trainer
@@ -46,7 +48,9 @@ class EpochTrainable(TrialTrainable, Generic[TrainerT]):
         state = read_state(checkpoint, self._device)
         if state["trainer"] is None:  # the trial had failed
             self._result = state["result"]
-        elif self._trainer is not None:  # else building it failed here and now, which `_result` says
+            return
+        self.begin()
+        if self._trainer is not None:  # else building it failed here and now, which `_result` says
             self._trainer.load_state_dict(state["trainer"])
             self._result = state["result"]
 

@@ -27,10 +27,11 @@ class TrialTrainable(tune.Trainable):
     A subclass says which `settings_type` stands in the config under `settings` (with `device` and `seed`), and
 
     1. `_read(config)`: what else the config says, into attributes. Raises: InvalidInput.
-    2. `_build()`: what the steps work on, on `_device`.
+    2. `_build()`: what the steps work on, on `_device`; done when the first step, or a checkpoint, asks for it.
     3. `_step()`: one step; its result, with at least `failure` (None) and `done`.
     4. `_failed(reason)`: the result of a trial that failed, with the same keys.
-    5. `_state()`: what a checkpoint holds besides seed, settings and last result; and `load_checkpoint`.
+    5. `_state()`: what a checkpoint holds besides seed, settings and last result; and `load_checkpoint`, which calls
+       `begin()` if it needs what was built.
     6. `_release()`: drops what holds memory; called before each trial, too.
 
     What `_build` and `_step` raise becomes a failed result (done, metrics NaN, `failure` the reason) if it is one of
@@ -50,6 +51,7 @@ class TrialTrainable(tune.Trainable):
     _settings: Any  # a `settings_type`
     _seed: int
     _device: torch.device
+    _begun: bool  # whether `_build` was called
     _result: Result | None  # the last one; before the first step None, or the failure that building met
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
@@ -61,20 +63,38 @@ class TrialTrainable(tune.Trainable):
     def cleanup(self) -> None:
         self._release()
 
+    def begin(self) -> None:
+        """Builds what the steps work on, unless that was done.
+
+        Not in `setup`: Tune (2.60) tries no trial again whose process dies while an actor is reset for it. From the
+        first step on, and while it is restored, it does.
+        """
+        if not self._begun:
+            self._begun = True
+            self._result = self._guarded(self._build) or self._result
+
     def step(self) -> Result:
-        if self._result is None or not self._result["done"]:
+        if not self._ended:
+            self.begin()
+        if not self._ended:
             self._result = self._guarded(self._step)
         assert self._result is not None  # a step always has a result
         return dict(self._result)
 
+    @property
+    def _ended(self) -> bool:
+        return self._result is not None and bool(self._result["done"])
+
     def save_checkpoint(self, checkpoint_dir: str) -> None:
+        if self._result is None:
+            self.begin()
         settings = self._settings.model_dump(mode="json")
         write_state(checkpoint_dir, {"seed": self._seed, "settings": settings, "result": self._result, **self._state()})
 
     def setup(self, config: dict[str, Any]) -> None:
         """Sets all state of a trial; of the trial before nothing is left but what a subclass keeps knowingly."""
         self._release()
-        self._result = None
+        self._begun, self._result = False, None
         self._settings = read_settings(self.settings_type, config.get("settings", {}))
         self._seed = read_whole_number(config, "seed", self._settings.seed, least=0)
         self._read(config)
@@ -89,7 +109,6 @@ class TrialTrainable(tune.Trainable):
             threads = max(1, int(resources.get("CPU", 0.0)))
         if threads is not None:
             self._set_threads(threads)
-        self._result = self._guarded(self._build)
 
     def _guarded(self, work: Callable[[], Result | None]) -> Result | None:
         """What `work` returns; a failed result where it meets something that a retry cannot cure."""
