@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-_NETWORK = '''"""Loads the exported WHAT with torch alone; run as a script, prints what it is. `build_model` needs archray."""
+_NETWORK = '''"""Loads the exported WHAT with torch alone; run as a script, prints what it is.
+
+`build_model` needs archray.
+"""
 
 import json
 from pathlib import Path
