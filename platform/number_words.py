@@ -1,4 +1,4 @@
-"""Numbers in words: counts, durations, sizes, with a dash where there is none. Loads nothing."""
+"""Numbers in words: durations, sizes, with a dash where there is none. Loads nothing."""
 
 from __future__ import annotations
 
@@ -46,11 +46,6 @@ def whole_number(value: object) -> str:
     """A count in a table: `15 625`."""
     number = as_float(value)
     return MISSING if math.isnan(number) else signed(f"{number:,.0f}")
-
-
-def count(number: int, one: str, many: str | None = None) -> str:
-    """`1 trial`, `8 trials`, `15 625 architectures`."""
-    return f"{signed(f'{number:,}')} {one if number == 1 else many or one + 's'}"
 
 
 def duration(seconds: object) -> str:

@@ -12,7 +12,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from archray.platform.number_words import MISSING, as_float, count, signed
+from archray.platform.number_words import MISSING, as_float, signed
+from archray.plurals import count
 
 
 @dataclass(frozen=True)

@@ -7,11 +7,12 @@ from typing import Any
 
 from rich.console import Console
 
-from archray.platform.number_words import MISSING, count, duration
+from archray.platform.number_words import MISSING, duration
 from archray.platform.quantities import DECIDING, QUANTITIES, Spread, deciding_accuracy, quantity_of
 from archray.platform.run.layout import REPORT
 from archray.platform.run.listing import Listing
 from archray.platform.run.run_summary import RunSummary
+from archray.plurals import count
 
 SHOWN_ROWS = 30  # of a listing; `archray show --json` has the others
 TEXT = ("run", "method", "space", "data", "state")  # columns that are set left

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from archray.platform.number_words import count
 from archray.platform.quantities import quantity_of
 from archray.platform.report.figures import FOUND, INK, RANDOM, SURFACE, NothingToDraw, drawing, figure
 from archray.platform.report.page import Card, network_size
@@ -15,6 +14,7 @@ from archray.platform.report.section import Section, captioned
 from archray.platform.report.table_columns import failures, finite_values, numbers
 from archray.platform.run.layout import TRIALS
 from archray.platform.run.run import Run
+from archray.plurals import count
 
 TEST = quantity_of("test_accuracy")
 _POINT = 8.0  # diameter of a point in units of the drawing

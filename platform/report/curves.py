@@ -15,13 +15,13 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, MaxNLocator
 
-from archray.platform.number_words import count
 from archray.platform.quantities import quantity_of
 from archray.platform.report.figures import FOUND, RANDOM, TRIAL, NothingToDraw, drawing, set_height
 from archray.platform.report.section import Section, captioned
 from archray.platform.report.table_columns import numbers
 from archray.platform.run.layout import CURVES
 from archray.platform.run.run import Run
+from archray.plurals import count
 
 _METRICS = ("validation_accuracy", "train_loss")  # a row of panels for each that is known
 _ROW = 190  # height of a row of panels

@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from archray.platform.number_words import MISSING, count, significant, whole_number
+from archray.platform.number_words import MISSING, significant, whole_number
 from archray.platform.report.section import Column, Section, folded, numeric, paragraphs, table
 from archray.platform.report.table_columns import failures, flags, numbers
 from archray.platform.run.layout import ROUNDS
 from archray.platform.run.run import Run
+from archray.plurals import count
 
 _LAST = 8  # candidates whose scores are shown round by round
 

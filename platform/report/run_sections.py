@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from archray.platform.number_words import count
 from archray.platform.report.comparison import TEST, tested
 from archray.platform.report.page import MakeSection
 from archray.platform.report.section import Column, Section, escape, numeric, table
 from archray.platform.report.table_columns import failures
 from archray.platform.run.run import Run
+from archray.plurals import count
 
 Tables = Mapping[str, tuple[str, str]]  # what was done, in words -> the stage and the table that tell what failed
 _REASONS = 40  # more distinct reasons than this are counted together

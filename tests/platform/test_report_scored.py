@@ -12,8 +12,9 @@ from archray_test_report import write_run
 from archray.platform.methods.hnas.hnas_tables import Objective, plane, usable_pool
 from archray.platform.methods.hnas.landscape import spans
 from archray.platform.methods.hnas.value_colours import quantile_scale
-from archray.platform.number_words import count, duration, significant
+from archray.platform.number_words import duration, significant
 from archray.platform.quantities import quantity_of
+from archray.plurals import count
 from archray.searchers.hnas.scored_pool import Pool, lowest, objective
 
 

@@ -23,13 +23,14 @@ from archray.platform.methods.ensembles.ensemble_tables import (
     found_members,
     sampled_ensembles,
 )
-from archray.platform.number_words import count, whole_number
+from archray.platform.number_words import whole_number
 from archray.platform.quantities import Quantity
 from archray.platform.report.cell_graph import cell_drawing, cell_edges, cell_legend, is_graph, node_count
 from archray.platform.report.decisions import Decided, decided
 from archray.platform.report.figures import FOUND, SURFACE, TRIAL, NothingToDraw, drawing, few_ticks, figure
 from archray.platform.report.section import Column, Section, captioned, escape, folded, numeric, paragraphs, table
 from archray.platform.run.run import Run
+from archray.plurals import count
 from archray.trainables.ensembles import agreement
 from archray.trainables.spaces import get_space
 

@@ -25,7 +25,6 @@ from archray.platform.methods.ensembles.ensemble_tables import (
 from archray.platform.methods.ensembles.posterior_curves import posterior_section
 from archray.platform.methods.ensembles.sampled_ensembles import ensemble_delta_section, ensembles_section
 from archray.platform.methods.found_networks import list_trials, tested_networks
-from archray.platform.number_words import count
 from archray.platform.report.curves import BASELINE, CURVES_HEIGHT, OWN_SCHEDULE, TrainingCurves, Trainings
 from archray.platform.report.figures import FOUND, figure
 from archray.platform.report.page import Card, Headline, MakeSection, network_size
@@ -34,6 +33,7 @@ from archray.platform.report.section import Section
 from archray.platform.run.layout import TRIALS
 from archray.platform.run.listing import Listing
 from archray.platform.run.run import Run
+from archray.plurals import count
 
 _TABLES: Tables = {
     "training the pool": ("pool", TRIALS),

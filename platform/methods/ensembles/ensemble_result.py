@@ -13,13 +13,14 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from archray.platform.methods.ensembles.ensemble_tables import trained_models
-from archray.platform.number_words import MISSING, count, whole_number
+from archray.platform.number_words import MISSING, whole_number
 from archray.platform.quantities import Quantity, quantity_of
 from archray.platform.report.figures import FOUND, SURFACE, TRIAL, NothingToDraw, drawing, few_ticks, figure, set_height
 from archray.platform.report.repeat_spread import BAND
 from archray.platform.report.section import Column, Section, captioned, numeric, paragraphs, table
 from archray.platform.report.table_columns import numbers
 from archray.platform.run.run import Run
+from archray.plurals import count
 
 TEST = quantity_of("test_error")
 _ATE, _PPD, _ECE = (Quantity(name, "%", 100.0, 2) for name in ("ATE", "PPD", "ECE"))

@@ -13,13 +13,14 @@ from matplotlib.figure import Figure
 from scipy.special import entr
 
 from archray.platform.methods.ensembles.ensemble_tables import POSTERIOR, POSTERIOR_LEARNT
-from archray.platform.number_words import MISSING, count, significant
+from archray.platform.number_words import MISSING, significant
 from archray.platform.quantities import Quantity
 from archray.platform.report.figures import FOUND, MUTED, TRIAL, NothingToDraw, drawing, few_ticks, figure
 from archray.platform.report.section import Section, captioned, escape, paragraphs
 from archray.platform.report.table_columns import numbers
 from archray.platform.run.layout import CURVES
 from archray.platform.run.run import Run
+from archray.plurals import count
 from archray.searchers.nesbs.architecture_posterior import Posterior
 
 _TITLES = {"elbo": "ELBO", "kl": "KL to the prior", "entropy": "entropy of a decision"}

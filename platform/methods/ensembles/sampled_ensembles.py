@@ -19,12 +19,13 @@ from archray.platform.methods.ensembles.ensemble_tables import (
     known_metrics,
     sampled_ensembles,
 )
-from archray.platform.number_words import MISSING, count, signed, significant, whole_number
+from archray.platform.number_words import MISSING, signed, significant, whole_number
 from archray.platform.quantities import quantity_of
 from archray.platform.report.figures import FOUND, INK, SURFACE, NothingToDraw, drawing, few_ticks, figure
 from archray.platform.report.repeat_spread import draw_spread, spread_words
 from archray.platform.report.section import Column, Section, captioned, folded, numeric, paragraphs, table
 from archray.platform.run.run import Run
+from archray.plurals import count
 
 _BEST = 10  # ensembles in the table that is not folded
 _DOTS = 300  # with more ensembles than this, only the lines are drawn

@@ -22,11 +22,11 @@ from archray.platform.methods.feature_maps.equal_cost import (
 )
 from archray.platform.methods.feature_maps.oracle_error import TEST, By, error_curve, total, with_error
 from archray.platform.methods.feature_maps.solver_calls import Line, draw_errors
-from archray.platform.number_words import count
 from archray.platform.report.figures import FOUND, GREEN, INDIGO, PINK, RANDOM, TRIAL, NothingToDraw, drawing, figure
 from archray.platform.report.page import write_page
 from archray.platform.report.repeat_spread import spread_words
 from archray.platform.report.section import Column, Section, captioned, escape, numeric, paragraphs, table
+from archray.plurals import count
 
 Look = tuple[str, tuple[float, ...] | None]  # colour and dashes
 

@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from scipy.stats import spearmanr
 
 from archray.platform.methods.feature_maps.solve_stages import CORRELATION
-from archray.platform.number_words import count, whole_number
+from archray.platform.number_words import whole_number
 from archray.platform.quantities import Quantity, quantity_of
 from archray.platform.report.figures import (
     FOUND,
@@ -31,6 +31,7 @@ from archray.platform.report.figures import (
 from archray.platform.report.section import Column, Section, captioned, numeric, table
 from archray.platform.report.table_columns import numbers
 from archray.platform.run.run import Run
+from archray.plurals import count
 
 _ACCURACY = quantity_of("validation_accuracy")
 _RHO = Quantity("rank correlation", "", 1.0, 2)

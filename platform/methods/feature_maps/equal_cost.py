@@ -22,8 +22,9 @@ from archray.platform.methods.feature_maps.oracle_error import (
     total,
     with_error,
 )
-from archray.platform.number_words import MISSING, count, significant
+from archray.platform.number_words import MISSING, significant
 from archray.platform.report.table_columns import numbers
+from archray.plurals import count
 
 Progress = tuple[str, pd.DataFrame]
 

@@ -20,7 +20,7 @@ from archray.platform.methods.feature_maps.oracle_error import (
     with_error,
 )
 from archray.platform.methods.feature_maps.solver_calls import seconds_section, solver_calls_section
-from archray.platform.number_words import MISSING, count, duration, significant, whole_number
+from archray.platform.number_words import MISSING, duration, significant, whole_number
 from archray.platform.report.cell import cell_section
 from archray.platform.report.page import Card, Headline, MakeSection
 from archray.platform.report.rounds import Halving
@@ -30,6 +30,7 @@ from archray.platform.report.table_columns import finite_values, flags, numbers
 from archray.platform.run.layout import ROUNDS, TRIALS
 from archray.platform.run.listing import Listing
 from archray.platform.run.run import Run
+from archray.plurals import count
 
 _TABLES: Tables = {"rounds of halving": ("search", ROUNDS), "final training": ("final", TRIALS)}
 _LINES = 20  # solver calls that are printed one by one

@@ -23,12 +23,13 @@ from archray.platform.methods.feature_maps.oracle_error import (
     shares_solves,
     with_error,
 )
-from archray.platform.number_words import MISSING, count, significant, whole_number
+from archray.platform.number_words import MISSING, significant, whole_number
 from archray.platform.report.figures import FOUND, INK, SURFACE, NothingToDraw, drawing, figure, plain
 from archray.platform.report.repeat_spread import draw_spread, spread_words
 from archray.platform.report.section import Column, Section, captioned, folded, numeric, table
 from archray.platform.report.table_columns import flags, numbers
 from archray.platform.run.run import Run
+from archray.plurals import count
 
 _AXES = {"calls": "solver calls", "seconds": "seconds of featurising, solving and scoring"}
 

@@ -25,7 +25,7 @@ from archray.platform.methods.hnas.hnas_tables import (
 )
 from archray.platform.methods.hnas.landscape import landscape_section
 from archray.platform.methods.hnas.pool_scatter import pool_section
-from archray.platform.number_words import MISSING, as_float, count, significant
+from archray.platform.number_words import MISSING, as_float, significant
 from archray.platform.report.cell import cell_section
 from archray.platform.report.comparison import accuracy_cards, accuracy_lead, comparison_section
 from archray.platform.report.curves import BASELINE, CURVES_HEIGHT, FINAL, OWN_SCHEDULE, SEARCH, TrainingCurves
@@ -37,6 +37,7 @@ from archray.platform.report.table_columns import failures, flags, numbers
 from archray.platform.run.layout import TRIALS
 from archray.platform.run.listing import Listing
 from archray.platform.run.run import Run
+from archray.plurals import count
 from archray.searchers.hnas.scored_pool import Pool
 
 _TABLES: Tables = {

@@ -25,11 +25,12 @@ from archray.platform.methods.hnas.hnas_tables import (
     values_by_architecture,
 )
 from archray.platform.methods.hnas.value_colours import COLOURS, VALUES, draw_scale, quantile_scale
-from archray.platform.number_words import count, significant
+from archray.platform.number_words import significant
 from archray.platform.report.figures import FOUND, INK, MUTED, SURFACE, NothingToDraw, drawing, figure, logarithmic
 from archray.platform.report.section import Section, captioned
 from archray.platform.report.table_columns import failures, flags, numbers
 from archray.platform.run.run import Run
+from archray.plurals import count
 from archray.searchers.hnas.scored_pool import Pool
 
 _UNTRAINED = (0.55, 0.58, 0.62, 0.22)  # a veil of grey, on a light and on a dark page

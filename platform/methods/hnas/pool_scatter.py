@@ -20,11 +20,12 @@ from archray.platform.methods.hnas.hnas_tables import (
     values_by_architecture,
 )
 from archray.platform.methods.hnas.value_colours import COLOURS, VALUES, draw_scale, quantile_scale
-from archray.platform.number_words import count, significant
+from archray.platform.number_words import significant
 from archray.platform.report.figures import FOUND, INK, SURFACE, NothingToDraw, drawing, figure, logarithmic
 from archray.platform.report.section import Section, captioned
 from archray.platform.report.table_columns import numbers
 from archray.platform.run.run import Run
+from archray.plurals import count
 from archray.searchers.hnas.scored_pool import Pool, distance
 
 _CLOUD = "#8b96a5"  # the pool's points become an image, which cannot follow the page: a grey for light and dark

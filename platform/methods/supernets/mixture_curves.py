@@ -12,13 +12,13 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from archray.platform.methods.supernets.search_seeds import ENTROPIES, Supernet, by_epoch, draw_seed_legend, supernets
-from archray.platform.number_words import count
 from archray.platform.quantities import Quantity, quantity_of
 from archray.platform.report.figures import MUTED, NothingToDraw, drawing, figure, set_height
 from archray.platform.report.section import Section, captioned, numeric, table
 from archray.platform.report.table_columns import finite_values, numbers
 from archray.platform.run.layout import CURVES
 from archray.platform.run.run import Run
+from archray.plurals import count
 
 _LEGEND, _ROW = 50, 210  # heights, of the legend and of a row of panels
 _ACCURACY = quantity_of("validation_accuracy")

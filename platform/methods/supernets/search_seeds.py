@@ -15,12 +15,13 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from archray.platform.number_words import MISSING, as_float, count
+from archray.platform.number_words import MISSING, as_float
 from archray.platform.quantities import quantity_of
 from archray.platform.report.figures import FOUND, TRIAL, few_ticks
 from archray.platform.report.section import Column, Section, numeric, paragraphs, table
 from archray.platform.report.table_columns import failures, flags, numbers
 from archray.platform.run.run import Run
+from archray.plurals import count
 
 FOUND_CELLS = "found.parquet"  # of the search, a row per search seed; see `supernet_search.write_found`
 ENTROPIES = "entropies.parquet"  # of the search; see `supernet_search.entropy_table`

@@ -9,13 +9,14 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from archray.platform.methods.supernets.search_seeds import SELECTED
-from archray.platform.number_words import count, whole_number
+from archray.platform.number_words import whole_number
 from archray.platform.quantities import quantity_of
 from archray.platform.report.figures import FOUND, INDIGO, MUTED, TRIAL, NothingToDraw, drawing, few_ticks, figure
 from archray.platform.report.section import Column, Section, captioned, paragraphs, table
 from archray.platform.report.table_columns import failures, flags, numbers
 from archray.platform.run.layout import CURVES
 from archray.platform.run.run import Run
+from archray.plurals import count
 
 _ACCURACY = quantity_of("validation_accuracy")
 _LOOKS = {

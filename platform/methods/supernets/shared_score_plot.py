@@ -11,12 +11,13 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from archray.platform.methods.supernets.search_seeds import FOUND_CELLS, SCORES, supernets
-from archray.platform.number_words import as_float, count, whole_number
+from archray.platform.number_words import as_float, whole_number
 from archray.platform.quantities import quantity_of
 from archray.platform.report.figures import FOUND, SURFACE, TRIAL, NothingToDraw, drawing, figure, set_height
 from archray.platform.report.section import Section, captioned, numeric, table
 from archray.platform.report.table_columns import finite_values, numbers
 from archray.platform.run.run import Run
+from archray.plurals import count
 
 _ACCURACY = quantity_of("accuracy")
 _MOST = 10  # supernets that are drawn; the table has all

@@ -18,7 +18,6 @@ from archray.platform.methods.supernets.search_seeds import (
 )
 from archray.platform.methods.supernets.selection_curves import selection_section
 from archray.platform.methods.supernets.shared_score_plot import shared_scores_section
-from archray.platform.number_words import count
 from archray.platform.report.cell import cell_section
 from archray.platform.report.comparison import accuracy_cards, accuracy_lead, comparison_section
 from archray.platform.report.curves import (
@@ -37,6 +36,7 @@ from archray.platform.report.section import Section
 from archray.platform.run.layout import ROUNDS, TRIALS
 from archray.platform.run.listing import Listing
 from archray.platform.run.run import Run
+from archray.plurals import count
 
 _TABLES: Tables = {
     "supernets of the search": ("search", FOUND_CELLS),

@@ -1,0 +1,9 @@
+"""Counts in words: `1 trial`, `8 trials`. What every printed count of things goes through: terminal, page and error."""
+
+from __future__ import annotations
+
+
+def count(number: int, one: str, many: str | None = None) -> str:
+    """`1 trial`, `8 trials`, `15 625 architectures`. many: where it is not `one` with an s."""
+    digits = f"{number:,}".replace(",", "\N{NARROW NO-BREAK SPACE}")
+    return f"{digits} {one if number == 1 else many or one + 's'}"
