@@ -15,6 +15,7 @@ from rich.table import Table
 import archray
 from archray.errors import ArchrayError, RunInterrupted, TrialCrashed
 from archray.platform.search_command import search_app
+from archray.plurals import count
 
 CRASHED = 1
 BAD_INPUT = 2
@@ -182,7 +183,7 @@ def proxies(
         cluster=validate(ClusterSettings, told({"address": address})),
     )
     failed = int(table["failure"].notna().sum())
-    typer.echo(f"{out}: {len(table)} architectures, {failed} of them with a failure in column 'failure'")
+    typer.echo(f"{out}: {count(len(table), 'architecture')}, {failed} of them with a failure in column 'failure'")
 
 
 def _version(asked: bool) -> None:

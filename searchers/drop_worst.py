@@ -9,6 +9,7 @@ from ray.tune.experiment import Trial
 from ray.tune.schedulers import FIFOScheduler, TrialScheduler
 
 from archray.errors import InvalidInput
+from archray.plurals import count
 
 
 class DropWorst(FIFOScheduler):
@@ -46,7 +47,7 @@ class DropWorst(FIFOScheduler):
     ) -> None:
         super().__init__()
         if not 1 <= keep <= trials:
-            raise InvalidInput(f"expected to keep between 1 and {trials} of {trials} trials, got {keep}")
+            raise InvalidInput(f"expected to keep between 1 and {trials} of {count(trials, 'trial')}, got {keep}")
         if at < 1:
             raise InvalidInput(f"expected the point to drop at to be 1 or more, got {at}")
         if mode not in (None, "min", "max"):

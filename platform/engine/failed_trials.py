@@ -26,6 +26,7 @@ from archray.errors import TrialCrashed
 from archray.files import Folder
 from archray.platform.engine.result_log import experiment_folder
 from archray.platform.run.layout import FAILED
+from archray.plurals import count
 
 STACK_BYTES = 2**18  # of a worker's log, from its end; a stack is of a few kilobytes
 PROCESS_DIED = "worker process has died"  # in Ray's message, of a process and not of a node
@@ -56,7 +57,7 @@ class FailedTrial:
 
 def _death(cause: str | None, times: int) -> str:
     how = "was killed" if cause is None else f"crashed ({cause})"
-    return how if times == 1 else f"{how}, {'twice' if times == 2 else f'{times} times'}"
+    return how if times == 1 else f"{how}, {'twice' if times == 2 else count(times, 'time')}"
 
 
 def _left(stack: str | None, whose: str = "") -> str:
@@ -165,7 +166,7 @@ def check_crashes(folder: Folder, statuses: Sequence[str], resume: str) -> None:
         what = shown.sentence
     else:
         times = sum(len(trial.processes) for trial in dead)
-        several = f"all {len(dead)} trials" if len(dead) == len(statuses) else f"{len(dead)} of {len(statuses)} trials"
+        several = f"{'all' if len(dead) == len(statuses) else f'{len(dead)} of'} {count(len(statuses), 'trial')}"
         in_all = " in all" if len(dead) > 1 else ""
         what = f"the processes of {several} {_death(shown.cause, times)}{in_all}; {_left(shown.stack, ' of one')}"
     advice = (

@@ -12,6 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColum
 
 from archray.platform.engine.failed_trials import failed_trials
 from archray.platform.engine.result_log import experiment_folder
+from archray.plurals import count
 
 LINE_SECONDS = 10.0  # between two lines of a scoring where there is no terminal
 
@@ -97,7 +98,7 @@ def _tried(trial: Any) -> str:
     config = trial.config
     if "candidates" in config:
         left = len(config["candidates"])
-        return f"round {config['round']}, " + ("alone" if left == 1 else f"{left} candidates")
+        return f"round {config['round']}, " + ("alone" if left == 1 else count(left, "candidate"))
     if "architecture" in config:
         return str(config["architecture"])
     found = (trial.last_result or {}).get("architecture")
@@ -123,7 +124,7 @@ class ScoringProgress:
 
     def __enter__(self) -> ScoringProgress:
         if self._done:
-            self._console.print(f"    {self._done} of {self._total} architectures were scored before")
+            self._console.print(f"    {self._done} of {count(self._total, 'architecture')} scored before")
         self._bar.start()
         return self
 

@@ -28,6 +28,7 @@ from archray.platform.engine.trial_tables import curve_table, failure_reasons, t
 from archray.platform.engine.tune_options import TuneOptions
 from archray.platform.run.layout import CURVES, PLAN, SNAPSHOT, TRIALS
 from archray.platform.run.manifest import digest
+from archray.plurals import count
 from archray.searchers.base import ArchraySearcher
 
 MAX_FAILURES = 2  # a lost worker or node is tried again this often; NaN and bad architectures are results
@@ -150,7 +151,7 @@ def run_trials(folder: Folder, plan: TrialPlan, context: Context[Any], *, search
     cpus, gpus = resources.cpus_per_trial, resources.gpus()
     options = context.tune_options if search else TuneOptions(callbacks=context.tune_options.callbacks)
     at_a_time = _at_a_time(folder, plan, resources)
-    several = "as many trials" if at_a_time is None else "1 trial" if at_a_time == 1 else f"{at_a_time} trials"
+    several = "as many trials" if at_a_time is None else count(at_a_time, "trial")
     context.say(f"{several} at a time{' as fit' * (at_a_time is None)}, {cpus:g} CPUs and {gpus:g} GPUs each")
     if not plan.resumes and folder.exists():
         folder.set_aside()
@@ -258,4 +259,6 @@ def _check_ended(folder: Folder, plan: TrialPlan, results: ResultGrid, interrupt
     expected = plan.total if plan.searcher is None else 1
     if interrupted or running or len(results) < expected:
         ended = plan.before + len(statuses) - len(running)
-        raise RunInterrupted(f"stopped with {ended} of at most {plan.total} trials ended; nothing of them is lost")
+        raise RunInterrupted(
+            f"stopped with {ended} of at most {count(plan.total, 'trial')} ended; nothing of them is lost"
+        )

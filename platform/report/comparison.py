@@ -38,7 +38,7 @@ def accuracy_lead(run: Run[Any]) -> str:
         f"The search chose the architecture below; trained in full, it reaches {TEST.show(final.mean())} test accuracy"
     )
     if final.size > 1:
-        text += f" on average over {final.size} seeds"
+        text += f" on average over {count(final.size, 'seed')}"
     if random.size == 0:
         return f"{text}. No random architectures were trained for comparison."
     gap = 100 * (final.mean() - random.mean())

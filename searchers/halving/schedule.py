@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from archray.errors import InvalidInput
+from archray.plurals import count
 from archray.searchers.arguments import FloatArray, is_number
 from archray.searchers.ledger import MAX_REASON, Record
 
@@ -79,7 +80,7 @@ class EndedRound(Round):
         if not len(self.scores):
             return f"no replica reported: {next(iter(self.lost.values()))}"
         failed = int((~np.isfinite(self.scores[:, position])).sum())
-        return f"its score was not finite in {failed} of {len(self.scores)} replicas" if failed else None
+        return f"its score was not finite in {failed} of {count(len(self.scores), 'replica')}" if failed else None
 
     def rows(self) -> list[dict[str, Any]]:
         """A row per candidate, see `WeightSharingHalving.rounds`."""
@@ -190,23 +191,23 @@ def reply_of(record: Record, result: Mapping[str, Any]) -> list[float] | str:
     return _read_scores({**result, **record.result}, len(record.config["candidates"]))
 
 
-def _read_scores(result: Mapping[str, Any], count: int) -> list[float]:
-    """The entry `scores` of a result as Tune hands it over: one number for each of `count` candidates."""
+def _read_scores(result: Mapping[str, Any], candidates: int) -> list[float]:
+    """The entry `scores` of a result as Tune hands it over: one number for each candidate."""
     scores = result.get("scores")
     if "scores" not in result:
         spread = [key for key in result if key.startswith("scores/")]
-        got = f"a dictionary with {len(spread)} entries" if spread else "no scores"
+        got = f"a dictionary with {count(len(spread), 'entry', 'entries')}" if spread else "no scores"
     elif not isinstance(scores, list):
         got = repr(scores)[:MAX_REASON]
     elif odd := [score for score in scores if not is_number(score)]:
         got = f"a list with {odd[0]!r}"[:MAX_REASON]
-    elif len(scores) != count:
+    elif len(scores) != candidates:
         got = f"a list of {len(scores)}"
     else:
         return [float(score) for score in scores]
     raise InvalidInput(
-        f"expected the trial to report 'scores', a list of {count} numbers, got {got}; report one number for each of "
-        "config['candidates'], in their order (NaN for one that failed), beside the metric, which is their mean"
+        f"expected the trial to report 'scores', a list of {count(candidates, 'number')}, got {got}; "
+        "report one number for each of config['candidates'], in their order (NaN for one that failed), beside the metric, which is their mean"
     )
 
 

@@ -11,6 +11,7 @@ import pandas as pd
 from numpy.typing import ArrayLike
 
 from archray.errors import InvalidInput
+from archray.plurals import count
 from archray.searchers.arguments import check_whole_number, is_finite_number
 from archray.searchers.base import ArchraySearcher, Proposal, SearcherOptions
 from archray.searchers.bo import losses_of_answers, next_point
@@ -180,9 +181,9 @@ class NESBSSearch(ArchraySearcher):
                 or len(members) != n
                 or not all(isinstance(m, str) for m in members)
             ):
-                raise InvalidInput(f"expected a point's members to be {n} strings, got {members!r}")
+                raise InvalidInput(f"expected a point's members to be {count(n, 'string')}, got {members!r}")
             if len({self.posterior.form(member) for member in members}) < n:
-                raise InvalidInput(f"expected {n} different members, got a repeated one: {members!r}")
+                raise InvalidInput(f"expected {count(n, 'different member')}, got a repeated one: {members!r}")
             members = list(members)
         return {"members": members, "delta": None if delta is None else float(delta)}
 

@@ -258,7 +258,7 @@ def test_memory_that_runs_out_is_a_failed_result() -> None:
 )  # fmt: skip
 def test_bad_input_is_refused_before_any_solve(config: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidInput, match=message):
-        FeatureMapTrainable(config)
+        FeatureMapTrainable(config).step()
 
 
 def test_an_unknown_map_is_an_invalid_architecture() -> None:

@@ -110,7 +110,7 @@ def test_wrong_input_is_refused() -> None:
         (make_config(seed=-1), "seed"),
     ):
         with pytest.raises(InvalidInput, match=reason):
-            SupernetTrainable(config)
+            SupernetTrainable(config).step()
     with pytest.raises(UnknownName):
         SupernetTrainable(make_config(space="fourier"))
 

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from archray.errors import DataNotFound, InvalidInput
 from archray.files import whole_file
+from archray.plurals import count
 from archray.trainables.data.data_settings import DataSettings
 from archray.trainables.data.raw import Part, RawData
 
@@ -129,7 +130,7 @@ def _part(x: npt.NDArray[Any], y: npt.NDArray[Any], name: str, where: str) -> Pa
         )
     if y.shape != (len(x),) or y.dtype.kind not in "ui" or len(y) == 0 or y.min() < 0:
         raise InvalidInput(
-            f"expected y_{name} of {where} to be {len(x)} integers, none negative (and at least one), "
+            f"expected y_{name} of {where} to be {count(len(x), 'integer')}, none negative (and at least one), "
             f"got {y.dtype} of {y.shape}"
         )
     if x.dtype != np.uint8:

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from archray.errors import InvalidInput
+from archray.plurals import count
 from archray.trainables.data.data_settings import DataSettings
 
 Labels = npt.NDArray[np.int64]  # (n,) in 0..K-1
@@ -57,7 +58,8 @@ def stratified_split(labels: Labels, fraction: float, seed: int) -> tuple[npt.ND
     total = round(fraction * len(labels))
     if total == 0 or total == len(labels):
         raise InvalidInput(
-            f"a share of {fraction} cannot be held out of {len(labels)} points; give more of them or another share"
+            f"a share of {fraction} cannot be held out of {count(len(labels), 'point')}; "
+            "give more of them or another share"
         )
     exact = fraction * counts
     take = np.floor(exact).astype(int)
@@ -117,7 +119,7 @@ class TextSplit:
     def __post_init__(self) -> None:
         if self.labels.shape != (len(self.texts),) or self.labels.dtype != np.int64:
             raise InvalidInput(
-                f"expected a label of 64 bits for each of {len(self.texts)} texts, "
+                f"expected a label of 64 bits for each of {count(len(self.texts), 'text')}, "
                 f"got {self.labels.dtype} of {self.labels.shape}"
             )
 

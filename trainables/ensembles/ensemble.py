@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from archray.errors import InvalidInput
 from archray.files import write_file
+from archray.plurals import count
 from archray.settings import Settings
 from archray.trainables.checkpoint import read_state
 from archray.trainables.ensembles.measures import Averaged, check_averaged
@@ -132,7 +133,7 @@ def ensemble_files(
     Raises: InvalidInput if members are too many or too few, or entries have the names of others.
     """
     if len(members) != len(ensemble.members):
-        raise InvalidInput(f"expected what each of {len(ensemble.members)} members is, got {len(members)}")
+        raise InvalidInput(f"expected what each of {count(len(ensemble.members), 'member')} is, got {len(members)}")
     own: dict[str, Any] = {
         "kind": KIND,
         "members": [member.model_dump(mode="json") for member in members],

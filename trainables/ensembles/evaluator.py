@@ -16,6 +16,7 @@ import ray
 
 from archray.errors import InvalidInput, RunInterrupted
 from archray.files import Folder
+from archray.plurals import count
 from archray.trainables.ensembles.measures import Averaged, check_averaged, disagreement
 from archray.trainables.ensembles.scores import Arranged, arrange, restore, score_ensembles
 
@@ -149,7 +150,8 @@ class CachedEnsembles:
         left = [each for each in missing if each not in self._members and each not in self._failures]
         if left:
             raise RunInterrupted(
-                f"stopped with predictions of {len(missing) - len(left)} of {len(missing)} members; they are kept"
+                f"stopped with predictions of {len(missing) - len(left)} of {count(len(missing), 'member')}; "
+                "they are kept"
             )
 
     def members(self) -> list[dict[str, Any]]:

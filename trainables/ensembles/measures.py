@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from archray.errors import InvalidInput
+from archray.plurals import count
 
 Averaged = Literal["probabilities", "logits"]
 Floats = npt.NDArray[np.float64]
@@ -170,8 +171,8 @@ def check_labels(labels: npt.ArrayLike, images: int, classes: int) -> Integers:
     found = np.asarray(labels)
     if found.shape != (images,) or found.dtype.kind not in "ui" or found.min() < 0 or found.max() >= classes:
         raise InvalidInput(
-            f"expected {images} labels, integers 0..{classes - 1} as the probabilities have them, got {found.dtype} of "
-            f"shape {found.shape}"
+            f"expected {count(images, 'label')}, integers 0..{classes - 1} as the probabilities have them, "
+            f"got {found.dtype} of shape {found.shape}"
         )
     return found.astype(np.int64)
 

@@ -12,6 +12,8 @@ import torch
 from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped]  # comes with scikit-learn
 from torch import Tensor
 
+from archray.plurals import count
+
 CACHE_BYTES = 2**20  # of a block in float64: about a core's second-level cache
 GPU_ROWS = 2**15
 
@@ -57,7 +59,7 @@ def conjugate_gradients(
         preconditioned = precondition(residual)
         before, squared = squared, (residual * preconditioned).sum(0)
         direction = preconditioned + _ratio(squared, before) * direction
-    raise NotConverged(f"conjugate gradients did not reach {tolerance:g} within {limit} iterations")
+    raise NotConverged(f"conjugate gradients did not reach {tolerance:g} within {count(limit, 'iteration')}")
 
 
 def _ratio(one: Tensor, other: Tensor) -> Tensor:

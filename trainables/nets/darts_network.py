@@ -11,6 +11,7 @@ from torch import nn
 from torch.nn import functional
 
 from archray.errors import InvalidInput
+from archray.plurals import count
 from archray.trainables.nets.darts_operations import OPERATIONS, FactorizedReduce, Form, cell_conv
 from archray.trainables.nets.network_registry import NETWORKS
 from archray.trainables.nets.network_settings import Stem
@@ -192,7 +193,8 @@ class DARTSNetwork(nn.Module):
             raise InvalidInput(f"expected a space of DARTS' genotypes, got {space.name!r}")
         if channels < 2 or cells < 1:
             raise InvalidInput(
-                f"expected at least 2 channels and a cell per stage, got {channels} channels and {cells} cells"
+                f"expected at least 2 channels and a cell per stage, got {count(channels, 'channel')} and "
+                f"{count(cells, 'cell')}"
             )
         normal, reduce = space.genotype(architecture)
         depth = STAGES * cells + 2

@@ -14,6 +14,7 @@ import torch
 from torch import nn
 
 from archray.errors import InvalidInput
+from archray.plurals import count
 from archray.trainables.nets.darts_operations import Form
 from archray.trainables.nets.network_registry import NETWORKS
 from archray.trainables.nets.operations import ReLUConvBN, batch_norm
@@ -63,7 +64,9 @@ def vertex_channels(matrix: Sequence[Sequence[int]], channels: int) -> list[int]
     last = len(matrix) - 1
     concatenated = [vertex for vertex in range(1, last) if matrix[vertex][last]]
     if channels < len(concatenated):
-        raise InvalidInput(f"a cell with {len(concatenated)} branches needs as many channels, got {channels}")
+        raise InvalidInput(
+            f"a cell with {count(len(concatenated), 'branch', 'branches')} needs as many channels, got {channels}"
+        )
     share, more = divmod(channels, len(concatenated))
     widths = [0] * last + [channels]
     for number, vertex in enumerate(concatenated):

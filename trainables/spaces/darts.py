@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import ClassVar, NamedTuple
 
 from archray.errors import InvalidArchitecture
+from archray.plurals import count
 from archray.trainables.spaces.space import SPACES, Architecture, Decision, Space
 
 # In the original's order, which is the order of a supernet's columns.
@@ -180,7 +181,7 @@ class DARTSWithNone(DARTS):
 def _parse(text: str) -> Genotype:
     """The pairs of a printed genotype. Raises: SyntaxError, ValueError or TypeError, saying what is wrong."""
     if len(text) > LONGEST:
-        raise ValueError(f"it is {len(text)} characters long")
+        raise ValueError(f"it is {count(len(text), 'character')} long")
     if "\\" in text:
         raise ValueError("it has a backslash, which no operation's name has")  # Python warns of some
     call = ast.parse(text.strip(), mode="eval").body

@@ -10,6 +10,7 @@ from typing import ClassVar
 import numpy as np
 
 from archray.errors import InvalidArchitecture, InvalidInput
+from archray.plurals import count
 from archray.trainables.spaces.space import SPACES, Architecture, Decision, Space
 
 
@@ -105,8 +106,8 @@ class FeatureMapSpace(Space):
         """Raises: InvalidArchitecture if `architecture` is not one of this space."""
         if len(architecture) != len(self.decisions) + 1:
             raise InvalidArchitecture(
-                f"{self.name} has {len(self.decisions)} decisions and the constant {self.constant.name}, "
-                f"got {len(architecture)} entries: {architecture!r}"
+                f"{self.name} has {count(len(self.decisions), 'decision')} and the constant {self.constant.name}, "
+                f"got {count(len(architecture), 'entry', 'entries')}: {architecture!r}"
             )
         super().check(architecture[:-1])
         if spelling(self._value(architecture[-1])) != architecture[-1]:

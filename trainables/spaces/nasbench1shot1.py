@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import ClassVar, NamedTuple
 
 from archray.errors import InvalidArchitecture
+from archray.plurals import count
 from archray.trainables.spaces.space import SPACES, Architecture, Decision, Space
 
 OPERATIONS = ("conv1x1-bn-relu", "conv3x3-bn-relu", "maxpool3x3")  # NAS-Bench-101's names
@@ -56,7 +57,8 @@ class NASBench1Shot1(Space):
         spelt = [",".join(map(str, sorted(of_node))) for of_node in parents]
         if len(operations) != len(self.nodes) or len(spelt) != len(self.parents):
             raise InvalidArchitecture(
-                f"{self.name}: expected {len(self.nodes)} operations and the parents of {len(self.parents)} nodes, "
+                f"{self.name}: expected {count(len(self.nodes), 'operation')} and the parents of "
+                f"{count(len(self.parents), 'node')}, "
                 f"got {len(operations)} and {len(spelt)}"
             )
         pairs = itertools.chain.from_iterable(zip(operations, spelt[:-1], strict=True))
@@ -76,7 +78,7 @@ class NASBench1Shot1(Space):
         pairs = [vertex.groups() for vertex in vertices if vertex is not None]
         if len(pairs) != len(vertices) or len(pairs) != len(self.parents) or pairs[-1][0] != OUTPUT:
             raise InvalidArchitecture(
-                f"{self.name}: expected {len(self.nodes)} nodes and the output as operation~parent,parent+...+"
+                f"{self.name}: expected {count(len(self.nodes), 'node')} and the output as operation~parent,parent+...+"
                 f"output~parent,parent, got {text!r}; an operation is one of {', '.join(OPERATIONS)}"
             )
         parents = [[int(parent) for parent in of_node.split(",")] for _, of_node in pairs]
@@ -142,10 +144,10 @@ def _live(parents: Sequence[Sequence[int]]) -> tuple[int, ...]:
 def _decisions(parents: Sequence[int]) -> tuple[Decision, ...]:
     """For each node its operation and its parents; for the output its parents."""
     decisions = []
-    for node, count in enumerate(parents, 1):
+    for node, number in enumerate(parents, 1):
         if node < len(parents):
             decisions.append(Decision(f"operation_{node}", OPERATIONS))
-        choices = tuple(",".join(map(str, chosen)) for chosen in itertools.combinations(range(node), count))
+        choices = tuple(",".join(map(str, chosen)) for chosen in itertools.combinations(range(node), number))
         decisions.append(Decision(f"parents_{node}", choices))
     return tuple(decisions)
 

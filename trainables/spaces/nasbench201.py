@@ -9,6 +9,7 @@ from functools import lru_cache
 from typing import ClassVar
 
 from archray.errors import InvalidArchitecture
+from archray.plurals import count
 from archray.trainables.spaces.space import SPACES, Architecture, Decision, Space
 
 EDGES = ((1, 0), (2, 0), (2, 1), (3, 0), (3, 1), (3, 2))  # (target, source), in the order of the string
@@ -138,7 +139,7 @@ class NASBench201(Space):
         if len(architecture) != len(EDGES):
             raise InvalidArchitecture(
                 f"nasbench201 has 6 edges ({', '.join(d.name for d in self.decisions)}), "
-                f"got {len(architecture)} operations: {architecture!r}"
+                f"got {count(len(architecture), 'operation')}: {architecture!r}"
             )
         for operation in architecture:
             if operation not in OPERATIONS:

@@ -12,6 +12,7 @@ from typing import ClassVar
 import numpy as np
 
 from archray.errors import InvalidArchitecture
+from archray.plurals import count
 from archray.registry import Registry
 
 Architecture = tuple[str, ...]  # one choice per decision, in the order of the space's decisions
@@ -115,7 +116,8 @@ class Space(ABC):
         """Raises: InvalidArchitecture if `architecture` is not one of this space."""
         if len(architecture) != len(self.decisions):
             raise InvalidArchitecture(
-                f"{self.name} has {len(self.decisions)} decisions, got {len(architecture)} choices: {architecture!r}"
+                f"{self.name} has {count(len(self.decisions), 'decision')}, "
+                f"got {count(len(architecture), 'choice')}: {architecture!r}"
             )
         for decision, choice in zip(self.decisions, architecture, strict=True):
             if choice not in decision.choices:

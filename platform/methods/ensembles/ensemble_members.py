@@ -72,7 +72,7 @@ def common_decisions(members: Sequence[Sequence[Decided]]) -> int:
 def _sentence(members: Sequence[Sequence[Decided]]) -> str:
     same, total = common_decisions(members), len(members[0])
     if same == total:
-        return f"All {len(members)} members are one architecture."
+        return f"All {count(len(members), 'member')} are one architecture."
     return f"The {len(members)} members agree in {same} of {count(total, 'decision')}."
 
 

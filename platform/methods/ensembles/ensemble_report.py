@@ -75,7 +75,7 @@ def _headline(run: Run[Any], facts: dict[str, str | None]) -> Headline:
     facts = {**facts, "Network": network_size(best.table("final", TRIALS)), "Failures": failed(run, _TABLES)}
     if not members:
         return Headline(thing, "The run found no ensemble; the failures below say why.", facts=facts)
-    what = f"ensemble of {len(members)} architectures" if len(members) > 1 else "architecture"
+    what = f"ensemble of {count(len(members), 'architecture')}" if len(members) > 1 else "architecture"
     if models.empty:
         lead = f"The search chose the {what} below. There is no test error: it was not trained in full."
         return Headline(thing, lead, members, facts=facts)
@@ -154,7 +154,7 @@ def list_sampled(run: Run[Any]) -> Sequence[Listing]:
         for row in trials.sort_values(loss).to_dict("records")
     ]
     size = run.config.sampled_size
-    several = f"of {size} members each" if size > 1 else "of one member each"
+    several = f"of {count(size, 'member')} each"
     return [*_list_members(run), Listing.of(f"ensembles sampled, {several}, best first", rows)]
 
 

@@ -28,6 +28,7 @@ from archray.platform.methods.ensembles.ensemble_config import EnsembleConfig
 from archray.platform.methods.ensembles.ensemble_tables import ENSEMBLE, found_members
 from archray.platform.methods.training_stages import training_plan
 from archray.platform.run.layout import MODEL
+from archray.plurals import count
 from archray.seeds import first_seeds
 from archray.trainables.checkpoint import STATE_FILE, read_state
 from archray.trainables.data import load_images
@@ -152,10 +153,10 @@ def _write_trained(context: Context[EnsembleConfig], folder: Folder, run: TuneRu
     trained = {(result.config or {})["member"]: run.checkpoint(result) for result in run.ended}
     kept = {number: checkpoint for number, checkpoint in sorted(trained.items()) if checkpoint is not None}
     if not kept:
-        raise ArchrayError(f"no network of {len(architectures)} was trained: {run.failures}")
+        raise ArchrayError(f"none of {count(len(architectures), 'network')} was trained: {run.failures}")
     if len(kept) < len(architectures):
         context.say(
-            f"{len(architectures) - len(kept)} of {len(architectures)} members were not trained, see "
+            f"not trained: {len(architectures) - len(kept)} of {count(len(architectures), 'member')}, see "
             "final/trials.parquet; the ensemble is of the others"
         )
     members = [{"architecture": architectures[number], "seed": seeds[number]} for number in kept]

@@ -121,7 +121,7 @@ def _caption(sampled: pd.DataFrame, chosen: int | None) -> str:
     if others:
         text += "; and the error of that ensemble, which need not fall"
     repeats = int(sampled["repeat"].nunique())
-    text += f". Means of {repeats} repeats, {spread_words(repeats, 'standard error')}." if repeats > 1 else "."
+    text += f". Means of {count(repeats, 'repeat')}, {spread_words(repeats, 'standard error')}." if repeats > 1 else "."
     if repeats == 1 and len(sampled) <= _DOTS:
         text += " A faint dot is one ensemble."
     text += " Ring: the ensemble that was chosen." if chosen is not None else ""

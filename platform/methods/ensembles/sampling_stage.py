@@ -28,6 +28,7 @@ from archray.platform.methods.ensembles.ensemble_tables import MEMBERS, POSTERIO
 from archray.platform.methods.ensembles.posterior_stage import WEIGHTS, supernet_settings
 from archray.platform.run.layout import FOUND, TRIALS
 from archray.platform.run.manifest import digest
+from archray.plurals import count
 from archray.searchers import NESBSSearch, drive
 from archray.searchers.nesbs.architecture_posterior import Posterior
 from archray.trainables.checkpoint import read_weights
@@ -72,7 +73,7 @@ def _search(context: Context[NESBSConfig], folder: Folder) -> None:
     folder.write_parquet("asked.parquet", searcher.asked())
     usable = trials[trials[METRIC].notna()]
     if usable.empty:
-        raise ArchrayError(f"none of the {len(trials)} ensembles has a loss: {failure_reasons(trials)}")
+        raise ArchrayError(f"none of {count(len(trials), 'ensemble')} has a loss: {failure_reasons(trials)}")
     best = usable.iloc[int(usable[METRIC].argmin())]
     folder.write_json(
         FOUND,
@@ -86,7 +87,8 @@ def _search(context: Context[NESBSConfig], folder: Folder) -> None:
         },
     )
     context.say(
-        f"best of {len(trials)}: {METRIC} {best[METRIC]:.4f}, of {len(ensembles.members())} members with shared weights"
+        f"best of {len(trials)}: {METRIC} {best[METRIC]:.4f}, of "
+        f"{count(len(ensembles.members()), 'member')} with shared weights"
     )
 
 

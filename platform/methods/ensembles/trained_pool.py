@@ -26,6 +26,7 @@ from archray.platform.methods.ensembles.baseline_config import (
 from archray.platform.methods.ensembles.ensemble_tables import METRICS
 from archray.platform.methods.training_stages import ACCURACY, training_plan
 from archray.platform.run.layout import DONE, FOUND, TRIALS
+from archray.plurals import count
 from archray.searchers import ArchraySearcher, RandomSearch, RegularizedEvolution
 from archray.trainables.data import DataSettings, load_images
 from archray.trainables.ensembles import ensemble_error, forward_selection
@@ -86,7 +87,7 @@ def _write_pool(context: Context[PooledConfig], folder: Folder, run: TuneRun) ->
     numbers = run.searcher().history().set_index("trial_id")["number"]
     folder.write_parquet(TRIALS, trials.assign(number=trials["trial_id"].map(numbers)))
     if "predictions" not in trials or trials["predictions"].isna().all():
-        raise ArchrayError(f"none of the {len(trials)} networks of the pool was trained: {run.failures}")
+        raise ArchrayError(f"none of {count(len(trials), 'network')} of the pool was trained: {run.failures}")
 
 
 def _stage(searcher: Callable[[Context[Any]], ArchraySearcher], *reads: str) -> TuneStage[Any]:
@@ -163,7 +164,7 @@ def _select(context: Context[NESConfig], folder: Folder) -> None:
     size = config.ensemble_size
     if len(pool) < size:
         raise ArchrayError(
-            f"the pool has {len(pool)} networks that were trained to the end, and {size} members are asked for; the "
+            f"expected {count(size, 'network')} or more in the pool that were trained to the end, got {len(pool)}; the "
             "table pool/trials.parquet says why the others failed; lower ensemble_size or raise pool"
         )
     probabilities = np.stack([read_predictions(uri) for uri in pool["predictions"]])  # (pool, images, classes)

@@ -133,7 +133,7 @@ def _again(run: Run[Any]) -> str:
     errors = 1 - finite_values(numbers(run.best.table("final", TRIALS), "test_accuracy"))
     if not errors.size:
         return ""
-    times = "once more" if errors.size == 1 else f"{errors.size} times more"
+    times = "once more" if errors.size == 1 else f"{count(errors.size, 'time')} more"
     return f" Solved {times} in full, with new random draws: {TEST.spread(errors)}."
 
 

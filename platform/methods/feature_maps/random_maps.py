@@ -21,6 +21,7 @@ from archray.platform.methods.found_networks import tested_networks
 from archray.platform.methods.recipe import Recipe
 from archray.platform.methods.training_stages import ACCURACY
 from archray.platform.run.layout import PROGRESS
+from archray.plurals import count
 from archray.searchers import RandomSearch
 
 
@@ -45,7 +46,7 @@ def write_best_solve(context: Context[FeatureMapConfig], folder: Folder, run: Tu
     folder.write_parquet(PROGRESS, progress)
     best = progress.iloc[-1] if len(progress) else None
     if best is None or best["architecture"] is None:
-        raise ArchrayError(f"none of the {len(run.trials)} solves has a score: {run.failures}")
+        raise ArchrayError(f"none of {count(len(run.trials), 'solve')} has a score: {run.failures}")
     write_found_map(context, folder, best["architecture"], float(best[ACCURACY]), calls=len(progress))
 
 

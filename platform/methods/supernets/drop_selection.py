@@ -14,6 +14,7 @@ from archray.platform.methods.supernets.search_seeds import FOUND_CELLS, SELECTE
 from archray.platform.methods.supernets.supernet_config import SupernetSearchConfig
 from archray.platform.methods.training_stages import ACCURACY, training_plan
 from archray.platform.run.layout import FOUND
+from archray.plurals import count
 from archray.searchers.drop_worst import DropWorst
 
 
@@ -50,7 +51,7 @@ def _select(context: Context[SupernetSearchConfig], folder: Folder, run: TuneRun
     folder.write_parquet(SELECTED, selected)
     usable = selected[selected["kept"] & selected[ACCURACY].notna()]
     if usable.empty:
-        raise ArchrayError(f"none of the {len(selected)} architectures was trained: {run.failures}")
+        raise ArchrayError(f"none of {count(len(selected), 'architecture')} was trained: {run.failures}")
     best = usable.iloc[0]  # the table is sorted
     value = float(best[ACCURACY])
     folder.write_json(FOUND, {"architecture": best["architecture"], "value": value, "metric": ACCURACY})

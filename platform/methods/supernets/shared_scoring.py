@@ -16,6 +16,7 @@ from archray.cluster.resources import ResourceSettings, actor_count
 from archray.errors import InvalidInput
 from archray.files import Folder
 from archray.platform.engine.pool_scoring import count_failures, device_of, score_in_shards
+from archray.plurals import count
 from archray.trainables.spaces import Space, get_space
 from archray.trainables.supernets.networks import discretise
 from archray.trainables.tune.supernet_scorer import SupernetScorer
@@ -81,5 +82,5 @@ def score_with_shared_weights(
         console=console,
         group=max(1, min(GROUP, math.ceil(len(architectures) / actor_count(resources)))),
     )
-    console.print(f"    {len(table)} architectures scored, {count_failures(table)} of them without a score")
+    console.print(f"    {count(len(table), 'architecture')} scored, {count_failures(table)} of them without a score")
     return table

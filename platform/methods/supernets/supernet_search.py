@@ -18,6 +18,7 @@ from archray.platform.engine.tuning import TrialPlan, TuneRun, TuneStage
 from archray.platform.methods.supernets.search_seeds import ENTROPIES, FOUND_CELLS
 from archray.platform.methods.supernets.supernet_config import SupernetSearchConfig
 from archray.platform.run.layout import FOUND
+from archray.plurals import count
 from archray.seeds import first_seeds
 from archray.trainables.tune.supernet_settings import SupernetSettings
 from archray.trainables.tune.supernet_trainable import SupernetTrainable
@@ -91,12 +92,14 @@ def write_found(context: Context[Any], folder: Folder, found: pd.DataFrame) -> N
     folder.write_parquet(FOUND_CELLS, found)
     usable = found[found["value"].notna() & found["architecture"].notna()]
     if usable.empty:
-        raise ArchrayError(f"none of the {len(found)} searches found an architecture: {failure_reasons(found)}")
+        raise ArchrayError(
+            f"none of {count(len(found), 'search', 'searches')} found an architecture: {failure_reasons(found)}"
+        )
     best = usable.sort_values("value", ascending=False, kind="stable").iloc[0]
     value = float(best["value"])
     folder.write_json(FOUND, {"architecture": best["architecture"], "value": value, "metric": METRIC})
     context.say(
-        f"{usable['architecture'].nunique()} architectures found, the best with shared weights "
+        f"{count(usable['architecture'].nunique(), 'architecture')} found, the best with shared weights "
         f"{best['architecture']}  (validation accuracy {value:.4f})"
     )
 

@@ -8,6 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from archray.errors import InvalidInput
+from archray.plurals import count
 from archray.registry import Registry
 from archray.searchers.arguments import IntArray
 from archray.searchers.nesbs.architecture_posterior import Posterior
@@ -53,7 +54,7 @@ class EnsembleSampler(RegisteredSettings):
         mode = float(np.exp(posterior.log_probs.max(-1).sum()))
         at, advice = ("", "") if delta is None else (f" at delta {delta:g}", " or delta")
         raise TooSharp(
-            f"ensemble_size: expected a posterior that gives {n} different members, got {most} at most in {drawn} "
-            f"ensembles by {self.name}{at}; it is too sharp (probability {mode:.2g} of its mode): raise "
-            f"temperature{advice}, or lower ensemble_size"
+            f"ensemble_size: expected a posterior that gives {count(n, 'different member')}, got {most} at most in "
+            f"{count(drawn, 'ensemble')} by {self.name}{at}; it is too sharp (probability {mode:.2g} of its mode): "
+            f"raise temperature{advice}, or lower ensemble_size"
         )

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from archray.errors import InvalidInput
+from archray.plurals import count
 from archray.trainables.spaces import Decision
 
 NONE = "none"  # the operation that gives zeros; it has no module
@@ -43,8 +44,8 @@ class MixtureWeights:
         chosen = self.chosen
         if chosen is not None and (chosen.shape != self.dense.shape[:1] or chosen.dtype != torch.int64):
             raise InvalidInput(
-                f"expected one int64 operation for each of {self.dense.shape[0]} edges, got {chosen.dtype} of shape "
-                f"{tuple(chosen.shape)}"
+                f"expected one int64 operation for each of {count(self.dense.shape[0], 'edge')}, "
+                f"got {chosen.dtype} of shape {tuple(chosen.shape)}"
             )
 
 
@@ -152,7 +153,7 @@ def columns_of(operations: Sequence[str], rows: Tensor) -> tuple[str, ...]:
         if rows.shape[-1] == len(names):
             return names
     raise InvalidInput(
-        f"expected weights of {', '.join(operations)}, with or without none, got {rows.shape[-1]} columns"
+        f"expected weights of {', '.join(operations)}, with or without none, got {count(rows.shape[-1], 'column')}"
     )
 
 

@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from archray.errors import InvalidInput
+from archray.plurals import count
 from archray.trainables.supernets.networks.group import EdgesGroup, Group, MixtureWeights
 
 
@@ -34,7 +35,8 @@ def channels_seen(channels: int, partial: int) -> int:
     """C/K, how many of C channels the operations see. Raises: InvalidInput if K does not divide C."""
     if channels % partial:
         raise InvalidInput(
-            f"expected partial_channels to divide the cells' {channels} channels, got {partial}; choose a divisor"
+            f"expected partial_channels to divide the cells' {count(channels, 'channel')}, "
+            f"got {partial}; choose a divisor"
         )
     return channels // partial
 
