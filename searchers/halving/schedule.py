@@ -207,7 +207,8 @@ def _read_scores(result: Mapping[str, Any], candidates: int) -> list[float]:
         return [float(score) for score in scores]
     raise InvalidInput(
         f"expected the trial to report 'scores', a list of {count(candidates, 'number')}, got {got}; "
-        "report one number for each of config['candidates'], in their order (NaN for one that failed), beside the metric, which is their mean"
+        "report one number for each of config['candidates'], in their order (NaN for one that failed), beside the "
+        "metric, which is their mean"
     )
 
 

@@ -198,7 +198,7 @@ def test_options_that_a_network_lacks_are_refused_before_training(
     space: str, network: dict[str, Any], training: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(InvalidInput, match=message):
-        StandaloneTrainable(make_config(space=space, network=network, training=training))
+        StandaloneTrainable(make_config(space=space, network=network, training=training)).step()
 
 
 @pytest.mark.parametrize("network", [{"auxiliary": True}, {"stem": "imagenet"}])

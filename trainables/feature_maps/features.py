@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from archray.errors import InvalidInput
-from archray.plurals import count
 from archray.trainables.feature_maps.solve_settings import Precision
 
 ALL = slice(None)
@@ -76,7 +75,7 @@ class RidgePlan:
             side = "d x d" if d <= n else "n x n"
             raise InvalidInput(
                 f"expected ridge's {side} Gram matrix of {min(n, d):,} to fit memory_gib={memory_gib:g}, and {n:,} "
-                f"points with {count(d, 'feature')} need {needed:.3g} GiB; give more memory_gib, fewer features, or "
+                f"points with {d:,} features need {needed:.3g} GiB; give more memory_gib, fewer features, or "
                 "fewer points"
             )
         spare = (memory_gib - needed) * GIB  # beyond the Gram matrix and the smallest blocks

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from archray.plurals import count
 from archray.trainables.data import Dataset
 from archray.trainables.feature_maps.classifier import FourierClassifier
 from archray.trainables.feature_maps.features import blocks, check_fits, dense_memory, keep, ridge_memory, rows_in_block
@@ -101,8 +100,4 @@ def check_fourier_memory(settings: SolveSettings, points: int, inputs: int, clas
     solver = (ridge_memory if ridge else dense_memory)(points, dimension, classes)
     side = min(points, dimension)
     matrix = f"with a Gram matrix of {side:,} x {side:,}" if ridge else "with all features at once"
-    check_fits(
-        own + solver,
-        settings.memory_gib,
-        f"a solve of {count(points, 'point')} and {count(dimension, 'feature')}, {matrix},",
-    )
+    check_fits(own + solver, settings.memory_gib, f"a solve of {points:,} points and {dimension:,} features, {matrix},")

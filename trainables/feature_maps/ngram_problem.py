@@ -11,7 +11,6 @@ import torch
 from scipy.sparse import csr_matrix
 from torch import Tensor
 
-from archray.plurals import count
 from archray.seeds import named_seed
 from archray.trainables.data import TextDataset
 from archray.trainables.feature_maps.classifier import NGramClassifier
@@ -121,8 +120,4 @@ def check_ngram_memory(settings: SolveSettings, points: int, classes: int, dimen
     ridge takes a solver without a Gram matrix where that matrix does not fit.
     """
     needed = vector_memory(points, dimension, classes)
-    check_fits(
-        needed,
-        settings.memory_gib,
-        f"the weights of {count(dimension, 'feature')} and {count(classes, 'class', 'classes')}",
-    )
+    check_fits(needed, settings.memory_gib, f"the weights of {dimension:,} features and {classes} classes")

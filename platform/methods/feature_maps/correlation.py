@@ -54,9 +54,7 @@ def correlation_section(run: Run[Any]) -> Section:
     """A panel per dimension and kind of bases, and the table of their rho."""
     correlation = run.pooled("correlation", CORRELATION)
     panels = correlation_panels(correlation)
-    described = ", ".join(
-        f"{_RHO.bare(p.rho.mean())} at {p.dimension} with {count(p.bases, 'basis', 'bases')}" for p in panels
-    )
+    described = ", ".join(f"{_RHO.bare(p.rho.mean())} at {p.dimension} with {p.bases} bases" for p in panels)
     shown = drawing(
         "correlation",
         shared_against_standalone(run),
