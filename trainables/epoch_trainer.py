@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 import torch
 from torch import Tensor, nn
 
+from archray.plurals import count
 from archray.seeds import stream_seed
 from archray.trainables.data.augment import Augmentation
 from archray.trainables.training_settings import SGDSettings
@@ -71,7 +72,9 @@ class EpochTrainer(ABC):
 
     def _check_unfinished(self) -> None:
         if self.finished:
-            raise RuntimeError(f"training has finished after {self.epochs_done} epochs; there is no further epoch")
+            raise RuntimeError(
+                f"training has finished after {count(self.epochs_done, 'epoch')}; there is no further epoch"
+            )
 
     def _stream(self, purpose: int) -> int:
         """The seed of one purpose in the coming epoch."""

@@ -20,6 +20,7 @@ import pyarrow.fs
 import pyarrow.parquet
 
 from archray.errors import InvalidPool
+from archray.plurals import count
 from archray.searchers.arguments import BoolArray, FloatArray
 
 Penalty = Literal["square", "absolute"]
@@ -92,7 +93,7 @@ def build_pool(table: pd.DataFrame, proxy: str, source: str = "the pool") -> Poo
     kept = np.isfinite(metric) & (metric != 0) & np.isfinite(kappa)
     if not kept.any():
         raise InvalidPool(
-            f"{source} has {len(table)} rows and none with a finite {proxy} other than 0 and a finite kappa; "
+            f"{source} has {count(len(table), 'row')} and none with a finite {proxy} other than 0 and a finite kappa; "
             "score it again, and look at its column `failure` for the reasons"
         )
     names = table.loc[kept, "architecture"]

@@ -73,7 +73,7 @@ def _sentence(members: Sequence[Sequence[Decided]]) -> str:
     same, total = common_decisions(members), len(members[0])
     if same == total:
         return f"All {count(len(members), 'member')} are one architecture."
-    return f"The {len(members)} members agree in {same} of {count(total, 'decision')}."
+    return f"The {count(len(members), 'member')} agree in {same} of {count(total, 'decision')}."
 
 
 def _table(members: Sequence[Sequence[Decided]]) -> str:

@@ -176,7 +176,9 @@ def _caption(lines: Sequence[Line], by: By) -> str:
     repeats = {line.curve.repeats for line in lines}
     text = f"Test error over {'solver calls' if by == 'calls' else 'seconds'}"
     if max(repeats) > 1:
-        of = count(max(repeats), "repeat") if len(repeats) == 1 else f"{min(repeats)} to {max(repeats)} repeats"
+        of = (
+            count(max(repeats), "repeat") if len(repeats) == 1 else f"{min(repeats)} to {count(max(repeats), 'repeat')}"
+        )
         text += f"; lines are means of {of}, {spread_words(max(repeats), 'standard error')}"
     text += ". A line begins where every repeat has an error, and the dot is where its last repeat has ended."
     return f"{text} As Figure {2 if by == 'calls' else 3} of Khodak et al. 2020."

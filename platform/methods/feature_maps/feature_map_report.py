@@ -73,7 +73,7 @@ def _facts(progress: pd.DataFrame) -> dict[str, str | None]:
     repeats = len(by_repeat(progress))
     return {
         "Feature dimension": span if dimension.notna().any() else None,
-        "Solver calls": count(len(progress), "call") + (f" in {repeats} repeats" if repeats > 1 else ""),
+        "Solver calls": count(len(progress), "call") + (f" in {count(repeats, 'repeat')}" if repeats > 1 else ""),
     }
 
 

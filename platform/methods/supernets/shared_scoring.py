@@ -27,7 +27,7 @@ REPEATS = 1000  # draws in a row that give nothing new, before the space counts 
 TYPES = {"loss": "float64", "accuracy": "float64", "failure": "string"}
 
 
-def draw_architectures(space: Space | str, options: SupernetOptions, count: int, seed: int) -> list[str]:
+def draw_architectures(space: Space | str, options: SupernetOptions, number: int, seed: int) -> list[str]:
     """Distinct architectures, uniformly drawn among those that the supernet can find.
 
     They are the discretisations of independent uniform weights. So `none`, where the supernet has no such operation,
@@ -38,19 +38,20 @@ def draw_architectures(space: Space | str, options: SupernetOptions, count: int,
     """
     parameters = options.groups(space)
     space = get_space(space)
-    if count > space.size:
-        raise InvalidInput(f"{space.name} has {space.size} architectures, and {count} were asked for; ask for fewer")
+    if number > space.size:
+        there = count(int(space.size), "architecture")
+        raise InvalidInput(f"{space.name} has {there}, and {number} were asked for; ask for fewer")
     generator = torch.Generator().manual_seed(seed)
     drawn: dict[str, None] = {}
     repeats = 0
-    while len(drawn) < count:
+    while len(drawn) < number:
         weights = {group.name: torch.rand(group.shape, generator=generator) for group in parameters}
         architecture = discretise(space, weights)
         repeats = repeats + 1 if architecture in drawn else 0
         if repeats == REPEATS:
             raise InvalidInput(
-                f"{len(drawn)} different architectures were drawn from the supernet of {space.name} before {REPEATS} "
-                f"draws gave none that was new, and {count} were asked for; ask for fewer"
+                f"the supernet of {space.name} gave {count(len(drawn), 'different architecture')} before {REPEATS} draws "
+                f"gave none that was new, and {number} were asked for; ask for fewer"
             )
         drawn[architecture] = None
     return list(drawn)

@@ -1,0 +1,70 @@
+"""Counts in words, and that no message makes one of its own."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+import pytest
+from archray_test_imports import ROOMS, files_of
+
+from archray.plurals import count
+
+NOUNS = (
+    "architecture", "candidate", "cell", "ensemble", "epoch", "feature map", "member", "network", "proxy", "repeat",
+    "replica", "row", "run", "seed", "solve", "solver call", "training", "trial",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("told", "words"),
+    [
+        ((1, "random architecture"), "1 random architecture"),
+        ((0, "trial"), "0 trials"),
+        ((2, "search", "searches"), "2 searches"),
+        ((15625, "architecture"), "15\N{NARROW NO-BREAK SPACE}625 architectures"),
+    ],
+)
+def test_one_is_singular(told: tuple[int, str], words: str) -> None:
+    assert count(*told) == words
+
+
+def plurals(tree: ast.Module) -> Iterator[str]:
+    """Texts in which a value is followed by a plural that holds whatever the value is: `f"{len(x)} trials"`."""
+    many = tuple(f" {noun}s" for noun in NOUNS)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.JoinedStr):
+            for value, text in zip(node.values, node.values[1:], strict=False):
+                if isinstance(value, ast.FormattedValue) and isinstance(text, ast.Constant) and not is_known(value):
+                    words = str(text.value)
+                    if words.startswith(many) and not words.startswith(tuple(f"{noun}ed" for noun in many)):
+                        yield f"{ast.unparse(value)}{words}"
+
+
+def is_known(value: ast.FormattedValue) -> bool:
+    """Whether it is a constant, or a number so large that it is rounded."""
+    return (isinstance(value.value, ast.Name) and value.value.id.isupper()) or value.format_spec is not None
+
+
+def test_messages_count_by_the_one_function() -> None:
+    found = {
+        text
+        for room in ("archray", *ROOMS)
+        for file in files_of(room)
+        for text in plurals(ast.parse(file.read_text(encoding="utf-8")))
+    }
+    assert sorted(found) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("f'{n} trials'", 1),
+        ("f'none of the {len(x)} networks was'", 1),
+        ("f'{count(n, \"trial\")} of {name}'", 0),
+        ("f'{_FEWEST} members and {size:.3g} architectures'", 0),
+        ("f'{n} is', f'{name} trial'", 0),
+    ],
+)
+def test_plurals_are_seen(text: str, found: int) -> None:
+    assert len(list(plurals(ast.parse(text)))) == found
