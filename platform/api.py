@@ -20,6 +20,7 @@ from archray.platform.methods.configure import check_config, make_config
 from archray.platform.run.run import Run, refuse_existing
 from archray.platform.run.run_summary import RunSummary
 from archray.platform.run_result import RunResult
+from archray.plurals import count
 from archray.trainables.spaces import SPACES, Space
 
 if TYPE_CHECKING:  # what runs a search is imported once there is something to run
@@ -174,7 +175,7 @@ def list_names(kind: str) -> dict[str, str]:
 
 
 def _size(space: Space) -> str:
-    return f"{space.kind}s, continuous" if math.isinf(space.size) else f"{space.size:,} architectures"
+    return f"{space.kind}s, continuous" if math.isinf(space.size) else count(int(space.size), "architecture")
 
 
 def _titles(run: Run[Any]) -> dict[str, str]:

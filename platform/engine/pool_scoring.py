@@ -17,6 +17,7 @@ from archray.files import Folder
 from archray.platform.engine.interrupt import INTERRUPT, stop_gracefully
 from archray.platform.engine.progress import ScoringProgress
 from archray.platform.run.layout import SCORING
+from archray.plurals import count
 from archray.trainables.data import DataSettings
 from archray.trainables.proxies import ProxySettings
 from archray.trainables.tune.pool_scorer import PoolScorer
@@ -65,7 +66,7 @@ def score_pool(
     folder.write_parquet(POOL, table)
     left_out = int(table["seconds"].isna().sum())
     console.print(
-        f"    {len(table)} architectures scored, {count_failures(table)} of them with a failed metric"
+        f"    {count(len(table), 'architecture')} scored, {count_failures(table)} of them with a failed metric"
         + (f", {left_out} left out: the scorer failed twice on them (see the column failure)" if left_out else "")
     )
 
@@ -131,7 +132,8 @@ def score_in_shards(
             folder.write_json(SCORING, {"began": began, **progress.state})
     rows = _read_shards(shards, types).drop_duplicates("architecture").set_index("architecture")
     if len(rows) < len(architectures):
-        raise RunInterrupted(f"stopped with {len(rows)} of {len(architectures)} architectures scored; they are saved")
+        of = count(len(architectures), "architecture")
+        raise RunInterrupted(f"stopped with {len(rows)} of {of} scored; they are saved")
     return rows.loc[list(architectures)].reset_index()
 
 

@@ -8,6 +8,7 @@ import numpy as np
 from pydantic import Field, field_validator
 
 from archray.errors import InvalidInput
+from archray.plurals import count
 from archray.settings import Settings
 from archray.trainables.spaces import Space, get_space
 
@@ -56,11 +57,13 @@ def candidates(space: str | Space, size: int | None, seed: int) -> list[str]:
             if len(drawn) == size:
                 return [space.encode(form) for form in drawn]
         raise InvalidInput(
-            f"{DRAWS_PER_ROW * size} draws from {space.name} gave {len(drawn)} different architectures of {size}"
+            f"{count(DRAWS_PER_ROW * size, 'draw')} from {space.name} gave "
+            f"{count(len(drawn), 'different architecture')} of {size}"
         )
     forms = list(dict.fromkeys(space.canonical(architecture) for architecture in space.enumerate()))
     if size is not None:
         if size > len(forms):
-            raise InvalidInput(f"{space.name} has {len(forms)} different architectures; a pool of {size} is too large")
+            there = count(len(forms), "different architecture")
+            raise InvalidInput(f"{space.name} has {there}; a pool of {size} is too large")
         forms = [forms[i] for i in rng.choice(len(forms), size, replace=False)]
     return [space.encode(form) for form in forms]

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from archray.errors import InvalidInput
+from archray.plurals import count
 from archray.trainables.data.augmentation_settings import AugmentationSettings
 
 if TYPE_CHECKING:
@@ -117,7 +118,7 @@ def proxy_batch(
     images, labels = dataset.train.images, dataset.train.labels
     if not 1 <= size <= len(labels):
         raise InvalidInput(
-            f"expected a batch of 1 to {len(labels)} images (what {dataset.name} has for training), got {size}"
+            f"expected a batch of 1 to {count(len(labels), 'image')} (what {dataset.name} has for training), got {size}"
         )
     generator = torch.Generator().manual_seed(seed)
     chosen = torch.randperm(len(labels), generator=generator)[:size].to(labels.device)

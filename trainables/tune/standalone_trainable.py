@@ -19,7 +19,7 @@ from archray.trainables.devices import choose_device
 from archray.trainables.ensembles.prediction import DROP_PATH, DroppedPaths, predict
 from archray.trainables.epoch_trainer import NO_METRICS, Metrics
 from archray.trainables.nets import NetworkSettings, build, count_multiply_adds, count_parameters
-from archray.trainables.spaces import Space
+from archray.trainables.spaces import Space, get_space
 from archray.trainables.training import Trainer
 from archray.trainables.training_settings import TrainingSettings
 from archray.trainables.tune.epoch_trainable import EpochTrainable
@@ -64,6 +64,7 @@ class StandaloneTrainable(EpochTrainable[Trainer]):
         architecture = config.get("architecture")
         if not isinstance(architecture, str):
             raise InvalidInput(f"expected the config's `architecture` to be its space's string, got {architecture!r}")
+        get_space(self._settings.space)  # raises
         self._architecture = architecture
         self._epochs = self._settings.training.epochs
         self._multiply_adds = 0

@@ -13,6 +13,7 @@ from archray.platform.engine.tuning import TrialPlan
 from archray.platform.methods.feature_maps.feature_map_config import FeatureMapConfig
 from archray.platform.methods.training_stages import ACCURACY
 from archray.platform.run.layout import FOUND
+from archray.plurals import count
 from archray.trainables.data import load_data
 from archray.trainables.tune.feature_map_trainable import FeatureMapSettings, FeatureMapTrainable, feature_map_space
 
@@ -20,7 +21,7 @@ READS = ("solve", "full_dimension")  # what a solve depends on, whatever the fea
 MAX_DRAWS = 1000  # in search of a feature map that is new
 
 
-def sample_candidates(context: Context[FeatureMapConfig], count: int) -> list[str]:
+def sample_candidates(context: Context[FeatureMapConfig], number: int) -> list[str]:
     """The run's candidates: distinct feature maps drawn uniformly from the space, a function of the run's seed.
 
     Naive-Bayes weights need two classes (note W8): with more, maps that use them are not drawn.
@@ -31,18 +32,18 @@ def sample_candidates(context: Context[FeatureMapConfig], count: int) -> list[st
     rng = np.random.default_rng(context.seed("candidates"))
     drawn: dict[str, None] = {}
     left_out = 0
-    for _ in range(MAX_DRAWS + 10 * count):
-        if len(drawn) == count:
+    for _ in range(MAX_DRAWS + 10 * number):
+        if len(drawn) == number:
             break
         candidate = space.encode(space.canonical(space.sample(rng)))
         if classes > 2 and space.configuration(candidate).get("weights") == "naive-bayes":
             left_out += 1
         else:
             drawn[candidate] = None
-    if len(drawn) < count:
+    if len(drawn) < number:
         raise InvalidInput(
-            f"{config.space} gave {len(drawn)} distinct feature maps, and {count} candidates were asked for; "
-            "ask for fewer"
+            f"{config.space} gave {count(len(drawn), 'distinct feature map')}, and {number} were asked for as "
+            "candidates; ask for fewer"
         )
     if left_out:
         context.say(
@@ -76,4 +77,4 @@ def write_found_map(
 ) -> None:
     """Writes what was found, with its validation accuracy, and says so."""
     folder.write_json(FOUND, {"architecture": architecture, "value": value, "metric": ACCURACY})
-    context.say(f"found {architecture}  (validation accuracy {value:.4f}, {calls} solver calls)")
+    context.say(f"found {architecture}  (validation accuracy {value:.4f}, {count(calls, 'solver call')})")

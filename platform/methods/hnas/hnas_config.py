@@ -11,6 +11,7 @@ from archray.platform.config import SearchConfig
 from archray.platform.engine.pool_settings import PoolSettings, candidates
 from archray.platform.methods.method import Method
 from archray.platform.methods.trained_config import TrainedSearchConfig
+from archray.plurals import count
 from archray.settings import Settings
 from archray.trainables.proxies import ProxySettings, check_proxies, column_of, get_proxy
 from archray.trainables.spaces import get_space
@@ -75,7 +76,8 @@ class HNASConfig(TrainedSearchConfig):
     def check_extends(self, before: SearchConfig) -> None:
         if isinstance(before, HNASConfig) and self.search.budget < before.search.budget:
             raise InvalidInput(
-                f"the run has a budget of {before.search.budget} trainings; expected more, got {self.search.budget}"
+                f"expected a budget of more than the {count(before.search.budget, 'training')} that the run has, "
+                f"got {self.search.budget}"
             )
 
     @property

@@ -18,6 +18,7 @@ from archray.platform.methods.hnas.hnas_report import SECTIONS, headline, listin
 from archray.platform.methods.recipe import Recipe
 from archray.platform.methods.training_stages import ACCURACY, BASELINE_STAGE, FINAL_STAGE, training_plan
 from archray.platform.run.layout import FOUND
+from archray.plurals import count
 from archray.searchers import HNASSearch
 
 MAX_CONCURRENT = 4  # more trials in flight than this, and the optimiser decides on too little
@@ -32,7 +33,7 @@ def _score(context: Context[HNASConfig], folder: Folder) -> None:
     if (source := config.pool.table) is not None:
         table = pd.read_csv(source) if source.endswith(".csv") else pd.read_parquet(source)
         folder.write_parquet(POOL, table)
-        context.say(f"{len(table)} architectures taken from {source}")
+        context.say(f"{count(len(table), 'architecture')} taken from {source}")
         return
     metrics = tuple(run.resolved(file_role(name), name) for name in config.scored.metrics)
     score_pool(
@@ -91,7 +92,7 @@ def _write_found(context: Context[HNASConfig], folder: Folder, run: TuneRun) -> 
     folder.write_parquet("asked.parquet", searcher.asked())
     best = searcher.best()
     if best is None:
-        raise ArchrayError(f"none of the {len(run.trials)} trials has a value: {run.failures}")
+        raise ArchrayError(f"none of {count(len(run.trials), 'trial')} has a value: {run.failures}")
     folder.write_json(FOUND, {**best, "metric": ACCURACY})
     context.say(f"found {best['architecture']}  ({ACCURACY} {best['value']:.4f})")
 

@@ -50,8 +50,8 @@ def draw_architectures(space: Space | str, options: SupernetOptions, number: int
         repeats = repeats + 1 if architecture in drawn else 0
         if repeats == REPEATS:
             raise InvalidInput(
-                f"the supernet of {space.name} gave {count(len(drawn), 'different architecture')} before {REPEATS} draws "
-                f"gave none that was new, and {number} were asked for; ask for fewer"
+                f"the supernet of {space.name} gave {count(len(drawn), 'different architecture')} before {REPEATS} "
+                f"draws gave none that was new, and {number} were asked for; ask for fewer"
             )
         drawn[architecture] = None
     return list(drawn)

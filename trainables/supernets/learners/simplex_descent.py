@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.optim.optimizer import ParamsT
 
 from archray.errors import InvalidInput
+from archray.plurals import count
 from archray.trainables.supernets.learners.simplex_optimizer import (
     SimplexOptimizer,
     check_gradients,
@@ -105,7 +106,9 @@ class MirrorDescent(SimplexOptimizer):
             check_simplex(parameter)
             k = parameter.shape[-1]
             if not 0.0 <= floor < 1.0 / k:
-                raise InvalidInput(f"expected a floor from 0 to below 1/{k} for rows of {k} operations, got {floor}")
+                raise InvalidInput(
+                    f"expected a floor from 0 to below 1/{k} for rows of {count(k, 'operation')}, got {floor}"
+                )
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]
