@@ -124,7 +124,7 @@ class ScoringProgress:
 
     def __enter__(self) -> ScoringProgress:
         if self._done:
-            self._console.print(f"    {self._done} of {count(self._total, 'architecture')} scored before")
+            self._console.print(f"    {self._done} of {count(self._total, 'architecture')} were scored before")
         self._bar.start()
         return self
 

@@ -131,7 +131,7 @@ def test_only_what_no_shard_holds_is_scored(scored: tuple[Path, pd.DataFrame, st
     (tmp_path / "shards" / "part-00000.parquet").unlink()
     before = {shard.name: shard.read_bytes() for shard in (tmp_path / "shards").iterdir()}
     table, printed = score(tmp_path, POOL)
-    assert f"{10 - CHUNK} of 10 architectures scored before" in printed
+    assert f"{10 - CHUNK} of 10 architectures were scored before" in printed
     assert {name: (tmp_path / "shards" / name).read_bytes() for name in before} == before
     assert_same_values(table, expected)
 
