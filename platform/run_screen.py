@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from archray.files import Folder
-from archray.platform.number_words import count, duration
+from archray.platform.number_words import duration
 from archray.platform.quantities import quantity_of
 from archray.platform.run.run_summary import RunSummary, StageSummary
 from archray.platform.run.stage_progress import StageProgress, TrialProgress, stage_progress
 from archray.platform.summary_text import state_words
+from archray.plurals import count
 
 MARKS = {"done": "\N{CHECK MARK}", "running": "\N{BLACK RIGHT-POINTING SMALL TRIANGLE}", "waiting": "\N{MIDDLE DOT}"}
 LEVELS = "▁▂▃▄▅▆▇█"
