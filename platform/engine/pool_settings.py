@@ -45,6 +45,8 @@ def candidates(space: str | Space, size: int | None, seed: int) -> list[str]:
     Raises: InvalidInput if the space has fewer forms than `size`, or is too large to score whole.
     """
     space = get_space(space)
+    if size is not None and size > space.size:
+        raise InvalidInput(f"{space.name} has {space.size} architectures; a pool of {size} is too large")
     rng = np.random.default_rng(seed)
     if space.size > ENUMERABLE:
         if size is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 
 from archray.errors import ArchrayError, InvalidInput, UnknownName
 from archray.registry import (
+    CatalogueRegistry,
     PackageRegistry,
     Registry,
     file_module_name,
@@ -92,6 +94,44 @@ def test_an_entry_of_a_package_is_what_its_module_calls_like_itself(package: Pac
             UnknownName, match=r"no number 'tow'; did you mean 'two'\? choose one of broken, three, two"
         ):
             look_up("tow")
+
+
+def test_a_module_of_a_package_registers_its_entry_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "archray_test_names"
+    folder.mkdir()
+    (folder / "__init__.py").write_text("from archray.registry import PackageRegistry\n")
+    (folder / "twenty_two.py").write_text(
+        "from archray_test_names_of import NAMES\n\n@NAMES.register('twenty-two')\nclass Number:\n    value = 22\n"
+    )
+    (tmp_path / "archray_test_names_of.py").write_text(
+        "from archray.registry import PackageRegistry\nNAMES = PackageRegistry('number', 'archray_test_names', '-')\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    numbers = load_reference("archray_test_names_of:NAMES")
+    assert numbers.names() == ["twenty-two"] and "twenty-two" in numbers
+    with pytest.raises(ValueError, match="registered already"):
+        numbers.register("twenty-two", object())  # of another module
+    assert numbers.get("twenty-two").value == 22
+    with pytest.raises(ValueError, match="registered already"):
+        numbers.register("twenty-two", numbers.get("twenty-two"))
+
+
+def test_a_catalogue_imports_an_entry_when_it_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "archray_test_entries.py").write_text("three = 3\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    catalogue: CatalogueRegistry[int] = CatalogueRegistry("number")
+    catalogue.declare("three", "The number three", "archray_test_entries:three")
+    catalogue.declare("absent", "No number", "archray_test_entries:absent")
+    assert catalogue.names() == ["absent", "three"] and "three" in catalogue and "four" not in catalogue
+    assert catalogue.summary("three") == "The number three" and "archray_test_entries" not in sys.modules
+    assert catalogue.get("three") == 3
+    catalogue.register("four", 4)
+    assert catalogue.get("four") == 4 and catalogue.summary("four") == ""
+    for add in (lambda: catalogue.declare("four", "", "a:b"), lambda: catalogue.register("three", 3)):
+        with pytest.raises(ValueError, match="is registered already"):
+            add()
+    with pytest.raises(UnknownName, match="has no 'absent'"):
+        catalogue.get("absent")
 
 
 @pytest.mark.parametrize(

@@ -32,12 +32,12 @@ class RungsConfig(FeatureMapConfig):
         return tuple(self.full_dimension // self.eta ** (self.rungs - 1 - rung) for rung in range(self.rungs))
 
     def check(self) -> None:
-        super().check()
         if self.full_dimension < self.max_resource:
             raise InvalidInput(
                 f"{self.rungs} rungs with eta {self.eta} need a dimension of {self.max_resource} or more, "
                 f"got {self.full_dimension}; give more features or fewer rungs"
             )
+        super().check()
 
 
 class SuccessiveHalvingConfig(RungsConfig):
@@ -57,10 +57,10 @@ class HyperbandConfig(RungsConfig):
     method: Literal["hyperband"] = "hyperband"
 
     def check(self) -> None:
-        super().check()
         begins = [int(self.max_resource * self.eta**-s) for s in range(self.rungs)]  # in floating point, as Tune does
         if begins != [self.eta ** (self.rungs - 1 - s) for s in range(self.rungs)]:
             raise InvalidInput(f"Ray Tune's Hyperband rounds the rungs of eta {self.eta} to nothing; choose 2 or 4")
+        super().check()
 
     @property
     def first_rungs(self) -> list[int]:

@@ -56,12 +56,12 @@ class HNASConfig(TrainedSearchConfig):
             raise InvalidInput("kappa is the other half of HNAS's objective; choose another proxy")
         if self.pool.table is None:
             check_proxies(self.scored)
+            candidates(self.space, self.pool.size, self.seed)
             if get_proxy(self.search.proxy).direction == "min":
                 raise InvalidInput(
                     f"HNAS looks for a large M, and {self.search.proxy} promises the more the smaller it is; choose "
                     "another proxy, or return its inverse"
                 )
-            candidates(self.space, self.pool.size, self.seed)
         else:
             from archray.searchers.hnas.scored_pool import PoolFile  # which imports what reads tables
 
