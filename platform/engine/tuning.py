@@ -181,10 +181,10 @@ def run_trials(folder: Folder, plan: TrialPlan, context: Context[Any], *, search
 
 
 def _write_plan(folder: Folder, plan: TrialPlan) -> None:
-    """What who watches the run must know. done_before: trials that an earlier process ended."""
+    """What who watches the run must know. done_before: trials of this Tune run that an earlier process ended."""
     done_before = sum(status in ("TERMINATED", "ERROR") for status in trial_statuses(folder))
-    content = {"metric": plan.metric, "mode": plan.mode, "total": plan.total, "done_before": done_before}
-    folder.write_json(PLAN, {"began": time.time(), **content})
+    content = {"metric": plan.metric, "mode": plan.mode, "total": plan.total, "before": plan.before}
+    folder.write_json(PLAN, {"began": time.time(), "done_before": done_before, **content})
 
 
 def _at_a_time(folder: Folder, plan: TrialPlan, resources: ResourceSettings) -> int | None:

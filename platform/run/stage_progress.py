@@ -115,13 +115,13 @@ def _tune_run(folder: Folder, plan: Mapping[str, Any]) -> StageProgress:
     rate = (work - plan["done_before"]) / (last - plan["began"]) if last > plan["began"] else 0.0
     return StageProgress(
         unit="trial",
-        done=len(done),
+        done=plan["before"] + len(done),
         failed=sum(trial.status == "failed" for trial in done),
         total=plan["total"],
         metric=plan["metric"],
         mode=plan["mode"],
         trials=trials,
-        seconds_left=(plan["total"] - work) / rate if rate > 0 else None,
+        seconds_left=(plan["total"] - plan["before"] - work) / rate if rate > 0 else None,
     )
 
 

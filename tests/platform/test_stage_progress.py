@@ -23,8 +23,8 @@ def stage(tmp_path: Path) -> Folder:
 def write_tune_run(stage: Folder, accuracies: dict[str, list[float]], statuses: dict[str, str], **plan: Any) -> Path:
     """A Tune run that began at 1000 s; a result every 10 s. Returns the folder of the results."""
     folder = stage / "tune-a"
-    content = {"began": 1000.0, "metric": "validation_accuracy", "mode": "max", "total": 4, "done_before": 0}
-    folder.write_json(PLAN, content | plan)
+    content = {"began": 1000.0, "metric": "validation_accuracy", "mode": "max", "total": 4, "before": 0}
+    folder.write_json(PLAN, content | {"done_before": 0} | plan)
     for number, (trial, values) in enumerate(accuracies.items()):
         started = {"trial_id": trial, "config": {"architecture": f"arch {trial}"}, "started": 1000.0 + number}
         (folder / STARTED).write_json(f"{trial}.json", started)
@@ -61,6 +61,14 @@ def test_what_an_earlier_process_did_is_no_part_of_the_rate(stage: Folder) -> No
     write_tune_run(stage, {"a": [0.2, 0.4], "b": [0.1]}, {"a": "TERMINATED", "b": "RUNNING"}, done_before=1)
     progress = stage_progress(stage)
     assert progress is not None and progress.seconds_left == pytest.approx(2.5 / (0.5 / 20))
+
+
+def test_the_trials_of_a_smaller_budget_count_as_done(stage: Folder) -> None:
+    """`resume --budget 5` of a search with 3 trials: its Tune run has 2."""
+    write_tune_run(stage, {"d": [0.2, 0.4], "e": [0.1]}, {"d": "TERMINATED", "e": "RUNNING"}, total=5, before=3)
+    progress = stage_progress(stage)
+    assert progress is not None and (progress.done, progress.total) == (4, 5)
+    assert progress.seconds_left == pytest.approx(0.5 / (1.5 / 20))
 
 
 def test_a_half_written_line_is_no_line_yet(stage: Folder) -> None:
