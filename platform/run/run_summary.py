@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 from archray.errors import RunFolderError
@@ -17,7 +17,7 @@ from archray.platform.run.layout import DONE, FOUND, MANIFEST, REPEAT, SUMMARY
 from archray.platform.run.listing import Listing
 
 State = Literal["running", "interrupted", "failed", "done"]
-StageState = Literal["waiting", "running", "done"]
+StageState = Literal["waiting", "running", "stopped", "done"]
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class StageSummary:
 
     Attributes:
         name: its folder. title: what it does.
-        state: `running` also where its process was killed: `RunSummary.state` says that.
+        state: `stopped` where the run is interrupted or failed in it.
         began, finished: ISO 8601, in UTC. seconds: that its last process took; None before it has ended.
     """
 
@@ -85,6 +85,8 @@ class RunSummary:
         if state == "running" and (reason := no_sign_of_life(folder)):
             state = "interrupted"
         stages = [StageSummary(**stage) for stage in written["stages"]]
+        if state != "running":
+            stages = [replace(stage, state="stopped") if stage.state == "running" else stage for stage in stages]
         repeats = [
             cls.read(folder / name)
             for name in folder.folders()
@@ -113,7 +115,7 @@ class RunSummary:
         """The stage that is on, or that the run stopped in; of several repeats, that of the last one that began."""
         if self.repeats:
             return self.repeats[-1].stage
-        return next((stage for stage in self.stages if stage.state == "running"), None)
+        return next((stage for stage in self.stages if stage.state in ("running", "stopped")), None)
 
     @property
     def architectures(self) -> Sequence[str]:

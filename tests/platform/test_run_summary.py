@@ -66,7 +66,9 @@ def test_a_stage_that_begins_anew_makes_those_after_it_wait(folder: Folder) -> N
         end_stage(folder, name)
     record = RunRecord(folder, STAGES, description)
     record.began("pool")
-    assert [stage.state for stage in RunSummary.read(folder).stages] == ["running", "waiting"]
+    assert [stage.state for stage in RunSummary.read(folder).stages] == ["stopped", "waiting"], "nobody works on it"
+    with heartbeat(folder):
+        assert [stage.state for stage in RunSummary.read(folder).stages] == ["running", "waiting"]
 
 
 def test_what_stops_a_run_is_told(folder: Folder) -> None:
@@ -80,7 +82,7 @@ def test_what_stops_a_run_is_told(folder: Folder) -> None:
         stop()
     stopped = RunSummary.read(folder)
     assert (stopped.state, stopped.reason) == ("interrupted", "[2/2] search: stopped with 1 of at most 3 trials ended")
-    assert stopped.stage and stopped.stage.name == "search"
+    assert stopped.stage and (stopped.stage.name, stopped.stage.state) == ("search", "stopped")
     with pytest.raises(KeyboardInterrupt), recorded(folder, STAGES, description):
         raise KeyboardInterrupt
     assert RunSummary.read(folder).state == "interrupted"
