@@ -10,7 +10,7 @@ from typing import Any
 from archray.errors import RunInterrupted
 from archray.files import Folder
 from archray.platform.run.heartbeat import heartbeat
-from archray.platform.run.layout import DONE, SUMMARY
+from archray.platform.run.layout import DONE, MANIFEST, REPEAT, SUMMARY
 from archray.platform.run.listing import plain
 from archray.platform.run.run import now
 from archray.platform.run.run_summary import StageSummary, State
@@ -78,13 +78,20 @@ def recorded(folder: Folder, stages: Mapping[str, str], describe: Describe) -> I
         try:
             yield record
         except (KeyboardInterrupt, RunInterrupted) as error:
-            record.write("interrupted", record.reason or str(error) or "stopped; what was finished is saved")
+            reason = record.reason or str(error.__cause__ or error)  # the cause: what stopped a repeat of this run
+            record.write("interrupted", reason or "stopped; what was finished is saved")
             raise
         except BaseException as error:
             record.write("failed", f"{type(error).__name__}: {error}")
             raise
     record.describe()
     record.write("done")
+
+
+def whole_run(folder: Folder) -> Folder:
+    """The folder to resume: of a repeat, that of all repeats."""
+    parent = folder.parent
+    return parent if folder.name.startswith(REPEAT) and parent.exists(MANIFEST) else folder
 
 
 def write_summary(folder: Folder, stages: Mapping[str, str], describe: Describe, *, ended: bool) -> None:

@@ -18,7 +18,7 @@ from archray.cluster.connect import connect
 from archray.errors import RunInterrupted
 from archray.files import Folder
 from archray.platform.config import SearchConfig
-from archray.platform.engine.run_record import Describe, recorded
+from archray.platform.engine.run_record import Describe, recorded, whole_run
 from archray.platform.engine.tune_options import TuneOptions
 from archray.platform.run.layout import DONE
 from archray.platform.run.manifest import digest
@@ -133,7 +133,9 @@ def run_stages(stages: Sequence[Stage[ReadsT]], context: Context[ReadsT], descri
                 record.ended(stage.name)
             except (KeyboardInterrupt, RunInterrupted) as error:
                 record.reason = f"{label}: {error or 'stopped; what was finished is saved'}"
-                raise RunInterrupted(f"{record.reason}. Continue with: archray resume {run.folder}") from error
+                raise RunInterrupted(
+                    f"{record.reason}. Continue with: archray resume {whole_run(run.folder)}"
+                ) from error
 
 
 def _execute(stage: Stage[ReadsT], context: Context[ReadsT]) -> None:

@@ -22,6 +22,7 @@ from archray.platform.engine.failed_trials import FailureLog, check_crashes, cra
 from archray.platform.engine.interrupt import StopAtCheckpoint, stop_gracefully
 from archray.platform.engine.progress import TrialProgress
 from archray.platform.engine.result_log import KeepSnapshot, ResultLog, restore_state, trial_statuses
+from archray.platform.engine.run_record import whole_run
 from archray.platform.engine.stage import Context, ReadsT, Stage
 from archray.platform.engine.trial_names import TrialFolder, TrialName
 from archray.platform.engine.trial_tables import curve_table, failure_reasons, trial_table
@@ -176,7 +177,7 @@ def run_trials(folder: Folder, plan: TrialPlan, context: Context[Any], *, search
             results = tuner.fit()
         requested = interrupt.requested
     _check_ended(folder, plan, results, requested)
-    check_crashes(folder, trial_statuses(folder), f"archray resume {context.run.folder}")
+    check_crashes(folder, trial_statuses(folder), f"archray resume {whole_run(context.run.folder)}")
     return TuneRun(folder, plan, results)
 
 

@@ -15,7 +15,7 @@ import pytest
 
 from archray.errors import RunFolderError, RunInterrupted
 from archray.files import Folder
-from archray.platform.engine.run_record import RunRecord, recorded
+from archray.platform.engine.run_record import RunRecord, recorded, whole_run
 from archray.platform.run.heartbeat import SILENT, heartbeat
 from archray.platform.run.layout import DONE, FOUND, HEARTBEAT, MANIFEST, SUMMARY
 from archray.platform.run.listing import KEPT_ROWS, Listing, plain
@@ -89,6 +89,26 @@ def test_what_stops_a_run_is_told(folder: Folder) -> None:
     with pytest.raises(ValueError, match="no more"), recorded(folder, STAGES, description):
         raise ValueError("no more")
     assert (RunSummary.read(folder).state, RunSummary.read(folder).reason) == ("failed", "ValueError: no more")
+
+
+def test_a_repeat_is_resumed_with_all_of_its_run(folder: Folder) -> None:
+    repeat = (folder / "repeat-01").create()
+    assert str(whole_run(repeat)) == str(folder) and str(whole_run(folder)) == str(folder)
+    (folder.parent / "alone" / "repeat-01").create()
+    assert str(whole_run(folder.parent / "alone" / "repeat-01")).endswith("alone/repeat-01")
+
+
+def test_what_stopped_a_repeat_is_told_of_all(folder: Folder) -> None:
+    def stop() -> None:
+        with recorded(folder, {}, description):
+            try:
+                raise RunInterrupted("stopped with 1 of at most 3 trials ended")
+            except RunInterrupted as error:
+                raise RunInterrupted(f"[2/5] search: {error}. Continue with: archray resume there") from error
+
+    with pytest.raises(RunInterrupted):
+        stop()
+    assert RunSummary.read(folder).reason == "stopped with 1 of at most 3 trials ended"
 
 
 def test_a_killed_process_is_seen(folder: Folder) -> None:
