@@ -91,11 +91,14 @@ def _best(progress: StageProgress, stage: str) -> str | None:
 
 
 def _about(trial: TrialProgress) -> str:
-    """What a trial is about, in a few words."""
+    """What a trial is about: what was asked for, or the seed and what it has found."""
     config = trial.config
-    if "candidates" in config or "round" in config:
-        return f"round {config.get('round')}"
-    return str(config.get("architecture") or f"seed {config.get('seed', trial.trial_id)}")
+    if "round" in config:
+        return f"round {config['round']}"
+    if "architecture" in config:
+        return str(config["architecture"])
+    seed = f"seed {config['seed']}" if "seed" in config else trial.trial_id
+    return f"{seed}: {trial.found}" if trial.found else seed
 
 
 def sparkline(values: Sequence[float | None], scale: Sequence[float | None] = ()) -> str:

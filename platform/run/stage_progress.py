@@ -24,13 +24,15 @@ class TrialProgress:
     """A trial that has started.
 
     Attributes:
-        config: what its searcher, or the plan, set. started: seconds since the epoch.
+        config: what its searcher, or the plan, set. found: the architecture of its last result.
+        started: seconds since the epoch.
         values: the stage's metric after each epoch; None where it has no value. epoch, epochs: done, and in all.
         last: seconds since the epoch, of its last result; None before.
     """
 
     trial_id: str
     config: Mapping[str, Any]
+    found: str | None
     started: float
     status: Status
     values: Sequence[float | None]
@@ -133,6 +135,7 @@ def _trial(folder: Folder, started: Mapping[str, Any], metric: str, statuses: Ma
     return TrialProgress(
         trial_id=trial_id,
         config=started["config"],
+        found=last.get("architecture"),
         started=started["started"],
         status="failed" if last.get("failure") else status,
         values=[_finite(line.get(metric)) for line in lines],
