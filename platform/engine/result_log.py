@@ -18,7 +18,7 @@ from ray import tune
 
 from archray.files import Folder
 from archray.platform.engine.interrupt import INTERRUPT
-from archray.platform.run.layout import RESULTS, SNAPSHOT, STARTED
+from archray.platform.run.layout import PLAN, RESULTS, SNAPSHOT, STARTED
 from archray.platform.run.listing import plain
 
 SHORT = 64  # entries of a list that is kept; the scores of a round of halving may be ten thousand
@@ -119,6 +119,15 @@ def restore_state(folder: Folder) -> bool:
     snapshot = folder / SNAPSHOT
     folder.copy_from(snapshot)
     return folder.exists("tuner.pkl") and any(name.startswith(EXPERIMENT) for name in snapshot.files())
+
+
+def write_plan(folder: Folder, **plan: Any) -> None:
+    """What who watches the Tune run in `folder` must know: when it begins, how many trials an earlier process ended.
+
+    plan: of its `TrialPlan`, what there is to count and to compare.
+    """
+    done_before = sum(status in ("TERMINATED", "ERROR") for status in trial_statuses(folder))
+    folder.write_json(PLAN, {"began": time.time(), "done_before": done_before, **plan})
 
 
 def trial_statuses(folder: Folder) -> list[str]:

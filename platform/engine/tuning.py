@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import tempfile
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -21,13 +20,13 @@ from archray.files import Folder
 from archray.platform.engine.failed_trials import FailureLog, check_crashes, crashed_trials, quiet_deaths
 from archray.platform.engine.interrupt import StopAtCheckpoint, stop_gracefully
 from archray.platform.engine.progress import TrialProgress
-from archray.platform.engine.result_log import KeepSnapshot, ResultLog, restore_state, trial_statuses
+from archray.platform.engine.result_log import KeepSnapshot, ResultLog, restore_state, trial_statuses, write_plan
 from archray.platform.engine.run_record import whole_run
 from archray.platform.engine.stage import Context, ReadsT, Stage
 from archray.platform.engine.trial_names import TrialFolder, TrialName
 from archray.platform.engine.trial_tables import curve_table, failure_reasons, trial_table
 from archray.platform.engine.tune_options import TuneOptions
-from archray.platform.run.layout import CURVES, PLAN, SNAPSHOT, TRIALS
+from archray.platform.run.layout import CURVES, SNAPSHOT, TRIALS
 from archray.platform.run.manifest import digest
 from archray.plurals import count
 from archray.searchers.base import ArchraySearcher
@@ -163,7 +162,7 @@ def run_trials(folder: Folder, plan: TrialPlan, context: Context[Any], *, search
     trainable = tune.with_resources(plan.trainable, {"cpu": cpus, "gpu": gpus})
     param_space = {"settings": plan.settings, **plan.keys}
     with stop_gracefully(context.console, "every running trial has saved its next checkpoint") as interrupt:
-        _write_plan(folder, plan)
+        write_plan(folder, metric=plan.metric, mode=plan.mode, total=plan.total, before=plan.before)
         if restore_state(folder):  # without a whole state `Tuner.restore` would begin anew, and say nothing
             tuner = Tuner.restore(folder.uri, trainable=trainable, param_space=param_space)
         else:
@@ -179,13 +178,6 @@ def run_trials(folder: Folder, plan: TrialPlan, context: Context[Any], *, search
     _check_ended(folder, plan, results, requested)
     check_crashes(folder, trial_statuses(folder), f"archray resume {whole_run(context.run.folder)}")
     return TuneRun(folder, plan, results)
-
-
-def _write_plan(folder: Folder, plan: TrialPlan) -> None:
-    """What who watches the run must know. done_before: trials of this Tune run that an earlier process ended."""
-    done_before = sum(status in ("TERMINATED", "ERROR") for status in trial_statuses(folder))
-    content = {"metric": plan.metric, "mode": plan.mode, "total": plan.total, "before": plan.before}
-    folder.write_json(PLAN, {"began": time.time(), "done_before": done_before, **content})
 
 
 def _at_a_time(folder: Folder, plan: TrialPlan, resources: ResourceSettings) -> int | None:
