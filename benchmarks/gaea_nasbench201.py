@@ -28,7 +28,7 @@ TEST = "cifar10_test_200"
 TABLE = Path(__file__).resolve().parents[2] / "shared" / "data" / "nasbench201.csv.gz"
 METHODS, OBJECTIVES = {"darts": "DARTS", "gaea-darts": "GAEA DARTS"}, ("bilevel", "erm")
 COLOURS = {"darts": "#b3560b", "gaea-darts": "#1f6f8b"}
-COLUMNS = ["epoch", "entropy", "validation_accuracy", "discretised_accuracy", "discretisation_drop", "architecture"]
+COLUMNS = ["epoch", "entropy", "mixture_accuracy", "shared_accuracy", "discretisation_drop", "architecture"]
 
 
 def settings(method: str, objective: str, options: argparse.Namespace) -> dict[str, Any]:
@@ -88,7 +88,7 @@ def markdown(found: pd.DataFrame) -> str:
             f"{rows['entropy'].mean():.3f} ± {rows['entropy'].std():.3f}",
             *(
                 f"{100 * rows[name].mean():.1f} ± {100 * rows[name].std():.1f}"
-                for name in ("validation_accuracy", "discretised_accuracy", "discretisation_drop")
+                for name in ("mixture_accuracy", "shared_accuracy", "discretisation_drop")
             ),
             f"{rows['cifar10'].mean():.2f} ± {rows['cifar10'].std():.2f} ({each})",
             f"{rows['convolutions'].mean():.1f}, {rows['skips'].mean():.1f}",
@@ -108,8 +108,8 @@ def draw(curves: pd.DataFrame, to: Path) -> None:
             entropy = rows["entropy"]
             upper.plot(entropy.mean(), color=colour, label=label)
             upper.fill_between(entropy.mean().index, entropy.min(), entropy.max(), color=colour, alpha=0.2, linewidth=0)
-            lower.plot(100 * rows["validation_accuracy"].mean(), color=colour, label=f"{label}, mixture")
-            lower.plot(100 * rows["discretised_accuracy"].mean(), color=colour, linestyle=":", label="discretised")
+            lower.plot(100 * rows["mixture_accuracy"].mean(), color=colour, label=f"{label}, mixture")
+            lower.plot(100 * rows["shared_accuracy"].mean(), color=colour, linestyle=":", label="discretised")
         upper.set_title(objective)
         lower.set_xlabel("epoch")
     grid[0, 0].set_ylabel("entropy of an edge's weights, nats")

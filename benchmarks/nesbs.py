@@ -9,9 +9,9 @@ one suggestion: first particles, Algorithm 5.3, decoding. `loop` computes the sa
 time; it is timed on a twentieth of them, and its particles must agree with archray's to 1e-8 there. Seconds are CPU
 time of this process with one thread, the median of the repeats, both in turns.
 
-Evaluation is of ensembles drawn from the members: loss and error on the images, of 10 classes, from predictions that
+Evaluation is of ensembles drawn from the members: loss and accuracy on the images, of 10 classes, from predictions that
 are there already. `loop` stacks the members' predictions and averages them, an ensemble after the other. `arranging` is
-what archray spends once on each member. Losses must agree to 1e-5, errors but for an image.
+what archray spends once on each member. Losses must agree to 1e-5, accuracies but for an image.
 
 The exit status is 1 if anything disagrees.
 """
@@ -105,9 +105,9 @@ def compare_sampling(options: argparse.Namespace) -> bool:
 def evaluated_by_loop(
     predictions: Sequence[np.ndarray], labels: np.ndarray, ensembles: np.ndarray, how: str
 ) -> tuple[FloatArray, FloatArray]:
-    """As one would write it. predictions: of each member, (images, classes). -> losses and errors, (T,)."""
+    """As one would write it. predictions: of each member, (images, classes). -> losses and accuracies, (T,)."""
     images = np.arange(len(labels))
-    losses, errors = [], []
+    losses, accuracies = [], []
     for members in ensembles:
         stacked = np.stack([predictions[member] for member in members])
         if how == "probabilities":
@@ -116,8 +116,8 @@ def evaluated_by_loop(
             averaged = np.exp(np.log(stacked).mean(axis=0))
             averaged /= averaged.sum(axis=1, keepdims=True)
         losses.append(-np.log(averaged[images, labels]).mean())
-        errors.append((averaged.argmax(axis=1) != labels).mean())
-    return np.array(losses), np.array(errors)
+        accuracies.append((averaged.argmax(axis=1) == labels).mean())
+    return np.array(losses), np.array(accuracies)
 
 
 def compare_evaluation(options: argparse.Namespace) -> bool:
@@ -141,13 +141,15 @@ def compare_evaluation(options: argparse.Namespace) -> bool:
             arranged = [arrange(each, labels, how) for each in predictions]
             once.append((time.process_time() - begun) / len(predictions))
             begun = time.process_time()
-            losses, errors = score_ensembles(arranged, labels, ensembles, how)
+            losses, accuracies = score_ensembles(arranged, labels, ensembles, how)
             ours.append((time.process_time() - begun) / len(ensembles))
             begun = time.process_time()
-            loop_losses, loop_errors = evaluated_by_loop(predictions, labels, few, how)
+            loop_losses, loop_accuracies = evaluated_by_loop(predictions, labels, few, how)
             theirs.append((time.process_time() - begun) / len(few))
         difference = float(np.abs(losses[: len(few)] - loop_losses).max())
-        agree &= difference < 1e-5 and bool(np.abs(errors[: len(few)] - loop_errors).max() < 1.5 / options.images)
+        agree &= difference < 1e-5 and bool(
+            np.abs(accuracies[: len(few)] - loop_accuracies).max() < 1.5 / options.images
+        )
         a, b, c = (statistics.median(each) for each in (ours, theirs, once))
         print(
             f"| {how} | {n} | {1 / a:,.0f} | {1 / b:,.0f} | {b / a:.1f} | {1000 * c:.2f} | {difference:.0e} |",

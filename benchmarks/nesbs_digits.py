@@ -39,7 +39,8 @@ BEST_MEMBER = "its best member on validation"
 
 
 def run(out: Path, names: Sequence[str], options: argparse.Namespace) -> pd.DataFrame:
-    """A row per method and seed: test error, NLL and calibration error of the ensemble, ATE, PPD, seconds."""
+    """A row per method and seed: test accuracy, NLL and calibration error of the ensemble, the mean test
+    accuracy of its members, PPD."""
     rows = []
     for name in names:
         method, given = METHODS[name]
@@ -68,33 +69,33 @@ def run(out: Path, names: Sequence[str], options: argparse.Namespace) -> pd.Data
     return pd.DataFrame(rows)
 
 
-MEASURES = ("test_error", "test_nll", "ece", "ate", "ppd")
+MEASURES = ("test_accuracy", "test_nll", "ece", "members_test_accuracy", "ppd")
 
 
 def best_member(final: Path, told: dict[str, Any]) -> dict[str, float]:
     """The measures of the member with the best validation accuracy of its own training."""
     trials = pd.read_parquet(final / "trials.parquet").set_index("seed")["validation_accuracy"]
     member = max(told["members"], key=lambda each: float(trials[each["seed"]]))
-    return {**{k: member[k] for k in ("test_error", "test_nll", "ece")}, "ate": math.nan, "ppd": math.nan}
+    return {**{k: member[k] for k in MEASURES[:3]}, **dict.fromkeys(MEASURES[3:], math.nan)}
 
 
 def markdown(table: pd.DataFrame) -> str:
-    """Means over seeds ± standard error, and the difference to NESBS in pairs of equal seeds."""
-    first = table[table["method"] == FIRST].set_index("seed")["test_error"]
+    """Means over seeds ± standard deviation, and the difference to NESBS in pairs of equal seeds."""
+    first = table[table["method"] == FIRST].set_index("seed")["test_accuracy"]
     lines = [
-        "| | test error, % | paired difference to NESBS | NLL | ECE, % | ATE, % | PPD, % |",
+        "| | test accuracy, % | paired difference to NESBS | NLL | ECE, % | members alone, % | PPD, % |",
         "|---|---|---|---|---|---|---|",
     ]
     for name, rows in table.groupby("method", sort=False):
-        errors = rows.set_index("seed")["test_error"]
-        difference = "" if name == FIRST else _percent(errors - first)
-        rest = [f"{rows['test_nll'].mean():.3f}", *(f"{100 * rows[k].mean():.2f}" for k in ("ece", "ate", "ppd"))]
-        lines.append(f"| {name} | {_percent(errors)} | {difference} | {' | '.join(rest)} |".replace("nan", "-"))
+        accuracies = rows.set_index("seed")["test_accuracy"]
+        difference = "" if name == FIRST else _percent(accuracies - first)
+        rest = [f"{rows['test_nll'].mean():.3f}", *(f"{100 * rows[k].mean():.2f}" for k in MEASURES[2:])]
+        lines.append(f"| {name} | {_percent(accuracies)} | {difference} | {' | '.join(rest)} |".replace("nan", "-"))
     return "\n".join(lines)
 
 
 def _percent(values: pd.Series) -> str:
-    return f"{100 * values.mean():.2f} ± {100 * values.sem():.2f}"
+    return f"{100 * values.mean():.2f} ± {100 * values.std():.2f}"
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

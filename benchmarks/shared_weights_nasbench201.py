@@ -55,8 +55,8 @@ def over_all(settings: dict[str, Any], weights: dict[str, np.ndarray], accuracie
     """The correlations of all architectures' scores with the weights."""
     rows = pd.DataFrame(SupernetScorer(settings, weights)(list(accuracies.index)))
     return {
-        "all, by loss": correlation(-rows["loss"], accuracies),
-        "all, by accuracy": correlation(rows["accuracy"], accuracies),
+        "all, by loss": correlation(-rows["shared_loss"], accuracies),
+        "all, by accuracy": correlation(rows["shared_accuracy"], accuracies),
     }
 
 

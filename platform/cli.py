@@ -106,10 +106,15 @@ def report(run: RunFolder) -> None:
 
 
 def compare(
-    runs: Annotated[list[str], typer.Argument(metavar="DIR...", help="Folders of runs, one for each method.")],
-    out: Annotated[Path | None, typer.Option(help="An HTML file to write, with the curves.")] = None,
+    runs: Annotated[
+        list[str], typer.Argument(metavar="DIR...", help="Folders of runs that have ended, on the same data.")
+    ],
+    out: Annotated[Path | None, typer.Option(help="An HTML file to write, with the figures.")] = None,
 ) -> None:
-    """Compare runs that select a feature map: test error at equal solver calls, and at equal seconds."""
+    """Compare runs on the same data: accuracies, parameters, multiply-adds, trainings, seconds.
+
+    Searches for a feature map are compared at equal solver calls and at equal seconds, too.
+    """
     archray.compare(runs, out=out)
 
 

@@ -1,76 +1,151 @@
-"""Several runs that select a feature map, side by side. Khodak et al. 2020, Figures 2 and 3."""
+"""Several runs side by side: `archray.compare`."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 from rich.console import Console
-from rich.table import Table
 
 from archray.errors import InvalidInput, RunFolderError
-from archray.files import write_file
+from archray.files import Folder, write_file
 from archray.platform.methods import open_run
-from archray.platform.methods.feature_maps.comparison_page import render_comparison
-from archray.platform.methods.feature_maps.equal_cost import comparison_table, written
+from archray.platform.methods.feature_maps.equal_cost import Progress, comparison_table, written
+from archray.platform.methods.feature_maps.equal_cost_sections import equal_cost_sections
 from archray.platform.methods.recipe import recipe_of
-from archray.platform.run.layout import FOUND
+from archray.platform.report.page import write_page
+from archray.platform.report.section import escape
+from archray.platform.report.side_by_side import (
+    Compared,
+    comparison_lead,
+    side_by_side,
+    side_by_side_sections,
+    written_side_by_side,
+)
 from archray.platform.run.run import Run
+from archray.platform.run.run_summary import RunSummary, read_manifest
+
+_OWN = ("method", "space", "data", "seed", "repeats", "resources", "cluster")  # no differences in what is compared
 
 
-def compare(
-    paths: Sequence[str | Path], *, out: str | Path | None = None, console: Console | None = None
-) -> pd.DataFrame:
-    """Compares runs that select a feature map: test error at equal solver calls, and at equal seconds.
+def compare(paths: Sequence[str | Path], *, out: str | Path | None = None) -> pd.DataFrame:
+    """Compares runs on the same data: their accuracies, the size of what they found, what the search cost.
+
+    Searches for a feature map in one space are compared at equal solver calls and at equal seconds, too.
 
     Args:
-        paths: folders of runs, one for each method; repeats of a run give means and standard errors.
-        out: an HTML file with the curves and the table, new.
+        paths: folders of runs that have ended; repeats of a run give means and standard deviations.
+        out: an HTML file with the tables and figures, new.
 
-    Returns: a row per run. Raises: RunFolderError for a folder that holds no run, or one without solver calls.
+    Returns: a row per run, see `side_by_side`. Raises: RunFolderError for a folder that holds no run, or one that has
+    not ended; InvalidInput for runs on different data.
     """
-    runs, console = [open_run(str(path)) for path in paths], console or Console()
     if out is not None and Path(out).exists():
         raise RunFolderError(f"{out} exists; choose another --out")
-    labelled = labelled_progress(runs)
-    table = comparison_table(labelled)
-    words = written(table)
-    printed = Table("", *words.index, box=None)
-    for column in words.columns:
-        printed.add_row(column, *words[column])
-    console.print(printed)
+    runs = compared_runs(paths)
+    progress = compared_progress([open_run(summary.path) for _, summary in runs])
+    console = Console()
+    _print(written_side_by_side(runs), console)
+    differences = different_options(runs)
+    for key, values in differences.items():
+        console.print(f"{key}: {', '.join(map(str, values))}", soft_wrap=True, highlight=False, markup=False)
+    if progress:
+        _print(written(comparison_table(progress)), console)
     if out is not None:
-        write_file(out, render_comparison(labelled).encode())
+        lead = f'<p class="lead">{escape(comparison_lead(runs))}</p>'
+        header = f'<p class="kicker">archray · comparison</p><h1>Comparison</h1>{lead}'
+        sections = side_by_side_sections(runs, differences)
+        sections += equal_cost_sections(progress) if progress else []
+        write_file(out, write_page("archray: comparison", header, sections).encode())
         console.print(f"report              {out}", soft_wrap=True)
-    return table
+    return side_by_side(runs)
 
 
-def labelled_progress(runs: Sequence[Run[Any]]) -> list[tuple[str, pd.DataFrame]]:
-    """What each run is called beside the others, by its folder too where a method comes twice, and its progress.
+def _print(words: pd.DataFrame, console: Console) -> None:
+    """A line per quantity, and a column per run: runs are few, and quantities many."""
+    columns = [["", *words.columns], *([name, *row] for name, row in zip(words.index, words.to_numpy(), strict=True))]
+    widths = [max(map(len, column)) for column in columns]
+    for first, *cells in zip(*columns, strict=True):
+        line = [f"{first:<{widths[0]}}", *(f"{cell:>{width}}" for cell, width in zip(cells, widths[1:], strict=True))]
+        console.print("  ".join(line), soft_wrap=True, highlight=False, markup=False)
 
-    Raises: RunFolderError if one has not ended or has no solver calls; InvalidInput if their spaces or data differ.
+
+def compared_runs(paths: Sequence[str | Path]) -> Compared:
+    """What each run is called beside the others, by its folder too where a method comes twice, and its summary.
+
+    Raises: RunFolderError if one has not ended; InvalidInput if there is none, one comes twice, or their data differ.
     """
-    kinds = {(run.config.space, run.manifest["data_checksum"]) for run in runs}
-    if len(kinds) > 1:
-        named = "; ".join(f"{run.folder}: {run.config.space} on {run.config.data.name}" for run in runs)
-        raise InvalidInput(f"expected runs on one space and the same data, got {named}; compare those that share both")
-    methods = [run.config.method for run in runs]
-    return [
-        (method if methods.count(method) == 1 else f"{method}, {run.folder.name}", _progress(run))
-        for method, run in zip(methods, runs, strict=True)
-    ]
+    summaries = [RunSummary.read(str(path)) for path in paths]
+    if not summaries:
+        raise InvalidInput("expected runs to compare, got none; name the folder of at least one")
+    for summary in summaries:
+        if summary.state != "done":
+            raise RunFolderError(
+                f"{summary.path} has not ended and cannot be compared yet; continue it with "
+                f"'archray resume {summary.path}'"
+            )
+    _check_data(summaries)
+    names = labels([(summary.method, summary.path) for summary in summaries])
+    return list(zip(names, summaries, strict=True))
 
 
-def _progress(run: Run[Any]) -> pd.DataFrame:
-    """The progress of a run that has ended, all repeats together."""
-    progress_of = recipe_of(run).progress
-    if progress_of is None:
-        raise RunFolderError(f"{run.folder} holds no solver calls to compare: it selects no feature map")
-    if not run.folder.exists(FOUND):
-        raise RunFolderError(
-            f"{run.folder} has not ended: its solver calls cannot be compared yet; continue it with "
-            f"'archray resume {run.folder}'"
-        )
-    return progress_of(run)
+def labels(runs: Sequence[tuple[str, str]]) -> list[str]:
+    """A name for each method and folder: the method's, and the folder's too where the method comes twice.
+
+    Raises: InvalidInput for a folder that comes twice.
+    """
+    methods = [method for method, _ in runs]
+    names = [method if methods.count(method) == 1 else f"{method}, {path.rpartition('/')[2]}" for method, path in runs]
+    if len({path for _, path in runs}) < len(runs):
+        raise InvalidInput("expected each run once, got one more than once; name every folder once")
+    if len(set(names)) < len(names):
+        names = [f"{method}, {path}" for method, path in runs]
+    return names
+
+
+def _check_data(summaries: Sequence[RunSummary]) -> None:
+    first, *others = [(summary, read_manifest(Folder(summary.path))) for summary in summaries]
+    for summary, manifest in others:
+        if manifest["data_checksum"] != first[1]["data_checksum"]:
+            differ = _different(_flat({"data": m["config"]["data"]}) for m in (first[1], manifest))
+            if not differ:  # the same words for other files, or arrays of the user's own
+                differ = {"data_checksum": [str(m["data_checksum"])[:12] for m in (first[1], manifest)]}
+            told = "; ".join(f"{key}: {a} and {b}" for key, (a, b) in differ.items())
+            raise InvalidInput(
+                f"expected runs on the same data, got {first[0].path} and {summary.path} with {told}; accuracies on "
+                "different data do not compare"
+            )
+
+
+def different_options(runs: Compared) -> dict[str, list[Any]]:
+    """Options of the configuration that all runs have, and whose values are not the same, by their paths.
+
+    Not among them is what the table has, and what of a run is its own: its seed, where it ran.
+    """
+    flat = [_flat(read_manifest(Folder(summary.path))["config"]) for _, summary in runs]
+    return {key: values for key, values in _different(flat).items() if key.partition(".")[0] not in _OWN}
+
+
+def _different(flat: Any) -> dict[str, list[Any]]:
+    configs = list(flat)
+    keys = [key for key in configs[0] if all(key in config for config in configs)]
+    values = {key: [config[key] for config in configs] for key in keys}
+    return {key: each for key, each in values.items() if any(value != each[0] for value in each)}
+
+
+def _flat(nested: Mapping[str, Any], path: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in nested.items():
+        flat |= _flat(value, f"{path}{key}.") if isinstance(value, Mapping) else {f"{path}{key}": value}
+    return flat
+
+
+def compared_progress(runs: Sequence[Run[Any]]) -> list[Progress]:
+    """The solver calls of the runs that select a feature map; none unless all of them do, in one space."""
+    progress_of = [recipe_of(run).progress for run in runs]
+    if not all(progress_of) or len({run.config.space for run in runs}) > 1:
+        return []
+    names = labels([(run.config.method, str(run.folder)) for run in runs])
+    return [(name, of(run)) for name, of, run in zip(names, progress_of, runs, strict=True) if of is not None]

@@ -29,15 +29,15 @@ OF_A_RUN = {
     "hnas_landscape": f"{_HNAS}.landscape",
     "hnas_pool": f"{_HNAS}.pool_scatter",
     "hnas_training_curves": f"{_HNAS}.hnas_report",
-    "halving_errors_by_calls": f"{_MAPS}.solver_calls",
-    "halving_errors_by_seconds": f"{_MAPS}.solver_calls",
+    "halving_accuracy_by_calls": f"{_MAPS}.solver_calls",
+    "halving_accuracy_by_seconds": f"{_MAPS}.solver_calls",
     "shared_against_standalone": f"{_MAPS}.correlation",
     "supernet_entropies": f"{_SUPERNETS}.mixture_curves",
     "supernet_discretisation": f"{_SUPERNETS}.mixture_curves",
     "supernet_shared_scores": f"{_SUPERNETS}.shared_score_plot",
     "selection_curves": f"{_SUPERNETS}.selection_curves",
     "supernet_training_curves": f"{_SUPERNETS}.supernet_report",
-    "ensemble_test_errors": f"{_ENSEMBLES}.ensemble_result",
+    "ensemble_test_accuracies": f"{_ENSEMBLES}.ensemble_result",
     "ensemble_diversity": f"{_ENSEMBLES}.ensemble_result",
     "posterior_training": f"{_ENSEMBLES}.posterior_curves",
     "ensembles_delta_effect": f"{_ENSEMBLES}.ensemble_members",
@@ -47,8 +47,9 @@ OF_A_RUN = {
     "ensemble_training_curves": f"{_ENSEMBLES}.ensemble_report",
 }
 OF_SEVERAL_RUNS = {
-    "errors_compared_by_calls": f"{_MAPS}.comparison_page",
-    "errors_compared_by_seconds": f"{_MAPS}.comparison_page",
+    "runs_compared": f"{_REPORT}.side_by_side",
+    "accuracies_compared_by_calls": f"{_MAPS}.equal_cost_sections",
+    "accuracies_compared_by_seconds": f"{_MAPS}.equal_cost_sections",
 }
 FIGURES = {**OF_A_RUN, **OF_SEVERAL_RUNS}
 
@@ -70,9 +71,11 @@ def figure_of(name: str) -> Callable[[Any], Figure]:
         return draw(run)
 
     def of_several_runs(runs: Sequence[Place]) -> Figure:
-        from archray.platform.compare import labelled_progress
+        from archray.platform.compare import compared_progress, compared_runs
 
-        return draw(labelled_progress([opened(run) for run in runs]))
+        places = [opened(run) for run in runs]
+        of_summaries = FIGURES[name].startswith(f"{_REPORT}.")
+        return draw(compared_runs([str(run.folder) for run in places]) if of_summaries else compared_progress(places))
 
     figure: Callable[[Any], Figure]
     if name in OF_A_RUN:

@@ -44,6 +44,10 @@ class Quantity:
         text = self.bare(value)
         return text if text == MISSING or not self.unit else f"{text} {self.unit}"
 
+    def told(self, value: object) -> str:
+        """One value with its label: `test accuracy 93.21 %`."""
+        return f"{self.label} {self.show(value)}"
+
     def bare(self, value: object) -> str:
         """One value without its unit, for a column or axis that names it."""
         number = as_float(value)
@@ -66,7 +70,7 @@ class Spread:
 
     Attributes:
         mean: of the finite ones. deviation: their standard deviation (n - 1); None of one value.
-        number: n. each: what one of them is, as `final training`, `repeat`.
+        number: n. each: what one of them is, as `final training`, `repeat`; empty where that goes without saying.
     """
 
     mean: float
@@ -92,7 +96,9 @@ class Spread:
         return cls(float(document[key]), deviation, int(number), str(document.get(f"{key}_each", "value")))
 
     def entries(self, key: str) -> dict[str, Any]:
-        """For JSON: `KEY` the mean, `KEY_std`, `KEY_n`, and `KEY_each`, what n counts."""
+        """For JSON: `KEY` the mean, `KEY_std`, `KEY_n`, `KEY_each`; the mean alone where `each` is empty."""
+        if not self.each:
+            return {key: self.mean}
         return {key: self.mean, f"{key}_std": self.deviation, f"{key}_n": self.number, f"{key}_each": self.each}
 
     @property
@@ -160,14 +166,20 @@ QUANTITIES: Mapping[str, Quantity] = {
     "ece": Quantity("ECE", "%", 100.0, 2, "Expected calibration error on the test split."),
     "ppd": Quantity("PPD", "%", 100.0, 2, "Share of test points on which two members predict different classes."),
     # Costs.
-    "parameters": Quantity("parameters", "M", 1e-6, 3, "Of the network in the final training; of all members."),
-    "multiply_adds": Quantity("multiply-adds", "M", 1e-6, 2, "Of one input to that network; of all members."),
-    "trainings": Quantity("trainings", digits=0, meaning="Trials of all stages, whether they ended or failed."),
+    "parameters": Quantity("parameters", "M", 1e-6, 3, "Of a network of the final training, the mean over them."),
+    "multiply_adds": Quantity("multiply-adds", "M", 1e-6, 2, "Of one input to such a network, the mean over them."),
+    "trainings": Quantity(
+        "trainings",
+        digits=0,
+        meaning="Networks, supernets or solves that the search, its selection and its final stage trained; not what is "
+        "there to compare with, as random architectures and an oracle's solves.",
+    ),
     "seconds": Quantity("seconds", "s", 1.0, 1, "Of all stages together, by the clock."),
 }
 # What of a stage's weights a `validation_accuracy` or `validation_loss` of its trials says.
 _OF_STAGE = {"selection": "selection", "final": "final training", "baseline": "final training"}
 # By which of them a run chose what it found: the first that is known.
+HEADLINE = "headline"  # in a run's JSON: the key of its headline, the less flattering where there are two
 DECIDING = ("selection_accuracy", "validation_accuracy", "shared_accuracy")
 
 

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import pandas as pd
 from rich.console import Console
 
-from archray.platform.methods.recipe import recipe_of, write_report
+from archray.platform.methods.recipe import describe, recipe_of, write_report
+from archray.platform.quantities import QUANTITIES
 from archray.platform.run.layout import FOUND, MANIFEST, PROGRESS, REPEAT, TRIALS
 from archray.platform.run.run import Run
-from archray.platform.run_result import RunResult, best_of
+from archray.platform.run_result import RunResult, over_repeats
 
 
 def run_repeats(run: Run[Any], execute: Callable[[Run[Any]], RunResult], console: Console) -> RunResult:
@@ -31,32 +31,24 @@ def run_repeats(run: Run[Any], execute: Callable[[Run[Any]], RunResult], console
         else:
             repeat = run.copy_to(folder, config)
         results.append(execute(repeat))
-    best = best_of(results)
     trials = [repeat.folder.read_parquet(TRIALS).assign(repeat_seed=repeat.config.seed) for repeat in run.repeats]
     run.folder.write_parquet(TRIALS, pd.concat(trials, ignore_index=True))
     run.folder.write_json(
         FOUND,
-        {
-            **({"members": list(best.members)} if best.members else {"architecture": best.architecture}),
-            "value": best.validation_accuracy,
-            "test_accuracy": best.test_accuracy,
-            "repeats": repeat_table(run).to_dict("records"),
-        },
+        {**describe(run)["result"], "repeats": repeat_rows(run)},
     )
     write_report(run)
     progress = recipe_of(run).progress
     if progress is not None:
         run.folder.write_parquet(PROGRESS, progress(run))
-    return replace(best, path=str(run.folder), repeats=tuple(results))
+    return over_repeats(str(run.folder), results, run.ended)
 
 
-def repeat_table(run: Run[Any]) -> pd.DataFrame:
-    """One row a repeat: its seed, what it found, and how good that is (fractions)."""
-    rows: list[dict[str, Any]] = []
-    for number, repeat in enumerate(run.repeats):
-        ended = repeat.ended
-        row = {key: ended.get(key) for key in ("architecture", "value", "test_accuracy", "random_test_accuracy")}
-        if "members" in ended:  # its value is a loss
-            row |= {"architecture": " + ".join(ended["members"]), "value": ended["validation_accuracy"]}
-        rows.append({"repeat": number, "seed": repeat.config.seed, **row})
-    return pd.DataFrame(rows)
+def repeat_rows(run: Run[Any]) -> list[dict[str, Any]]:
+    """One row a repeat: its seed, what it found, and how good that is, by the keys of `quantities`."""
+    kept = ("architecture", "members", *QUANTITIES)
+    return [
+        {"repeat": number, "seed": repeat.config.seed, **{key: ended[key] for key in kept if key in ended}}
+        for number, repeat in enumerate(run.repeats)
+        for ended in [repeat.ended]
+    ]

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from archray.errors import InvalidInput, RunFolderError
 from archray.files import Folder
+from archray.platform.quantities import DECIDING, deciding_accuracy
 from archray.platform.run.layout import TRIALS
 from archray.platform.run.run_summary import RunSummary
 
@@ -29,16 +30,19 @@ class RunResult:
         path: its folder.
         architecture: what was found, as the space's string; None for an ensemble.
         members: the architectures of the ensemble that was found.
-        validation_accuracy: in the search; None where the architecture was given. test_accuracy: the mean over the
-            final trainings. Fractions.
+        test_accuracy: the mean over the final trainings; of repeats, over them. A fraction, as all accuracies.
+        validation_accuracy: of weights that the search trained for this architecture alone. selection_accuracy: in the
+            selection. shared_accuracy: with shared weights. None where the method has none.
         grids: the `ResultGrid` of every stage that ran Tune in this process: `search`, `final`, `baseline`.
         repeats: the results of the repeats, of which this is the best on validation.
     """
 
     path: str
     architecture: str | None
-    validation_accuracy: float | None
     test_accuracy: float | None
+    validation_accuracy: float | None = None
+    selection_accuracy: float | None = None
+    shared_accuracy: float | None = None
     members: Sequence[str] = ()
     grids: Mapping[str, tune.ResultGrid] = field(default_factory=dict, repr=False)
     repeats: Sequence[RunResult] = field(default=(), repr=False)
@@ -56,15 +60,17 @@ class RunResult:
             )
         if summary.repeats:
             repeats = tuple(cls.of(repeat) for repeat in summary.repeats)
-            return replace(best_of(repeats), path=path, repeats=repeats)
+            return over_repeats(path, repeats, summary.result)
         result = summary.result
         return cls(
             path,
             result.get("architecture"),
-            result.get("validation_accuracy", result["value"]),
-            result["test_accuracy"],
-            tuple(result.get("members", ())),
-            grids or {},
+            result.get("test_accuracy"),
+            validation_accuracy=result.get("validation_accuracy"),
+            selection_accuracy=result.get("selection_accuracy"),
+            shared_accuracy=result.get("shared_accuracy"),
+            members=tuple(result.get("members", ())),
+            grids=grids or {},
         )
 
     @property
@@ -95,9 +101,15 @@ class RunResult:
         return load_model(open_run(self.path))
 
 
-def best_of(repeats: Sequence[RunResult]) -> RunResult:
-    """The repeat that is best on validation."""
-    return max(repeats, key=lambda result: -math.inf if (value := result.validation_accuracy) is None else value)
+def over_repeats(path: str, repeats: Sequence[RunResult], ended: Mapping[str, Any]) -> RunResult:
+    """The repeat that is best on validation, with the test accuracy of all. ended: what their run's JSON says."""
+
+    def worth(result: RunResult) -> float:
+        deciding = deciding_accuracy({key: getattr(result, key) for key in DECIDING})
+        return -math.inf if deciding is None else deciding[1]
+
+    test_accuracy = ended.get("test_accuracy")
+    return replace(max(repeats, key=worth), path=path, test_accuracy=test_accuracy, repeats=tuple(repeats))
 
 
 def load(path: str | os.PathLike[str]) -> RunResult:

@@ -8,7 +8,7 @@ from typing import Any
 from rich.console import Console
 
 from archray.platform.number_words import MISSING, duration
-from archray.platform.quantities import DECIDING, QUANTITIES, Spread, deciding_accuracy, quantity_of
+from archray.platform.quantities import DECIDING, HEADLINE, QUANTITIES, Spread, quantity_of
 from archray.platform.run.layout import REPORT
 from archray.platform.run.listing import Listing
 from archray.platform.run.run_summary import RunSummary
@@ -16,7 +16,7 @@ from archray.plurals import count
 
 SHOWN_ROWS = 30  # of a listing; `archray show --json` has the others
 TEXT = ("run", "method", "space", "data", "state")  # columns that are set left
-TESTED = ("test_accuracy", "random_test_accuracy")  # whose mean over repeats is told
+TESTED = ("test_accuracy", "search_test_accuracy", "random_test_accuracy")  # of each repeat
 LAST = ("architecture", "failure")  # columns of any length
 
 
@@ -47,7 +47,7 @@ def lines_of(summary: RunSummary) -> Iterator[str]:
     head = [
         ("run", f"{summary.method} on {summary.space}, {summary.data}, seed {summary.seed}"),
         ("state", state_words(summary)),
-        *(_repeated(summary) if summary.repeats else _found(summary)),
+        *(_measures(summary) if summary.repeats else _found(summary)),
     ]
     tail = [*_stages(summary), _next(summary)]
     width = max(len(label) for label, _ in (*head, *tail)) + 2
@@ -78,27 +78,20 @@ def state_words(summary: RunSummary) -> str:
 
 
 def _found(summary: RunSummary) -> Iterator[tuple[str, str]]:
-    names, measures = summary.architectures, accuracies(summary)
+    names = summary.architectures
     yield from zip(("found", *[""] * len(names)), names or ["nothing yet"], strict=False)
-    for key in QUANTITIES:
-        if names and measures.get(key) is not None:
-            spread = Spread.read(measures, key)
-            of = f", {spread.words}" if spread and f"{key}_n" in measures else ""
-            yield quantity_of(key).label, quantity_of(key).spread(spread) + of
+    if names:
+        yield from _measures(summary)
 
 
-def accuracies(summary: RunSummary) -> dict[str, Any]:
-    """The measures of what was found; by which it was chosen too, where that is an accuracy."""
+def _measures(summary: RunSummary) -> Iterator[tuple[str, str]]:
+    """How good what was found is, the headline first; of repeats, what is measured over all of them."""
     result = summary.result
-    deciding = deciding_accuracy(result) or ("validation_accuracy", result.get("value"))
-    return {**result, deciding[0]: deciding[1]}
-
-
-def _repeated(summary: RunSummary) -> Iterator[tuple[str, str]]:
-    for key in TESTED:
-        spread = Spread.of((repeat.result.get(key) for repeat in summary.repeats), "repeat")
-        if spread:
-            yield quantity_of(key).label, f"{quantity_of(key).spread(spread)}, {spread.words}"
+    for key in sorted(QUANTITIES, key=lambda key: key != result.get(HEADLINE)):
+        spread = Spread.read(result, key)
+        counted = f"{key}_n" in result
+        if spread and (counted or not summary.repeats):
+            yield quantity_of(key).label, quantity_of(key).spread(spread) + (f", {spread.words}" if counted else "")
 
 
 def _repeat_rows(summary: RunSummary) -> list[dict[str, Any]]:
@@ -107,7 +100,7 @@ def _repeat_rows(summary: RunSummary) -> list[dict[str, Any]]:
             "repeat": number,
             "seed": repeat.seed,
             "state": repeat.state,
-            **{key: accuracies(repeat).get(key) for key in (*DECIDING, *TESTED)},
+            **{key: repeat.result.get(key) for key in (*DECIDING, *TESTED)},
             "architecture": " + ".join(repeat.architectures) or None,
         }
         for number, repeat in enumerate(summary.repeats)

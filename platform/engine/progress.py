@@ -12,6 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColum
 
 from archray.platform.engine.failed_trials import failed_trials
 from archray.platform.engine.result_log import experiment_folder
+from archray.platform.quantities import quantity_of
 from archray.plurals import count
 
 LINE_SECONDS = 10.0  # between two lines of a scoring where there is no terminal
@@ -45,6 +46,7 @@ class TrialProgress(tune.Callback):
         return {**self.__dict__, "_progress": None}
 
     def setup(self, stop: Any = None, num_samples: Any = None, total_num_samples: Any = None, **info: Any) -> None:
+        self._quantity = quantity_of(self.metric, self.name)
         self._best = math.nan
         self._started: dict[str, float] = {}
         console = Console(highlight=False)
@@ -66,7 +68,7 @@ class TrialProgress(tune.Callback):
         if isinstance(value, float) and not math.isnan(value):
             better = max if self.mode == "max" else min
             self._best = value if math.isnan(self._best) else better(self._best, value)
-        self._line(trials, trial, f"failed: {failure}" if failure else f"{self.metric} {value:.4f}")
+        self._line(trials, trial, f"failed: {failure}" if failure else self._quantity.told(value))
 
     def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
         self._line(trials, trial, f"error: {failed_trials(experiment_folder(trial))[trial.trial_id].sentence}")
@@ -89,7 +91,7 @@ class TrialProgress(tune.Callback):
     def _show(self, trials: list[Any], state: str) -> None:
         assert self._progress is not None
         ended = self.before + sum(t.status in ("TERMINATED", "ERROR") for t in trials)
-        best = "" if math.isnan(self._best) else f"best {self.metric} {self._best:.4f}"
+        best = "" if math.isnan(self._best) else f"best {self._quantity.told(self._best)}"
         self._progress.update(self._task, completed=ended, state=f"{best} {state}")
 
 

@@ -12,6 +12,8 @@ from archray.files import Folder
 from archray.platform.config import SearchConfig
 from archray.platform.engine.stage import Context, Stage, WorkStage
 from archray.platform.methods.catalogue import get_method
+from archray.platform.quantities import HEADLINE
+from archray.platform.report.measured import Measured, costs, headline_key, over_repeats
 from archray.platform.report.page import Headline, MakeSection, render
 from archray.platform.run.layout import DONE, FOUND, MODEL, PROGRESS, REPORT, TRIALS
 from archray.platform.run.listing import Listing
@@ -27,17 +29,19 @@ class Recipe(Generic[ConfigT]):
 
     Attributes:
         stages: what it does, in order, before the report.
-        results: what the run's `architecture.json` says beside what was found: test accuracies (fractions).
+        measured: how good what one run found is, by the keys of `quantities`; its `architecture.json` says it.
+        headlines: the keys of those test accuracies of which the lowest is the headline.
         headline: the head of the report. sections: what the report is made of.
         listings: what the search tried, best first, as tables of the terminal and of `summary.json`.
         progress: the best so far by solver calls, of methods that are compared by it.
     """
 
     stages: Sequence[Stage[ConfigT]]
-    results: Callable[[Run[ConfigT]], dict[str, Any]]
+    measured: Callable[[Run[ConfigT]], Measured]
     headline: Callable[[Run[ConfigT]], Headline]
     sections: Sequence[MakeSection]
     listings: Callable[[Run[ConfigT]], Sequence[Listing]]
+    headlines: Sequence[str] = ("test_accuracy",)
     progress: Callable[[Run[ConfigT]], pd.DataFrame] | None = None
 
 
@@ -75,11 +79,13 @@ def all_stages(recipe: Recipe[Any]) -> tuple[Stage[Any], ...]:
 
 def describe(run: Run[Any]) -> dict[str, Any]:
     """What the run's `summary.json` says: `result`, as its `architecture.json`, and `listings`; of what is there."""
-    if run.config.repeats > 1:
-        return {"result": {key: value for key, value in run.ended.items() if key != "repeats"}, "listings": []}
     recipe = recipe_of(run)
-    listings = [asdict(listing) for listing in recipe.listings(run)]
-    return {"result": {**(run.found or {}), **recipe.results(run)}, "listings": listings}
+    measured = over_repeats(run, lambda one: {**recipe.measured(one), **costs(one)})
+    result = {**(run.best.found or {}), HEADLINE: headline_key(measured, recipe.headlines)}
+    for key, spread in measured.items():
+        result |= spread.entries(key)
+    listings = [] if run.repeats else [asdict(listing) for listing in recipe.listings(run)]
+    return {"result": result, "listings": listings}
 
 
 def write_report(run: Run[Any]) -> str:

@@ -9,9 +9,10 @@ from matplotlib.figure import Figure
 
 from archray.platform.quantities import quantity_of
 from archray.platform.report.figures import FOUND, INK, RANDOM, SURFACE, NothingToDraw, drawing, figure
+from archray.platform.report.measured import headline_cards, measured_networks, over_repeats, tested
 from archray.platform.report.page import Card, network_size
 from archray.platform.report.section import Section, captioned
-from archray.platform.report.table_columns import failures, finite_values, numbers
+from archray.platform.report.table_columns import failures
 from archray.platform.run.layout import TRIALS
 from archray.platform.run.run import Run
 from archray.plurals import count
@@ -21,43 +22,35 @@ _POINT = 8.0  # diameter of a point in units of the drawing
 _AXES = 400.0  # width of the axes, about
 
 
-def tested(run: Run[Any], stage: str) -> np.ndarray:
-    """The test accuracies that the trainings of a stage reached, (n,), in [0, 1]."""
-    return finite_values(numbers(run.table(stage, TRIALS), "test_accuracy"))
-
-
 def accuracy_lead(run: Run[Any]) -> str:
     """What the search chose and how good it is, in a sentence; of a search for one architecture."""
-    run = run.best
-    final, random = tested(run, "final"), tested(run, "baseline")
-    if run.found is None:
+    measured = over_repeats(run, measured_networks)
+    if run.best.found is None:
         return "The run found no architecture; the failures below say why."
-    if final.size == 0:
+    if "test_accuracy" not in measured:
         return "The search chose an architecture. There is no test accuracy: no final training ended."
-    text = (
-        f"The search chose the architecture below; trained in full, it reaches {TEST.show(final.mean())} test accuracy"
-    )
-    if final.size > 1:
-        text += f" on average over {count(final.size, 'seed')}"
-    if random.size == 0:
+    final, random = measured["test_accuracy"], measured.get("random_test_accuracy")
+    text = f"The search chose the architecture below; trained in full, it reaches {TEST.show(final.mean)} test accuracy"
+    if final.each == "repeat":
+        text = f"{count(final.number, 'search', 'searches')} of one kind, of which the best on validation chose the "
+        text += f"architecture below; trained in full, what they chose reaches {TEST.show(final.mean)} test accuracy"
+    if final.number > 1:
+        text += f" on average over {count(final.number, final.each)}"
+    if random is None:
         return f"{text}. No random architectures were trained for comparison."
-    gap = 100 * (final.mean() - random.mean())
+    gap = 100 * (final.mean - random.mean)
+    others = (
+        f"{count(random.number, 'random architecture')} trained" if random.each != "repeat" else "random architectures"
+    )
     return (
-        f"{text}, {abs(gap):.2f} percentage points {'above' if gap >= 0 else 'below'} the mean of "
-        f"{count(random.size, 'random architecture')} trained with the same budget."
+        f"{text}, {abs(gap):.2f} percentage points {'above' if gap >= 0 else 'below'} the mean of {others} "
+        "with the same budget."
     )
 
 
 def accuracy_cards(run: Run[Any]) -> list[Card]:
     """The test accuracies of what was found and of random architectures; without those that are not known."""
-    final, random = tested(run.best, "final"), tested(run.best, "baseline")
-    cards = []
-    if final.size:
-        cards.append(Card("found", TEST.spread(final), f"found, test accuracy, {count(final.size, 'seed')}"))
-    if random.size:
-        label = f"random, test accuracy, {count(random.size, 'architecture')}"
-        cards.append(Card("random", TEST.spread(random), label))
-    return cards
+    return headline_cards(over_repeats(run, measured_networks), ("test_accuracy",))
 
 
 @figure(height=210)

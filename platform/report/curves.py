@@ -6,7 +6,7 @@ What a family trains, and which of it found what was chosen, it says itself, onc
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pandas as pd
@@ -23,7 +23,11 @@ from archray.platform.run.layout import CURVES
 from archray.platform.run.run import Run
 from archray.plurals import count
 
-_METRICS = ("validation_accuracy", "train_loss")  # a row of panels for each that is known
+# A row of panels for each that is known; whose accuracy it is, the panels say.
+_METRICS = {
+    "accuracy": replace(quantity_of("validation_accuracy"), label="validation accuracy"),
+    "train_loss": quantity_of("train_loss"),
+}
 _ROW = 190  # height of a row of panels
 CURVES_HEIGHT = 60 + _ROW * len(_METRICS)
 _THIN = 40  # with more curves than this in one panel, the lines are drawn lighter
@@ -39,6 +43,7 @@ class Trainings:
     word: str | None = None  # the same after a one
     in_full: bool = True  # whether they have the final schedule, and stand in the right panel
     colour: str = TRIAL  # of their lines, where they are not of what was found
+    accuracy: str = "validation_accuracy"  # the column that is drawn
 
 
 SEARCH = Trainings("search", "search", "of the search", in_full=False)
@@ -78,7 +83,7 @@ class TrainingCurves:
         set_height(canvas, CURVES_HEIGHT - _ROW * (len(_METRICS) - len(metrics)))
         grid = canvas.subplots(len(metrics), len(panels), squeeze=False, sharey="row")
         for row, metric in zip(grid, metrics, strict=True):
-            row[0].set_ylabel(quantity_of(metric).axis)
+            row[0].set_ylabel(_METRICS[metric].axis)
             for axes, panel in zip(row, panels, strict=True):
                 _draw_panel(axes, frame[frame["stage"].isin([trainings.stage for trainings in panel])], metric)
             if metric == "train_loss":
@@ -101,7 +106,7 @@ class TrainingCurves:
     def _curves(self, run: Run[Any]) -> pd.DataFrame:
         """The curves of all stages, with `stage`, `colour` and `found`."""
         run = run.best
-        tables = [run.table(t.stage, CURVES).assign(stage=t.stage, colour=t.colour) for t in self.stages]
+        tables = [_table(run, trainings) for trainings in self.stages]
         tables = [table for table in tables if {"epoch", "trial_id"} <= set(table.columns)]
         frame = pd.concat(tables, ignore_index=True) if tables else pd.DataFrame()
         if not any(numbers(frame, name).notna().any() for name in _METRICS):
@@ -138,8 +143,14 @@ class TrainingCurves:
         return " ".join(filter(None, sentences))
 
 
+def _table(run: Run[Any], trainings: Trainings) -> pd.DataFrame:
+    """The curves of one stage, with `accuracy`, `stage` and `colour`."""
+    curves = run.table(trainings.stage, CURVES)
+    return curves.assign(accuracy=numbers(curves, trainings.accuracy), stage=trainings.stage, colour=trainings.colour)
+
+
 def _draw_panel(axes: Axes, frame: pd.DataFrame, metric: str) -> None:
-    quantity = quantity_of(metric)
+    quantity = _METRICS[metric]
     groups = [curve.sort_values("epoch") for _, curve in frame.groupby(["stage", "trial_id"], sort=False)]
     for curve in sorted(groups, key=lambda curve: bool(curve["found"].iloc[0])):
         values = numbers(curve, metric) * quantity.factor

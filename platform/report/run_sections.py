@@ -8,7 +8,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from archray.platform.report.comparison import TEST, tested
+from archray.platform.quantities import quantity_of
+from archray.platform.report.comparison import TEST
+from archray.platform.report.measured import tested
 from archray.platform.report.page import MakeSection
 from archray.platform.report.section import Column, Section, escape, numeric, table
 from archray.platform.report.table_columns import failures
@@ -27,7 +29,11 @@ def repeats_section(run: Run[Any]) -> Section | None:
         return None
     names = [_name(repeat) for repeat in repeats]
     accuracies = [(tested(repeat, "final"), tested(repeat, "baseline")) for repeat in repeats]
-    columns = (*numeric("No.", "Seed"), Column("Architecture", "code"), *numeric(TEST.axis, "random (%)"))
+    columns = (
+        *numeric("No.", "Seed"),
+        Column("Architecture", "code"),
+        *numeric(TEST.axis, quantity_of("random_test_accuracy").axis),
+    )
     rows = [
         (
             number,

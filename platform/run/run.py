@@ -18,6 +18,7 @@ from pydantic import ValidationError
 from archray.errors import RunFolderError
 from archray.files import Folder
 from archray.platform.config import SearchConfig
+from archray.platform.quantities import deciding_accuracy
 from archray.platform.run.layout import ARRAYS, CODE, DONE, FOUND, MANIFEST, REPEAT
 from archray.platform.run.manifest import check_versions, git_commit, hardware, versions
 from archray.platform.run.run_summary import read_manifest
@@ -152,7 +153,8 @@ class Run(Generic[ConfigT]):
     @property
     def found(self) -> dict[str, Any] | None:
         """What the search found, or what was selected of it: `architecture` or `members`, `value`; None before."""
-        return self.document("selection") or self.document("search")
+        document = self.document("selection") or self.document("search")
+        return None if document is None else _by_its_key(document)
 
     @property
     def architecture(self) -> str | None:
@@ -162,7 +164,7 @@ class Run(Generic[ConfigT]):
     @property
     def ended(self) -> dict[str, Any]:
         """What the run's own `architecture.json` says; nothing of one that has not ended."""
-        return dict(self.folder.read_json(FOUND)) if self.folder.exists(FOUND) else {}
+        return _by_its_key(self.folder.read_json(FOUND)) if self.folder.exists(FOUND) else {}
 
     @property
     def repeats(self) -> list[Run[ConfigT]]:
@@ -175,9 +177,8 @@ class Run(Generic[ConfigT]):
         """The repeat with the best value, whose figures a report shows; a run of one itself."""
 
         def worth(run: Run[Any]) -> float:
-            ended = run.ended
-            value = ended.get("validation_accuracy", ended.get("value"))  # the value of an ensemble is a loss
-            return -math.inf if value is None or math.isnan(value) else value
+            deciding = deciding_accuracy(run.ended)
+            return -math.inf if deciding is None else deciding[1]
 
         return max(self.repeats, key=worth, default=self)
 
@@ -228,6 +229,11 @@ class Run(Generic[ConfigT]):
             local.mkdir(exist_ok=True)
             (local / name).write_bytes(folder.read_bytes(name))
         return local / name
+
+
+def _by_its_key(document: dict[str, Any]) -> dict[str, Any]:
+    """What was found, its `value` also under the key of the quantity that it is, the document's `metric`."""
+    return {**document, document["metric"]: document["value"]} if "metric" in document else document
 
 
 def now() -> str:

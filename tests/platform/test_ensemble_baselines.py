@@ -45,7 +45,8 @@ def checked(run: Path) -> tuple[dict[str, Any], Any, Folder]:
     predictions = np.stack([np.load(run / "final" / member["predictions"]) for member in told["members"]])
     test = load_images(DataSettings(**Folder(run).read_json("manifest.json")["config"]["data"])).test
     measured = measure_ensemble(predictions, test.labels.numpy())
-    assert told["test_error"] == measured["error"] and told["ate"] == measured["average_error"]
+    assert told["test_accuracy"] == measured["accuracy"]
+    assert told["members_test_accuracy"] == measured["average_accuracy"]
     ensemble = load_ensemble(run / "model")
     with torch.no_grad():
         np.testing.assert_allclose(ensemble(test.images).numpy(), average(predictions), atol=1e-5)

@@ -35,7 +35,7 @@ TINY: dict[str, Any] = {
     **ONE_AT_A_TIME,
 }
 SVGD = {"name": "svgd-rd", "iterations": 20}
-MEASURES = {"test_error", "test_nll", "ece", "ate", "ppd", "average", "images", "members"}
+MEASURES = {"test_accuracy", "test_nll", "ece", "members_test_accuracy", "ppd", "average", "images", "members"}
 
 
 @pytest.fixture(scope="module")
@@ -66,14 +66,14 @@ def test_the_folder_holds_what_every_stage_made(svgd: archray.RunResult) -> None
     assert trials["number"].tolist() == [0, 1, 2] and trials["delta"].tolist() == [-2.0, -0.5, 1.0]
     assert set(members["architecture"]) == {member for row in trials["members"] for member in row}
     assert len(list(run.glob("search/predictions-*/*.npy"))) == len(members), "one file for each distinct member"
-    best = trials.loc[trials["validation_loss"].idxmin()]
+    best = trials.loc[trials["shared_loss"].idxmin()]
     found = read(run, "search/architecture.json")
-    assert found["members"] == list(best["members"]) and found["value"] == best["validation_loss"]
-    assert found["metric"] == "validation_loss" and found["delta"] == best["delta"]
+    assert found["members"] == list(best["members"]) and found["value"] == best["shared_loss"]
+    assert found["metric"] == "shared_loss" and found["delta"] == best["delta"]
     assert set(read(run, "final/ensemble.json")) == MEASURES
     told = read(run, "architecture.json")
     assert told["members"] == found["members"] == list(svgd.members) and svgd.architecture is None
-    assert svgd.test_accuracy == told["test_accuracy"] == 1 - read(run, "final/ensemble.json")["test_error"]
+    assert svgd.test_accuracy == told["test_accuracy"] == read(run, "final/ensemble.json")["test_accuracy"]
     assert (run / "report.html").exists() and (run / "model" / "state_dict.pt").exists()
 
 
@@ -84,11 +84,12 @@ def test_the_saved_ensemble_averages_its_members(svgd: archray.RunResult) -> Non
         found = svgd.model()(test.images).numpy()
     np.testing.assert_allclose(found, saved.mean(0), atol=1e-5)
     told, measured = read(run, "final/ensemble.json"), measure_ensemble(saved, test.labels.numpy())
-    assert told["test_error"] == measured["error"] and told["ate"] == measured["average_error"]
-    assert [member["test_error"] for member in told["members"]] == measured["member_errors"]
+    assert told["test_accuracy"] == measured["accuracy"]
+    assert told["members_test_accuracy"] == measured["average_accuracy"]
+    assert [member["test_accuracy"] for member in told["members"]] == measured["member_accuracies"]
     trials = pd.read_parquet(run / "final" / "trials.parquet").sort_values("member")
     assert trials["architecture"].tolist() == list(svgd.members) and trials["seed"].nunique() == 2
-    np.testing.assert_allclose(1 - trials["test_accuracy"], measured["member_errors"], atol=1e-6)
+    np.testing.assert_allclose(trials["test_accuracy"], measured["member_accuracies"], atol=1e-6)
 
 
 def test_the_exported_ensemble_loads_with_and_without_archray(svgd: archray.RunResult, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from archray_test_ensemble_report import repeated_ensemble_run
 from archray_test_feature_map_report import feature_map_run
-from archray_test_report import hnas_run, write_run
+from archray_test_report import hnas_run, summarised, write_run
 from archray_test_supernet_report import gradient_run, scored_run
 from matplotlib.figure import Figure
 
@@ -53,6 +53,8 @@ def test_every_figure_draws_a_run_of_its_family(tmp_path: Path, name: str) -> No
 @pytest.mark.parametrize("name", OF_SEVERAL_RUNS)
 def test_figures_of_several_runs(tmp_path: Path, name: str) -> None:
     runs = [feature_map_run(tmp_path / f"{seed}", repeats=1, candidates=16, seed=seed) for seed in range(2)]
+    for run in runs:
+        summarised(run)
     assert drawn(getattr(plots, name)([runs[0], str(runs[1].folder)]))
 
 

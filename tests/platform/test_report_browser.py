@@ -14,7 +14,8 @@ from archray_test_feature_map_report import feature_map_run, method_progress
 from archray_test_report import hnas_content, rendered, write_repeats
 from archray_test_supernet_report import gradient_run, scored_run
 
-from archray.platform.methods.feature_maps.comparison_page import render_comparison
+from archray.platform.methods.feature_maps.equal_cost_sections import equal_cost_sections
+from archray.platform.report.page import write_page
 from archray.platform.run.run import Run
 
 CANDIDATES = ("chromium", "chromium-browser", "google-chrome")
@@ -98,7 +99,8 @@ def test_it_opens_without_a_word(browser: Any, report: Path, scheme: str, width:
 
 def comparison(folder: Path) -> str:
     methods = ("halving", "random", "successive-halving", "hyperband")
-    return render_comparison([(method, method_progress(method)) for method in methods])
+    runs = [(method, method_progress(method)) for method in methods]
+    return write_page("Comparison", "", equal_cost_sections(runs))
 
 
 # What makes a page of another family, and how many drawings it shows, of each cell one form.

@@ -105,9 +105,9 @@ def page(run: Run[Any]) -> str:
 def test_the_page_has_every_section_and_the_figures_that_matter(run: Run[Any], page: str) -> None:
     assert section_ids(page) == [*ANCHORS, "curves", "failures", "manifest"]
     told = words(page)
-    assert "ensemble of 3 architectures below; trained in full, it has a test error of 5.00 %" in told
-    assert "1.00 percentage points below its best member" in told
-    assert "1.40 percentage points below the average one" in told
+    assert "ensemble of 3 architectures below; trained in full, it has a test accuracy of 95.00 %" in told
+    assert "1.00 percentage points above its best member" in told
+    assert "1.40 percentage points above the average one" in told
     assert all(told.count(member) >= 2 for member in found_members(run))
     assert "16 ensembles" in told and "1 evaluation failed" in told
     assert not MISSING_NUMBER.search(words(page[: page.index('<section id="manifest"')]))  # where a None is a null
@@ -138,9 +138,9 @@ def test_nothing_found_and_one_member_and_untrained(new_run: NewRun) -> None:
     trained = {("final", "trials.parquet"): pd.DataFrame({"parameters": [3.2e6, 3.4e6]})}
     one = lead(new_run(trained, alone))
     assert "Network 3.3 M parameters" in one
-    assert "chose the architecture below; trained in full, it has a test error of 5.00 %." in one
+    assert "chose the architecture below; trained in full, it has a test accuracy of 95.00 %." in one
     assert "best member" not in one
-    assert "There is no test error" in lead(new_run({}, {MEASURES: None}))
+    assert "There is no test accuracy" in lead(new_run({}, {MEASURES: None}))
 
 
 def test_everything_is_escaped(new_run: NewRun) -> None:
@@ -155,7 +155,7 @@ def test_everything_is_escaped(new_run: NewRun) -> None:
     assert "<script" not in text and "&lt;script&gt;" in text
 
 
-@pytest.mark.parametrize("column", ["delta", "temperature", "validation_loss", "validation_error", "failure"])
+@pytest.mark.parametrize("column", ["delta", "temperature", "shared_loss", "shared_accuracy", "failure"])
 def test_a_column_of_the_sampled_may_be_missing(new_run: NewRun, column: str) -> None:
     made = rendered(new_run({TRIALS: sampled_trials().drop(columns=column)}))
     assert not MISSING_NUMBER.search(words(made[: made.index('<section id="manifest"')]))
@@ -164,27 +164,27 @@ def test_a_column_of_the_sampled_may_be_missing(new_run: NewRun, column: str) ->
 # The ensembles that were sampled
 
 
-def test_best_so_far_keeps_the_error_of_the_best_loss(new_run: NewRun) -> None:
+def test_best_so_far_keeps_the_accuracy_of_the_best_loss(new_run: NewRun) -> None:
     frame = pd.DataFrame(
         {
             "sampler": "mc",
             "members": [["a", "b"]] * 4,
-            "validation_loss": [math.nan, 2.0, 3.0, 1.0],
-            "validation_error": [0.1, 0.2, 0.1, 0.3],
+            "shared_loss": [math.nan, 2.0, 3.0, 1.0],
+            "shared_accuracy": [0.9, 0.8, 0.9, 0.7],
             "failure": ["broken", None, None, None],
         }
     )
     sampled = sampled_ensembles(new_run({TRIALS: frame}))
-    loss, error = (best_so_far(sampled, name) for name in ("validation_loss", "validation_error"))
+    loss, accuracy = (best_so_far(sampled, name) for name in ("shared_loss", "shared_accuracy"))
     np.testing.assert_array_equal(loss, [[math.nan, 2, 2, 1], [math.nan] * 4])
-    np.testing.assert_array_equal(error[0], [math.nan, 0.2, 0.2, 0.3])
+    np.testing.assert_array_equal(accuracy[0], [math.nan, 0.8, 0.8, 0.7])
 
 
 def test_repeats_are_averaged_and_the_shorter_keeps_its_last(repeated: Run[Any]) -> None:
-    mean, error = best_so_far(sampled_ensembles(repeated), "validation_loss")
-    ends = [part["validation_loss"].min() for part in (sampled_trials(0), sampled_trials(5, number=12))]
+    mean, deviation = best_so_far(sampled_ensembles(repeated), "shared_loss")
+    ends = [part["shared_loss"].min() for part in (sampled_trials(0), sampled_trials(5, number=12))]
     assert mean[-1] == pytest.approx(np.mean(ends))
-    assert error[-1] == pytest.approx(abs(ends[0] - ends[1]) / 2)
+    assert deviation[-1] == pytest.approx(abs(ends[0] - ends[1]) / 2**0.5)
     assert mean.shape == (16,)
     assert "Means of 2 repeats, points are the two repeats" in words(ensembles_section(repeated))
 
@@ -192,7 +192,7 @@ def test_repeats_are_averaged_and_the_shorter_keeps_its_last(repeated: Run[Any])
 def test_the_chosen_ensemble_is_marked_whatever_the_order_of_its_members(run: Run[Any], new_run: NewRun) -> None:
     turned = new_run({}, ensemble_documents(tuple(reversed(found_members(run)))))
     sampled = sampled_ensembles(turned)
-    assert chosen_ensemble(turned, sampled) == int(sampled_trials()["validation_loss"].idxmin())
+    assert chosen_ensemble(turned, sampled) == int(sampled_trials()["shared_loss"].idxmin())
     assert chosen_ensemble(new_run({}, ensemble_documents(tuple(CELLS[:1]))), sampled) is None
     section = ensembles_section(turned)
     assert section.body.count('<tr class="marked">') == 2  # among the best, and among all
@@ -204,7 +204,7 @@ def test_deltas_are_told_by_their_means(run: Run[Any], new_run: NewRun) -> None:
     rows, means, best = swept_delta(run)
     assert len(rows) == 15 and len(means) == 8  # one failed
     trials = sampled_trials()
-    by_loop = {delta: trials[trials["delta"] == delta]["validation_loss"].mean() for delta in set(trials["delta"])}
+    by_loop = {delta: trials[trials["delta"] == delta]["shared_loss"].mean() for delta in set(trials["delta"])}
     assert best == min(by_loop, key=by_loop.__getitem__)
     assert "temperature is 0.5" in words(ensemble_delta_section(run))
     with pytest.raises(NothingToDraw, match="fewer than two deltas"):
@@ -213,12 +213,12 @@ def test_deltas_are_told_by_their_means(run: Run[Any], new_run: NewRun) -> None:
 
 def test_what_delta_does_is_of_the_runs_own_members(run: Run[Any], new_run: NewRun) -> None:
     measures, trials = member_measures(run), sampled_trials()
-    errors = dict(zip(CELLS, 0.2 + 0.02 * np.arange(len(CELLS)), strict=True))
+    alone = dict(zip(CELLS, 0.8 - 0.02 * np.arange(len(CELLS)), strict=True))
     for (_, row), members in zip(measures.iterrows(), trials["members"], strict=True):
         a, b, c = (SPACE.decode(member) for member in members)
         differ = [sum(x != y for x, y in zip(*pair, strict=True)) / 6 for pair in ((a, b), (a, c), (b, c))]
         assert row["difference"] == pytest.approx(sum(differ) / 3)
-        assert row["error"] == pytest.approx(sum(errors[member] for member in members) / 3)
+        assert row["shared_accuracy"] == pytest.approx(sum(alone[member] for member in members) / 3)
     assert "Blue: the chosen ensemble" in words(delta_effect_section(run))
     for none in (trials.assign(delta=math.nan), trials.assign(members=[[CELLS[0]]] * len(trials))):
         with pytest.raises(NothingToDraw, match="at a delta"):
@@ -229,8 +229,10 @@ def test_estimates_are_told_of_members_beside_the_truth(run: Run[Any], new_run: 
     members = estimates(run)
     assert list(members["name"]) == found_members(run)
     _, measures = member_agreement(run)
-    assert measures["spearman"] == pytest.approx(members["estimated"].corr(members["true"], method="spearman"))
-    assert measures["pearson"] == pytest.approx(members["estimated"].corr(members["true"]))
+    assert measures["spearman"] == pytest.approx(
+        members["shared_accuracy"].corr(members["test_accuracy"], method="spearman")
+    )
+    assert measures["pearson"] == pytest.approx(members["shared_accuracy"].corr(members["test_accuracy"]))
     assert "3 members" in str(estimated_true_section(run))
     with pytest.raises(NothingToDraw, match="fewer than 3 members"):
         estimated_true_section(new_run({}, ensemble_documents(tuple(CELLS[:2]))))
@@ -284,6 +286,6 @@ def test_a_posterior_without_curves_and_curves_without_a_posterior(new_run: NewR
 def test_repeats_are_compared_by_their_members_and_diversity(run: Run[Any], repeated: Run[Any]) -> None:
     once, several = diversity_section(run), diversity_section(repeated)
     assert "Repeats" not in words(once) and "±" not in words(once) and "<svg" not in once.body
-    assert "Repeats" in words(several) and "5.90 ± 0.71" in words(several) and "<svg" in several.body
+    assert "Repeats" in words(several) and "94.10 ± 0.71" in words(several) and "<svg" in several.body
     with pytest.raises(NothingToDraw, match="--repeats"):
         ensemble_diversity(run)

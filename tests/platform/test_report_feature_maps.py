@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import itertools
 import math
 import re
@@ -16,16 +15,9 @@ import pandas as pd
 import pytest
 from archray_test_feature_map_report import feature_map_run, feature_map_tables, method_progress
 from archray_test_report import HOSTILE, MISSING_NUMBER, hnas_run, rendered, section_ids, words, write_run
-from rich.console import Console
 from scipy.stats import spearmanr
 
-from archray.errors import InvalidInput, RunFolderError
-from archray.platform.compare import compare
-from archray.platform.methods.feature_maps.comparison_page import (
-    errors_compared_by_seconds,
-    looks_of,
-    render_comparison,
-)
+from archray.errors import InvalidInput
 from archray.platform.methods.feature_maps.correlation import (
     correlation_panels,
     correlation_section,
@@ -38,14 +30,19 @@ from archray.platform.methods.feature_maps.equal_cost import (
     seconds_compared,
     written,
 )
+from archray.platform.methods.feature_maps.equal_cost_sections import (
+    accuracies_compared_by_seconds,
+    equal_cost_sections,
+    looks_of,
+)
 from archray.platform.methods.feature_maps.feature_map_report import SECTIONS, headline, rounds_section
-from archray.platform.methods.feature_maps.oracle_error import error_at, error_curve, progress_of, reaches
+from archray.platform.methods.feature_maps.oracle_accuracy import accuracy_at, accuracy_curve, progress_of, reaches
 from archray.platform.methods.feature_maps.solver_calls import seconds_section, solver_calls_section
 from archray.platform.methods.hnas.hnas_report import headline as hnas_headline
 from archray.platform.report.cell import cell_section
 from archray.platform.report.decisions import decided, decision_table
 from archray.platform.report.figures import RANDOM, NothingToDraw
-from archray.platform.report.page import render
+from archray.platform.report.page import render, write_page
 from archray.platform.report.rounds import rounds_of
 from archray.platform.run.run import Run
 from archray.trainables.spaces import get_space
@@ -78,66 +75,66 @@ def runs() -> list[tuple[str, pd.DataFrame]]:
     return [(method, method_progress(method)) for method in METHODS]
 
 
-# Test error by calls and by seconds
+# Test accuracy by calls and by seconds
 
 
 def by_loop(progress: pd.DataFrame, by: str, x: float) -> list[float]:
-    """The last known test error of each repeat at or before x, one repeat after another."""
+    """The last known test accuracy of each repeat at or before x, one repeat after another."""
     found = []
     for repeat in sorted(set(progress["repeat"])):
         last = None
         for row in progress[progress["repeat"] == repeat].to_dict("records"):
-            if row[by] <= x and not math.isnan(row["test_error"]):
-                last = row["test_error"]
+            if row[by] <= x and not math.isnan(row["search_test_accuracy"]):
+                last = row["search_test_accuracy"]
         if last is not None:
             found.append(last)
     return found
 
 
 def with_gaps(progress: pd.DataFrame) -> pd.DataFrame:
-    """Some test errors are not known: those of a repeat's first two calls, and one in five elsewhere."""
+    """Some test accuracies are not known: those of a repeat's first two calls, and one in five elsewhere."""
     rng = np.random.default_rng(0)
     unknown = (rng.random(len(progress)) < 0.2) | ((progress["repeat"] == 1) & (progress["calls"] <= 2))
-    return progress.assign(test_error=progress["test_error"].mask(unknown))
+    return progress.assign(search_test_accuracy=progress["search_test_accuracy"].mask(unknown))
 
 
 @pytest.mark.parametrize("method", ["halving", "random", "hyperband"])
 @pytest.mark.parametrize("by", ["calls", "seconds"])
-def test_error_at_is_each_repeats_last_value(method: str, by: str) -> None:
+def test_accuracy_at_is_each_repeats_last_value(method: str, by: str) -> None:
     progress = with_gaps(method_progress(method))
     end = progress[by].max()
     for x in [0, 1, 2, *np.linspace(0.01, 1.1, 25) * end]:
         expected = by_loop(progress, by, x)
-        mean, standard_error, repeats = error_at(progress, by, x)  # type: ignore[arg-type]
+        mean, deviation, repeats = accuracy_at(progress, by, x)  # type: ignore[arg-type]
         assert repeats == len(expected)
         if expected:
             assert mean == pytest.approx(sum(expected) / len(expected), rel=1e-12)
         else:
             assert math.isnan(mean)
         if len(expected) > 1:
-            assert standard_error == pytest.approx(np.std(expected, ddof=1) / len(expected) ** 0.5, rel=1e-9, abs=1e-15)
+            assert deviation == pytest.approx(np.std(expected, ddof=1), rel=1e-9, abs=1e-15)
         else:
-            assert math.isnan(standard_error)
+            assert math.isnan(deviation)
 
 
-def test_error_at_the_end() -> None:
+def test_accuracy_at_the_end() -> None:
     progress = method_progress("halving")
-    last = progress.groupby("repeat")["test_error"].last()
-    assert error_at(progress) == pytest.approx((last.mean(), last.sem(), 3))
-    assert error_at(pd.DataFrame())[2] == 0
+    last = progress.groupby("repeat")["search_test_accuracy"].last()
+    assert accuracy_at(progress) == pytest.approx((last.mean(), last.std(), 3))
+    assert accuracy_at(pd.DataFrame())[2] == 0
 
 
 def test_the_order_of_the_rows_does_not_matter() -> None:
     progress = method_progress("random")
     mixed = progress.sample(frac=1, random_state=0)
-    assert error_at(mixed, "calls", 7) == error_at(progress, "calls", 7)
-    assert error_at(mixed) == error_at(progress)
+    assert accuracy_at(mixed, "calls", 7) == accuracy_at(progress, "calls", 7)
+    assert accuracy_at(mixed) == accuracy_at(progress)
 
 
 @pytest.mark.parametrize("by", ["calls", "seconds"])
 def test_the_curve_is_the_mean_on_a_common_grid(by: str) -> None:
     progress = with_gaps(method_progress("halving"))
-    curve = error_curve(progress, by)  # type: ignore[arg-type]
+    curve = accuracy_curve(progress, by)  # type: ignore[arg-type]
     assert curve is not None and curve.repeats == 3
     assert (np.diff(curve.x) > 0).all()
     for x, mean in zip(curve.x, curve.mean, strict=True):
@@ -152,30 +149,30 @@ def test_the_curve_is_the_mean_on_a_common_grid(by: str) -> None:
 def test_a_long_curve_is_thinned_on_its_steps() -> None:
     progress = pd.concat([method_progress("hyperband", repeats=5).assign(repeat=lambda t, i=i: t["repeat"] + 5 * i)
                           for i in range(2)])  # fmt: skip
-    curve = error_curve(progress, "seconds")
+    curve = accuracy_curve(progress, "seconds")
     assert curve is not None and len(curve.x) == 400
     assert curve.x[-1] == progress["seconds"].max()
-    assert curve.mean[-1] == pytest.approx(error_at(progress)[0])
+    assert curve.mean[-1] == pytest.approx(accuracy_at(progress)[0])
 
 
-def test_a_repeat_without_any_error_is_left_out() -> None:
+def test_a_repeat_without_any_accuracy_is_left_out() -> None:
     progress = method_progress("halving")
-    lost = progress.assign(test_error=progress["test_error"].mask(progress["repeat"] == 2))
-    curve = error_curve(lost, "calls")
-    assert curve is not None and curve.repeats == 2 == error_at(lost)[2]
-    assert error_curve(progress.assign(test_error=np.nan), "calls") is None
-    assert error_curve(progress.drop(columns="seconds"), "seconds") is None
+    lost = progress.assign(search_test_accuracy=progress["search_test_accuracy"].mask(progress["repeat"] == 2))
+    curve = accuracy_curve(lost, "calls")
+    assert curve is not None and curve.repeats == 2 == accuracy_at(lost)[2]
+    assert accuracy_curve(progress.assign(search_test_accuracy=np.nan), "calls") is None
+    assert accuracy_curve(progress.drop(columns="seconds"), "seconds") is None
 
 
-def test_reaching_an_error_is_for_good() -> None:
-    progress = pd.DataFrame({"repeat": 0, "calls": [1, 2, 3, 4], "test_error": [0.3, 0.1, 0.2, 0.05]})
-    assert reaches(progress, 0.1, "calls") == 4
-    assert reaches(progress, 0.2, "calls") == 2
-    assert reaches(progress, 0.3, "calls") == 1
-    assert math.isnan(reaches(progress, 0.01, "calls"))
-    assert math.isnan(reaches(progress, 0.1, "seconds"))
+def test_reaching_an_accuracy_is_for_good() -> None:
+    progress = pd.DataFrame({"repeat": 0, "calls": [1, 2, 3, 4], "search_test_accuracy": [0.7, 0.9, 0.8, 0.95]})
+    assert reaches(progress, 0.9, "calls") == 4
+    assert reaches(progress, 0.8, "calls") == 2
+    assert reaches(progress, 0.7, "calls") == 1
+    assert math.isnan(reaches(progress, 0.99, "calls"))
+    assert math.isnan(reaches(progress, 0.9, "seconds"))
     late = pd.concat([progress, progress.assign(repeat=1, calls=progress["calls"] + 2)])
-    assert reaches(late, 0.3, "calls") == 3  # not before both repeats have an error
+    assert reaches(late, 0.7, "calls") == 3  # not before both repeats have one
 
 
 # Figure 1
@@ -190,7 +187,10 @@ def test_rho_is_scipys_on_the_same_rows(run: Run[Any]) -> None:
     for panel in panels:
         frame = TABLES["correlation"]
         frame = frame[(frame["bases"] == panel.bases) & (frame["dimension"] == panel.dimension)]
-        rho = [spearmanr(rows["shared"], rows["standalone"]).statistic for _, rows in frame.groupby("repeat")]
+        rho = [
+            spearmanr(rows["shared_accuracy"], rows["standalone_accuracy"]).statistic
+            for _, rows in frame.groupby("repeat")
+        ]
         assert panel.rho.tolist() == pytest.approx(rho)
         assert panel.maps == 16 and len(panel.rows) == 48
         assert f"ρ = {np.mean(rho):.2f}, 16 maps" in text
@@ -207,13 +207,13 @@ def test_one_kind_of_bases_needs_no_name_in_its_panels(new_run: NewRun) -> None:
 
 def test_maps_without_both_accuracies_are_counted_and_left_out(new_run: NewRun) -> None:
     frame = TABLES["correlation"].copy()
-    frame.loc[[0, 5], "shared"] = np.nan
-    frame.loc[5, "standalone"] = np.inf
+    frame.loc[[0, 5], "shared_accuracy"] = np.nan
+    frame.loc[5, "standalone_accuracy"] = np.inf
     assert sum(len(panel.rows) for panel in correlation_panels(frame)) == len(frame) - 2
     text = rendered(new_run(correlation=frame), [correlation_section])
     assert "2 points without both accuracies are left out" in text
     with pytest.raises(NothingToDraw, match=r"correlation\.maps"):
-        shared_against_standalone(new_run(correlation=frame.assign(shared=np.nan)))
+        shared_against_standalone(new_run(correlation=frame.assign(shared_accuracy=np.nan)))
 
 
 def test_a_rank_correlation_needs_three_different_maps() -> None:
@@ -279,7 +279,7 @@ def test_no_number_is_missing_from_the_text(page: str, new_run: NewRun) -> None:
     correlation = TABLES["correlation"]
     holes = new_run(
         progress=with_gaps(TABLES["progress"]).assign(score=np.nan, dimension=np.nan, candidates=np.nan),
-        correlation=correlation.assign(shared=correlation["shared"].mask(correlation["repeat"] == 1)),
+        correlation=correlation.assign(shared_accuracy=correlation["shared_accuracy"].mask(correlation["repeat"] == 1)),
         rounds=TABLES["rounds"].assign(budget=np.nan, failure=None),
     )
     assert not MISSING_NUMBER.search(words(rendered(holes, SECTIONS[:-1])))
@@ -293,24 +293,33 @@ def test_the_progress_is_of_all_repeats(run: Run[Any], tmp_path: Path) -> None:
     pd.testing.assert_frame_equal(progress_of(searched).drop(columns="repeat"), one)
 
 
-def test_the_oracles_errors_stand_before_those_of_the_search(tmp_path: Path) -> None:
+def test_the_oracles_accuracies_stand_before_those_of_the_search(tmp_path: Path) -> None:
     oracle = TABLES["progress"][TABLES["progress"]["repeat"] == 0].drop(columns="repeat")
     tables = {
-        ("search", "progress.parquet"): oracle.assign(test_error=oracle["test_error"].where(oracle["final"])),
+        ("search", "progress.parquet"): oracle.assign(
+            search_test_accuracy=oracle["search_test_accuracy"].where(oracle["final"])
+        ),
         ("oracle", "progress.parquet"): oracle,
     }
     run = write_run(tmp_path, "halving", config={"space": "fourier"}, tables=tables)
-    assert progress_of(run)["test_error"].tolist() == oracle["test_error"].tolist()
+    assert progress_of(run)["search_test_accuracy"].tolist() == oracle["search_test_accuracy"].tolist()
 
 
-def test_the_head_tells_error_calls_and_seconds(page: str) -> None:
+def test_the_head_tells_accuracies_calls_and_seconds(page: str) -> None:
     text = words(page)
     last = TABLES["progress"].groupby("repeat").last()
-    errors = last["test_error"] * 100
-    assert f"{errors.mean():.2f} ± {errors.sem():.2f} %" in text
+    searched = last["search_test_accuracy"] * 100
+    spread = f"{searched.mean():.2f} ± {searched.std():.2f} %"
+    assert f"{spread} test accuracy (search), mean and standard deviation of 3 repeats" in text
+    assert "97.90 ± 0.00 % test accuracy, mean and standard deviation of 3 repeats" in text
+    first = re.search(r'<div class="card found"><strong>([^<]*)', page)
+    assert first is not None and first[1] == min(spread, "97.90 ± 0.00 %"), "the headline is the lower one"
     assert f"repeat 0 chose in 7 solver calls and {last['seconds'][0]:.1f} s" in text
-    assert f"with 2\N{NARROW NO-BREAK SPACE}000 features, it has a test error of {errors[0]:.2f} %" in text
-    assert "Solved once more in full, with new random draws: 2.10 %" in text
+    assert (
+        f"with 2\N{NARROW NO-BREAK SPACE}000 features by the search, it has a test accuracy of {searched[0]:.2f} %"
+        in text
+    )
+    assert "Solved once more in full after the search, with new random draws: 97.90 %" in text
     assert "feature map" in text and "architecture " not in text
     assert "21 calls in 3 repeats" in text
 
@@ -320,8 +329,8 @@ def test_one_search_has_no_mean(new_run: NewRun) -> None:
     assert "repeats" not in section_ids(one)
     text = words(one)
     assert "±" not in text and "The search chose the feature map below in 7 solver calls" in text
-    progress = TABLES["progress"].assign(test_error=np.nan)
-    assert "its test error is not known" in words(rendered(new_run(repeats=1, progress=progress)))
+    progress = TABLES["progress"].assign(search_test_accuracy=np.nan)
+    assert "its test accuracy is not known" in words(rendered(new_run(repeats=1, progress=progress)))
 
 
 def test_a_search_that_found_nothing_says_so(tmp_path: Path) -> None:
@@ -332,17 +341,17 @@ def test_a_search_that_found_nothing_says_so(tmp_path: Path) -> None:
     assert "Failures 2 in rounds of halving" in text and "rounds of halving lost 2 2" in text
 
 
-def test_the_captions_say_which_error_it_is(run: Run[Any], new_run: NewRun) -> None:
+def test_the_captions_say_which_accuracy_it_is(run: Run[Any], new_run: NewRun) -> None:
     figures = [solver_calls_section, seconds_section]
-    assert "Oracle test error" in rendered(run, figures)
-    mean, standard_error, _ = error_at(TABLES["progress"])
-    assert rendered(run, figures).count(f"{100 * mean:.2f} ± {100 * standard_error:.2f} %") >= 3
+    assert "Test accuracy by an oracle" in rendered(run, figures)
+    mean, deviation, _ = accuracy_at(TABLES["progress"])
+    assert rendered(run, figures).count(f"{100 * mean:.2f} ± {100 * deviation:.2f} %") >= 3
     alone = rendered(new_run(progress=method_progress("random")), figures)
-    assert "Oracle" not in alone and "as solved." in alone
+    assert "oracle" not in alone and "as solved." in alone
     assert "with the features of that solve" in rendered(new_run(progress=method_progress("hyperband")), figures)
     gaps = with_gaps(TABLES["progress"])
-    unknown = int(gaps["test_error"].isna().sum())
-    assert f"{unknown} solver calls of 21 have no known test error" in rendered(new_run(progress=gaps), figures)
+    unknown = int(gaps["search_test_accuracy"].isna().sum())
+    assert f"{unknown} solver calls of 21 have no known test accuracy" in rendered(new_run(progress=gaps), figures)
 
 
 @pytest.mark.parametrize(
@@ -384,7 +393,7 @@ def test_everything_is_escaped(new_run: NewRun) -> None:
     text = render(run, headline(run), shown)
     assert section_ids(text) == ANCHORS[1:]
     assert "<script" not in text and "&lt;script&gt;" in text
-    text = render_comparison([(HOSTILE, method_progress("random")), (f"halving {HOSTILE}", method_progress("halving"))])
+    text = comparison_page([(HOSTILE, method_progress("random")), (f"halving {HOSTILE}", method_progress("halving"))])
     assert "<script" not in text and "&lt;script&gt;" in text
 
 
@@ -418,6 +427,10 @@ def test_a_constant_that_means_nothing_is_unused() -> None:
 # Several runs
 
 
+def comparison_page(runs: list[tuple[str, pd.DataFrame]]) -> str:
+    return write_page("Comparison", "", equal_cost_sections(runs))
+
+
 def test_the_comparison_tables_numbers(runs: list[tuple[str, pd.DataFrame]]) -> None:
     told = comparison_table(runs)
     assert told.index.tolist() == list(METHODS)
@@ -433,31 +446,32 @@ def test_the_comparison_tables_numbers(runs: list[tuple[str, pd.DataFrame]]) -> 
         counted = told.loc[label, ("at 8 solver calls", "mean")]
         if label in ("successive-halving", "hyperband"):
             assert math.isnan(counted)
-            assert math.isnan(told.loc[label, ("to random search's error", "solver calls")])
+            assert math.isnan(told.loc[label, ("to random search's accuracy", "solver calls")])
         else:
             assert counted == pytest.approx(np.mean(by_loop(progress, "calls", 8)))
         timed = [name for name in told.columns.get_level_values(0).unique() if re.fullmatch(r"at .* s", name)]
         for name, second in zip(timed, seconds, strict=True):
-            errors = by_loop(progress, "seconds", second)
-            assert told.loc[label, (name, "mean")] == pytest.approx(np.mean(errors))
-            assert told.loc[label, (name, "standard error")] == pytest.approx(np.std(errors, ddof=1) / 3**0.5)
+            ended = by_loop(progress, "seconds", second)
+            assert told.loc[label, (name, "mean")] == pytest.approx(np.mean(ended))
+            assert told.loc[label, (name, "standard deviation")] == pytest.approx(np.std(ended, ddof=1))
 
 
 def test_the_comparison_in_words(runs: list[tuple[str, pd.DataFrame]]) -> None:
     label, progress = runs[0]
-    late = progress.assign(test_error=progress["test_error"].mask((progress["repeat"] == 1) & (progress["calls"] < 9)))
+    late = progress.assign(
+        search_test_accuracy=progress["search_test_accuracy"].mask((progress["repeat"] == 1) & (progress["calls"] < 9))
+    )
     shown = written(comparison_table([(label, late), *runs[1:]]))
     assert shown.loc["halving", "at 8 solver calls (%)"].endswith("(2 of 3)")
     assert shown.loc["hyperband", "at 8 solver calls (%)"] == "–"
-    last = progress.groupby("repeat")["test_error"].last() * 100
-    assert shown.loc["halving", "at the end (%)"] == f"{last.mean():.2f} ± {last.sem():.2f}"
+    last = progress.groupby("repeat")["search_test_accuracy"].last() * 100
+    assert shown.loc["halving", "at the end (%)"] == f"{last.mean():.2f} ± {last.std():.2f}"
     assert shown.loc["random", "solver calls"] == "32"
 
 
 def test_the_comparisons_page(runs: list[tuple[str, pd.DataFrame]]) -> None:
-    text = render_comparison(runs, "Digits & <maps>")
-    assert section_ids(text) == ["table", "over-calls", "over-seconds"]
-    assert "Digits &amp; &lt;maps&gt;" in text
+    text = comparison_page(runs)
+    assert section_ids(text) == ["equal-cost", "over-calls", "over-seconds"]
     read = words(text)
     assert not MISSING_NUMBER.search(read)
     assert "At equal seconds" in read and "all methods may be compared" in read
@@ -472,7 +486,7 @@ def test_every_run_has_a_look_of_its_own_and_random_search_that_of_every_page() 
     looks = looks_of(given)
     assert len(set(looks)) == len(given)
     assert looks[METHODS.index("random")] == (RANDOM, None)
-    (axes,) = errors_compared_by_seconds(given).axes
+    (axes,) = accuracies_compared_by_seconds(given).axes
     curves = [line for line in axes.lines if not line.get_label().startswith("_")]
     assert [(line.get_label(), line.get_color()) for line in curves] == [
         (label, colour) for (label, _), (colour, _) in zip(given, looks, strict=True)
@@ -481,50 +495,28 @@ def test_every_run_has_a_look_of_its_own_and_random_search_that_of_every_page() 
 
 def test_how_far_halving_comes_is_said() -> None:
     random = method_progress("random")
-    error, _, _ = error_at(random)
-    better = method_progress("halving").assign(test_error=lambda t: np.where(t["calls"] >= 4, error / 2, 1.0))
+    accuracy, _, _ = accuracy_at(random)
+    better = method_progress("halving").assign(
+        search_test_accuracy=lambda t: np.where(t["calls"] >= 4, (1 + accuracy) / 2, 0.0)
+    )
     told = comparison_table([("halving", better), ("random", random)])
-    assert told.loc["halving", ("to random search's error", "solver calls")] == 4
-    read = words(render_comparison([("halving", better), ("random", random)]))
-    assert "halving is at or below it from solver call 4 on: 12 % of random search's 32" in read
-    worse = better.assign(test_error=1.0)
-    assert "halving does not come down to it" in words(render_comparison([("halving", worse), ("random", random)]))
+    assert told.loc["halving", ("to random search's accuracy", "solver calls")] == 4
+    read = words(comparison_page([("halving", better), ("random", random)]))
+    assert "halving is at or above it from solver call 4 on: 12 % of random search's 32" in read
+    worse = better.assign(search_test_accuracy=0.0)
+    assert "halving does not reach it" in words(comparison_page([("halving", worse), ("random", random)]))
 
 
 def test_two_runs_of_one_method_and_one_without_data(runs: list[tuple[str, pd.DataFrame]]) -> None:
     given = [("halving, d = 500", runs[0][1]), ("halving, d = 2000", runs[0][1]), ("own", pd.DataFrame())]
     told = comparison_table(given)
     assert told.loc["own", ("run", "repeats")] == 0
-    assert ("to random search's error", "solver calls") not in told
-    assert words(render_comparison(given)).count("halving, d = 500") >= 3
-    assert section_ids(render_comparison([("own", pd.DataFrame())])) == ["table"]
+    assert ("to random search's accuracy", "solver calls") not in told
+    assert words(comparison_page(given)).count("halving, d = 500") >= 3
+    assert section_ids(comparison_page([("own", pd.DataFrame())])) == ["equal-cost"]
 
 
 @pytest.mark.parametrize("labels", [[], ["halving", "halving"]])
 def test_runs_that_cannot_be_compared(labels: list[str]) -> None:
     with pytest.raises(InvalidInput, match="expected"):
-        render_comparison([(label, method_progress("halving", repeats=1)) for label in labels])
-
-
-def test_runs_are_compared_by_their_folders(new_run: NewRun, tmp_path: Path) -> None:
-    first, second = new_run(repeats=1, candidates=8), new_run(repeats=1, candidates=16)
-    printed = io.StringIO()
-    page = tmp_path / "page.html"
-    table = compare([str(first.folder), str(second.folder)], out=page, console=Console(file=printed, width=200))
-    labels = [f"halving, {run.folder.name}" for run in (first, second)]
-    assert table.index.tolist() == labels and table["run", "solver calls"].tolist() == [4, 5]
-    assert all(label in printed.getvalue() and label in page.read_text() for label in labels)
-    with pytest.raises(RunFolderError, match="choose another --out"):
-        compare([str(first.folder)], out=page, console=Console(file=printed))
-
-
-def test_runs_that_have_nothing_to_compare(new_run: NewRun, tmp_path: Path) -> None:
-    console = Console(file=io.StringIO())
-    networks = hnas_run(tmp_path / "hnas", pool_size=10, trials=2, baseline=1, epochs=2)
-    with pytest.raises(RunFolderError, match="selects no feature map"):
-        compare([str(networks.folder)], console=console)
-    unfinished = write_run(tmp_path / "halving", "halving", config={"space": "fourier"})
-    with pytest.raises(RunFolderError, match="archray resume"):
-        compare([str(unfinished.folder)], console=console)
-    with pytest.raises(InvalidInput, match="share both"):
-        compare([str(run.folder) for run in (new_run(repeats=1, candidates=8), networks)], console=console)
+        comparison_page([(label, method_progress("halving", repeats=1)) for label in labels])

@@ -303,14 +303,14 @@ def test_the_last_epoch_is_not_the_last_row(run: Run[Any], new_run: NewRun) -> N
     mixed = TABLES["curves"].sample(frac=1, random_state=0).reset_index(drop=True)
     ends = {net.seed: at_the_end(net) for net in supernets(run, mixed)}
     assert ends["2968811710"] == pytest.approx((0.7, 0.35))
-    gained = TABLES["curves"].assign(discretised_accuracy=TABLES["curves"]["validation_accuracy"] + 0.01)
+    gained = TABLES["curves"].assign(shared_accuracy=TABLES["curves"]["mixture_accuracy"] + 0.01)
     assert table_rows(discretisation_section(new_run(curves=gained)))[0][-1] == "−1.00"
 
 
 def test_discretisation_needs_discretised_accuracies(new_run: NewRun) -> None:
     for curves in (
-        TABLES["curves"].drop(columns="discretised_accuracy"),
-        TABLES["curves"].assign(discretised_accuracy=math.nan),
+        TABLES["curves"].drop(columns="shared_accuracy"),
+        TABLES["curves"].assign(shared_accuracy=math.nan),
         pd.DataFrame(),
     ):
         assert section_ids(rendered(new_run(curves=curves), [discretisation_section])) == []
@@ -324,7 +324,7 @@ def test_discretisation_needs_discretised_accuracies(new_run: NewRun) -> None:
 def test_scores_with_shared_weights(scored: Run[Any]) -> None:
     rows = table_rows(shared_scores_section(scored))
     for row, seed, (_, scores) in zip(rows, SEEDS, scored_tables()["scores"].groupby("trial_id"), strict=False):
-        accuracy = scores["accuracy"].dropna() * 100
+        accuracy = scores["shared_accuracy"].dropna() * 100
         best = f"{accuracy.max():.2f}"
         assert row == [str(seed), "199", "1", f"{accuracy.median():.2f}", best, best]
     assert [supernet.chosen for supernet in scored_supernets(scored)] == [False, True, False]
@@ -359,7 +359,7 @@ def test_the_selection(run: Run[Any]) -> None:
 
 
 def test_a_selection_that_dropped_none(new_run: NewRun) -> None:
-    whole = TABLES["selection"].assign(kept=True, epochs=20, value=math.nan)
+    whole = TABLES["selection"].assign(kept=True, epochs=20, accuracy_at_cut=math.nan)
     section = selection_section(new_run(selection=whole))
     assert "none was dropped" in words(section) and "Dashed" not in words(section)
     assert [len(row) for row in table_rows(section)] == [4] * 4
@@ -367,7 +367,7 @@ def test_a_selection_that_dropped_none(new_run: NewRun) -> None:
 
 def test_a_training_of_the_selection_that_failed(new_run: NewRun) -> None:
     failed = TABLES["selection"].copy()
-    columns = ["epochs", "value", "validation_accuracy", "kept", "failure"]
+    columns = ["epochs", "accuracy_at_cut", "selection_accuracy", "kept", "failure"]
     failed.loc[0, columns] = [2, math.nan, math.nan, False, "lost"]
     assert cut_epoch(failed) == 6
     run = new_run(selection=failed)

@@ -103,19 +103,19 @@ def test_only_what_no_shard_holds_is_scored(tmp_path: Path) -> None:
     assert list(table["architecture"]) == pool
     assert table["failure"].notna().tolist() == [True] + 11 * [False]
     rows = pd.DataFrame(SupernetScorer(settings, weights, "cpu")(pool))
-    np.testing.assert_allclose(table["loss"], rows["loss"], rtol=1e-5)
+    np.testing.assert_allclose(table["shared_loss"], rows["shared_loss"], rtol=1e-5)
 
 
 def test_the_best_has_the_highest_accuracy_and_then_the_least_loss() -> None:
     scores = pd.DataFrame(
         {
             "architecture": ["a", "b", "c", "d"],
-            "loss": [0.1, 2.0, 1.0, math.nan],
-            "accuracy": [0.5, 0.75, 0.75, math.nan],
+            "shared_loss": [0.1, 2.0, 1.0, math.nan],
+            "shared_accuracy": [0.5, 0.75, 0.75, math.nan],
             "failure": [None, None, None, "refused"],
         }
     )
-    assert best_of(scores) == {"architecture": "c", "value": 0.75, "failure": None}
+    assert best_of(scores) == {"architecture": "c", "shared_accuracy": 0.75, "failure": None}
     nothing = best_of(scores[3:])
     assert nothing["architecture"] is None and nothing["failure"] == "no architecture has a score: refused"
 
@@ -127,9 +127,11 @@ def test_random_search_takes_the_best_of_its_scores(random_search: Path) -> None
     scores = pd.read_parquet(random_search / "search" / "scores.parquet")
     [found] = pd.read_parquet(random_search / "search" / "found.parquet").to_dict("records")
     assert scores["architecture"].nunique() == 12 and set(scores["trial_id"]) == {found["trial_id"]}
-    assert found["value"] == scores["accuracy"].max()
-    assert found["architecture"] in set(scores.loc[scores["accuracy"] == found["value"], "architecture"])
-    assert 0 <= found["validation_accuracy"] <= 1
+    assert found["shared_accuracy"] == scores["shared_accuracy"].max()
+    assert found["architecture"] in set(
+        scores.loc[scores["shared_accuracy"] == found["shared_accuracy"], "architecture"]
+    )
+    assert 0 <= found["mixture_accuracy"] <= 1
     assert (random_search / "report.html").exists() and (random_search / "final" / "trials.parquet").exists()
 
 
@@ -164,7 +166,7 @@ def test_halving_trains_on_survivors_from_the_round_before(ray_session: None, tm
     assert all(search in Path(uri.removeprefix("file://")).parents for uri in trials["weights"])
     [found] = pd.read_parquet(search / "found.parquet").to_dict("records")
     assert found["architecture"] == result.architecture == rounds["candidate"].iloc[-1]
-    assert found["trial_id"] == trials["trial_id"].iloc[-1] and 0 <= found["value"] <= 1
+    assert found["trial_id"] == trials["trial_id"].iloc[-1] and 0 <= found["shared_accuracy"] <= 1
     assert (tmp_path / "run" / "report.html").exists()
 
 

@@ -35,7 +35,7 @@ def test_the_search_stage_holds_what_each_seed_found(result):
     search = Folder(result.path) / "search"
     found = search.read_parquet("found.parquet")
     assert len(found) == found["seed"].nunique() == 3
-    assert found["value"].between(0, 1).all() and found["failure"].isna().all()
+    assert found["shared_accuracy"].between(0, 1).all() and found["failure"].isna().all()
     entropies = search.read_parquet("entropies.parquet")
     assert len(entropies) == 3 * 2 * 6, "of each seed, epoch and edge"
     assert entropies["edge"].tolist()[:6] == list(range(6)) and set(entropies["operations"]) == {4}
@@ -51,9 +51,9 @@ def test_the_worst_were_dropped(result):
     assert len(kept) == 1 and kept["epochs"].tolist() == [3]
     dropped = selected[~selected["kept"]]
     assert set(dropped["epochs"]) <= {1}
-    assert (dropped["value"] <= kept["value"].item()).all()
+    assert (dropped["accuracy_at_cut"] <= kept["accuracy_at_cut"].item()).all()
     assert result.architecture == kept["architecture"].item()
-    assert result.validation_accuracy == kept["validation_accuracy"].item()
+    assert Folder(result.path).read_json("architecture.json")["selection_accuracy"] == kept["selection_accuracy"].item()
 
 
 def test_the_best_was_trained_and_the_report_shows_how_it_was_found(result):
@@ -77,11 +77,11 @@ def values(run: Path) -> dict:
     """All that a run found, without ids and times."""
     tables = {}
     for name, columns, key in (
-        ("search/found.parquet", ["seed", "architecture", "value"], "seed"),
+        ("search/found.parquet", ["seed", "architecture", "shared_accuracy"], "seed"),
         ("search/entropies.parquet", ["seed", "epoch", "group", "edge", "entropy"], None),
         (
             "selection/selected.parquet",
-            ["architecture", "epochs", "value", "validation_accuracy", "kept"],
+            ["architecture", "epochs", "accuracy_at_cut", "selection_accuracy", "kept"],
             "architecture",
         ),
         ("final/trials.parquet", ["architecture", "seed", "validation_loss", "test_accuracy"], "seed"),

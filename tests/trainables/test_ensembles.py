@@ -22,11 +22,11 @@ from archray.trainables.ensembles import (
     calibration_error,
     classes_of,
     disagreement,
-    ensemble_error,
+    ensemble_accuracy,
     ensemble_loss,
     forward_selection,
     measure_ensemble,
-    member_errors,
+    member_accuracies,
     member_losses,
     restore,
     score_ensembles,
@@ -52,8 +52,8 @@ def saturated(members: int, images: int, classes: int, seed: int) -> tuple[np.nd
 
 
 def slow(p: np.ndarray, labels: np.ndarray, how: str) -> tuple[float, float]:
-    """Loss and error of the average, image by image."""
-    loss, wrong = 0.0, 0
+    """Loss and accuracy of the average, image by image."""
+    loss, right = 0.0, 0
     for i, label in enumerate(labels.tolist()):
         if how == "probabilities":
             mean = [math.fsum(float(member[i, c]) for member in p) / len(p) for c in range(p.shape[2])]
@@ -62,19 +62,19 @@ def slow(p: np.ndarray, labels: np.ndarray, how: str) -> tuple[float, float]:
             total = math.fsum(math.exp(each) for each in z)
             mean = [math.exp(each) / total for each in z]
         loss -= math.log(mean[label])
-        wrong += mean.index(max(mean)) != label
-    return loss / len(labels), wrong / len(labels)
+        right += mean.index(max(mean)) == label
+    return loss / len(labels), right / len(labels)
 
 
 # One ensemble
 
 
 @pytest.mark.parametrize("how", AVERAGED)
-def test_loss_and_error_are_those_of_a_loop(how: Any) -> None:
+def test_loss_and_accuracy_are_those_of_a_loop(how: Any) -> None:
     p, labels = drawn(3)
-    loss, error = slow(p, labels, how)
+    loss, accuracy = slow(p, labels, how)
     assert ensemble_loss(p, labels, how) == pytest.approx(loss, rel=1e-6)
-    assert ensemble_error(p, labels, how) == error
+    assert ensemble_accuracy(p, labels, how) == accuracy
     assert ensemble_loss(torch.from_numpy(p), torch.from_numpy(labels), how) == ensemble_loss(p, labels, how)
 
 
@@ -88,7 +88,7 @@ def test_members_are_measured_one_by_one() -> None:
     p, labels = drawn(3)
     alone = [slow(member[None], labels, "probabilities") for member in p]
     np.testing.assert_allclose(member_losses(p, labels), [loss for loss, _ in alone], rtol=1e-5)
-    assert member_errors(p, labels).tolist() == [error for _, error in alone]
+    assert member_accuracies(p, labels).tolist() == [accuracy for _, accuracy in alone]
 
 
 def test_the_average_loses_no_more_than_its_members_do_on_average() -> None:
@@ -127,11 +127,11 @@ def test_calibration_of_the_sure_and_the_right_is_perfect() -> None:
 def test_all_measures_of_an_ensemble() -> None:
     p, labels = drawn(3)
     found = measure_ensemble(p, labels)
-    assert found["loss"] == ensemble_loss(p, labels) and found["error"] == ensemble_error(p, labels)
-    assert found["average_error"] == pytest.approx(member_errors(p, labels).mean())
+    assert found["loss"] == ensemble_loss(p, labels) and found["accuracy"] == ensemble_accuracy(p, labels)
+    assert found["average_accuracy"] == pytest.approx(member_accuracies(p, labels).mean())
     assert found["disagreement"] == disagreement(classes_of(p))
     assert found["calibration_error"] == calibration_error(average(p), labels)
-    assert [len(found[f"member_{name}"]) for name in ("losses", "errors", "calibration_errors")] == [3, 3, 3]
+    assert [len(found[f"member_{name}"]) for name in ("losses", "accuracies", "calibration_errors")] == [3, 3, 3]
     assert measure_ensemble(p[:1], labels)["disagreement"] is None
 
 
@@ -140,7 +140,7 @@ def test_the_order_of_members_changes_nothing(order: list[int], how: Any) -> Non
     p, labels = drawn(4)
     before, after = measure_ensemble(p, labels, how), measure_ensemble(p[order], labels, how)
     assert after["member_losses"] == [before["member_losses"][each] for each in order]
-    for name in ("loss", "error", "average_error", "disagreement", "calibration_error"):
+    for name in ("loss", "accuracy", "average_accuracy", "disagreement", "calibration_error"):
         assert after[name] == pytest.approx(before[name], rel=1e-12)
 
 
@@ -175,18 +175,18 @@ def test_many_ensembles_score_as_each_alone(how: Any, size: int) -> None:
     p, labels = drawn(8)
     rng = np.random.default_rng(1)
     ensembles = np.stack([rng.permutation(8)[:size] for _ in range(20)])
-    losses, errors = score_ensembles([arrange(each, labels, how) for each in p], labels, ensembles, how)
-    for row, loss, error in zip(ensembles, losses, errors, strict=True):
+    losses, accuracies = score_ensembles([arrange(each, labels, how) for each in p], labels, ensembles, how)
+    for row, loss, accuracy in zip(ensembles, losses, accuracies, strict=True):
         expected = slow(p[row], labels, how)
-        assert loss == pytest.approx(expected[0], rel=1e-5) and error == expected[1]
+        assert loss == pytest.approx(expected[0], rel=1e-5) and accuracy == expected[1]
 
 
 @given(st.integers(1, 4), st.integers(1, 5), st.integers(0, 1000))
 def test_draws_go_to_the_first_class(members: int, classes: int, seed: int) -> None:
     p, labels = saturated(members, 30, classes, seed)
     arranged = [arrange(each, labels) for each in p]
-    _, errors = score_ensembles(arranged, labels, [range(members)])
-    assert errors[0] == ensemble_error(p, labels)
+    _, accuracies = score_ensembles(arranged, labels, [range(members)])
+    assert accuracies[0] == ensemble_accuracy(p, labels)
 
 
 @given(st.permutations(range(5)), st.sampled_from(AVERAGED))
@@ -258,7 +258,7 @@ def test_agreement_with_the_truth() -> None:
     assert found["spearman"] == pytest.approx(spearmanr(estimated, true)[0])
     assert found["pearson"] == pytest.approx(pearsonr(estimated, true)[0])
     assert found["chance"] == 0.3 and found["count"] == 20
-    best = [sorted(range(20), key=lambda i: values[i])[:6] for values in (estimated, true)]
+    best = [sorted(range(20), key=lambda i: -values[i])[:6] for values in (estimated, true)]
     assert found["agreement"] == len(set(best[0]) & set(best[1])) / 6
 
 

@@ -21,10 +21,10 @@ from archray.trainables.data import DataSettings, load_images
 from archray.trainables.ensembles import (
     CachedEnsembles,
     disagreement,
-    ensemble_error,
+    ensemble_accuracy,
     ensemble_loss,
     in_process,
-    member_errors,
+    member_accuracies,
 )
 from archray.trainables.spaces import get_space
 from archray.trainables.tune.supernet_scorer import SharedPredictions, SupernetScorer, arrays_of
@@ -71,8 +71,8 @@ def test_evaluation_is_that_of_the_members_predictions(how: Any) -> None:
     row = CachedEnsembles(LABELS, in_process(worker), how=how)({"members": ["a", "b", "c"], "delta": 0.5})
     p = np.stack([np.asarray(worker(member)) for member in "abc"])
     assert row["validation_loss"] == pytest.approx(ensemble_loss(p, LABELS, how), rel=1e-5)
-    assert row["validation_error"] == ensemble_error(p, LABELS, how)
-    assert row["average_error"] == pytest.approx(member_errors(p, LABELS).mean())
+    assert row["validation_accuracy"] == ensemble_accuracy(p, LABELS, how)
+    assert row["members_accuracy"] == pytest.approx(member_accuracies(p, LABELS).mean())
     assert row["disagreement"] == disagreement(p.argmax(2)) and row["failure"] is None
 
 
@@ -149,8 +149,8 @@ def test_predictions_have_the_loss_that_scoring_gives(trained: SupernetTrainable
     cached.add(cells)
     expected = {row["architecture"]: row for row in SupernetScorer(SETTINGS, weights, "cpu")(cells)}
     for row in cached.members():
-        assert row["loss"] == pytest.approx(expected[row["architecture"]]["loss"], rel=1e-5)
-        assert row["accuracy"] == pytest.approx(expected[row["architecture"]]["accuracy"])
+        assert row["loss"] == pytest.approx(expected[row["architecture"]]["shared_loss"], rel=1e-5)
+        assert row["accuracy"] == pytest.approx(expected[row["architecture"]]["shared_accuracy"])
     assert "|no_such_operation~0|" in str(worker("|no_such_operation~0|"))
 
 

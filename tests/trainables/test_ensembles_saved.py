@@ -77,13 +77,13 @@ def test_members_with_an_auxiliary_tower_in_train_mode() -> None:
 @pytest.mark.parametrize("averaged", ["probabilities", "logits"])
 def test_an_ensemble_comes_back_from_its_files(averaged: Any, split: Split, tmp_path: Path) -> None:
     ensemble = made(average=averaged)
-    save_ensemble(tmp_path, ensemble, MEMBERS, {"test_error": 0.5})
+    save_ensemble(tmp_path, ensemble, MEMBERS, {"test_accuracy": 0.5})
     loaded = load_ensemble(tmp_path)
     assert not loaded.training and loaded.average == averaged
     with torch.no_grad():
         torch.testing.assert_close(loaded(split.images), ensemble(split.images), rtol=0, atol=0)
     assert sorted(file.name for file in tmp_path.iterdir()) == ["architecture.json", "state_dict.pt"]
-    assert json.loads((tmp_path / "architecture.json").read_text())["test_error"] == 0.5
+    assert json.loads((tmp_path / "architecture.json").read_text())["test_accuracy"] == 0.5
     again = load_ensemble(lambda name: (tmp_path / name).read_bytes(), output="log_probabilities")
     assert again.output == "log_probabilities"
 

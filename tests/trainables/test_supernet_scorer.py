@@ -51,7 +51,12 @@ def test_a_group_is_scored_as_its_architectures_one_by_one(
     trainer = trained.trainer
     for row, cell in zip(rows, CELLS, strict=True):
         [metrics] = score_architectures(trainer.supernet, [cell], trainer.dataset.validation)
-        assert row == {"architecture": cell, "loss": metrics.loss, "accuracy": metrics.accuracy, "failure": None}
+        assert row == {
+            "architecture": cell,
+            "shared_loss": metrics.loss,
+            "shared_accuracy": metrics.accuracy,
+            "failure": None,
+        }
 
 
 def test_an_architecture_that_the_space_refuses_is_a_row_with_its_reason(weights: dict[str, np.ndarray]) -> None:
@@ -60,14 +65,14 @@ def test_an_architecture_that_the_space_refuses_is_a_row_with_its_reason(weights
     first, refused, last = scorer([CELLS[0], "|conv9x9~0|", CELLS[1]])
     assert [first, last] == good
     assert refused["architecture"] == "|conv9x9~0|" and refused["failure"]
-    assert math.isnan(refused["loss"]) and math.isnan(refused["accuracy"])  # type: ignore[arg-type]
+    assert math.isnan(refused["shared_loss"]) and math.isnan(refused["shared_accuracy"])  # type: ignore[arg-type]
     assert scorer(["|conv9x9~0|"])[0]["failure"] == refused["failure"]
 
 
 def test_outputs_that_are_not_finite_have_no_accuracy(weights: dict[str, np.ndarray]) -> None:
     broken = {name: np.full_like(each, np.nan) for name, each in weights.items()}
     [row] = SupernetScorer(SETTINGS, broken, "cpu")(CELLS[:1])
-    assert row["failure"] == "the validation loss is nan" and math.isnan(row["accuracy"])  # type: ignore[arg-type]
+    assert row["failure"] == "the validation loss is nan" and math.isnan(row["shared_accuracy"])  # type: ignore[arg-type]
 
 
 def test_weights_of_another_supernet_are_refused(weights: dict[str, np.ndarray]) -> None:

@@ -17,9 +17,9 @@ from archray.trainables.checkpoint import read_weights
 from archray.trainables.spaces import get_space
 from archray.trainables.tune.supernet_trainable import SupernetTrainable
 
-EVERY = {"train_loss", "train_accuracy", "validation_loss", "validation_accuracy", "epoch", "epochs", "lr"}
+EVERY = {"train_loss", "train_accuracy", "shared_loss", "shared_accuracy", "epoch", "epochs", "lr"}
 EVERY |= {"parameters", "seconds_epoch", "failure", "done"}
-SEARCH = EVERY | {"architecture", "discretised_loss", "discretised_accuracy", "discretisation_drop", "entropy"}
+SEARCH = EVERY | {"architecture", "mixture_loss", "mixture_accuracy", "discretisation_drop", "entropy"}
 HALVING = EVERY | {"scores", "score", "weights", "candidates_left"}
 CELLS = (
     "|nor_conv_1x1~0|+|none~0|skip_connect~1|+|skip_connect~0|none~1|avg_pool_3x3~2|",
@@ -69,7 +69,7 @@ def test_results_of_a_search(space: str) -> None:
     for result in results:
         assert set(result) == SEARCH | {f"{key}_{group}" for key in ("entropy", "entropies") for group in groups}
     get_space(space).decode(last["architecture"])
-    assert last["discretisation_drop"] == last["validation_accuracy"] - last["discretised_accuracy"]
+    assert last["discretisation_drop"] == last["mixture_accuracy"] - last["shared_accuracy"]
     assert (last["failure"], last["lr"]) == (None, pytest.approx(0.001))
     assert all(math.isfinite(last[key]) for key in EVERY - {"failure"})
     operations = [each for group in groups if "inputs" not in group for each in last[f"entropies_{group}"]]
@@ -81,7 +81,7 @@ def test_results_of_a_search(space: str) -> None:
 def test_uniform_paths_have_nothing_to_discretise() -> None:
     last = run(make_config(relaxation={"name": "path"}, optimizer={"name": "none"}))[-1]
     assert last["architecture"] is None and last["failure"] is None
-    assert math.isnan(last["discretisation_drop"]) and math.isfinite(last["validation_loss"])
+    assert math.isnan(last["discretisation_drop"]) and math.isfinite(last["mixture_loss"])
 
 
 # Failures
@@ -92,7 +92,7 @@ def test_divergence_is_a_result() -> None:
     result = trainable.step()
     assert result["done"] and "epoch 1" in result["failure"]
     assert set(result) == set(run(make_config())[-1])
-    assert math.isnan(result["validation_accuracy"]) and result["architecture"] is None
+    assert math.isnan(result["mixture_accuracy"]) and result["architecture"] is None
     assert len(result["entropies_edges"]) == 6
     with pytest.raises(RuntimeError, match="see `failure`"):
         _ = trainable.trainer
@@ -131,10 +131,10 @@ def test_a_round_trains_scores_and_stores_the_weights(tmp_path: Path) -> None:
     first, last = results
     assert (first["weights"], first["scores"], math.isnan(first["score"])) == (None, [], True)
     assert (last["epochs"], last["done"], last["candidates_left"]) == (2, True, 4)
-    assert last["score"] == pytest.approx(sum(last["scores"]) / 4) == pytest.approx(last["validation_loss"])
+    assert last["score"] == pytest.approx(sum(last["scores"]) / 4) == pytest.approx(last["shared_loss"])
     assert [each.as_uri() for each in (tmp_path / "weights").iterdir()] == [last["weights"]]
     by_accuracy = run(make_round(CELLS, budget=2, settings=place | {"score": "accuracy"}))[-1]
-    assert by_accuracy["score"] == pytest.approx(last["validation_accuracy"])
+    assert by_accuracy["score"] == pytest.approx(last["shared_accuracy"])
     assert by_accuracy["score"] == pytest.approx(sum(by_accuracy["scores"]) / 4)
     json.dumps(results)
 

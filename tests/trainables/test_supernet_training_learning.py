@@ -130,7 +130,7 @@ def test_results_of_a_trial_and_of_one_that_failed(method: str) -> None:
     assert result["failure"] is None and result["done"]
     assert 0 <= result["entropy"] <= math.log(10)
     assert ("entropies_decisions" in result) == (method == "enas")
-    assert result["discretisation_drop"] == result["validation_accuracy"] - result["discretised_accuracy"]
+    assert result["discretisation_drop"] == result["mixture_accuracy"] - result["shared_accuracy"]
     json.dumps(result)
     diverging = settings | {"training": settings["training"] | {"lr": 1e30, "grad_clip": None}}
     failed = SupernetTrainable({"settings": diverging, "seed": 1}).step()

@@ -28,14 +28,14 @@ def sampled_trials(seed: int = 0, number: int = 16) -> pd.DataFrame:
         loss = 0.5 + 0.05 * (delta - 0.2) ** 2 + 0.005 * rng.random()
         failed = trial == 2
         row = {"number": trial, "sampler": "svgd-rd", "delta": float(delta), "temperature": 0.5, "members": members}
-        row |= {"validation_loss": math.nan if failed else loss, "validation_error": 0.3 * loss}
+        row |= {"shared_loss": math.nan if failed else loss, "shared_accuracy": 1 - 0.3 * loss}
         rows.append(row | {"failure": "out of memory" if failed else None})
     return pd.DataFrame(rows)
 
 
 def ensemble_tables() -> Tables:
     sampled = sampled_trials()
-    alone = pd.DataFrame({"architecture": CELLS, "error": 0.2 + 0.02 * np.arange(len(CELLS))})
+    alone = pd.DataFrame({"architecture": CELLS, "shared_accuracy": 0.8 - 0.02 * np.arange(len(CELLS))})
     return {
         ("search", "trials.parquet"): sampled,
         ("search", "members.parquet"): alone,
@@ -70,27 +70,27 @@ def posterior() -> dict[str, list[float]]:
     }
 
 
-def ensemble_documents(members: tuple[str, ...] | None = None, lower: float = 0.0) -> Documents:
-    """What was found and measured of `members`, by default those of the best ensemble. lower: of all test errors."""
+def ensemble_documents(members: tuple[str, ...] | None = None, higher: float = 0.0) -> Documents:
+    """What was found and measured of `members`, by default the best ensemble. higher: added to all accuracies."""
     sampled = sampled_trials()
-    best = int(sampled["validation_loss"].idxmin())
+    best = int(sampled["shared_loss"].idxmin())
     members = tuple(sampled["members"][best]) if members is None else members
     found = {
         "members": list(members),
-        "value": float(sampled["validation_loss"][best]),
-        "metric": "validation_loss",
-        "validation_accuracy": 1 - float(sampled["validation_error"][best]),
+        "value": float(sampled["shared_loss"][best]),
+        "metric": "shared_loss",
+        "shared_accuracy": float(sampled["shared_accuracy"][best]),
     }
     measures = {
         "members": [
-            {"architecture": name, "test_error": 0.06 + 0.004 * i - lower, "test_nll": 0.2, "ece": 0.03}
+            {"architecture": name, "test_accuracy": 0.94 - 0.004 * i + higher, "test_nll": 0.2, "ece": 0.03}
             for i, name in enumerate(members)
         ],
-        "test_error": 0.05 - lower,
+        "test_accuracy": 0.95 + higher,
         "test_nll": 0.15,
         "ece": 0.012,
-        "ate": 0.064 - lower if len(members) > 1 else None,
-        "ppd": 0.08 - lower if len(members) > 1 else None,
+        "members_test_accuracy": 0.936 + higher,
+        "ppd": 0.08 - higher if len(members) > 1 else None,
     }
     return {
         ("search", "architecture.json"): found,
@@ -115,7 +115,7 @@ def ensemble_run(place: str | Path, tables: Tables | None = None, documents: Doc
 
 
 def repeated_ensemble_run(place: str | Path) -> Run[Any]:
-    """Two repeats: the second sampled 12 ensembles, and found other members with lower test errors."""
+    """Two repeats: the second sampled 12 ensembles, and found other members with higher test accuracies."""
     first: tuple[Tables, Documents] = (ensemble_tables(), ensemble_documents())
     second = {**ensemble_tables(), ("search", "trials.parquet"): sampled_trials(5, number=12)}
     repeats = [first, (second, ensemble_documents(tuple(CELLS[:3]), 0.01))]

@@ -95,7 +95,7 @@ def _method_progress(method: str, rng: np.random.Generator, repeat: int) -> pd.D
             "dimension": sizes,
             "candidates": 1,
             "score": 10 * errors,
-            "test_error": errors,
+            "search_test_accuracy": 1 - errors,
             "final": False,
         }
     )
@@ -107,7 +107,7 @@ def _map(rng: np.random.Generator) -> str:
 
 
 def _error(name: str, dimension: int) -> float:
-    """Test error of a map: the nearer its gamma is to 0.01, the lower."""
+    """1 - the test accuracy of a map: the nearer its gamma is to 0.01, the lower."""
     gamma = get_space("fourier").configuration(name)["gamma"]
     return float(0.02 + 0.1 * abs(np.log10(gamma) + 2) + 6 / (dimension + 200))
 
@@ -142,7 +142,7 @@ def _halving(
                 "dimension": dimension,
                 "candidates": len(left),
                 "score": scores[order[0]],
-                "test_error": _error(leader, 2000),
+                "search_test_accuracy": 1 - _error(leader, 2000),
                 "final": final,
             }
         )
@@ -175,5 +175,5 @@ def _correlation(
                 table = pd.DataFrame({"repeat": repeat, "bases": bases, "dimension": dimension, "architecture": names})
                 alone = 1 - np.array([_error(name, dimension) for name in names])
                 noise = rng.normal(0, loss + 10 / dimension, len(names))
-                rows.append(table.assign(shared=np.clip(alone**1.6 + noise, 0, 1), standalone=alone))
+                rows.append(table.assign(shared_accuracy=np.clip(alone**1.6 + noise, 0, 1), standalone_accuracy=alone))
     return pd.concat(rows, ignore_index=True)

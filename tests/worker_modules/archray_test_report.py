@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import re
 from collections.abc import Mapping, Sequence
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +13,12 @@ import numpy as np
 import pandas as pd
 
 from archray.files import Folder
+from archray.platform.engine.run_record import write_summary
 from archray.platform.methods import get_method
-from archray.platform.methods.recipe import recipe_of
+from archray.platform.methods.recipe import describe, recipe_of
 from archray.platform.report.page import MakeSection, render
 from archray.platform.report.section import Section
-from archray.platform.run.layout import DONE, MANIFEST
+from archray.platform.run.layout import DONE, FOUND, MANIFEST
 from archray.platform.run.run import Run
 from archray.trainables.spaces import get_space
 
@@ -94,7 +95,7 @@ def write_run(
     stages = folder.folders()
     if seconds is not None:
         for stage in stages:
-            (folder / stage).write_json(DONE, {"seconds": seconds / len(stages)})
+            (folder / stage).write_json(DONE, {"seconds": seconds / len(stages), "finished": MADE_WITH["created"]})
     said = {"config": settings.model_dump(mode="json"), "command": f"archray search {method} --data digits --out run"}
     folder.write_json(MANIFEST, {**MADE_WITH, **said, **(manifest or {})})
     return Run(folder, folder.read_json(MANIFEST), settings)
@@ -120,6 +121,16 @@ def write_repeats(
             seconds=seconds,
         )
     return write_run(place, method, config={**(config or {}), "repeats": len(repeats)}, seconds=None)
+
+
+def summarised(run: Run[Any]) -> str:
+    """The folder of a run, and of its repeats, with the JSON of one that has ended; its path."""
+    for each in (*run.repeats, run):
+        result = describe(each)["result"]
+        each.folder.write_json(FOUND, result)
+        titles = {name: name for name in each.folder.folders() if (each.folder / name).exists(DONE)}
+        write_summary(each.folder, titles, partial(describe, each), ended=True)
+    return str(run.folder)
 
 
 def _stage(folder: Folder, stage: str) -> Folder:

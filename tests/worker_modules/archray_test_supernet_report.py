@@ -65,7 +65,9 @@ def gradient_tables(epochs: int = 12, groups: tuple[str, ...] = ("normal", "redu
         last = 0.7 + 0.01 * number
         failure = "train_loss is NaN at epoch 1" if name is None else None
         value, mixture = (math.nan, math.nan) if failure else (last - 0.2, last)
-        found.append({**key, "architecture": name, "value": value, "validation_accuracy": mixture, "failure": failure})
+        found.append(
+            {**key, "architecture": name, "shared_accuracy": value, "mixture_accuracy": mixture, "failure": failure}
+        )
         for epoch in range(1, epochs + 1):
             share = epoch / epochs
             if failure and epoch > 1:
@@ -76,8 +78,8 @@ def gradient_tables(epochs: int = 12, groups: tuple[str, ...] = ("normal", "redu
                     **key,
                     "architecture": name,
                     "epoch": epoch,
-                    "validation_accuracy": accuracy,
-                    "discretised_accuracy": accuracy * 0.5,
+                    "mixture_accuracy": accuracy,
+                    "shared_accuracy": accuracy * 0.5,
                     "train_loss": math.nan if failure else 2.3 - share,
                 }
             )
@@ -95,8 +97,8 @@ def gradient_tables(epochs: int = 12, groups: tuple[str, ...] = ("normal", "redu
         curve[-1] = last
         key = {"trial_id": f"t-{number}", "architecture": name}
         trainings += [{**key, "epoch": e + 1, "validation_accuracy": v} for e, v in enumerate(curve)]
-        row = {"architecture": name, "epochs": until, "value": float(curve[5]), "failure": None}
-        selection.append({**row, "validation_accuracy": last, "kept": kept})
+        row = {"architecture": name, "epochs": until, "accuracy_at_cut": float(curve[5]), "failure": None}
+        selection.append({**row, "selection_accuracy": last, "kept": kept})
     final = {"seed": [1, 2], "test_accuracy": [0.93, 0.94], "parameters": 3_349_342, "multiply_adds": 5.452e8}
     return {
         "found": pd.DataFrame(found),
@@ -128,9 +130,11 @@ def scored_tables(scored: int = 200) -> dict[str, pd.DataFrame]:
         best = int(accuracy.argmax())
         if len(names) > 1:
             accuracy[best - 1] = math.nan
-        scores.append(pd.DataFrame({**key, "architecture": names, "loss": -np.log(accuracy), "accuracy": accuracy}))
-        row = {**key, "architecture": names[best], "value": accuracy[best]}
-        found.append({**row, "validation_accuracy": math.nan, "failure": None})
+        scores.append(
+            pd.DataFrame({**key, "architecture": names, "shared_loss": -np.log(accuracy), "shared_accuracy": accuracy})
+        )
+        row = {**key, "architecture": names[best], "shared_accuracy": accuracy[best]}
+        found.append({**row, "mixture_accuracy": math.nan, "failure": None})
     return {"found": pd.DataFrame(found), "scores": pd.concat(scores, ignore_index=True)}
 
 
@@ -138,7 +142,7 @@ def _content(
     tables: dict[str, pd.DataFrame], chosen: str, value: float = 0.5
 ) -> tuple[dict[tuple[str, str], pd.DataFrame], dict[tuple[str, str], Any]]:
     """The files of a run."""
-    best = {"architecture": chosen, "value": value, "metric": "validation_accuracy"}
-    stage = "selection" if "selection" in tables else "search"
+    stage, key = ("selection", "selection_accuracy") if "selection" in tables else ("search", "shared_accuracy")
+    best = {"architecture": chosen, "value": value, "metric": key, key: value}
     documents = {(stage, "architecture.json"): best, ("", "architecture.json"): best}
     return {_FILES[name]: table for name, table in tables.items()}, documents

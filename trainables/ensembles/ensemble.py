@@ -128,7 +128,7 @@ def ensemble_files(
     """The contents of the ensemble's files by name. The description is to be written last: it says that all is there.
 
     members: what each of the ensemble's networks is, in their order. described: further entries of the description,
-    plain data (errors, the data set).
+    plain data (accuracies, the data set).
 
     Raises: InvalidInput if members are too many or too few, or entries have the names of others.
     """

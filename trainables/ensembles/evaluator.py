@@ -20,7 +20,7 @@ from archray.plurals import count
 from archray.trainables.ensembles.measures import Averaged, check_averaged, disagreement
 from archray.trainables.ensembles.scores import Arranged, arrange, restore, score_ensembles
 
-METRICS = ("validation_loss", "validation_error", "average_error", "disagreement")  # of an ensemble
+METRICS = ("validation_loss", "validation_accuracy", "members_accuracy", "disagreement")  # of an ensemble
 
 
 class Answer(NamedTuple):
@@ -46,7 +46,7 @@ class _Member:
     reference: ray.ObjectRef | None
     classes: npt.NDArray[np.int16]  # (images,)
     loss: float
-    error: float
+    accuracy: float
 
 
 def in_process(worker: Callable[[str], npt.NDArray[np.float32] | str]) -> Predict:
@@ -102,8 +102,8 @@ class CachedEnsembles:
         return row
 
     def evaluate(self, ensembles: Sequence[Sequence[str]]) -> list[dict[str, Any]]:
-        """A row for each ensemble: `members`, `validation_loss`, `validation_error` of the average, `average_error` of
-        the members, `disagreement` (PPD), `failure`.
+        """A row for each ensemble: `members`, `validation_loss`, `validation_accuracy` of the average,
+        `members_accuracy` (the mean of each alone), `disagreement` (PPD), `failure`.
 
         The metrics of an ensemble with a member that failed are NaN, and `failure` is the reason.
 
@@ -122,10 +122,10 @@ class CachedEnsembles:
     def _measured(self, ensemble: Sequence[str]) -> dict[str, float]:
         members = [self._members[name] for name in ensemble]
         arranged = [self._members[name].arranged for name in sorted(ensemble)]  # whose order decides the rounding
-        losses, errors = score_ensembles(arranged, self.labels, [range(len(arranged))], self.how)
-        average_error = sum(member.error for member in members) / len(members)
+        losses, accuracies = score_ensembles(arranged, self.labels, [range(len(arranged))], self.how)
+        alone = sum(member.accuracy for member in members) / len(members)
         apart = disagreement([member.classes for member in members])
-        return dict(zip(METRICS, (float(losses[0]), float(errors[0]), average_error, apart), strict=True))
+        return dict(zip(METRICS, (float(losses[0]), float(accuracies[0]), alone, apart), strict=True))
 
     def add(self, members: Iterable[str]) -> None:
         """Sees that each member has predictions, or a reason why not; what is missing is computed in one go.
@@ -155,17 +155,16 @@ class CachedEnsembles:
             )
 
     def members(self) -> list[dict[str, Any]]:
-        """A row per distinct member, by its string: `architecture`, `loss`, `accuracy`, `error`, `failure`."""
+        """A row per distinct member, by its string: `architecture`, `loss`, `accuracy`, `failure`."""
         rows: list[dict[str, Any]] = []
         for name in sorted({*self._members, *self._failures}):
             found = self._members.get(name)
-            loss, error = (found.loss, found.error) if found else (math.nan, math.nan)
+            loss, accuracy = (found.loss, found.accuracy) if found else (math.nan, math.nan)
             rows.append(
                 {
                     "architecture": name,
                     "loss": loss,
-                    "accuracy": 1 - error,
-                    "error": error,
+                    "accuracy": accuracy,
                     "failure": self._failures.get(name),
                 }
             )
@@ -202,9 +201,9 @@ class CachedEnsembles:
         if ray.is_initialized():
             reference = ray.put(arranged)
             arranged = ray.get(reference)  # the object store's own memory, not a second copy
-        loss, error = score_ensembles([arranged], self.labels, [[0]], self.how)
+        loss, accuracy = score_ensembles([arranged], self.labels, [[0]], self.how)
         classes = np.asarray(probabilities).argmax(axis=1).astype(np.int16)
-        self._members[name] = _Member(arranged, reference, classes, float(loss[0]), float(error[0]))
+        self._members[name] = _Member(arranged, reference, classes, float(loss[0]), float(accuracy[0]))
 
 
 def _file(member: str) -> str:

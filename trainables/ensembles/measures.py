@@ -1,9 +1,9 @@
 """Measures of one ensemble, and how well estimates of several agree with the truth. Shu 2022, ch. 5; note E8.
 
-Loss, error, ATE, PPD, calibration (sections 5.3.4 and 5.5.1); rank correlation, Agreement-30% (Table 5.6). Everywhere
+Loss, accuracy, PPD, calibration (sections 5.3.4 and 5.5.1); rank correlation, Agreement-30% (Table 5.6). Everywhere
 `probabilities` are the members' class probabilities, (members, images, classes), and `labels` (images,): arrays, or
-tensors on the CPU. Computed in float64. Errors, disagreement and calibration error are fractions: the paper's
-percentages divided by 100.
+tensors on the CPU. Computed in float64. Accuracies, disagreement and calibration error are fractions; the paper's test
+error and ATE are 1 minus the accuracy and the members' average accuracy.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ def ensemble_loss(probabilities: npt.ArrayLike, labels: npt.ArrayLike, how: Aver
     return float(_losses(p[None], check_labels(labels, *p.shape))[0])
 
 
-def ensemble_error(probabilities: npt.ArrayLike, labels: npt.ArrayLike, how: Averaged = "probabilities") -> float:
-    """The fraction of images that the average takes for another class. Raises: InvalidInput."""
+def ensemble_accuracy(probabilities: npt.ArrayLike, labels: npt.ArrayLike, how: Averaged = "probabilities") -> float:
+    """The fraction of images whose class the average predicts. Raises: InvalidInput."""
     p = average(probabilities, how)
-    return float((p.argmax(axis=1) != check_labels(labels, *p.shape)).mean())
+    return float((p.argmax(axis=1) == check_labels(labels, *p.shape)).mean())
 
 
 def member_losses(probabilities: npt.ArrayLike, labels: npt.ArrayLike) -> Floats:
@@ -59,10 +59,10 @@ def member_losses(probabilities: npt.ArrayLike, labels: npt.ArrayLike) -> Floats
     return _losses(p, check_labels(labels, *p.shape[1:]))
 
 
-def member_errors(probabilities: npt.ArrayLike, labels: npt.ArrayLike) -> Floats:
-    """The error of each member, (members,); on test images their mean is the ATE. Raises: InvalidInput."""
+def member_accuracies(probabilities: npt.ArrayLike, labels: npt.ArrayLike) -> Floats:
+    """The accuracy of each member, (members,); on test images their mean is 1 - ATE. Raises: InvalidInput."""
     p = _checked(probabilities)
-    return (p.argmax(axis=2) != check_labels(labels, *p.shape[1:])).mean(axis=1)
+    return (p.argmax(axis=2) == check_labels(labels, *p.shape[1:])).mean(axis=1)
 
 
 def classes_of(probabilities: npt.ArrayLike) -> Integers:
@@ -105,20 +105,20 @@ def measure_ensemble(
 ) -> dict[str, Any]:
     """All measures of one ensemble, as plain data for JSON.
 
-    `loss`, `error`, `calibration_error`: of the average; `average_error`: mean of the members' errors (ATE on test
-    images); `disagreement`: PPD, None of a single member; `member_losses`, `member_errors`,
+    `loss`, `accuracy`, `calibration_error`: of the average; `average_accuracy`: mean of the members' accuracies;
+    `disagreement`: PPD, None of a single member; `member_losses`, `member_accuracies`,
     `member_calibration_errors`: lists in the members' order. Raises: InvalidInput.
     """
     p = _checked(probabilities)
-    averaged, errors, apart = average(p, how), member_errors(p, labels), disagreement(p.argmax(axis=2))
+    averaged, alone, apart = average(p, how), member_accuracies(p, labels), disagreement(p.argmax(axis=2))
     return {
         "loss": ensemble_loss(p, labels, how),
-        "error": ensemble_error(p, labels, how),
-        "average_error": float(errors.mean()),
+        "accuracy": ensemble_accuracy(p, labels, how),
+        "average_accuracy": float(alone.mean()),
         "disagreement": None if math.isnan(apart) else apart,
         "calibration_error": calibration_error(averaged, labels),
         "member_losses": member_losses(p, labels).tolist(),
-        "member_errors": errors.tolist(),
+        "member_accuracies": alone.tolist(),
         "member_calibration_errors": [calibration_error(each, labels) for each in p],
     }
 
@@ -126,8 +126,8 @@ def measure_ensemble(
 def top_agreement(estimated: npt.ArrayLike, true: npt.ArrayLike, share: float = SHARE) -> float:
     """Agreement-k: the fraction of the truly best `share` that are among the best `share` by the estimate too.
 
-    Both are losses or errors, (ensembles,), the least is best; the first one wins a draw. Of random estimates `share`
-    is to be expected. Raises: InvalidInput.
+    Both are scores, (ensembles,), the largest is best (losses with their sign turned); the first one wins a draw. Of
+    random estimates `share` is to be expected. Raises: InvalidInput.
     """
     if not 0 < share <= 1:
         raise InvalidInput(f"expected share in (0, 1], got {share}")
@@ -135,15 +135,15 @@ def top_agreement(estimated: npt.ArrayLike, true: npt.ArrayLike, share: float = 
     if len(a) == 0:
         return math.nan
     count = max(1, round(share * len(a)))
-    best = [set(np.argsort(values, kind="stable")[:count].tolist()) for values in (a, b)]
+    best = [set(np.argsort(-values, kind="stable")[:count].tolist()) for values in (a, b)]
     return len(best[0] & best[1]) / count
 
 
 def agreement(estimated: npt.ArrayLike, true: npt.ArrayLike, share: float = SHARE) -> dict[str, float | int]:
     """`spearman`, `pearson`, `agreement` (`top_agreement`), `chance` (its value for random estimates), `count`.
 
-    estimated, true: losses or errors, (ensembles,); pairs of which one is not finite are left out and not counted. A
-    correlation is NaN with fewer than three pairs or where all values are one. Raises: InvalidInput.
+    estimated, true: scores, (ensembles,), the largest is best; pairs of which one is not finite are left out and not
+    counted. A correlation is NaN with fewer than three pairs or where all values are one. Raises: InvalidInput.
     """
     from scipy.stats import pearsonr, rankdata
 

@@ -1,8 +1,8 @@
-"""Loss and error of many ensembles of few distinct members, from predictions that are computed once; selection.
+"""Loss and accuracy of many ensembles of few distinct members, from predictions that are computed once; selection.
 
 What an ensemble of n members costs at N images and C classes: n additions of a float32 array (C, N), one maximum over
 the other classes, one logarithm of N numbers. Nothing is gathered or copied for an ensemble: predictions are laid out
-once for each member, an image's true class first, so that the loss needs one row and the error no argmax.
+once for each member, an image's true class first, so that the loss needs one row and the accuracy no argmax.
 
 Forward selection of an ensemble from a pool of trained networks: Zaidi et al. 2021 (NES), section 4; note E8.
 """
@@ -49,7 +49,7 @@ def score_ensembles(
     ensembles: Sequence[Sequence[int]] | npt.NDArray[np.integer],
     how: Averaged = "probabilities",
 ) -> tuple[Floats, Floats]:
-    """Losses and errors, (T,) each, of T ensembles: those of `ensemble_loss` and `ensemble_error` at float32.
+    """Losses and accuracies, (T,) each, of T ensembles: `ensemble_loss` and `ensemble_accuracy` at float32.
 
     A member's order in its ensemble changes nothing, not even the rounding.
 
@@ -64,7 +64,7 @@ def score_ensembles(
     classes, images = arranged[0].shape
     y = check_labels(labels, images, classes)
     logits = check_averaged(how) == "logits"
-    losses, errors = np.empty(len(ensembles)), np.empty(len(ensembles))
+    losses, accuracies = np.empty(len(ensembles)), np.empty(len(ensembles))
     total, rival = np.empty((classes, images), np.float32), np.empty(images, np.float32)
     for t, ensemble in enumerate(ensembles):
         members = sorted(int(each) for each in ensemble)
@@ -73,9 +73,9 @@ def score_ensembles(
         np.copyto(total, arranged[members[0]])
         for member in members[1:]:
             total += arranged[member]
-        errors[t] = _wrong(total, rival, y) / images
+        accuracies[t] = (images - _wrong(total, rival, y)) / images
         losses[t] = _loss_of_logits(total, len(members)) if logits else _loss(total[0], len(members), rival)
-    return losses, errors
+    return losses, accuracies
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,8 @@ SHOWN = {  # as `archray_train_loss`, ..., by a node's metrics port and the dash
     "train_loss": "Mean training loss of the epoch, in nats.",
     "validation_loss": "Validation loss after the epoch, in nats.",
     "validation_accuracy": "Validation accuracy after the epoch, a fraction.",
+    "mixture_accuracy": "Validation accuracy of a supernet's mixture after the epoch, a fraction.",
+    "shared_accuracy": "Validation accuracy with shared weights after the epoch, a fraction.",
 }
 
 

@@ -23,6 +23,7 @@ from archray.trainables.supernets.evaluation import predict_architecture
 from archray.trainables.tune.supernet_settings import SupernetSettings
 from archray.trainables.tune.trial import read_settings
 
+SCORES = ("shared_loss", "shared_accuracy")  # of an architecture on the validation data
 Arrays = Mapping[str, np.ndarray]  # a supernet's parameters and buffers by name
 
 
@@ -55,7 +56,7 @@ class SupernetScorer:
         self.supernet.to(self.device)
 
     def __call__(self, architectures: Sequence[str]) -> list[dict[str, float | str | None]]:
-        """A row for each architecture: `architecture`, `loss`, `accuracy`, `failure`; in one pass over the data.
+        """A row for each: `architecture`, `shared_loss`, `shared_accuracy`, `failure`; in one pass over the data.
 
         One that the space refuses, or whose loss is not finite, has no values and the reason in `failure`: the
         accuracy of outputs that are not finite means nothing.
@@ -79,7 +80,7 @@ class SupernetScorer:
         return [
             {
                 "architecture": architecture,
-                **scored.get(architecture, NO_METRICS)._asdict(),
+                **dict(zip(SCORES, scored.get(architecture, NO_METRICS), strict=True)),
                 "failure": reasons.get(architecture),
             }
             for architecture in architectures

@@ -39,16 +39,16 @@ class SupernetTrainable(EpochTrainable[SupernetTrainer]):
     (architectures' strings), `budget` (epochs, else those of the settings), `round`, `replica`, `warm_start` (URI of
     weights, or None).
 
-    Every result holds train_loss, train_accuracy (of the batches that trained the weights), `validation_loss`,
-    `validation_accuracy`, and what `EpochTrainable` says. A loss that is not finite and an architecture that its space
-    refuses are failed results.
+    Every result holds train_loss, train_accuracy (of the batches that trained the weights), and what
+    `EpochTrainable` says. A loss that is not finite and an architecture that its space refuses are failed results.
 
-    Without `candidates` weights and architecture parameters are trained. Validation is of the mixture; where the
-    relaxation draws operations, of a draw for each batch. The result holds further
+    Without `candidates` weights and architecture parameters are trained. The result holds further, of the validation
+    data,
 
-    - `architecture`: the discretised string, `discretised_loss`, `discretised_accuracy`: of its path through the
-      supernet, `discretisation_drop`: validation_accuracy - discretised_accuracy. With the relaxation `path` there is
-      nothing to discretise: None and NaN. With the relaxation `controller` the best of its samples, see there;
+    - `mixture_loss`, `mixture_accuracy`: with the mixture; where operations are drawn, a draw for each batch.
+    - `architecture`: the discretised string, `shared_loss`, `shared_accuracy`: of its path through the supernet,
+      `discretisation_drop`: mixture_accuracy - shared_accuracy. With the relaxation `path` there is nothing to
+      discretise: None and NaN. With the relaxation `controller` the best of its samples, see there;
       with `posterior` its most probable one.
     - with the relaxations `path` and `posterior`, after the last epoch, `updates`: JSON of a table's columns, `group`,
       `edge`, `operation`, `updates` (the weights' steps that took it), `steps` (of the weights, in all), and `chance`,
@@ -62,7 +62,7 @@ class SupernetTrainable(EpochTrainable[SupernetTrainer]):
     own. After the last epoch the result holds further, and before it NaN and no scores,
 
     - `scores`: of each candidate with the shared weights on the validation data, by `score`: loss or accuracy, in
-      order; NaN for one that is not finite. `score`: the mean of the others. validation_loss, validation_accuracy: too.
+      order; NaN for one that is not finite. `score`: the mean of the others. `shared_loss`, `shared_accuracy`: too.
     - `weights`: the URI of the weights that this trial has stored, or None. `candidates_left`.
     """
 
@@ -118,7 +118,7 @@ class SupernetTrainable(EpochTrainable[SupernetTrainer]):
         values: dict[str, Any] = {"train_loss": math.nan, "train_accuracy": math.nan}
         if self._round is not None:
             return values | _no_scores(self._round)
-        names = ("validation_loss", "validation_accuracy", "discretised_loss", "discretised_accuracy")
+        names = ("mixture_loss", "mixture_accuracy", "shared_loss", "shared_accuracy")
         values |= dict.fromkeys((*names, "discretisation_drop"), math.nan) | {"architecture": None}
         rows = self._settings.relaxation.entropy_rows(get_space(self._settings.space), self._groups)
         entropies = self._entropies({name: [math.nan] * count for name, count in rows.items()})
@@ -135,11 +135,11 @@ class SupernetTrainable(EpochTrainable[SupernetTrainer]):
         architecture = trainer.derive()
         path = NO_METRICS if architecture is None else trainer.score([architecture])[0]
         return {
-            "validation_loss": validation.loss,
-            "validation_accuracy": validation.accuracy,
+            "mixture_loss": validation.loss,
+            "mixture_accuracy": validation.accuracy,
             "architecture": architecture,
-            "discretised_loss": path.loss,
-            "discretised_accuracy": path.accuracy,
+            "shared_loss": path.loss,
+            "shared_accuracy": path.accuracy,
             "discretisation_drop": validation.accuracy - path.accuracy,
             **self._entropies(trainer.mixing.entropies()),
             **self._drawn(trainer),
@@ -183,8 +183,8 @@ class SupernetTrainable(EpochTrainable[SupernetTrainer]):
             name = f"round-{request.number}-replica-{request.replica}-seed-{self._seed}.pt"
             weights = write_weights(place, name, {"supernet": state})
         return _no_scores(request) | {
-            "validation_loss": loss,
-            "validation_accuracy": accuracy,
+            "shared_loss": loss,
+            "shared_accuracy": accuracy,
             # The accuracy of outputs that are not finite means nothing.
             "scores": [getattr(metrics, by) if math.isfinite(metrics.loss) else math.nan for metrics in measured],
             "score": loss if by == "loss" else accuracy,
@@ -200,8 +200,8 @@ def _no_scores(request: HalvingRound) -> dict[str, Any]:
     """What a round reports before its last epoch and after a failure."""
     count = len(request.candidates)
     return {
-        "validation_loss": math.nan,
-        "validation_accuracy": math.nan,
+        "shared_loss": math.nan,
+        "shared_accuracy": math.nan,
         "scores": [math.nan] * count,
         "score": math.nan,
         "weights": None,

@@ -1,8 +1,8 @@
 """The members of ensembles: what they decided, what delta does to them, whether shared weights told how good they are.
 
 A higher delta drives SVGD's particles apart, so that the members decoded from them differ in more decisions; what it
-costs is that particles leave the modes of the posterior, and members alone get worse (Shu 2022, 5.3.4). Estimated
-against true error: Table 5.6.
+costs is that particles leave the modes of the posterior, and members alone get worse (Shu 2022, 5.3.4). With shared
+weights against trained: Table 5.6.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from archray.platform.methods.ensembles.ensemble_tables import (
     sampled_ensembles,
 )
 from archray.platform.number_words import whole_number
-from archray.platform.quantities import Quantity
+from archray.platform.quantities import Quantity, quantity_of
 from archray.platform.report.cell_graph import cell_drawing, cell_edges, cell_legend, is_graph, node_count
 from archray.platform.report.decisions import Decided, decided
 from archray.platform.report.figures import FOUND, SURFACE, TRIAL, NothingToDraw, drawing, few_ticks, figure
@@ -38,8 +38,9 @@ _DRAWN = 5  # members whose cells are drawn; the table has all
 _FEWEST = 3  # points: two always agree or disagree
 _MEASURES = {
     "difference": Quantity("decisions that two members differ in", "%", 100.0, 1),
-    "error": Quantity("mean error of a member", "%", 100.0, 2),
+    "shared_accuracy": quantity_of("shared_accuracy"),
 }
+_AGREE = ("shared_accuracy", "test_accuracy")
 _RHO = Quantity("rank correlation", "", 1.0, 2)
 _SHARE = Quantity("share", "%", 100.0, 0)
 
@@ -110,11 +111,11 @@ def delta_effect_section(run: Run[Any]) -> Section:
     content = drawing(
         "delta-effect",
         ensembles_delta_effect(run),
-        description=f"Difference and error of the members of {count(len(members), 'ensemble')} against delta.",
+        description=f"Difference and accuracy of the members of {count(len(members), 'ensemble')} against delta.",
     )
     text = (
         "What δ does in this run. Left: the share of the space's decisions in which two members of a sampled ensemble "
-        "differ, averaged over the pairs. Right: the validation error of its members alone, with shared weights. At "
+        "differ, averaged over the pairs. Right: the validation accuracy of its members alone, with shared weights. At "
         "δ = 0 the sampler is SVGD; a higher δ drives particles apart, below −1 they attract each other. A dot is one "
         "ensemble, a line goes through the means of one δ."
     )
@@ -123,7 +124,7 @@ def delta_effect_section(run: Run[Any]) -> Section:
 
 
 def member_measures(run: Run[Any]) -> pd.DataFrame:
-    """The ensembles that were sampled at a delta, with `difference` and `error`, fractions.
+    """The ensembles that were sampled at a delta, with `difference` and, the mean of the members, `shared_accuracy`.
 
     Raises: NothingToDraw if there is none of two members or more.
     """
@@ -134,7 +135,7 @@ def member_measures(run: Run[Any]) -> pd.DataFrame:
         raise NothingToDraw("this run sampled no ensemble at a delta; choose --sampler svgd-rd")
     space = get_space(run.best.space)
     alone = run.pooled(SEARCH, MEMBERS)
-    errors = dict(zip(alone["architecture"], alone["error"], strict=True)) if len(alone) else {}
+    accuracies = dict(zip(alone["architecture"], alone["shared_accuracy"], strict=True)) if len(alone) else {}
 
     def difference(members: tuple[str, ...]) -> float:
         pairs = itertools.combinations([space.decode(member) for member in members], 2)
@@ -142,45 +143,45 @@ def member_measures(run: Run[Any]) -> pd.DataFrame:
 
     return sampled.assign(
         difference=sampled["members"].map(difference),
-        error=sampled["members"].map(
-            lambda members: float(np.mean([errors.get(member, np.nan) for member in members]))
+        shared_accuracy=sampled["members"].map(
+            lambda members: float(np.mean([accuracies.get(member, np.nan) for member in members]))
         ),
     )
 
 
-# Estimated and true errors
+# With shared weights, and trained
 
 
 @figure(height=320)
 def estimated_against_true(run: Run[Any], canvas: Figure) -> None:
-    """The validation error of each member with shared weights, against its test error trained from scratch."""
+    """The validation accuracy of each member with shared weights, against its test accuracy trained from scratch."""
     axes = canvas.subplots()
     members, measures = member_agreement(run.best)
-    x, y = 100 * members["estimated"], 100 * members["true"]
+    x, y = (members[quantity] * quantity_of(quantity).factor for quantity in _AGREE)
     axes.scatter(x, y, s=30, color=TRIAL, edgecolor=SURFACE, linewidth=0.5, alpha=0.8, clip_on=False, zorder=2)
     own = members["name"].isin(found_members(run.best))
     axes.scatter(x[own], y[own], s=52, color=FOUND, edgecolor=SURFACE, linewidth=0.8, clip_on=False, zorder=3)
     few_ticks(axes, 4)
     axes.margins(0.08)
     axes.set_title(f"{count(len(x), 'member')}, ρ = {_RHO.bare(measures['spearman'])}")
-    axes.set(xlabel="validation error with shared weights (%)", ylabel="test error, trained (%)")
+    axes.set(**{f"{side}label": quantity_of(key).axis for side, key in zip("xy", _AGREE, strict=True)})
 
 
 def estimated_true_section(run: Run[Any]) -> Section:
-    """Estimated against true errors, and how they agree. Fewer than three members that have both are none."""
+    """Both accuracies of the members, and how they agree. Fewer than three members that have both are none."""
     members, measures = member_agreement(run.best)
     content = drawing(
         "estimated-true",
         estimated_against_true(run),
-        description=f"Estimated against true error: members, Spearman's rho {_RHO.bare(measures['spearman'])}.",
+        description=f"Members, with shared weights and trained: Spearman's rho {_RHO.bare(measures['spearman'])}.",
     )
     caption = (
-        "Each point is an architecture: its validation error with the supernet's shared weights, by which ensembles "
-        "are chosen, and its test error trained from scratch. ρ is Spearman's rank correlation. Blue: the members of "
-        "the found ensemble."
+        "Each point is an architecture: its validation accuracy with the supernet's shared weights, by which ensembles "
+        "are chosen, and its test accuracy trained from scratch. ρ is Spearman's rank correlation. Blue: the members "
+        "of the found ensemble."
     )
     if lost := len(estimates(run.best)) - len(members):
-        caption += f" {lost} without both errors {'is' if lost == 1 else 'are'} left out."
+        caption += f" {lost} without both accuracies {'is' if lost == 1 else 'are'} left out."
     columns = numeric("Members", "Spearman", "Pearson", "Agreement-30% (%)", "By chance (%)")
     shares = (_SHARE.bare(measures[name]) for name in ("agreement", "chance"))
     row = (whole_number(len(members)), *(_RHO.bare(measures[name]) for name in ("spearman", "pearson")), *shares)
@@ -192,14 +193,16 @@ def estimated_true_section(run: Run[Any]) -> Section:
         "estimated-true",
         "Do shared weights tell good ensembles from bad ones?",
         captioned(content, f"{caption} As Table 5.6 of Shu 2022.")
-        + table(columns, [row], label="Agreement of estimated and true errors")
+        + table(columns, [row], label="Agreement of accuracies with shared weights and trained")
         + paragraphs([note]),
     )
 
 
 def member_agreement(run: Run[Any]) -> tuple[pd.DataFrame, dict[str, float | int]]:
-    """The rows of `estimates` with both errors, and their `agreement`. Raises: NothingToDraw for fewer than three."""
+    """The rows of `estimates` with both, and their `agreement`. Raises: NothingToDraw for fewer than three."""
     rows = estimates(run).dropna()
     if len(rows) < _FEWEST:
-        raise NothingToDraw(f"this run has fewer than {_FEWEST} members with errors by shared weights and by training")
-    return rows, agreement(rows["estimated"], rows["true"])
+        raise NothingToDraw(
+            f"this run has fewer than {_FEWEST} members with accuracies by shared weights and by training"
+        )
+    return rows, agreement(rows[_AGREE[0]], rows[_AGREE[1]])

@@ -28,10 +28,10 @@ from archray.platform.methods.recipe import Recipe
 from archray.platform.methods.training_stages import BASELINE_STAGE
 
 _sampled = partial(
-    Recipe[Any], results=measured, headline=headline_of_sampled, sections=SAMPLED_SECTIONS, listings=list_sampled
+    Recipe[Any], measured=measured, headline=headline_of_sampled, sections=SAMPLED_SECTIONS, listings=list_sampled
 )
 _pooled = partial(
-    Recipe[Any], results=measured, headline=headline_of_pooled, sections=POOLED_SECTIONS, listings=list_pooled
+    Recipe[Any], measured=measured, headline=headline_of_pooled, sections=POOLED_SECTIONS, listings=list_pooled
 )
 _ENDING = (SAMPLING_STAGE, FINAL_ENSEMBLE_STAGE, BASELINE_STAGE)
 _CHOSEN = (SMALL_POOL_STAGE, ONE_ARCHITECTURE_STAGE)

@@ -24,10 +24,12 @@ from archray.platform.methods.ensembles.ensemble_tables import (
 )
 from archray.platform.methods.ensembles.posterior_curves import posterior_section
 from archray.platform.methods.ensembles.sampled_ensembles import ensemble_delta_section, ensembles_section
-from archray.platform.methods.found_networks import list_trials, tested_networks
+from archray.platform.methods.found_networks import list_trials
+from archray.platform.quantities import Spread
 from archray.platform.report.curves import BASELINE, CURVES_HEIGHT, OWN_SCHEDULE, TrainingCurves, Trainings
 from archray.platform.report.figures import FOUND, figure
-from archray.platform.report.page import Card, Headline, MakeSection, network_size
+from archray.platform.report.measured import Measured, headline_cards, measured_networks, over_repeats
+from archray.platform.report.page import Headline, MakeSection, network_size
 from archray.platform.report.run_sections import Tables, failed, failures_section, manifest_section
 from archray.platform.report.section import Section
 from archray.platform.run.layout import TRIALS
@@ -42,19 +44,21 @@ _TABLES: Tables = {
     "random architectures": ("baseline", TRIALS),
 }
 
+HEADLINES = ("test_accuracy",)
+MEASURES = ("test_nll", "ece", "ppd")  # of the ensemble
 
-def measured(run: Run[Any]) -> dict[str, Any]:
-    """The test accuracy of the ensemble and the mean of its members', beside random architectures."""
-    measures = run.document("final", ENSEMBLE)
-    if measures is None:
-        return tested_networks(run)
-    return {
-        **tested_networks(run),
-        "test_accuracy": 1 - measures["test_error"],
-        "test_accuracy_std": None,
-        "members_test_accuracy": None if measures["ate"] is None else 1 - measures["ate"],
-        **{key: measures[key] for key in ("test_nll", "ece", "ppd")},
-    }
+
+def measured(run: Run[Any]) -> Measured:
+    """The test accuracy of the ensemble and of its members alone, and its other measures; random architectures."""
+    models = trained_models(run)
+    spreads = dict(measured_networks(run))
+    if models.empty:
+        return spreads
+    members = models["test_accuracy"].iloc[1:]
+    known = {key: Spread.of(models[key].iloc[:1], "") for key in MEASURES}
+    known["test_accuracy"] = Spread.of(models["test_accuracy"].iloc[:1], models["kind"].iloc[0])
+    known["members_test_accuracy"] = Spread.of(members if len(members) > 1 else (), "member")
+    return spreads | {key: spread for key, spread in known.items() if spread}
 
 
 def headline_of_sampled(run: Run[Any]) -> Headline:
@@ -64,7 +68,7 @@ def headline_of_sampled(run: Run[Any]) -> Headline:
 
 
 def headline_of_pooled(run: Run[Any]) -> Headline:
-    """The test error of the ensemble beside those of its members; of repeats, of the best."""
+    """The test accuracy of the ensemble beside those of its members; of repeats, of the best."""
     return _headline(run, {})
 
 
@@ -76,24 +80,24 @@ def _headline(run: Run[Any], facts: dict[str, str | None]) -> Headline:
     if not members:
         return Headline(thing, "The run found no ensemble; the failures below say why.", facts=facts)
     what = f"ensemble of {count(len(members), 'architecture')}" if len(members) > 1 else "architecture"
-    if models.empty:
-        lead = f"The search chose the {what} below. There is no test error: it was not trained in full."
+    spreads = over_repeats(run, measured)
+    if models.empty or "test_accuracy" not in spreads:
+        lead = f"The search chose the {what} below. There is no test accuracy: it was not trained in full."
         return Headline(thing, lead, members, facts=facts)
-    own, alone = float(models["test_error"].iloc[0]), models["test_error"].iloc[1:].astype(float)
-    lead = f"The search chose the {what} below; trained in full, it has a test error of {TEST.show(own)}"
-    lead += f", {points(own - alone.min())} its best member." if len(alone) > 1 else "."
-    cards = [Card("found", TEST.show(own), "ensemble, test error" if len(members) > 1 else "test error")]
-    if len(alone) > 1:
-        cards.append(Card("trial", TEST.show(alone.min()), "its best member"))
-        cards.append(Card("trial", TEST.show(alone.mean()), "mean of its members"))
-    return Headline(thing, lead, members, cards, facts)
+    own, alone = float(models["test_accuracy"].iloc[0]), models["test_accuracy"].iloc[1:].astype(float)
+    lead = f"The search chose the {what} below; trained in full, it has a test accuracy of {TEST.show(own)}"
+    lead += f", {points(own - alone.max())} its best member." if len(alone) > 1 else "."
+    shown = {key: spread for key, spread in spreads.items() if key.endswith("test_accuracy")}
+    return Headline(thing, lead, members, headline_cards(shown, HEADLINES), facts)
 
 
 # Training curves
 
 _CURVES = TrainingCurves(
     stages=(
-        Trainings(SUPERNET, "supernet", "of supernets", word="of the supernet", in_full=False),
+        Trainings(
+            SUPERNET, "supernet", "of supernets", word="of the supernet", in_full=False, accuracy="mixture_accuracy"
+        ),
         Trainings("pool", "pool", "of the pool", in_full=False),
         Trainings("final", "final", "of the ensemble's members in full", colour=FOUND),
         BASELINE,
@@ -134,7 +138,7 @@ def _list_members(run: Run[Any]) -> list[Listing]:
     members = (run.document("final", ENSEMBLE) or {"members": ()})["members"]
     if len(members) < 2:
         return []
-    rows = [{"test_accuracy": 1 - m["test_error"], "architecture": m.get("architecture")} for m in members]
+    rows = [{"test_accuracy": m["test_accuracy"], "architecture": m.get("architecture")} for m in members]
     return [Listing.of("members of the ensemble, each alone", rows)]
 
 
@@ -146,7 +150,7 @@ def list_sampled(run: Run[Any]) -> Sequence[Listing]:
     rows = [
         {
             "shared_loss": row[loss],
-            "shared_accuracy": 1 - row["validation_error"],
+            "shared_accuracy": row["shared_accuracy"],
             "delta": row["delta"],
             "members": list(row["members"]),
             "failure": row["failure"],

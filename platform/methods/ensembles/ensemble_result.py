@@ -1,6 +1,6 @@
-"""What became of the found ensemble: its test error beside those of its members, and how much these differ.
+"""What became of the found ensemble: its test accuracy beside those of its members, and how much these differ.
 
-Single-model error against diversity, a point per trained ensemble: Shu 2022, Table 5.5 and Figure 5.4 (note E8).
+Single-model accuracy against diversity, a point per trained ensemble: Shu 2022, Table 5.5 and Figure 5.4 (note E8).
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from archray.platform.methods.ensembles.ensemble_tables import trained_models
+from archray.platform.methods.ensembles.ensemble_tables import OF_EACH, OF_ENSEMBLE, trained_models
 from archray.platform.number_words import MISSING, whole_number
-from archray.platform.quantities import Quantity, quantity_of
+from archray.platform.quantities import quantity_of
 from archray.platform.report.figures import FOUND, SURFACE, TRIAL, NothingToDraw, drawing, few_ticks, figure, set_height
 from archray.platform.report.repeat_spread import BAND
 from archray.platform.report.section import Column, Section, captioned, numeric, paragraphs, table
@@ -22,21 +22,20 @@ from archray.platform.report.table_columns import numbers
 from archray.platform.run.run import Run
 from archray.plurals import count
 
-TEST = quantity_of("test_error")
-_ATE, _PPD, _ECE = (Quantity(name, "%", 100.0, 2) for name in ("ATE", "PPD", "ECE"))
-_QUANTITIES = {"test_error": TEST, "nll": Quantity("NLL", "", 1.0, 4), "ece": _ECE, "ate": _ATE, "ppd": _PPD}
-_OF_REPEATS = {"ate": _ATE, "ppd": _PPD, "test_error": TEST, "nll": Quantity("NLL", "", 1.0, 3), "ece": _ECE}
+TEST, MEMBERS, _PPD = map(quantity_of, ("test_accuracy", "members_test_accuracy", "ppd"))
+_QUANTITIES = {key: quantity_of(key) for key in (*OF_EACH, *OF_ENSEMBLE)}
+_OF_REPEATS = {key: quantity_of(key) for key in (*OF_ENSEMBLE, *OF_EACH)}
 _MOST = 24  # models that are drawn; the table has all
 
 
 @figure(height=200)
-def ensemble_test_errors(run: Run[Any], canvas: Figure) -> None:
-    """The test error of the found ensemble and of each of its members alone."""
+def ensemble_test_accuracies(run: Run[Any], canvas: Figure) -> None:
+    """The test accuracy of the found ensemble and of each of its members alone."""
     rows = _drawn(tested_models(run.best))
     set_height(canvas, 70 + 24 * len(rows))
     axes = canvas.subplots()
     for place, row in enumerate(rows.to_dict("records")):
-        value, own = row["test_error"] * TEST.factor, row["kind"] == "ensemble"
+        value, own = row["test_accuracy"] * TEST.factor, row["kind"] == "ensemble"
         colour, size = (FOUND, 80) if own else (TRIAL, 50)
         axes.scatter(value, place, s=size, color=colour, edgecolor=SURFACE, linewidth=0.8, zorder=3)
         if own:
@@ -53,50 +52,50 @@ def ensemble_test_errors(run: Run[Any], canvas: Figure) -> None:
 
 def ensemble_result_section(run: Run[Any]) -> Section:
     """A row per model, the ensemble first, and the table."""
-    canvas, models = ensemble_test_errors(run), tested_models(run.best)
+    canvas, models = ensemble_test_accuracies(run), tested_models(run.best)
     drawn = _drawn(models)
-    errors = ", ".join(f"{row['name']} {TEST.show(row['test_error'])}" for row in drawn.to_dict("records"))
-    content = drawing("ensemble-result", canvas, description=f"Test error: {errors}.")
+    told = ", ".join(f"{row['name']} {TEST.show(row['test_accuracy'])}" for row in drawn.to_dict("records"))
+    content = drawing("ensemble-result", canvas, description=f"Test accuracy: {told}.")
     return Section(
         "ensemble", "The ensemble and its members", captioned(content, _caption(models, drawn)) + _model_table(models)
     )
 
 
 def tested_models(run: Run[Any]) -> pd.DataFrame:
-    """The rows of `trained_models` with their measures as floats. Raises: NothingToDraw without a test error."""
+    """The rows of `trained_models` with their measures as floats. Raises: NothingToDraw without a test accuracy."""
     models = trained_models(run)
     models = models.assign(**{name: numbers(models, name) for name in _QUANTITIES})
-    if not models["test_error"].notna().any():
+    if not models["test_accuracy"].notna().any():
         raise NothingToDraw("the ensemble of this run has not been trained; resume it")
     return models
 
 
 def _drawn(models: pd.DataFrame) -> pd.DataFrame:
-    return models[models["test_error"].notna()].head(_MOST)
+    return models[models["test_accuracy"].notna()].head(_MOST)
 
 
 def _caption(models: pd.DataFrame, drawn: pd.DataFrame) -> str:
     sentences = [
-        "Test error of the ensemble, which averages its members' probabilities (blue), and of each member alone (grey)."
+        "Test accuracy of the ensemble (blue), which averages its members' probabilities, and of each alone (grey)."
     ]
-    own = models["test_error"].iloc[0]
-    members = models["test_error"].iloc[1:].dropna()
+    own = models["test_accuracy"].iloc[0]
+    members = models["test_accuracy"].iloc[1:].dropna()
     if math.isfinite(own) and len(members):
         sentences.append(
-            f"The ensemble is {points(own - members.min())} its best member, and {points(own - members.mean())} the "
+            f"The ensemble is {points(own - members.max())} its best member, and {points(own - members.mean())} the "
             "average one."
         )
-    if len(drawn) < int(models["test_error"].notna().sum()):
+    if len(drawn) < int(models["test_accuracy"].notna().sum()):
         sentences.append(f"The first {len(drawn)} are drawn.")
     sentences.append(
-        "ATE is the average test error of the members, PPD the share of test points on which two of them disagree, "
-        "NLL the mean negative log-likelihood in nats, ECE the expected calibration error."
+        "PPD is the share of test points on which two members disagree, NLL the mean negative log-likelihood in nats, "
+        "ECE the expected calibration error."
     )
     return " ".join(sentences)
 
 
 def points(gap: float) -> str:
-    """A difference of two errors, fractions, as words: `0.42 percentage points below`."""
+    """A difference of two accuracies, fractions, as words: `0.42 percentage points below`."""
     if not math.isfinite(gap) or abs(gap) < 5e-5:
         return "level with"
     return f"{abs(100 * gap):.2f} percentage points {'below' if gap < 0 else 'above'}"
@@ -119,50 +118,50 @@ def _model_table(models: pd.DataFrame) -> str:
 # Diversity
 
 _MEASURES = (
-    "ATE is the average test error of an ensemble's members, PPD the share of test points on which two of them "
-    "predict different classes, averaged over the pairs."
+    "The test accuracy of an ensemble's members alone (1 - ATE), and PPD, the share of test points on which two of "
+    "them predict different classes, averaged over the pairs."
 )
 
 
 @figure(height=300)
 def ensemble_diversity(run: Run[Any], canvas: Figure) -> None:
-    """The mean error of an ensemble's members against their disagreement, a point per repeat of the run."""
+    """The mean accuracy of an ensemble's members against their disagreement, a point per repeat of the run."""
     ensembles = _measured(run)
     if len(ensembles) < 2:
         raise NothingToDraw("this run trained one ensemble, and a point by itself shows nothing; give it --repeats")
     axes = canvas.subplots()
-    x, y = ensembles["ppd"] * _PPD.factor, ensembles["ate"] * _ATE.factor
+    x, y = ensembles["ppd"] * _PPD.factor, ensembles["members_test_accuracy"] * MEMBERS.factor
     axes.scatter(x, y, s=36, color=FOUND, alpha=0.45, linewidth=0)
     if len(ensembles) >= BAND:
         axes.errorbar(x.mean(), y.mean(), y.std(), x.std(), color=FOUND, linewidth=1.2, zorder=2)
     axes.scatter(x.mean(), y.mean(), s=90, color=FOUND, edgecolor=SURFACE, zorder=3)
     axes.margins(0.15)
     few_ticks(axes, 5)
-    axes.set(xlabel="predictive disagreement, PPD (%)", ylabel="mean error of a member, ATE (%)")
+    axes.set(xlabel=f"predictive disagreement, {_PPD.axis}", ylabel=MEMBERS.axis)
 
 
 def diversity_section(run: Run[Any]) -> Section:
-    """ATE over PPD of the repeats' ensembles, and the table of means."""
+    """The members' accuracy over PPD of the repeats' ensembles, and the table of means."""
     ensembles = _measured(run)
     title, rows = "Good members or different ones?", _diversity_table(run, ensembles)
     if len(ensembles) == 1:
         return Section("diversity", title, paragraphs([_MEASURES]) + rows)
-    description = f"Mean error of a member against disagreement, of {count(len(ensembles), 'ensemble')}."
+    description = f"Mean accuracy of a member against disagreement, of {count(len(ensembles), 'ensemble')}."
     content = drawing("diversity", ensemble_diversity(run), description=description)
     bars = ", bars one standard deviation" if len(ensembles) >= BAND else ""
     caption = (
-        f"{_MEASURES} Low and to the right is best: members that are good, and err in different places. Faint marks "
+        f"{_MEASURES} High and to the right is best: members that are good, and wrong in different places. Faint marks "
         f"are repeats, the full one their mean{bars}. As Table 5.5 and Figure 5.4 of Shu 2022."
     )
     return Section("diversity", title, captioned(content, caption) + rows)
 
 
 def _measured(run: Run[Any]) -> pd.DataFrame:
-    """The trained ensembles with ATE and PPD, a row per repeat. Raises: NothingToDraw if there is none."""
+    """The trained ensembles of two members or more, a row per repeat. Raises: NothingToDraw if there is none."""
     trained = [models for models in map(trained_models, run.repeats or [run]) if len(models)]
     ensembles = pd.DataFrame([{**models.iloc[0], "members": len(models) - 1} for models in trained])
     ensembles = ensembles.assign(**{name: numbers(ensembles, name) for name in _OF_REPEATS})
-    ensembles = ensembles[ensembles["ate"].notna() & ensembles["ppd"].notna()]
+    ensembles = ensembles[ensembles["ppd"].notna()]
     if ensembles.empty:
         raise NothingToDraw("this run has trained no ensemble of two members or more")
     return ensembles

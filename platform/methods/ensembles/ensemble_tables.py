@@ -1,6 +1,6 @@
 """What the report of a search for an ensemble reads: its tables, and what they say of its members.
 
-Errors, PPD (pairwise predictive disagreement) and ECE (expected calibration error) are fractions, losses nats.
+Accuracies, PPD (pairwise predictive disagreement) and ECE (expected calibration error) are fractions, losses nats.
 """
 
 from __future__ import annotations
@@ -16,8 +16,10 @@ from archray.platform.run.run import Run
 SEARCH, SUPERNET, POSTERIOR_LEARNT = "search", "supernet", "posterior"  # stages
 ENSEMBLE = "ensemble.json"  # of the final stage: the measures of the ensemble and of its members
 POSTERIOR = "posterior.json"
-MEMBERS = "members.parquet"  # of the search: a row per sampled member, with its error by shared weights
-METRICS = ("validation_loss", "validation_error")  # the first that is known ranks the sampled ensembles
+MEMBERS = "members.parquet"  # of the search: a row per sampled member, with `shared_loss`, `shared_accuracy`, `failure`
+OF_EACH = ("test_accuracy", "test_nll", "ece")  # measures of the ensemble and of each member
+OF_ENSEMBLE = ("members_test_accuracy", "ppd")  # and of the ensemble alone
+METRICS = ("shared_loss", "shared_accuracy")  # the first that is known ranks the sampled ensembles
 
 
 def found_members(run: Run[Any]) -> list[str]:
@@ -26,26 +28,25 @@ def found_members(run: Run[Any]) -> list[str]:
 
 
 def trained_models(run: Run[Any]) -> pd.DataFrame:
-    """A row of the ensemble, then one per member: `kind`, `name`, `architecture`, `test_error`, `nll`, `ece`, and of
-    the ensemble `ate` (average test error of its members) and `ppd`. Empty before they are trained."""
+    """A row of the ensemble, then one per member: `kind`, `name`, `architecture`, `test_accuracy`, `test_nll`, `ece`,
+    and of the ensemble `members_test_accuracy` and `ppd`. Empty before they are trained."""
     measured = run.document("final", ENSEMBLE)
     if measured is None:
         return pd.DataFrame()
-    names = {"test_error": "test_error", "nll": "test_nll", "ece": "ece"}
     size = len(measured["members"])
-    own = {"kind": "ensemble", "name": f"ensemble of {size}", "ate": measured["ate"], "ppd": measured["ppd"]}
-    rows = [own | {name: measured[key] for name, key in names.items()}]
+    own = {"kind": "ensemble", "name": f"ensemble of {size}", **{key: measured[key] for key in OF_ENSEMBLE}}
+    rows = [own | {key: measured[key] for key in OF_EACH}]
     for number, member in enumerate(measured["members"], start=1):
         described = {"kind": "member", "name": f"member {number}", "architecture": member.get("architecture")}
-        rows.append(described | {name: member[key] for name, key in names.items()})
+        rows.append(described | {key: member[key] for key in OF_EACH})
     return pd.DataFrame(rows)
 
 
 def sampled_ensembles(run: Run[Any]) -> pd.DataFrame:
-    """A row per sampled ensemble of every repeat, in order; empty where none has a finite loss or error.
+    """A row per sampled ensemble of every repeat, in order; empty where none has a finite loss or accuracy.
 
     Columns: `repeat`, `sampler`, `evaluations` (of this repeat until then, from 1), `delta` (NaN for a sampler
-    without), `temperature`, `members` (a tuple), `validation_loss`, `validation_error` (NaN of a failure), `failure`.
+    without), `temperature`, `members` (a tuple), `shared_loss`, `shared_accuracy` (NaN of a failure), `failure`.
     """
     frame = run.pooled(SEARCH, TRIALS)
     reasons = failures(frame)
@@ -81,12 +82,14 @@ def chosen_ensemble(run: Run[Any], sampled: pd.DataFrame) -> int | None:
 
 
 def estimates(run: Run[Any]) -> pd.DataFrame:
-    """Validation errors with shared weights beside test errors after training: `name`, `estimated`, `true`, a row per
-    trained member. Empty without shared weights, or before the ensemble is trained."""
+    """A row per trained member: `name`, `shared_accuracy` beside `test_accuracy` after training.
+
+    Empty without shared weights, or before the ensemble is trained."""
     shared, measured = run.table(SEARCH, MEMBERS), run.document("final", ENSEMBLE)
     if measured is None or shared.empty:
         return pd.DataFrame()
-    errors = dict(zip(shared["architecture"], shared["error"], strict=True))
+    accuracies = dict(zip(shared["architecture"], shared["shared_accuracy"], strict=True))
     members = pd.DataFrame(measured["members"])
-    estimated = members["architecture"].map(errors)
-    return pd.DataFrame({"name": members["architecture"], "estimated": estimated, "true": members["test_error"]})
+    estimated = members["architecture"].map(accuracies)
+    tested = members["test_accuracy"]
+    return pd.DataFrame({"name": members["architecture"], "shared_accuracy": estimated, "test_accuracy": tested})

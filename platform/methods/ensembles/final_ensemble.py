@@ -27,6 +27,7 @@ from archray.platform.methods.ensembles.baseline_config import DropPathConfig, O
 from archray.platform.methods.ensembles.ensemble_config import EnsembleConfig
 from archray.platform.methods.ensembles.ensemble_tables import ENSEMBLE, found_members
 from archray.platform.methods.training_stages import training_plan
+from archray.platform.quantities import quantity_of
 from archray.platform.run.layout import MODEL
 from archray.plurals import count
 from archray.seeds import first_seeds
@@ -79,10 +80,10 @@ def _write_ensemble(
 ) -> None:
     """Predicts with trained networks, and writes their measures and, as `model/`, all of them as one module.
 
-    `predictions-I.npy` are probabilities on the test images. `ensemble.json` holds, as fractions, `test_error`,
-    `test_nll` (nats), `ece` of the averaged predictions, `ate` (the members' average test error), `ppd` (pairwise
-    predictive disagreement, None of a single member), `average`, `images`, and `members` with `test_error`, `test_nll`,
-    `ece`, `predictions` (the file) each.
+    `predictions-I.npy` are probabilities on the test images. `ensemble.json` holds, as fractions, `test_accuracy`,
+    `test_nll` (nats), `ece` of the averaged predictions, `members_test_accuracy` (the mean of each alone), `ppd`
+    (pairwise predictive disagreement, None of a single member), `average`, `images`, and `members` with
+    `test_accuracy`, `test_nll`, `ece`, `predictions` (the file) each.
 
     Args:
         members: what each member is: `architecture`, `seed`, or what else tells it from the others.
@@ -96,17 +97,17 @@ def _write_ensemble(
             np.save(stream, probabilities, allow_pickle=False)
     measured = measure_ensemble(np.stack(predictions), labels, average)  # type: ignore[arg-type]
     measures: dict[str, Any] = {
-        "test_error": measured["error"],
+        "test_accuracy": measured["accuracy"],
         "test_nll": measured["loss"],
         "ece": measured["calibration_error"],
-        "ate": measured["average_error"],
+        "members_test_accuracy": measured["average_accuracy"],
         "ppd": measured["disagreement"],
         "average": average,
         "images": len(labels),
         "members": [
             {
                 **member,
-                "test_error": measured["member_errors"][number],
+                "test_accuracy": measured["member_accuracies"][number],
                 "test_nll": measured["member_losses"][number],
                 "ece": measured["member_calibration_errors"][number],
                 "predictions": files[number],
@@ -121,11 +122,15 @@ def _write_ensemble(
             member, network = member_of(Path(place), context.run.space)
         networks.append(network)
         described.append(member)
-    more = {"image_size": dataset.image_size, "test_error": measures["test_error"], "data": context.config.data.name}
+    more = {
+        "image_size": dataset.image_size,
+        "test_accuracy": measures["test_accuracy"],
+        "data": context.config.data.name,
+    }
     ensemble = Ensemble(networks, average=average)  # type: ignore[arg-type]
     for name, content in ensemble_files(ensemble, described, more | {"space_file": None}).items():
         (folder / MODEL).write_bytes(name, content)
-    context.say(f"test error {measures['test_error']:.4f}; its members' {measures['ate']:.4f} on average")
+    context.say("; ".join(quantity_of(key).told(measures[key]) for key in ("test_accuracy", "members_test_accuracy")))
 
 
 # A network for each member

@@ -19,7 +19,7 @@ from archray.platform.engine.stage import Context, file_digests
 from archray.platform.engine.tuning import TrialPlan, TuneRun, TuneStage
 from archray.platform.methods.ensembles.ensemble_config import NESBSConfig
 from archray.platform.methods.ensembles.ensemble_tables import POSTERIOR, POSTERIOR_LEARNT, SUPERNET
-from archray.platform.methods.training_stages import ACCURACY
+from archray.platform.quantities import quantity_of
 from archray.platform.run.layout import CURVES, TRIALS
 from archray.searchers.nesbs.architecture_posterior import Posterior
 from archray.trainables.checkpoint import read_state, write_weights
@@ -30,6 +30,7 @@ from archray.trainables.tune.supernet_settings import SupernetSettings
 from archray.trainables.tune.supernet_trainable import SupernetTrainable
 
 WEIGHTS = "weights.pt"
+MIXTURE = "mixture_accuracy"
 
 
 def _single_trial(context: Context[NESBSConfig], stage: str, **plan: Any) -> TrialPlan:
@@ -48,7 +49,7 @@ def supernet_settings(context: Context[NESBSConfig]) -> dict[str, Any]:
 
 def _supernet_trial(context: Context[NESBSConfig], tuned: Folder) -> TrialPlan:
     settings = supernet_settings(context)
-    return _single_trial(context, SUPERNET, trainable=SupernetTrainable, settings=settings, metric=ACCURACY)
+    return _single_trial(context, SUPERNET, trainable=SupernetTrainable, settings=settings, metric=MIXTURE)
 
 
 def _write_trained(context: Context[NESBSConfig], folder: Folder, run: TuneRun) -> None:
@@ -67,7 +68,7 @@ def _write_trained(context: Context[NESBSConfig], folder: Folder, run: TuneRun) 
     if metrics.get("posterior") is not None:  # the best response, learnt with the weights
         folder.write_json(POSTERIOR, json.loads(metrics["posterior"]))
     context.say(
-        f"{ACCURACY} {metrics[ACCURACY]:.4f} of drawn paths; an operation's weights were updated "
+        f"{quantity_of(MIXTURE).told(metrics[MIXTURE])}, of drawn paths; an operation's weights were updated "
         f"{updates['updates'].min()} to {updates['updates'].max()} times"
     )
 

@@ -33,7 +33,7 @@ _DOTS = 300  # with more ensembles than this, only the lines are drawn
 
 @figure(height=270)
 def ensembles_best_so_far(run: Run[Any], canvas: Figure) -> None:
-    """The best validation loss and error so far of the sampled ensembles, by evaluations."""
+    """The best validation loss and accuracy so far of the sampled ensembles, by evaluations."""
     sampled = sampled_ensembles(run)
     if sampled.empty:
         raise NothingToDraw("this run has evaluated no ensemble with a finite loss")
@@ -54,14 +54,13 @@ def ensembles_section(run: Run[Any]) -> Section:
 
 
 def best_so_far(sampled: pd.DataFrame, metric: str) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and standard error over the repeats of `best_of_each`; (evaluations,) both.
+    """Mean and standard deviation over the repeats of `best_of_each`; (evaluations,) both.
 
-    The mean is NaN until each repeat has a value, the error with one repeat.
+    The mean is NaN until each repeat has a value, the deviation with one repeat.
     """
     values = best_of_each(sampled, metric)
-    several = len(values) > 1
-    error = values.std(0, ddof=1) / math.sqrt(len(values)) if several else np.full(values.shape[1], math.nan)
-    return values.mean(0), error
+    deviation = values.std(0, ddof=1) if len(values) > 1 else np.full(values.shape[1], math.nan)
+    return values.mean(0), deviation
 
 
 def best_of_each(sampled: pd.DataFrame, metric: str) -> np.ndarray:
@@ -81,12 +80,12 @@ def best_of_each(sampled: pd.DataFrame, metric: str) -> np.ndarray:
 
 def _draw_panel(axes: Axes, sampled: pd.DataFrame, metric: str, chosen: int | None) -> None:
     quantity = quantity_of(metric)
-    mean, error = (quantity.factor * part for part in best_so_far(sampled, metric))
+    mean, deviation = (quantity.factor * part for part in best_so_far(sampled, metric))
     x = np.arange(1, mean.size + 1)
     axes.step(x, mean, where="post", color=FOUND, linewidth=2, zorder=3)
     axes.plot(x[-1:], mean[-1:], "o", color=FOUND, markersize=4, zorder=3)
     if sampled["repeat"].nunique() > 1:
-        draw_spread(axes, x, quantity.factor * best_of_each(sampled, metric), error, FOUND, -math.inf)
+        draw_spread(axes, x, quantity.factor * best_of_each(sampled, metric), deviation, FOUND, -math.inf)
     elif len(sampled) <= _DOTS:
         axes.scatter(
             sampled["evaluations"], sampled[metric] * quantity.factor, s=12, color=FOUND, alpha=0.45, linewidth=0
@@ -119,13 +118,15 @@ def _caption(sampled: pd.DataFrame, chosen: int | None) -> str:
     rank, *others = known_metrics(sampled)
     text = f"The lowest {quantity_of(rank).label} so far, by the number of ensembles evaluated"
     if others:
-        text += "; and the error of that ensemble, which need not fall"
+        text += "; and the accuracy of that ensemble, which need not rise"
     repeats = int(sampled["repeat"].nunique())
-    text += f". Means of {count(repeats, 'repeat')}, {spread_words(repeats, 'standard error')}." if repeats > 1 else "."
+    text += (
+        f". Means of {count(repeats, 'repeat')}, {spread_words(repeats, 'standard deviation')}." if repeats > 1 else "."
+    )
     if repeats == 1 and len(sampled) <= _DOTS:
         text += " A faint dot is one ensemble."
     text += " Ring: the ensemble that was chosen." if chosen is not None else ""
-    return f"{text} As Figure 5.3 of Shu 2022, there with test errors."
+    return f"{text} As Figure 5.3 of Shu 2022, there on test data."
 
 
 def _tables(run: Run[Any], sampled: pd.DataFrame, chosen: int | None) -> str:
@@ -178,7 +179,7 @@ def _ensemble_table(rows: pd.DataFrame, names: dict[str, int], chosen: int | Non
 
 @figure(height=270)
 def ensembles_by_delta(run: Run[Any], canvas: Figure) -> None:
-    """The validation loss and error of the sampled ensembles against the delta they were sampled at."""
+    """The validation loss and accuracy of the sampled ensembles against the delta they were sampled at."""
     rows, means, best = swept_delta(run)
     shown, chosen = known_metrics(rows), chosen_ensemble(run, rows)
     for axes, metric in zip(np.ravel(canvas.subplots(1, len(shown))), shown, strict=True):
@@ -204,7 +205,7 @@ def ensemble_delta_section(run: Run[Any]) -> Section:
     text += " Ring: the ensemble that was chosen." if chosen_ensemble(run, rows) is not None else ""
     body = captioned(
         drawing("ensemble-delta", canvas, description=description),
-        f"{text} As Figure 5.7 of Shu 2022, there with test errors.",
+        f"{text} As Figure 5.7 of Shu 2022, there on test data.",
     )
     quantities = {name: quantity_of(name) for name in known_metrics(rows)}
     columns = numeric("Ensembles", "Deltas", "Best δ", *(quantity.heading for quantity in quantities.values()))

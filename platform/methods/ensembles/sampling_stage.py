@@ -26,6 +26,7 @@ from archray.platform.engine.trial_tables import failure_reasons
 from archray.platform.methods.ensembles.ensemble_config import NESBSConfig, SamplingOptions
 from archray.platform.methods.ensembles.ensemble_tables import MEMBERS, POSTERIOR, POSTERIOR_LEARNT, SEARCH, SUPERNET
 from archray.platform.methods.ensembles.posterior_stage import WEIGHTS, supernet_settings
+from archray.platform.quantities import quantity_of
 from archray.platform.run.layout import FOUND, TRIALS
 from archray.platform.run.manifest import digest
 from archray.plurals import count
@@ -38,7 +39,9 @@ from archray.trainables.spaces import get_space
 from archray.trainables.supernets.networks.group import possible_choices
 from archray.trainables.tune.supernet_scorer import SharedPredictions, arrays_of
 
-METRIC = "validation_loss"
+METRIC = "shared_loss"
+IN_OUR_WORDS = {"loss": METRIC, "accuracy": "shared_accuracy"}  # what the evaluator says of one member
+OF_ENSEMBLES = {"validation_loss": METRIC, "validation_accuracy": "shared_accuracy"}  # and of an ensemble
 
 
 def _depends(context: Context[NESBSConfig]) -> dict[str, Any]:
@@ -69,7 +72,7 @@ def _search(context: Context[NESBSConfig], folder: Folder) -> None:
     searcher = fresh()
     trials = _trial_table(drive(searcher, evaluate), config.search)
     folder.write_parquet(TRIALS, trials)
-    folder.write_parquet(MEMBERS, pd.DataFrame(ensembles.members()))
+    folder.write_parquet(MEMBERS, pd.DataFrame(ensembles.members()).rename(columns=IN_OUR_WORDS))
     folder.write_parquet("asked.parquet", searcher.asked())
     usable = trials[trials[METRIC].notna()]
     if usable.empty:
@@ -81,14 +84,14 @@ def _search(context: Context[NESBSConfig], folder: Folder) -> None:
             "members": list(best["members"]),
             "value": float(best[METRIC]),
             "metric": METRIC,
-            "validation_accuracy": 1 - float(best["validation_error"]),
+            "shared_accuracy": float(best["shared_accuracy"]),
             "delta": None if math.isnan(best["delta"]) else float(best["delta"]),
             "average": config.search.average,
         },
     )
     context.say(
-        f"best of {len(trials)}: {METRIC} {best[METRIC]:.4f}, of "
-        f"{count(len(ensembles.members()), 'member')} with shared weights"
+        f"best of {len(trials)}: {quantity_of(METRIC).told(best[METRIC])}, "
+        f"of {count(len(ensembles.members()), 'member')}"
     )
 
 
@@ -134,8 +137,8 @@ def _evaluator(context: Context[NESBSConfig], folder: Folder) -> CachedEnsembles
 
 def _trial_table(driven: pd.DataFrame, search: SamplingOptions) -> pd.DataFrame:
     """A row per sampled ensemble, in order: `number`, `sampler`, `delta` (NaN for a sampler without), `temperature`,
-    `members`, `seed`, and what the evaluator reported: `validation_loss`, `validation_error`, `failure`, ..."""
-    table = driven.drop(columns=["trial_id", "value"])
+    `members`, `seed`, and what the evaluator reported: `shared_loss`, `shared_accuracy`, `failure`, ..."""
+    table = driven.drop(columns=["trial_id", "value"]).rename(columns=OF_ENSEMBLES)
     table.insert(0, "number", range(len(table)))
     table["sampler"] = search.sampler.name
     table["temperature"] = search.temperature if search.sampler.of_the_posterior else math.nan

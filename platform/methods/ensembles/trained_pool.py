@@ -23,17 +23,17 @@ from archray.platform.methods.ensembles.baseline_config import (
     OneArchitectureConfig,
     PooledConfig,
 )
-from archray.platform.methods.ensembles.ensemble_tables import METRICS
 from archray.platform.methods.training_stages import ACCURACY, training_plan
+from archray.platform.quantities import quantity_of
 from archray.platform.run.layout import DONE, FOUND, TRIALS
 from archray.plurals import count
 from archray.searchers import ArchraySearcher, RandomSearch, RegularizedEvolution
 from archray.trainables.data import DataSettings, load_images
-from archray.trainables.ensembles import ensemble_error, forward_selection
+from archray.trainables.ensembles import ensemble_accuracy, forward_selection
 from archray.trainables.tune.member_trainable import MemberTrainable, read_predictions
 
 POOL = "pool"
-LOSS = METRICS[0]
+LOSS = "validation_loss"
 
 
 class EnsembleParents:
@@ -143,9 +143,9 @@ def _take_one(context: Context[OneArchitectureConfig], folder: Folder) -> None:
         pool = _trained_pool(context)
         best = pool.sort_values([ACCURACY, LOSS], ascending=[False, True], kind="stable").iloc[0]
         name, value = best["architecture"], float(best[ACCURACY])
-        context.say(f"the best of the pool is {name}  ({ACCURACY} {value:.4f})")
+        context.say(f"the best of the pool is {name}  ({quantity_of(ACCURACY).told(value)})")
     members = [name] * config.ensemble_size
-    folder.write_json(FOUND, {"members": members, "value": value, "metric": ACCURACY, "validation_accuracy": value})
+    folder.write_json(FOUND, {"members": members, "value": value, "metric": ACCURACY, ACCURACY: value})
 
 
 ONE_ARCHITECTURE_STAGE = WorkStage[OneArchitectureConfig](
@@ -181,7 +181,7 @@ def _select(context: Context[NESConfig], folder: Folder) -> None:
                 "temperature": math.nan,
                 "members": [pool["architecture"][place] for place in members],
                 LOSS: selected.losses[-1],
-                "validation_error": ensemble_error(probabilities[members], labels),
+                ACCURACY: ensemble_accuracy(probabilities[members], labels),
                 "failure": None,
             }
         )
@@ -193,10 +193,10 @@ def _select(context: Context[NESConfig], folder: Folder) -> None:
             "members": last["members"],
             "value": last[LOSS],
             "metric": LOSS,
-            "validation_accuracy": 1 - last["validation_error"],
+            ACCURACY: last[ACCURACY],
         },
     )
-    context.say(f"the ensemble selected has {LOSS} {last[LOSS]:.4f}, as trained in the pool")
+    context.say(f"the ensemble selected has {quantity_of(LOSS).told(last[LOSS])}, as trained in the pool")
 
 
 MEMBER_SELECTION_STAGE = WorkStage[NESConfig](

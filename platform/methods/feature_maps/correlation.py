@@ -33,7 +33,8 @@ from archray.platform.report.table_columns import numbers
 from archray.platform.run.run import Run
 from archray.plurals import count
 
-_ACCURACY = quantity_of("validation_accuracy")
+_SIDES = ("shared_accuracy", "standalone_accuracy")
+_SHARED, _ALONE = map(quantity_of, _SIDES)
 _RHO = Quantity("rank correlation", "", 1.0, 2)
 _FEWEST = 3  # maps that a rank correlation needs: two always agree or disagree
 _PANEL = {1: 330, 2: 235}  # height of a row of so many panels
@@ -45,7 +46,9 @@ class Panel:
 
     bases: str  # `shared` or `independent`
     dimension: int
-    rows: pd.DataFrame  # `architecture`, `shared`, `standalone` of each map, in all repeats; only finite ones
+    rows: (
+        pd.DataFrame
+    )  # `architecture`, `shared_accuracy`, `standalone_accuracy` of each map, in all repeats; only finite ones
     rho: pd.Series  # Spearman's rho of each repeat; NaN of one with fewer than three maps or with equal values only
     maps: int  # of a repeat; the most of any where they differ
 
@@ -93,13 +96,13 @@ def shared_against_standalone(run: Run[Any], canvas: Figure) -> None:
         axes.set(xlim=(low, high), ylim=(low, high))
         few_ticks(axes, 5)
         axes.tick_params(labelbottom=True)
-    canvas.supxlabel(f"with shared weights, {_ACCURACY.axis}", fontsize=12)
-    canvas.supylabel(f"standalone, {_ACCURACY.axis}", fontsize=12)
+    canvas.supxlabel(_SHARED.axis, fontsize=12)
+    canvas.supylabel(_ALONE.axis, fontsize=12)
 
 
 def correlation_panels(correlation: pd.DataFrame) -> list[Panel]:
     """The panels, shared bases first, then by dimension. Raises: NothingToDraw if no map has both accuracies."""
-    names = ("dimension", "shared", "standalone")
+    names = ("dimension", *_SIDES)
     frame = correlation.assign(**{name: numbers(correlation, name) for name in names})
     frame = frame[frame[list(names)].notna().all(axis=1)]
     if frame.empty:
@@ -111,7 +114,7 @@ def correlation_panels(correlation: pd.DataFrame) -> list[Panel]:
         kind = frame[frame["bases"] == bases]
         for dimension, rows in kind.groupby("dimension"):
             repeats = [repeat for _, repeat in rows.groupby("repeat")]
-            rho = pd.Series([spearman(repeat["shared"], repeat["standalone"]) for repeat in repeats])
+            rho = pd.Series([spearman(*(repeat[side] for side in _SIDES)) for repeat in repeats])
             panels.append(Panel(str(bases), int(dimension), rows, rho, max(map(len, repeats))))
     return panels
 
@@ -124,7 +127,7 @@ def spearman(x: pd.Series, y: pd.Series) -> float:
 
 
 def _draw_panel(axes: Axes, panel: Panel, found: str | None, several: bool) -> None:
-    x, y = (panel.rows[name] * _ACCURACY.factor for name in ("shared", "standalone"))
+    x, y = (panel.rows[side] * quantity_of(side).factor for side in _SIDES)
     axes.axline((0, 0), slope=1, color=MUTED, linewidth=0.8, linestyle=(0, (4, 3)), zorder=1)
     axes.scatter(x, y, s=26, color=TRIAL, edgecolor=SURFACE, linewidth=0.5, alpha=0.8, zorder=2, clip_on=False)
     own = panel.rows["architecture"] == found
@@ -136,8 +139,8 @@ def _draw_panel(axes: Axes, panel: Panel, found: str | None, several: bool) -> N
 
 def _range(panels: Sequence[Panel]) -> tuple[float, float]:
     """The limits of every axis in percent: all accuracies, and a little more."""
-    values = np.concatenate([panel.rows[["shared", "standalone"]].to_numpy().ravel() for panel in panels])
-    low, high = float(values.min()) * _ACCURACY.factor, float(values.max()) * _ACCURACY.factor
+    values = np.concatenate([panel.rows[list(_SIDES)].to_numpy().ravel() for panel in panels])
+    low, high = float(values.min()) * _SHARED.factor, float(values.max()) * _SHARED.factor
     margin = max(0.04 * (high - low), 0.5)
     return low - margin, high + margin
 
@@ -165,9 +168,9 @@ def _caption(panels: Sequence[Panel], found: str | None, lost: int) -> str:
 def _table(panels: Sequence[Panel]) -> str:
     several = max(panel.rho.size for panel in panels) > 1
     columns = [Column("Bases")]
-    columns += numeric("Features", "Maps", "Spearman's ρ", *(["Standard error", "Repeats"] if several else []))
+    columns += numeric("Features", "Maps", "Spearman's ρ", *(["Standard deviation", "Repeats"] if several else []))
     rows = []
     for panel in panels:
         row: list[object] = [panel.bases, whole_number(panel.dimension), panel.maps, _RHO.bare(panel.rho.mean())]
-        rows.append(row + ([_RHO.bare(panel.rho.sem()), panel.rho.count()] if several else []))
+        rows.append(row + ([_RHO.bare(panel.rho.std()), panel.rho.count()] if several else []))
     return table(columns, rows, label="Rank correlation of shared and standalone accuracy")

@@ -1,4 +1,4 @@
-"""Test errors of several searches at equal solver calls and at equal seconds, as a table. Khodak et al. 2020 (note W6).
+"""Test accuracies of several searches at equal solver calls and equal seconds, a table. Khodak et al. 2020 (note W6).
 
 A run is a label and its `progress_of`, which also says what the run's solver calls are: full solves, shared or of
 one map each, or many small ones. The caller sees to it that runs are of one space, one data set and one machine.
@@ -12,15 +12,15 @@ from collections.abc import Sequence
 import pandas as pd
 
 from archray.errors import InvalidInput
-from archray.platform.methods.feature_maps.oracle_error import (
+from archray.platform.methods.feature_maps.oracle_accuracy import (
     TEST,
     By,
-    error_at,
+    accuracy_at,
     last_rows,
     reaches,
     shares_solves,
     total,
-    with_error,
+    with_deviation,
 )
 from archray.platform.number_words import MISSING, significant
 from archray.platform.report.table_columns import numbers
@@ -28,7 +28,7 @@ from archray.plurals import count
 
 Progress = tuple[str, pd.DataFrame]
 
-RUN, END, REACHED = "run", "at the end", "to random search's error"
+RUN, END, REACHED = "run", "at the end", "to random search's accuracy"
 
 
 def is_random_search(progress: pd.DataFrame) -> bool:
@@ -54,16 +54,16 @@ def _of_one_size(progress: pd.DataFrame) -> bool:
 
 
 def comparison_table(runs: Sequence[Progress]) -> pd.DataFrame:
-    """A row per run. Test errors are fractions; NaN where a run has none, or is not to be compared there.
+    """A row per run. Test accuracies are fractions; NaN where a run has none, or is not to be compared there.
 
     Columns, in two levels:
         `run`: `solver calls` and `seconds`, means over the repeats, and the number of `repeats`.
         `at N solver calls`, for a quarter of random search's and for the fewest of the runs comparable by calls,
         `at N s`, for the time in which the fastest run ends, and random search, with all of their repeats,
-        `at the end`: of each the `mean` and the `standard error` over the repeats that have an error by then, and
+        `at the end`: of each the `mean` and the `standard deviation` over the repeats that have one by then, and
         their number, `repeats`.
-        `to random search's error`: the `solver calls` and `seconds` from which on the mean stays at or below the error
-        that random search ends with; only with one run of random search.
+        `to random search's accuracy`: the `solver calls` and `seconds` from which on the mean stays at or above that
+        which random search ends with; only with one run of random search.
 
     Raises: InvalidInput without runs, or with a label twice.
     """
@@ -73,7 +73,7 @@ def comparison_table(runs: Sequence[Progress]) -> pd.DataFrame:
     twice = {label for label in labels if labels.count(label) > 1}
     if twice:
         raise InvalidInput(f"expected a label of its own for each run, got {', '.join(sorted(twice))} more than once")
-    calls, seconds, reference = calls_compared(runs), seconds_compared(runs), reference_error(runs)
+    calls, seconds, reference = calls_compared(runs), seconds_compared(runs), reference_accuracy(runs)
     rows: list[dict[tuple[str, str], float]] = []
     for _, progress in runs:
         last = last_rows(progress)
@@ -84,10 +84,10 @@ def comparison_table(runs: Sequence[Progress]) -> pd.DataFrame:
             (RUN, "repeats"): len(last),
         }
         for number in calls:
-            row |= _cells(f"at {count(number, 'solver call')}", error_at(counted, "calls", number))
+            row |= _cells(f"at {count(number, 'solver call')}", accuracy_at(counted, "calls", number))
         for second in seconds:
-            row |= _cells(f"at {significant(second)} s", error_at(progress, "seconds", second))
-        row |= _cells(END, error_at(progress))
+            row |= _cells(f"at {significant(second)} s", accuracy_at(progress, "seconds", second))
+        row |= _cells(END, accuracy_at(progress))
         if reference is not None:
             row[REACHED, "solver calls"] = reaches(counted, reference, "calls")
             row[REACHED, "seconds"] = reaches(progress, reference, "seconds")
@@ -97,9 +97,9 @@ def comparison_table(runs: Sequence[Progress]) -> pd.DataFrame:
 
 
 def written(comparison: pd.DataFrame) -> pd.DataFrame:
-    """A comparison table in words, a column per comparison: `3.21 ± 0.10` in percent, a dash where there is nothing.
+    """A comparison table in words, a column per comparison: `96.79 ± 0.10` in percent, a dash where there is nothing.
 
-    Where fewer repeats have an error than there are, it says so: `3.21 ± 0.10 (7 of 10)`.
+    Where fewer repeats have one than there are, it says so: `96.79 ± 0.10 (7 of 10)`.
     """
     columns: dict[str, list[str]] = {}
     for name in dict.fromkeys(comparison.columns.get_level_values(0)):
@@ -109,17 +109,19 @@ def written(comparison: pd.DataFrame) -> pd.DataFrame:
         elif name == REACHED:
             columns |= {f"{heading} {name}": [_short(value) for value in part[heading]] for heading in part}
         else:
-            cells = zip(part["mean"], part["standard error"], part["repeats"], comparison[RUN, "repeats"], strict=True)
-            columns[f"{name} (%)"] = [_error(*cell) for cell in cells]
+            cells = zip(
+                part["mean"], part["standard deviation"], part["repeats"], comparison[RUN, "repeats"], strict=True
+            )
+            columns[f"{name} (%)"] = [_accuracy(*cell) for cell in cells]
     return pd.DataFrame(columns, index=comparison.index)
 
 
-def reference_error(runs: Sequence[Progress]) -> float | None:
-    """The mean test error that random search ends with; None without exactly one run of it that has one."""
+def reference_accuracy(runs: Sequence[Progress]) -> float | None:
+    """The mean test accuracy that random search ends with; None without exactly one run of it that has one."""
     random = _random_searches(runs)
     if len(random) != 1:
         return None
-    mean, _, repeats = error_at(random[0])
+    mean, _, repeats = accuracy_at(random[0])
     return mean if repeats else None
 
 
@@ -155,14 +157,16 @@ def _rounded_up(value: float) -> float:
     return float(f"{math.ceil(value / unit - 1e-9) * unit:.6g}")
 
 
-def _cells(name: str, error: tuple[float, float, int]) -> dict[tuple[str, str], float]:
-    return {(name, part): value for part, value in zip(("mean", "standard error", "repeats"), error, strict=True)}
+def _cells(name: str, accuracy: tuple[float, float, int]) -> dict[tuple[str, str], float]:
+    return {
+        (name, part): value for part, value in zip(("mean", "standard deviation", "repeats"), accuracy, strict=True)
+    }
 
 
-def _error(mean: float, standard_error: float, known: float, repeats: float) -> str:
+def _accuracy(mean: float, deviation: float, known: float, repeats: float) -> str:
     if not known:
         return MISSING
-    text = with_error(mean, standard_error).removesuffix(f" {TEST.unit}")
+    text = with_deviation(mean, deviation).removesuffix(f" {TEST.unit}")
     return text if known == repeats else f"{text} ({known:.0f} of {repeats:.0f})"
 
 

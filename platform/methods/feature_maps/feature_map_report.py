@@ -9,30 +9,33 @@ from typing import Any
 import pandas as pd
 
 from archray.platform.methods.feature_maps.correlation import correlation_section
-from archray.platform.methods.feature_maps.oracle_error import (
+from archray.platform.methods.feature_maps.oracle_accuracy import (
     TEST,
+    accuracy_at,
     by_repeat,
-    error_at,
     found_repeat,
     last_rows,
     map_in,
     progress_of,
-    with_error,
+    with_deviation,
 )
 from archray.platform.methods.feature_maps.solver_calls import seconds_section, solver_calls_section
 from archray.platform.number_words import MISSING, duration, significant, whole_number
+from archray.platform.quantities import Spread
 from archray.platform.report.cell import cell_section
+from archray.platform.report.measured import Measured, headline_cards, over_repeats, tested
 from archray.platform.report.page import Card, Headline, MakeSection
 from archray.platform.report.rounds import Halving
 from archray.platform.report.run_sections import Tables, failed, failures_section, manifest_section
 from archray.platform.report.section import Column, Section, escape, numeric, table
-from archray.platform.report.table_columns import finite_values, flags, numbers
+from archray.platform.report.table_columns import flags, numbers
 from archray.platform.run.layout import ROUNDS, TRIALS
 from archray.platform.run.listing import Listing
 from archray.platform.run.run import Run
 from archray.plurals import count
 
 _TABLES: Tables = {"rounds of halving": ("search", ROUNDS), "final training": ("final", TRIALS)}
+HEADLINES = ("test_accuracy", "search_test_accuracy")  # the lower of the two is the headline
 _LINES = 20  # solver calls that are printed one by one
 
 
@@ -41,28 +44,32 @@ def _lead(run: Run[Any], progress: pd.DataFrame) -> str:
     repeat, rows = found_repeat(run, progress)
     repeats = len(by_repeat(progress))
     if repeats == 1:
-        return f"The search chose the feature map below {_cost(rows)}; {_solved(rows)}.{_again(run)}"
-    mean, standard_error, known = error_at(progress)
-    text = f"{count(repeats, 'search', 'searches')}, each with a seed of its own"
-    if known:
-        text += f", ended with a test error of {TEST.show(mean)} on average"
-        text += f" (standard error {TEST.show(standard_error)})" if known > 1 else ""
-    text += f". Below is the feature map that repeat {repeat} chose {_cost(rows)}; {_solved(rows)}."
+        text = f"The search chose the feature map below {_cost(rows)}; {_solved(rows)}."
+    else:
+        text = f"{count(repeats, 'search', 'searches')}, each with a seed of its own. Below is the feature map that "
+        text += f"repeat {repeat} chose {_cost(rows)}; {_solved(rows)}."
     return text + _again(run)
 
 
-def _cards(progress: pd.DataFrame) -> list[Card]:
-    """Test error, solver calls and seconds, means over the repeats. `progress` has a row."""
-    mean, standard_error, _ = error_at(progress)
+def _cards(run: Run[Any], progress: pd.DataFrame) -> list[Card]:
+    """The test accuracies, the lower one first, solver calls and seconds. `progress` has a row."""
     last = last_rows(progress)
-    of = f", mean of {count(len(last), 'repeat')} ± standard error" if len(last) > 1 else ""
     calls, seconds = numbers(last, "calls").mean(), numbers(last, "seconds").mean()
-    shown = (
-        Card("found", with_error(mean, standard_error), f"test error{of}"),
+    costs = (
         Card("trial", significant(calls, 3 if calls % 1 else 1), "solver calls"),
         Card("trial", duration(seconds), "in these calls"),
     )
-    return [card for card in shown if card.value != MISSING]
+    return [*headline_cards(over_repeats(run, measured_maps), HEADLINES), *(c for c in costs if c.value != MISSING)]
+
+
+def measured_maps(run: Run[Any]) -> Measured:
+    """Of one search: the test accuracies of its final solves, and of the search's own last one."""
+    tests = {"test_accuracy": Spread.of(tested(run, "final"), "final solve")}
+    progress = progress_of(run)
+    if len(progress):
+        last = numbers(last_rows(progress), "search_test_accuracy")
+        tests["search_test_accuracy"] = Spread.of(last, "search")
+    return {key: spread for key, spread in tests.items() if spread}
 
 
 def _facts(progress: pd.DataFrame) -> dict[str, str | None]:
@@ -84,25 +91,25 @@ def map_repeats_section(run: Run[Any]) -> Section | None:
     if len(last) < 2:
         return None
     columns = (*numeric("No."), Column("Feature map", "code"), *numeric("Solver calls", "Seconds", TEST.axis))
-    calls, seconds, errors = (numbers(last, name) for name in ("calls", "seconds", "test_error"))
+    calls, seconds, accuracies = (numbers(last, name) for name in ("calls", "seconds", "search_test_accuracy"))
     rows = [
         (
             last["repeat"][i],
             map_in(last, i) or "nothing found",
             whole_number(calls[i]),
             significant(seconds[i]),
-            TEST.bare(errors[i]),
+            TEST.bare(accuracies[i]),
         )
         for i in last.index
     ]
     maps = {name for i in last.index if (name := map_in(last, i)) is not None}
-    mean, standard_error, known = error_at(progress)
+    mean, deviation, known = accuracy_at(progress)
     text = (
         f"The whole search, {count(len(last), 'time')}, each with a seed of its own: candidates, bases and the maps "
         f"of the points are drawn anew. They chose {count(len(maps), 'distinct feature map')}"
     )
-    text += f". Their test error: {with_error(mean, standard_error)}" if known else ""
-    text += "; ± is the standard error of the mean." if known > 1 else "."
+    text += f". Their {TEST.label}: {with_deviation(mean, deviation)}" if known else ""
+    text += f"; ± is the standard deviation of {known}." if known > 1 else "."
     shown, _ = found_repeat(run, progress)
     marked = next((i for i in last.index if last["repeat"][i] == shown), None)
     return Section(
@@ -120,21 +127,21 @@ def _cost(rows: pd.DataFrame) -> str:
 
 def _solved(rows: pd.DataFrame) -> str:
     """What became of the found map, solved for on its own. Of solves of several sizes, which one it was is not told."""
-    error, dimension = numbers(rows, "test_error").iloc[-1], numbers(rows, "dimension")
-    if not math.isfinite(error):
-        return "its test error is not known"
+    accuracy, dimension = numbers(rows, "search_test_accuracy").iloc[-1], numbers(rows, "dimension")
+    if not math.isfinite(accuracy):
+        return "its test accuracy is not known"
     known = flags(rows, "final").any() or dimension.nunique() == 1
     where = f" with {count(int(dimension.iloc[-1]), 'feature')}" if known and dimension.notna().all() else ""
-    return f"solved on its own{where}, it has a test error of {TEST.show(error)}"
+    return f"solved on its own{where} by the search, it has a test accuracy of {TEST.show(accuracy)}"
 
 
 def _again(run: Run[Any]) -> str:
     """The solves for the found map after the search, each in bases of its own."""
-    errors = 1 - finite_values(numbers(run.best.table("final", TRIALS), "test_accuracy"))
-    if not errors.size:
+    accuracies = tested(run.best, "final")
+    if not accuracies.size:
         return ""
-    times = "once more" if errors.size == 1 else f"{count(errors.size, 'time')} more"
-    return f" Solved {times} in full, with new random draws: {TEST.spread(errors)}."
+    times = "once more" if accuracies.size == 1 else f"{count(accuracies.size, 'time')} more"
+    return f" Solved {times} in full after the search, with new random draws: {TEST.spread(accuracies)}."
 
 
 rounds_section = Halving("Feature map", "solve", "Features", ending="The last solve is of the winner alone.").section
@@ -151,7 +158,7 @@ SECTIONS: tuple[MakeSection, ...] = (
 
 
 def headline(run: Run[Any]) -> Headline:
-    """Test error, solver calls and seconds; of repeats, their means, and what the best of them found."""
+    """Test accuracies, solver calls and seconds; of repeats, their means, and what the best of them found."""
     architecture, progress = run.best.architecture, progress_of(run)
     if progress.empty or architecture is None:
         text = "The run found no feature map; the failures below say why."
@@ -161,7 +168,7 @@ def headline(run: Run[Any]) -> Headline:
         thing="feature map",
         lead=text,
         names=() if architecture is None else (architecture,),
-        cards=() if progress.empty else _cards(progress),
+        cards=() if progress.empty else _cards(run, progress),
         facts={**({} if progress.empty else _facts(progress)), "Failures": failed(run, _TABLES)},
     )
 
@@ -175,7 +182,7 @@ def listings(run: Run[Any]) -> Sequence[Listing]:
     rows = [
         {
             **{key: row[key] for key in ("calls", "seconds", "candidates", "dimension")},
-            "search_test_accuracy": 1 - row["test_error"],
+            "search_test_accuracy": row["search_test_accuracy"],
             "architecture": row["architecture"],
         }
         for row in (progress if len(progress) <= _LINES else better).to_dict("records")

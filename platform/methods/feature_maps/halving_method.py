@@ -74,7 +74,7 @@ def halving_progress(trials: pd.DataFrame, rounds: pd.DataFrame, mode: str) -> p
                 "dimension": int(solved["dimension"].iloc[0]),
                 "candidates": left,
                 "score": math.nan if best is None else float(best["score"]),
-                "test_error": 1 - float(solved["test_accuracy"].iloc[0]),  # NaN of a shared solve
+                "search_test_accuracy": float(solved["test_accuracy"].iloc[0]),  # NaN of a shared solve
                 "final": left == 1,
             }
         )

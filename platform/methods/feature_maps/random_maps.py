@@ -13,11 +13,16 @@ from archray.files import Folder
 from archray.platform.engine.stage import Context, Stage
 from archray.platform.engine.tuning import TrialPlan, TuneRun, TuneStage
 from archray.platform.methods.feature_maps.feature_map_config import FeatureMapConfig, RandomMapsConfig
-from archray.platform.methods.feature_maps.feature_map_report import SECTIONS, headline, listings
-from archray.platform.methods.feature_maps.oracle_error import progress_of
+from archray.platform.methods.feature_maps.feature_map_report import (
+    HEADLINES,
+    SECTIONS,
+    headline,
+    listings,
+    measured_maps,
+)
+from archray.platform.methods.feature_maps.oracle_accuracy import progress_of
 from archray.platform.methods.feature_maps.solve_plans import READS, sample_candidates, solve_plan, write_found_map
 from archray.platform.methods.feature_maps.solve_stages import FINAL_SOLVE_STAGE
-from archray.platform.methods.found_networks import tested_networks
 from archray.platform.methods.recipe import Recipe
 from archray.platform.methods.training_stages import ACCURACY
 from archray.platform.run.layout import PROGRESS
@@ -51,14 +56,14 @@ def write_best_solve(context: Context[FeatureMapConfig], folder: Folder, run: Tu
 
 
 def best_so_far(solves: pd.DataFrame, mode: str) -> pd.DataFrame:
-    """A row per solve in the order they ended: the best score until then, and its test error.
+    """A row per solve in the order they ended: the best score until then, and its test accuracy.
 
     Args:
         solves: a row per step of every trial; its `seconds` are of the trial so far.
         mode: whether the best score is the least (`min`) or the largest.
 
     Returns: `calls` (so far), `seconds` (so far), `architecture` (the best so far), `dimension` (of this solve),
-        `candidates` (1), `score`, `validation_accuracy` and `test_error` of the best, `final` (False).
+        `candidates` (1), `score`, `validation_accuracy` and `search_test_accuracy` of the best, `final` (False).
     """
     solves = solves.sort_values(["trial_id", "training_iteration"])
     own = solves.groupby("trial_id")["seconds"].diff().fillna(solves["seconds"])  # of this step alone
@@ -80,7 +85,7 @@ def best_so_far(solves: pd.DataFrame, mode: str) -> pd.DataFrame:
                 "candidates": 1,
                 "score": best["score"] if best else math.nan,
                 "validation_accuracy": best["validation_accuracy"] if best else math.nan,
-                "test_error": 1 - best["test_accuracy"] if best else math.nan,
+                "search_test_accuracy": best["test_accuracy"] if best else math.nan,
                 "final": False,
             }
         )
@@ -98,7 +103,8 @@ def maps_recipe(
     search = TuneStage[Any](name="search", title=title, reads=(*READS, *reads), plan=plan, finish=finish, search=True)
     return Recipe(
         stages=(search, FINAL_SOLVE_STAGE, *more),
-        results=tested_networks,
+        measured=measured_maps,
+        headlines=HEADLINES,
         headline=headline,
         sections=SECTIONS,
         listings=listings,

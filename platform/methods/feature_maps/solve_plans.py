@@ -12,6 +12,7 @@ from archray.platform.engine.stage import Context
 from archray.platform.engine.tuning import TrialPlan
 from archray.platform.methods.feature_maps.feature_map_config import FeatureMapConfig
 from archray.platform.methods.training_stages import ACCURACY
+from archray.platform.quantities import quantity_of
 from archray.platform.run.layout import FOUND
 from archray.plurals import count
 from archray.trainables.data import load_data
@@ -77,4 +78,4 @@ def write_found_map(
 ) -> None:
     """Writes what was found, with its validation accuracy, and says so."""
     folder.write_json(FOUND, {"architecture": architecture, "value": value, "metric": ACCURACY})
-    context.say(f"found {architecture}  (validation accuracy {value:.4f}, {count(calls, 'solver call')})")
+    context.say(f"found {architecture}  ({quantity_of(ACCURACY).told(value)}, {count(calls, 'solver call')})")

@@ -21,7 +21,7 @@ from archray.trainables.feature_maps.solve_settings import Bases
 
 CORRELATION = "correlation.parquet"
 """A row per `bases` (`shared` or `independent`), `dimension` and `architecture`: the validation accuracy with shared
-weights, `shared`, and solved for on its own, `standalone`; fractions."""
+weights, `shared_accuracy`, and solved for on its own, `standalone_accuracy`; fractions."""
 
 
 FINAL_SOLVE_STAGE = final_stage(
@@ -34,7 +34,7 @@ FINAL_SOLVE_STAGE = final_stage(
 
 def _oracle_trials(context: Context[FeatureMapConfig], tuned: Folder) -> TrialPlan | None:
     progress = context.run.table("search", PROGRESS)
-    unknown = progress["test_error"].isna() & progress["architecture"].notna()
+    unknown = progress["search_test_accuracy"].isna() & progress["architecture"].notna()
     leaders = list(dict.fromkeys(progress.loc[unknown, "architecture"]))
     if not leaders:
         tuned.parent.write_parquet(PROGRESS, progress)
@@ -45,8 +45,9 @@ def _oracle_trials(context: Context[FeatureMapConfig], tuned: Folder) -> TrialPl
 
 def _write_oracle(context: Context[FeatureMapConfig], folder: Folder, run: TuneRun) -> None:
     progress = context.run.table("search", PROGRESS)
-    errors = 1 - run.trials.set_index("architecture")["test_accuracy"]
-    progress["test_error"] = progress["test_error"].fillna(progress["architecture"].map(errors))
+    accuracies = run.trials.set_index("architecture")["test_accuracy"]
+    known = progress["search_test_accuracy"]
+    progress["search_test_accuracy"] = known.fillna(progress["architecture"].map(accuracies))
     folder.write_parquet(PROGRESS, progress)
 
 
@@ -76,20 +77,20 @@ def _correlate(context: Context[CorrelatedConfig], folder: Folder) -> None:
 def _standalone_accuracies(
     context: Context[CorrelatedConfig], folder: Folder, maps: list[str], dimensions: tuple[int, ...]
 ) -> pd.DataFrame:
-    """`architecture`, `dimension`, `standalone`: the validation accuracy of each map solved for alone."""
+    """`architecture`, `dimension`, `standalone_accuracy`: the validation accuracy of each map solved for alone."""
     settings = solve_settings(context, rungs=dimensions, evaluate_test=False)
     keys = {"architecture": tune.grid_search(maps), "seed": context.seed("correlation")}
     plan = solve_plan(context, total=len(maps), settings=settings, keys=keys)
     run = run_trials(folder / f"tune-alone-{_digest(context, dimensions)}", plan, context)
     run.write_tables(folder)
     columns = ["architecture", "dimension", "validation_accuracy"]
-    return run.curves[columns].rename(columns={"validation_accuracy": "standalone"})
+    return run.curves[columns].rename(columns={"validation_accuracy": "standalone_accuracy"})
 
 
 def _shared_accuracies(
     context: Context[CorrelatedConfig], folder: Folder, maps: list[str], dimensions: tuple[int, ...], bases: Bases
 ) -> pd.DataFrame:
-    """`architecture`, `dimension`, `bases`, `shared`: the validation accuracy of each map with shared weights.
+    """`architecture`, `dimension`, `bases`, `shared_accuracy`: the validation accuracy of each map with shared weights.
 
     Every map is scored on all validation points (note W6).
     """
@@ -103,7 +104,12 @@ def _shared_accuracies(
     for result in run.ended:
         metrics = result.metrics or {}
         scores = metrics.get("scores") or [math.nan] * len(maps)
-        columns = {"architecture": maps, "dimension": metrics.get("dimension"), "bases": bases, "shared": scores}
+        columns = {
+            "architecture": maps,
+            "dimension": metrics.get("dimension"),
+            "bases": bases,
+            "shared_accuracy": scores,
+        }
         tables.append(pd.DataFrame(columns))
     return pd.concat(tables, ignore_index=True)
 

@@ -1,7 +1,8 @@
-"""Oracle test error against solver calls and against seconds, mean and band. Khodak et al. 2020, Figures 2 and 3."""
+"""Test accuracy of the best so far against solver calls and seconds. Khodak et al. 2020, Figures 2 and 3."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,16 +13,16 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from archray.platform.methods.feature_maps.oracle_error import (
+from archray.platform.methods.feature_maps.oracle_accuracy import (
     TEST,
+    AccuracyCurve,
     By,
-    ErrorCurve,
-    error_at,
-    error_curve,
+    accuracy_at,
+    accuracy_curve,
     found_repeat,
     progress_of,
     shares_solves,
-    with_error,
+    with_deviation,
 )
 from archray.platform.number_words import MISSING, significant, whole_number
 from archray.platform.report.figures import FOUND, INK, SURFACE, NothingToDraw, drawing, figure, plain
@@ -33,9 +34,9 @@ from archray.plurals import count
 
 _AXES = {"calls": "solver calls", "seconds": "seconds of featurising, solving and scoring"}
 
-_SKEWED = 8  # where the largest error is more than this many times the least, it has a logarithmic axis
+_SKEWED = 8  # where 1 - accuracy falls by more than this factor, it is drawn instead, on a logarithmic axis
 _LONG = 50  # and where the longest of several runs is more than this many times the least x shown, so has x
-_FLOOR = 1e-5  # the least error that a logarithmic axis shows: a band may reach below zero
+_FLOOR = 1e-5  # the least that a logarithmic axis shows: a band may reach below zero
 
 
 @dataclass(frozen=True)
@@ -43,40 +44,40 @@ class Line:
     """A curve as it is drawn: its name in the legend, its colour and dashes (None for a whole line)."""
 
     label: str
-    curve: ErrorCurve
+    curve: AccuracyCurve
     colour: str = FOUND
     dashes: tuple[float, ...] | None = None
 
 
 def solver_calls_section(run: Run[Any]) -> Section:
     """Figure 2, and folded below it the solver calls of one repeat."""
-    shown = _captioned(run, halving_errors_by_calls(run), "calls")
-    return Section("solver-calls", "Test error over solver calls", shown + _calls(run))
+    shown = _captioned(run, halving_accuracy_by_calls(run), "calls")
+    return Section("solver-calls", "Test accuracy over solver calls", shown + _calls(run))
 
 
 def seconds_section(run: Run[Any]) -> Section:
     """Figure 3."""
-    return Section("seconds", "Test error over time", _captioned(run, halving_errors_by_seconds(run), "seconds"))
+    return Section("seconds", "Test accuracy over time", _captioned(run, halving_accuracy_by_seconds(run), "seconds"))
 
 
 @figure(height=310)
-def halving_errors_by_calls(run: Run[Any], canvas: Figure) -> None:
-    """Oracle test error of a search for a feature map over its solver calls. Khodak et al. 2020, Figure 2."""
+def halving_accuracy_by_calls(run: Run[Any], canvas: Figure) -> None:
+    """Test accuracy of a feature map search's best so far over its solver calls. Khodak et al. 2020, Figure 2."""
     _draw(run, canvas, "calls")
 
 
 @figure(height=310)
-def halving_errors_by_seconds(run: Run[Any], canvas: Figure) -> None:
-    """Oracle test error of a search for a feature map over the seconds of its calls. Khodak et al. 2020, Figure 3."""
+def halving_accuracy_by_seconds(run: Run[Any], canvas: Figure) -> None:
+    """Test accuracy of a feature map search's best so far over seconds of its calls. Khodak et al. 2020, Figure 3."""
     _draw(run, canvas, "seconds")
 
 
 def _draw(run: Run[Any], canvas: Figure, by: By) -> None:
     curve, axes = _curve(run, by), canvas.subplots()
-    draw_errors(axes, [Line("", curve)], by)
+    missing = draw_accuracies(axes, [Line("", curve)], by)
     axes.annotate(
         TEST.show(curve.mean[-1]),
-        (curve.x[-1], curve.mean[-1] * TEST.factor),
+        (curve.x[-1], TEST.factor * (1 - curve.mean[-1] if missing else curve.mean[-1])),
         xytext=(-2, 11),
         textcoords="offset points",
         ha="right",
@@ -85,26 +86,33 @@ def _draw(run: Run[Any], canvas: Figure, by: By) -> None:
     )
 
 
-def _curve(run: Run[Any], by: By) -> ErrorCurve:
-    """Raises: NothingToDraw without a known test error, or without seconds."""
-    curve = error_curve(progress_of(run), by)
+def _curve(run: Run[Any], by: By) -> AccuracyCurve:
+    """Raises: NothingToDraw without a known test accuracy, or without seconds."""
+    curve = accuracy_curve(progress_of(run), by)
     if curve is None:
-        raise NothingToDraw(f"no test error over {by} is known of the run; it needs a search for a feature map")
+        raise NothingToDraw(f"no test accuracy over {by} is known of the run; it needs a search for a feature map")
     return curve
 
 
 def _captioned(run: Run[Any], canvas: Figure, by: By) -> str:
     curve, over = _curve(run, by), "solver calls" if by == "calls" else "seconds"
-    description = f"Test error over {over}, from {TEST.show(curve.mean[0])} to {TEST.show(curve.mean[-1])}."
-    return captioned(drawing(f"error-{by}", canvas, description=description), _caption(progress_of(run), by))
+    description = f"Test accuracy over {over}, from {TEST.show(curve.mean[0])} to {TEST.show(curve.mean[-1])}."
+    return captioned(drawing(f"accuracy-{by}", canvas, description=description), _caption(progress_of(run), by))
 
 
-def draw_errors(axes: Axes, lines: Sequence[Line], by: By) -> None:
-    """Step curves with their bands of one standard error, or two repeats as points, each ending in a dot."""
+def draw_accuracies(axes: Axes, lines: Sequence[Line], by: By) -> bool:
+    """Step curves with their bands of one standard deviation, or two repeats as points, each ending in a dot.
+
+    Where 1 - accuracy falls by a large factor, that is drawn, on a logarithmic axis, which says so.
+
+    Returns: whether 1 - accuracy is drawn.
+    """
+    missing = _is_skewed(lines)
     for line in lines:
         curve, look = line.curve, (0, line.dashes) if line.dashes else "solid"
-        mean, each, spread = (TEST.factor * part for part in (curve.mean, curve.each, curve.standard_error))
-        draw_spread(axes, curve.x, each, spread, line.colour, _FLOOR * TEST.factor)
+        mean, each = (TEST.factor * (1 - part if missing else part) for part in (curve.mean, curve.each))
+        floor = _FLOOR * TEST.factor if missing else -math.inf
+        draw_spread(axes, curve.x, each, TEST.factor * curve.deviation, line.colour, floor)
         axes.plot(
             curve.x, mean, drawstyle="steps-post", color=line.colour, linewidth=2.0, linestyle=look, label=line.label
         )
@@ -112,15 +120,20 @@ def draw_errors(axes: Axes, lines: Sequence[Line], by: By) -> None:
             curve.x[-1:], mean[-1:], "o", color=line.colour, markersize=8, markeredgecolor=SURFACE, zorder=4,
             clip_on=False,
         )  # fmt: skip
-    _scale(axes, lines, by)
+    _scale(axes, lines, by, logarithmic=missing)
     axes.set_xlabel(_AXES[by])
-    axes.set_ylabel(TEST.axis)
+    axes.set_ylabel(f"1 − {TEST.axis}" if missing else TEST.axis)
+    return missing
 
 
-def _scale(axes: Axes, lines: Sequence[Line], by: By) -> None:
-    means = np.concatenate([line.curve.mean for line in lines])
+def _is_skewed(lines: Sequence[Line]) -> bool:
+    missing = 1 - np.concatenate([line.curve.mean for line in lines])
+    return bool(missing.min() > 0 and missing.max() > _SKEWED * missing.min())
+
+
+def _scale(axes: Axes, lines: Sequence[Line], by: By, *, logarithmic: bool) -> None:
     starts, ends = [line.curve.x[0] for line in lines], [line.curve.x[-1] for line in lines]
-    if means.min() > 0 and means.max() > _SKEWED * means.min():
+    if logarithmic:
         axes.set_yscale("log")
         plain(axes.yaxis)
     else:
@@ -133,34 +146,34 @@ def _scale(axes: Axes, lines: Sequence[Line], by: By) -> None:
 
 
 def _caption(progress: pd.DataFrame, by: By) -> str:
-    text = _what_error(progress)
-    mean, standard_error, repeats = error_at(progress)
+    text = _what_accuracy(progress)
+    mean, deviation, repeats = accuracy_at(progress)
     if repeats > 1:
-        text += f" The line is the mean of {count(repeats, 'repeat')}, {spread_words(repeats, 'standard error')}"
+        text += f" The line is the mean of {count(repeats, 'repeat')}, {spread_words(repeats, 'standard deviation')}"
         text += "; a repeat that has ended keeps its last value." if by == "seconds" else "."
     text += " The dot is the end of the search"
     text += ", with the standalone solve of what it chose" if flags(progress, "final").any() else ""
-    text += f": {with_error(mean, standard_error)}."
-    unknown = int(numbers(progress, "test_error").isna().sum())
+    text += f": {with_deviation(mean, deviation)}."
+    unknown = int(numbers(progress, "search_test_accuracy").isna().sum())
     if unknown:
         text += (
             f" {count(unknown, 'solver call')} of {len(progress)} {'has' if unknown == 1 else 'have'} no known test "
-            "error; the one before stands."
+            "accuracy; the one before stands."
         )
     return f"{text} As Figure {2 if by == 'calls' else 3} of Khodak et al. 2020."
 
 
-def _what_error(progress: pd.DataFrame) -> str:
-    """Which test error a progress has: an oracle's where solves are shared, else what the search itself solved."""
+def _what_accuracy(progress: pd.DataFrame) -> str:
+    """Which test accuracy a progress has: an oracle's where solves are shared, else what the search itself solved."""
     if shares_solves(progress):
         dimension = numbers(progress, "dimension")
         at = f" with {count(int(dimension.max()), 'feature')}" if dimension.notna().any() else ""
         return (
-            "Oracle test error: at each moment, that of the feature map which the search then held for the best, "
-            f"solved on its own{at}. These oracle solves count neither as solver calls nor as seconds."
+            "Test accuracy by an oracle: at each moment, that of the feature map which the search then held for the "
+            f"best, solved on its own{at}. These oracle solves count neither as solver calls nor as seconds."
         )
     at = ", with the features of that solve" if numbers(progress, "dimension").nunique() > 1 else ""
-    return f"Test error, at each moment, of the feature map with the best validation score so far, as solved{at}."
+    return f"Test accuracy, at each moment, of the feature map with the best validation score so far, as solved{at}."
 
 
 def _calls(run: Run[Any]) -> str:
@@ -171,13 +184,13 @@ def _calls(run: Run[Any]) -> str:
     known = [name for name in headings if numbers(frame, name).notna().any()]
     columns = numeric(*(headings[name] for name in known))
     columns += [Column("Best feature map so far", "code"), *numeric("Score", TEST.axis, "Seconds")]
-    score, error, seconds = (numbers(frame, name) for name in ("score", "test_error", "seconds"))
+    score, accuracy, seconds = (numbers(frame, name) for name in ("score", "search_test_accuracy", "seconds"))
     rows = [
         (
             *(whole_number(numbers(frame, name)[i]) for name in known),
             name if isinstance(name := frame["architecture"][i], str) else MISSING,
             significant(score[i], 4),
-            TEST.bare(error[i]),
+            TEST.bare(accuracy[i]),
             significant(seconds[i]),
         )
         for i in frame.index

@@ -12,11 +12,12 @@ from archray.platform.engine.pool_scoring import POOL, score_pool
 from archray.platform.engine.pool_settings import candidates
 from archray.platform.engine.stage import Context, WorkStage, file_digests
 from archray.platform.engine.tuning import TrialPlan, TuneRun, TuneStage
-from archray.platform.methods.found_networks import tested_networks
 from archray.platform.methods.hnas.hnas_config import HNASConfig, file_role
 from archray.platform.methods.hnas.hnas_report import SECTIONS, headline, listings
 from archray.platform.methods.recipe import Recipe
 from archray.platform.methods.training_stages import ACCURACY, BASELINE_STAGE, FINAL_STAGE, training_plan
+from archray.platform.quantities import quantity_of
+from archray.platform.report.measured import measured_networks
 from archray.platform.run.layout import FOUND
 from archray.plurals import count
 from archray.searchers import HNASSearch
@@ -94,7 +95,7 @@ def _write_found(context: Context[HNASConfig], folder: Folder, run: TuneRun) -> 
     if best is None:
         raise ArchrayError(f"none of {count(len(run.trials), 'trial')} has a value: {run.failures}")
     folder.write_json(FOUND, {**best, "metric": ACCURACY})
-    context.say(f"found {best['architecture']}  ({ACCURACY} {best['value']:.4f})")
+    context.say(f"found {best['architecture']}  ({quantity_of(ACCURACY).told(best['value'])})")
 
 
 RECIPE = Recipe[HNASConfig](
@@ -118,7 +119,7 @@ RECIPE = Recipe[HNASConfig](
         FINAL_STAGE,
         BASELINE_STAGE,
     ),
-    results=tested_networks,
+    measured=measured_networks,
     headline=headline,
     sections=SECTIONS,
     listings=listings,

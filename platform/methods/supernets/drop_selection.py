@@ -12,16 +12,20 @@ from archray.platform.engine.trial_tables import reasons
 from archray.platform.engine.tuning import TrialPlan, TuneRun, TuneStage
 from archray.platform.methods.supernets.search_seeds import FOUND_CELLS, SELECTED
 from archray.platform.methods.supernets.supernet_config import SupernetSearchConfig
+from archray.platform.methods.supernets.supernet_search import METRIC as SHARED
 from archray.platform.methods.training_stages import ACCURACY, training_plan
+from archray.platform.quantities import quantity_of
 from archray.platform.run.layout import FOUND
 from archray.plurals import count
 from archray.searchers.drop_worst import DropWorst
+
+SELECTION = "selection_accuracy"
 
 
 def _architectures(context: Context[SupernetSearchConfig]) -> list[str]:
     """The distinct architectures that the search seeds found, in the order of the seeds."""
     table = context.run.table("search", FOUND_CELLS)
-    return list(dict.fromkeys(table.loc[table["value"].notna(), "architecture"].dropna()))
+    return list(dict.fromkeys(table.loc[table["shared_accuracy"].notna(), "architecture"].dropna()))
 
 
 def _trials(context: Context[SupernetSearchConfig], tuned: Folder) -> TrialPlan | None:
@@ -49,32 +53,34 @@ def _trials(context: Context[SupernetSearchConfig], tuned: Folder) -> TrialPlan 
 def _select(context: Context[SupernetSearchConfig], folder: Folder, run: TuneRun) -> None:
     selected = selection_table(run.trials, run.curves, context.config)
     folder.write_parquet(SELECTED, selected)
-    usable = selected[selected["kept"] & selected[ACCURACY].notna()]
+    usable = selected[selected["kept"] & selected[SELECTION].notna()]
     if usable.empty:
         raise ArchrayError(f"none of {count(len(selected), 'architecture')} was trained: {run.failures}")
     best = usable.iloc[0]  # the table is sorted
-    value = float(best[ACCURACY])
-    folder.write_json(FOUND, {"architecture": best["architecture"], "value": value, "metric": ACCURACY})
+    value, name = float(best[SELECTION]), best["architecture"]
+    cells = context.run.table("search", FOUND_CELLS)
+    shared = float(cells.loc[cells["architecture"] == name, SHARED].max())
+    found = {"architecture": name, "value": value, "metric": SELECTION, SELECTION: value, SHARED: shared}
+    folder.write_json(FOUND, found)
     context.say(
-        f"selected {best['architecture']}  ({ACCURACY} {value:.4f}; {len(usable)} of {len(selected)} trained to the "
-        "end)"
+        f"selected {name}  ({quantity_of(SELECTION).told(value)}; {len(usable)} of {len(selected)} trained to the end)"
     )
 
 
 def selection_table(trials: pd.DataFrame, curves: pd.DataFrame, config: SupernetSearchConfig) -> pd.DataFrame:
-    """A row per architecture: `architecture`, `epochs` that it was trained, `value` at the epoch of the selection,
-    `validation_accuracy` after its last epoch, `kept` (trained to the end), `failure`."""
+    """A row per architecture: `architecture`, `epochs` that it was trained, `accuracy_at_cut` at the epoch of the
+    selection, `selection_accuracy` after its last epoch, `kept` (trained to the end), `failure`."""
     at_cut = curves[curves["epoch"] == config.selection.epoch].set_index("trial_id")[ACCURACY]
     return pd.DataFrame(
         {
             "architecture": trials["architecture"],
             "epochs": trials["epoch"],
-            "value": trials["trial_id"].map(at_cut),
-            ACCURACY: trials[ACCURACY],
+            "accuracy_at_cut": trials["trial_id"].map(at_cut),
+            SELECTION: trials[ACCURACY],
             "kept": (trials["epoch"] == config.final.epochs),
             "failure": reasons(trials),
         }
-    ).sort_values(ACCURACY, ascending=False, kind="stable", ignore_index=True)
+    ).sort_values(SELECTION, ascending=False, kind="stable", ignore_index=True)
 
 
 SELECTION_STAGE = TuneStage[SupernetSearchConfig](

@@ -12,7 +12,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from archray.platform.methods.supernets.search_seeds import ENTROPIES, Supernet, by_epoch, draw_seed_legend, supernets
-from archray.platform.quantities import Quantity, quantity_of
+from archray.platform.quantities import quantity_of
 from archray.platform.report.figures import MUTED, NothingToDraw, drawing, figure, set_height
 from archray.platform.report.section import Section, captioned, numeric, table
 from archray.platform.report.table_columns import finite_values, numbers
@@ -21,9 +21,9 @@ from archray.platform.run.run import Run
 from archray.plurals import count
 
 _LEGEND, _ROW = 50, 210  # heights, of the legend and of a row of panels
-_ACCURACY = quantity_of("validation_accuracy")
-_DROP = Quantity("drop", "percentage points", 100.0, 2)
-_PANELS = (("validation_accuracy", "mixture"), ("discretised_accuracy", "discretised"))
+_MIXTURE, _SHARED = quantity_of("mixture_accuracy"), quantity_of("shared_accuracy")
+_DROP = quantity_of("discretisation_drop")
+_PANELS = {"mixture_accuracy": "mixture", "shared_accuracy": "discretised"}
 
 
 @dataclass(frozen=True)
@@ -145,8 +145,8 @@ def discretisation_section(run: Run[Any]) -> Section:
         supernet_discretisation(run),
         description=(
             f"Validation accuracy by epoch of {count(len(nets), 'supernet')}: of the mixture, at the end "
-            f"{_ACCURACY.spread(mixture for mixture, _ in ends)}, and of the discretised architecture with the same "
-            f"weights, {_ACCURACY.spread(discrete for _, discrete in ends)}."
+            f"{_MIXTURE.spread(mixture for mixture, _ in ends)}, and of the discretised architecture with the same "
+            f"weights, {_SHARED.spread(discrete for _, discrete in ends)}."
         ),
     )
     body = captioned(shown, _lost(ends)) + _last_epoch(nets, ends)
@@ -158,19 +158,19 @@ def supernet_discretisation(run: Run[Any], canvas: Figure) -> None:
     """Validation accuracy by epoch of each search seed's mixture, and of the architecture that it is discretised to."""
     nets = discretised_supernets(run)
     left, right = canvas.subplots(1, 2, sharex=True, sharey=True)
-    for axes, (metric, title) in zip((left, right), _PANELS, strict=True):
-        by_epoch(axes, nets, metric, _ACCURACY.factor)
+    for axes, (metric, title) in zip((left, right), _PANELS.items(), strict=True):
+        by_epoch(axes, nets, metric, quantity_of(metric).factor)
         axes.set_title(title)
         axes.set_xlabel("epoch")
         axes.tick_params(labelleft=True)
-    left.set_ylabel(_ACCURACY.axis)
+    left.set_ylabel("validation accuracy (%)")
     draw_seed_legend(canvas, nets)
 
 
 def discretised_supernets(run: Run[Any]) -> list[Supernet]:
     """The supernets with the curves of their search. Raises: NothingToDraw if none has a discretised accuracy."""
     curves = run.best.table("search", CURVES)
-    if "epoch" not in curves or numbers(curves, "discretised_accuracy").isna().all():
+    if "epoch" not in curves or numbers(curves, "shared_accuracy").isna().all():
         raise NothingToDraw(
             "no epoch of the run has a discretised accuracy; it needs a search that learns an architecture, as darts"
         )
@@ -180,7 +180,7 @@ def discretised_supernets(run: Run[Any]) -> list[Supernet]:
 def at_the_end(net: Supernet) -> tuple[float, float]:
     """Validation accuracy of mixture and discretised architecture in the last epoch; NaN where it has none."""
     last = net.rows.assign(epoch=numbers(net.rows, "epoch")).sort_values("epoch").tail(1)
-    mixture, discrete = (float(numbers(last, name).iloc[0]) for name, _ in _PANELS)
+    mixture, discrete = (float(numbers(last, name).iloc[0]) for name in _PANELS)
     return mixture, discrete
 
 
@@ -198,7 +198,7 @@ def _lost(ends: Sequence[tuple[float, float]]) -> str:
 
 def _last_epoch(nets: Sequence[Supernet], ends: Sequence[tuple[float, float]]) -> str:
     rows = [
-        (net.seed, _ACCURACY.bare(mixture), _ACCURACY.bare(discrete), _DROP.bare(mixture - discrete))
+        (net.seed, _MIXTURE.bare(mixture), _SHARED.bare(discrete), _DROP.bare(mixture - discrete))
         for net, (mixture, discrete) in zip(nets, ends, strict=True)
     ]
     return table(

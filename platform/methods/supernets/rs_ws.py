@@ -21,6 +21,9 @@ from archray.platform.methods.supernets.search_seeds import SCORES
 from archray.platform.methods.supernets.shared_scoring import draw_architectures, score_with_shared_weights
 from archray.platform.methods.supernets.supernet_recipe import supernet_recipe
 from archray.platform.methods.supernets.supernet_search import (
+    METRIC as SHARED,
+)
+from archray.platform.methods.supernets.supernet_search import (
     READS,
     supernet_settings,
     supernet_trials,
@@ -30,7 +33,7 @@ from archray.platform.methods.supernets.supernet_search import (
 from archray.seeds import stream_seed
 from archray.trainables.tune.supernet_scorer import trained_weights
 
-METRIC = "validation_accuracy"  # of random paths, while training
+METRIC = "mixture_accuracy"  # of random paths, while training
 
 
 def _write_best(context: Context[RandomSearchWSConfig], folder: Folder, run: TuneRun) -> None:
@@ -42,7 +45,7 @@ def _write_best(context: Context[RandomSearchWSConfig], folder: Folder, run: Tun
     tables: list[pd.DataFrame] = []
     for trial in trials.to_dict("records"):
         key = {"trial_id": trial["trial_id"], "seed": trial["seed"]}
-        best = {"architecture": None, "value": math.nan, "failure": trial["failure"]}
+        best = {"architecture": None, SHARED: math.nan, "failure": trial["failure"]}
         if pd.isna(trial["failure"]):
             checkpoint = ended[trial["trial_id"]].checkpoint
             assert checkpoint is not None  # a trial that ended without a failure has saved its last epoch
@@ -66,16 +69,16 @@ def _write_best(context: Context[RandomSearchWSConfig], folder: Folder, run: Tun
 
 
 def best_of(scores: pd.DataFrame) -> dict[str, Any]:
-    """`architecture` and `value` of the best accuracy, of equal ones the one with the least loss; or the `failure`.
+    """`architecture` and `shared_accuracy` of the best, of equal ones the one with the least loss; or the `failure`.
 
-    scores: `architecture`, `loss`, `accuracy`, `failure`.
+    scores: `architecture`, `shared_loss`, `shared_accuracy`, `failure`.
     """
-    usable = scores.dropna(subset=["accuracy"]).sort_values(["accuracy", "loss"], ascending=[False, True])
+    usable = scores.dropna(subset=[SHARED]).sort_values([SHARED, "shared_loss"], ascending=[False, True])
     if usable.empty:
         reasons = "; ".join(sorted(set(scores["failure"].dropna())))
-        return {"architecture": None, "value": math.nan, "failure": f"no architecture has a score: {reasons}"}
+        return {"architecture": None, SHARED: math.nan, "failure": f"no architecture has a score: {reasons}"}
     best = usable.iloc[0]
-    return {"architecture": best["architecture"], "value": float(best["accuracy"]), "failure": None}
+    return {"architecture": best["architecture"], SHARED: float(best[SHARED]), "failure": None}
 
 
 RECIPE = supernet_recipe(

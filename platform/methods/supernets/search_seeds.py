@@ -1,6 +1,6 @@
 """The search seeds of a run: the tables of their supernets, the lines that figures draw of each, what each found.
 
-Accuracies are fractions; NaN where there is none. The curves of the search have `seed` and `discretised_accuracy`, too.
+Accuracies are fractions; NaN where there is none. The curves of the search have `seed` and `shared_accuracy`, too.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ ENTROPIES = "entropies.parquet"  # of the search; see `supernet_search.entropy_t
 SCORES = "scores.parquet"  # of the search: `trial_id`, `seed`, and what `score_with_shared_weights` says
 SELECTED = "selected.parquet"  # of the selection; see `drop_selection.selection_table`
 
-_ACCURACY = quantity_of("validation_accuracy")
+_SHARED, _MIXTURE = quantity_of("shared_accuracy"), quantity_of("mixture_accuracy")
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ def found_cells_section(run: Run[Any]) -> Section | None:
     if cells.empty:
         return None
     cells = cells.assign(failure=failures(cells))
-    mixture, value = numbers(cells, "validation_accuracy"), numbers(cells, "value")
+    mixture, value = numbers(cells, "mixture_accuracy"), numbers(cells, "shared_accuracy")
     mixed = bool(mixture.notna().any())
     columns = numeric("Seed", "Shared weights (%)", *(["Mixture (%)"] if mixed else []))
     columns += [Column("Note"), Column("Architecture", "code")]
@@ -111,8 +111,8 @@ def found_cells_section(run: Run[Any]) -> Section | None:
         rows.append(
             (
                 seed_words(row["seed"]),
-                _ACCURACY.bare(value[i]),
-                *([_ACCURACY.bare(mixture[i])] if mixed else []),
+                _SHARED.bare(value[i]),
+                *([_MIXTURE.bare(mixture[i])] if mixed else []),
                 note or "",
                 name or MISSING,
             )

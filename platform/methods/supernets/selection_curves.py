@@ -18,7 +18,7 @@ from archray.platform.run.layout import CURVES
 from archray.platform.run.run import Run
 from archray.plurals import count
 
-_ACCURACY = quantity_of("validation_accuracy")
+_ACCURACY = quantity_of("selection_accuracy")
 _LOOKS = {
     "chosen": (FOUND, 2.4, 0.95),
     "kept": (INDIGO, 1.8, 0.9),
@@ -132,8 +132,8 @@ def _sentence(selection: pd.DataFrame, cut: int | None) -> str:
 def _table(selection: pd.DataFrame, chosen: str | None, cut: int | None) -> str:
     """The rows as they ended, best first."""
     ended = selection.assign(
-        end=numbers(selection, "validation_accuracy"),
-        cut=numbers(selection, "value"),
+        end=numbers(selection, "selection_accuracy"),
+        cut=numbers(selection, "accuracy_at_cut"),
         epochs=numbers(selection, "epochs"),
         kept=flags(selection, "kept"),
         reason=failures(selection),

@@ -19,7 +19,7 @@ from archray.platform.report.table_columns import finite_values, numbers
 from archray.platform.run.run import Run
 from archray.plurals import count
 
-_ACCURACY = quantity_of("accuracy")
+_ACCURACY = quantity_of("shared_accuracy")
 _MOST = 10  # supernets that are drawn; the table has all
 _BINS = 40
 _AXIS, _ROW = 85, 56  # heights, of the axis below and of a supernet's row
@@ -71,7 +71,7 @@ def supernet_shared_scores(run: Run[Any], canvas: Figure) -> None:
         axes.spines["left"].set_visible(False)
         if len(shown) > 1:
             axes.set_ylabel(supernet.seed, rotation=0, ha="right", va="center", fontsize=11)
-    rows[-1].set_xlabel("validation accuracy with shared weights (%)")
+    rows[-1].set_xlabel(_ACCURACY.axis)
 
 
 def scored_supernets(run: Run[Any]) -> list[Scored]:
@@ -83,7 +83,7 @@ def scored_supernets(run: Run[Any]) -> list[Scored]:
     found = dict(zip(cells["trial_id"], cells["architecture"], strict=True))
     scored = []
     for net in supernets(run, scores):
-        accuracy = numbers(net.rows, "accuracy")
+        accuracy = numbers(net.rows, "shared_accuracy")
         own = accuracy[net.rows["architecture"] == found.get(net.rows["trial_id"].iloc[0])].dropna()
         scored.append(
             Scored(

@@ -19,12 +19,12 @@ from archray.platform.engine.pool_scoring import count_failures, device_of, scor
 from archray.plurals import count
 from archray.trainables.spaces import Space, get_space
 from archray.trainables.supernets.networks import discretise
-from archray.trainables.tune.supernet_scorer import SupernetScorer
+from archray.trainables.tune.supernet_scorer import SCORES, SupernetScorer
 from archray.trainables.tune.supernet_settings import SupernetOptions
 
 GROUP = 8  # architectures that one pass over the validation data scores: small, as a kill loses the groups in flight
 REPEATS = 1000  # draws in a row that give nothing new, before the space counts as exhausted
-TYPES = {"loss": "float64", "accuracy": "float64", "failure": "string"}
+TYPES = {**dict.fromkeys(SCORES, "float64"), "failure": "string"}
 
 
 def draw_architectures(space: Space | str, options: SupernetOptions, number: int, seed: int) -> list[str]:
@@ -66,7 +66,7 @@ def score_with_shared_weights(
     resources: ResourceSettings,
     console: Console,
 ) -> pd.DataFrame:
-    """A row for each architecture, in order: `architecture`, `loss`, `accuracy` on the validation data, `failure`.
+    """A row for each architecture, in order: `architecture`, `shared_loss`, `shared_accuracy`, `failure`.
 
     Called again on the same folder, of which each set of weights has its own, it goes on where it was left; see
     `score_in_shards`. settings: fields of `SupernetSettings`.

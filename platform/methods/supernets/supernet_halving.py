@@ -67,8 +67,8 @@ def _write_winner(context: Context[SupernetHalvingConfig], folder: Folder, run: 
         "trial_id": trial["trial_id"],
         "seed": trial["seed"],
         "architecture": best["candidate"],
-        "value": trial["validation_accuracy"],
-        "validation_accuracy": math.nan,
+        "shared_accuracy": trial["shared_accuracy"],
+        "mixture_accuracy": math.nan,
         "failure": None,
     }
     write_found(context, folder, pd.DataFrame([winner]))

@@ -76,7 +76,7 @@ def _of_what_was_chosen(run: Run[Any], curves: pd.DataFrame) -> pd.Series:
 
 _CURVES = TrainingCurves(
     stages=(
-        Trainings("search", "search", "of supernets", word="of a supernet", in_full=False),
+        Trainings("search", "search", "of supernets", word="of a supernet", in_full=False, accuracy="mixture_accuracy"),
         Trainings("selection", "selection", "in the selection"),
         FINAL,
         BASELINE,
@@ -84,8 +84,8 @@ _CURVES = TrainingCurves(
     found=_of_what_was_chosen,
     others="other supernets",
     of_search=(
-        "A supernet holds all architectures of the space, which share its weights; its accuracy is not that of one "
-        "architecture trained alone, and blue is the supernet that found what was chosen."
+        "A supernet holds all architectures of the space, which share its weights; its accuracy is that of its "
+        "mixture, not of one architecture trained alone, and blue is the supernet that found what was chosen."
     ),
 )
 
@@ -125,12 +125,12 @@ def listings(run: Run[Any]) -> Sequence[Listing]:
     selected = run.table("selection", SELECTED)
     trained = {} if selected.empty else selected.set_index("architecture").to_dict("index")
     rows = []
-    for row in cells.sort_values("value", ascending=False).to_dict("records"):
+    for row in cells.sort_values("shared_accuracy", ascending=False).to_dict("records"):
         alone = trained.get(row["architecture"], {})
         rows.append(
             {
-                "shared_accuracy": row["value"],
-                "selection_accuracy": alone.get("validation_accuracy"),
+                "shared_accuracy": row["shared_accuracy"],
+                "selection_accuracy": alone.get("selection_accuracy"),
                 "epochs": alone.get("epochs"),
                 "chosen": row["architecture"] == run.architecture,
                 "architecture": row["architecture"],

@@ -17,13 +17,14 @@ from archray.platform.engine.trial_tables import failure_reasons, reasons
 from archray.platform.engine.tuning import TrialPlan, TuneRun, TuneStage
 from archray.platform.methods.supernets.search_seeds import ENTROPIES, FOUND_CELLS
 from archray.platform.methods.supernets.supernet_config import SupernetSearchConfig
+from archray.platform.quantities import quantity_of
 from archray.platform.run.layout import FOUND
 from archray.plurals import count
 from archray.seeds import first_seeds
 from archray.trainables.tune.supernet_settings import SupernetSettings
 from archray.trainables.tune.supernet_trainable import SupernetTrainable
 
-METRIC, MODE = "discretised_accuracy", "max"
+METRIC, MODE = "shared_accuracy", "max"
 READS = ("supernet", "search_seeds")
 
 
@@ -85,22 +86,21 @@ def entropy_table(results: pd.DataFrame, trials: pd.DataFrame, operations: Mappi
 def write_found(context: Context[Any], folder: Folder, found: pd.DataFrame) -> None:
     """Writes what each search seed found, and the best of it.
 
-    found: `trial_id`, `seed`, `architecture`, `value` (validation accuracy with shared weights),
-        `validation_accuracy` (of the mixture), `failure`.
+    found: `trial_id`, `seed`, `architecture`, `shared_accuracy`, `mixture_accuracy` (see `quantities`), `failure`.
     Raises: ArchrayError if no seed found an architecture.
     """
     folder.write_parquet(FOUND_CELLS, found)
-    usable = found[found["value"].notna() & found["architecture"].notna()]
+    usable = found[found[METRIC].notna() & found["architecture"].notna()]
     if usable.empty:
         raise ArchrayError(
             f"none of {count(len(found), 'search', 'searches')} found an architecture: {failure_reasons(found)}"
         )
-    best = usable.sort_values("value", ascending=False, kind="stable").iloc[0]
-    value = float(best["value"])
-    folder.write_json(FOUND, {"architecture": best["architecture"], "value": value, "metric": METRIC})
+    best = usable.sort_values(METRIC, ascending=False, kind="stable").iloc[0]
+    value = float(best[METRIC])
+    folder.write_json(FOUND, {"architecture": best["architecture"], "value": value, "metric": METRIC, METRIC: value})
     context.say(
-        f"{count(usable['architecture'].nunique(), 'architecture')} found, the best with shared weights "
-        f"{best['architecture']}  (validation accuracy {value:.4f})"
+        f"{count(usable['architecture'].nunique(), 'architecture')} found, the best of them "
+        f"{best['architecture']}  ({quantity_of(METRIC).told(value)})"
     )
 
 
@@ -112,8 +112,8 @@ def _write_discretised(context: Context[SupernetSearchConfig], folder: Folder, r
             "trial_id": trials["trial_id"],
             "seed": trials["seed"],
             "architecture": trials.get("architecture"),
-            "value": trials.get(METRIC, math.nan),
-            "validation_accuracy": trials.get("validation_accuracy", math.nan),
+            METRIC: trials.get(METRIC, math.nan),
+            "mixture_accuracy": trials.get("mixture_accuracy", math.nan),
             "failure": reasons(trials),
         }
     )

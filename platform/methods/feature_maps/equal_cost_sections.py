@@ -1,4 +1,7 @@
-"""The page that sets several searches for a feature map side by side. Khodak et al. 2020, Figures 2 and 3."""
+"""What a comparison of several searches for a feature map has beside others': their test accuracies at equal cost.
+
+Khodak et al. 2020, Figures 2 and 3.
+"""
 
 from __future__ import annotations
 
@@ -10,22 +13,20 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from archray.platform.methods.feature_maps.equal_cost import (
-    END,
     REACHED,
     Progress,
     comparable_by_calls,
     comparison_table,
     growing,
     is_random_search,
-    reference_error,
+    reference_accuracy,
     written,
 )
-from archray.platform.methods.feature_maps.oracle_error import TEST, By, error_curve, total, with_error
-from archray.platform.methods.feature_maps.solver_calls import Line, draw_errors
+from archray.platform.methods.feature_maps.oracle_accuracy import TEST, By, accuracy_curve, total
+from archray.platform.methods.feature_maps.solver_calls import Line, draw_accuracies
 from archray.platform.report.figures import FOUND, GREEN, INDIGO, PINK, RANDOM, TRIAL, NothingToDraw, drawing, figure
-from archray.platform.report.page import write_page
 from archray.platform.report.repeat_spread import spread_words
-from archray.platform.report.section import Column, Section, captioned, escape, numeric, paragraphs, table
+from archray.platform.report.section import Column, Section, captioned, numeric, paragraphs, table
 from archray.plurals import count
 
 Look = tuple[str, tuple[float, ...] | None]  # colour and dashes
@@ -39,42 +40,29 @@ _LOOKS: tuple[Look, ...] = (
 )
 
 
-def render_comparison(runs: Sequence[Progress], title: str = "Comparison") -> str:
-    """One self-contained page: test errors at equal cost, and Figures 2 and 3 with a line per run; see `equal_cost`.
+def equal_cost_sections(runs: Sequence[Progress]) -> list[Section]:
+    """Test accuracies at equal cost, and Figures 2 and 3 with a line per run; see `equal_cost`.
 
     Raises: InvalidInput without runs, or with a label twice.
     """
     comparison = comparison_table(runs)
-    header = f'<p class="kicker">archray · comparison</p><h1>{escape(title)}</h1>{_lead(runs, comparison)}'
-    return write_page(title, header, [_table(runs, comparison), *_curves(runs)])
-
-
-def _lead(runs: Sequence[Progress], comparison: pd.DataFrame) -> str:
-    """The method with the least error at the end, in a sentence; nothing where none has an error."""
-    ends = comparison[END]
-    if ends["mean"].isna().all():
-        return ""
-    best = str(ends["mean"].idxmin())
-    mean, standard_error, _ = ends.loc[best]
-    text = f"{count(len(runs), 'run')} of one space on the same data. "
-    text += f"The least test error in the end is that of {best}: {with_error(mean, standard_error)}."
-    return f'<p class="lead">{escape(text)}</p>'
+    return [_table(runs, comparison), *_curves(runs)]
 
 
 def _table(runs: Sequence[Progress], comparison: pd.DataFrame) -> Section:
     shown = written(comparison)
     columns = [Column(""), *numeric(*shown.index)]
     rows = [(str(name)[:1].upper() + str(name)[1:], *cells) for name, cells in shown.to_dict("list").items()]
-    body = table(columns, rows, label="Test error of each run at equal cost")
-    return Section("table", "Test error at equal cost", body + paragraphs(_fairness(runs, comparison)))
+    body = table(columns, rows, label="Test accuracy of each run at equal cost")
+    return Section("equal-cost", "Test accuracy at equal cost", body + paragraphs(_fairness(runs, comparison)))
 
 
 def _fairness(runs: Sequence[Progress], comparison: pd.DataFrame) -> Iterator[str]:
     """What the table's numbers are, and which of them may be held against each other: note W6."""
     yield (
-        "Test errors in percent, mean and standard error over the repeats; a run that has ended keeps its last. Where "
-        "solves are shared it is an oracle's: of the best feature map until then, solved on its own in full. Oracle "
-        "solves count neither as solver calls nor as seconds: a search does without them."
+        "Test accuracies in percent, mean and standard deviation over the repeats; a run that has ended keeps its "
+        "last. Where solves are shared it is an oracle's: of the best feature map until then, solved alone in full. "
+        "Oracle solves count neither as solver calls nor as seconds: a search does without them."
     )
     yield (
         "At equal seconds (of featurising, solving and scoring) all methods may be compared, as long as they ran on "
@@ -98,9 +86,9 @@ def _fairness(runs: Sequence[Progress], comparison: pd.DataFrame) -> Iterator[st
 
 
 def _reached(runs: Sequence[Progress], comparison: pd.DataFrame) -> Iterator[str]:
-    """At what cost the runs with full solves came down to the error that random search ends with."""
-    error = reference_error(runs)
-    if error is None:
+    """At what cost the runs with full solves reached the accuracy that random search ends with."""
+    accuracy = reference_accuracy(runs)
+    if accuracy is None:
         return
     calls = next(total(progress, "calls") for _, progress in runs if is_random_search(progress))
     others = [label for label, own in runs if comparable_by_calls(own) and not is_random_search(own)]
@@ -109,37 +97,37 @@ def _reached(runs: Sequence[Progress], comparison: pd.DataFrame) -> Iterator[str
     for label in others:
         needed = reached[label]
         parts.append(
-            f"{label} does not come down to it"
+            f"{label} does not reach it"
             if math.isnan(needed)
-            else f"{label} is at or below it from solver call {needed:.0f} on: "
+            else f"{label} is at or above it from solver call {needed:.0f} on: "
             f"{100 * needed / calls:.0f} % of random search's {calls:.0f}"
         )
     if parts:
-        yield f"Random search ends with {TEST.show(error)} on average; {'; '.join(parts)}."
+        yield f"Random search ends with {TEST.show(accuracy)} on average; {'; '.join(parts)}."
 
 
 @figure(height=400)
-def errors_compared_by_calls(runs: Sequence[Progress], canvas: Figure) -> None:
-    """Test error over solver calls, a line for each run that compares there. Khodak et al. 2020, Figure 2."""
+def accuracies_compared_by_calls(runs: Sequence[Progress], canvas: Figure) -> None:
+    """Test accuracy over solver calls, a line for each run that compares there. Khodak et al. 2020, Figure 2."""
     _draw(_lines(runs, "calls"), canvas, "calls")
 
 
 @figure(height=400)
-def errors_compared_by_seconds(runs: Sequence[Progress], canvas: Figure) -> None:
-    """Test error over seconds, a line for each run. Khodak et al. 2020, Figure 3."""
+def accuracies_compared_by_seconds(runs: Sequence[Progress], canvas: Figure) -> None:
+    """Test accuracy over seconds, a line for each run. Khodak et al. 2020, Figure 3."""
     _draw(_lines(runs, "seconds"), canvas, "seconds")
 
 
 _FIGURES: tuple[tuple[By, str, Callable[[Sequence[Progress]], Figure]], ...] = (
-    ("calls", "Over solver calls", errors_compared_by_calls),
-    ("seconds", "Over time", errors_compared_by_seconds),
+    ("calls", "Over solver calls", accuracies_compared_by_calls),
+    ("seconds", "Over time", accuracies_compared_by_seconds),
 )
 
 
 def _draw(lines: Sequence[Line], canvas: Figure, by: By) -> None:
     if not lines:
-        raise NothingToDraw(f"none of the runs has a test error over {by}; compare searches for feature maps")
-    draw_errors(canvas.subplots(), lines, by)
+        raise NothingToDraw(f"none of the runs has a test accuracy over {by}; compare searches for feature maps")
+    draw_accuracies(canvas.subplots(), lines, by)
     canvas.legend(loc="outside upper left", ncols=2, handlelength=3.2)
 
 
@@ -148,7 +136,7 @@ def _lines(runs: Sequence[Progress], by: By) -> list[Line]:
     lines = []
     for (label, progress), look in zip(runs, looks_of(runs), strict=True):
         if by == "seconds" or comparable_by_calls(progress):
-            curve = error_curve(progress, by)
+            curve = accuracy_curve(progress, by)
             lines += [Line(label, curve, *look)] if curve is not None else []
     return lines
 
@@ -168,17 +156,19 @@ def _curves(runs: Sequence[Progress]) -> Iterator[Section]:
         lines = _lines(runs, by)
         if lines:
             ends = ", ".join(f"{line.label} {TEST.show(line.curve.mean[-1])}" for line in lines)
-            shown = drawing(f"compare-{by}", compared(runs), description=f"Test error over {by}, at the end: {ends}.")
+            shown = drawing(
+                f"compare-{by}", compared(runs), description=f"Test accuracy over {by}, at the end: {ends}."
+            )
             yield Section(f"over-{by}", title, captioned(shown, _caption(lines, by)))
 
 
 def _caption(lines: Sequence[Line], by: By) -> str:
     repeats = {line.curve.repeats for line in lines}
-    text = f"Test error over {'solver calls' if by == 'calls' else 'seconds'}"
+    text = f"Test accuracy over {'solver calls' if by == 'calls' else 'seconds'}"
     if max(repeats) > 1:
         of = (
             count(max(repeats), "repeat") if len(repeats) == 1 else f"{min(repeats)} to {count(max(repeats), 'repeat')}"
         )
-        text += f"; lines are means of {of}, {spread_words(max(repeats), 'standard error')}"
-    text += ". A line begins where every repeat has an error, and the dot is where its last repeat has ended."
+        text += f"; lines are means of {of}, {spread_words(max(repeats), 'standard deviation')}"
+    text += ". A line begins where every repeat has one, and the dot is where its last repeat has ended."
     return f"{text} As Figure {2 if by == 'calls' else 3} of Khodak et al. 2020."

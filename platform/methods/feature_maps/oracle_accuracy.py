@@ -1,7 +1,8 @@
-"""Oracle test error over solver calls and over seconds: the arithmetic of Figures 2 and 3 of Khodak et al. 2020.
+"""Test accuracy of the best so far over calls and seconds: the arithmetic of Figures 2 and 3 of Khodak et al. 2020.
 
-A search knows a best feature map after each solver call. Its oracle test error is that of the map solved on its own at
-the full dimension; between two calls it is what it was after the first of them. `progress`: a `progress_of`.
+A search knows a best feature map after each solver call. Its test accuracy is that of the map solved on its own at the
+full dimension, by an oracle where the search has not done so; between two calls it is what it was after the first
+of them. `progress`: a `progress_of`.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from archray.platform.run.run import Run
 
 By = Literal["calls", "seconds"]
 
-TEST = quantity_of("test_error")
+TEST = quantity_of("search_test_accuracy")
 
 _POINTS = 400  # of a curve: steps finer than this are not seen
 
@@ -29,9 +30,9 @@ def progress_of(run: Run[Any]) -> pd.DataFrame:
     """A row per solver call of a search, in order, of all repeats; no row before the search has ended.
 
     Columns: `repeat`, `calls` (so far), `seconds` (so far, of featurising, solving and scoring), `architecture` (the
-    best so far), `dimension` (of this solve), `candidates` (that shared it), `score`, `test_error` (of the best so far;
-    where solves are shared that of an oracle, which solves for it alone at the full dimension; NaN if not known),
-    `final` (whether this is the standalone solve that ends the search).
+    best so far), `dimension` (of this solve), `candidates` (that shared it), `score`, `search_test_accuracy` (of the
+    best so far; where solves are shared that of an oracle, which solves for it alone at the full dimension; NaN if not
+    known), `final` (whether this is the standalone solve that ends the search).
     """
     repeats = []
     for number, repeat in enumerate(run.repeats or [run]):
@@ -42,12 +43,12 @@ def progress_of(run: Run[Any]) -> pd.DataFrame:
 
 
 @dataclass(frozen=True)
-class ErrorCurve:
+class AccuracyCurve:
     """The mean over repeats as a step curve: from each `x` on to the next, `mean` holds."""
 
-    x: np.ndarray  # (k,) ascending calls or seconds, from where every repeat has an error to where the last has ended
+    x: np.ndarray  # (k,) ascending calls or seconds, from where every repeat has one to where the last has ended
     mean: np.ndarray  # (k,) fractions
-    standard_error: np.ndarray  # (k,); NaN for a single repeat
+    deviation: np.ndarray  # (k,); NaN for a single repeat
     each: np.ndarray  # (repeats, k) the curves that the mean is over
 
     @property
@@ -94,67 +95,67 @@ def total(progress: pd.DataFrame, by: By) -> float:
     return float(numbers(progress, by).max())
 
 
-def errors_at(progress: pd.DataFrame, by: By, x: np.ndarray) -> np.ndarray:
-    """The oracle test error of each repeat at each `x`, (repeats, len(x)) fractions; NaN before a repeat's first.
+def accuracies_at(progress: pd.DataFrame, by: By, x: np.ndarray) -> np.ndarray:
+    """The test accuracy of each repeat at each `x`, (repeats, len(x)) fractions; NaN before a repeat's first.
 
-    A row without a test error leaves the one before it standing. A repeat that has ended keeps its last one.
+    A row without one leaves the one before it standing. A repeat that has ended keeps its last one.
     """
     rows = []
     for _, frame in by_repeat(progress):
-        at, error = numbers(frame, by).to_numpy(), numbers(frame, "test_error").to_numpy()
-        known = np.isfinite(at) & np.isfinite(error)
-        at, error = at[known], error[known]
+        at, accuracy = numbers(frame, by).to_numpy(), numbers(frame, "search_test_accuracy").to_numpy()
+        known = np.isfinite(at) & np.isfinite(accuracy)
+        at, accuracy = at[known], accuracy[known]
         place = np.searchsorted(at, x, side="right")  # (len(x),) how many steps lie at or before each x
-        rows.append(np.concatenate([[np.nan], error])[place])
+        rows.append(np.concatenate([[np.nan], accuracy])[place])
     return np.array(rows) if rows else np.empty((0, len(x)))
 
 
-def error_at(progress: pd.DataFrame, by: By = "calls", x: float = math.inf) -> tuple[float, float, int]:
-    """Mean and standard error over repeats of the oracle test error after `x` solver calls, or seconds.
+def accuracy_at(progress: pd.DataFrame, by: By = "calls", x: float = math.inf) -> tuple[float, float, int]:
+    """Mean and standard deviation over repeats of the test accuracy after `x` solver calls, or seconds.
 
-    By default at the end of each repeat. Only repeats that have an error by then count.
+    By default at the end of each repeat. Only repeats that have one by then count.
 
-    Returns: mean (a fraction; NaN without a repeat), standard error (NaN with fewer than two), number of repeats.
+    Returns: mean (a fraction; NaN without a repeat), standard deviation (NaN with fewer than two), number of repeats.
     """
-    errors = errors_at(progress, by, np.array([x], dtype=float))[:, 0]
-    errors = errors[np.isfinite(errors)]
-    mean, standard_error = _mean(errors[:, None])
-    return float(mean[0]), float(standard_error[0]), errors.size
+    accuracies = accuracies_at(progress, by, np.array([x], dtype=float))[:, 0]
+    accuracies = accuracies[np.isfinite(accuracies)]
+    mean, deviation = _mean(accuracies[:, None])
+    return float(mean[0]), float(deviation[0]), accuracies.size
 
 
-def with_error(mean: float, standard_error: float) -> str:
-    """A test error and its standard error: `3.21 ± 0.10 %`; the mean alone where there is one repeat."""
-    if not math.isfinite(standard_error):
+def with_deviation(mean: float, deviation: float) -> str:
+    """A test accuracy and its standard deviation: `96.79 ± 0.10 %`; the mean alone where there is one repeat."""
+    if not math.isfinite(deviation):
         return TEST.show(mean)
-    return f"{TEST.bare(mean)} ± {TEST.bare(standard_error)} {TEST.unit}"
+    return f"{TEST.bare(mean)} ± {TEST.bare(deviation)} {TEST.unit}"
 
 
-def error_curve(progress: pd.DataFrame, by: By) -> ErrorCurve | None:
-    """The mean over repeats on a grid of all their steps. Repeats without any test error are left out.
+def accuracy_curve(progress: pd.DataFrame, by: By) -> AccuracyCurve | None:
+    """The mean over repeats on a grid of all their steps. Repeats without any are left out.
 
-    None if there is no test error, or no x at which all others have one.
+    None if there is no test accuracy, or no x at which all others have one.
     """
     x = _steps(progress, by)
     if x.size == 0:
         return None
     x = np.unique(np.append(x, total(progress, by)))
-    errors = errors_at(progress, by, x)  # (repeats, k)
-    errors = errors[np.isfinite(errors[:, -1])]
-    begun = np.isfinite(errors).all(axis=0)
-    x, errors = x[begun], errors[:, begun]
+    accuracies = accuracies_at(progress, by, x)  # (repeats, k)
+    accuracies = accuracies[np.isfinite(accuracies[:, -1])]
+    begun = np.isfinite(accuracies).all(axis=0)
+    x, accuracies = x[begun], accuracies[:, begun]
     if x.size > _POINTS:
         kept = np.linspace(0, x.size - 1, _POINTS).round().astype(int)
-        x, errors = x[kept], errors[:, kept]
-    mean, standard_error = _mean(errors)
-    return ErrorCurve(x, mean, standard_error, errors)
+        x, accuracies = x[kept], accuracies[:, kept]
+    mean, deviation = _mean(accuracies)
+    return AccuracyCurve(x, mean, deviation, accuracies)
 
 
-def reaches(progress: pd.DataFrame, error: float, by: By) -> float:
-    """The solver calls or seconds from which on the mean over repeats stays at or below `error`; NaN if it does not."""
+def reaches(progress: pd.DataFrame, accuracy: float, by: By) -> float:
+    """The solver calls or seconds from which on the mean over repeats is at or above `accuracy`; NaN if it is not."""
     x = _steps(progress, by)
     if x.size == 0:
         return math.nan
-    good = errors_at(progress, by, x).mean(axis=0) <= error  # where a repeat has no error yet, the mean is NaN
+    good = accuracies_at(progress, by, x).mean(axis=0) >= accuracy  # where a repeat has none yet, the mean is NaN
     if not good[-1]:
         return math.nan
     late = np.flatnonzero(~good)
@@ -162,15 +163,15 @@ def reaches(progress: pd.DataFrame, error: float, by: By) -> float:
 
 
 def _steps(progress: pd.DataFrame, by: By) -> np.ndarray:
-    """Every x at which some repeat's test error may change, ascending."""
-    x, error = numbers(progress, by).to_numpy(), numbers(progress, "test_error").to_numpy()
-    return np.unique(x[np.isfinite(x) & np.isfinite(error)])
+    """Every x at which some repeat's test accuracy may change, ascending."""
+    x, accuracy = numbers(progress, by).to_numpy(), numbers(progress, "search_test_accuracy").to_numpy()
+    return np.unique(x[np.isfinite(x) & np.isfinite(accuracy)])
 
 
-def _mean(errors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and standard error of (repeats, k) finite values, each (k,)."""
-    count, size = errors.shape
+def _mean(accuracies: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and standard deviation of (repeats, k) finite values, each (k,)."""
+    count, size = accuracies.shape
     if count == 0:
         return np.full(size, np.nan), np.full(size, np.nan)
-    spread = errors.std(axis=0, ddof=1) / np.sqrt(count) if count > 1 else np.full(size, np.nan)
-    return errors.mean(axis=0), spread
+    spread = accuracies.std(axis=0, ddof=1) if count > 1 else np.full(size, np.nan)
+    return accuracies.mean(axis=0), spread

@@ -1,0 +1,152 @@
+"""Runs side by side: what each found, how good it is and what it cost, as a table and a figure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from archray.platform.number_words import MISSING
+from archray.platform.quantities import DECIDING, Spread, quantity_of
+from archray.platform.report.figures import FOUND, SURFACE, TRIAL, NothingToDraw, drawing, figure, set_height
+from archray.platform.report.section import Column, Section, captioned, numeric, paragraphs, table
+from archray.platform.run.run_summary import RunSummary
+from archray.plurals import count
+
+Compared = Sequence[tuple[str, RunSummary]]  # what each is called, and what its folder says
+
+TEST = quantity_of("test_accuracy")
+COSTS = ("parameters", "multiply_adds", "trainings", "seconds")
+QUANTITIES = ("test_accuracy", "search_test_accuracy", *DECIDING, "random_test_accuracy", *COSTS)
+_ROW = 30  # height of a run's row in the figure
+_WIDE = 14  # characters of a run's name in the figure
+
+
+def spreads_of(summary: RunSummary) -> Mapping[str, Spread]:
+    """The quantities of a run that are compared; of several repeats, over them."""
+    repeats = [repeat for repeat in summary.repeats if repeat.state == "done"] or [summary]
+    spreads = {key: Spread.read(summary.result, key) for key in QUANTITIES}
+    for key in DECIDING:
+        spreads[key] = Spread.of((repeat.result.get(key) for repeat in repeats), "repeat" if summary.repeats else "run")
+    spreads["seconds"] = Spread.of((repeat.seconds for repeat in repeats), "repeat" if summary.repeats else "run")
+    return {key: spread for key, spread in spreads.items() if spread}
+
+
+def side_by_side(runs: Compared) -> pd.DataFrame:
+    """A row per run, by its name: `method`, `space`, `data`, `members` (of the ensemble; 1 otherwise), `repeats`, and
+    of each quantity that one of them has its mean, and as `KEY_std` and `KEY_n` the standard deviation and of how many.
+
+    Accuracies are fractions; NaN where a run has none.
+    """
+    rows = []
+    for _, summary in runs:
+        row: dict[str, Any] = {name: getattr(summary, name) for name in ("method", "space", "data")}
+        row |= {"members": max(len(summary.architectures), 1), "repeats": max(len(summary.repeats), 1)}
+        for key, spread in spreads_of(summary).items():
+            row |= {key: spread.mean, f"{key}_std": spread.deviation, f"{key}_n": spread.number}
+        rows.append(row)
+    frame = pd.DataFrame(rows, [name for name, _ in runs])
+    known = [f"{key}{end}" for key in QUANTITIES for end in ("", "_std", "_n") if f"{key}{end}" in frame]
+    described = ["method", "space", "data", "members", "repeats"]
+    return frame[described + known].astype(dict.fromkeys(known, float))
+
+
+def written_side_by_side(runs: Compared) -> pd.DataFrame:
+    """The same in words, a column per quantity: `93.21 ± 0.35 (3)`, of three; a dash where there is none."""
+    spreads = [spreads_of(summary) for _, summary in runs]
+    columns: dict[str, list[str]] = {
+        name.capitalize(): [str(getattr(summary, name)) for _, summary in runs] for name in ("method", "space", "data")
+    }
+    members = [max(len(summary.architectures), 1) for _, summary in runs]
+    if max(members) > 1:
+        columns["Members"] = [str(number) for number in members]
+    for key in QUANTITIES:
+        if any(key in known for known in spreads):
+            columns[quantity_of(key).heading] = [_cell(key, known.get(key)) for known in spreads]
+    return pd.DataFrame(columns, [name for name, _ in runs])
+
+
+def _cell(key: str, spread: Spread | None) -> str:
+    quantity = quantity_of(key)
+    if spread is None:
+        return MISSING
+    text = quantity.spread(spread).removesuffix(f" {quantity.unit}") if quantity.unit else quantity.spread(spread)
+    return text if spread.deviation is None else f"{text} ({spread.number})"
+
+
+@figure(height=200)
+def runs_compared(runs: Compared, canvas: Figure) -> None:
+    """The test accuracy of each run, and that over the seconds it took: means, and one standard deviation."""
+    shown = [(name, spreads_of(summary)) for name, summary in runs]
+    shown = [(name, spreads) for name, spreads in shown if "test_accuracy" in spreads]
+    if not shown:
+        raise NothingToDraw("none of the runs has a test accuracy; resume those that have not ended")
+    set_height(canvas, 90 + _ROW * max(len(shown), 4))
+    left, right = canvas.subplots(1, 2, width_ratios=(1, 1))
+    best = max(spreads["test_accuracy"].mean for _, spreads in shown)
+    for place, (name, spreads) in enumerate(shown):
+        spread, cost = spreads["test_accuracy"], spreads["seconds"]
+        mean, deviation = spread.mean * TEST.factor, (spread.deviation or 0.0) * TEST.factor
+        colour = FOUND if spread.mean == best else TRIAL
+        look: dict[str, Any] = {"fmt": "o", "color": colour, "markeredgecolor": SURFACE, "markersize": 8, "zorder": 3}
+        left.errorbar(mean, place, xerr=deviation, elinewidth=1.4, **look)
+        right.errorbar(cost.mean, mean, xerr=cost.deviation or 0.0, yerr=deviation, elinewidth=1.0, **look)
+        right.annotate(_short(name), (cost.mean, mean), (6, 5), textcoords="offset points", fontsize=10, color=colour)
+    left.set_yticks(range(len(shown)), [_short(name) for name, _ in shown])
+    left.set_ylim(len(shown) - 0.4, -0.6)
+    left.grid(False, axis="y")
+    left.tick_params(axis="y", length=0)
+    left.xaxis.set_major_locator(MaxNLocator(4))
+    left.set_xlabel(TEST.axis)
+    right.xaxis.set_major_locator(MaxNLocator(4))
+    right.margins(0.2)
+    right.set(xlabel="seconds of all stages", ylabel=TEST.axis)
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= _WIDE else f"{name[: _WIDE - 1]}…"
+
+
+def comparison_lead(runs: Compared) -> str:
+    """The run with the highest test accuracy, in a sentence; how many there are where none has one."""
+    accuracies = [(name, spreads_of(summary).get("test_accuracy")) for name, summary in runs]
+    known = [(name, spread) for name, spread in accuracies if spread is not None]
+    text = f"{count(len(runs), 'run')} on the same data."
+    if not known:
+        return f"{text} None has a test accuracy."
+    name, spread = max(known, key=lambda run: run[1].mean)
+    return f"{text} The highest test accuracy is that of {name}: {TEST.spread(spread)}, {spread.words}."
+
+
+def side_by_side_sections(runs: Compared, differences: Mapping[str, Sequence[object]]) -> list[Section]:
+    """The table with its figure; and what else is different. differences: key of the configuration -> of each run."""
+    written = written_side_by_side(runs)
+    rows = [(name, *row) for name, row in zip(written.index, written.itertuples(index=False), strict=True)]
+    accuracies = [spreads_of(summary).get("test_accuracy") for _, summary in runs]
+    means = [np.nan if spread is None else spread.mean for spread in accuracies]
+    marked = int(np.nanargmax(means)) if np.isfinite(means).any() else None
+    columns = [Column("Run"), *(Column(name) for name in written.columns[:3]), *numeric(*written.columns[3:])]
+    body = table(columns, rows, label="The runs side by side", marked=marked)
+    try:
+        told = ", ".join(f"{name} {TEST.spread(spread)}" for (name, _), spread in zip(runs, accuracies, strict=True))
+        shown = drawing("runs-compared", runs_compared(runs), description=f"Test accuracy of each run: {told}.")
+        caption = "Test accuracy of each run, and over the seconds of all its stages; bars are one standard deviation."
+        body = captioned(shown, f"{caption} Blue: the highest.") + body
+    except NothingToDraw:
+        pass
+    note = (
+        "± is the standard deviation, of as many values as the number in brackets: the repeats of a run, or the final "
+        "trainings of one that has none. “Search”, “selection” and “shared weights” say which weights were validated."
+    )
+    sections = [Section("side-by-side", "Side by side", body + paragraphs([note]))]
+    if differences:
+        names = [name for name, _ in runs]
+        cells = [(key, *values) for key, values in differences.items()]
+        listed = table([Column("Option", "code"), *map(Column, names)], cells, label="Options that differ")
+        text = "Options that all runs have, with values that are not the same: what else the numbers may be due to."
+        sections.append(Section("differences", "What else is different", paragraphs([text]) + listed))
+    return sections

@@ -1,0 +1,154 @@
+"""One quantity, one name, one convention: in the terminal, the report, the JSON and the tables of each family."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from archray_test_ensemble_report import ensemble_run, repeated_ensemble_run
+from archray_test_feature_map_report import feature_map_run
+from archray_test_imports import REPOSITORY, files_of
+from archray_test_report import hnas_run, rendered, summarised, words
+from archray_test_supernet_report import gradient_run, repeated_gradient_run
+
+import archray
+from archray.platform.methods import open_run
+from archray.platform.quantities import HEADLINE, QUANTITIES, Quantity, Spread, deciding_accuracy, quantity_of
+from archray.platform.run.run import Run
+
+MAKERS: dict[str, Callable[[Path], Run[Any]]] = {
+    "hnas": partial(hnas_run, pool_size=10, trials=3, baseline=2, epochs=2),
+    "gaea": partial(gradient_run, epochs=2),
+    "gaea, repeats": repeated_gradient_run,
+    "nesbs": ensemble_run,
+    "nesbs, repeats": repeated_ensemble_run,
+    "halving": partial(feature_map_run, repeats=1, candidates=8),
+    "halving, repeats": partial(feature_map_run, repeats=2, candidates=8),
+}
+# An accuracy is never told as an error; the standard deviation is never told as an error of a mean. Other errors are
+# what goes wrong, the column of Tune's own, and a measure whose name it is.
+ERROR = re.compile(r"(?<!calibration )\berrors?\b", re.I)
+OF_A_NUMBER = re.compile(r"(test|validation|members?|average|oracle|mean|standard)('s)?[ _]errors?\b", re.I)
+
+
+@pytest.fixture(scope="module", params=MAKERS)
+def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Run[Any]:
+    run = MAKERS[request.param](tmp_path_factory.mktemp("run") / "run")
+    summarised(run)
+    return run
+
+
+def check_headline(run: Run[Any], capsys: pytest.CaptureFixture[str]) -> None:
+    """The report's first card, the first measure of the terminal, and the JSON say one number under one label."""
+    told = run.folder.read_json("architecture.json")
+    key = told[HEADLINE]
+    spread = Spread.read(told, key)
+    assert spread is not None
+    number, label = quantity_of(key).spread(spread), quantity_of(key).label
+    card = re.search(r'<div class="card found"><strong>([^<]*)</strong><span>([^<]*)</span>', rendered(run))
+    assert card is not None and card.groups() == (number, f"{label}, {spread.words}")
+    archray.show(str(run.folder))
+    lines = capsys.readouterr().out.splitlines()
+    measures = [line for line in lines if any(line.startswith(f"{q.label}  ") for q in QUANTITIES.values())]
+    assert measures[0].removeprefix(label).strip() == f"{number}, {spread.words}"
+
+
+def test_the_headline_is_one_number_everywhere(made: Run[Any], capsys: pytest.CaptureFixture[str]) -> None:
+    check_headline(made, capsys)
+
+
+def test_the_headline_of_a_finished_run(
+    finished_run: Callable[[str], archray.RunResult], capsys: pytest.CaptureFixture[str]
+) -> None:
+    result = finished_run("hnas")
+    check_headline(open_run(result.path), capsys)
+    told = json.loads((Path(result.path) / "architecture.json").read_text())
+    assert result.test_accuracy == told["test_accuracy"] and result.validation_accuracy == told["validation_accuracy"]
+    trials = result.trials
+    search = trials[trials["stage"] == "search"]
+    assert result.validation_accuracy == search["validation_accuracy"].max()
+
+
+def test_the_less_flattering_of_two_is_the_headline(tmp_path: Path) -> None:
+    for number, accuracy in enumerate((0.999, 0.5)):  # of the final solve
+        final = pd.DataFrame({"repeat": range(2), "seed": 0, "test_accuracy": accuracy, "failure": None})
+        run = feature_map_run(tmp_path / f"{number}", repeats=2, candidates=8, final=final)
+        summarised(run)
+        told = run.folder.read_json("architecture.json")
+        lowest = min(("test_accuracy", "search_test_accuracy"), key=lambda key: told[key])
+        assert told[HEADLINE] == lowest == ("search_test_accuracy", "test_accuracy")[number]
+
+
+def test_no_accuracy_is_told_as_an_error(made: Run[Any], capsys: pytest.CaptureFixture[str]) -> None:
+    page = words(rendered(made))
+    assert not ERROR.findall(page[: page.rindex("Manifest")].replace("error-", ""))
+    archray.show(str(made.folder))
+    assert not ERROR.findall(capsys.readouterr().out)
+    files = list(Path(str(made.folder)).rglob("*"))
+    tables = {f"{file.name}: {name}" for file in files if file.suffix == ".parquet" for name in pd.read_parquet(file)}
+    keys = {
+        f"{file.name}: {key}" for file in files if file.suffix == ".json" for key in _keys(json.loads(file.read_text()))
+    }
+    assert {name for name in tables | keys if name.endswith("error")} == set()
+
+
+def _keys(value: Any) -> set[str]:
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return set().union(value if isinstance(value, dict) else (), *map(_keys, inner))
+
+
+def test_no_text_or_key_of_the_code_is_an_error_of_a_number() -> None:
+    wrong = [
+        f"{file.relative_to(REPOSITORY)}:{node.lineno}: {found[0]}"
+        for folder in ("platform", "trainables", "searchers", "examples")
+        for file in files_of(folder)
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+        for found in [OF_A_NUMBER.search(node.value)]
+        if found and "paper's" not in node.value
+    ]
+    assert wrong == []
+
+
+def test_every_quantity_has_a_label_of_its_own_and_a_meaning() -> None:
+    labels = [quantity.label for quantity in QUANTITIES.values()]
+    assert len(set(labels)) == len(labels)
+    for key, quantity in QUANTITIES.items():
+        assert quantity.meaning.endswith("."), key
+        if key.endswith("accuracy"):
+            assert (quantity.unit, quantity.factor, quantity.digits) == ("%", 100.0, 2)
+            assert quantity.label.startswith(("test accuracy", "validation accuracy")), "of which split"
+
+
+def test_a_stages_trials_say_of_which_weights_they_are() -> None:
+    assert quantity_of("validation_accuracy", "search").label == "validation accuracy (search)"
+    assert quantity_of("validation_accuracy", "selection").label == "validation accuracy (selection)"
+    assert quantity_of("validation_accuracy", "final").label == "validation accuracy (final training)"
+    assert quantity_of("shared_accuracy", "final").label == "validation accuracy (shared weights)"
+    assert quantity_of("own_accuracy").told(0.5) == "own accuracy 50.00 %"
+    assert quantity_of("latency") == Quantity("latency")
+
+
+def test_a_spread_is_the_standard_deviation_and_says_of_how_many() -> None:
+    spread = Spread.of([0.5, 0.6, float("nan"), None], "repeat")
+    assert spread is not None and (spread.mean, spread.number) == (pytest.approx(0.55), 2)
+    assert spread.deviation == pytest.approx(0.1 / 2**0.5)
+    assert Spread.read(spread.entries("test_accuracy"), "test_accuracy") == spread
+    assert spread.words == "mean and standard deviation of 2 repeats"
+    one = Spread.of([0.5], "final training")
+    assert one is not None and one.deviation is None and one.words == "1 final training"
+    assert Spread.of([]) is None and Spread.read({}, "test_accuracy") is None
+    assert list(Spread(3.0, None, 1, "").entries("trainings")) == ["trainings"]
+
+
+def test_what_decided_is_the_last_that_was_trained() -> None:
+    found = {"shared_accuracy": 0.9, "selection_accuracy": 0.5, "value": 0.5}
+    assert deciding_accuracy(found) == ("selection_accuracy", 0.5)
+    assert deciding_accuracy({"shared_loss": 0.1}) is None
