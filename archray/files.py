@@ -70,6 +70,9 @@ class _LocalDisk:
     def remove(self, path: str) -> None:
         shutil.rmtree(path)
 
+    def delete(self, path: str) -> None:
+        os.unlink(path)
+
     def read(self, path: str) -> bytes:
         return Path(path).read_bytes()
 
@@ -97,6 +100,9 @@ class _ArrowFiles:
 
     def remove(self, path: str) -> None:
         self.filesystem.delete_dir(path)
+
+    def delete(self, path: str) -> None:
+        self.filesystem.delete_file(path)
 
     def read(self, path: str) -> bytes:
         with self.filesystem.open_input_stream(path) as stream:
@@ -190,6 +196,10 @@ class Folder:
     def remove(self) -> None:
         """Deletes the folder and all in it."""
         self._disk.remove(self.path)
+
+    def delete(self, name: str) -> None:
+        """Deletes a file."""
+        self._disk.delete(f"{self.path}/{name}")
 
     def read_bytes(self, name: str) -> bytes:
         return self._disk.read(f"{self.path}/{name}")

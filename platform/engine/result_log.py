@@ -18,12 +18,12 @@ from ray import tune
 
 from archray.files import Folder
 from archray.platform.engine.interrupt import INTERRUPT
-from archray.platform.run.layout import PLAN, RESULTS, SNAPSHOT, STARTED
+from archray.platform.run.layout import PLAN, RESULTS, STARTED
 from archray.platform.run.listing import plain
+from archray.platform.run.tune_snapshot import experiment_state, is_experiment_state, read_snapshot, write_snapshot
 
 SHORT = 64  # entries of a list that is kept; the scores of a round of halving may be ten thousand
-EXPERIMENT = "experiment_state-"
-STATE_FILES = (EXPERIMENT, "search_gen_state-", "searcher-state-")
+STATE_FILES = ("experiment_state-", "search_gen_state-", "searcher-state-")
 
 
 class ResultLog(tune.Callback):
@@ -88,13 +88,12 @@ class KeepSnapshot(tune.Callback):
 
 
 def _copy_state(trial: Any, trials: list[Any]) -> None:
-    """Copies the state files of the experiment that `trial` belongs to. trials: all of it."""
-    folder = experiment_folder(trial) / SNAPSHOT
+    """Keeps the state files of the experiment that `trial` belongs to. trials: all of it."""
     staged = Path(trial.storage.experiment_driver_staging_path)
-    for file in sorted(staged.iterdir()):
-        if file.name.startswith(STATE_FILES):
-            state = file.read_bytes()
-            folder.write_bytes(file.name, _with_errors(state, trials) if file.name.startswith(EXPERIMENT) else state)
+    states = {file.name: file.read_bytes() for file in staged.iterdir() if file.name.startswith(STATE_FILES)}
+    for name, state in states.items():
+        states[name] = _with_errors(state, trials) if is_experiment_state(name) else state
+    write_snapshot(experiment_folder(trial), states)
 
 
 def _with_errors(state: bytes, trials: list[Any]) -> bytes:
@@ -116,9 +115,13 @@ def restore_state(folder: Folder) -> bool:
 
     folder: of a Tune experiment.
     """
-    snapshot = folder / SNAPSHOT
-    folder.copy_from(snapshot)
-    return folder.exists("tuner.pkl") and any(name.startswith(EXPERIMENT) for name in snapshot.files())
+    kept = read_snapshot(folder)
+    for name in folder.files():
+        if name.startswith(STATE_FILES) and name not in kept:
+            folder.delete(name)  # of a later session of Tune's, which it would take for the newest
+    for name, state in kept.items():
+        folder.write_bytes(name, state)
+    return folder.exists("tuner.pkl") and any(map(is_experiment_state, kept))
 
 
 def write_plan(folder: Folder, **plan: Any) -> None:
@@ -132,11 +135,8 @@ def write_plan(folder: Folder, **plan: Any) -> None:
 
 def trial_statuses(folder: Folder) -> list[str]:
     """The status of every trial in Tune's last state. folder: of a Tune experiment."""
-    snapshot = folder / SNAPSHOT
-    names = [name for name in snapshot.files() if name.startswith("experiment_state-")]
-    if not names:
-        return []
-    return [json.loads(state)["status"] for state, _ in snapshot.read_json(names[-1])["trial_data"]]
+    state = experiment_state(folder)
+    return [] if state is None else [json.loads(trial)["status"] for trial, _ in json.loads(state)["trial_data"]]
 
 
 def read_results(folder: Folder) -> pd.DataFrame:

@@ -26,8 +26,9 @@ from archray.platform.engine.stage import Context, ReadsT, Stage
 from archray.platform.engine.trial_names import TrialFolder, TrialName
 from archray.platform.engine.trial_tables import curve_table, failure_reasons, trial_table
 from archray.platform.engine.tune_options import TuneOptions
-from archray.platform.run.layout import CURVES, SNAPSHOT, TRIALS
+from archray.platform.run.layout import CURVES, TRIALS
 from archray.platform.run.manifest import digest
+from archray.platform.run.tune_snapshot import read_snapshot
 from archray.plurals import count
 from archray.searchers.base import ArchraySearcher
 
@@ -98,7 +99,8 @@ class TuneRun:
         assert self.plan.searcher is not None  # whoever asks has planned one
         searcher = self.plan.searcher()
         with tempfile.TemporaryDirectory() as scratch:
-            Folder(scratch).copy_from(self.folder / SNAPSHOT)
+            for name, state in read_snapshot(self.folder).items():
+                Folder(scratch).write_bytes(name, state)
             searcher.restore_from_dir(scratch)
         return searcher
 

@@ -21,6 +21,6 @@ TUNE = "tune-"  # and a digest: the folder of a Tune run
 PLAN = "plan.json"  # of a Tune run: when it began, how many trials there are, their metric and its mode
 STARTED = "started"  # of a Tune run, a JSON file a trial: its configuration, and when it started
 RESULTS = "results"  # of a Tune run, a file of JSON lines a trial, a line a result
-SNAPSHOT = "snapshot"  # of a Tune run: its state files as they were after the last step in which something happened
+SNAPSHOT = "snapshot.zip"  # of a Tune run: its state files as they were after the last step in which something happened
 FAILED = "failed"  # of a Tune run: TRIAL.json of each trial that failed, and TRIAL.txt, the stacks
 SCORING = "scoring.json"  # beside `shards/`: when it began, how many architectures are scored, how many a second

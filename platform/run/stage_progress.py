@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from archray.files import Folder
-from archray.platform.run.layout import PLAN, RESULTS, SCORING, SNAPSHOT, STARTED
+from archray.platform.run.layout import PLAN, RESULTS, SCORING, STARTED
+from archray.platform.run.tune_snapshot import experiment_state
 
 Status = Literal["running", "ended", "failed"]
 _STATUSES: Mapping[str, Status] = {"TERMINATED": "ended", "ERROR": "failed"}  # Tune's; the others have not ended
@@ -147,10 +148,8 @@ def _trial(folder: Folder, started: Mapping[str, Any], metric: str, statuses: Ma
 
 def _statuses(folder: Folder) -> Iterator[tuple[str, str]]:
     """Trial and status, of Tune's last state."""
-    snapshot = folder / SNAPSHOT
-    names = [name for name in snapshot.files() if name.startswith("experiment_state-")]
-    state = _read(snapshot, names[-1]) if names else None
-    for stub, _ in (state or {"trial_data": ()})["trial_data"]:
+    state = experiment_state(folder)
+    for stub, _ in json.loads(state)["trial_data"] if state else ():
         trial = json.loads(stub)
         yield trial["trial_id"], trial["status"]
 

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from archray.files import Folder
-from archray.platform.run.layout import PLAN, RESULTS, SCORING, SNAPSHOT, STARTED
+from archray.platform.run.layout import PLAN, RESULTS, SCORING, STARTED
 from archray.platform.run.stage_progress import stage_progress
+from archray.platform.run.tune_snapshot import write_snapshot
 from archray.platform.run_screen import WIDTH, sparkline
 
 
@@ -40,7 +41,7 @@ def write_tune_run(stage: Folder, accuracies: dict[str, list[float]], statuses: 
         ]
         (folder / RESULTS).write_bytes(f"{trial}.jsonl", "\n".join(map(json.dumps, lines)).encode())
     state = {"trial_data": [[json.dumps({"trial_id": t, "status": status}), ""] for t, status in statuses.items()]}
-    (folder / SNAPSHOT).write_json("experiment_state-2026.json", state)
+    write_snapshot(folder, {"experiment_state-2026.json": json.dumps(state).encode()})
     return Path((folder / RESULTS).path)
 
 

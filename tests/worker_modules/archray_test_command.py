@@ -12,6 +12,9 @@ from typing import Any
 
 import pandas as pd
 
+from archray.files import Folder
+from archray.platform.run.tune_snapshot import experiment_state
+
 PATIENCE = 300  # seconds that one step may take on a busy machine before it counts as stuck
 
 
@@ -71,10 +74,9 @@ def kill_when(process: subprocess.Popen, condition: Callable[[], object], cwd: P
 
 def snapshot(stage: Path) -> list[tuple[dict, str]]:
     """Tune's last snapshot of a stage: the stub and the status of every trial."""
-    states = sorted(stage.glob("tune-*/snapshot/experiment_state-*.json"))
-    if not states:
-        return []
-    trials = json.loads(states[-1].read_text())["trial_data"]
+    folders = sorted(stage.glob("tune-*/snapshot.zip"))
+    state = experiment_state(Folder(folders[-1].parent)) if folders else None
+    trials = json.loads(state)["trial_data"] if state else []
     return [(json.loads(stub), json.loads(stub)["status"]) for stub, _ in trials]
 
 
