@@ -121,8 +121,8 @@ def test_dropped_paths_differ_from_pass_to_pass() -> None:
 def test_only_networks_with_paths_can_drop_them() -> None:
     network = build("nasbench201", CELL, network=NetworkSettings(), in_channels=1, num_classes=10, seed=0)
     with pytest.raises(InvalidInput, match="paths to drop"):
-        DroppedPaths(network)
+        DroppedPaths(network, 0.3)
     with pytest.raises(InvalidInput, match="between 0 and 1"):
         DroppedPaths(darts_network(), 0.0)
     with pytest.raises(InvalidInput, match="evaluation mode"):
-        DroppedPaths(darts_network()).train()
+        DroppedPaths(darts_network(), 0.3).train()
