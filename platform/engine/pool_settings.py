@@ -46,7 +46,7 @@ def candidates(space: str | Space, size: int | None, seed: int) -> list[str]:
     """
     space = get_space(space)
     if size is not None and size > space.size:
-        raise InvalidInput(f"{space.name} has {space.size} architectures; a pool of {size} is too large")
+        raise InvalidInput(f"{space.name} has {count(int(space.size), 'architecture')}; a pool of {size} is too large")
     rng = np.random.default_rng(seed)
     if space.size > ENUMERABLE:
         if size is None:
