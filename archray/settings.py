@@ -22,6 +22,9 @@ class RegisteredSettings(Settings):
     A family sets `registry` and does without fields of its own. Its members register themselves, and have `name` as
     their first field. What is validated as the family becomes the member that `name` says, or is refused with the
     names there are; a name by itself stands for the member's defaults.
+
+    Attributes:
+        name: which member of the family.
     """
 
     registry: ClassVar[Registry[Any]]

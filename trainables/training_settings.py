@@ -18,6 +18,12 @@ class SGDSettings(Settings):
     """How the weights of a network, its own or shared ones, are trained. What has no default here is the paper's.
 
     Attributes:
+        epochs: passes over the training images.
+        batch_size: images in a step.
+        lr: the learning rate at the beginning.
+        momentum: of SGD.
+        nesterov: whether the momentum is Nesterov's.
+        weight_decay: of SGD, on every parameter.
         augmentation: of training images, crop, flip and cutout; None leaves them as they are.
         grad_clip: bound on the L2 norm of the weights' whole gradient; None does not clip.
         amp: forward passes in bfloat16 (autocast), which needs no loss scaling.
@@ -53,9 +59,11 @@ class TrainingSettings(SGDSettings):
         epochs: passes over the training images.
         cycles: how often the learning rate falls from `lr` to zero within the epochs: cyclic cosine annealing (Huang
             et al. 2017, Eq. 2), here in cycles of whole epochs, whose lengths differ by one at most.
+        label_smoothing: share of a label that is spread over all classes.
         auxiliary_weight: what the loss of the network's auxiliary tower counts; DARTS has 0.4.
         drop_path: probability of dropping an edge of a cell per image that training rises to, linearly over the
             epochs: p e / epochs in epoch e = 0, 1, ... (Zoph et al. 2018; 0.2 in DARTS).
+        channels_last: memory in channels-last layout, which some kernels are faster with.
         compile: `torch.compile`, on CUDA only.
     """
 

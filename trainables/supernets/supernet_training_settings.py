@@ -20,6 +20,7 @@ class SupernetTrainingSettings(SGDSettings):
 
     Attributes:
         epochs: passes over the weights' images.
+        lr_min: the learning rate at the end of the cosine.
         objective: `bilevel`, the architecture's gradient is of its own part of the training data at the present
             weights; `bilevel-second-order`, at weights one step ahead (DARTS' finite difference); `erm`, single
             level, both gradients are of all training data.

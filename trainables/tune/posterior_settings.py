@@ -20,6 +20,7 @@ class PosteriorOptions(Settings):
         posterior: the distribution and its objective.
         optimizer: of its parameters; the weights of the supernet stay as they are.
         epochs: passes over the validation images.
+        batch_size: images in a step.
         threads: torch threads of a trial; None: as many as the CPUs that Tune gave it.
     """
 

@@ -32,6 +32,9 @@ class SupernetOptions(Settings):
         partial_channels: K of PC-DARTS: operations see 1/K of the channels, and edges have weights of their own.
         none: whether the operation `none` takes part, where the space has it. GAEA leaves it out on NAS-Bench-201
             (note G1).
+        relaxation: how the weights of a mixture of operations are made of the architecture's parameters.
+        optimizer: how the architecture's parameters learn.
+        training: of the weights, and when the architecture learns.
     """
 
     network: NetworkSettings = NetworkSettings()

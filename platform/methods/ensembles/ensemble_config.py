@@ -49,6 +49,7 @@ class SamplingOptions(Settings):
         sampler: how an ensemble is drawn from the posterior; `uniform`: from all that the supernet can find.
         temperature: of the posterior: below 1 sharpens, above 1 flattens it.
         delta: diversity of svgd-rd's particles: a number, grid, or bo (it is searched).
+        delta_range: (low, high), where `grid` and `bo` look for delta.
         budget: T, the number of ensembles that are evaluated with the shared weights (note E3).
         average: what the members' outputs are averaged as, probabilities (note E8) or logits.
     """

@@ -26,6 +26,11 @@ class HNASOptions(Settings):
     Fields:
         proxy: the training-free metric M of Eq. 7.7: a name (`archray list proxies`), or path.py:function.
         budget: trainings, K of Algorithm 7.1. 20 in the authors' program (note H2).
+        penalty: F(x) is x^2 (`square`, Eq. 7.7) or |x| (`absolute`); None: that of the preset, or `square`.
+        preset: `paper-code` does as the authors' program (note H2): absolute penalty on the unscaled M, and candidates
+            that grow by random rows of the pool.
+        on_repeat: what happens to a point that selects an architecture again: `next-best` (also None) takes the next
+            best instead, `tell` answers with the value that is known.
     """
 
     proxy: str = "ntk_trace"

@@ -17,7 +17,13 @@ Beta = Annotated[float, Field(ge=0, lt=1)]
 
 @OPTIMIZERS.register("adam")
 class AdamSettings(OptimizerSettings):
-    """Adam on logits, as in DARTS' program (Liu et al. 2019, App. A.1)."""
+    """Adam on logits, as in DARTS' program (Liu et al. 2019, App. A.1).
+
+    Attributes:
+        lr: the learning rate.
+        betas: decay of the running means of the gradient and of its square.
+        weight_decay: of the logits.
+    """
 
     domain = "logits"
 

@@ -21,6 +21,9 @@ class MirrorDescentSettings(OptimizerSettings):
     """Mirror descent on simplices: exponentiated gradient, or projected gradient for comparison. GAEA (note G1).
 
     Attributes:
+        lr: the learning rate.
+        dgf: the distance-generating function: `entropy` is exponentiated gradient, `euclidean` projected gradient.
+        log_space: keeps logarithms of the weights, so that none becomes zero.
         floor: of weights; None is the authors' 1e-5 for the entropy, and none in log space or for `euclidean`.
     """
 

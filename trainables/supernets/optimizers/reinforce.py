@@ -17,6 +17,7 @@ class ReinforceSettings(OptimizerSettings):
     Defaults are the paper's; its program for the cell search has lr 3.5e-3.
 
     Attributes:
+        lr: the learning rate, of Adam.
         entropy: weight of the policy's entropy in the reward.
         baseline_decay: of the moving average of rewards.
     """

@@ -1,0 +1,29 @@
+"""Every key of every configuration says what it means: in `--help`, in the documentation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from pydantic import BaseModel
+
+from archray.platform.methods import METHODS, get_method
+from archray.platform.search_command import description_of, field_kinds
+from archray.settings import RegisteredSettings
+
+
+def keys_without_meaning(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
+    for name, field in model.model_fields.items():
+        if not description_of(model, name):
+            yield prefix + name
+        for kind in field_kinds(field.annotation):
+            if isinstance(kind, type) and issubclass(kind, RegisteredSettings):
+                for member in kind.registry.names():
+                    yield from keys_without_meaning(kind.registry.get(member), f"{prefix}{name}={member}.")
+            elif isinstance(kind, type) and issubclass(kind, BaseModel):
+                yield from keys_without_meaning(kind, f"{prefix}{name}.")
+
+
+@pytest.mark.parametrize("method", METHODS.names())
+def test_every_key_has_a_meaning(method: str) -> None:
+    assert list(keys_without_meaning(get_method(method).config)) == []
