@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from archray.files import Folder
-from archray.platform.number_words import duration
+from archray.platform.number_words import duration, whole_number
 from archray.platform.quantities import quantity_of
 from archray.platform.run.run_summary import RunSummary, StageSummary
 from archray.platform.run.stage_progress import StageProgress, TrialProgress, stage_progress
@@ -55,8 +55,8 @@ def _stage_words(stage: StageSummary, progress: StageProgress | None) -> str:
         return "" if stage.seconds is None else duration(stage.seconds)
     if stage.state == "waiting" or progress is None:
         return stage.title
-    words = f"{progress.done:,} of {count(progress.total, progress.unit)}"
-    words += f", {progress.failed:,} failed" if progress.failed else ""
+    words = f"{whole_number(progress.done)} of {count(progress.total, progress.unit)}"
+    words += f", {whole_number(progress.failed)} failed" if progress.failed else ""
     left = progress.seconds_left
     return words + (f", about {duration(left)} left" if left else "")
 
