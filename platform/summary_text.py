@@ -7,7 +7,7 @@ from typing import Any
 
 from rich.console import Console
 
-from archray.platform.number_words import MISSING, duration
+from archray.platform.number_words import MISSING, duration, whole_number
 from archray.platform.quantities import DECIDING, HEADLINE, QUANTITIES, Spread, quantity_of
 from archray.platform.run.layout import REPORT
 from archray.platform.run.listing import Listing
@@ -26,15 +26,9 @@ def written(key: str, value: Any) -> str:
         return "*" if value else ""
     if key in QUANTITIES:
         return QUANTITIES[key].show(value)
-    return (
-        MISSING
-        if value is None
-        else f"{value:,}"
-        if isinstance(value, int)
-        else f"{value:g}"
-        if isinstance(value, float)
-        else str(value)
-    )
+    if value is None:
+        return MISSING
+    return f"{value:g}" if isinstance(value, float) else whole_number(value) if isinstance(value, int) else str(value)
 
 
 def print_summary(summary: RunSummary, console: Console) -> None:
@@ -135,7 +129,7 @@ def table_lines(listing: Listing, *, all_rows: bool = False) -> Iterator[str]:
 
 
 def run_lines(summaries: Sequence[RunSummary], folder: str) -> Iterator[str]:
-    """A line for each run; its result is the test accuracy, the mean over its repeats."""
+    """A line for each run; its result is its headline, the mean over its repeats."""
     if not summaries:
         yield f"no runs in {folder}"
         return
@@ -146,7 +140,7 @@ def run_lines(summaries: Sequence[RunSummary], folder: str) -> Iterator[str]:
             "space": summary.space,
             "data": summary.data,
             "state": summary.state if summary.stage is None else f"{summary.state}, {summary.stage.name}",
-            **mean_test_accuracy(summary),
+            **_headline(summary),
             "repeats": len(summary.repeats) or None,
             "seconds": summary.seconds,
         }
@@ -155,10 +149,12 @@ def run_lines(summaries: Sequence[RunSummary], folder: str) -> Iterator[str]:
     yield from table_lines(Listing.of("runs", rows), all_rows=True)
 
 
-def mean_test_accuracy(summary: RunSummary) -> dict[str, float | None]:
-    """Under its key; of repeats, the mean of those that have one."""
-    spread = Spread.of(repeat.result.get("test_accuracy") for repeat in summary.repeats or [summary])
-    return {"test_accuracy": spread.mean if spread else None}
+def _headline(summary: RunSummary) -> dict[str, float | None]:
+    """The test accuracy that is the headline, in the column of its key; of repeats, the mean of those that have one."""
+    runs = summary.repeats or [summary]
+    headline = next((run.result[HEADLINE] for run in runs if run.result.get(HEADLINE)), TESTED[0])
+    spread = Spread.of(run.result.get(headline) for run in runs)
+    return {key: spread.mean if spread and key == headline else None for key in TESTED}
 
 
 def _is_list(rows: Sequence[Mapping[str, Any]], key: str) -> bool:

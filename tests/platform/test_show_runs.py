@@ -133,7 +133,7 @@ def test_report_writes_a_summary_that_is_missing(copied: Path, capsys: pytest.Ca
     assert "summary.json" not in str(archray.show(copied).reason)
 
 
-@pytest.mark.parametrize("name", ["search", "resume", "show", "runs", "watch", "load"])
+@pytest.mark.parametrize("name", ["search", "resume", "show", "compare", "runs", "watch", "load"])
 def test_console_and_command_are_no_public_arguments(name: str) -> None:
     assert not {"console", "command"} & set(inspect.signature(getattr(archray, name)).parameters)
 
