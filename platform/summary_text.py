@@ -15,7 +15,7 @@ from archray.platform.run.run_summary import RunSummary
 from archray.plurals import count
 
 SHOWN_ROWS = 30  # of a listing; `archray show --json` has the others
-TEXT = ("run", "method", "space", "data", "state")  # columns that are set left
+TEXT = ("run", "method", "space", "data", "state", "outcome")  # columns that are set left
 TESTED = ("test_accuracy", "search_test_accuracy", "random_test_accuracy")  # of each repeat
 LAST = ("architecture", "failure")  # columns of any length
 

@@ -43,6 +43,7 @@ from archray.platform.methods.supernets.supernet_report import (
     SECTIONS,
     curves_section,
     headline,
+    listings,
     rounds_section,
     supernet_training_curves,
 )
@@ -53,6 +54,7 @@ from archray.platform.report.figures import WIDTH
 from archray.platform.report.page import millions, network_size, title
 from archray.platform.report.section import Section
 from archray.platform.run.run import Run
+from archray.platform.summary_text import table_lines
 
 TABLES = gradient_tables()
 failures_section = SECTIONS[-2]
@@ -435,3 +437,15 @@ def test_of_repeats_the_best_is_shown(tmp_path: Path) -> None:
     assert [row[0] for row in table_rows(selection_section(run))] == ["kept", "chosen", "kept", "dropped"]
     assert [net.chosen for net in entropy_panels(run)[0].nets] == [True, True, True, False, False]
     assert headline(run).names == (CELLS[3],) and headline(run).facts["Search"] == "3 supernets"
+
+
+def test_the_terminal_has_the_chosen_one_above_what_was_rejected(run: Run[Any]) -> None:
+    """The best with shared weights was dropped: a list by that accuracy would begin with it, and no mark."""
+    [listing] = listings(run)
+    assert [row["outcome"] for row in listing.rows[:2]] == ["chosen", "trained to the end"]
+    assert listing.rows[0]["architecture"] == run.architecture
+    assert all(row["outcome"].startswith("dropped") for row in listing.rows[3:-1]) and listing.rows[-1]["failure"]
+    best_shared = max((row for row in listing.rows if row["shared_accuracy"]), key=lambda row: row["shared_accuracy"])
+    assert best_shared["architecture"] != run.architecture
+    first = next(line for line in table_lines(listing) if run.architecture in line)
+    assert list(table_lines(listing)).index(first) == 1 and first.split()[0] == "chosen"

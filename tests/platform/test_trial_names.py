@@ -48,7 +48,7 @@ def test_of_a_grid(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folders = {Path(result.path).name for result in results}
     assert folders == {"search-004-seed-12-again-2", "search-005-seed-7"}
     lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("    search")]
-    assert re.fullmatch(rf"    search 4/5  accuracy 0.5000  \d+ s  seed 12: {re.escape(CELL)}", lines[0])
+    assert re.fullmatch(rf"    search 4/5  accuracy 50.00 %  \d+ s  seed 12: {re.escape(CELL)}", lines[0])
     assert re.fullmatch(r"    search 5/5  error: ValueError: no  \d+ s  seed 7", lines[1]) and len(lines) == 2
     [reason] = failed_trials(Folder(tmp_path / "run")).values()
     assert [failed_trial(result) for result in results if result.error] == [reason]

@@ -103,11 +103,11 @@ def found_cells_section(run: Run[Any]) -> Section | None:
     mixed = bool(mixture.notna().any())
     columns = numeric("Seed", "Shared weights (%)", *(["Mixture (%)"] if mixed else []))
     columns += [Column("Note"), Column("Architecture", "code")]
-    chosen, fates = run.architecture, _fates(run)
+    chosen, known = run.architecture, fates(run)
     rows = []
     for i, row in enumerate(cells.to_dict("records")):
         name = row["architecture"] if isinstance(row["architecture"], str) else None
-        note = row["failure"] or ("chosen" if name and name == chosen else fates.get(name))
+        note = row["failure"] or ("chosen" if name and name == chosen else known.get(name))
         rows.append(
             (
                 seed_words(row["seed"]),
@@ -128,13 +128,13 @@ def found_cells_section(run: Run[Any]) -> Section | None:
     return Section("found-cells", "What each seed found", paragraphs([_sentences(cells, mixed=mixed)]) + seeds)
 
 
-def _fates(run: Run[Any]) -> dict[str | None, str]:
+def fates(run: Run[Any]) -> dict[str | None, str]:
     """What the selection did with an architecture, in words."""
     selected = run.table("selection", SELECTED)
     if selected.empty:
         return {}
     kept, epochs, reasons = flags(selected, "kept"), numbers(selected, "epochs"), failures(selected)
-    fates = {}
+    words_of: dict[str | None, str] = {}
     for i, name in enumerate(selected["architecture"]):
         if reasons[i]:
             words = "failed in the selection"
@@ -142,8 +142,8 @@ def _fates(run: Run[Any]) -> dict[str | None, str]:
             words = "trained to the end"
         else:
             words = "dropped" if math.isnan(epochs[i]) else f"dropped after epoch {epochs[i]:.0f}"
-        fates[name] = words
-    return fates
+        words_of[name] = words
+    return words_of
 
 
 def _sentences(cells: pd.DataFrame, *, mixed: bool) -> str:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pandas as pd
@@ -14,10 +15,12 @@ from archray.platform.methods.supernets.search_seeds import (
     SCORES,
     SELECTED,
     chosen_trials,
+    fates,
     found_cells_section,
 )
 from archray.platform.methods.supernets.selection_curves import selection_section
 from archray.platform.methods.supernets.shared_score_plot import shared_scores_section
+from archray.platform.number_words import as_float
 from archray.platform.report.cell import cell_section
 from archray.platform.report.comparison import accuracy_cards, accuracy_lead, comparison_section
 from archray.platform.report.curves import (
@@ -118,23 +121,25 @@ SECTIONS: tuple[MakeSection, ...] = (
 
 
 def listings(run: Run[Any]) -> Sequence[Listing]:
-    """What every search seed found, best first, how it fared in the selection, and which was chosen."""
+    """What every search seed found, and what became of it: what was chosen first, what failed last."""
     cells = run.table("search", FOUND_CELLS)
     if cells.empty:
         return ()
-    selected = run.table("selection", SELECTED)
-    trained = {} if selected.empty else selected.set_index("architecture").to_dict("index")
+    selected, known, chosen = run.table("selection", SELECTED), fates(run), run.architecture
+    trained = {} if selected.empty else selected.set_index("architecture")["selection_accuracy"].to_dict()
     rows = []
-    for row in cells.sort_values("shared_accuracy", ascending=False).to_dict("records"):
-        alone = trained.get(row["architecture"], {})
-        rows.append(
-            {
-                "shared_accuracy": row["shared_accuracy"],
-                "selection_accuracy": alone.get("selection_accuracy"),
-                "epochs": alone.get("epochs"),
-                "chosen": row["architecture"] == run.architecture,
-                "architecture": row["architecture"],
-                "failure": row["failure"],
-            }
-        )
-    return (Listing.of("found by the search seeds, the best with shared weights first", rows),)
+    for row in cells.to_dict("records"):
+        name = row["architecture"]
+        outcome = "chosen" if name is not None and name == chosen else known.get(name, "")
+        accuracies = {"selection_accuracy": trained.get(name), "shared_accuracy": row["shared_accuracy"]}
+        rows.append({"outcome": outcome, **accuracies, "architecture": name, "failure": row["failure"]})
+    rows.sort(key=_place)
+    return (Listing.of("found by the search seeds, the chosen one first", rows),)
+
+
+def _place(row: Mapping[str, Any]) -> tuple[int, float, float]:
+    """The chosen before what went on to the end, that before what was dropped; then by the accuracies."""
+    order = ("chosen", "trained to the end")
+    rank = order.index(row["outcome"]) if row["outcome"] in order else len(order)
+    selection, shared = (as_float(row[key]) for key in ("selection_accuracy", "shared_accuracy"))
+    return rank, -selection if selection == selection else math.inf, -shared if shared == shared else math.inf
