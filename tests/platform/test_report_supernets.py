@@ -334,7 +334,7 @@ def test_scores_with_shared_weights(scored: Run[Any]) -> None:
 
 def test_few_scores_or_none(new_scored: NewRun) -> None:
     one = scored_tables(1)
-    lost = one["scores"].assign(accuracy=math.nan)
+    lost = one["scores"].assign(shared_accuracy=math.nan)
     assert section_ids(rendered(new_scored(scored=1, scores=lost), [shared_scores_section])) == []
     section = shared_scores_section(new_scored(scored=1, found=one["found"].assign(architecture="elsewhere")))
     assert [row[-1] for row in table_rows(section)] == ["–"] * 3 and "Blue" not in words(section)
