@@ -85,11 +85,17 @@ def begin_run(
     if arrays is not None and len(arrays) not in (2, 4):
         raise InvalidInput(f"expected data as 2 or 4 arrays, got {len(arrays)}; (x_train, y_train[, x_test, y_test])")
     chosen = make_config(method, preset, config, {**options, "data": data if arrays is None else "arrays:given.npz"})
-    place = str(out or Path("archray-runs") / f"{chosen.method}-{datetime.now():%Y%m%d-%H%M%S}")
-    refuse_existing(Folder(place))
+    place = new_place(chosen.method, out)
     check_config(chosen, data_given=arrays is not None)
     run = Run.create(place, chosen, arrays=arrays, command=command)
     return _execute(run, tune_options or TuneOptions(), Console())
+
+
+def new_place(method: str, out: str | Path | None) -> str:
+    """Where a new run goes. Raises: RunFolderError if something is there."""
+    place = str(out or Path("archray-runs") / f"{method}-{datetime.now():%Y%m%d-%H%M%S}")
+    refuse_existing(Folder(place))
+    return place
 
 
 def resume(

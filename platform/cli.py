@@ -14,7 +14,7 @@ from rich.table import Table
 
 import archray
 from archray.errors import ArchrayError, RunInterrupted, TrialCrashed
-from archray.platform.search_command import search_app
+from archray.platform.search_command import config_app, search_app
 from archray.plurals import count
 
 CRASHED = 1
@@ -219,7 +219,8 @@ def application(arguments: Sequence[str]) -> typer.Typer:
         context_settings=CONTEXT,
     )
     app.callback()(_options)
-    app.add_typer(search_app(arguments[1:] if arguments[:1] == ["search"] else None, CONTEXT), name="search")
+    for name, app_of in (("search", search_app), ("config", config_app)):
+        app.add_typer(app_of(arguments[1:] if arguments[:1] == [name] else None, CONTEXT), name=name)
     for function in (resume, watch, show, runs, report, compare, export, list_, proxies):
         app.command(function.__name__.rstrip("_"))(function)
     return app

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import json
 import tomllib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -15,6 +15,7 @@ from pydantic import BaseModel, Field, ValidationError
 from archray.cluster.cluster_settings import ClusterSettings
 from archray.cluster.resources import ResourceSettings
 from archray.errors import InvalidInput
+from archray.platform.field_help import field_kinds, is_family
 from archray.settings import Settings
 from archray.trainables.data import DataSettings
 
@@ -53,19 +54,38 @@ class SearchConfig(Settings):
         """Whether a run with the configuration `before` can go on with this one. Raises: InvalidInput."""
 
 
-def merge(*layers: Mapping[str, Any]) -> dict[str, Any]:
+def merge(*layers: Mapping[str, Any], families: Collection[str] = (), prefix: str = "") -> dict[str, Any]:
     """Nested dictionaries laid over each other: a later layer wins, key by key.
 
     A name laid over the settings of what it names (`"adam"` over `{"name": "adam", "lr": 0.1}`) leaves them.
+
+    Args:
+        families: the paths of settings that are told apart by their `name`: those of another name are replaced whole.
+        prefix: of the paths of these layers.
     """
     merged: dict[str, Any] = {}
     for layer in layers:
         for key, value in layer.items():
-            below = merged.get(key)
+            below, path = merged.get(key), prefix + key
             if isinstance(below, dict) and isinstance(value, str) and below.get("name") == value:
                 continue
-            merged[key] = merge(below, value) if isinstance(below, dict) and isinstance(value, Mapping) else value
+            if not isinstance(below, dict) or not isinstance(value, Mapping):
+                merged[key] = value
+            elif path in families and value.get("name", below.get("name")) != below.get("name"):
+                merged[key] = dict(value)
+            else:
+                merged[key] = merge(below, value, families=families, prefix=f"{path}.")
     return merged
+
+
+def family_paths(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
+    """The paths of the fields that hold settings told apart by their `name`: `supernet.relaxation`."""
+    for name, field in model.model_fields.items():
+        for kind in field_kinds(field.annotation):
+            if is_family(kind):
+                yield prefix + name
+            elif isinstance(kind, type) and issubclass(kind, BaseModel):
+                yield from family_paths(kind, f"{prefix}{name}.")
 
 
 def nest(path: str, value: Any) -> dict[str, Any]:

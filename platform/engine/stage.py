@@ -66,6 +66,7 @@ class Stage(ABC, Generic[ReadsT]):
     reads: Sequence[str] = ()  # paths of the configuration, `train.epochs`; properties of it too
     depends: Callable[[Context[ReadsT]], Mapping[str, Any]] = lambda context: {}  # what it reads of other stages
     needs_ray: bool = True
+    amount: Callable[[ReadsT], str] = lambda config: ""  # how much it does, as far as the configuration says it
 
     def inputs(self, context: Context[ReadsT]) -> dict[str, Any]:
         config, run = context.config, context.run

@@ -8,7 +8,7 @@ from typing import Any
 
 from archray.cluster.cluster_settings import check_address
 from archray.errors import InvalidInput
-from archray.platform.config import SearchConfig, merge, nest, read_config_file, validate
+from archray.platform.config import SearchConfig, family_paths, merge, nest, read_config_file, validate
 from archray.platform.methods.catalogue import get_method
 from archray.trainables.data import DATASETS, check_data, data_kind
 from archray.trainables.spaces import get_space
@@ -48,9 +48,12 @@ def make_config(
         for option, value in options.items()
         if value is not None
     ]
-    chosen = merge(method.presets[preset], from_file, *given, {"method": name})
+    if from_file.get("method", name) != name:
+        raise InvalidInput(f"the configuration is one of {from_file['method']}, not of {name}; search by that method")
+    families = frozenset(family_paths(method.config))
+    chosen = merge(method.presets[preset], from_file, *given, {"method": name}, families=families)
     space = chosen.get("space", method.config.model_fields["space"].default)
-    return validate(method.config, merge(method.defaults(space), chosen))
+    return validate(method.config, merge(method.defaults(space), chosen, families=families))
 
 
 def check_config(config: SearchConfig, *, data_given: bool = False) -> None:

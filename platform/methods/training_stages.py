@@ -18,12 +18,19 @@ from archray.platform.methods.trained_config import FinalConfig, TrainedSearchCo
 from archray.platform.models.model_files import write_network
 from archray.platform.run.layout import MODEL
 from archray.platform.run.run import Run
+from archray.plurals import count
 from archray.searchers import RandomSearch
 from archray.seeds import first_seeds
+from archray.trainables.supernets.supernet_training_settings import SupernetTrainingSettings
 from archray.trainables.training_settings import TrainingSettings
 from archray.trainables.tune.standalone_trainable import StandaloneSettings, StandaloneTrainable
 
 ACCURACY = "validation_accuracy"
+
+
+def trainings(number: int, training: TrainingSettings | SupernetTrainingSettings, one: str = "training") -> str:
+    """`8 trainings of 4 epochs`: how much a stage does. one: what is trained, if that is no network."""
+    return f"{count(number, one)} of {count(training.epochs, 'epoch')}" if number else "none"
 
 
 def final_stage(
@@ -32,6 +39,7 @@ def final_stage(
     reads: Sequence[str],
     trials: Callable[..., TrialPlan],
     write: Callable[[Folder, Path, Run[Any]], None],
+    amount: Callable[[Any], str],
 ) -> TuneStage[FinalConfig]:
     """Trains what the search found with each final seed, and writes the best on validation to `model/`.
 
@@ -39,6 +47,7 @@ def final_stage(
         reads: what a training depends on beside the architecture.
         trials: makes the plan, given the context, `total` and `keys`.
         write: writes a model from the folder of a trial's checkpoint.
+        amount: as of any stage.
     """
 
     def plan(context: Context[FinalConfig], tuned: Folder) -> TrialPlan:
@@ -61,6 +70,7 @@ def final_stage(
         depends=lambda context: {"architecture": context.run.architecture},
         plan=plan,
         finish=finish,
+        amount=amount,
     )
 
 
@@ -111,11 +121,16 @@ def _random_trials(context: Context[TrainedSearchConfig], tuned: Folder) -> Tria
 
 
 FINAL_STAGE = final_stage(
-    "train the found architecture from scratch", reads=("network", "final"), trials=_final_trials, write=write_network
+    "train the found architecture from scratch",
+    reads=("network", "final"),
+    trials=_final_trials,
+    write=write_network,
+    amount=lambda config: trainings(config.final_seeds, config.final),
 )
 BASELINE_STAGE = TuneStage[TrainedSearchConfig](
     name="baseline",
     title="train random architectures the same way",
     reads=("network", "final", "baseline"),
     plan=_random_trials,
+    amount=lambda config: trainings(config.baseline, config.final),
 )

@@ -26,7 +26,7 @@ from archray.platform.engine.tuning import TrialPlan, TuneRun, TuneStage
 from archray.platform.methods.ensembles.baseline_config import DropPathConfig, OneArchitectureConfig, SnapshotConfig
 from archray.platform.methods.ensembles.ensemble_config import EnsembleConfig
 from archray.platform.methods.ensembles.ensemble_tables import ENSEMBLE, found_members
-from archray.platform.methods.training_stages import training_plan
+from archray.platform.methods.training_stages import training_plan, trainings
 from archray.platform.quantities import quantity_of
 from archray.platform.run.layout import MODEL
 from archray.plurals import count
@@ -175,6 +175,7 @@ FINAL_ENSEMBLE_STAGE = TuneStage[EnsembleConfig](
     depends=lambda context: {"members": found_members(context.run), "average": _average(context)},
     plan=_trials,
     finish=_write_trained,
+    amount=lambda config: trainings(config.ensemble_size, config.final),
 )
 
 
@@ -242,6 +243,7 @@ SNAPSHOT_STAGE = TuneStage[SnapshotConfig](
     depends=lambda context: {"members": found_members(context.run)},
     plan=lambda context, tuned: _one_trial(context, context.config.snapshot_training, SnapshotTrainable),
     finish=_write_snapshots,
+    amount=lambda config: trainings(1, config.final),
 )
 DROP_PATH_STAGE = TuneStage[DropPathConfig](
     name="final",
@@ -250,4 +252,5 @@ DROP_PATH_STAGE = TuneStage[DropPathConfig](
     depends=lambda context: {"members": found_members(context.run)},
     plan=lambda context, tuned: _one_trial(context, context.config.final, StandaloneTrainable),
     finish=_write_draws,
+    amount=lambda config: trainings(1, config.final),
 )

@@ -19,8 +19,10 @@ from archray.platform.engine.stage import Context, file_digests
 from archray.platform.engine.tuning import TrialPlan, TuneRun, TuneStage
 from archray.platform.methods.ensembles.ensemble_config import NESBSConfig
 from archray.platform.methods.ensembles.ensemble_tables import POSTERIOR, POSTERIOR_LEARNT, SUPERNET
+from archray.platform.methods.training_stages import trainings
 from archray.platform.quantities import quantity_of
 from archray.platform.run.layout import CURVES, TRIALS
+from archray.plurals import count
 from archray.searchers.nesbs.architecture_posterior import Posterior
 from archray.trainables.checkpoint import read_state, write_weights
 from archray.trainables.spaces import get_space
@@ -79,6 +81,7 @@ SUPERNET_STAGE = TuneStage[NESBSConfig](
     reads=("trained_supernet",),
     plan=_supernet_trial,
     finish=_write_trained,
+    amount=lambda config: trainings(1, config.supernet.training, "supernet"),
 )
 
 
@@ -138,4 +141,7 @@ POSTERIOR_STAGE = TuneStage[NESBSConfig](
     depends=file_digests(f"{SUPERNET}/{WEIGHTS}"),
     plan=_posterior_trial,
     finish=_write_posterior,
+    amount=lambda config: (
+        "none, it is learnt with the supernet" if config.best_response else count(config.posterior.epochs, "epoch")
+    ),
 )

@@ -153,4 +153,5 @@ SAMPLING_STAGE = WorkStage[NESBSConfig](
     reads=("trained_supernet", "search", "sampled_size", "sampled"),
     depends=_depends,
     work=_search,
+    amount=lambda config: f"{count(config.sampled, 'suggestion')} of {count(config.sampled_size, 'architecture')}",
 )

@@ -23,7 +23,7 @@ from archray.platform.methods.ensembles.baseline_config import (
     OneArchitectureConfig,
     PooledConfig,
 )
-from archray.platform.methods.training_stages import ACCURACY, training_plan
+from archray.platform.methods.training_stages import ACCURACY, training_plan, trainings
 from archray.platform.quantities import quantity_of
 from archray.platform.run.layout import DONE, FOUND, TRIALS
 from archray.plurals import count
@@ -107,6 +107,10 @@ def _stage(searcher: Callable[[Context[Any]], ArchraySearcher], *reads: str) -> 
             fixed=True,
         )
 
+    def amount(config: Any) -> str:
+        given = "architecture" in reads and config.architecture is not None
+        return "none, the architecture is given" if given else trainings(config.pool, config.train)
+
     return TuneStage(
         name=POOL,
         title="train a pool of architectures, each on its own",
@@ -114,6 +118,7 @@ def _stage(searcher: Callable[[Context[Any]], ArchraySearcher], *reads: str) -> 
         plan=plan,
         finish=_write_pool,
         search=True,
+        amount=amount,
     )
 
 
@@ -205,5 +210,6 @@ MEMBER_SELECTION_STAGE = WorkStage[NESConfig](
     reads=("ensemble_size",),
     depends=_pool_digest,
     work=_select,
+    amount=lambda config: f"{config.ensemble_size} of {count(config.pool, 'network')}",
     needs_ray=False,
 )

@@ -16,6 +16,7 @@ from archray.platform.methods.feature_maps.solve_plans import sample_candidates,
 from archray.platform.methods.feature_maps.solve_stages import CORRELATION_STAGE, ORACLE_STAGE
 from archray.platform.methods.training_stages import ACCURACY
 from archray.platform.run.layout import PROGRESS, ROUNDS
+from archray.plurals import count
 from archray.searchers import WeightSharingHalving
 
 
@@ -88,4 +89,8 @@ RECIPE = maps_recipe(
     reads=("candidates", "replicas", "keep", "growth"),
     plan=_trials,
     finish=_write_winner,
+    amount=lambda config: (
+        count(config.candidates, "candidate") + ", of which a round leaves a share of "
+        f"{config.keep:g}; {count(config.replicas, 'solve')} a round"
+    ),
 )

@@ -14,6 +14,7 @@ from archray.platform.engine.tuning import TrialPlan
 from archray.platform.methods.feature_maps.random_maps import drawn_maps, maps_recipe
 from archray.platform.methods.feature_maps.rungs_config import HyperbandConfig, SuccessiveHalvingConfig
 from archray.platform.methods.feature_maps.solve_plans import sample_candidates, solve_plan, solve_settings
+from archray.plurals import count
 from archray.seeds import trial_seed
 
 RESOURCE = "resource"  # a solve's dimension in units of the smallest rung's, rounded down
@@ -56,5 +57,15 @@ def _hyperband_trials(context: Context[HyperbandConfig], tuned: Folder) -> Trial
 
 
 _TITLE = "solve at few features first"
-SUCCESSIVE_HALVING = maps_recipe(title=_TITLE, reads=("candidates", "eta", "rungs"), plan=_halving_trials)
-HYPERBAND = maps_recipe(title=_TITLE, reads=("eta", "rungs"), plan=_hyperband_trials)
+SUCCESSIVE_HALVING = maps_recipe(
+    title=_TITLE,
+    reads=("candidates", "eta", "rungs"),
+    plan=_halving_trials,
+    amount=lambda config: count(config.candidates, "candidate"),
+)
+HYPERBAND = maps_recipe(
+    title=_TITLE,
+    reads=("eta", "rungs"),
+    plan=_hyperband_trials,
+    amount=lambda config: count(len(config.first_rungs), "candidate"),
+)

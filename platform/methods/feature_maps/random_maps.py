@@ -21,7 +21,13 @@ from archray.platform.methods.feature_maps.feature_map_report import (
     measured_maps,
 )
 from archray.platform.methods.feature_maps.oracle_accuracy import progress_of
-from archray.platform.methods.feature_maps.solve_plans import READS, sample_candidates, solve_plan, write_found_map
+from archray.platform.methods.feature_maps.solve_plans import (
+    READS,
+    sample_candidates,
+    solve_plan,
+    solves,
+    write_found_map,
+)
 from archray.platform.methods.feature_maps.solve_stages import FINAL_SOLVE_STAGE
 from archray.platform.methods.recipe import Recipe
 from archray.platform.methods.training_stages import ACCURACY
@@ -97,10 +103,13 @@ def maps_recipe(
     title: str,
     reads: tuple[str, ...],
     plan: Callable[[Context[Any], Folder], TrialPlan],
+    amount: Callable[[Any], str],
     finish: Callable[[Context[Any], Folder, TuneRun], None] = write_best_solve,
 ) -> Recipe[Any]:
     """What a search for a feature map does; `title` to `finish` are of its first stage, `more` come after the final."""
-    search = TuneStage[Any](name="search", title=title, reads=(*READS, *reads), plan=plan, finish=finish, search=True)
+    search = TuneStage[Any](
+        name="search", title=title, reads=(*READS, *reads), plan=plan, finish=finish, search=True, amount=amount
+    )
     return Recipe(
         stages=(search, FINAL_SOLVE_STAGE, *more),
         measured=measured_maps,
@@ -112,4 +121,9 @@ def maps_recipe(
     )
 
 
-RECIPE = maps_recipe(title="solve for every candidate", reads=("candidates",), plan=_trials)
+RECIPE = maps_recipe(
+    title="solve for every candidate",
+    reads=("candidates",),
+    plan=_trials,
+    amount=lambda config: solves(config.candidates, config),
+)

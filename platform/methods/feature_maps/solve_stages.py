@@ -12,11 +12,18 @@ from archray.platform.engine.stage import Context, WorkStage, file_digests
 from archray.platform.engine.tuning import TrialPlan, TuneRun, TuneStage, run_trials
 from archray.platform.methods.feature_maps.feature_map_config import FeatureMapConfig
 from archray.platform.methods.feature_maps.halving_config import CorrelatedConfig
-from archray.platform.methods.feature_maps.solve_plans import READS, sample_candidates, solve_plan, solve_settings
+from archray.platform.methods.feature_maps.solve_plans import (
+    READS,
+    sample_candidates,
+    solve_plan,
+    solve_settings,
+    solves,
+)
 from archray.platform.methods.training_stages import final_stage
 from archray.platform.models.model_files import write_classifier
 from archray.platform.run.layout import PROGRESS
 from archray.platform.run.manifest import digest
+from archray.plurals import count
 from archray.trainables.feature_maps.solve_settings import Bases
 
 CORRELATION = "correlation.parquet"
@@ -25,7 +32,11 @@ weights, `shared_accuracy`, and solved for on its own, `standalone_accuracy`; fr
 
 
 FINAL_SOLVE_STAGE = final_stage(
-    "solve for the found feature map alone", reads=READS, trials=solve_plan, write=write_classifier
+    "solve for the found feature map alone",
+    reads=READS,
+    trials=solve_plan,
+    write=write_classifier,
+    amount=lambda config: solves(config.final_seeds, config),
 )
 
 
@@ -119,5 +130,9 @@ def _digest(context: Context[CorrelatedConfig], dimensions: tuple[int, ...]) -> 
 
 
 CORRELATION_STAGE = WorkStage[CorrelatedConfig](
-    name="correlation", title="shared against standalone accuracy", reads=(*READS, "correlation"), work=_correlate
+    name="correlation",
+    title="shared against standalone accuracy",
+    reads=(*READS, "correlation"),
+    work=_correlate,
+    amount=lambda config: count(config.correlation.maps, "feature map") if config.correlation.maps else "none",
 )

@@ -15,7 +15,7 @@ from archray.platform.engine.tuning import TrialPlan, TuneRun, TuneStage
 from archray.platform.methods.hnas.hnas_config import HNASConfig, file_role
 from archray.platform.methods.hnas.hnas_report import SECTIONS, headline, listings
 from archray.platform.methods.recipe import Recipe
-from archray.platform.methods.training_stages import ACCURACY, BASELINE_STAGE, FINAL_STAGE, training_plan
+from archray.platform.methods.training_stages import ACCURACY, BASELINE_STAGE, FINAL_STAGE, training_plan, trainings
 from archray.platform.quantities import quantity_of
 from archray.platform.report.measured import measured_networks
 from archray.platform.run.layout import FOUND
@@ -47,6 +47,13 @@ def _score(context: Context[HNASConfig], folder: Folder) -> None:
         console=context.console,
         chunk=config.pool.chunk,
     )
+
+
+def _pool_amount(config: HNASConfig) -> str:
+    pool = config.pool
+    if pool.table is not None:
+        return f"none, they are taken from {pool.table}"
+    return "every canonical form of the space" if pool.size is None else count(pool.size, "architecture")
 
 
 # Stage 2: the search
@@ -105,6 +112,7 @@ RECIPE = Recipe[HNASConfig](
             title="score architectures without training",
             reads=("scored", "pool.size", "pool.table"),
             work=_score,
+            amount=_pool_amount,
         ),
         TuneStage(
             name="search",
@@ -115,6 +123,7 @@ RECIPE = Recipe[HNASConfig](
             finish=_write_found,
             search=True,
             extends=True,
+            amount=lambda config: trainings(config.search.budget, config.train),
         ),
         FINAL_STAGE,
         BASELINE_STAGE,

@@ -13,7 +13,7 @@ from archray.platform.engine.tuning import TrialPlan, TuneRun, TuneStage
 from archray.platform.methods.supernets.search_seeds import FOUND_CELLS, SELECTED
 from archray.platform.methods.supernets.supernet_config import SupernetSearchConfig
 from archray.platform.methods.supernets.supernet_search import METRIC as SHARED
-from archray.platform.methods.training_stages import ACCURACY, training_plan
+from archray.platform.methods.training_stages import ACCURACY, training_plan, trainings
 from archray.platform.quantities import quantity_of
 from archray.platform.run.layout import FOUND
 from archray.plurals import count
@@ -90,4 +90,8 @@ SELECTION_STAGE = TuneStage[SupernetSearchConfig](
     depends=lambda context: {"found": _architectures(context)},
     plan=_trials,
     finish=_select,
+    amount=lambda config: (
+        f"at most {trainings(config.search_seeds, config.final)}; after {count(config.selection.epoch, 'epoch')} "
+        f"{config.selection.keep} go on"
+    ),
 )

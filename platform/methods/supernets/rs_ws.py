@@ -27,9 +27,11 @@ from archray.platform.methods.supernets.supernet_search import (
     READS,
     supernet_settings,
     supernet_trials,
+    supernets_amount,
     write_entropies,
     write_found,
 )
+from archray.plurals import count
 from archray.seeds import stream_seed
 from archray.trainables.tune.supernet_scorer import trained_weights
 
@@ -89,5 +91,8 @@ RECIPE = supernet_recipe(
         plan=lambda context, tuned: supernet_trials(context, metric=METRIC),
         finish=_write_best,
         search=True,
+        amount=lambda config: (
+            f"{supernets_amount(config)}, and {count(config.samples, 'architecture')} scored with the weights of each"
+        ),
     ),
 )

@@ -18,7 +18,9 @@ from archray.platform.methods.supernets.shared_scoring import draw_architectures
 from archray.platform.methods.supernets.supernet_halving_config import SupernetHalvingConfig
 from archray.platform.methods.supernets.supernet_recipe import supernet_recipe
 from archray.platform.methods.supernets.supernet_search import READS, supernet_settings, write_found
+from archray.platform.methods.training_stages import trainings
 from archray.platform.run.layout import ROUNDS
+from archray.plurals import count
 from archray.searchers import WeightSharingHalving
 from archray.trainables.tune.supernet_trainable import SupernetTrainable
 
@@ -82,5 +84,9 @@ RECIPE = supernet_recipe(
         plan=_trials,
         finish=_write_winner,
         search=True,
+        amount=lambda config: (
+            count(config.candidates, "candidate") + ", of which a round leaves a share of "
+            f"{config.keep:g}; the first trains {trainings(config.replicas, config.supernet.training, 'supernet')}"
+        ),
     ),
 )

@@ -17,6 +17,7 @@ from archray.platform.engine.trial_tables import failure_reasons, reasons
 from archray.platform.engine.tuning import TrialPlan, TuneRun, TuneStage
 from archray.platform.methods.supernets.search_seeds import ENTROPIES, FOUND_CELLS
 from archray.platform.methods.supernets.supernet_config import SupernetSearchConfig
+from archray.platform.methods.training_stages import trainings
 from archray.platform.quantities import quantity_of
 from archray.platform.run.layout import FOUND
 from archray.plurals import count
@@ -50,6 +51,10 @@ def supernet_trials(context: Context[SupernetSearchConfig], *, metric: str = MET
         total=count,
         keys={"seed": tune.grid_search(first_seeds(context.seed("search"), count))},
     )
+
+
+def supernets_amount(config: SupernetSearchConfig) -> str:
+    return trainings(config.search_seeds, config.supernet.training, "supernet")
 
 
 def write_entropies(context: Context[SupernetSearchConfig], folder: Folder, run: TuneRun) -> None:
@@ -127,4 +132,5 @@ SEARCH_STAGE = TuneStage[SupernetSearchConfig](
     plan=lambda context, tuned: supernet_trials(context),
     finish=_write_discretised,
     search=True,
+    amount=supernets_amount,
 )

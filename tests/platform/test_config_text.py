@@ -1,0 +1,172 @@
+"""`archray config` and `--dry-run`: the whole configuration, taken back by `--config`; what a search would do."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+from pydantic import BaseModel
+from typer.testing import CliRunner
+
+import archray
+from archray.errors import InvalidInput, RunFolderError
+from archray.platform.cli import application
+from archray.platform.config_text import WIDTH, config_text
+from archray.platform.dry_run import dry_run
+from archray.platform.field_help import description_of
+from archray.platform.methods import METHODS, get_method
+from archray.platform.methods.configure import make_config
+from archray.searchers.nesbs.samplers import SAMPLERS
+from archray.trainables.supernets import OPTIMIZERS, RELAXATIONS
+
+EVERY = [(name, preset) for name in METHODS for preset in get_method(name).presets]
+
+
+def shown(*arguments: str) -> str:
+    """What a command prints; it must succeed."""
+    result = CliRunner().invoke(application(list(arguments)), arguments, env={"COLUMNS": "200"}, catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+@pytest.mark.parametrize(("name", "preset"), EVERY)
+def test_the_text_is_taken_back_whatever_the_preset(name: str, preset: str) -> None:
+    chosen = make_config(name, preset, None, {})
+    text = config_text(chosen)
+    assert max(map(len, text.splitlines())) <= max(WIDTH, 100)
+    values = yaml.safe_load(text)
+    assert values == chosen.model_dump(mode="json")
+    for other in ("smoke", "paper"):
+        assert make_config(name, other, values, {}) == chosen
+
+
+def meaningless(settings: BaseModel, prefix: str = "") -> list[str]:
+    """The keys of a configuration that no docstring says anything of."""
+    keys = []
+    for name in type(settings).model_fields:
+        if not description_of(type(settings), name):
+            keys.append(f"{prefix}{name}")
+        if isinstance(value := getattr(settings, name), BaseModel):
+            keys += meaningless(value, f"{prefix}{name}.")
+    return keys
+
+
+@pytest.mark.parametrize("name", METHODS.names())
+def test_every_key_has_a_meaning(name: str) -> None:
+    assert meaningless(make_config(name, "demo", None, {})) == []
+
+
+@pytest.mark.parametrize("registry", [OPTIMIZERS, RELAXATIONS, SAMPLERS], ids=lambda registry: registry.kind)
+def test_every_key_of_a_family_has_a_meaning(registry) -> None:
+    assert {name: meaningless(registry.get(name)()) for name in registry} == {name: [] for name in registry}
+
+
+def test_a_comment_stands_above_its_key_with_what_it_may_be() -> None:
+    lines = config_text(make_config("gaea-darts", "smoke", None, {})).splitlines()
+    at = lines.index("  optimizer:")
+    assert lines[at - 1] == (
+        "  # How the architecture parameters learn. One of adam, mirror-descent, none, reinforce, xnas."
+    )
+    assert "    name: mirror-descent" in lines and "    floor: null" in lines
+    assert "# The root of every random choice of the run." in lines
+
+
+def test_in_python_it_is_what_search_takes() -> None:
+    values = archray.config("hnas", preset="smoke", budget=5, train__lr=0.05, space="darts")
+    assert (values["search"]["budget"], values["train"]["lr"], values["space"]) == (5, 0.05, "darts")
+    assert make_config("hnas", None, values, {}).model_dump(mode="json") == values
+    with pytest.raises(InvalidInput, match="no preset 'tiny'"):
+        archray.config("hnas", preset="tiny")
+
+
+def test_settings_of_another_name_replace_those_of_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text(shown("config", "darts", "--preset", "smoke"))
+    changed = shown(
+        "config", "darts", "--config", str(file), "--set", "supernet.relaxation.name=simplex",
+        "--set", "supernet.optimizer={name: mirror-descent, lr: 0.2}",
+    )  # fmt: skip
+    supernet = yaml.safe_load(changed)["supernet"]
+    assert supernet["relaxation"] == {"name": "simplex"}
+    assert supernet["optimizer"] == {
+        "name": "mirror-descent", "lr": 0.2, "dgf": "entropy", "floor": None, "log_space": False,
+    }  # fmt: skip
+
+
+def test_a_configuration_of_another_method_is_refused() -> None:
+    with pytest.raises(InvalidInput, match="is one of darts, not of gdas; search by that method"):
+        make_config("gdas", None, archray.config("darts"), {})
+
+
+# The command
+
+
+def test_the_command_prints_what_config_takes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.argv", ["archray", "config", "nesbs", "--preset", "smoke", "--delta", "0.5"])
+    text = shown("config", "nesbs", "--preset", "smoke", "--delta", "0.5")
+    assert text.startswith("# Of archray config nesbs --preset smoke --delta 0.5; for archray search nesbs --config")
+    file = tmp_path / "nesbs.yaml"
+    file.write_text(text)
+    assert make_config("nesbs", None, file, {}) == make_config("nesbs", "smoke", None, {"delta": 0.5})
+
+
+@pytest.mark.parametrize("name", METHODS.names())
+def test_the_help_shows_every_default(name: str) -> None:
+    """Of the preset that is named, however it is, and of the space."""
+    for arguments, preset in ((["--preset", "smoke"], "smoke"), (["--preset=paper"], "paper"), ([], "demo")):
+        text = " ".join(re.sub("[│╭╰─╮╯]", " ", shown("search", name, *arguments, "--help")).split())
+        values = make_config(name, preset, None, {})
+        for path in get_method(name).flags.values():
+            value = values
+            for key in path.split("."):
+                value = getattr(value, key)
+            value = getattr(value, "name", value)
+            assert f"({path}, default {value})" in text
+
+
+def test_the_help_shows_the_defaults_of_the_space() -> None:
+    assert "(supernet.network.cells, default 5)" in shown(
+        "search", "darts", "--space", "nasbench201", "--preset", "paper", "--help"
+    )
+
+
+# A dry run
+
+
+@pytest.mark.parametrize("name", ["hnas", "gaea-darts", "rs-ws", "nesbs", "nes-rs", "halving", "hyperband"])
+def test_a_dry_run_says_what_it_would_do_and_does_nothing(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import ray  # not above: nothing else here needs it
+
+    monkeypatch.chdir(tmp_path)
+    began = ray.is_initialized()
+    text = dry_run(name, {}, preset="smoke", out="run")
+    assert list(tmp_path.iterdir()) == [] and ray.is_initialized() == began
+    assert yaml.safe_load(text) == make_config(name, "smoke", None, {}).model_dump(mode="json")
+    assert f"make the run {'run'}, and do these stages:" in text
+    stages = get_method(name).recipe.stages
+    listed = re.findall(r"^#   \d+\. (\S+) +(.*)$", text, re.M)
+    assert [stage for stage, _ in listed] == [*(stage.name for stage in stages), "report"]
+    for stage, (_, told) in zip(stages, listed, strict=False):
+        assert told.startswith(stage.title)
+
+
+def test_a_dry_run_counts_what_the_configuration_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    text = shown("search", "hnas", "--preset", "smoke", "--repeats", "2", "--pool-size", "20", "--dry-run")
+    assert "score architectures without training: 20 architectures\n" in text
+    assert "3 trainings of 1 epoch\n" in text and "1 training of 2 epochs\n" in text
+    assert "2 times, in repeat-00, ...:" in text
+    assert re.search(r"make the run archray-runs/hnas-\d{8}-\d{6}", text)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_dry_run_refuses_what_a_search_refuses(tmp_path: Path) -> None:
+    (tmp_path / "taken").write_text("something")
+    with pytest.raises(RunFolderError, match="choose another --out"):
+        dry_run("hnas", {}, preset="smoke", out=tmp_path)
+    with pytest.raises(InvalidInput, match="feature maps, not networks"):
+        dry_run("hnas", {"space": "fourier"}, preset="smoke", out=tmp_path / "run")
