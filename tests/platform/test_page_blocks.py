@@ -65,6 +65,11 @@ def smallest(search: Callable[..., Any], *arguments: Any, **options: Any) -> Any
     return search(*arguments, **{"resources__actors": 1, "max_concurrent": 1, **options, "preset": "smoke"})
 
 
+def is_ours(line: str) -> bool:
+    """Whether a line is a command of archray's alone, with nothing for the shell to do."""
+    return line.startswith("archray ") and ">" not in line
+
+
 def run_archray(line: str) -> None:
     """A line `archray ...`, in this process."""
     _, *arguments = shlex.split(line, comments=True)
