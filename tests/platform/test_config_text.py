@@ -67,7 +67,7 @@ def test_a_comment_stands_above_its_key_with_what_it_may_be() -> None:
     lines = config_text(make_config("gaea-darts", "smoke", None, {})).splitlines()
     at = lines.index("  optimizer:")
     assert lines[at - 1] == (
-        "  # How the architecture parameters learn. One of adam, mirror-descent, none, reinforce, xnas."
+        "  # How the architecture's parameters learn. One of adam, mirror-descent, none, reinforce, xnas."
     )
     assert "    name: mirror-descent" in lines and "    floor: null" in lines
     assert "# The root of every random choice of the run." in lines
