@@ -7,13 +7,14 @@ from typing import Any
 from archray.platform.report.cell_graph import cell_drawing, cell_edges, cell_legend, is_graph, node_count
 from archray.platform.report.decisions import decided, decision_table
 from archray.platform.report.section import Section, captioned, folded
+from archray.platform.report.short_names import short_names
 from archray.platform.run.run import Run
 from archray.trainables.spaces import get_space
 
 
 def cell_section(run: Run[Any]) -> Section | None:
     """The cell as a graph, or the decisions as a table. Nothing for a run that did not find one architecture."""
-    run = run.best
+    names, run = short_names(run), run.best
     if run.architecture is None:
         return None
     decisions = decided(get_space(run.space), run.architecture)
@@ -22,9 +23,9 @@ def cell_section(run: Run[Any]) -> Section | None:
     edges, nodes = cell_edges(decisions), node_count(decisions)
     whole = folded("The cell as a table", decision_table(decisions))
     caption = (
-        "The found cell. Circles are feature maps, from the cell's input (node 0) to its output "
-        f"(node {nodes - 1}); an arrow applies its operation, and a node sums what reaches it. An operation has its "
-        "colour in every report of its space."
+        f"The found cell, {names.of(run.architecture)}. Circles are feature maps, from the cell's input (node 0) to "
+        f"its output (node {nodes - 1}); an arrow applies its operation, and a node sums what reaches it. An operation "
+        "has its colour in every report of its space."
     )
     absent = len(decisions) - len(edges)
     if absent:

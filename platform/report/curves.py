@@ -5,7 +5,7 @@ What a family trains, and which of it found what was chosen, it says itself, onc
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,9 +15,12 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, MaxNLocator
 
+from archray.platform.number_words import MISSING
 from archray.platform.quantities import quantity_of
 from archray.platform.report.figures import FOUND, RANDOM, TRIAL, NothingToDraw, drawing, set_height
+from archray.platform.report.pointed_at import tell_line
 from archray.platform.report.section import Section, captioned
+from archray.platform.report.short_names import NamesOf, ShortNames, short_names
 from archray.platform.report.table_columns import numbers
 from archray.platform.run.layout import CURVES
 from archray.platform.run.run import Run
@@ -74,10 +77,11 @@ class TrainingCurves:
     others: str = "other trials"  # what the legend calls the search's trainings that are not found
     of_search: str = ""  # what the caption says where the search's trainings are shown
     of_both: str = ""  # and where others are, too
+    names_of: NamesOf = short_names  # of the architectures that are trained
 
     def draw(self, run: Run[Any], canvas: Figure) -> None:
         """Raises: NothingToDraw if no curve has a finite value."""
-        frame = self._curves(run)
+        frame, names = self._curves(run), self.names_of(run)
         metrics = [name for name in _METRICS if numbers(frame, name).notna().any()]
         panels = [panel for in_full in (False, True) if (panel := self._shown(frame, in_full=in_full))]
         set_height(canvas, CURVES_HEIGHT - _ROW * (len(_METRICS) - len(metrics)))
@@ -85,12 +89,13 @@ class TrainingCurves:
         for row, metric in zip(grid, metrics, strict=True):
             row[0].set_ylabel(_METRICS[metric].axis)
             for axes, panel in zip(row, panels, strict=True):
-                _draw_panel(axes, frame[frame["stage"].isin([trainings.stage for trainings in panel])], metric)
+                own = frame[frame["stage"].isin([trainings.stage for trainings in panel])]
+                _draw_panel(axes, own, metric, {trainings.stage: trainings.name for trainings in panel}, names)
             if metric == "train_loss":
                 row[0].set_ylim(bottom=0)  # of the whole row, after all its lines
         for axes, panel in zip(grid[0], panels, strict=True):
-            *names, last = [trainings.name for trainings in panel]
-            axes.set_title(f"{', '.join(names)} and {last}" if names else last)
+            *stages, last = [trainings.name for trainings in panel]
+            axes.set_title(f"{', '.join(stages)} and {last}" if stages else last)
         for axes in grid[-1]:
             axes.set_xlabel("epoch")
         handles = self._legend(frame)
@@ -149,7 +154,8 @@ def _table(run: Run[Any], trainings: Trainings) -> pd.DataFrame:
     return curves.assign(accuracy=numbers(curves, trainings.accuracy), stage=trainings.stage, colour=trainings.colour)
 
 
-def _draw_panel(axes: Axes, frame: pd.DataFrame, metric: str) -> None:
+def _draw_panel(axes: Axes, frame: pd.DataFrame, metric: str, stages: Mapping[str, str], names: ShortNames) -> None:
+    """stages: their names in words."""
     quantity = _METRICS[metric]
     groups = [curve.sort_values("epoch") for _, curve in frame.groupby(["stage", "trial_id"], sort=False)]
     for curve in sorted(groups, key=lambda curve: bool(curve["found"].iloc[0])):
@@ -167,6 +173,11 @@ def _draw_panel(axes: Axes, frame: pd.DataFrame, metric: str) -> None:
             markersize=4,
             alpha=0.95 if found else 0.3 if len(groups) > _THIN else 0.6,
         )
+        last = values.last_valid_index()
+        name = names.of(curve["architecture"].iloc[0]) if "architecture" in curve else MISSING
+        told = f"{stages[curve['stage'].iloc[0]]}{'' if name == MISSING else f', {name}'}"
+        told += f"\n{quantity.label} {quantity.show(curve[metric][last])} in epoch {numbers(curve, 'epoch')[last]:.0f}"
+        tell_line(axes, numbers(curve, "epoch").tolist(), values.tolist(), told)
     epochs = numbers(frame, "epoch").dropna().unique().tolist()
     axes.xaxis.set_major_locator(MaxNLocator(6, integer=True) if len(epochs) > 1 else FixedLocator(epochs))
     axes.yaxis.set_major_locator(MaxNLocator(5))

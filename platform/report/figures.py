@@ -23,6 +23,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormat
 
 from archray.errors import InvalidInput
 from archray.platform.number_words import power_of_ten
+from archray.platform.report.pointed_at import shapes
 from archray.platform.report.section import escape
 
 # The colours of a light page, as page.css has them. No two are alike, and no colour map holds them.
@@ -141,7 +142,7 @@ def drawing(name: str, canvas: Figure, *, description: str) -> str:
     for colour, variable in VARIABLES.items():
         body = body.replace(colour, f"var({variable})")
     body = re.sub(r"(?<=[\d\s]) ?\n(?=[A-Zz])", " ", body)  # the breaks inside paths
-    body = re.sub(r"\n\s*", "\n", body).strip()
+    body = re.sub(r"\n\s*", "\n", body).strip() + shapes(canvas)
     image = f'<svg viewBox="0 0 {width} {height}" role="img" aria-label="{escape(description)}">{body}</svg>'
     return f'<div class="plot">{image}</div>'
 

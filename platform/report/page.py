@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,12 +16,13 @@ import pandas as pd
 from archray.platform.number_words import duration, signed, significant
 from archray.platform.report.figures import NothingToDraw
 from archray.platform.report.section import Section, breakable, escape
+from archray.platform.report.short_names import ShortNames
 from archray.platform.report.table_columns import numbers
 from archray.platform.run.run import Run
 
 MakeSection = Callable[[Run[Any]], Section | None]
 _ICON = "data:image/svg+xml,%3Csvg viewBox='0 0 16 16'/%3E"
-_POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
+_POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; script-src"  # and the hash of the one script
 
 
 @dataclass(frozen=True)
@@ -37,13 +40,14 @@ class Headline:
 
     thing: str  # what the run finds: `architecture`, `ensemble`, `feature map`
     lead: str  # what was found and how good it is, in a sentence or two
-    names: Sequence[str] = ()  # the strings of what was found
+    names: Sequence[str] = ()  # the strings of what was found, the first of the page's `ShortNames`
     cards: Sequence[Card] = ()
     facts: Mapping[str, object] = field(default_factory=dict)  # what else is known, by its label; None is left out
+    letter: str = "A"  # that short names begin with
 
 
 def render(run: Run[Any], headline: Headline, sections: Sequence[MakeSection]) -> str:
-    """The report of a run as one self-contained HTML page: no script, no request, light and dark.
+    """The report of a run as one self-contained HTML page: no request, light and dark, whole without its script.
 
     Args:
         sections: what the page holds, in order; each reads the run's tables and makes a section of them. It returns
@@ -65,7 +69,10 @@ def write_page(title: str, header: str, sections: Sequence[Section]) -> str:
     anchors = [section.anchor for section in sections]
     if len(set(anchors)) != len(anchors):
         raise ValueError(f"expected sections with distinct anchors, got {', '.join(anchors)}")
-    style = (files("archray.platform.report") / "page.css").read_text(encoding="utf-8")
+    style, script = (
+        (files("archray.platform.report") / name).read_text(encoding="utf-8") for name in ("page.css", "page.js")
+    )
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     contents = "".join(f'<a href="#{escape(s.anchor)}">{escape(s.title)}</a>' for s in sections)
     body = "".join(f'<section id="{escape(s.anchor)}"><h2>{escape(s.title)}</h2>{s.body}</section>' for s in sections)
     return f"""<!DOCTYPE html>
@@ -74,7 +81,7 @@ def write_page(title: str, header: str, sections: Sequence[Section]) -> str:
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta name="color-scheme" content="light dark">
-<meta http-equiv="Content-Security-Policy" content="{_POLICY}">
+<meta http-equiv="Content-Security-Policy" content="{_POLICY} 'sha256-{digest}'">
 <link rel="icon" href="{_ICON}">
 <title>{escape(title)}</title>
 <style>
@@ -88,6 +95,7 @@ def write_page(title: str, header: str, sections: Sequence[Section]) -> str:
 {body}
 </main>
 <footer>Written by archray. This page holds all it shows: it can be moved, sent and printed as it is.</footer>
+<script>{script}</script>
 </body>
 </html>
 """
@@ -114,7 +122,10 @@ def header(run: Run[Any], headline: Headline) -> str:
         f'<div class="card {card.look}"><strong>{escape(card.value)}</strong><span>{escape(card.label)}</span></div>'
         for card in headline.cards
     )
-    names = "".join(f"<code>{breakable(name)}</code>" for name in headline.names)
+    names = "".join(
+        f'<div class="defined"><b>{escape(name)}</b><code>{breakable(name.string)}</code></div>'
+        for name in ShortNames(headline.names, headline.letter).by_string.values()
+    )
     return (
         f'<p class="kicker">archray · run report</p><h1>{escape(title(run))}</h1>'
         f'<p class="lead">{escape(headline.lead)}</p>'

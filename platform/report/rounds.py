@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from archray.platform.number_words import MISSING, significant, whole_number
+from archray.platform.number_words import significant, whole_number
 from archray.platform.report.section import Column, Section, folded, numeric, paragraphs, table
+from archray.platform.report.short_names import NamesOf, ShortNames
 from archray.platform.report.table_columns import failures, flags, numbers
 from archray.platform.run.layout import ROUNDS
 from archray.platform.run.run import Run
@@ -27,6 +28,7 @@ class Halving:
     candidate: str  # what a candidate is, the heading of a column
     shared: str  # what the candidates of a round share the weights of
     budget: str  # what a round spends, the heading of a column
+    names_of: NamesOf  # of the candidates, see `shown_candidates`
     ending: str = ""  # what is said of the last round
 
     def section(self, run: Run[Any]) -> Section | None:
@@ -37,10 +39,11 @@ class Halving:
         shown = run.best.table("search", ROUNDS)
         if shown.empty or not repeats:
             return None
-        body = paragraphs(self._sentences(repeats, mode)) + self._table({0: shown}, mode)
-        body += self._last_candidates(shown, mode)
+        names = self.names_of(run)
+        body = paragraphs(self._sentences(repeats, mode)) + self._table({0: shown}, mode, names)
+        body += self._last_candidates(shown, mode, names)
         if len(repeats) > 1:
-            body += folded("Rounds of all repeats", self._table(repeats, mode))
+            body += folded("Rounds of all repeats", self._table(repeats, mode, names))
         return Section("rounds", "Round by round", body)
 
     def _sentences(self, repeats: dict[int, pd.DataFrame], mode: str) -> Iterator[str]:
@@ -69,7 +72,7 @@ class Halving:
                 "went on with the others."
             )
 
-    def _table(self, repeats: dict[int, pd.DataFrame], mode: str) -> str:
+    def _table(self, repeats: dict[int, pd.DataFrame], mode: str, names: ShortNames) -> str:
         """A row per round; with the repeat's number where there are several."""
         rounds = [(repeat, row) for repeat, frame in repeats.items() for row in rounds_of(frame, mode)]
         shown = ["budget", "candidates", "kept", "dropped", "eliminated", "replicas", "lost"]
@@ -86,27 +89,44 @@ class Halving:
                 *(whole_number(row[name]) for name in shown),
                 significant(row["best"], 4),
                 significant(row["median"], 4),
-                row["leader"] or MISSING,
+                names.of(row["leader"]),
             )
             for repeat, row in rounds
         ]
         return table(columns, rows, label="The rounds of successive halving")
 
-    def _last_candidates(self, rounds: pd.DataFrame, mode: str) -> str:
+    def _last_candidates(self, rounds: pd.DataFrame, mode: str, names: ShortNames) -> str:
         """The scores, round by round, of the candidates that lasted longest, the winner first; folded."""
-        scores = rounds.assign(score=numbers(rounds, "score")).pivot_table(
-            index="candidate", columns="round", values="score", aggfunc="first", dropna=False
-        )
-        lasted = scores.notna().sum(axis=1)  # rounds with a score
-        last = scores.ffill(axis=1).iloc[:, -1] * (1 if mode == "min" else -1)
-        order = np.lexsort((last.to_numpy(), -lasted.to_numpy()))[:_LAST]
+        scores = last_scores(rounds, mode)
         columns = [Column(self.candidate, "code"), *numeric(*(f"Round {number}" for number in scores.columns))]
         rows = [
-            (scores.index[i], *("" if math.isnan(value) else significant(value, 3) for value in scores.iloc[i]))
-            for i in order
+            (
+                names.of(candidate),
+                *("" if math.isnan(value) else significant(value, 3) for value in scores.loc[candidate]),
+            )
+            for candidate in scores.index
         ]
         scored = table(columns, rows, label="Scores of the last candidates")
         return folded(f"Scores of the {count(len(rows), 'candidate')} that lasted longest", scored)
+
+
+def last_scores(rounds: pd.DataFrame, mode: str) -> pd.DataFrame:
+    """Score by candidate and round of the candidates that lasted longest, the winner first."""
+    scores = rounds.assign(score=numbers(rounds, "score")).pivot_table(
+        index="candidate", columns="round", values="score", aggfunc="first", dropna=False
+    )
+    lasted = scores.notna().sum(axis=1)  # rounds with a score
+    last = scores.ffill(axis=1).iloc[:, -1] * (1 if mode == "min" else -1)
+    return scores.iloc[np.lexsort((last.to_numpy(), -lasted.to_numpy()))[:_LAST]]
+
+
+def shown_candidates(run: Run[Any]) -> list[str]:
+    """The candidates that the section of a run names: those that lasted longest, then the leaders of all repeats."""
+    frames = [repeat.table("search", ROUNDS) for repeat in (run.best, *run.repeats)]
+    frames = [frame for frame in frames if {"round", "candidate"} <= set(frame.columns)]
+    mode = run.config.mode
+    last = last_scores(frames[0], mode).index.tolist() if frames else []
+    return [*last, *(row["leader"] for frame in frames for row in rounds_of(frame, mode))]
 
 
 def eliminated(rounds: pd.DataFrame) -> pd.Series:

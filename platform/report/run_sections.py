@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ from archray.platform.report.comparison import TEST
 from archray.platform.report.measured import tested
 from archray.platform.report.page import MakeSection
 from archray.platform.report.section import Column, Section, escape, numeric, table
+from archray.platform.report.short_names import short_names
 from archray.platform.report.table_columns import failures
 from archray.platform.run.run import Run
 from archray.plurals import count
@@ -27,33 +28,29 @@ def repeats_section(run: Run[Any]) -> Section | None:
     repeats = run.repeats
     if len(repeats) < 2:
         return None
-    names = [_name(repeat) for repeat in repeats]
+    names, found = short_names(run), [repeat.architecture for repeat in repeats]
     accuracies = [(tested(repeat, "final"), tested(repeat, "baseline")) for repeat in repeats]
-    columns = (
-        *numeric("No.", "Seed"),
-        Column("Architecture", "code"),
-        *numeric(TEST.axis, quantity_of("random_test_accuracy").axis),
-    )
+    columns = [Column("Architecture", "code"), Column(TEST.heading, "number", "descending")]
+    columns += numeric(quantity_of("random_test_accuracy").heading, "No.", "Seed")
     rows = [
         (
+            names.of(found[number]) if found[number] else "nothing found",
+            *(TEST.spread(values).removesuffix(" %") for values in accuracies[number]),
             number,
             repeat.config.seed,
-            name or "nothing found",
-            *(TEST.spread(values).removesuffix(" %") for values in tests),
         )
-        for number, (repeat, name, tests) in enumerate(zip(repeats, names, accuracies, strict=True))
+        for number, repeat in sorted(enumerate(repeats), key=lambda pair: -_mean(accuracies[pair[0]][0]))
     ]
-    body = f"<p>{_summary(names, accuracies)}</p>" + table(columns, rows, label="The repeats of the run")
+    body = f"<p>{_summary(found, accuracies)}</p>" + table(columns, rows, label="The repeats of the run")
     return Section("repeats", "Repeats", body)
 
 
-def _name(repeat: Run[Any]) -> str | None:
-    """The string of what a repeat found; None if it has found nothing."""
-    found = repeat.found or {}
-    return " + ".join(found["members"]) if "members" in found else found.get("architecture")
+def _mean(values: np.ndarray) -> float:
+    """The mean; of none, less than any accuracy."""
+    return float(values.mean()) if values.size else -1.0
 
 
-def _summary(names: list[str | None], accuracies: list[tuple[np.ndarray, np.ndarray]]) -> str:
+def _summary(names: Sequence[str | None], accuracies: list[tuple[np.ndarray, np.ndarray]]) -> str:
     found, random = ([values.mean() for values in column if values.size] for column in zip(*accuracies, strict=True))
     text = f"The whole run, {count(len(names), 'time')}, each with a seed of its own"
     text += f": {TEST.spread(found)} test accuracy over {count(len(found), 'repeat')}" if found else ""

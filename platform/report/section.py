@@ -21,10 +21,27 @@ class Section:
 
 @dataclass(frozen=True)
 class Column:
-    """A column of a table: its heading, and whether it holds `text`, `code` or right-aligned `number`s."""
+    """A column of a table.
+
+    Args:
+        kind: whether it holds `text`, `code`, right-aligned `number`s, or the `anchor`s that other parts link to.
+        order: `ascending` or `descending`, of the column that the rows are sorted by.
+    """
 
     heading: str
     kind: str = "text"
+    order: str | None = None
+
+
+@dataclass(frozen=True)
+class Named:
+    """A long string by its short name: where a table holds it, a link to where it is defined."""
+
+    short: str
+    string: str
+
+    def __str__(self) -> str:
+        return self.short
 
 
 def escape(value: object) -> str:
@@ -64,26 +81,49 @@ def table(
     label: str,
     marked: int | None = None,
     faint: frozenset[int] = frozenset(),
+    sortable: bool = True,
 ) -> str:
-    """A table of plain values, in a box of its own that scrolls sideways where the screen is narrow.
+    """A table of plain values and `Named`s, in a box of its own that scrolls sideways where the screen is narrow.
 
     Args:
         label: what the table holds, for a reader who hears the page.
         marked: the row that is set off from the others.
         faint: rows that count less, a repeat for example.
+        sortable: whether a reader may sort the rows by a click on a heading.
     """
-    head = "".join(f'<th scope="col" class="{c.kind}">{escape(c.heading)}</th>' for c in columns)
+    rows = list(rows)
+    head = "".join(_heading(column) for column in columns)
     body = []
     for index, row in enumerate(rows):
         look = "marked" if index == marked else "faint" if index in faint else ""
-        cells = "".join(
-            f'<td class="{c.kind}{" long" if len(str(value)) > _LONG else ""}">{breakable(value)}</td>'
-            if c.kind == "code"
-            else f'<td class="{c.kind}">{escape(value)}</td>'
-            for c, value in zip(columns, row, strict=True)
-        )
+        cells = "".join(_cell(column, value) for column, value in zip(columns, row, strict=True))
         body.append(f'<tr class="{look}">{cells}</tr>' if look else f"<tr>{cells}</tr>")
+    look = ' class="sortable"' if sortable and len(rows) > 1 else ""
     return (
         f'<div class="scroll" role="region" tabindex="0" aria-label="{escape(label)}">'
-        f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(body)}</tbody></table></div>"
+        f"<table{look}><thead><tr>{head}</tr></thead><tbody>{''.join(body)}</tbody></table></div>"
     )
+
+
+def _heading(column: Column) -> str:
+    order = f' aria-sort="{column.order}"' if column.order else ""
+    return f'<th scope="col" class="{column.kind}"{order}>{escape(column.heading)}</th>'
+
+
+def _cell(column: Column, value: object) -> str:
+    if column.kind == "anchor":
+        return f'<td class="anchor" id="{escape(value)}">{escape(value)}</td>'
+    if isinstance(value, (Named, tuple)):
+        return f'<td class="{column.kind} name">{linked(value)}</td>'
+    if column.kind == "code":
+        return f'<td class="code{" long" if len(str(value)) > _LONG else ""}">{breakable(value)}</td>'
+    return f'<td class="{column.kind}">{escape(value)}</td>'
+
+
+def linked(value: object) -> str:
+    """A short name, or several, as links to their definitions; anything else as text. HTML."""
+    if isinstance(value, tuple):
+        return ", ".join(map(linked, value))
+    if isinstance(value, Named):
+        return f'<a href="#{escape(value.short)}" title="{escape(value.string)}">{escape(value.short)}</a>'
+    return escape(value)

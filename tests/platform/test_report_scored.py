@@ -9,8 +9,10 @@ import pandas as pd
 import pytest
 from archray_test_report import write_run
 
-from archray.platform.methods.hnas.hnas_tables import Objective, plane, usable_pool
-from archray.platform.methods.hnas.landscape import spans
+from archray.platform.methods.hnas.hnas_tables import Objective, usable_pool
+from archray.platform.methods.hnas.mu_nu_path import spans
+from archray.platform.methods.hnas.mu_nu_plane import plane
+from archray.platform.methods.hnas.penalty_share import PenaltyScale, in_percent
 from archray.platform.methods.hnas.value_colours import quantile_scale
 from archray.platform.number_words import duration, significant
 from archray.platform.quantities import quantity_of
@@ -24,22 +26,21 @@ def test_the_plane_holds_the_searchs_own_choices(penalty: str) -> None:
     m = rng.uniform(0.01, 1, 400)
     m[7] = 1.0
     pool = Pool([f"a{i}" for i in range(400)], m, 1 + rng.exponential(0.3, 400), 1.0, 0)
-    ground = plane(pool, Objective(penalty, (1e-4, 1e3)))
+    ground = plane(pool, Objective(penalty))
     assert len(np.unique(ground.selected)) > 5
-    for i, j in zip(rng.integers(0, ground.mu.size, 50), rng.integers(0, ground.root_nu.size, 50), strict=True):
-        values = objective(pool.kappa, pool.metric, ground.mu[i], ground.root_nu[j] ** 2, penalty)
+    for i, j in zip(rng.integers(0, ground.odds.size, 50), rng.integers(0, ground.root_nu.size, 50), strict=True):
+        values = objective(pool.kappa, pool.metric, ground.mu[i, j], ground.root_nu[j] ** 2, penalty)
         assert ground.selected[i, j] == lowest(values)
 
 
-def test_a_large_pool_is_thinned_without_losing_value() -> None:
+def test_a_large_pool_is_ranked_whole() -> None:
     rng = np.random.default_rng(0)
     n = 60_000
     pool = Pool(range(n), rng.uniform(0.01, 1, n), 1 + rng.exponential(0.3, n), 1.0, 0)
-    ground = plane(pool, Objective(mu_bounds=(10.0, 1e3)))
+    ground = plane(pool, Objective())
     for i, j in ((0, 0), (70, 70), (143, 100), (143, 143)):
-        values = objective(pool.kappa, pool.metric, ground.mu[i], ground.root_nu[j] ** 2)
-        spread = float(np.median(values) - values.min())
-        assert values[ground.selected[i, j]] - values.min() <= 0.01 * spread
+        values = objective(pool.kappa, pool.metric, ground.mu[i, j], ground.root_nu[j] ** 2)
+        assert ground.selected[i, j] == lowest(values)
 
 
 def test_rows_without_a_score_are_excluded(tmp_path: Path) -> None:
@@ -69,6 +70,25 @@ def test_numbers_are_written_as_people_do() -> None:
     assert duration(9.96) == "10.0 s" and duration(59.7) == "1 min 00 s" and duration(7323) == "2 h 02 min"
     assert duration(None) == "–"
     assert count(1, "trial") == "1 trial" and count(15625, "cell") == "15\N{NARROW NO-BREAK SPACE}625 cells"
+
+
+def test_mu_is_shown_as_the_share_of_its_term() -> None:
+    rng = np.random.default_rng(0)
+    pool = Pool([f"a{i}" for i in range(99)], np.sort(rng.uniform(0.01, 1, 99)), 10 ** rng.uniform(1, 3, 99), 1.0, 0)
+    scale, nu, mu = PenaltyScale(pool, Objective()), 0.25, 1234.5
+    quotient, penalty = np.median(pool.kappa / pool.metric), mu * np.median((pool.metric**2 - nu) ** 2)
+    odds = scale.odds(mu, nu)
+    assert odds / (1 + odds) == pytest.approx(penalty / (quotient + penalty))
+    assert scale.odds(scale.unit(nu), nu) == pytest.approx(1) and in_percent(1.0) == "50"
+    assert [in_percent(odds) for odds in (1e-5, 0.01, 3.0, 99.0, 1e3, np.nan)] == [
+        "0.001",
+        "1",
+        "75",
+        "99",
+        "99.9",
+        "–",
+    ]
+    assert np.isnan(scale.odds(0.0, nu))
 
 
 def test_an_outlier_does_not_take_up_the_colours() -> None:

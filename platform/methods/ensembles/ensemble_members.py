@@ -21,14 +21,27 @@ from archray.platform.methods.ensembles.ensemble_tables import (
     chosen_ensemble,
     estimates,
     found_members,
+    names_of,
     sampled_ensembles,
+    sampled_texts,
 )
 from archray.platform.number_words import whole_number
 from archray.platform.quantities import Quantity, quantity_of
 from archray.platform.report.cell_graph import cell_drawing, cell_edges, cell_legend, is_graph, node_count
 from archray.platform.report.decisions import Decided, decided
 from archray.platform.report.figures import FOUND, SURFACE, TRIAL, NothingToDraw, drawing, few_ticks, figure
-from archray.platform.report.section import Column, Section, captioned, escape, folded, numeric, paragraphs, table
+from archray.platform.report.pointed_at import tell_points
+from archray.platform.report.section import (
+    Column,
+    Section,
+    captioned,
+    escape,
+    folded,
+    linked,
+    numeric,
+    paragraphs,
+    table,
+)
 from archray.platform.run.run import Run
 from archray.plurals import count
 from archray.trainables.ensembles import agreement
@@ -47,16 +60,17 @@ _SHARE = Quantity("share", "%", 100.0, 0)
 
 def member_cells_section(run: Run[Any]) -> Section | None:
     """A cell per member, or the table of decisions alone. Nothing for fewer than two members."""
-    space = get_space(run.best.space)
-    members = [decided(space, member) for member in found_members(run.best)]
+    space, strings = get_space(run.best.space), found_members(run.best)
+    members, names = [decided(space, member) for member in strings], names_of(run).all_of(strings)
     if len(members) < 2:
         return None
-    whole, text = _table(members), _sentence(members)
+    whole, text = _table(members, names), _sentence(members)
     if not all(map(is_graph, members)):
         return Section("members", "The members", paragraphs([text]) + whole)
     cells, nodes = [cell_edges(decisions) for decisions in members[:_DRAWN]], node_count(members[0])
     drawings = "".join(
-        f"<h3>{escape(f'Member {number}')}</h3>{cell_drawing(edges, nodes)}" for number, edges in enumerate(cells, 1)
+        f"<h3>{escape(f'Member {number}')}, {linked(names[number - 1])}</h3>{cell_drawing(edges, nodes)}"
+        for number, edges in enumerate(cells, 1)
     )
     drawings += cell_legend(cells, nodes)
     caption = f"{text} Circles are feature maps, from the cell's input to its output; “none” is not drawn."
@@ -77,8 +91,8 @@ def _sentence(members: Sequence[Sequence[Decided]]) -> str:
     return f"The {count(len(members), 'member')} agree in {same} of {count(total, 'decision')}."
 
 
-def _table(members: Sequence[Sequence[Decided]]) -> str:
-    columns = (Column("Decision", "code"), *(Column(f"Member {number}") for number in range(1, len(members) + 1)))
+def _table(members: Sequence[Sequence[Decided]], names: Sequence[object]) -> str:
+    columns = (Column("Decision", "code"), *(Column(f"{number}: {name}") for number, name in enumerate(names, 1)))
     rows = [(row[0].name, *(decision.choice for decision in row)) for row in zip(*members, strict=True)]
     same = frozenset(place for place, row in enumerate(rows) if len(set(row[1:])) == 1)
     return table(columns, rows, label="The decisions of each member", faint=same)
@@ -90,7 +104,7 @@ def _table(members: Sequence[Sequence[Decided]]) -> str:
 @figure(height=250)
 def ensembles_delta_effect(run: Run[Any], canvas: Figure) -> None:
     """How far the members of each sampled ensemble differ, and how good they are alone, against delta."""
-    members = member_measures(run)
+    members, names = member_measures(run), names_of(run)
     chosen = chosen_ensemble(run, members)
     for axes, (name, quantity) in zip(canvas.subplots(1, len(_MEASURES)), _MEASURES.items(), strict=True):
         x, y = members["delta"], members[name] * quantity.factor
@@ -101,6 +115,7 @@ def ensembles_delta_effect(run: Run[Any], canvas: Figure) -> None:
             axes.scatter(x[chosen], y[chosen], s=70, color=FOUND, edgecolor=SURFACE, zorder=4)
         few_ticks(axes, 5)
         axes.margins(0.08)
+        tell_points(axes, x, y, sampled_texts(members, names))
         axes.set_title(quantity.label)
         axes.set(xlabel="δ", ylabel=quantity.unit)
 
@@ -155,12 +170,14 @@ def member_measures(run: Run[Any]) -> pd.DataFrame:
 @figure(height=320)
 def estimated_against_true(run: Run[Any], canvas: Figure) -> None:
     """The validation accuracy of each member with shared weights, against its test accuracy trained from scratch."""
-    axes = canvas.subplots()
+    axes, names = canvas.subplots(), names_of(run)
     members, measures = member_agreement(run.best)
     x, y = (members[quantity] * quantity_of(quantity).factor for quantity in _AGREE)
     axes.scatter(x, y, s=30, color=TRIAL, edgecolor=SURFACE, linewidth=0.5, alpha=0.8, clip_on=False, zorder=2)
     own = members["name"].isin(found_members(run.best))
     axes.scatter(x[own], y[own], s=52, color=FOUND, edgecolor=SURFACE, linewidth=0.8, clip_on=False, zorder=3)
+    rows = zip(names.all_of(members["name"]), x, y, strict=True)
+    tell_points(axes, x, y, [f"{name}\nshared weights {one:.2f} %, trained {other:.2f} %" for name, one, other in rows])
     few_ticks(axes, 4)
     axes.margins(0.08)
     axes.set_title(f"{count(len(x), 'member')}, ρ = {_RHO.bare(measures['spearman'])}")

@@ -19,6 +19,7 @@ from archray.platform.methods.ensembles.ensemble_tables import (
     SEARCH,
     SUPERNET,
     found_members,
+    names_of,
     sampled_ensembles,
     trained_models,
 )
@@ -32,6 +33,7 @@ from archray.platform.report.measured import Measured, headline_cards, measured_
 from archray.platform.report.page import Headline, MakeSection, network_size
 from archray.platform.report.run_sections import Tables, failed, failures_section, manifest_section
 from archray.platform.report.section import Section
+from archray.platform.report.short_names import names_section
 from archray.platform.run.layout import TRIALS
 from archray.platform.run.listing import Listing
 from archray.platform.run.run import Run
@@ -103,6 +105,7 @@ _CURVES = TrainingCurves(
         BASELINE,
     ),
     of_both=OWN_SCHEDULE,
+    names_of=names_of,
 )
 
 
@@ -117,7 +120,8 @@ def curves_section(run: Run[Any]) -> Section:
 
 
 _TRAINED: tuple[MakeSection, ...] = (ensemble_result_section, member_cells_section, diversity_section)
-_ENDING: tuple[MakeSection, ...] = (curves_section, failures_section(_TABLES), manifest_section)
+_NAMES = names_section(names_of, "architectures", "in the order of their accuracy alone, where it is known")
+_ENDING: tuple[MakeSection, ...] = (curves_section, _NAMES, failures_section(_TABLES), manifest_section)
 SAMPLED_SECTIONS: Sequence[MakeSection] = (
     *_TRAINED,
     posterior_section,

@@ -12,12 +12,14 @@ import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from archray.platform.methods.ensembles.ensemble_tables import OF_EACH, OF_ENSEMBLE, trained_models
-from archray.platform.number_words import MISSING, whole_number
+from archray.platform.methods.ensembles.ensemble_tables import OF_EACH, OF_ENSEMBLE, names_of, trained_models
+from archray.platform.number_words import whole_number
 from archray.platform.quantities import quantity_of
 from archray.platform.report.figures import FOUND, SURFACE, TRIAL, NothingToDraw, drawing, few_ticks, figure, set_height
+from archray.platform.report.pointed_at import tell_points
 from archray.platform.report.repeat_spread import BAND
 from archray.platform.report.section import Column, Section, captioned, numeric, paragraphs, table
+from archray.platform.report.short_names import ShortNames
 from archray.platform.report.table_columns import numbers
 from archray.platform.run.run import Run
 from archray.plurals import count
@@ -31,13 +33,15 @@ _MOST = 24  # models that are drawn; the table has all
 @figure(height=200)
 def ensemble_test_accuracies(run: Run[Any], canvas: Figure) -> None:
     """The test accuracy of the found ensemble and of each of its members alone."""
-    rows = _drawn(tested_models(run.best))
+    rows, names = _drawn(tested_models(run.best)), names_of(run)
     set_height(canvas, 70 + 24 * len(rows))
     axes = canvas.subplots()
     for place, row in enumerate(rows.to_dict("records")):
         value, own = row["test_accuracy"] * TEST.factor, row["kind"] == "ensemble"
         colour, size = (FOUND, 80) if own else (TRIAL, 50)
         axes.scatter(value, place, s=size, color=colour, edgecolor=SURFACE, linewidth=0.8, zorder=3)
+        told = row["name"] if own else f"{row['name']}, {names.of(row['architecture'])}"
+        tell_points(axes, [value], [place], [f"{told}\n{TEST.label} {TEST.show(row['test_accuracy'])}"])
         if own:
             axes.axvline(value, color=colour, linewidth=1, linestyle=(0, (4, 3)), zorder=1)
     axes.set_yticks(range(len(rows)), rows["name"].tolist())
@@ -52,12 +56,14 @@ def ensemble_test_accuracies(run: Run[Any], canvas: Figure) -> None:
 
 def ensemble_result_section(run: Run[Any]) -> Section:
     """A row per model, the ensemble first, and the table."""
-    canvas, models = ensemble_test_accuracies(run), tested_models(run.best)
+    canvas, models, names = ensemble_test_accuracies(run), tested_models(run.best), names_of(run)
     drawn = _drawn(models)
     told = ", ".join(f"{row['name']} {TEST.show(row['test_accuracy'])}" for row in drawn.to_dict("records"))
     content = drawing("ensemble-result", canvas, description=f"Test accuracy: {told}.")
     return Section(
-        "ensemble", "The ensemble and its members", captioned(content, _caption(models, drawn)) + _model_table(models)
+        "ensemble",
+        "The ensemble and its members",
+        captioned(content, _caption(models, drawn)) + _model_table(models, names),
     )
 
 
@@ -101,18 +107,18 @@ def points(gap: float) -> str:
     return f"{abs(100 * gap):.2f} percentage points {'below' if gap < 0 else 'above'}"
 
 
-def _model_table(models: pd.DataFrame) -> str:
+def _model_table(models: pd.DataFrame, names: ShortNames) -> str:
     shown = {name: quantity for name, quantity in _QUANTITIES.items() if models[name].notna().any()}
-    columns = [Column("Model"), *(Column(quantity.heading, "number") for quantity in shown.values())]
+    columns = [Column("Model"), Column("Architecture", "code"), *numeric(*(q.heading for q in shown.values()))]
     rows = [
         (
             row["name"],
+            names.of(row["architecture"]),
             *(quantity.bare(row[name]) for name, quantity in shown.items()),
-            row["architecture"] if isinstance(row["architecture"], str) else MISSING,
         )
         for row in models.to_dict("records")
     ]
-    return table([*columns, Column("Architecture", "code")], rows, label="The ensemble and its members", marked=0)
+    return table(columns, rows, label="The ensemble and its members", marked=0)
 
 
 # Diversity
@@ -134,6 +140,9 @@ def ensemble_diversity(run: Run[Any], canvas: Figure) -> None:
     axes.scatter(x, y, s=36, color=FOUND, alpha=0.45, linewidth=0)
     if len(ensembles) >= BAND:
         axes.errorbar(x.mean(), y.mean(), y.std(), x.std(), color=FOUND, linewidth=1.2, zorder=2)
+    rows = zip(ensembles.index, ensembles["members_test_accuracy"], ensembles["ppd"], strict=True)
+    texts = (f"repeat {repeat}\nmembers {MEMBERS.show(mean)}\nPPD {_PPD.show(ppd)}" for repeat, mean, ppd in rows)
+    tell_points(axes, x, y, texts)
     axes.scatter(x.mean(), y.mean(), s=90, color=FOUND, edgecolor=SURFACE, zorder=3)
     axes.margins(0.15)
     few_ticks(axes, 5)

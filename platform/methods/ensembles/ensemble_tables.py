@@ -5,10 +5,14 @@ Accuracies, PPD (pairwise predictive disagreement) and ECE (expected calibration
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pandas as pd
 
+from archray.platform.number_words import signed
+from archray.platform.quantities import quantity_of
+from archray.platform.report.short_names import ShortNames, short_names
 from archray.platform.report.table_columns import failures, numbers
 from archray.platform.run.layout import TRIALS
 from archray.platform.run.run import Run
@@ -25,6 +29,22 @@ METRICS = ("shared_loss", "shared_accuracy")  # the first that is known ranks th
 def found_members(run: Run[Any]) -> list[str]:
     """The members of the found ensemble; none before the search has ended."""
     return list((run.found or {}).get("members", ()))
+
+
+def names_of(run: Run[Any]) -> ShortNames:
+    """The names of the members found, then of those that were sampled or trained, the best alone first."""
+    best = run.best
+    alone, pool = run.pooled(SEARCH, MEMBERS), best.table("pool", TRIALS)
+    sampled = [member for row in run.pooled(SEARCH, TRIALS).get("members", ()) for member in row]
+    return short_names(run, (*_by(alone, "shared_accuracy"), *sampled, *_by(pool, "validation_accuracy")))
+
+
+def _by(frame: pd.DataFrame, accuracy: str) -> list[str]:
+    """The architectures of a table, that with the highest `accuracy` first."""
+    if "architecture" not in frame:
+        return []
+    best = numbers(frame, accuracy).sort_values(ascending=False, kind="stable").index
+    return list(frame["architecture"].reindex(best))
 
 
 def trained_models(run: Run[Any]) -> pd.DataFrame:
@@ -69,6 +89,23 @@ def sampled_ensembles(run: Run[Any]) -> pd.DataFrame:
 def known_metrics(sampled: pd.DataFrame) -> list[str]:
     """The metrics with a value; the first ranks the ensembles."""
     return [name for name in METRICS if sampled[name].notna().any()]
+
+
+def sampled_texts(sampled: pd.DataFrame, names: ShortNames) -> list[str]:
+    """What each sampled ensemble says of itself where it is pointed at."""
+    shown = {name: quantity_of(name) for name in known_metrics(sampled)}
+    several = sampled["repeat"].nunique() > 1
+    return [
+        "\n".join(
+            [
+                f"ensemble {row['evaluations']}" + (f" of repeat {row['repeat']}" if several else ""),
+                ", ".join(map(str, names.all_of(row["members"]))),
+                *(f"{quantity.label} {quantity.show(row[name])}" for name, quantity in shown.items()),
+                *([] if math.isnan(row["delta"]) else [f"δ = {signed(format(row['delta'], '.3g'))}"]),
+            ]
+        )
+        for row in sampled.to_dict("records")
+    ]
 
 
 def chosen_ensemble(run: Run[Any], sampled: pd.DataFrame) -> int | None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -15,15 +13,18 @@ from matplotlib.figure import Figure
 from archray.platform.methods.ensembles.ensemble_tables import (
     METRICS,
     chosen_ensemble,
-    found_members,
     known_metrics,
+    names_of,
     sampled_ensembles,
+    sampled_texts,
 )
 from archray.platform.number_words import MISSING, signed, significant, whole_number
 from archray.platform.quantities import quantity_of
 from archray.platform.report.figures import FOUND, INK, SURFACE, NothingToDraw, drawing, few_ticks, figure
+from archray.platform.report.pointed_at import tell_points
 from archray.platform.report.repeat_spread import draw_spread, spread_words
 from archray.platform.report.section import Column, Section, captioned, folded, numeric, paragraphs, table
+from archray.platform.report.short_names import ShortNames
 from archray.platform.run.run import Run
 from archray.plurals import count
 
@@ -39,7 +40,7 @@ def ensembles_best_so_far(run: Run[Any], canvas: Figure) -> None:
         raise NothingToDraw("this run has evaluated no ensemble with a finite loss")
     shown, chosen = known_metrics(sampled), chosen_ensemble(run, sampled)
     for axes, metric in zip(np.ravel(canvas.subplots(1, len(shown))), shown, strict=True):
-        _draw_panel(axes, sampled, metric, chosen)
+        _draw_panel(axes, sampled, metric, chosen, names_of(run))
 
 
 def ensembles_section(run: Run[Any]) -> Section:
@@ -78,7 +79,7 @@ def best_of_each(sampled: pd.DataFrame, metric: str) -> np.ndarray:
     return values
 
 
-def _draw_panel(axes: Axes, sampled: pd.DataFrame, metric: str, chosen: int | None) -> None:
+def _draw_panel(axes: Axes, sampled: pd.DataFrame, metric: str, chosen: int | None, names: ShortNames) -> None:
     quantity = quantity_of(metric)
     mean, deviation = (quantity.factor * part for part in best_so_far(sampled, metric))
     x = np.arange(1, mean.size + 1)
@@ -90,6 +91,9 @@ def _draw_panel(axes: Axes, sampled: pd.DataFrame, metric: str, chosen: int | No
         axes.scatter(
             sampled["evaluations"], sampled[metric] * quantity.factor, s=12, color=FOUND, alpha=0.45, linewidth=0
         )
+    if len(sampled) <= _DOTS:
+        shown = sampled if sampled["repeat"].nunique() == 1 else sampled.loc[[] if chosen is None else [chosen]]
+        tell_points(axes, shown["evaluations"], shown[metric] * quantity.factor, sampled_texts(shown, names))
     _draw_ring(axes, sampled, "evaluations", metric, chosen)
     few_ticks(axes, 5, integer=True)
     axes.set(xlabel="ensembles evaluated", ylabel=quantity.axis)
@@ -130,37 +134,25 @@ def _caption(sampled: pd.DataFrame, chosen: int | None) -> str:
 
 
 def _tables(run: Run[Any], sampled: pd.DataFrame, chosen: int | None) -> str:
-    names = member_numbers(found_members(run.best), sampled)
+    names = names_of(run)
     best = sampled.sort_values(known_metrics(sampled)[0], kind="stable").head(_BEST)
-    body = _ensemble_table(best, names, chosen, f"The best {count(len(best), 'ensemble')}")
+    body = _ensemble_table(best, names, chosen, f"The best {count(len(best), 'ensemble')}", by_value=True)
     if len(sampled) > len(best):
-        whole = _ensemble_table(sampled, names, chosen, "All ensembles")
+        whole = _ensemble_table(sampled, names, chosen, "All ensembles", by_value=False)
         body += folded(f"All {count(len(sampled), 'ensemble')}, as they were sampled", whole)
-    if names:
-        drawn = Counter(member for row in sampled["members"] for member in row)
-        members = [(number, whole_number(drawn[member]), member) for member, number in names.items()]
-        columns = [*numeric("Member", "In ensembles"), Column("Architecture", "code")]
-        whole = table(columns, members, label="The members of the sampled ensembles")
-        body += folded(count(len(names), "member"), whole)
     return body
 
 
-def member_numbers(found: Sequence[str], sampled: pd.DataFrame) -> dict[str, int]:
-    """A number for every member, from 1: those of the found ensemble first, then as they were sampled."""
-    everyone = dict.fromkeys((*found, *(member for row in sampled["members"] for member in row)))
-    return {member: number for number, member in enumerate(everyone, 1)}
-
-
-def _ensemble_table(rows: pd.DataFrame, names: dict[str, int], chosen: int | None, label: str) -> str:
+def _ensemble_table(rows: pd.DataFrame, names: ShortNames, chosen: int | None, label: str, by_value: bool) -> str:
     cells = pd.DataFrame(
         {
-            "Repeat": rows["repeat"],
-            "No.": rows["evaluations"].map(whole_number),
-            "Sampler": rows["sampler"],
-            "δ": rows["delta"].map(lambda delta: MISSING if math.isnan(delta) else signed(f"{delta:.3g}")),
-            "Temperature": rows["temperature"].map(lambda temperature: significant(temperature, 2)),
+            "Members": [names.all_of(row) or MISSING for row in rows["members"]],
             **{quantity_of(name).heading: rows[name].map(quantity_of(name).bare) for name in METRICS},
-            "Members": [", ".join(str(names[member]) for member in row) or MISSING for row in rows["members"]],
+            "δ": rows["delta"].map(lambda delta: MISSING if math.isnan(delta) else signed(f"{delta:.3g}")),
+            "No.": rows["evaluations"].map(whole_number),
+            "Repeat": rows["repeat"],
+            "Sampler": rows["sampler"],
+            "Temperature": rows["temperature"].map(lambda temperature: significant(temperature, 2)),
             "Failure": [reason or "" for reason in rows["failure"]],
         }
     )
@@ -169,7 +161,11 @@ def _ensemble_table(rows: pd.DataFrame, names: dict[str, int], chosen: int | Non
     unknown = [heading for heading, name in optional.items() if rows[name].isna().all()]
     cells = cells.drop(columns=unknown if rows["repeat"].nunique() > 1 else ["Repeat", *unknown])
     words = ("Sampler", "Members", "Failure")
-    columns = [Column(heading, "text" if heading in words else "number") for heading in map(str, cells)]
+    ranks = quantity_of(known_metrics(rows)[0]).heading if by_value else None
+    columns = [
+        Column(heading, "text" if heading in words else "number", "ascending" if heading == ranks else None)
+        for heading in map(str, cells)
+    ]
     marked = list(rows.index).index(chosen) if chosen in rows.index else None
     return table(columns, cells.itertuples(index=False), label=label, marked=marked)
 
@@ -187,6 +183,7 @@ def ensembles_by_delta(run: Run[Any], canvas: Figure) -> None:
         axes.plot(means.index, means[metric] * quantity.factor, color=FOUND, linewidth=1.8)
         axes.scatter(rows["delta"], rows[metric] * quantity.factor, s=18, color=FOUND, alpha=0.7, linewidth=0, zorder=3)
         axes.axvline(best, color=FOUND, linestyle=(0, (1, 3)), linewidth=1.2, zorder=1)
+        tell_points(axes, rows["delta"], rows[metric] * quantity.factor, sampled_texts(rows, names_of(run)))
         few_ticks(axes, 5)
         axes.set(xlabel="δ", ylabel=quantity.axis)
         _draw_ring(axes, rows, "delta", metric, chosen)

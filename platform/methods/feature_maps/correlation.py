@@ -28,6 +28,7 @@ from archray.platform.report.figures import (
     figure,
     set_height,
 )
+from archray.platform.report.pointed_at import tell_points
 from archray.platform.report.section import Column, Section, captioned, numeric, table
 from archray.platform.report.table_columns import numbers
 from archray.platform.run.run import Run
@@ -130,6 +131,9 @@ def _draw_panel(axes: Axes, panel: Panel, found: str | None, several: bool) -> N
     x, y = (panel.rows[side] * quantity_of(side).factor for side in _SIDES)
     axes.axline((0, 0), slope=1, color=MUTED, linewidth=0.8, linestyle=(0, (4, 3)), zorder=1)
     axes.scatter(x, y, s=26, color=TRIAL, edgecolor=SURFACE, linewidth=0.5, alpha=0.8, zorder=2, clip_on=False)
+    shown = zip(panel.rows["architecture"], x, y, strict=True)
+    texts = [f"{name}\nshared weights {one:.2f} %, standalone {other:.2f} %" for name, one, other in shown]
+    tell_points(axes, x, y, texts)
     own = panel.rows["architecture"] == found
     axes.scatter(x[own], y[own], s=52, color=FOUND, edgecolor=SURFACE, linewidth=0.8, zorder=3, clip_on=False)
     where = f", {panel.bases}" if several else ""

@@ -10,12 +10,14 @@ import pandas as pd
 
 from archray.platform.methods.feature_maps.correlation import correlation_section
 from archray.platform.methods.feature_maps.oracle_accuracy import (
+    LETTER,
     TEST,
     accuracy_at,
     by_repeat,
     found_repeat,
     last_rows,
     map_in,
+    names_of,
     progress_of,
     with_deviation,
 )
@@ -28,6 +30,7 @@ from archray.platform.report.page import Card, Headline, MakeSection
 from archray.platform.report.rounds import Halving
 from archray.platform.report.run_sections import Tables, failed, failures_section, manifest_section
 from archray.platform.report.section import Column, Section, escape, numeric, table
+from archray.platform.report.short_names import names_section
 from archray.platform.report.table_columns import flags, numbers
 from archray.platform.run.layout import ROUNDS, TRIALS
 from archray.platform.run.listing import Listing
@@ -90,17 +93,20 @@ def map_repeats_section(run: Run[Any]) -> Section | None:
     last = last_rows(progress)
     if len(last) < 2:
         return None
-    columns = (*numeric("No."), Column("Feature map", "code"), *numeric("Solver calls", "Seconds", TEST.axis))
+    names = names_of(run)
+    columns = [Column("Feature map", "code"), Column(TEST.heading, "number", "descending")]
+    columns += numeric("No.", "Solver calls", "Seconds")
     calls, seconds, accuracies = (numbers(last, name) for name in ("calls", "seconds", "search_test_accuracy"))
+    order = accuracies.sort_values(ascending=False, kind="stable").index.tolist()
     rows = [
         (
+            "nothing found" if map_in(last, i) is None else names.of(map_in(last, i)),
+            TEST.bare(accuracies[i]),
             last["repeat"][i],
-            map_in(last, i) or "nothing found",
             whole_number(calls[i]),
             significant(seconds[i]),
-            TEST.bare(accuracies[i]),
         )
-        for i in last.index
+        for i in order
     ]
     maps = {name for i in last.index if (name := map_in(last, i)) is not None}
     mean, deviation, known = accuracy_at(progress)
@@ -111,7 +117,7 @@ def map_repeats_section(run: Run[Any]) -> Section | None:
     text += f". Their {TEST.label}: {with_deviation(mean, deviation)}" if known else ""
     text += f"; ± is the standard deviation of {known}." if known > 1 else "."
     shown, _ = found_repeat(run, progress)
-    marked = next((i for i in last.index if last["repeat"][i] == shown), None)
+    marked = next((place for place, i in enumerate(order) if last["repeat"][i] == shown), None)
     return Section(
         "repeats",
         "Repeats",
@@ -144,7 +150,9 @@ def _again(run: Run[Any]) -> str:
     return f" Solved {times} in full after the search, with new random draws: {TEST.spread(accuracies)}."
 
 
-rounds_section = Halving("Feature map", "solve", "Features", ending="The last solve is of the winner alone.").section
+rounds_section = Halving(
+    "Feature map", "solve", "Features", names_of, ending="The last solve is of the winner alone."
+).section
 SECTIONS: tuple[MakeSection, ...] = (
     cell_section,
     map_repeats_section,
@@ -152,6 +160,7 @@ SECTIONS: tuple[MakeSection, ...] = (
     solver_calls_section,
     seconds_section,
     rounds_section,
+    names_section(names_of, "feature maps", "as the searches came to hold them for the best, the best first"),
     failures_section(_TABLES),
     manifest_section,
 )
@@ -168,6 +177,7 @@ def headline(run: Run[Any]) -> Headline:
         thing="feature map",
         lead=text,
         names=() if architecture is None else (architecture,),
+        letter=LETTER,
         cards=() if progress.empty else _cards(run, progress),
         facts={**({} if progress.empty else _facts(progress)), "Failures": failed(run, _TABLES)},
     )

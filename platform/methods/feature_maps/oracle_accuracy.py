@@ -15,6 +15,8 @@ import numpy as np
 import pandas as pd
 
 from archray.platform.quantities import quantity_of
+from archray.platform.report.rounds import shown_candidates
+from archray.platform.report.short_names import ShortNames, short_names
 from archray.platform.report.table_columns import numbers
 from archray.platform.run.layout import PROGRESS
 from archray.platform.run.run import Run
@@ -23,6 +25,7 @@ By = Literal["calls", "seconds"]
 
 TEST = quantity_of("search_test_accuracy")
 
+LETTER = "F"  # of the short names of feature maps
 _POINTS = 400  # of a curve: steps finer than this are not seen
 
 
@@ -40,6 +43,14 @@ def progress_of(run: Run[Any]) -> pd.DataFrame:
         progress = repeat.table("search", PROGRESS) if with_oracle.empty else with_oracle
         repeats.append(progress.assign(repeat=number))
     return pd.concat(repeats, ignore_index=True)
+
+
+def names_of(run: Run[Any]) -> ShortNames:
+    """The names of the maps found, of those that some search held for the best, by accuracy, and of those in rounds."""
+    progress = progress_of(run)
+    best = numbers(progress, "search_test_accuracy").sort_values(ascending=False, kind="stable").index
+    held = progress["architecture"].reindex(best) if "architecture" in progress else ()
+    return short_names(run, (*held, *shown_candidates(run)), LETTER)
 
 
 @dataclass(frozen=True)

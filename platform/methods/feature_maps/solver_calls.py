@@ -20,12 +20,14 @@ from archray.platform.methods.feature_maps.oracle_accuracy import (
     accuracy_at,
     accuracy_curve,
     found_repeat,
+    names_of,
     progress_of,
     shares_solves,
     with_deviation,
 )
-from archray.platform.number_words import MISSING, significant, whole_number
+from archray.platform.number_words import significant, whole_number
 from archray.platform.report.figures import FOUND, INK, SURFACE, NothingToDraw, drawing, figure, plain
+from archray.platform.report.pointed_at import tell_line, tell_points
 from archray.platform.report.repeat_spread import draw_spread, spread_words
 from archray.platform.report.section import Column, Section, captioned, folded, numeric, table
 from archray.platform.report.table_columns import flags, numbers
@@ -34,6 +36,7 @@ from archray.plurals import count
 
 _AXES = {"calls": "solver calls", "seconds": "seconds of featurising, solving and scoring"}
 
+_TOLD = 40  # steps of a curve that are told one by one
 _SKEWED = 8  # where 1 - accuracy falls by more than this factor, it is drawn instead, on a logarithmic axis
 _LONG = 50  # and where the longest of several runs is more than this many times the least x shown, so has x
 _FLOOR = 1e-5  # the least that a logarithmic axis shows: a band may reach below zero
@@ -120,6 +123,7 @@ def draw_accuracies(axes: Axes, lines: Sequence[Line], by: By) -> bool:
             curve.x[-1:], mean[-1:], "o", color=line.colour, markersize=8, markeredgecolor=SURFACE, zorder=4,
             clip_on=False,
         )  # fmt: skip
+        _tell(axes, line, mean, by)
     _scale(axes, lines, by, logarithmic=missing)
     axes.set_xlabel(_AXES[by])
     axes.set_ylabel(f"1 − {TEST.axis}" if missing else TEST.axis)
@@ -129,6 +133,17 @@ def draw_accuracies(axes: Axes, lines: Sequence[Line], by: By) -> bool:
 def _is_skewed(lines: Sequence[Line]) -> bool:
     missing = 1 - np.concatenate([line.curve.mean for line in lines])
     return bool(missing.min() > 0 and missing.max() > _SKEWED * missing.min())
+
+
+def _tell(axes: Axes, line: Line, drawn: np.ndarray, by: By) -> None:
+    """The accuracy at each step; of many steps, at the end. drawn: where each is on the axis."""
+    x, name = line.curve.x, f"{line.label}\n" if line.label else ""
+    words = [count(int(at), "solver call") if by == "calls" else f"{significant(at)} s" for at in x]
+    shown = [f"{TEST.label} {TEST.show(mean)}" for mean in line.curve.mean]
+    texts = [f"{name}{mean} after {word}" for mean, word in zip(shown, words, strict=True)]
+    tell_line(axes, x.tolist(), drawn.tolist(), texts[-1])
+    if len(texts) <= _TOLD:
+        tell_points(axes, x, drawn, texts)
 
 
 def _scale(axes: Axes, lines: Sequence[Line], by: By, *, logarithmic: bool) -> None:
@@ -182,15 +197,16 @@ def _calls(run: Run[Any]) -> str:
     repeat, frame = found_repeat(run, progress)
     headings = {"calls": "Call", "dimension": "Dimension", "candidates": "Maps left"}
     known = [name for name in headings if numbers(frame, name).notna().any()]
+    names = names_of(run)
     columns = numeric(*(headings[name] for name in known))
-    columns += [Column("Best feature map so far", "code"), *numeric("Score", TEST.axis, "Seconds")]
+    columns += [Column("Best so far", "code"), *numeric(TEST.heading, "Score", "Seconds")]
     score, accuracy, seconds = (numbers(frame, name) for name in ("score", "search_test_accuracy", "seconds"))
     rows = [
         (
             *(whole_number(numbers(frame, name)[i]) for name in known),
-            name if isinstance(name := frame["architecture"][i], str) else MISSING,
-            significant(score[i], 4),
+            names.of(frame["architecture"][i]),
             TEST.bare(accuracy[i]),
+            significant(score[i], 4),
             significant(seconds[i]),
         )
         for i in frame.index

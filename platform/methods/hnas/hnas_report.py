@@ -16,23 +16,26 @@ from archray.platform.methods.hnas.hnas_tables import (
     VALUE,
     Objective,
     best_trial,
+    names_of,
     objective_of,
     rank,
     row_of,
-    trial_numbers,
     usable_pool,
     values_by_architecture,
 )
+from archray.platform.methods.hnas.hnas_trials import trials_section
 from archray.platform.methods.hnas.landscape import landscape_section
+from archray.platform.methods.hnas.penalty_share import PenaltyScale, in_percent
 from archray.platform.methods.hnas.pool_scatter import pool_section
-from archray.platform.number_words import MISSING, as_float, significant
+from archray.platform.number_words import as_float, significant
 from archray.platform.report.cell import cell_section
 from archray.platform.report.comparison import accuracy_cards, accuracy_lead, comparison_section
 from archray.platform.report.curves import BASELINE, CURVES_HEIGHT, FINAL, OWN_SCHEDULE, SEARCH, TrainingCurves
 from archray.platform.report.figures import figure
 from archray.platform.report.page import Card, Headline, MakeSection, network_size
 from archray.platform.report.run_sections import Tables, failed, failures_section, manifest_section, repeats_section
-from archray.platform.report.section import Column, Section, folded, numeric, paragraphs, table
+from archray.platform.report.section import Column, Section, numeric, paragraphs, table
+from archray.platform.report.short_names import names_section
 from archray.platform.report.table_columns import failures, flags, numbers
 from archray.platform.run.layout import TRIALS
 from archray.platform.run.listing import Listing
@@ -46,7 +49,7 @@ _TABLES: Tables = {
     "final training": ("final", TRIALS),
     "random architectures": ("baseline", TRIALS),
 }
-_CURVES = TrainingCurves((SEARCH, FINAL, BASELINE), of_both=OWN_SCHEDULE)
+_CURVES = TrainingCurves((SEARCH, FINAL, BASELINE), of_both=OWN_SCHEDULE, names_of=names_of)
 
 
 @figure(height=CURVES_HEIGHT)
@@ -65,13 +68,13 @@ def curves_section(run: Run[Any]) -> Section:
 
 def choice_section(run: Run[Any]) -> Section | None:
     """How HNAS came to its choice. Nothing for a run that found nothing."""
-    run = run.best
+    names, run = names_of(run), run.best
     asked, objective = run.table(*ASKED), objective_of(run)
     best, known = best_trial(asked), values_by_architecture(asked)
     if run.found is None or best is None or objective is None or not known:
         return None
     pool = usable_pool(run)
-    sentences, body = [_why(asked, best, known)], ""
+    sentences, body = [_why(asked, names.of(run.architecture), known)], ""
     if pool is not None and (row := row_of(pool, run.architecture)) is not None:
         scoring = (
             f"All {count(len(pool), 'architecture')} of the pool were scored on one batch, untrained: M is "
@@ -83,14 +86,12 @@ def choice_section(run: Run[Any]) -> Section | None:
     return Section("choice", "Why this one", paragraphs(sentences) + body)
 
 
-def _why(asked: pd.DataFrame, best: int, known: dict[str, float]) -> str:
+def _why(asked: pd.DataFrame, name: object, known: dict[str, float]) -> str:
     values = sorted(known.values(), reverse=True)
-    number = trial_numbers(asked)[best]
-    which = "the one found" if np.isnan(number) else f"number {int(number)}"
     text = (
         "What μ and ν should be, the score itself cannot say: a Bayesian optimiser tried values, and for each the "
         "objective's best architecture, or its best not known yet, was trained. Of "
-        f"{count(len(known), 'architecture')} trained, {which} has the highest {VALUE.label}, {VALUE.show(values[0])}"
+        f"{count(len(known), 'architecture')} trained, {name} has the highest {VALUE.label}, {VALUE.show(values[0])}"
     )
     if len(values) > 1:
         text += f", ahead of {VALUE.show(values[1])}; their median is {VALUE.show(float(np.median(values)))}"
@@ -113,54 +114,10 @@ def _ranks(pool: Pool, objective: Objective, row: int, best: pd.Series) -> str:
     mu, nu = as_float(best.get("mu")), as_float(best.get("nu"))
     if mu > 0 and nu >= 0:
         values = rank(pool, mu, nu, objective)
-        add(f"objective at μ = {significant(mu)}, ν = {significant(nu)}", values, low_is_good=True)
+        share = in_percent(PenaltyScale(pool, objective).odds(mu, nu))
+        add(f"objective, its penalty's share {share} %, √ν = {significant(np.sqrt(nu))}", values, low_is_good=True)
     columns = (Column("Score"), *numeric("this one", "pool's median", "rank"))
     return table(columns, rows, label="The scores of the found architecture in the pool")
-
-
-# Trials
-
-
-def trials_section(run: Run[Any]) -> Section | None:
-    """The trainings, and folded below them every question of the optimiser. Nothing without trials."""
-    frame = run.best.table(*ASKED)
-    if frame.empty:
-        return None
-    again = flags(frame, "repeat")
-    text, everything = f"{count(int((~again).sum()), 'training')} in the order they were suggested.", ""
-    if again.any():
-        text += (
-            f" The optimiser asked {count(len(frame), 'question')}; {int(again.sum())} of them selected an "
-            "architecture whose value was known already, and cost nothing."
-        )
-        everything = folded("All questions", _trial_table(frame, again | ~again))
-    return Section("trials", "Trials of the search", paragraphs([text]) + _trial_table(frame, ~again) + everything)
-
-
-def _trial_table(frame: pd.DataFrame, shown: pd.Series) -> str:
-    """The rows of the trials that are `shown`: number, architecture, point asked for, value, what became of it."""
-    with_point = any(numbers(frame, name).notna().any() for name in ("mu", "nu"))
-    columns = [*numeric("No."), Column("Architecture", "code")]
-    columns += [*numeric(*(["μ", "ν"] if with_point else []), VALUE.axis), Column("Note")]
-    again, reasons, order = flags(frame, "repeat"), failures(frame), trial_numbers(frame)
-    names = frame["architecture"] if "architecture" in frame else pd.Series(MISSING, index=frame.index)
-    mu, nu, values = numbers(frame, "mu"), numbers(frame, "nu"), numbers(frame, "value")
-    best, rows = best_trial(frame), []
-    kept = [i for i in range(len(frame)) if shown[i]]
-    for i in kept:
-        number = MISSING if again[i] else "given" if pd.isna(order[i]) else int(order[i])
-        row: list[object] = [number, names[i] if isinstance(names[i], str) else MISSING]
-        if with_point:
-            row += [significant(mu[i]), significant(nu[i])]
-        note = reasons[i] or ("known already, not trained again" if again[i] else "best" if i == best else "")
-        rows.append((*row, VALUE.bare(values[i]), note))
-    return table(
-        columns,
-        rows,
-        label="The trials of the search",
-        marked=kept.index(best) if best in kept else None,
-        faint=frozenset(place for place, i in enumerate(kept) if again[i]),
-    )
 
 
 SECTIONS: tuple[MakeSection, ...] = (
@@ -172,6 +129,7 @@ SECTIONS: tuple[MakeSection, ...] = (
     pool_section,
     curves_section,
     trials_section,
+    names_section(names_of, "architectures", "in the order of the value they were trained to"),
     failures_section(_TABLES),
     manifest_section,
 )

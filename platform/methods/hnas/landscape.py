@@ -3,39 +3,40 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from matplotlib import colormaps
 from matplotlib.axes import Axes
-from matplotlib.colors import Normalize, to_hex
+from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 
 from archray.platform.methods.hnas.hnas_tables import (
     ASKED,
     VALUE,
     Objective,
-    Plane,
     best_trial,
+    names_of,
     objective_of,
-    plane,
-    trial_numbers,
     usable_pool,
     values_by_architecture,
 )
+from archray.platform.methods.hnas.mu_nu_path import asked_points, draw_path
+from archray.platform.methods.hnas.mu_nu_plane import ODDS, Plane, plane
+from archray.platform.methods.hnas.penalty_share import MEANING, PenaltyScale, in_percent, mark_shares
 from archray.platform.methods.hnas.value_colours import COLOURS, VALUES, draw_scale, quantile_scale
 from archray.platform.number_words import significant
-from archray.platform.report.figures import FOUND, INK, MUTED, SURFACE, NothingToDraw, drawing, figure, logarithmic
+from archray.platform.report.figures import NothingToDraw, drawing, figure, logarithmic
 from archray.platform.report.section import Section, captioned
-from archray.platform.report.table_columns import failures, flags, numbers
+from archray.platform.report.short_names import ShortNames
 from archray.platform.run.run import Run
 from archray.plurals import count
 from archray.searchers.hnas.scored_pool import Pool
 
 _UNTRAINED = (0.55, 0.58, 0.62, 0.22)  # a veil of grey, on a light and on a dark page
 _UNTRAINED_ODD = (0.55, 0.58, 0.62, 0.34)  # the neighbour's, so that regions can be told apart
-_SAME = 0.012  # points of the path nearer than this share of the axes are one
 _SCALE = 5  # pixels of the image per point of the plane: borders stay thin
 
 
@@ -48,10 +49,11 @@ class _Landscape:
     path: pd.DataFrame  # a row per question, see `asked_points`
     best: int | None  # the label of the best one
     known: dict[str, float]  # the value of each architecture that was trained
+    names: ShortNames
 
     @classmethod
     def of(cls, run: Run[Any]) -> _Landscape:
-        run = run.best
+        names, run = names_of(run), run.best
         asked, objective, pool = run.table(*ASKED), objective_of(run), usable_pool(run)
         path = asked_points(asked)
         if objective is None or pool is None or path.empty:
@@ -59,7 +61,14 @@ class _Landscape:
                 f"{run.folder} has no question about (mu, nu) with a pool to answer it; resume it if its search has "
                 "not ended"
             )
-        return cls(pool, objective, path, best_trial(asked), values_by_architecture(asked))
+        odds = PenaltyScale(pool, objective).all_odds(path["mu"].to_numpy(), path["nu"].to_numpy())
+        return cls(pool, objective, path.assign(odds=odds), best_trial(asked), values_by_architecture(asked), names)
+
+    @cached_property
+    def plane(self) -> Plane:
+        """It holds all points of the path."""
+        odds = self.path["odds"]
+        return plane(self.pool, self.objective, (min(ODDS[0], odds.min()), max(ODDS[1], odds.max())))
 
 
 @figure(height=430)
@@ -68,13 +77,13 @@ def hnas_landscape(run: Run[Any], canvas: Figure) -> None:
     landscape = _Landscape.of(run)
     axes = canvas.subplots()
     norm = quantile_scale(landscape.known) if landscape.known else None
-    draw_plane(axes, plane(landscape.pool, landscape.objective), landscape.pool, landscape.known, norm)
-    draw_path(axes, landscape.path, landscape.best, norm)
-    logarithmic(axes.yaxis)
+    draw_plane(axes, landscape.plane, landscape.pool, landscape.known, norm)
+    draw_path(axes, landscape.path, landscape.best, norm, landscape.names)
+    mark_shares(axes.yaxis)
     if axes.get_xscale() == "log":
         logarithmic(axes.xaxis)
     axes.set_xlabel("√ν: where the objective wants M to be (M over the pool's largest)")
-    axes.set_ylabel("μ: how much that counts")
+    axes.set_ylabel("μ: its term's share of the objective")
     if norm is not None:
         draw_scale(canvas, axes, norm)
 
@@ -86,22 +95,6 @@ def landscape_section(run: Run[Any]) -> Section:
     description = f"The {points} asked for, numbered, over the plane of mu and the root of nu."
     content = drawing("landscape", hnas_landscape(run), description=description)
     return Section("landscape", "The search for μ and ν", captioned(content, _caption(landscape)))
-
-
-def asked_points(asked: pd.DataFrame) -> pd.DataFrame:
-    """The questions: `number` of the training, `mu`, `nu`, `repeat`, ...; the index is that of the trials."""
-    path = pd.DataFrame(
-        {
-            "number": trial_numbers(asked),
-            "mu": numbers(asked, "mu"),
-            "nu": numbers(asked, "nu"),
-            "failed": failures(asked).notna(),
-            "repeat": flags(asked, "repeat"),
-            "value": numbers(asked, "value"),
-            "architecture": asked.get("architecture"),
-        }
-    )
-    return path[(path["mu"] > 0) & (path["nu"] >= 0) & (path["number"].notna() | path["repeat"])]
 
 
 def draw_plane(axes: Axes, ground: Plane, pool: Pool, known: dict[str, float], norm: Normalize | None) -> None:
@@ -125,7 +118,7 @@ def draw_plane(axes: Axes, ground: Plane, pool: Pool, known: dict[str, float], n
     axes.set_xscale("log" if low > 0 else "linear")
     axes.set_xlim(low, high)
     axes.set_yscale("log")
-    axes.set_ylim(ground.mu[0], ground.mu[-1])
+    axes.set_ylim(ground.odds[0], ground.odds[-1])
     under = axes.inset_axes((0.0, 0.0, 1.0, 1.0), zorder=-1)
     under.imshow(large, origin="lower", aspect="auto", interpolation="none", extent=(0, 1, 0, 1))
     under.set_axis_off()
@@ -133,87 +126,14 @@ def draw_plane(axes: Axes, ground: Plane, pool: Pool, known: dict[str, float], n
     axes.grid(False)
 
 
-def draw_path(axes: Axes, path: pd.DataFrame, best: int | None, norm: Normalize | None) -> None:
-    """Trainings numbered in their order, their ring in the colour of their value; free questions are dots."""
-    free = path[path["repeat"]]
-    axes.scatter(
-        np.sqrt(free["nu"]), free["mu"], s=16, color=SURFACE, edgecolor=INK, linewidth=0.8, zorder=3, clip_on=False
-    )
-    trained = path[~path["repeat"]]
-    x, y = np.sqrt(trained["nu"].to_numpy()), trained["mu"].to_numpy()
-    axes.plot(x, y, color=SURFACE, linewidth=3.2, alpha=0.65, zorder=3, clip_on=False)
-    axes.plot(x, y, color=INK, linewidth=1.0, alpha=0.75, zorder=3, clip_on=False)
-    places = axes.transAxes.inverted().transform(axes.transData.transform(np.column_stack([x, y])))  # (n, 2) shares
-    marks: dict[int, list[int]] = {}  # the trainings of each, by the first of them
-    for i in range(len(trained)):
-        first = next((j for j in marks if np.abs(places[j] - places[i]).max() < _SAME), i)
-        marks.setdefault(first, []).append(i)
-    for first, group in marks.items():
-        rows = trained.iloc[group]
-        _draw_mark(axes, (x[first], y[first]), rows, best in rows.index, norm)
-
-
-def _draw_mark(axes: Axes, at: tuple[float, float], rows: pd.DataFrame, best: bool, norm: Normalize | None) -> None:
-    """The mark of the trainings at one place."""
-    order, value = spans(rows["number"].astype(int).tolist()), rows["value"].to_numpy()[0]
-    failed = bool(rows["failed"].all())
-    ring = SURFACE
-    if norm is not None and not failed and np.isfinite(value):
-        ring = to_hex(colormaps[VALUES](float(norm(value * VALUE.factor))))
-    layer = 5 if best else 4
-    axes.scatter(
-        *at,
-        s=340,
-        facecolor=ring,
-        edgecolor=MUTED if failed else INK,
-        linewidth=0.9,
-        linestyle=(0, (2, 1.5)) if failed else "solid",
-        zorder=layer,
-        clip_on=False,
-    )
-    axes.scatter(*at, s=200, facecolor=FOUND if best else SURFACE, linewidth=0, zorder=layer + 0.1, clip_on=False)
-    axes.annotate(
-        order[0],
-        at,
-        ha="center",
-        va="center_baseline",
-        fontsize=11,
-        color=SURFACE if best else INK,
-        zorder=layer + 0.2,
-        annotation_clip=False,
-    )
-    if len(order) > 1:
-        axes.annotate(
-            "+" + ", ".join(order[1:]),
-            at,
-            xytext=(10, 9),
-            textcoords="offset points",
-            fontsize=11,
-            color=INK,
-            zorder=7,
-            annotation_clip=False,
-            bbox={"facecolor": SURFACE, "edgecolor": "none", "pad": 1.2, "alpha": 0.85},
-        )
-
-
-def spans(order: list[int]) -> list[str]:
-    """The first number, then the others with consecutive ones joined: `[3, 5, 6, 7, 9]` gives `3`, `5–7`, `9`."""
-    joined: list[list[int]] = []
-    for number in order[1:]:
-        if joined and joined[-1][1] == number - 1:
-            joined[-1][1] = number
-        else:
-            joined.append([number, number])
-    return [str(order[0])] + [str(a) if a == b else f"{a}–{b}" for a, b in joined]
-
-
 def _caption(landscape: _Landscape) -> str:
     pool, path, best = landscape.pool, landscape.path, landscape.best
-    ground = plane(pool, landscape.objective)
+    ground = landscape.plane
     rows = np.unique(ground.selected)
     trained = sum(pool.architectures[row] in landscape.known for row in rows)
-    penalty = "(M² − ν)²" if landscape.objective.penalty == "square" else "|M² − ν|"
-    text = f"Each point (μ, ν) selects the architecture with the lowest κ/M + μ {penalty}. "
+    penalty = "x²" if landscape.objective.penalty == "square" else "|x|"
+    text = f"Each point (μ, ν) selects the architecture with the lowest κ/M + μ F(M² − ν), F(x) being {penalty}. "
+    text += f"{MEANING} "
     text += (
         f"The plane falls into {count(rows.size, 'region')}, one per architecture selected; the {trained} that were "
         f"trained have the colour of their {VALUE.label}, grey was never trained."
@@ -229,9 +149,10 @@ def _caption(landscape: _Landscape) -> str:
             "selected an architecture known already, and were answered without a training."
         )
     if best is not None and best in path.index:
-        number, mu, nu = path.loc[best, ["number", "mu", "nu"]].to_numpy(dtype=float)
+        number, odds, nu = (float(path[name][best]) for name in ("number", "odds", "nu"))
         text += (
-            f" The best one, filled, is number {int(number)}: μ = {significant(mu)}, √ν = {significant(np.sqrt(nu))}."
+            f" The best one, filled, is number {int(number)}, {landscape.names.of(path['architecture'][best])}: a "
+            f"share of {in_percent(odds)} %, √ν = {significant(np.sqrt(nu))}."
         )
     elsewhere = _elsewhere(path[~path["repeat"]], ground, pool)
     if elsewhere:
@@ -247,7 +168,7 @@ def _caption(landscape: _Landscape) -> str:
 def _elsewhere(path: pd.DataFrame, ground: Plane, pool: Pool) -> int:
     """How many trials trained another architecture than the plane has at their point."""
     column = np.abs(ground.root_nu[:, None] - np.sqrt(path["nu"].to_numpy())).argmin(0)
-    row = np.abs(np.log(ground.mu)[:, None] - np.log(path["mu"].to_numpy())).argmin(0)
+    row = np.abs(np.log(ground.odds)[:, None] - np.log(path["odds"].to_numpy())).argmin(0)
     near = [
         {pool.architectures[int(k)] for k in ground.selected[max(i - 1, 0) : i + 2, max(j - 1, 0) : j + 2].flat}
         for i, j in zip(row, column, strict=True)

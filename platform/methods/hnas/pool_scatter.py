@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -13,16 +14,20 @@ from archray.platform.methods.hnas.hnas_tables import (
     VALUE,
     Objective,
     best_trial,
+    names_of,
     objective_of,
     rank,
     row_of,
     usable_pool,
     values_by_architecture,
 )
+from archray.platform.methods.hnas.penalty_share import PenaltyScale, in_percent
 from archray.platform.methods.hnas.value_colours import COLOURS, VALUES, draw_scale, quantile_scale
 from archray.platform.number_words import significant
 from archray.platform.report.figures import FOUND, INK, SURFACE, NothingToDraw, drawing, figure, logarithmic
+from archray.platform.report.pointed_at import tell_points
 from archray.platform.report.section import Section, captioned
+from archray.platform.report.short_names import ShortNames
 from archray.platform.report.table_columns import numbers
 from archray.platform.run.run import Run
 from archray.plurals import count
@@ -38,7 +43,7 @@ def hnas_pool(run: Run[Any], canvas: Figure) -> None:
     """M against kappa of every scored architecture of HNAS' pool: those that were trained, the one found, and the line
     of all (M, kappa) with its objective.
     """
-    run = run.best
+    names, run = names_of(run), run.best
     pool, known = _pool(run), values_by_architecture(run.table(*ASKED))
     axes = canvas.subplots()
     draw_cloud(axes, pool)
@@ -63,6 +68,12 @@ def hnas_pool(run: Run[Any], canvas: Figure) -> None:
             zorder=3,
         )
         draw_scale(canvas, axes, scale)
+        texts = [
+            f"{names.of(pool.architectures[row])}: {VALUE.label} {VALUE.show(value)}\n"
+            f"M = {significant(pool.metric[row])}, κ = {significant(pool.kappa[row])}"
+            for row, value in rows.items()
+        ]
+        tell_points(axes, pool.metric[at], pool.kappa[at], texts)
     if winner is not None:
         x, y = pool.metric[winner], pool.kappa[winner]
         axes.scatter(x, y, s=240, facecolor="none", edgecolor=SURFACE, linewidth=5, zorder=4)
@@ -71,11 +82,11 @@ def hnas_pool(run: Run[Any], canvas: Figure) -> None:
 
 def pool_section(run: Run[Any]) -> Section:
     """The scatter, or nothing where the pool cannot be ranked."""
-    run = run.best
+    names, run = names_of(run), run.best
     pool, known = _pool(run), values_by_architecture(run.table(*ASKED))
     description = f"Scatter of M and kappa of {count(len(pool), 'architecture')}; {len(known)} were trained."
     content = drawing("pool", hnas_pool(run), description=description)
-    return Section("pool", "The pool", captioned(content, _caption(run, pool, len(known))))
+    return Section("pool", "The pool", captioned(content, _caption(run, pool, len(known), names)))
 
 
 def _pool(run: Run[Any]) -> Pool:
@@ -129,7 +140,7 @@ def _level(run: Run[Any], pool: Pool) -> tuple[float, float, Objective] | None:
     return (mu, nu, objective) if own else None
 
 
-def _caption(run: Run[Any], pool: Pool, trained: int) -> str:
+def _caption(run: Run[Any], pool: Pool, trained: int, names: ShortNames) -> str:
     text = (
         f"Each grey point is one of {count(len(pool), 'architecture')} scored without training. By the bound that "
         "HNAS rests on, a larger M (right) means faster convergence, a smaller condition number κ (down) a smaller "
@@ -143,15 +154,15 @@ def _caption(run: Run[Any], pool: Pool, trained: int) -> str:
     winner = row_of(pool, run.architecture)
     if winner is None:
         return text
-    text += " The ring marks the one found."
+    text += f" The ring marks the one found, {names.of(run.architecture)}."
     level = _level(run, pool)
     if level is None:
         return text
     values = rank(pool, *level)
     below = int((values < values[winner]).sum())
     text += (
-        f" The dashed line joins all (M, κ) with its objective at μ = {significant(level[0])}, "
-        f"ν = {significant(level[1])}: "
+        f" The dashed line joins all (M, κ) with its objective at its μ and ν, where the penalty's share is "
+        f"{in_percent(PenaltyScale(pool, level[2]).odds(*level[:2]))} % and √ν {significant(math.sqrt(level[1]))}: "
     )
     if below == 0:
         return text + "no architecture of the pool lies below it."

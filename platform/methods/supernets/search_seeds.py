@@ -15,10 +15,13 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from archray.platform.number_words import MISSING, as_float
+from archray.platform.number_words import MISSING, as_float, significant
 from archray.platform.quantities import quantity_of
 from archray.platform.report.figures import FOUND, TRIAL, few_ticks
+from archray.platform.report.pointed_at import tell_line
+from archray.platform.report.rounds import shown_candidates
 from archray.platform.report.section import Column, Section, numeric, paragraphs, table
+from archray.platform.report.short_names import ShortNames, short_names
 from archray.platform.report.table_columns import failures, flags, numbers
 from archray.platform.run.run import Run
 from archray.plurals import count
@@ -38,6 +41,14 @@ class Supernet:
     seed: str  # as it is shown
     rows: pd.DataFrame
     chosen: bool  # whether it found the architecture that the run chose
+
+
+def names_of(run: Run[Any]) -> ShortNames:
+    """The names of what was chosen, of what the search seeds found, by value, and of the candidates of rounds."""
+    cells = run.best.table("search", FOUND_CELLS)
+    value = numbers(cells, "shared_accuracy").sort_values(ascending=False, kind="stable")
+    found: list[object] = [] if cells.empty else cells["architecture"].reindex(value.index).tolist()
+    return short_names(run, (*found, *shown_candidates(run)))
 
 
 def supernets(run: Run[Any], table: pd.DataFrame) -> list[Supernet]:
@@ -79,6 +90,14 @@ def by_epoch(axes: Axes, nets: Sequence[Supernet], metric: str, factor: float = 
             clip_on=False,
             zorder=3,
         )
+        last = values.last_valid_index()
+        told = f"seed {net.seed}{', found the chosen one' if net.chosen else ''}\n"
+        tell_line(
+            axes,
+            rows["epoch"].tolist(),
+            values.tolist(),
+            told + f"{significant(values[last])} in epoch {rows['epoch'][last]:.0f}",
+        )
     few_ticks(axes, 6, integer=True)
 
 
@@ -94,15 +113,16 @@ def draw_seed_legend(canvas: Figure, nets: Sequence[Supernet]) -> None:
 
 def found_cells_section(run: Run[Any]) -> Section | None:
     """A row per search seed. Nothing for a run that trains no supernet."""
-    run = run.best
+    names, run = names_of(run), run.best
     cells = run.table("search", FOUND_CELLS)
     if cells.empty:
         return None
-    cells = cells.assign(failure=failures(cells))
+    cells = cells.assign(failure=failures(cells), order=numbers(cells, "shared_accuracy"))
+    cells = cells.sort_values("order", ascending=False, kind="stable", ignore_index=True)  # what has none comes last
     mixture, value = numbers(cells, "mixture_accuracy"), numbers(cells, "shared_accuracy")
     mixed = bool(mixture.notna().any())
-    columns = numeric("Seed", "Shared weights (%)", *(["Mixture (%)"] if mixed else []))
-    columns += [Column("Note"), Column("Architecture", "code")]
+    columns = [Column("Architecture", "code"), Column("Shared weights (%)", "number", "descending")]
+    columns += [*numeric(*(["Mixture (%)"] if mixed else []), "Seed"), Column("Note")]
     chosen, known = run.architecture, fates(run)
     rows = []
     for i, row in enumerate(cells.to_dict("records")):
@@ -110,11 +130,11 @@ def found_cells_section(run: Run[Any]) -> Section | None:
         note = row["failure"] or ("chosen" if name and name == chosen else known.get(name))
         rows.append(
             (
-                seed_words(row["seed"]),
+                names.of(name),
                 _SHARED.bare(value[i]),
                 *([_MIXTURE.bare(mixture[i])] if mixed else []),
+                seed_words(row["seed"]),
                 note or "",
-                name or MISSING,
             )
         )
     marked = cells.index[(cells["architecture"] == chosen) & cells["failure"].isna()]

@@ -8,11 +8,13 @@ import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from archray.platform.methods.supernets.search_seeds import SELECTED
+from archray.platform.methods.supernets.search_seeds import SELECTED, names_of
 from archray.platform.number_words import whole_number
 from archray.platform.quantities import quantity_of
 from archray.platform.report.figures import FOUND, INDIGO, MUTED, TRIAL, NothingToDraw, drawing, few_ticks, figure
+from archray.platform.report.pointed_at import tell_line
 from archray.platform.report.section import Column, Section, captioned, paragraphs, table
+from archray.platform.report.short_names import ShortNames
 from archray.platform.report.table_columns import failures, flags, numbers
 from archray.platform.run.layout import CURVES
 from archray.platform.run.run import Run
@@ -30,7 +32,7 @@ Fated = tuple[str, pd.DataFrame]  # a key of _LOOKS, and the curve of a training
 
 def selection_section(run: Run[Any]) -> Section | None:
     """The curves of the selection, and the table of what became of each. Nothing without a selection."""
-    run = run.best
+    names, run = names_of(run), run.best
     selected = run.table("selection", SELECTED)
     if selected.empty:
         return None
@@ -45,13 +47,13 @@ def selection_section(run: Run[Any]) -> Section | None:
         text = f"Validation accuracy by epoch of {count(len(lines), 'architecture')}, each trained on its own."
         text += " Dashed: the epoch after which the worst were dropped." if cut is not None else ""
         body += captioned(shown, text)
-    return Section("selection", "Selection", body + _table(selected, run.architecture, cut))
+    return Section("selection", "Selection", body + _table(selected, run.architecture, cut, names))
 
 
 @figure(height=310)
 def selection_curves(run: Run[Any], canvas: Figure) -> None:
     """Validation accuracy by epoch of what the search seeds found, as far as each was trained. Li et al. 2021, C.1."""
-    lines = fated_curves(run)
+    lines, names = fated_curves(run), names_of(run)
     if not lines:
         raise NothingToDraw("the run has no curves of a selection; its search seeds found fewer than two architectures")
     axes = canvas.subplots()
@@ -66,6 +68,10 @@ def selection_curves(run: Run[Any], canvas: Figure) -> None:
             marker="o" if curve["shown"].notna().sum() == 1 else None,
             markersize=4,
         )
+        shown = curve["shown"] * _ACCURACY.factor
+        last = shown.last_valid_index()
+        told = f"{names.of(curve['architecture'][last])}, {name}\n{_ACCURACY.show(curve['shown'][last])}"
+        tell_line(axes, curve["epoch"].tolist(), shown.tolist(), f"{told} in epoch {curve['epoch'][last]:.0f}")
     cut = cut_epoch(run.best.table("selection", SELECTED))
     if cut is not None:
         axes.axvline(cut, color=MUTED, linewidth=1, linestyle=(0, (4, 3)), zorder=1)
@@ -129,7 +135,7 @@ def _sentence(selection: pd.DataFrame, cut: int | None) -> str:
     return f"{text} The best at the end is chosen; the test data took no part."
 
 
-def _table(selection: pd.DataFrame, chosen: str | None, cut: int | None) -> str:
+def _table(selection: pd.DataFrame, chosen: str | None, cut: int | None, names: ShortNames) -> str:
     """The rows as they ended, best first."""
     ended = selection.assign(
         end=numbers(selection, "selection_accuracy"),
@@ -139,16 +145,16 @@ def _table(selection: pd.DataFrame, chosen: str | None, cut: int | None) -> str:
         reason=failures(selection),
     ).sort_values(["kept", "end"], ascending=[False, False], ignore_index=True)
     fates = [fate(row, chosen) for _, row in ended.iterrows()]
-    columns = [Column("Outcome"), Column("Epochs", "number")]
+    columns = [Column("Architecture", "code"), Column("At its end (%)", "number"), Column("Epochs", "number")]
     columns += [Column(f"At epoch {cut} (%)", "number")] if cut is not None else []
-    columns += [Column("At its end (%)", "number"), Column("Architecture", "code")]
+    columns += [Column("Outcome")]
     rows = [
         (
-            row["reason"] or name,
+            names.of(row["architecture"]),
+            _ACCURACY.bare(row["end"]),
             whole_number(row["epochs"]),
             *([_ACCURACY.bare(row["cut"])] if cut is not None else []),
-            _ACCURACY.bare(row["end"]),
-            row["architecture"],
+            row["reason"] or name,
         )
         for name, (_, row) in zip(fates, ended.iterrows(), strict=True)
     ]

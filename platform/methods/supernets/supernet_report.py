@@ -17,6 +17,7 @@ from archray.platform.methods.supernets.search_seeds import (
     chosen_trials,
     fates,
     found_cells_section,
+    names_of,
 )
 from archray.platform.methods.supernets.selection_curves import selection_section
 from archray.platform.methods.supernets.shared_score_plot import shared_scores_section
@@ -36,6 +37,7 @@ from archray.platform.report.page import Headline, MakeSection, network_size
 from archray.platform.report.rounds import Halving
 from archray.platform.report.run_sections import Tables, failed, failures_section, manifest_section, repeats_section
 from archray.platform.report.section import Section
+from archray.platform.report.short_names import names_section
 from archray.platform.run.layout import ROUNDS, TRIALS
 from archray.platform.run.listing import Listing
 from archray.platform.run.run import Run
@@ -86,6 +88,7 @@ _CURVES = TrainingCurves(
     ),
     found=_of_what_was_chosen,
     others="other supernets",
+    names_of=names_of,
     of_search=(
         "A supernet holds all architectures of the space, which share its weights; its accuracy is that of its "
         "mixture, not of one architecture trained alone, and blue is the supernet that found what was chosen."
@@ -103,7 +106,7 @@ def curves_section(run: Run[Any]) -> Section:
     return _CURVES.section(run, supernet_training_curves(run))
 
 
-rounds_section = Halving("Architecture", "supernet", "Epochs").section
+rounds_section = Halving("Architecture", "supernet", "Epochs", names_of).section
 SECTIONS: tuple[MakeSection, ...] = (
     cell_section,
     comparison_section,
@@ -115,6 +118,7 @@ SECTIONS: tuple[MakeSection, ...] = (
     rounds_section,
     selection_section,
     curves_section,
+    names_section(names_of, "architectures", "in the order of their accuracy with shared weights"),
     failures_section(_TABLES),
     manifest_section,
 )
