@@ -81,7 +81,7 @@ class Halving:
                 shown.remove(name)
         headings = [self.budget, *(name.capitalize() for name in shown[1:])]
         columns = numeric(*(["Repeat"] if len(repeats) > 1 else []), "Round", *headings)
-        columns += [*numeric("Best score", "Median"), Column("Leader", "code")]
+        columns += [*numeric("Best score", "Median"), Column("Leader", "name")]
         rows = [
             (
                 *([repeat] if len(repeats) > 1 else []),
@@ -98,7 +98,7 @@ class Halving:
     def _last_candidates(self, rounds: pd.DataFrame, mode: str, names: ShortNames) -> str:
         """The scores, round by round, of the candidates that lasted longest, the winner first; folded."""
         scores = last_scores(rounds, mode)
-        columns = [Column(self.candidate, "code"), *numeric(*(f"Round {number}" for number in scores.columns))]
+        columns = [Column(self.candidate, "name"), *numeric(*(f"Round {number}" for number in scores.columns))]
         rows = [
             (
                 names.of(candidate),
@@ -123,7 +123,7 @@ def last_scores(rounds: pd.DataFrame, mode: str) -> pd.DataFrame:
 def shown_candidates(run: Run[Any]) -> list[str]:
     """The candidates that the section of a run names: those that lasted longest, then the leaders of all repeats."""
     frames = [repeat.table("search", ROUNDS) for repeat in (run.best, *run.repeats)]
-    frames = [frame for frame in frames if {"round", "candidate"} <= set(frame.columns)]
+    frames = [frame for frame in frames if len(frame) and {"round", "candidate"} <= set(frame.columns)]
     mode = run.config.mode
     last = last_scores(frames[0], mode).index.tolist() if frames else []
     return [*last, *(row["leader"] for frame in frames for row in rounds_of(frame, mode))]

@@ -30,7 +30,7 @@ def repeats_section(run: Run[Any]) -> Section | None:
         return None
     names, found = short_names(run), [repeat.architecture for repeat in repeats]
     accuracies = [(tested(repeat, "final"), tested(repeat, "baseline")) for repeat in repeats]
-    columns = [Column("Architecture", "code"), Column(TEST.heading, "number", "descending")]
+    columns = [Column("Architecture", "name"), Column(TEST.heading, "number", "descending")]
     columns += numeric(quantity_of("random_test_accuracy").heading, "No.", "Seed")
     rows = [
         (

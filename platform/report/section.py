@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+_SHORT = 16  # characters of what stands in the place of a name, and needs no more width
 _LONG = 160  # characters of code in a table that get more of a narrow screen's width
 
 
@@ -24,7 +25,7 @@ class Column:
     """A column of a table.
 
     Args:
-        kind: whether it holds `text`, `code`, right-aligned `number`s, or the `anchor`s that other parts link to.
+        kind: whether it holds `text`, `code`, right-aligned `number`s, short `name`s, or the `anchor`s these link to.
         order: `ascending` or `descending`, of the column that the rows are sorted by.
     """
 
@@ -113,9 +114,9 @@ def _heading(column: Column) -> str:
 def _cell(column: Column, value: object) -> str:
     if column.kind == "anchor":
         return f'<td class="anchor" id="{escape(value)}">{escape(value)}</td>'
-    if isinstance(value, (Named, tuple)):
-        return f'<td class="{column.kind} name">{linked(value)}</td>'
-    if column.kind == "code":
+    if column.kind == "name" and (isinstance(value, (Named, tuple)) or len(str(value)) <= _SHORT):
+        return f'<td class="name">{linked(value)}</td>'
+    if column.kind in ("code", "name"):
         return f'<td class="code{" long" if len(str(value)) > _LONG else ""}">{breakable(value)}</td>'
     return f'<td class="{column.kind}">{escape(value)}</td>'
 

@@ -1,13 +1,25 @@
-"""Runs that several tests look at."""
+"""Runs that several tests look at, and a browser that opens their reports."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 from archray_test_runs import RUNS, EndedTrials
 
 import archray
+
+CANDIDATES = ("chromium", "chromium-browser", "google-chrome")
+ARGUMENTS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+]
 
 
 @pytest.fixture(scope="session")
@@ -22,3 +34,17 @@ def finished_run(ray_session: None, tmp_path_factory: pytest.TempPathFactory) ->
         return runs[method]
 
     return run
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    sync_api = pytest.importorskip(
+        "playwright.sync_api", reason="playwright is not installed: pip install archray[test]"
+    )
+    named = os.environ.get("ARCHRAY_CHROMIUM") or next(filter(None, map(shutil.which, CANDIDATES)), None)
+    if named is None:
+        pytest.skip("there is no Chromium: install it, or name it in ARCHRAY_CHROMIUM")
+    with sync_api.sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(executable_path=named, args=ARGUMENTS)
+        yield chromium
+        chromium.close()

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,14 +16,6 @@ from archray.platform.methods.feature_maps.equal_cost_sections import equal_cost
 from archray.platform.report.page import write_page
 from archray.platform.run.run import Run
 
-CANDIDATES = ("chromium", "chromium-browser", "google-chrome")
-ARGUMENTS = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-]
 COLOURS = "getComputedStyle(document.body).backgroundColor + getComputedStyle(document.body).color"
 # Text in the drawings that reaches out of its drawing by more than a pixel.
 ESCAPED_TEXT = """() => [...document.querySelectorAll('.plot svg')].flatMap(svg => {
@@ -60,20 +50,6 @@ CONTRAST = """(selector) => {
         return (Math.max(own, page) + 0.05) / (Math.min(own, page) + 0.05);
     });
 }"""
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    sync_api = pytest.importorskip(
-        "playwright.sync_api", reason="playwright is not installed: pip install archray[test]"
-    )
-    named = os.environ.get("ARCHRAY_CHROMIUM") or next(filter(None, map(shutil.which, CANDIDATES)), None)
-    if named is None:
-        pytest.skip("there is no Chromium: install it, or name it in ARCHRAY_CHROMIUM")
-    with sync_api.sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=named, args=ARGUMENTS)
-        yield chromium
-        chromium.close()
 
 
 @pytest.fixture(scope="module")

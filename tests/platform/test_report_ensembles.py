@@ -43,6 +43,7 @@ from archray.platform.methods.ensembles.ensemble_tables import (
     chosen_ensemble,
     estimates,
     found_members,
+    names_of,
     sampled_ensembles,
 )
 from archray.platform.methods.ensembles.posterior_curves import (
@@ -53,7 +54,6 @@ from archray.platform.methods.ensembles.sampled_ensembles import (
     best_so_far,
     ensemble_delta_section,
     ensembles_section,
-    member_numbers,
     swept_delta,
 )
 from archray.platform.report.decisions import Decided, decided
@@ -103,7 +103,7 @@ def page(run: Run[Any]) -> str:
 
 
 def test_the_page_has_every_section_and_the_figures_that_matter(run: Run[Any], page: str) -> None:
-    assert section_ids(page) == [*ANCHORS, "curves", "failures", "manifest"]
+    assert section_ids(page) == [*ANCHORS, "curves", "names", "failures", "manifest"]
     told = words(page)
     assert "ensemble of 3 architectures below; trained in full, it has a test accuracy of 95.00 %" in told
     assert "1.00 percentage points above its best member" in told
@@ -119,6 +119,7 @@ def test_the_page_of_an_ensemble_of_a_pool_has_no_search(run: Run[Any]) -> None:
         "members",
         "diversity",
         "curves",
+        "names",
         "failures",
         "manifest",
     ]
@@ -152,7 +153,7 @@ def test_everything_is_escaped(new_run: NewRun) -> None:
     }
     shown = [part for part in SAMPLED_SECTIONS if part not in (member_cells_section, delta_effect_section)]
     text = rendered(new_run(hostile, ensemble_documents((HOSTILE, HOSTILE + "2"))), shown)
-    assert "<script" not in text and "&lt;script&gt;" in text
+    assert "<script>alert" not in text and "&lt;script&gt;" in text
 
 
 @pytest.mark.parametrize("column", ["delta", "temperature", "shared_loss", "shared_accuracy", "failure"])
@@ -196,8 +197,9 @@ def test_the_chosen_ensemble_is_marked_whatever_the_order_of_its_members(run: Ru
     assert chosen_ensemble(new_run({}, ensemble_documents(tuple(CELLS[:1]))), sampled) is None
     section = ensembles_section(turned)
     assert section.body.count('<tr class="marked">') == 2  # among the best, and among all
-    numbers = member_numbers(found_members(turned), sampled)
-    assert [numbers[member] for member in found_members(turned)] == [1, 2, 3]
+    names = names_of(turned)
+    assert [str(name) for name in names.all_of(found_members(turned))] == ["A1", "A2", "A3"]
+    assert set(names.by_string) == {member for row in sampled["members"] for member in row}
 
 
 def test_deltas_are_told_by_their_means(run: Run[Any], new_run: NewRun) -> None:

@@ -33,7 +33,7 @@ from archray.platform.methods.supernets.mixture_curves import (
     supernet_entropies,
     uniform_entropy,
 )
-from archray.platform.methods.supernets.search_seeds import found_cells_section, supernets
+from archray.platform.methods.supernets.search_seeds import found_cells_section, names_of, supernets
 from archray.platform.methods.supernets.selection_curves import cut_epoch, selection_section
 from archray.platform.methods.supernets.shared_score_plot import (
     scored_supernets,
@@ -99,7 +99,7 @@ def table_rows(part: Section | None) -> list[list[str]]:
     assert part is not None
     rows = re.findall(r"<tr[^>]*>(.*?)</tr>", part.body.replace("<wbr>", ""), flags=re.S)
     cells = [re.findall(r"<td[^>]*>(.*?)</td>", row, flags=re.S) for row in rows]
-    return [[html.unescape(cell) for cell in row] for row in cells if row]
+    return [[html.unescape(re.sub(r"<[^>]*>", "", cell)) for cell in row] for row in cells if row]
 
 
 def drawings(part: Section | None) -> list[str]:
@@ -112,8 +112,8 @@ def drawings(part: Section | None) -> list[str]:
 
 def test_sections_come_in_order(page: str, scored_page: str, tmp_path: Path) -> None:
     searched = ["cell", "comparison", "found-cells", "entropies", "discretisation", "selection", "curves"]
-    assert section_ids(page) == [*searched, "failures", "manifest"]
-    assert section_ids(scored_page) == ["cell", "found-cells", "shared-scores", "failures", "manifest"]
+    assert section_ids(page) == [*searched, "names", "failures", "manifest"]
+    assert section_ids(scored_page) == ["cell", "found-cells", "shared-scores", "names", "failures", "manifest"]
     assert section_ids(rendered(write_run(tmp_path, "gaea-darts"))) == ["manifest"]
 
 
@@ -149,7 +149,7 @@ def test_what_a_user_wrote_is_escaped(new_run: NewRun, new_scored: NewRun) -> No
     searched = {name: table for name, table in TABLES.items() if name not in ("final", "baseline")}
     page = rendered(new_run(**hostile(searched), chosen=HOSTILE), shown)
     page += rendered(new_scored(**hostile(scored_tables(1)), chosen=HOSTILE), shown)
-    assert "<script" not in page and "&lt;script&gt;" in page
+    assert "<script>alert" not in page and "&lt;script&gt;" in page
 
 
 # Header and comparison
@@ -184,16 +184,17 @@ def test_the_header_counts_supernets_and_names_the_method(page: str, scored_page
 def test_a_row_per_search_seed(run: Run[Any]) -> None:
     section = found_cells_section(run)
     rows = table_rows(section)
-    assert [row[0] for row in rows] == [str(seed) for seed in SEEDS]
-    assert [row[4] for row in rows] == [name or "–" for name in FOUND]
-    assert [row[1] for row in rows] == ["50.00", "51.00", "52.00", "–", "54.00"]
-    assert [row[2] for row in rows] == ["70.00", "71.00", "72.00", "–", "74.00"]
-    assert [row[3] for row in rows] == [
+    assert [row[3] for row in rows] == [str(SEEDS[number]) for number in (4, 2, 1, 0, 3)]  # by value
+    assert [row[0] for row in rows] == ["A2", "A3", "A1", "A4", "–"]  # what was chosen is A1
+    assert [names_of(run).of(FOUND[number]).short for number in (4, 2, 1, 0)] == ["A2", "A3", "A1", "A4"]
+    assert [row[1] for row in rows] == ["54.00", "52.00", "51.00", "50.00", "–"]
+    assert [row[2] for row in rows] == ["74.00", "72.00", "71.00", "70.00", "–"]
+    assert [row[4] for row in rows] == [
         "trained to the end",
-        "chosen",
         "dropped after epoch 6",
-        "train_loss is NaN at epoch 1",
+        "chosen",
         "trained to the end",
+        "train_loss is NaN at epoch 1",
     ]
     assert "5 searches, each from a seed of its own, found 4 distinct architectures. 1 search failed." in words(section)
     assert section is not None and section.body.count('class="marked"') == 1
@@ -204,7 +205,7 @@ def test_seeds_that_agree(new_run: NewRun) -> None:
     same = new_run(found=found.assign(architecture=CELLS[1], failure=None), selection=pd.DataFrame())
     text = words(found_cells_section(same))
     assert "found 1 distinct architecture. There was nothing to select from." in text
-    assert [row[-2] for row in table_rows(found_cells_section(same))] == ["chosen"] * 5
+    assert [row[-1] for row in table_rows(found_cells_section(same))] == ["chosen"] * 5
     assert all(net.chosen for net in supernets(same, TABLES["entropies"]))
     one = new_run(found=found.head(1))
     assert "1 search found 1 distinct architecture." in words(found_cells_section(one))
@@ -351,10 +352,10 @@ def test_the_selection(run: Run[Any]) -> None:
     assert cut_epoch(TABLES["selection"]) == 6
     section = selection_section(run)
     rows = table_rows(section)
-    assert [row[4] for row in rows] == [CELLS[1], CELLS[3], CELLS[0], CELLS[2]]
-    assert [row[1] for row in rows] == ["20", "20", "20", "6"]
-    assert [row[3] for row in rows] == ["92.10", "90.30", "90.00", "71.20"]
-    assert [row[0] for row in rows] == ["chosen", "kept", "kept", "dropped"]
+    assert [row[0] for row in rows] == [str(names_of(run).of(CELLS[number])) for number in (1, 3, 0, 2)]
+    assert [row[2] for row in rows] == ["20", "20", "20", "6"]
+    assert [row[1] for row in rows] == ["92.10", "90.30", "90.00", "71.20"]
+    assert [row[4] for row in rows] == ["chosen", "kept", "kept", "dropped"]
     assert "After epoch 6 the best 3 on validation went on" in words(section)
     (svg,) = drawings(section)
     assert ">epoch 6<" in svg and ">dropped<" in svg
@@ -373,9 +374,9 @@ def test_a_training_of_the_selection_that_failed(new_run: NewRun) -> None:
     failed.loc[0, columns] = [2, math.nan, math.nan, False, "lost"]
     assert cut_epoch(failed) == 6
     run = new_run(selection=failed)
-    rows = {row[-1]: row for row in table_rows(selection_section(run))}
-    assert rows[CELLS[0]][:-1] == ["lost", "2", "–", "–"]
-    assert table_rows(found_cells_section(run))[0][-2] == "failed in the selection"
+    rows = {row[0]: row for row in table_rows(selection_section(run))}
+    assert rows["A4"][1:] == ["–", "2", "–", "lost"]
+    assert table_rows(found_cells_section(run))[3][-1] == "failed in the selection"
     assert ["selection", "lost", "1", "4"] in table_rows(failures_section(run))
 
 
@@ -433,7 +434,7 @@ def test_one_epoch_is_a_point(new_run: NewRun) -> None:
 def test_of_repeats_the_best_is_shown(tmp_path: Path) -> None:
     run = repeated_gradient_run(tmp_path)
     assert "repeats" in section_ids(rendered(run))
-    assert [row[-2] for row in table_rows(found_cells_section(run))] == ["chosen"] * 3
+    assert [row[-1] for row in table_rows(found_cells_section(run))] == ["chosen"] * 3
     assert [row[0] for row in table_rows(selection_section(run))] == ["kept", "chosen", "kept", "dropped"]
     assert [net.chosen for net in entropy_panels(run)[0].nets] == [True, True, True, False, False]
     assert headline(run).names == (CELLS[3],) and headline(run).facts["Search"] == "3 supernets"

@@ -58,10 +58,10 @@ def section_ids(page: str) -> list[str]:
 
 
 def words(part: Section | str | None) -> str:
-    """A section, or a page, as it is read: without its style, its attributes and its tags."""
+    """A section, or a page, as it is read: without its style, its script, its attributes and its tags."""
     assert part is not None
     text = part if isinstance(part, str) else part.body
-    text = re.sub(r"<style>.*?</style>", " ", text, flags=re.S)
+    text = re.sub(r"<(style|script|title)>.*?</\1>", " ", text, flags=re.S)
     return re.sub(r"[ \n]+", " ", html.unescape(re.sub(r"<[^>]*>", " ", text.replace("<wbr>", ""))))
 
 

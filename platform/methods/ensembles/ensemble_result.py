@@ -12,6 +12,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
+from archray.platform.methods.ensembles.ensemble_doubts import calibration_doubt
 from archray.platform.methods.ensembles.ensemble_tables import OF_EACH, OF_ENSEMBLE, names_of, trained_models
 from archray.platform.number_words import whole_number
 from archray.platform.quantities import quantity_of
@@ -60,11 +61,9 @@ def ensemble_result_section(run: Run[Any]) -> Section:
     drawn = _drawn(models)
     told = ", ".join(f"{row['name']} {TEST.show(row['test_accuracy'])}" for row in drawn.to_dict("records"))
     content = drawing("ensemble-result", canvas, description=f"Test accuracy: {told}.")
-    return Section(
-        "ensemble",
-        "The ensemble and its members",
-        captioned(content, _caption(models, drawn)) + _model_table(models, names),
-    )
+    doubt = calibration_doubt(models["ece"])
+    body = captioned(content, _caption(models, drawn)) + (paragraphs([doubt]) if doubt else "")
+    return Section("ensemble", "The ensemble and its members", body + _model_table(models, names))
 
 
 def tested_models(run: Run[Any]) -> pd.DataFrame:
@@ -109,7 +108,7 @@ def points(gap: float) -> str:
 
 def _model_table(models: pd.DataFrame, names: ShortNames) -> str:
     shown = {name: quantity for name, quantity in _QUANTITIES.items() if models[name].notna().any()}
-    columns = [Column("Model"), Column("Architecture", "code"), *numeric(*(q.heading for q in shown.values()))]
+    columns = [Column("Model"), Column("Architecture", "name"), *numeric(*(q.heading for q in shown.values()))]
     rows = [
         (
             row["name"],

@@ -12,10 +12,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from scipy.special import entr
 
+from archray.platform.methods.ensembles.ensemble_doubts import elbo_doubt
 from archray.platform.methods.ensembles.ensemble_tables import POSTERIOR, POSTERIOR_LEARNT
 from archray.platform.number_words import MISSING, significant
 from archray.platform.quantities import Quantity
 from archray.platform.report.figures import FOUND, MUTED, TRIAL, NothingToDraw, drawing, few_ticks, figure
+from archray.platform.report.pointed_at import tell_line
 from archray.platform.report.section import Section, captioned, escape, paragraphs
 from archray.platform.report.table_columns import numbers
 from archray.platform.run.layout import CURVES
@@ -48,6 +50,8 @@ def posterior_section(run: Run[Any]) -> Section | None:
         description = f"Training of the posterior over {count(int(curves['epoch'].nunique()), 'epoch')}."
         content = drawing("posterior", posterior_training(run), description=description)
         body += captioned(content, _caption(curves, shown))
+        doubt = elbo_doubt(curves.groupby("epoch")["elbo"].mean())
+        body += paragraphs([doubt]) if doubt else ""
     if learnt is not None:
         groups = grouped_decisions(Posterior(learnt, run.best.space))
         tables = "".join(_heat_table(choices, rows) for choices, rows in groups.items())
@@ -80,8 +84,12 @@ def _draw_panel(axes: Axes, curves: pd.DataFrame, name: str) -> None:
     if name == "entropy" and "decision" in curves:
         for _, rows in curves.groupby("decision", sort=False):
             axes.plot(rows["epoch"], rows[name], color=TRIAL, linewidth=1, alpha=0.55)
+            last = f"{rows['decision'].iloc[-1]}\nentropy {significant(rows[name].iloc[-1])} nats at the end"
+            tell_line(axes, rows["epoch"].tolist(), rows[name].tolist(), last)
     marker = "o" if len(by_epoch) == 1 else None
     axes.plot(by_epoch.index, by_epoch, color=FOUND, linewidth=2.2, marker=marker, markersize=4, zorder=3)
+    told = f"{_TITLES[name]}, {significant(by_epoch.iloc[-1])} nats in epoch {by_epoch.index[-1]:g}"
+    tell_line(axes, by_epoch.index.tolist(), by_epoch.tolist(), told)
     if name == "entropy":
         axes.set_ylim(bottom=0)
     if name == "kl":

@@ -160,10 +160,10 @@ def _ensemble_table(rows: pd.DataFrame, names: ShortNames, chosen: int | None, l
     optional |= {quantity_of(name).heading: name for name in METRICS}
     unknown = [heading for heading, name in optional.items() if rows[name].isna().all()]
     cells = cells.drop(columns=unknown if rows["repeat"].nunique() > 1 else ["Repeat", *unknown])
-    words = ("Sampler", "Members", "Failure")
+    kinds = {"Members": "name", "Sampler": "text", "Failure": "text"}
     ranks = quantity_of(known_metrics(rows)[0]).heading if by_value else None
     columns = [
-        Column(heading, "text" if heading in words else "number", "ascending" if heading == ranks else None)
+        Column(heading, kinds.get(heading, "number"), "ascending" if heading == ranks else None)
         for heading in map(str, cells)
     ]
     marked = list(rows.index).index(chosen) if chosen in rows.index else None

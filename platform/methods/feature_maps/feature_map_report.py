@@ -94,7 +94,7 @@ def map_repeats_section(run: Run[Any]) -> Section | None:
     if len(last) < 2:
         return None
     names = names_of(run)
-    columns = [Column("Feature map", "code"), Column(TEST.heading, "number", "descending")]
+    columns = [Column("Feature map", "name"), Column(TEST.heading, "number", "descending")]
     columns += numeric("No.", "Solver calls", "Seconds")
     calls, seconds, accuracies = (numbers(last, name) for name in ("calls", "seconds", "search_test_accuracy"))
     order = accuracies.sort_values(ascending=False, kind="stable").index.tolist()

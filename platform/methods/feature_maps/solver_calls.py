@@ -199,7 +199,7 @@ def _calls(run: Run[Any]) -> str:
     known = [name for name in headings if numbers(frame, name).notna().any()]
     names = names_of(run)
     columns = numeric(*(headings[name] for name in known))
-    columns += [Column("Best so far", "code"), *numeric(TEST.heading, "Score", "Seconds")]
+    columns += [Column("Best so far", "name"), *numeric(TEST.heading, "Score", "Seconds")]
     score, accuracy, seconds = (numbers(frame, name) for name in ("score", "search_test_accuracy", "seconds"))
     rows = [
         (

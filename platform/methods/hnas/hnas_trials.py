@@ -63,7 +63,7 @@ class _Trials:
     def table(self, shown: pd.Series, *, by_value: bool = True) -> str:
         """The rows that are `shown`: architecture, value, number, point asked for, what became of it."""
         frame = self.frame
-        columns = [Column("Architecture", "code"), Column(VALUE.heading, "number", "descending" if by_value else None)]
+        columns = [Column("Architecture", "name"), Column(VALUE.heading, "number", "descending" if by_value else None)]
         columns += [*numeric("No.", *(["Penalty's share (%)"] if self.with_share else []))]
         columns += [*numeric(*(["μ", "ν"] if self.with_point else [])), Column("Note")]
         again, reasons, order = flags(frame, "repeat"), failures(frame), trial_numbers(frame)

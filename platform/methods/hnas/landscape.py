@@ -131,8 +131,8 @@ def _caption(landscape: _Landscape) -> str:
     ground = landscape.plane
     rows = np.unique(ground.selected)
     trained = sum(pool.architectures[row] in landscape.known for row in rows)
-    penalty = "x²" if landscape.objective.penalty == "square" else "|x|"
-    text = f"Each point (μ, ν) selects the architecture with the lowest κ/M + μ F(M² − ν), F(x) being {penalty}. "
+    penalty = "(M² − ν)²" if landscape.objective.penalty == "square" else "|M² − ν|"
+    text = f"Each point (μ, ν) selects the architecture with the lowest κ/M + μ {penalty}. "
     text += f"{MEANING} "
     text += (
         f"The plane falls into {count(rows.size, 'region')}, one per architecture selected; the {trained} that were "

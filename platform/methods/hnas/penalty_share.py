@@ -21,8 +21,8 @@ from archray.searchers.hnas.scored_pool import Pool
 
 _TICKS = (1e-6, 1e-4, 1e-3, 0.01, 0.1, 0.5, 0.9, 0.99, 0.999, 0.9999)  # shares that an axis is marked at
 MEANING = (
-    "The penalty's share is what μ F(M² − ν) makes of the objective where both terms are at their medians over the "
-    "pool: at 50 % they count alike, near 0 % κ/M decides alone, near 100 % the distance of M² from ν."
+    "μ is told as the penalty's share: what its term makes of the objective where both terms are at their medians over "
+    "the pool. At 50 % they count alike, near 0 % κ/M decides alone, near 100 % the distance of M² from ν."
 )
 
 

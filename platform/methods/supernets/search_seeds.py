@@ -121,7 +121,7 @@ def found_cells_section(run: Run[Any]) -> Section | None:
     cells = cells.sort_values("order", ascending=False, kind="stable", ignore_index=True)  # what has none comes last
     mixture, value = numbers(cells, "mixture_accuracy"), numbers(cells, "shared_accuracy")
     mixed = bool(mixture.notna().any())
-    columns = [Column("Architecture", "code"), Column("Shared weights (%)", "number", "descending")]
+    columns = [Column("Architecture", "name"), Column("Shared weights (%)", "number", "descending")]
     columns += [*numeric(*(["Mixture (%)"] if mixed else []), "Seed"), Column("Note")]
     chosen, known = run.architecture, fates(run)
     rows = []

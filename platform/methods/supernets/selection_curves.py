@@ -145,7 +145,7 @@ def _table(selection: pd.DataFrame, chosen: str | None, cut: int | None, names: 
         reason=failures(selection),
     ).sort_values(["kept", "end"], ascending=[False, False], ignore_index=True)
     fates = [fate(row, chosen) for _, row in ended.iterrows()]
-    columns = [Column("Architecture", "code"), Column("At its end (%)", "number"), Column("Epochs", "number")]
+    columns = [Column("Architecture", "name"), Column("At its end (%)", "number"), Column("Epochs", "number")]
     columns += [Column(f"At epoch {cut} (%)", "number")] if cut is not None else []
     columns += [Column("Outcome")]
     rows = [
