@@ -435,7 +435,7 @@ def test_of_repeats_the_best_is_shown(tmp_path: Path) -> None:
     run = repeated_gradient_run(tmp_path)
     assert "repeats" in section_ids(rendered(run))
     assert [row[-1] for row in table_rows(found_cells_section(run))] == ["chosen"] * 3
-    assert [row[0] for row in table_rows(selection_section(run))] == ["kept", "chosen", "kept", "dropped"]
+    assert [row[-1] for row in table_rows(selection_section(run))] == ["kept", "chosen", "kept", "dropped"]
     assert [net.chosen for net in entropy_panels(run)[0].nets] == [True, True, True, False, False]
     assert headline(run).names == (CELLS[3],) and headline(run).facts["Search"] == "3 supernets"
 

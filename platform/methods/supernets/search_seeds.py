@@ -48,7 +48,8 @@ def names_of(run: Run[Any]) -> ShortNames:
     cells = run.best.table("search", FOUND_CELLS)
     value = numbers(cells, "shared_accuracy").sort_values(ascending=False, kind="stable")
     found: list[object] = [] if cells.empty else cells["architecture"].reindex(value.index).tolist()
-    return short_names(run, (*found, *shown_candidates(run)))
+    selected = run.best.table("selection", SELECTED).get("architecture", ())
+    return short_names(run, (*found, *selected, *shown_candidates(run)))
 
 
 def supernets(run: Run[Any], table: pd.DataFrame) -> list[Supernet]:
