@@ -32,7 +32,7 @@ def watch(path: str | os.PathLike[str], *, interval: float = 2.0, once: bool = F
     summary, progress = _look(place)
     if once or summary.state != "running":
         if summary.state == "running":
-            console.print(_text(summary, progress))
+            _print("\n".join(screen(summary, progress)), console)
         else:
             print_summary(summary, console)
         return summary
@@ -47,7 +47,7 @@ def watch(path: str | os.PathLike[str], *, interval: float = 2.0, once: bool = F
         while summary.state == "running":
             line = line_of(summary, progress)
             if line != printed:
-                console.print(line, soft_wrap=True, highlight=False, markup=False, emoji=False)
+                _print(line, console)
                 printed = line
             time.sleep(interval)
             summary, progress = _look(place)
@@ -58,6 +58,10 @@ def watch(path: str | os.PathLike[str], *, interval: float = 2.0, once: bool = F
 def _look(place: str) -> tuple[RunSummary, StageProgress | None]:
     summary = RunSummary.read(place)
     return summary, progress_of(summary) if summary.state == "running" else None
+
+
+def _print(text: str, console: Console) -> None:
+    console.print(text, soft_wrap=True, highlight=False, markup=False, emoji=False)
 
 
 def _text(summary: RunSummary, progress: StageProgress | None) -> Text:
