@@ -1,7 +1,7 @@
 """Every code block of README and docs runs: those of a page one after another, in an empty folder, as it is read.
 
 Files first (a block with a title is one), Python in one namespace, shell lines by bash; `archray ...` in this process,
-whose Ray is warm, but README's by the real command. Searches have the preset `smoke`, and one process for trials. What
+whose Ray is warm, but README's, and those with a file of the user's, by the real command. Searches have the preset `smoke`, and one process for trials. What
 else is smaller, and what cannot run here, a comment before the block says (tests/worker_modules/
 archray_test_documents.py). The blocks of docs/extending.md run in tests/archray/test_extending.py.
 """
@@ -66,8 +66,11 @@ def smallest(search: Callable[..., Any], *arguments: Any, **options: Any) -> Any
 
 
 def is_ours(line: str) -> bool:
-    """Whether a line is a command of archray's alone, with nothing for the shell to do."""
-    return line.startswith("archray ") and ">" not in line
+    """Whether a line is a command of archray's alone, with nothing for the shell to do, that runs in this process.
+
+    Not with a file of the user's: workers of a Ray that is on cannot get it.
+    """
+    return line.startswith("archray ") and ">" not in line and ".py:" not in line
 
 
 def run_archray(line: str) -> None:
@@ -132,9 +135,7 @@ def test_a_pages_blocks_run(
         elif is_run(block) and block.language == "python":
             exec(block.compiled(), namespace)
         elif is_run(block):
-            for ours, lines in groupby(
-                block.shrunk.splitlines(), lambda line: line.startswith("archray ") and ">" not in line
-            ):
+            for ours, lines in groupby(block.shrunk.splitlines(), is_ours):
                 if ours and page != README:
                     for line in lines:
                         run_archray(line)
