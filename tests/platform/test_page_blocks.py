@@ -1,9 +1,10 @@
 """Every code block of README and docs runs: those of a page one after another, in an empty folder, as it is read.
 
 Files first (a block with a title is one), Python in one namespace, shell lines by bash; `archray ...` in this process,
-whose Ray is warm, but README's, and those with a file of the user's, by the real command. Searches have the preset `smoke`, and one process for trials. What
-else is smaller, and what cannot run here, a comment before the block says (tests/worker_modules/
-archray_test_documents.py). The blocks of docs/extending.md run in tests/archray/test_extending.py.
+whose Ray is warm, but README's, and those with a file of the user's, by the real command. Searches have the preset
+`smoke`, and one process for trials. What else is smaller, and what cannot run here, a comment before the block says
+(tests/worker_modules/archray_test_documents.py). The blocks of docs/extending.md run in tests/archray/
+test_extending.py.
 """
 
 from __future__ import annotations
