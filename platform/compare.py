@@ -4,28 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pandas as pd
 from rich.console import Console
 
 from archray.errors import InvalidInput, RunFolderError
 from archray.files import Folder, write_file
-from archray.platform.methods import open_run
-from archray.platform.methods.feature_maps.equal_cost import Progress, comparison_table, written
-from archray.platform.methods.feature_maps.equal_cost_sections import equal_cost_sections
-from archray.platform.methods.recipe import recipe_of
-from archray.platform.report.page import write_page
-from archray.platform.report.section import escape
-from archray.platform.report.side_by_side import (
-    Compared,
-    comparison_lead,
-    side_by_side,
-    side_by_side_sections,
-    written_side_by_side,
-)
-from archray.platform.run.run import Run
 from archray.platform.run.run_summary import RunSummary, read_manifest
+
+if TYPE_CHECKING:  # what compares is imported once it is known that there are runs to compare
+    import pandas as pd
+
+    from archray.platform.methods.feature_maps.equal_cost import Progress
+    from archray.platform.report.side_by_side import Compared
+    from archray.platform.run.run import Run
 
 _OWN = ("method", "space", "data", "seed", "repeats", "resources", "cluster")  # no differences in what is compared
 
@@ -45,6 +37,18 @@ def compare(paths: Sequence[str | Path], *, out: str | Path | None = None) -> pd
     if out is not None and Path(out).exists():
         raise RunFolderError(f"{out} exists; choose another --out")
     runs = compared_runs(paths)
+    from archray.platform.methods import open_run
+    from archray.platform.methods.feature_maps.equal_cost import comparison_table, written
+    from archray.platform.methods.feature_maps.equal_cost_sections import equal_cost_sections
+    from archray.platform.report.page import write_page
+    from archray.platform.report.section import escape
+    from archray.platform.report.side_by_side import (
+        comparison_lead,
+        side_by_side,
+        side_by_side_sections,
+        written_side_by_side,
+    )
+
     progress = compared_progress([open_run(summary.path) for _, summary in runs])
     console = Console()
     _print(written_side_by_side(runs), console)
@@ -144,6 +148,8 @@ def _flat(nested: Mapping[str, Any], path: str = "") -> dict[str, Any]:
 
 def compared_progress(runs: Sequence[Run[Any]]) -> list[Progress]:
     """The solver calls of the runs that select a feature map; none unless all of them do, in one space."""
+    from archray.platform.methods.recipe import recipe_of
+
     progress_of = [recipe_of(run).progress for run in runs]
     if not all(progress_of) or len({run.config.space for run in runs}) > 1:
         return []
