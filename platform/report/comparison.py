@@ -11,6 +11,7 @@ from archray.platform.quantities import quantity_of
 from archray.platform.report.figures import FOUND, INK, RANDOM, SURFACE, NothingToDraw, drawing, figure
 from archray.platform.report.measured import headline_cards, measured_networks, over_repeats, tested
 from archray.platform.report.page import Card, network_size
+from archray.platform.report.pointed_at import tell_points
 from archray.platform.report.section import Section, captioned
 from archray.platform.report.table_columns import failures
 from archray.platform.run.layout import TRIALS
@@ -66,12 +67,13 @@ def test_accuracies(run: Run[Any], canvas: Figure) -> None:
     margin = max((high - low) * 0.06, 0.25)
     low, high = low - margin, high + margin
     axes = canvas.subplots()
-    for row, (_, values, colour, marker) in enumerate(groups):
+    for row, (label, values, colour, marker) in enumerate(groups):
         shown = np.sort(values) * TEST.factor
         mean = shown.mean()
         lift = _dodge(shown, (high - low) * _POINT / _AXES)
         points: dict[str, Any] = {"color": colour, "edgecolor": SURFACE, "linewidth": 0.8, "alpha": 0.9, "zorder": 3}
         axes.scatter(shown, row + lift * 0.11, s=_POINT**2 * 0.8, marker=marker, **points)
+        tell_points(axes, shown, row + lift * 0.11, [f"{label}\n{TEST.label} {value:.2f} %" for value in shown])
         axes.plot([mean] * 2, [row - 0.27, row + 0.27], color=INK, linewidth=1.6, zorder=4)
         place = (mean - low) / (high - low)
         axes.annotate(

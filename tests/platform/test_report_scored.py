@@ -80,14 +80,9 @@ def test_mu_is_shown_as_the_share_of_its_term() -> None:
     odds = scale.odds(mu, nu)
     assert odds / (1 + odds) == pytest.approx(penalty / (quotient + penalty))
     assert scale.odds(scale.unit(nu), nu) == pytest.approx(1) and in_percent(1.0) == "50"
-    assert [in_percent(odds) for odds in (1e-5, 0.01, 3.0, 99.0, 1e3, np.nan)] == [
-        "0.001",
-        "1",
-        "75",
-        "99",
-        "99.9",
-        "–",
-    ]
+    odds_and_words = {5e-7: "0.00005", 1e-5: "0.001", 0.02: "2", 3.0: "75", 99.0: "99", 1e3: "99.9"}
+    assert {odds: in_percent(odds) for odds in odds_and_words} == odds_and_words
+    assert in_percent(np.nan) == "–"
     assert np.isnan(scale.odds(0.0, nu))
 
 

@@ -9,6 +9,7 @@ is the scale that HNAS itself searches, whose default reaches from 1 % to 99 %.
 from __future__ import annotations
 
 import math
+from decimal import Decimal
 
 import numpy as np
 from matplotlib.axis import Axis
@@ -48,10 +49,11 @@ def in_percent(odds: float) -> str:
     """The share of the odds, in percent without its sign: `83`, `0.4`, `99.7`; a dash of NaN."""
     if math.isnan(odds):
         return "–"
-    share = 100 * odds / (1 + odds)
+    share, rest = 100 * odds / (1 + odds), 100 / (1 + odds)
     if 1 <= share <= 99:
         return f"{share:.0f}"
-    return f"{share:.1g}" if share < 1 else f"{100 - float(f'{100 / (1 + odds):.1g}'):.10g}"
+    one_digit = Decimal(f"{min(share, rest):.1g}")  # of the smaller side: `99.997`, not `100`
+    return format(one_digit if share < 1 else 100 - one_digit, "f")
 
 
 def mark_shares(axis: Axis) -> None:

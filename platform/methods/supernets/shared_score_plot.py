@@ -14,6 +14,7 @@ from archray.platform.methods.supernets.search_seeds import FOUND_CELLS, SCORES,
 from archray.platform.number_words import as_float, whole_number
 from archray.platform.quantities import quantity_of
 from archray.platform.report.figures import FOUND, SURFACE, TRIAL, NothingToDraw, drawing, figure, set_height
+from archray.platform.report.pointed_at import tell_points
 from archray.platform.report.section import Section, captioned, numeric, table
 from archray.platform.report.table_columns import finite_values, numbers
 from archray.platform.run.run import Run
@@ -66,6 +67,7 @@ def supernet_shared_scores(run: Run[Any], canvas: Figure) -> None:
             place = supernet.found * _ACCURACY.factor
             axes.axvline(place, color=FOUND, linewidth=1.2, alpha=0.95 if supernet.chosen else 0.6, zorder=2)
             axes.plot([place], [0], "o", markersize=7, color=FOUND, markeredgecolor=SURFACE, clip_on=False, zorder=3)
+            tell_points(axes, [place], [0], [f"found by seed {supernet.seed}\n{_ACCURACY.label} {place:.2f} %"])
         axes.set(ylim=(0, 1.05 * max(int(heights.max()), 1)), xlim=(edges[0], edges[-1]), yticks=[])
         axes.grid(False, axis="y")
         axes.spines["left"].set_visible(False)
