@@ -55,7 +55,7 @@ def unknown(run: Path, repository: Path) -> list[str]:
         if file.name in ("trials.parquet", "curves.parquet"):
             known |= of_trials
         if "/tune-" not in name and "/shards/" not in name and not name.startswith(("model/", "final/model/")):
-            missing += [f"{name}: {key}" for key in sorted(keys(file)) if key not in known and not is_quantity(key)]
+            missing += [f"{name}: {key}" for key in sorted(keys(file)) if not is_told(key, known)]
     return missing
 
 
@@ -68,8 +68,8 @@ def keys(file: Path) -> list[str]:
     return []
 
 
-def is_quantity(key: str) -> bool:
-    return SPREAD.sub("", key) in QUANTITIES
+def is_told(key: str, known: frozenset[str]) -> bool:
+    return SPREAD.sub("", key) in QUANTITIES or any(fnmatch(key, name) for name in known)
 
 
 def test_it_tells_of_every_file_of_a_run_of_hnas(
