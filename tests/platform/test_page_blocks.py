@@ -107,6 +107,7 @@ def bash(tmp_path: Path) -> Callable[[str], None]:
     return run
 
 
+@pytest.mark.timeout(1800)  # a page has up to six searches, of a minute each on a busy machine
 @pytest.mark.parametrize("page", [parameter(page) for page in TESTED])
 def test_a_pages_blocks_run(
     page: Path,
