@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 from pydantic import BaseModel
 
+from archray.platform.field_help import description_of, field_kinds
 from archray.platform.methods import METHODS, get_method
-from archray.platform.search_command import description_of, field_kinds
 from archray.settings import RegisteredSettings
 
 
