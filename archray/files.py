@@ -128,6 +128,10 @@ class Folder:
         """Deletes the folder and all in it."""
         self._fs.delete_dir(self.path)
 
+    def delete(self, name: str) -> None:
+        """Deletes a file."""
+        self._fs.delete_file(f"{self.path}/{name}")
+
     def read_bytes(self, name: str) -> bytes:
         with self._fs.open_input_stream(f"{self.path}/{name}") as stream:
             return bytes(stream.read())

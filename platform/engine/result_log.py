@@ -8,7 +8,9 @@ moved.
 
 from __future__ import annotations
 
+import io
 import json
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +21,11 @@ from archray.files import Folder
 from archray.platform.engine.interrupt import INTERRUPT
 
 RESULTS = "results"  # one file of JSON lines a trial, a line a result
-SNAPSHOT = "snapshot"  # Tune's state files as they were after the last step in which something happened
+# Tune's state files as they were after the last step in which something happened. One file: of two, a kill would leave
+# one new and one old, and a limiter that waits for ever for a trial that has ended.
+SNAPSHOT = "snapshot.zip"
 SHORT = 64  # entries of a list that is kept; the scores of a round of halving may be ten thousand
-EXPERIMENT = "experiment_state-"
-STATE_FILES = (EXPERIMENT, "search_gen_state-", "searcher-state-")
+STATE_FILES = ("experiment_state-", "search_gen_state-", "searcher-state-")
 
 
 class ResultLog(tune.Callback):
@@ -79,13 +82,19 @@ class KeepSnapshot(tune.Callback):
 
 
 def _copy_state(trial: Any, trials: list[Any]) -> None:
-    """Copies the state files of the experiment that `trial` belongs to. trials: all of it."""
-    folder = experiment_folder(trial) / SNAPSHOT
+    """Keeps the state files of the experiment that `trial` belongs to. trials: all of it."""
     staged = Path(trial.storage.experiment_driver_staging_path)
-    for file in sorted(staged.iterdir()):
-        if file.name.startswith(STATE_FILES):
-            state = file.read_bytes()
-            folder.write_bytes(file.name, _with_errors(state, trials) if file.name.startswith(EXPERIMENT) else state)
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w") as archive:
+        for file in sorted(staged.iterdir()):
+            if file.name.startswith(STATE_FILES):
+                state = file.read_bytes()
+                archive.writestr(file.name, _with_errors(state, trials) if _is_experiment(file.name) else state)
+    experiment_folder(trial).write_bytes(SNAPSHOT, content.getvalue())
+
+
+def _is_experiment(name: str) -> bool:
+    return name.startswith("experiment_state-")
 
 
 def _with_errors(state: bytes, trials: list[Any]) -> bytes:
@@ -102,23 +111,32 @@ def _with_errors(state: bytes, trials: list[Any]) -> bytes:
     return json.dumps(whole).encode()
 
 
+def read_snapshot(folder: Folder) -> dict[str, bytes]:
+    """The state files that were kept, by their names; none if none were. folder: of a Tune experiment."""
+    if not folder.exists(SNAPSHOT):
+        return {}
+    with zipfile.ZipFile(io.BytesIO(folder.read_bytes(SNAPSHOT))) as archive:
+        return {name: archive.read(name) for name in sorted(archive.namelist())}
+
+
 def restore_state(folder: Folder) -> bool:
     """Puts the kept state files in the place of Tune's own copies; whether there is a state to restore.
 
     folder: of a Tune experiment.
     """
-    snapshot = folder / SNAPSHOT
-    folder.copy_from(snapshot)
-    return folder.exists("tuner.pkl") and any(name.startswith(EXPERIMENT) for name in snapshot.files())
+    kept = read_snapshot(folder)
+    for name in folder.files():
+        if name.startswith(STATE_FILES) and name not in kept:
+            folder.delete(name)  # of a later session of Tune's, which it would take for the newest
+    for name, state in kept.items():
+        folder.write_bytes(name, state)
+    return folder.exists("tuner.pkl") and any(map(_is_experiment, kept))
 
 
 def trial_statuses(folder: Folder) -> list[str]:
     """The status of every trial in Tune's last state. folder: of a Tune experiment."""
-    snapshot = folder / SNAPSHOT
-    names = [name for name in snapshot.files() if name.startswith("experiment_state-")]
-    if not names:
-        return []
-    return [json.loads(state)["status"] for state, _ in snapshot.read_json(names[-1])["trial_data"]]
+    states = [state for name, state in read_snapshot(folder).items() if _is_experiment(name)]
+    return [json.loads(trial)["status"] for trial, _ in json.loads(states[-1])["trial_data"]] if states else []
 
 
 def read_results(folder: Folder) -> pd.DataFrame:

@@ -20,7 +20,7 @@ from archray.files import Folder
 from archray.platform.engine.failed_trials import FailureLog, check_crashes, crashed_trials, quiet_deaths
 from archray.platform.engine.interrupt import StopAtCheckpoint, stop_gracefully
 from archray.platform.engine.progress import TrialProgress
-from archray.platform.engine.result_log import SNAPSHOT, KeepSnapshot, ResultLog, restore_state, trial_statuses
+from archray.platform.engine.result_log import KeepSnapshot, ResultLog, read_snapshot, restore_state, trial_statuses
 from archray.platform.engine.stage import Context, ReadsT, Stage, TuneOptions
 from archray.platform.engine.trial_tables import curve_table, failure_reasons, trial_table
 from archray.platform.run.manifest import digest
@@ -93,7 +93,8 @@ class TuneRun:
         assert self.plan.searcher is not None  # whoever asks has planned one
         searcher = self.plan.searcher()
         with tempfile.TemporaryDirectory() as scratch:
-            Folder(scratch).copy_from(self.folder / SNAPSHOT)
+            for name, state in read_snapshot(self.folder).items():
+                Folder(scratch).write_bytes(name, state)
             searcher.restore_from_dir(scratch)
         return searcher
 

@@ -11,6 +11,9 @@ from pathlib import Path
 
 import pandas as pd
 
+from archray.files import Folder
+from archray.platform.engine.result_log import read_snapshot
+
 PATIENCE = 300  # seconds that one step may take on a busy machine before it counts as stuck
 
 
@@ -57,11 +60,12 @@ def kill_when(process: subprocess.Popen, condition: Callable[[], object], cwd: P
 
 def snapshot(stage: Path) -> list[tuple[dict, str]]:
     """Tune's last snapshot of a stage: the stub and the status of every trial."""
-    states = sorted(stage.glob("tune-*/snapshot/experiment_state-*.json"))
-    if not states:
+    folders = sorted(stage.glob("tune-*/snapshot.zip"))
+    if not folders:
         return []
-    trials = json.loads(states[-1].read_text())["trial_data"]
-    return [(json.loads(stub), json.loads(stub)["status"]) for stub, _ in trials]
+    states = read_snapshot(Folder(folders[-1].parent))
+    trials = json.loads([state for name, state in states.items() if name.startswith("experiment_state-")][-1])
+    return [(json.loads(stub), json.loads(stub)["status"]) for stub, _ in trials["trial_data"]]
 
 
 def ended_trials(stage: Path) -> list[str]:
