@@ -88,7 +88,7 @@ class TunerConformance(SearcherConformance):
             assert (tmp_path / "interrupted").exists()
         else:
             raise AssertionError("the run was not interrupted")
-        _wait_for_copies()
+        wait_for_copies()
         results = Tuner.restore(str(tmp_path / "run"), trainable=self.trainable(), param_space=self.param_space()).fit()
         assert results.num_errors == 0
         whole = self.fresh()
@@ -172,8 +172,8 @@ def quiet_ray() -> None:
     os.environ["TUNE_GLOBAL_CHECKPOINT_S"] = "0"
 
 
-def _wait_for_copies() -> None:
-    """Tune copies its snapshots file by file in threads, for which an interruption does not wait."""
+def wait_for_copies() -> None:
+    """Waits for the threads in which Tune copies its state to storage; an interrupted `fit` does not."""
     for thread in threading.enumerate():
         if "entrypoint" in thread.name:  # the function's name, which Python gives a thread without one
             thread.join(PATIENCE_S)

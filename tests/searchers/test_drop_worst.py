@@ -15,6 +15,7 @@ from ray.tune.error import TuneError
 
 from archray.errors import InvalidInput
 from archray.searchers.drop_worst import DropWorst
+from archray.searchers.testing.tuner import wait_for_copies
 
 STEPS, AT = 4, 2
 
@@ -86,6 +87,7 @@ def test_restored_it_decides_the_same(ray_session, tmp_path, epoch, after):
     callbacks = [Interruption(tmp_path / "mark", epoch, after)]
     with pytest.raises(TuneError, match="on purpose"):
         tuner(tmp_path, [0.2, 0.9, 0.1, 0.7], keep=2, callbacks=callbacks).fit()
+    wait_for_copies()
     restored = Tuner.restore(str(tmp_path / "run"), trainable=tune.with_resources(Climb, {"cpu": 1}))
     results = restored.fit()
     assert len(results) == 4 and not results.errors

@@ -11,6 +11,7 @@ import pytest
 from ray import tune
 from ray.tune import CheckpointConfig, ResultGrid, RunConfig, TuneConfig, Tuner
 
+from archray.searchers.testing.tuner import wait_for_copies
 from archray.trainables.tune.standalone_trainable import METRICS, StandaloneTrainable, load_trained
 
 CELLS = (
@@ -107,6 +108,7 @@ def test_an_interrupted_run_is_restored_and_ends_like_an_undisturbed_one(
     space = param_space(list(CELLS))
     with pytest.raises(Exception, match="interrupted by the test"):
         make_tuner(tmp_path, space, callbacks=[Interruption(tmp_path / "happened")]).fit()
+    wait_for_copies()
     restored = Tuner.restore(str(tmp_path / "run"), trainable=StandaloneTrainable, param_space=space).fit()
     assert restored.num_errors == 0
     pd.testing.assert_frame_equal(
