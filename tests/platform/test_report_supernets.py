@@ -259,6 +259,13 @@ def test_panels_of_groups(new_run: NewRun, groups: tuple[str, ...], panels: int)
     assert [name for name in groups if f">{name}<" in svg] == (list(groups) if panels > 1 else [])
 
 
+def test_a_controllers_decisions_have_no_uniform_entropy(new_run: NewRun) -> None:
+    """As ENAS writes them: the number of operations is not known."""
+    entropies = TABLES["entropies"].assign(group="decisions", operations=pd.array([pd.NA] * len(TABLES["entropies"])))
+    section = entropies_section(new_run(entropies=entropies))
+    assert "Dashed" not in words(section) and "At the end of the search it is" in words(section)
+
+
 def test_entropies_that_cannot_be_drawn(new_run: NewRun) -> None:
     entropies = TABLES["entropies"]
     for nothing in (pd.DataFrame(), entropies.assign(entropy=math.nan), entropies.head(0)):
