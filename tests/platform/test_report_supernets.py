@@ -280,6 +280,13 @@ def test_every_panel_of_entropies_holds_its_lines(new_run: NewRun) -> None:
             assert low <= min(line.get_ydata()) and max(line.get_ydata()) <= high
 
 
+def test_a_controllers_decisions_have_no_uniform_entropy(new_run: NewRun) -> None:
+    """As ENAS writes them: the number of operations is not known."""
+    entropies = TABLES["entropies"].assign(group="decisions", operations=pd.array([pd.NA] * len(TABLES["entropies"])))
+    section = entropies_section(new_run(entropies=entropies))
+    assert "Dashed" not in words(section) and "At the end of the search it is" in words(section)
+
+
 def test_entropies_that_cannot_be_drawn(new_run: NewRun) -> None:
     entropies = TABLES["entropies"]
     for nothing in (pd.DataFrame(), entropies.assign(entropy=math.nan), entropies.head(0)):

@@ -32,13 +32,14 @@ class Panel:
 
     title: str
     nets: list[Supernet]  # one per search seed; rows: `epoch` and `entropy`, the mean over the panel's edges
-    uniform: float  # the mean entropy of uniform weights on these edges, in nats
-    operations: tuple[int, ...]  # that the edges weigh, distinct numbers in order
+    uniform: float  # the mean entropy of uniform weights on these edges, in nats; NaN if it is not known
+    operations: tuple[int, ...]  # that the edges weigh, distinct numbers in order; empty if they are not known
 
     @property
     def highest(self) -> float:
         """The largest entropy that is drawn."""
-        return max(self.uniform, *(float(net.rows["entropy"].max()) for net in self.nets))
+        drawn = max(float(net.rows["entropy"].max()) for net in self.nets)
+        return max(self.uniform, drawn) if self.operations else drawn
 
 
 def entropies_section(run: Run[Any]) -> Section:
@@ -75,7 +76,8 @@ def supernet_entropies(run: Run[Any], canvas: Figure) -> None:
             continue
         panel = panels[place]
         by_epoch(axes, panel.nets, "entropy")
-        axes.axhline(panel.uniform, color=MUTED, linewidth=1, linestyle=(0, (4, 3)), zorder=1)
+        if panel.operations:
+            axes.axhline(panel.uniform, color=MUTED, linewidth=1, linestyle=(0, (4, 3)), zorder=1)
         axes.set_title(panel.title)
         axes.tick_params(labelleft=True)
         if place % columns == 0:
@@ -110,8 +112,14 @@ def entropy_panels(run: Run[Any]) -> list[Panel]:
 
 
 def uniform_entropy(entropies: pd.DataFrame) -> tuple[float, tuple[int, ...]]:
-    """The mean entropy of uniform weights, in nats, and the numbers of operations, distinct and in order."""
-    operations = entropies.loc[entropies["epoch"] == entropies["epoch"].min(), "operations"].astype(int)
+    """The mean entropy of uniform weights, in nats, and the numbers of operations, distinct and in order.
+
+    NaN and () for the decisions of a controller, which are of no one number.
+    """
+    operations = entropies.loc[entropies["epoch"] == entropies["epoch"].min(), "operations"]
+    if operations.isna().any():
+        return math.nan, ()
+    operations = operations.astype(int)
     return float(np.log(operations).mean()), tuple(sorted(set(operations)))
 
 
@@ -123,9 +131,10 @@ def _span(values: Sequence[float]) -> str:
 def _decided(panels: Sequence[Panel], ends: Sequence[float]) -> str:
     whole = panels[0]
     text = (
-        "The entropy of an edge's weights over its operations, in nats, averaged over the edges; a line per search "
-        "seed. Dashed: uniform weights, no decision at all"
+        "The entropy of an edge's weights over its operations, in nats, averaged over the edges; a line per search seed"
     )
+    if whole.operations:
+        text += ". Dashed: uniform weights, no decision at all"
     if len(whole.operations) == 1:
         text += f" (log {whole.operations[0]} = {whole.uniform:.2f})"
     text += (
