@@ -47,7 +47,7 @@ def test_a_run_holds_everything(results, name):
     assert progress["search_test_accuracy"].between(0, 1).all(), (
         "an oracle solve has filled what the search did not know"
     )
-    assert "Test error" in folder.read_bytes("report.html").decode()
+    assert f"{100 * found['test_accuracy']:.2f} %" in folder.read_bytes("report.html").decode()
 
 
 def test_halving_halves(results):
@@ -107,7 +107,7 @@ def test_repeats_are_runs_of_their_own_with_their_progress_pooled(results, capsy
     assert result.validation_accuracy == max(repeat.validation_accuracy for repeat in result.repeats)
     assert len(Folder(result.path).read_json("architecture.json")["repeats"]) == 2
     archray.show(result.path)
-    assert "over 2 repeats" in capsys.readouterr().out
+    assert "mean and standard deviation of 2 repeats" in capsys.readouterr().out
     progress = Folder(result.path).read_parquet("progress.parquet")
     assert progress.groupby("repeat")["calls"].max().tolist() == [3, 3]
 

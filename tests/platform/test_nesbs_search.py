@@ -135,7 +135,7 @@ def test_draws_from_the_posterior(svgd: archray.RunResult, tmp_path: Path, capsy
     archray.show(run)
     printed = capsys.readouterr().out
     assert len(found.members) == 2 and all(member in printed for member in found.members)
-    assert "members disagree on" in printed
+    assert "PPD  " in printed and "members of the ensemble, each alone:" in printed
 
 
 @pytest.mark.slow
