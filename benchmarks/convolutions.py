@@ -114,8 +114,7 @@ def kinds_of_networks() -> Mapping[Kind, set[str]]:
     from archray.trainables.nets.build_network import NETWORKS
     from archray.trainables.proxies import PROXIES, ProxySettings, score
     from archray.trainables.spaces import get_space
-    from archray.trainables.supernets.networks import build_supernet, groups
-    from archray.trainables.supernets.networks.supernet import SUPERNETS
+    from archray.trainables.supernets.networks import SUPERNETS, build_supernet, groups
 
     images, labels = torch.randn(4, 3, 16, 16), torch.arange(4)
     metrics = tuple(PROXIES.names())

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from archray.platform.config import SearchConfig
 from archray.registry import load_reference
-from archray.trainables.spaces import Space
+from archray.trainables.spaces import SPACES, Space
 
 if TYPE_CHECKING:
     from archray.platform.methods.recipe import Recipe
@@ -18,7 +18,14 @@ Values = Mapping[str, Any]  # options, as a nested dictionary
 
 def serves_networks(space: Space) -> str | None:
     """None for a space whose architectures are networks; else why it cannot be searched."""
-    return None if space.kind == "network" else f"its architectures are {space.kind}s, not networks"
+    if space.kind == "network":
+        return None
+    return f"its architectures are {space.kind}s, not networks; choose {', '.join(network_spaces())}"
+
+
+def network_spaces() -> list[str]:
+    """The names of archray's spaces whose architectures are networks."""
+    return [name for name in SPACES if SPACES.get(name).kind == "network"]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -33,6 +33,14 @@ CASES: list[tuple[tuple[str, ...], str]] = [
     (("search", "hnas", "--preset", "smoke", "--out", "finished"), "archray resume"),
     ((*SEARCH, "--address", "ray://head:10001"), "ray job submit"),
     ((*SEARCH, "--space", "fourier"), "its architectures are feature maps, not networks"),
+    (
+        ("search", "nesbs", "--space", "fourier"),
+        "feature maps, not networks; choose darts, darts-none, nasbench1shot1-1",
+    ),
+    (
+        ("search", "gaea-darts", "--space", "space.py:Own"),
+        "it has no supernet; choose darts, darts-none, nasbench1shot",
+    ),
     ((*SEARCH, "--data", "docstrings"), "nasbench201 is for images, and docstrings holds text"),
     ((*MAPS, "--space", "nasbench201"), "it is no space of feature maps; choose fourier or ngrams"),
     ((*MAPS, "--space", "ngrams"), "ngrams is for text, and digits holds images; choose --data docstrings"),
@@ -54,9 +62,14 @@ CASES: list[tuple[tuple[str, ...], str]] = [
     (("proxies", "--size", "20000"), "a pool of 20000 is too large"),
     ((*SEARCH, "--pool-size", "20000"), "a pool of 20000 is too large"),
     (("proxies", "--out", "taken/file"), "exists already"),
-    # The last one loads more: the data, for their size.
+    # The last one loads more: the data, for their size, and what a solve holds in memory.
     ((*MAPS, "--dimension", "500000", "--set", "solve.memory_gib=0.001"), "give more memory_gib or fewer features"),
 ]
+SPACE = """from archray.trainables.spaces import Decision, Space
+
+class Own(Space):
+    name, decisions = "own", (Decision("layer", ("wide", "narrow")),)
+"""
 HEAVY = {"torch", "ray", "sklearn", "scipy", "pandas", "pyarrow", "matplotlib"}  # a second or more, all together ten
 
 
@@ -88,6 +101,7 @@ def outcomes(tmp_path_factory):
     (folder / "taken" / "file").write_text("kept")
     (folder / "finished" / "manifest.json").write_text("{}")
     (folder / "metric.py").write_text("def metric(network):\n    return 1.0\n\n\nkappa = metric\n")
+    (folder / "space.py").write_text(SPACE)
     (folder / "misspelt.toml").write_text("[train]\nepoch = 3\n")
     before = sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
     run = subprocess.run(

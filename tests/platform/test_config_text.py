@@ -18,6 +18,7 @@ from archray.platform.dry_run import dry_run
 from archray.platform.field_help import description_of
 from archray.platform.methods import METHODS, get_method
 from archray.platform.methods.configure import make_config
+from archray.plurals import count
 from archray.searchers.nesbs.samplers import SAMPLERS
 from archray.trainables.supernets import OPTIMIZERS, RELAXATIONS
 
@@ -162,6 +163,14 @@ def test_a_dry_run_counts_what_the_configuration_says(tmp_path: Path, monkeypatc
     assert "2 times, in repeat-00, ...:" in text
     assert re.search(r"make the run archray-runs/hnas-\d{8}-\d{6}", text)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "trained"), [("nesbs", 2), ("urs", 2), ("single-best", 1), ("nes-rs", 2), ("snapshot", 1)]
+)
+def test_a_dry_run_counts_the_members_that_are_trained(name: str, trained: int, tmp_path: Path) -> None:
+    [told] = re.findall(r"^#   \d+\. final +.*: (.*)$", dry_run(name, {}, preset="smoke", out=tmp_path / "run"), re.M)
+    assert told == f"{count(trained, 'training')} of 2 epochs"
 
 
 def test_a_dry_run_refuses_what_a_search_refuses(tmp_path: Path) -> None:

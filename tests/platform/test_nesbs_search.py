@@ -183,7 +183,7 @@ def test_the_best_single_architecture_at_as_many_evaluations(svgd: archray.RunRe
         ("nesbs", {"temperature": 0}, "temperature"),
         ("nesbs", {"search__delta_range": [1.0, -2.0]}, "low < high"),
         ("nesbs", {"space": "nasbench101"}, "nasbench101"),
-        ("nesbs", {"space": "fourier"}, "it has no supernet"),
+        ("nesbs", {"space": "fourier"}, "feature maps, not networks; choose darts, "),
         ("nesbs", {"final_seeds": 2}, "final_seeds"),
         ("nesbs", {"best_response": True, "posterior__posterior__scale": "data"}, "scale"),
         ("urs", {"best_response": True}, "uniform draws need no posterior"),

@@ -10,6 +10,7 @@ import torch
 from archray.errors import InvalidInput
 from archray.platform.methods import METHODS, get_method
 from archray.platform.methods.configure import check_config, make_config
+from archray.platform.methods.method import network_spaces
 from archray.platform.methods.supernets.supernet_config import SupernetSearchConfig
 from archray.platform.methods.supernets.supernet_search import settings_of
 from archray.trainables.spaces import get_space
@@ -87,6 +88,11 @@ def test_the_papers_options_go_together_in_every_space(name: str, space: str) ->
     config.check()
     assert config.supernet.none == (space != "nasbench201"), "GAEA leaves none out there"
     assert config.network.auxiliary == space.startswith("darts")
+
+
+def test_every_space_of_networks_has_a_supernet() -> None:
+    """So a method that needs one can tell what it serves without the supernets, and torch."""
+    assert set(SUPERNETS) == set(network_spaces())
 
 
 @pytest.mark.parametrize("objective", ["bilevel", "erm"])

@@ -14,8 +14,7 @@ from archray.trainables.nets.build_network import NETWORKS
 from archray.trainables.nets.darts_operations import OPERATIONS
 from archray.trainables.nets.operations import every_second_pixel
 from archray.trainables.spaces import get_space
-from archray.trainables.supernets.networks import build_supernet
-from archray.trainables.supernets.networks.supernet import SUPERNETS
+from archray.trainables.supernets.networks import SUPERNETS, build_supernet
 
 # Prints, per number of channels, the largest deviation of a gradient from float64 over eight rounds.
 DEVIATIONS = """

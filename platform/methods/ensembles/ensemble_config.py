@@ -31,6 +31,11 @@ class EnsembleConfig(TrainedSearchConfig):
     ensemble_size: int = Field(3, ge=1)
     final_seeds: Literal[1] = 1
 
+    @property
+    def member_count(self) -> int:
+        """How many architectures an ensemble has, of those that are sampled too."""
+        return self.ensemble_size
+
     def check(self) -> None:
         """Builds the standalone network without memory: what does not go together is refused before Ray starts."""
         space = get_space(self.space)
@@ -117,11 +122,6 @@ class NESBSConfig(EnsembleConfig):
         )
 
     @property
-    def sampled_size(self) -> int:
-        """How many architectures a suggestion has."""
-        return self.ensemble_size
-
-    @property
     def sampled(self) -> int:
         """How many suggestions are evaluated."""
         return self.search.budget
@@ -157,7 +157,7 @@ class SingleBestConfig(NESBSConfig):
     method: Literal["single-best"] = "single-best"
 
     @property
-    def sampled_size(self) -> int:
+    def member_count(self) -> int:
         return 1
 
     @property

@@ -161,7 +161,7 @@ def list_sampled(run: Run[Any]) -> Sequence[Listing]:
         }
         for row in trials.sort_values(loss).to_dict("records")
     ]
-    size = run.config.sampled_size
+    size = run.config.member_count
     several = f"of {count(size, 'member')} each"
     return [*_list_members(run), Listing.of(f"ensembles sampled, {several}, best first", rows)]
 

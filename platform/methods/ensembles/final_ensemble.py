@@ -175,7 +175,7 @@ FINAL_ENSEMBLE_STAGE = TuneStage[EnsembleConfig](
     depends=lambda context: {"members": found_members(context.run), "average": _average(context)},
     plan=_trials,
     finish=_write_trained,
-    amount=lambda config: trainings(config.ensemble_size, config.final),
+    amount=lambda config: trainings(config.member_count, config.final),
 )
 
 

@@ -56,7 +56,7 @@ def _search(context: Context[NESBSConfig], folder: Folder) -> None:
 
     def fresh() -> NESBSSearch:
         options = {name: value for name, value in config.search if name != "average"} | {"budget": config.sampled}
-        return NESBSSearch(posterior, ensemble_size=config.sampled_size, seed=context.seed(SEARCH), **options)
+        return NESBSSearch(posterior, ensemble_size=config.member_count, seed=context.seed(SEARCH), **options)
 
     ensembles = _evaluator(context, folder)
     if not fresh().depends_on_results:  # all members are known at once, and are predicted over the whole cluster
@@ -150,8 +150,8 @@ def _trial_table(driven: pd.DataFrame, search: SamplingOptions) -> pd.DataFrame:
 SAMPLING_STAGE = WorkStage[NESBSConfig](
     name=SEARCH,
     title="sample ensembles, and evaluate them with the shared weights",
-    reads=("trained_supernet", "search", "sampled_size", "sampled"),
+    reads=("trained_supernet", "search", "member_count", "sampled"),
     depends=_depends,
     work=_search,
-    amount=lambda config: f"{count(config.sampled, 'suggestion')} of {count(config.sampled_size, 'architecture')}",
+    amount=lambda config: f"{count(config.sampled, 'suggestion')} of {count(config.member_count, 'architecture')}",
 )

@@ -5,11 +5,12 @@ from __future__ import annotations
 from pydantic import Field
 
 from archray.errors import InvalidInput
-from archray.platform.methods.method import serves_networks
+from archray.platform.methods.method import network_spaces, serves_networks
 from archray.platform.methods.trained_config import TrainedSearchConfig
 from archray.settings import Settings
 from archray.trainables.nets.network_settings import NetworkSettings
-from archray.trainables.spaces import Space, get_space
+from archray.trainables.spaces import SPACES, Space, get_space
+from archray.trainables.supernets.supernet_registry import SUPERNETS
 from archray.trainables.tune.supernet_settings import SupernetOptions
 
 IMAGE_CHANNELS, CLASSES = 3, 10  # of the networks that a check builds: what is wrong with them is so for any data
@@ -80,8 +81,6 @@ def serves(space: Space) -> str | None:
     """None for a space that has a supernet; else why it cannot be searched."""
     if (reason := serves_networks(space)) is not None:
         return reason
-    from archray.trainables.supernets.networks import SUPERNETS
-
-    if space.name in SUPERNETS:
+    if space.name in SPACES or space.name in SUPERNETS:  # archray's have one each; a user's file registers its own
         return None
-    return f"it has no supernet; choose {', '.join(SUPERNETS)}"
+    return f"it has no supernet; choose {', '.join(network_spaces())}, or register one for it (docs/extending.md)"

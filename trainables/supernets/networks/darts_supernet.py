@@ -25,7 +25,8 @@ from archray.trainables.supernets.networks.group import (
 )
 from archray.trainables.supernets.networks.mixed_cell import MixedCell
 from archray.trainables.supernets.networks.partial_channels import Edge, input_groups, input_path, input_weights
-from archray.trainables.supernets.networks.supernet import SUPERNETS, Supernet
+from archray.trainables.supernets.networks.supernet import Supernet
+from archray.trainables.supernets.supernet_registry import SUPERNETS
 
 # In the order of the original's rows: all edges into node 2, then into node 3, and so on.
 EDGES = tuple(Edge(target, source) for target in NODES for source in range(target))

@@ -22,8 +22,9 @@ from archray.trainables.supernets.networks.group import (
     path_weights,
 )
 from archray.trainables.supernets.networks.partial_channels import channels_seen, passing, seen, shuffled
-from archray.trainables.supernets.networks.supernet import SUPERNETS, Supernet
+from archray.trainables.supernets.networks.supernet import Supernet
 from archray.trainables.supernets.networks.weighted_sum import Term, weighted_sum
+from archray.trainables.supernets.supernet_registry import SUPERNETS
 
 GROUP = "operations"
 

@@ -27,7 +27,8 @@ from archray.trainables.supernets.networks.group import (
 )
 from archray.trainables.supernets.networks.mixed_cell import MixedCell
 from archray.trainables.supernets.networks.partial_channels import Edge, input_groups, input_path, input_weights
-from archray.trainables.supernets.networks.supernet import SUPERNETS, Supernet
+from archray.trainables.supernets.networks.supernet import Supernet
+from archray.trainables.supernets.supernet_registry import SUPERNETS
 
 GROUP = "edges"
 GRAPH = tuple(Edge(target, source) for target, source in EDGES)

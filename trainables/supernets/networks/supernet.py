@@ -14,12 +14,12 @@ import torch
 from torch import Tensor, nn
 
 from archray.errors import InvalidInput
-from archray.registry import Registry
 from archray.trainables.devices import own_randomness
 from archray.trainables.nets.build_network import initialise
 from archray.trainables.nets.network_settings import NetworkSettings
 from archray.trainables.spaces import Architecture, Space, get_space
 from archray.trainables.supernets.networks.group import Group, MixtureWeights, Rows, Weights, rows_of
+from archray.trainables.supernets.supernet_registry import SUPERNETS
 
 
 class Supernet(nn.Module, ABC):
@@ -66,9 +66,6 @@ class Supernet(nn.Module, ABC):
     @abstractmethod
     def discretise(cls, space: Space, rows: Mapping[str, Tensor]) -> Architecture:
         """The architecture of the strongest operations (note G4). rows: group -> (edges, operations)."""
-
-
-SUPERNETS: Registry[type[Supernet]] = Registry("supernet")  # by the name of the space
 
 
 def groups(space: Space | str, *, partial_channels: int = 1, none: bool = True) -> tuple[Group, ...]:

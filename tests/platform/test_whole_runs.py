@@ -1,0 +1,74 @@
+"""Every method from its search to its report, at the size of its preset smoke, and what a person does with the run."""
+
+from __future__ import annotations
+
+import runpy
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from archray_test_run_files import unknown
+from archray_test_runs import ONE_AT_A_TIME
+
+import archray
+from archray.platform.methods import METHODS, get_method
+from archray.trainables.spaces import get_space
+
+SMALL: dict[str, Any] = {"preset": "smoke", "seed": 1, **ONE_AT_A_TIME}
+# The space of a run: the first of these that the method serves.
+SPACES = {"nasbench201": {"data": "digits", "data__limit": 200}, "darts": {"data": "digits", "data__limit": 60}}
+MAPS = {"fourier": {"data": "digits", "data__limit": 200}, "ngrams": {"data": "docstrings", "data__limit": 200}}
+OPTIONS: dict[str, dict[str, Any]] = {  # what a run by the preset alone does not show
+    "gaea-darts": {"search_seeds": 3, "selection__keep": 1, "selection__epoch": 1},
+    "halving": {"correlation": 3, "repeats": 2},
+    "fast-halving": {"space": "ngrams", **MAPS["ngrams"]},
+}
+
+
+def options_of(method: str) -> dict[str, Any]:
+    serves = get_method(method).serves
+    space = next(name for name in (*SPACES, *MAPS) if serves(get_space(name)) is None)
+    return {**SMALL, "space": space, **(SPACES | MAPS)[space], **OPTIONS.get(method, {})}
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("ray_session")
+@pytest.mark.parametrize("method", METHODS)
+def test_a_whole_run(method: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    result = archray.search(method, **options_of(method), out=tmp_path / "run")
+    run = Path(result.path)
+    found = result.members or (result.architecture,)
+    assert 0 <= result.test_accuracy <= 1
+
+    folders = sorted(run.glob("repeat-*")) or [run]
+    assert [problem for folder in folders for problem in unknown(folder)] == []
+
+    capsys.readouterr()
+    summary = archray.show(run)
+    printed = capsys.readouterr().out
+    assert summary.state == "done" and method in printed and all(architecture in printed for architecture in found)
+
+    loaded = archray.load(run)
+    assert (loaded.members or (loaded.architecture,)) == found and loaded.test_accuracy == result.test_accuracy
+    assert not loaded.trials.empty
+
+    written = (run / "report.html").read_text()
+    (run / "report.html").unlink()
+    archray.report(run)
+    assert (run / "report.html").read_text() == written
+
+    archray.export(run, tmp_path / "export")
+    exported = runpy.run_path(str(tmp_path / "export" / "load_model.py"))["load_model"]()
+    inputs = inputs_of(method)
+    with torch.no_grad():
+        torch.testing.assert_close(exported(inputs), loaded.model()(inputs))
+
+
+def inputs_of(method: str) -> Any:
+    """Some of the test split that a method was measured on."""
+    from archray.trainables.data import DataSettings, load_data
+
+    options = options_of(method)
+    test = load_data(DataSettings(name=options["data"], limit=options["data__limit"])).test
+    return test.images[:3] if hasattr(test, "images") else test.texts[:3]

@@ -1,0 +1,69 @@
+"""What docs/run-folder.md tells of a run's files, held against a run's folder."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fnmatch import fnmatch
+from pathlib import Path
+
+import pandas as pd
+from archray_test_documents import REPOSITORY, parts
+
+from archray.platform.quantities import QUANTITIES
+
+ROW = re.compile(r"^\| ((?:`[^|]+`[^|]*)) \|", re.M)
+CODE = re.compile(r"`([^`]+)`")
+SPREAD = re.compile(r"_(std|n|each)$")  # beside the mean of a quantity
+OPEN = {"summary.json", "heartbeat.json", "searcher.json", "posterior.json", "headline"}  # whose keys are not told
+
+
+@dataclass(frozen=True)
+class Described:
+    """A heading of the page: the files that it is about, and the columns or keys that it tells of."""
+
+    patterns: tuple[str, ...]
+    names: frozenset[str]
+
+
+def described() -> Iterator[Described]:
+    for part in parts(REPOSITORY / "docs" / "run-folder.md"):
+        if part.heading.startswith("`"):
+            names = [name for row in ROW.findall(part.prose) for name in CODE.findall(row)]
+            yield Described(tuple(CODE.findall(part.heading)), frozenset(names))
+
+
+def unknown(run: Path) -> list[str]:
+    """What the page does not tell of a run."""
+    told = list(described())
+    of_trials = next(each.names for each in told if each.patterns == ("*/trials.parquet",))
+    missing = []
+    for file in sorted(file for file in run.rglob("*") if file.is_file()):
+        name = file.relative_to(run).as_posix()
+        if name.startswith(("code/", "arrays.npz")):
+            continue
+        matching = [each for each in told if any(fnmatch(name, pattern) for pattern in each.patterns)]
+        matching += [each for each in told if each.patterns == (file.name,)]  # `architecture.json` of a stage
+        if not matching:
+            missing.append(name)
+        known = frozenset().union(*(each.names for each in matching))
+        if file.name in ("trials.parquet", "curves.parquet"):
+            known |= of_trials
+        if "/tune-" not in name and "/shards/" not in name and not name.startswith(("model/", "final/model/")):
+            missing += [f"{name}: {key}" for key in sorted(keys(file)) if not is_told(key, known)]
+    return missing
+
+
+def keys(file: Path) -> list[str]:
+    if file.suffix == ".parquet":
+        return list(pd.read_parquet(file).columns)
+    if file.suffix == ".json" and file.name not in OPEN:
+        content = json.loads(file.read_text())
+        return [key for key in content if key not in OPEN] if isinstance(content, dict) else []
+    return []
+
+
+def is_told(key: str, known: frozenset[str]) -> bool:
+    return SPREAD.sub("", key) in QUANTITIES or any(fnmatch(key, name) for name in known)
