@@ -22,7 +22,7 @@ import archray
 from archray.cluster.cluster_settings import LOCAL, ClusterSettings, check_address
 from archray.cluster.warm_workers import warm_python
 from archray.errors import ArchrayError
-from archray.registry import file_module_name
+from archray.references import file_module_name
 
 ROOMS = ("platform", "searchers", "trainables", "cluster")
 AUTO = "auto"  # Ray's word for "the cluster that runs on this machine"
@@ -56,7 +56,7 @@ def connect(
     """Starts or joins Ray for the length of a `with`; shuts down only what it started, leaves what it joined.
 
     Every worker can then import archray, and each file of `user_files` under the name that
-    `archray.registry.load_reference` gives it (see `worker_reference`). A Ray that is initialised already is used
+    `archray.references.load_reference` gives it (see `worker_reference`). A Ray that is initialised already is used
     as it is, after a check that its workers can do the same.
 
     Args:

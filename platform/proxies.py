@@ -14,7 +14,7 @@ from archray.files import Folder, write_file
 from archray.platform.config import validate
 from archray.platform.engine.pool_settings import PoolSettings, candidates
 from archray.platform.run.manifest import digest
-from archray.registry import is_reference, split_reference, worker_reference
+from archray.references import is_reference, split_reference, worker_reference
 from archray.trainables.data import DataSettings, check_data
 from archray.trainables.proxies import ProxySettings, check_proxies
 from archray.trainables.spaces import get_space

@@ -1,10 +1,11 @@
-"""What several searchers take: a metric, whole numbers, arrays, a space."""
+"""What several searchers take: options, a metric, whole numbers, arrays, a space."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +16,17 @@ from archray.trainables.spaces import Architecture, Space, get_space
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 BoolArray = NDArray[np.bool_]
+
+
+class SearcherOptions(TypedDict, total=False):
+    """What every searcher takes by keyword beside its own arguments; see `ArchraySearcher`."""
+
+    seed: int
+    metric: str | None
+    mode: str | None
+    points_to_evaluate: Sequence[Mapping[str, Any]] | None
+    max_concurrent: int | None
+    asynchronous: bool
 
 
 def check_whole_number(name: str, value: Any, least: int = 1) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, TypedDict
+from typing import Any, ClassVar
 
 from ray.tune.result import DEFAULT_METRIC
 from ray.tune.search.variant_generator import parse_spec_vars
@@ -29,17 +29,6 @@ class Wait:
 
 WAIT = Wait()  # what `propose` returns when results it needs are not in yet
 Proposal = dict[str, Any] | Wait | None  # a trial's config; WAIT; or None when nothing is left to try
-
-
-class SearcherOptions(TypedDict, total=False):
-    """What every searcher takes by keyword beside its own arguments; see `ArchraySearcher`."""
-
-    seed: int
-    metric: str | None
-    mode: str | None
-    points_to_evaluate: Sequence[Mapping[str, Any]] | None
-    max_concurrent: int | None
-    asynchronous: bool
 
 
 class ArchraySearcher(RecordingSearcher):

@@ -8,7 +8,8 @@ from typing import Any, ClassVar, Unpack
 import numpy as np
 from ray.tune.search.sample import Domain
 
-from archray.searchers.base import ArchraySearcher, Proposal, SearcherOptions
+from archray.searchers.arguments import SearcherOptions
+from archray.searchers.base import ArchraySearcher, Proposal
 from archray.searchers.search_space import OwnSpace, config_space
 from archray.trainables.spaces import Space
 

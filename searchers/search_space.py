@@ -1,28 +1,18 @@
-"""What random search and evolution draw from: a space, a dict of Tune domains, or an object of the user's.
-
-All of them give configs: dictionaries, JSON-able, that a trial's config will hold.
-"""
+"""What random search and evolution draw from: a space, names, a dict of Tune domains, or an object of the user's."""
 
 from __future__ import annotations
 
-import itertools
-import json
-from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
-from ray.tune.search.sample import Categorical, Domain, Sampler
+from ray.tune.search.sample import Domain
 
 from archray.errors import InvalidInput
 from archray.searchers.arguments import HeldSpace
+from archray.searchers.config_space import ENUMERABLE, SEED, STEPS, Config, ConfigSpace
+from archray.searchers.tune_domains import Domains
 from archray.trainables.spaces import Space
-
-Config = dict[str, Any]
-DRAWS = 1000  # in search of a config that is new; then a small space is enumerated
-ENUMERABLE = 10**6  # configs of a space small enough to enumerate
-STEPS = 100  # of mutation in search of another config; a space where they are not enough is one config
-SEED = "seed"  # of every trial: a searcher sets it
 
 
 @runtime_checkable
@@ -36,42 +26,6 @@ class OwnSpace(Protocol):
     def mutate(self, config: Mapping[str, Any], rng: np.random.Generator) -> Mapping[str, Any]:
         """Another config, near to `config`. Only evolution asks for it."""
         ...
-
-
-class ConfigSpace(ABC):
-    """What a searcher asks of whatever it was given."""
-
-    @abstractmethod
-    def sample(self, rng: np.random.Generator) -> Config: ...
-
-    @abstractmethod
-    def mutate(self, config: Mapping[str, Any], rng: np.random.Generator) -> Config:
-        """`config` after one mutation, or after as many as it takes to be another one."""
-
-    @abstractmethod
-    def check_point(self, point: Mapping[str, Any]) -> Config:
-        """A config that the user names, made whole. Raises: InvalidInput, InvalidArchitecture."""
-
-    @abstractmethod
-    def identity(self) -> dict[str, Any]:
-        """What a saved state must share with the searcher that loads it. JSON-able."""
-
-    def draws(self, rng: np.random.Generator) -> Iterator[Config]:
-        """Configs in the order that random search tries them; ends when there is none left that may be new."""
-        for _ in range(DRAWS):
-            yield self.sample(rng)
-
-    def key(self, config: Mapping[str, Any]) -> str:
-        """The same of equal configs, whatever their seed."""
-        return json.dumps({name: value for name, value in config.items() if name != SEED}, sort_keys=True)
-
-    def prepare(self) -> None:
-        """Opens what is held by name only; here nothing is."""
-        return
-
-    def check_mutable(self) -> None:
-        """Raises: InvalidInput if there is nothing that one config could become."""
-        return
 
 
 class Architectures(ConfigSpace):
@@ -146,68 +100,6 @@ class Listed(ConfigSpace):
         raise InvalidInput("expected a space, whose architectures can be mutated, got a list of candidates")
 
 
-class Domains(ConfigSpace):
-    """The keys of a dict of Tune domains: `{"width": tune.choice([16, 32]), "lr": tune.loguniform(1e-3, 1)}`.
-
-    A mutation draws another value for one key, of those with more than one value. Raises: InvalidInput for what is no
-    domain.
-    """
-
-    def __init__(self, domains: Mapping[str, Domain]) -> None:
-        if not domains:
-            raise InvalidInput("expected a Tune domain for each key, got an empty dict")
-        for name, domain in domains.items():
-            if not isinstance(name, str) or name == SEED:
-                raise InvalidInput(f"expected strings for keys, and none called {SEED!r}, which is the trial's own")
-            if not isinstance(domain, Domain) or domain.is_function() or domain.is_grid():
-                raise InvalidInput(
-                    f"{name}: expected a Tune domain, as tune.choice([16, 32]) or tune.uniform(0, 1), got {domain!r}; "
-                    "a fixed value goes into the Tuner's param_space"
-                )
-            if isinstance(domain, Categorical) and json.loads(json.dumps(domain.categories)) != domain.categories:
-                raise InvalidInput(f"{name}: expected choices that JSON can hold, got {domain.categories!r}")
-        self._domains = dict(domains)
-        self._choices = {n: _distinct(d.categories) for n, d in domains.items() if isinstance(d, Categorical)}
-        self._free = [name for name in domains if len(self._choices.get(name, "ab")) > 1]
-
-    def sample(self, rng: np.random.Generator) -> Config:
-        return {name: domain.sample(random_state=rng) for name, domain in self._domains.items()}
-
-    def mutate(self, config: Mapping[str, Any], rng: np.random.Generator) -> Config:
-        name = self._free[rng.integers(len(self._free))]
-        value = config[name]
-        if name in self._choices:
-            others = [choice for choice in self._choices[name] if choice != value]
-            return {**config, name: others[rng.integers(len(others))]}
-        values = (self._domains[name].sample(random_state=rng) for _ in range(STEPS))
-        return {**config, name: next((other for other in values if other != value), value)}
-
-    def check_point(self, point: Mapping[str, Any]) -> Config:
-        if set(point) != set(self._domains):
-            raise InvalidInput(f"expected a point with the keys {', '.join(self._domains)}, got {point!r}")
-        for name, value in point.items():
-            if not self._domains[name].is_valid(value):
-                raise InvalidInput(
-                    f"expected a point's {name} to be of {self._domains[name].domain_str}, got {value!r}"
-                )
-        return {name: point[name] for name in self._domains}
-
-    def identity(self) -> dict[str, Any]:
-        described = {n: [type(d).__name__, d.domain_str, _sampler(d.get_sampler())] for n, d in self._domains.items()}
-        return {"space": described}
-
-    def draws(self, rng: np.random.Generator) -> Iterator[Config]:
-        yield from super().draws(rng)
-        sizes = [len(choices) for choices in self._choices.values()]
-        if len(sizes) == len(self._domains) and np.prod(sizes, dtype=float) <= ENUMERABLE:
-            rows = list(itertools.product(*self._choices.values()))
-            yield from (dict(zip(self._choices, rows[row], strict=True)) for row in rng.permutation(len(rows)))
-
-    def check_mutable(self) -> None:
-        if not self._free:
-            raise InvalidInput("expected a domain with 2 values or more, got one value for each key")
-
-
 class Own(ConfigSpace):
     """What an `OwnSpace` of the user's says."""
 
@@ -253,13 +145,3 @@ def _architecture(point: Mapping[str, Any]) -> str:
     if not isinstance(name, str):
         raise InvalidInput(f"expected a point with architecture, a string, got {point!r}")
     return name
-
-
-def _distinct(values: Sequence[Any]) -> list[Any]:
-    return [value for place, value in enumerate(values) if value not in values[:place]]
-
-
-def _sampler(sampler: Sampler) -> dict[str, Any]:
-    """A sampler of Tune's, as JSON: its name and its numbers; one that rounds holds another."""
-    values = {n: _sampler(v) if isinstance(v, Sampler) else v for n, v in vars(sampler).items()}
-    return {"name": type(sampler).__name__, **values}

@@ -12,7 +12,7 @@ from archray.files import Folder
 from archray.platform.run.heartbeat import heartbeat
 from archray.platform.run.layout import DONE, MANIFEST, REPEAT, SUMMARY
 from archray.platform.run.listing import plain
-from archray.platform.run.run import now
+from archray.platform.run.manifest import now
 from archray.platform.run.run_summary import StageSummary, State
 
 Describe = Callable[[], Mapping[str, Any]]  # `result` and `listings` of a `RunSummary`, of what is there by now

@@ -21,8 +21,8 @@ from archray.platform.config import SearchConfig
 from archray.platform.engine.run_record import Describe, recorded, whole_run
 from archray.platform.engine.tune_options import TuneOptions
 from archray.platform.run.layout import DONE
-from archray.platform.run.manifest import digest
-from archray.platform.run.run import ConfigT, Run, now
+from archray.platform.run.manifest import digest, now
+from archray.platform.run.run import ConfigT, Run
 from archray.seeds import stage_seed
 
 ReadsT = TypeVar("ReadsT", bound=SearchConfig, contravariant=True)  # a stage that reads less serves more methods

@@ -5,63 +5,36 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import pandas as pd
 from ray import tune
-from ray.tune import Checkpoint, CheckpointConfig, FailureConfig, Result, ResultGrid, RunConfig, TuneConfig, Tuner
-from ray.tune.schedulers import TrialScheduler
+from ray.tune import Checkpoint, Result, ResultGrid, Tuner
 
 from archray.cluster.resources import ResourceSettings, concurrency
 from archray.errors import RunInterrupted
 from archray.files import Folder
-from archray.platform.engine.failed_trials import FailureLog, check_crashes, crashed_trials, quiet_deaths
-from archray.platform.engine.interrupt import StopAtCheckpoint, stop_gracefully
-from archray.platform.engine.progress import TrialProgress
-from archray.platform.engine.result_log import KeepSnapshot, ResultLog, restore_state, trial_statuses, write_plan
+from archray.platform.engine.failed_trials import check_crashes, crashed_trials, quiet_deaths
+from archray.platform.engine.interrupt import stop_gracefully
+from archray.platform.engine.result_log import restore_state, trial_statuses, write_plan
 from archray.platform.engine.run_record import whole_run
 from archray.platform.engine.stage import Context, ReadsT, Stage
-from archray.platform.engine.trial_names import TrialFolder, TrialName
+from archray.platform.engine.trial_plan import TrialPlan, run_config_of, tune_config_of
 from archray.platform.engine.trial_tables import curve_table, failure_reasons, trial_table
 from archray.platform.engine.tune_options import TuneOptions
 from archray.platform.run.layout import CURVES, TRIALS
 from archray.platform.run.manifest import digest
 from archray.platform.run.tune_snapshot import read_snapshot
 from archray.plurals import count
-from archray.searchers.base import ArchraySearcher
 
-MAX_FAILURES = 2  # a lost worker or node is tried again this often; NaN and bad architectures are results
-KEPT_CHECKPOINTS = 2  # with one, a kill can leave a snapshot that names a checkpoint already deleted
 CONCURRENCY = "concurrency.json"
 TUNE_ENVIRONMENT = {
     "TUNE_GLOBAL_CHECKPOINT_S": "0",  # a snapshot after every step: a killed driver repeats no finished trial
     "TUNE_WARN_EXCESSIVE_EXPERIMENT_CHECKPOINT_SYNC_THRESHOLD_S": "0",
     "RAY_AIR_NEW_OUTPUT": "0",  # the old engine is silent at verbose=0
 }
-
-
-@dataclass(frozen=True, kw_only=True)
-class TrialPlan:
-    """The trials of one Tune run. Resources are the run's."""
-
-    trainable: type[tune.Trainable]
-    settings: dict[str, Any]  # what goes under the config key `settings` of every trial
-    metric: str
-    mode: str
-    total: int  # how many trainings there are: at most with a searcher, exactly without
-    before: int = 0  # of these, done before this Tune run: the searcher knows their results
-    searcher: Callable[[], ArchraySearcher] | None = None  # makes a fresh one; None where `keys` say all
-    keys: dict[str, Any] = field(default_factory=dict)  # of every trial's configuration, `tune.grid_search` among them
-    scheduler: Callable[[], TrialScheduler] | None = None  # makes a fresh one
-    at_most: int | None = None  # trials at the same time, where the resources hold more
-    fixed: bool = False  # their number is kept with the stage when it begins: suggestions depend on it
-    # Whether there is a number at all: a trial that a scheduler has paused counts as one in flight, so a limit could
-    # keep the others from starting.
-    limited: bool = True
-    # Whether trials go on after an interruption: Tune saves no scheduler's state, and with one they are begun anew.
-    resumes: bool = True
 
 
 @dataclass(frozen=True)
@@ -171,8 +144,8 @@ def run_trials(folder: Folder, plan: TrialPlan, context: Context[Any], *, search
             tuner = Tuner(
                 trainable,
                 param_space=param_space,
-                tune_config=_tune_config(folder, plan, options, at_a_time),
-                run_config=_run_config(folder, plan, options),
+                tune_config=tune_config_of(folder, plan, options, at_a_time),
+                run_config=run_config_of(folder, plan, options),
             )
         with quiet_deaths():
             results = tuner.fit()
@@ -192,57 +165,6 @@ def _at_a_time(folder: Folder, plan: TrialPlan, resources: ResourceSettings) -> 
     if not stage.exists(CONCURRENCY):
         stage.write_json(CONCURRENCY, concurrency(resources, limit=plan.at_most))
     return int(stage.read_json(CONCURRENCY))
-
-
-def _tune_config(folder: Folder, plan: TrialPlan, options: TuneOptions, at_a_time: int | None) -> TuneConfig:
-    given = options.tune_config or TuneConfig(reuse_actors=True)
-    words: dict[str, Any] = {
-        "stage": _stage_name(folder),
-        "first": plan.before + 1,
-        "searched": plan.searcher is not None,
-    }
-    return replace(
-        given,
-        metric=plan.metric,
-        mode=plan.mode,
-        search_alg=plan.searcher() if plan.searcher else None,
-        scheduler=plan.scheduler() if plan.scheduler else given.scheduler,
-        num_samples=-1 if plan.searcher else 1,
-        max_concurrent_trials=given.max_concurrent_trials or at_a_time,
-        trial_name_creator=given.trial_name_creator or TrialName(**words),
-        trial_dirname_creator=given.trial_dirname_creator or TrialFolder(**words),
-        time_budget_s=options.time_budget_s or given.time_budget_s,
-    )
-
-
-def _run_config(folder: Folder, plan: TrialPlan, options: TuneOptions) -> RunConfig:
-    given = options.run_config or RunConfig(verbose=0)
-    # Tune's own default is none, which a caller who says nothing of failures does not mean.
-    no_word = given.failure_config == FailureConfig()
-    parent, _, name = folder.uri.rstrip("/").rpartition("/")
-    return replace(
-        given,
-        name=name,
-        storage_path=parent,
-        failure_config=FailureConfig(max_failures=MAX_FAILURES) if no_word else given.failure_config,
-        checkpoint_config=CheckpointConfig(
-            checkpoint_frequency=1, num_to_keep=KEPT_CHECKPOINTS, checkpoint_at_end=True
-        ),
-        callbacks=[
-            *(given.callbacks or []),
-            *options.callbacks,
-            ResultLog(),
-            KeepSnapshot(),
-            StopAtCheckpoint(),
-            FailureLog(),
-            TrialProgress(_stage_name(folder), plan.total, plan.before, plan.metric, plan.mode),
-        ],
-    )
-
-
-def _stage_name(folder: Folder) -> str:
-    """The stage that the Tune run in `folder` belongs to."""
-    return folder.uri.rstrip("/").split("/")[-2]
 
 
 def _check_ended(folder: Folder, plan: TrialPlan, results: ResultGrid, interrupted: bool) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from archray.platform.config import SearchConfig
-from archray.registry import load_reference
+from archray.references import load_reference
 from archray.trainables.spaces import SPACES, Space
 
 if TYPE_CHECKING:

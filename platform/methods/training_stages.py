@@ -13,7 +13,8 @@ from ray import tune
 from archray.errors import ArchrayError
 from archray.files import Folder
 from archray.platform.engine.stage import Context
-from archray.platform.engine.tuning import TrialPlan, TuneRun, TuneStage
+from archray.platform.engine.trial_plan import TrialPlan
+from archray.platform.engine.tuning import TuneRun, TuneStage
 from archray.platform.methods.trained_config import FinalConfig, TrainedSearchConfig
 from archray.platform.models.model_files import write_network
 from archray.platform.run.layout import MODEL

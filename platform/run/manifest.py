@@ -8,6 +8,7 @@ import os
 import platform
 import subprocess
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,10 @@ from archray.errors import RunFolderError
 
 PACKAGES = ("ray", "torch", "torchvision", "numpy", "scipy", "scikit-learn", "scikit-optimize", "pandas", "pyarrow")
 RESUME_NEEDS_SAME = ("archray", "ray")  # Tune's state is pickled objects of these two
+
+
+def now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 def versions() -> dict[str, str]:

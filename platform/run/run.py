@@ -7,7 +7,6 @@ import math
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
@@ -20,9 +19,9 @@ from archray.files import Folder
 from archray.platform.config import SearchConfig
 from archray.platform.quantities import deciding_accuracy
 from archray.platform.run.layout import ARRAYS, CODE, DONE, FOUND, MANIFEST, REPEAT
-from archray.platform.run.manifest import check_versions, git_commit, hardware, versions
+from archray.platform.run.manifest import check_versions, git_commit, hardware, now, versions
 from archray.platform.run.run_summary import read_manifest
-from archray.registry import is_reference, load_reference, split_reference, worker_reference
+from archray.references import is_reference, load_reference, split_reference, worker_reference
 from archray.trainables.data import DataSettings, load_data, save_arrays
 
 if TYPE_CHECKING:  # a run is opened without
@@ -234,10 +233,6 @@ class Run(Generic[ConfigT]):
 def _by_its_key(document: dict[str, Any]) -> dict[str, Any]:
     """What was found, its `value` also under the key of the quantity that it is, the document's `metric`."""
     return {**document, document["metric"]: document["value"]} if "metric" in document else document
-
-
-def now() -> str:
-    return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 def refuse_existing(folder: Folder) -> None:

@@ -12,8 +12,8 @@ import numpy as np
 import pandas as pd
 
 from archray.errors import InvalidInput
-from archray.searchers.arguments import BoolArray, FloatArray
-from archray.searchers.base import ArchraySearcher, Proposal, SearcherOptions
+from archray.searchers.arguments import BoolArray, FloatArray, SearcherOptions
+from archray.searchers.base import ArchraySearcher, Proposal
 from archray.searchers.bo import losses_of_answers, next_point
 from archray.searchers.hnas.coordinates import FIRST_POINTS, PRESETS, Coordinates
 from archray.searchers.hnas.scored_pool import Penalty, Pool, PoolFile, lowest, objective

@@ -12,8 +12,8 @@ from numpy.typing import ArrayLike
 
 from archray.errors import InvalidInput
 from archray.plurals import count
-from archray.searchers.arguments import check_whole_number, is_finite_number
-from archray.searchers.base import ArchraySearcher, Proposal, SearcherOptions
+from archray.searchers.arguments import SearcherOptions, check_whole_number, is_finite_number
+from archray.searchers.base import ArchraySearcher, Proposal
 from archray.searchers.bo import losses_of_answers, next_point
 from archray.searchers.ledger import Record
 from archray.searchers.nesbs.architecture_posterior import Posterior

@@ -13,7 +13,7 @@ import ray.cloudpickle
 from ray import tune
 from ray.tune.search import Searcher
 
-from archray.registry import load_reference
+from archray.references import load_reference
 from archray.searchers.drive_searcher import drive
 
 Evaluator = Callable[[dict[str, Any]], Mapping[str, Any] | float]

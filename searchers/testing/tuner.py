@@ -14,7 +14,7 @@ import ray
 from ray import tune
 from ray.tune import CheckpointConfig, FailureConfig, RunConfig, TuneConfig, Tuner
 
-from archray.registry import load_reference
+from archray.references import load_reference
 from archray.searchers.testing.conformance import Configs, Evaluator, SearcherConformance
 
 STEPS = 2  # iterations of a trial

@@ -9,15 +9,8 @@ from pathlib import Path
 import pytest
 
 from archray.errors import ArchrayError, InvalidInput, UnknownName
-from archray.registry import (
-    CatalogueRegistry,
-    PackageRegistry,
-    Registry,
-    file_module_name,
-    is_reference,
-    load_reference,
-    split_reference,
-)
+from archray.references import file_module_name, is_reference, load_reference, split_reference
+from archray.registry import CatalogueRegistry, PackageRegistry, Registry
 
 
 @pytest.fixture

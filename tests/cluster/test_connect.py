@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from archray.cluster.cluster_settings import ClusterSettings, check_address
 from archray.cluster.connect import ClusterError, connect, runtime_environment
 from archray.errors import InvalidInput
-from archray.registry import file_module_name, load_reference, worker_reference
+from archray.references import file_module_name, load_reference, worker_reference
 
 USER_FILE = "class Thing:\n    value = 7\n"
 

@@ -17,7 +17,7 @@ from scipy.optimize import brentq, minimize
 from torch import Tensor
 
 from archray.errors import InvalidInput
-from archray.registry import load_reference
+from archray.references import load_reference
 from archray.trainables.supernets.learners.simplex_descent import MirrorDescent, entropic_step, projected_step
 from archray.trainables.supernets.learners.simplex_optimizer import project_to_simplex
 from archray.trainables.supernets.optimizers.mirror_descent import GAEA_FLOOR, MirrorDescentSettings

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from archray.errors import InvalidInput, UnknownName
-from archray.registry import load_reference, worker_reference
+from archray.references import load_reference, worker_reference
 from archray.trainables.proxies import PROXIES, Proxy, ProxySettings, check_proxies, get_proxy, score
 from archray.trainables.tune.pool_scorer import PoolScorer
 

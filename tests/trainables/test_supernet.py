@@ -11,7 +11,7 @@ import torch
 from torch.nn import functional as F
 
 from archray.errors import InvalidInput
-from archray.registry import load_reference
+from archray.references import load_reference
 from archray.trainables.nets import NetworkSettings, build, count_parameters
 from archray.trainables.nets.darts_network import DARTSNetwork
 from archray.trainables.nets.nasbench1shot1_network import NASBench1Shot1Network

@@ -9,7 +9,8 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from archray.errors import InvalidInput, UnknownName
-from archray.registry import Registry, is_reference, load_reference
+from archray.references import is_reference, load_reference
+from archray.registry import Registry
 from archray.trainables.data import arrays, cifar, digits, docstrings, gaussian, image_folder, imagenet16, imdb
 from archray.trainables.data.data_settings import PATH_PREFIXES, DataSettings
 from archray.trainables.data.raw import RawData, RawText, TextDataset, make_text_dataset

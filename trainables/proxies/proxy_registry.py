@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from archray.errors import ArchrayError, InvalidInput
-from archray.registry import PackageRegistry, is_reference, load_reference, split_reference
+from archray.references import is_reference, load_reference, split_reference
+from archray.registry import PackageRegistry
 
 if TYPE_CHECKING:
     from archray.trainables.proxies.shared_pass import SharedPass, Target

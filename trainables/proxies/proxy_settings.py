@@ -8,7 +8,7 @@ from typing import Literal
 from pydantic import Field, field_validator
 
 from archray.errors import InvalidInput
-from archray.registry import is_reference, split_reference
+from archray.references import is_reference, split_reference
 from archray.settings import Settings
 from archray.trainables.nets.network_settings import NetworkSettings
 from archray.trainables.proxies.proxy_registry import PROXIES, get_proxy

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from archray.errors import InvalidInput
-from archray.registry import import_modules, is_reference, load_reference
+from archray.references import is_reference, load_reference
+from archray.registry import import_modules
 from archray.trainables.spaces.darts import DARTS, DARTSWithNone
 from archray.trainables.spaces.feature_map import FeatureMapSpace, Fourier, LogUniform, NGrams
 from archray.trainables.spaces.nasbench1shot1 import (

@@ -22,7 +22,8 @@ from archray.errors import ArchrayError
 from archray.files import Folder
 from archray.platform.engine.pool_scoring import device_of
 from archray.platform.engine.stage import Context
-from archray.platform.engine.tuning import TrialPlan, TuneRun, TuneStage
+from archray.platform.engine.trial_plan import TrialPlan
+from archray.platform.engine.tuning import TuneRun, TuneStage
 from archray.platform.methods.ensembles.baseline_config import DropPathConfig, OneArchitectureConfig, SnapshotConfig
 from archray.platform.methods.ensembles.ensemble_config import EnsembleConfig
 from archray.platform.methods.ensembles.ensemble_tables import ENSEMBLE, found_members

@@ -16,7 +16,8 @@ from archray.errors import ArchrayError
 from archray.files import Folder
 from archray.platform.engine.result_log import read_results
 from archray.platform.engine.stage import Context, file_digests
-from archray.platform.engine.tuning import TrialPlan, TuneRun, TuneStage
+from archray.platform.engine.trial_plan import TrialPlan
+from archray.platform.engine.tuning import TuneRun, TuneStage
 from archray.platform.methods.ensembles.ensemble_config import NESBSConfig
 from archray.platform.methods.ensembles.ensemble_tables import POSTERIOR, POSTERIOR_LEARNT, SUPERNET
 from archray.platform.methods.training_stages import trainings

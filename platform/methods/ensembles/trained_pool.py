@@ -16,7 +16,8 @@ import pandas as pd
 from archray.errors import ArchrayError
 from archray.files import Folder
 from archray.platform.engine.stage import Context, WorkStage
-from archray.platform.engine.tuning import TrialPlan, TuneRun, TuneStage
+from archray.platform.engine.trial_plan import TrialPlan
+from archray.platform.engine.tuning import TuneRun, TuneStage
 from archray.platform.methods.ensembles.baseline_config import (
     EvolvedNESConfig,
     NESConfig,

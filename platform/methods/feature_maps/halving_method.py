@@ -9,7 +9,8 @@ import pandas as pd
 from archray.errors import ArchrayError
 from archray.files import Folder
 from archray.platform.engine.stage import Context
-from archray.platform.engine.tuning import TrialPlan, TuneRun
+from archray.platform.engine.trial_plan import TrialPlan
+from archray.platform.engine.tuning import TuneRun
 from archray.platform.methods.feature_maps.halving_config import HalvingConfig
 from archray.platform.methods.feature_maps.random_maps import maps_recipe
 from archray.platform.methods.feature_maps.solve_plans import sample_candidates, solve_plan, write_found_map

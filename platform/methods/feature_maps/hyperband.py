@@ -10,7 +10,7 @@ from ray.tune.schedulers import AsyncHyperBandScheduler, HyperBandScheduler
 
 from archray.files import Folder
 from archray.platform.engine.stage import Context
-from archray.platform.engine.tuning import TrialPlan
+from archray.platform.engine.trial_plan import TrialPlan
 from archray.platform.methods.feature_maps.random_maps import drawn_maps, maps_recipe
 from archray.platform.methods.feature_maps.rungs_config import HyperbandConfig, SuccessiveHalvingConfig
 from archray.platform.methods.feature_maps.solve_plans import sample_candidates, solve_plan, solve_settings

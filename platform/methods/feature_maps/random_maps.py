@@ -11,7 +11,8 @@ import pandas as pd
 from archray.errors import ArchrayError
 from archray.files import Folder
 from archray.platform.engine.stage import Context, Stage
-from archray.platform.engine.tuning import TrialPlan, TuneRun, TuneStage
+from archray.platform.engine.trial_plan import TrialPlan
+from archray.platform.engine.tuning import TuneRun, TuneStage
 from archray.platform.methods.feature_maps.feature_map_config import FeatureMapConfig, RandomMapsConfig
 from archray.platform.methods.feature_maps.feature_map_report import (
     HEADLINES,

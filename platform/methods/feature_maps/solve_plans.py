@@ -9,7 +9,7 @@ import numpy as np
 from archray.errors import InvalidInput
 from archray.files import Folder
 from archray.platform.engine.stage import Context
-from archray.platform.engine.tuning import TrialPlan
+from archray.platform.engine.trial_plan import TrialPlan
 from archray.platform.methods.feature_maps.feature_map_config import FeatureMapConfig
 from archray.platform.methods.training_stages import ACCURACY
 from archray.platform.quantities import quantity_of

@@ -9,7 +9,8 @@ from ray import tune
 
 from archray.files import Folder
 from archray.platform.engine.stage import Context, WorkStage, file_digests
-from archray.platform.engine.tuning import TrialPlan, TuneRun, TuneStage, run_trials
+from archray.platform.engine.trial_plan import TrialPlan
+from archray.platform.engine.tuning import TuneRun, TuneStage, run_trials
 from archray.platform.methods.feature_maps.feature_map_config import FeatureMapConfig
 from archray.platform.methods.feature_maps.halving_config import CorrelatedConfig
 from archray.platform.methods.feature_maps.solve_plans import (

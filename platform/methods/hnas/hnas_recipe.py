@@ -11,7 +11,8 @@ from archray.files import Folder
 from archray.platform.engine.pool_scoring import POOL, score_pool
 from archray.platform.engine.pool_settings import candidates
 from archray.platform.engine.stage import Context, WorkStage, file_digests
-from archray.platform.engine.tuning import TrialPlan, TuneRun, TuneStage
+from archray.platform.engine.trial_plan import TrialPlan
+from archray.platform.engine.tuning import TuneRun, TuneStage
 from archray.platform.methods.hnas.hnas_config import HNASConfig, file_role
 from archray.platform.methods.hnas.hnas_report import SECTIONS, headline, listings
 from archray.platform.methods.recipe import Recipe

@@ -8,8 +8,9 @@ from ray import tune
 from archray.errors import ArchrayError
 from archray.files import Folder
 from archray.platform.engine.stage import Context
+from archray.platform.engine.trial_plan import TrialPlan
 from archray.platform.engine.trial_tables import reasons
-from archray.platform.engine.tuning import TrialPlan, TuneRun, TuneStage
+from archray.platform.engine.tuning import TuneRun, TuneStage
 from archray.platform.methods.supernets.search_seeds import FOUND_CELLS, SELECTED
 from archray.platform.methods.supernets.supernet_config import SupernetSearchConfig
 from archray.platform.methods.supernets.supernet_search import METRIC as SHARED

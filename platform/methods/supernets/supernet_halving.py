@@ -13,7 +13,8 @@ import pandas as pd
 from archray.errors import ArchrayError
 from archray.files import Folder
 from archray.platform.engine.stage import Context
-from archray.platform.engine.tuning import TrialPlan, TuneRun, TuneStage
+from archray.platform.engine.trial_plan import TrialPlan
+from archray.platform.engine.tuning import TuneRun, TuneStage
 from archray.platform.methods.supernets.shared_scoring import draw_architectures
 from archray.platform.methods.supernets.supernet_halving_config import SupernetHalvingConfig
 from archray.platform.methods.supernets.supernet_recipe import supernet_recipe

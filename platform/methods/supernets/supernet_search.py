@@ -13,8 +13,9 @@ from archray.errors import ArchrayError
 from archray.files import Folder
 from archray.platform.engine.result_log import read_results
 from archray.platform.engine.stage import Context
+from archray.platform.engine.trial_plan import TrialPlan
 from archray.platform.engine.trial_tables import failure_reasons, reasons
-from archray.platform.engine.tuning import TrialPlan, TuneRun, TuneStage
+from archray.platform.engine.tuning import TuneRun, TuneStage
 from archray.platform.methods.supernets.search_seeds import ENTROPIES, FOUND_CELLS
 from archray.platform.methods.supernets.supernet_config import SupernetSearchConfig
 from archray.platform.methods.training_stages import trainings
