@@ -7,6 +7,7 @@ import math
 from pydantic import Field, field_validator
 
 from archray.errors import InvalidInput
+from archray.plurals import count
 from archray.settings import Settings
 
 TOLERANCE = 1e-6  # 1 / 0.1 is not 10 in floating point
@@ -70,10 +71,10 @@ def _holds(settings: ResourceSettings) -> int:
     nodes = node_resources()
     holds = capacity(settings.cpus_per_trial, settings.gpus(), nodes)
     if holds == 0:
-        have = "; ".join(f"{cpus:g} CPUs and {gpus:g} GPUs" for cpus, gpus in nodes)
+        have = "; ".join(f"{count(cpus, 'CPU')} and {count(gpus, 'GPU')}" for cpus, gpus in nodes)
         raise InvalidInput(
-            f"a trial asks for {settings.cpus_per_trial:g} CPUs and {settings.gpus():g} GPUs, more than any node has; "
-            f"the cluster's nodes: {have}. Lower cpus_per_trial or gpus_per_trial"
+            f"a trial asks for {count(settings.cpus_per_trial, 'CPU')} and {count(settings.gpus(), 'GPU')}, more than "
+            f"any node has; the cluster's nodes: {have}. Lower cpus_per_trial or gpus_per_trial"
         )
     return holds
 

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 from rich.table import Table
+from typer.core import TyperGroup
 
 import archray
 from archray.errors import ArchrayError, RunInterrupted, TrialCrashed
@@ -127,7 +128,7 @@ def export(
         typer.echo(path)
 
 
-def list_(kind: Annotated[str, typer.Argument(help="spaces, datasets, proxies or methods.")]) -> None:
+def list_(kind: Annotated[str, typer.Argument(metavar="spaces|datasets|proxies|methods", help="Which.")]) -> None:
     """List what there is to search, train on, score with, and search by."""
     table = Table(box=None, show_header=False, pad_edge=False)
     for name, description in archray.list_names(kind).items():
@@ -191,6 +192,9 @@ def proxies(
     typer.echo(f"{out}: {count(len(table), 'architecture')}, {failed} of them with a failure in column 'failure'")
 
 
+COMMANDS = (watch, show, runs, resume, report, compare, export, list_, proxies)
+
+
 def _version(asked: bool) -> None:
     if asked:
         typer.echo(f"archray {archray.__version__}")
@@ -205,6 +209,14 @@ def _options(
     pass
 
 
+class _Commands(TyperGroup):
+    """The commands in the order of a first day."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        order = ["search", *(function.__name__.rstrip("_") for function in COMMANDS)]
+        return sorted(self.commands, key=lambda name: (*order, name).index(name))
+
+
 def application(arguments: Sequence[str]) -> typer.Typer:
     """The command for these arguments: its `search` has the options of the method that they name.
 
@@ -212,6 +224,7 @@ def application(arguments: Sequence[str]) -> typer.Typer:
     """
     app = typer.Typer(
         name="archray",
+        cls=_Commands,
         help="Neural architecture search with shared weights, on Ray.",
         no_args_is_help=True,
         add_completion=False,
@@ -221,7 +234,7 @@ def application(arguments: Sequence[str]) -> typer.Typer:
     app.callback()(_options)
     for name, app_of in (("search", search_app), ("config", config_app)):
         app.add_typer(app_of(arguments[1:] if arguments[:1] == [name] else None, CONTEXT), name=name)
-    for function in (resume, watch, show, runs, report, compare, export, list_, proxies):
+    for function in COMMANDS:
         app.command(function.__name__.rstrip("_"))(function)
     return app
 

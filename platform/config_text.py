@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 from pydantic import BaseModel
 
-from archray.platform.field_help import description_of, field_kinds, is_family
+from archray.platform.field_help import meaning_of
 from archray.platform.methods.configure import make_config
 
 WIDTH = 110  # of a comment's line
@@ -40,27 +40,18 @@ def config_text(settings: BaseModel) -> str:
 
 def _lines(settings: BaseModel, indent: str) -> Iterator[str]:
     values, was_nested = settings.model_dump(mode="json"), False
-    for name, field in type(settings).model_fields.items():
+    for name in type(settings).model_fields:
         value = getattr(settings, name)
         nested = isinstance(value, BaseModel)
         if not indent and (nested or was_nested):
             yield ""
         was_nested = nested
-        yield from comment(_meaning(type(settings), name, field.annotation), indent)
+        yield from comment(meaning_of(type(settings), name), indent)
         if isinstance(value, BaseModel):
             yield f"{indent}{name}:"
             yield from _lines(value, f"{indent}  ")
         else:
             yield f"{indent}{name}: {_scalar(values[name])}"
-
-
-def _meaning(model: type[BaseModel], name: str, annotation: Any) -> str:
-    kinds = field_kinds(annotation)
-    choices = [kind for kind in kinds if not isinstance(kind, type)]
-    choices += [member for kind in kinds if is_family(kind) for member in kind.registry.names()]
-    text = description_of(model, name)
-    told = f"One of {', '.join(map(str, choices))}." if len(choices) > 1 else ""
-    return " ".join(filter(None, [text, told]))
 
 
 def comment(text: str, indent: str = "") -> list[str]:

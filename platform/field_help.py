@@ -42,6 +42,15 @@ def description_of(model: type[BaseModel], field: str) -> str:
     return ""
 
 
+def meaning_of(model: type[BaseModel], field: str) -> str:
+    """What a model's docstring says of a field, and the values it may have, where they can be listed."""
+    kinds = field_kinds(model.model_fields[field].annotation)
+    choices = [kind for kind in kinds if not isinstance(kind, type)]
+    choices += [name for kind in kinds if is_family(kind) for name in kind.registry.names()]
+    told = f"One of {', '.join(map(str, choices))}." if len(choices) > 1 else ""
+    return " ".join(filter(None, [description_of(model, field), told]))
+
+
 def field_entries(docstring: str) -> dict[str, str]:
     """The entries of a docstring's `Fields:`, by their names, each on one line."""
     entries: dict[str, str] = {}

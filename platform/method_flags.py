@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from archray.platform.field_help import description_of, field_kinds, is_family
+from archray.platform.field_help import field_kinds, meaning_of
 
 
 @dataclass(frozen=True)
@@ -18,8 +18,7 @@ class Flag:
     name: str  # as in Python, `final_epochs`
     path: str  # of the configuration, `final.epochs`
     type: type  # int, float or str: how the command line reads it; the configuration checks it
-    help: str  # what the field means; it stands in the `Fields:` (or `Attributes:`, `Args:`) of its model's docstring
-    metavar: str  # its type or its values, as the help shows them
+    help: str  # what the field means, and what it may be
 
 
 def flag_of(config: type[BaseModel], name: str, path: str) -> Flag | None:
@@ -33,12 +32,7 @@ def flag_of(config: type[BaseModel], name: str, path: str) -> Flag | None:
     if last not in model.model_fields:
         return None
     kinds = field_kinds(model.model_fields[last].annotation)
-    values = [kind for kind in kinds if not isinstance(kind, type)]
-    values += [name for kind in kinds if is_family(kind) for name in kind.registry.names()]
-    types = [kind for kind in kinds if isinstance(kind, type) and not is_family(kind)]
-    read_as = types[0] if types in ([int], [float]) and not values else str
-    names = [{int: "INTEGER", float: "NUMBER", bool: "true|false"}.get(kind, "TEXT") for kind in types]
-    return Flag(name, path, read_as, description_of(model, last), "|".join([*names, *map(str, values)]))
+    return Flag(name, path, kinds[0] if kinds in ([int], [float]) else str, meaning_of(model, last))
 
 
 def value_at(config: Mapping[str, Any], path: str) -> Any:

@@ -34,7 +34,7 @@ PANELS = {
 # What every method takes that is no field of its configuration: its name here, its type and option.
 COMMON: dict[str, Any] = {
     "preset": Annotated[str | None, typer.Option(help=PRESET)],
-    "config": Annotated[Path | None, typer.Option(help="Configuration file: .toml, .json or .yaml.")],
+    "config": Annotated[Path | None, typer.Option(help="A file as 'archray config METHOD' prints, or .toml, .json.")],
     "assignments": Annotated[
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="Any option by its path, e.g. train.lr=0.05."),
@@ -78,7 +78,9 @@ def _app(
 
     Raises: UnknownName for an unknown method, with the nearest of the known ones.
     """
-    app = typer.Typer(help=text, no_args_is_help=True, context_settings=context_settings)
+    app = typer.Typer(
+        help=text, no_args_is_help=True, context_settings=context_settings, subcommand_metavar="METHOD [OPTIONS]"
+    )
     app.callback()(lambda: None)  # so that one command alone is a command of a group
     if arguments is None:
         return app
@@ -87,7 +89,7 @@ def _app(
     named = bool(arguments) and not arguments[0].startswith("-")
     for name in arguments[:1] if named else METHODS.names():
         run = _command(name, call, further, arguments) if named else lambda: None
-        app.command(name, help=f"{METHODS.summary(name)}.", context_settings=context_settings)(run)
+        app.command(name, help=f"{METHODS.summary(name)}.", context_settings=context_settings, rich_help_panel="Methods")(run)
     return app
 
 
@@ -141,7 +143,7 @@ def _option(flag: Flag, own: Mapping[str, str], defaults: Mapping[str, Any]) -> 
     panel = PANELS.get(flag.path.partition(".")[0], "The method" if flag.name in own else None)
     place = f"{flag.path}, default {value_at(defaults, flag.path)}" if defaults else flag.path
     text = f"{flag.help} ({place})" if flag.help else place
-    option = typer.Option(f"--{flag.name.replace('_', '-')}", help=text, metavar=flag.metavar, rich_help_panel=panel)
+    option = typer.Option(f"--{flag.name.replace('_', '-')}", help=text, rich_help_panel=panel)
     return Annotated[flag.type | None, option]
 
 

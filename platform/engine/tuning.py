@@ -127,7 +127,8 @@ def run_trials(folder: Folder, plan: TrialPlan, context: Context[Any], *, search
     options = context.tune_options if search else TuneOptions(callbacks=context.tune_options.callbacks)
     at_a_time = _at_a_time(folder, plan, resources)
     several = "as many trials" if at_a_time is None else count(at_a_time, "trial")
-    context.say(f"{several} at a time{' as fit' * (at_a_time is None)}, {cpus:g} CPUs and {gpus:g} GPUs each")
+    each = f"{count(cpus, 'CPU')} and {count(gpus, 'GPU')} each"
+    context.say(f"{several} at a time{' as fit' * (at_a_time is None)}, {each}")
     if not plan.resumes and folder.exists():
         folder.set_aside()
         context.say("the trials begin anew: Tune does not save what their scheduler had decided")

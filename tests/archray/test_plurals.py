@@ -12,7 +12,7 @@ from archray_test_imports import ROOMS, files_of
 from archray.plurals import count
 
 NOUNS = (
-    "architecture", "candidate", "cell", "ensemble", "epoch", "feature map", "member", "network", "proxy", "repeat",
+    "CPU", "GPU", "architecture", "candidate", "cell", "ensemble", "epoch", "feature map", "member", "network", "proxy", "repeat",
     "replica", "row", "run", "seed", "solve", "solver call", "training", "trial",
 )  # fmt: skip
 
@@ -25,6 +25,8 @@ PLURAL = re.compile(rf" ((different|distinct|further|other|random) )?({'|'.join(
         ((1, "random architecture"), "1 random architecture"),
         ((0, "trial"), "0 trials"),
         ((2, "search", "searches"), "2 searches"),
+        ((1.0, "CPU"), "1 CPU"),
+        ((0.5, "GPU"), "0.5 GPUs"),
         ((15625, "architecture"), "15\N{NARROW NO-BREAK SPACE}625 architectures"),
     ],
 )
@@ -44,7 +46,8 @@ def plurals(tree: ast.Module) -> Iterator[str]:
 
 def is_known(value: ast.FormattedValue) -> bool:
     """Whether it is a constant, or a number so large that it is rounded."""
-    return (isinstance(value.value, ast.Name) and value.value.id.isupper()) or value.format_spec is not None
+    rounded = value.format_spec is not None and ast.unparse(value.format_spec) != "f'g'"
+    return (isinstance(value.value, ast.Name) and value.value.id.isupper()) or rounded
 
 
 def test_messages_count_by_the_one_function() -> None:
@@ -64,6 +67,7 @@ def test_messages_count_by_the_one_function() -> None:
         ("f'none of the {len(x)} random networks was'", 1),
         ("f'{count(n, \"trial\")} of {name}'", 0),
         ("f'{_FEWEST} members and {size:.3g} architectures'", 0),
+        ("f'{cpus:g} CPUs'", 1),
         ("f'{n} is', f'{name} trial'", 0),
     ],
 )

@@ -93,6 +93,6 @@ SELECTION_STAGE = TuneStage[SupernetSearchConfig](
     finish=_select,
     amount=lambda config: (
         f"at most {trainings(config.search_seeds, config.final)}; after {count(config.selection.epoch, 'epoch')} "
-        f"{config.selection.keep} go on"
+        f"all but the best {config.selection.keep} stop"
     ),
 )
