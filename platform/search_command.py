@@ -89,7 +89,9 @@ def _app(
     named = bool(arguments) and not arguments[0].startswith("-")
     for name in arguments[:1] if named else METHODS.names():
         run = _command(name, call, further, arguments) if named else lambda: None
-        app.command(name, help=f"{METHODS.summary(name)}.", context_settings=context_settings, rich_help_panel="Methods")(run)
+        app.command(
+            name, help=f"{METHODS.summary(name)}.", context_settings=context_settings, rich_help_panel="Methods"
+        )(run)
     return app
 
 

@@ -12,8 +12,8 @@ from archray_test_imports import ROOMS, files_of
 from archray.plurals import count
 
 NOUNS = (
-    "CPU", "GPU", "architecture", "candidate", "cell", "ensemble", "epoch", "feature map", "member", "network", "proxy", "repeat",
-    "replica", "row", "run", "seed", "solve", "solver call", "training", "trial",
+    "CPU", "GPU", "architecture", "candidate", "cell", "ensemble", "epoch", "feature map", "member", "network", "proxy",
+    "repeat", "replica", "row", "run", "seed", "solve", "solver call", "training", "trial",
 )  # fmt: skip
 
 PLURAL = re.compile(rf" ((different|distinct|further|other|random) )?({'|'.join(NOUNS)})s\b")
