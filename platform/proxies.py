@@ -22,6 +22,8 @@ from archray.trainables.spaces import get_space
 if TYPE_CHECKING:
     import pandas as pd
 
+OPTIONS = "options.json"  # of the scoring whose beginning lies in the folder
+
 
 def proxies(
     space: str = "nasbench201",
@@ -71,19 +73,19 @@ def proxies(
     given = given.model_copy(update={"name": worker_reference(given.name)})
     scored = scored.model_copy(update={"metrics": tuple(map(worker_reference, scored.metrics))})
     parts = Folder(f"{out}.parts")
-    scoring = {
+    options = {
         "space": space,
         "data": given.model_dump(mode="json"),
         "proxies": scored.model_dump(mode="json"),
         "size": pool.size,
         "seed": seed,
     }
-    if parts.exists("scoring.json") and digest(parts.read_json("scoring.json")) != digest(scoring):
+    if parts.exists(OPTIONS) and digest(parts.read_json(OPTIONS)) != digest(options):
         raise RunFolderError(
-            f"{parts} holds the beginning of another scoring (see its scoring.json); "
+            f"{parts} holds the beginning of another scoring (see its {OPTIONS}); "
             "give the same options to continue it, or choose another --out"
         )
-    parts.write_json("scoring.json", scoring)
+    parts.write_json(OPTIONS, options)
     from archray.cluster.connect import connect
     from archray.platform.engine.pool_scoring import POOL, score_pool
 
