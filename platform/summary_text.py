@@ -152,7 +152,8 @@ def run_lines(summaries: Sequence[RunSummary], folder: str) -> Iterator[str]:
 def _headline(summary: RunSummary) -> dict[str, float | None]:
     """The test accuracy that is the headline, in the column of its key; of repeats, the mean of those that have one."""
     runs = summary.repeats or [summary]
-    headline = next((run.result[HEADLINE] for run in runs if run.result.get(HEADLINE)), TESTED[0])
+    headlines = [run.result.get(HEADLINE) for run in (summary, *runs)]
+    headline = next(filter(None, headlines), TESTED[0])
     spread = Spread.of(run.result.get(headline) for run in runs)
     return {key: spread.mean if spread and key == headline else None for key in TESTED}
 

@@ -22,6 +22,8 @@ import archray
 from archray.platform.methods import open_run
 from archray.platform.quantities import HEADLINE, QUANTITIES, Quantity, Spread, deciding_accuracy, quantity_of
 from archray.platform.run.run import Run
+from archray.platform.run.run_summary import RunSummary
+from archray.platform.summary_text import run_lines
 
 MAKERS: dict[str, Callable[[Path], Run[Any]]] = {
     "hnas": partial(hnas_run, pool_size=10, trials=3, baseline=2, epochs=2),
@@ -84,6 +86,17 @@ def test_the_less_flattering_of_two_is_the_headline(tmp_path: Path) -> None:
         told = run.folder.read_json("architecture.json")
         lowest = min(("test_accuracy", "search_test_accuracy"), key=lambda key: told[key])
         assert told[HEADLINE] == lowest == ("search_test_accuracy", "test_accuracy")[number]
+
+
+def test_a_list_of_runs_has_the_headline_of_the_run_not_of_its_first_repeat(tmp_path: Path) -> None:
+    final = pd.DataFrame({"repeat": range(2), "seed": 0, "test_accuracy": (0.80, 0.999), "failure": None})
+    run = feature_map_run(tmp_path / "run", repeats=2, candidates=8, final=final)
+    summarised(run)
+    summary = RunSummary.read(str(run.folder))
+    assert summary.result[HEADLINE] == "search_test_accuracy" != summary.repeats[0].result[HEADLINE]
+    names, values = (re.split(" {2,}", line.strip()) for line in run_lines([summary], ""))
+    told = QUANTITIES["search_test_accuracy"].show(summary.result["search_test_accuracy"])
+    assert dict(zip(names, values, strict=True))["test accuracy (search)"] == told
 
 
 def test_no_accuracy_is_told_as_an_error(made: Run[Any], capsys: pytest.CaptureFixture[str]) -> None:
