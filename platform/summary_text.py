@@ -114,7 +114,7 @@ def table_lines(listing: Listing, *, all_rows: bool = False) -> Iterator[str]:
     """The rows in columns as wide as they need, what has any length last."""
     rows = listing.rows if all_rows else listing.rows[:SHOWN_ROWS]
     keys = [key for key in (rows[0] if rows else ()) if key not in LAST and not _is_list(rows, key)]
-    keys = [key for key in keys if any(row[key] not in (None, False) for row in rows)]
+    keys = [key for key in keys if any(row[key] not in (None, False, "") for row in rows)]
     columns = [[quantity_of(key).label, *(written(key, row[key]) for row in rows)] for key in keys]
     widths = [max(map(len, column)) for column in columns]
     ends = ["architecture" if any(row.get("architecture") for row in rows) else "", *(_end(row) for row in rows)]

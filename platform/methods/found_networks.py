@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import pandas as pd
 
@@ -10,11 +10,23 @@ from archray.platform.report.table_columns import failures, numbers
 from archray.platform.run.listing import Listing
 
 
-def list_trials(trials: pd.DataFrame, title: str, by: str) -> Sequence[Listing]:
-    """Trials by their `architecture`, best first. by: an accuracy, the more the better. Nothing of no trials."""
+def list_trials(trials: pd.DataFrame, title: str, by: str, chosen: Collection[str | None] = ()) -> Sequence[Listing]:
+    """Trials by their `architecture`, best first. Nothing of no trials.
+
+    by: an accuracy, the more the better. chosen: what the search chose, marked, and first among equals.
+    """
     if trials.empty:
         return ()
     reasons, values = failures(trials), numbers(trials, by)
-    order = values.sort_values(ascending=False).index
-    rows = [{by: values[row], "architecture": trials["architecture"][row], "failure": reasons[row]} for row in order]
+    names = trials["architecture"]
+    order = pd.DataFrame({"value": -values, "other": ~names.isin(chosen)}).sort_values(["value", "other"]).index
+    rows = [
+        {
+            "outcome": "chosen" if names[row] in chosen else "",
+            by: values[row],
+            "architecture": names[row],
+            "failure": reasons[row],
+        }
+        for row in order
+    ]
     return (Listing.of(f"{title}, best first", rows),)

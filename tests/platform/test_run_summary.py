@@ -16,10 +16,12 @@ import pytest
 from archray.errors import RunFolderError, RunInterrupted
 from archray.files import Folder
 from archray.platform.engine.run_record import RunRecord, recorded, whole_run
+from archray.platform.methods.found_networks import list_trials
 from archray.platform.run.heartbeat import SILENT, heartbeat
 from archray.platform.run.layout import DONE, FOUND, HEARTBEAT, MANIFEST, SUMMARY
 from archray.platform.run.listing import KEPT_ROWS, Listing, plain
 from archray.platform.run.run_summary import RunSummary
+from archray.platform.summary_text import table_lines
 
 STAGES = {"pool": "score", "search": "train"}
 CONFIG = {"method": "hnas", "space": "nasbench201", "data": {"name": "digits"}, "seed": 3, "repeats": 1}
@@ -170,3 +172,16 @@ def test_rows_are_kept_as_json_has_them() -> None:
     assert type(plain(np.float32(0.5))) is float
     listing = Listing.of("many", [{"a": 1}] * (KEPT_ROWS + 5))
     assert (len(listing.rows), listing.count) == (KEPT_ROWS, KEPT_ROWS + 5)
+
+
+def test_a_list_of_trials_marks_what_was_chosen_and_has_it_first_among_equals() -> None:
+    trials = pd.DataFrame(
+        {"architecture": list("abcdef"), "accuracy": [0.9, 0.7, 0.9, math.nan, 0.9, 0.95], "failure": None}
+    )
+    [listing] = list_trials(trials, "trials", "accuracy", ["e"])
+    assert [row["architecture"] for row in listing.rows] == ["f", "e", "a", "c", "b", "d"]
+    assert [row["outcome"] for row in listing.rows] == ["", "chosen", "", "", "", ""]
+    heading, *_ = table_lines(listing)
+    assert heading.split()[0] == "outcome"
+    [undecided] = list_trials(trials, "trials", "accuracy", [None])
+    assert "outcome" not in next(iter(table_lines(undecided)))

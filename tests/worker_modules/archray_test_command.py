@@ -32,7 +32,8 @@ def outputs_without_archray(export: Path, images: Any) -> Any:
 
     code = (
         "import sys; sys.modules['archray'] = None\n"
-        "import torch, load_model; torch.save(load_model.load_model()(torch.load('images.pt')).detach(), 'outputs.pt')"
+        "import torch, load_model; model = load_model.load_model().eval()\n"
+        "torch.save(model(torch.load('images.pt')).detach(), 'outputs.pt')"
     )
     torch.save(images, export / "images.pt")
     subprocess.run([sys.executable, "-c", code], cwd=export, check=True, timeout=PATIENCE)

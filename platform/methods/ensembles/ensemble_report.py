@@ -168,4 +168,5 @@ def list_sampled(run: Run[Any]) -> Sequence[Listing]:
 
 def list_pooled(run: Run[Any]) -> Sequence[Listing]:
     """The members of the trained ensemble, and the pool, best first."""
-    return [*_list_members(run), *list_trials(run.table("pool", TRIALS), "the pool", "validation_accuracy")]
+    chosen = (run.found or {"members": ()})["members"]
+    return [*_list_members(run), *list_trials(run.table("pool", TRIALS), "the pool", "validation_accuracy", chosen)]

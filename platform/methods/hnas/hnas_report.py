@@ -160,4 +160,4 @@ def headline(run: Run[Any]) -> Headline:
 
 def listings(run: Run[Any]) -> Sequence[Listing]:
     """The trials of the search, best first."""
-    return list_trials(run.table("search", TRIALS), "trials of the search", "validation_accuracy")
+    return list_trials(run.table("search", TRIALS), "trials of the search", "validation_accuracy", [run.architecture])
