@@ -5,6 +5,8 @@
 The space here is the width, the nonlinearity and the inputs (which half of the image) of a scikit-learn perceptron on
 its real digits. Nothing of archray is used but the searcher: it takes log-probabilities per decision as a plain dict,
 suggests `{"members", "delta", "seed"}`, and needs back the validation loss of the ensemble that these members make.
+
+Given a folder, Tune's results stay there.
 """
 
 from __future__ import annotations
@@ -120,7 +122,7 @@ def main(folder: Path, budget: int = 5, epochs: int = 10) -> dict[str, Any]:
             max_concurrent_trials=2,  # without it one trial runs at a time
             reuse_actors=True,
         ),
-        run_config=tune.RunConfig(name="digits", storage_path=str(folder), verbose=0),
+        run_config=tune.RunConfig(name="digits", storage_path=str(folder.resolve()), verbose=0),
     ).fit()
     columns = ["config/delta", "validation_loss", "single_loss"]
     print(results.get_dataframe()[columns].sort_values("validation_loss").to_string(index=False))

@@ -45,9 +45,13 @@ def test_halving_in_your_own_experiment(repository: Path, tmp_path: Path, capsys
 
 
 @pytest.mark.usefixtures("ray_session")
-def test_nesbs_in_your_own_experiment(repository: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_nesbs_in_your_own_experiment(
+    repository: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     example = run(repository / "examples" / "nesbs_in_your_own_experiment.py")
-    best = example["main"](tmp_path, budget=2, epochs=1)
+    best = example["main"](Path("kept"), budget=2, epochs=1)  # relative, which Tune refuses
+    assert (tmp_path / "kept" / "digits").is_dir()
     assert len(set(best["members"])) == 3
     assert best["delta"] in (-0.5, 1.0)
     assert f"best: delta {best['delta']:g} with validation loss {best['value']:.3f}" in capsys.readouterr().out

@@ -1,0 +1,80 @@
+"""`archray proxies`: the command around the function of that name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+import archray
+from archray.plurals import count
+
+Cells = Annotated[int | None, typer.Option(help="Cells per stage of the network, N.")]
+Channels = Annotated[int | None, typer.Option(help="Channels of the first stage, C.")]
+Data = Annotated[
+    str,
+    typer.Option(help="A data set ('archray list datasets'), folder:PATH, arrays:PATH.npz, or path.py:function."),
+]
+DataDir = Annotated[str | None, typer.Option(help="Where the published files of the data set lie.")]
+SpaceName = Annotated[
+    str, typer.Option("--space", help="A space ('archray list spaces'), or path.py:Class, module:Class.")
+]
+Seed = Annotated[int, typer.Option(help="Root of every random choice.")]
+Address = Annotated[str | None, typer.Option(help="Ray cluster to join: auto or ip:port. A local Ray by default.")]
+
+
+def proxies(
+    space: SpaceName = "nasbench201",
+    data: Data = "digits",
+    data_dir: DataDir = None,
+    out: Annotated[Path, typer.Option(help="The Parquet table to write; it must not exist.")] = Path("pool.parquet"),
+    size: Annotated[int | None, typer.Option(help="Canonical forms to score, drawn uniformly. Default: all.")] = None,
+    chunk: Annotated[
+        int | None, typer.Option(help="Architectures an actor gets at a time. Default: as many as take seconds.")
+    ] = None,
+    metrics: Annotated[
+        str, typer.Option(help="Comma-separated names ('archray list proxies'), or path.py:function.")
+    ] = "grad_norm,snip,ntk_trace,kappa",
+    seed: Seed = 0,
+    batch_size: Annotated[int | None, typer.Option(help="Images in the batch that all are scored on.")] = None,
+    channels: Channels = None,
+    cells: Cells = None,
+    image_size: Annotated[int | None, typer.Option(help="Height and width to resize the images to.")] = None,
+    address: Address = None,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Any option of the scoring, e.g. network.init=he."),
+    ] = None,
+) -> None:
+    """Score architectures of a space without training them. Interrupted, the same command continues."""
+    from archray.cluster.cluster_settings import ClusterSettings
+    from archray.platform.config import merge, nest, parse_assignment, validate
+    from archray.trainables.data import DataSettings
+    from archray.trainables.proxies import ProxySettings
+
+    def told(paths: dict[str, Any]) -> dict[str, Any]:
+        return merge(*(nest(path, value) for path, value in paths.items() if value is not None))
+
+    scoring = told(
+        {
+            "metrics": [name.strip() for name in metrics.split(",")],
+            "batch_size": batch_size,
+            "network.channels": channels,
+            "network.cells": cells,
+        }
+    )
+    table = archray.proxies(
+        space,
+        out=out,
+        size=size,
+        chunk=chunk,
+        seed=seed,
+        data_settings=validate(
+            DataSettings, told({"name": data, "data_dir": data_dir, "image_size": image_size, "seed": seed})
+        ),
+        settings=validate(ProxySettings, merge(scoring, *(parse_assignment(text) for text in set_ or []))),
+        cluster=validate(ClusterSettings, told({"address": address})),
+    )
+    failed = int(table["failure"].notna().sum())
+    typer.echo(f"{out}: {count(len(table), 'architecture')}, {failed} of them with a failure in column 'failure'")
