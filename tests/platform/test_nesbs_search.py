@@ -102,7 +102,9 @@ def test_the_exported_ensemble_loads_with_and_without_archray(svgd: archray.RunR
     torch.testing.assert_close(outputs_without_archray(tmp_path / "export", images), expected)
 
 
-def test_a_search_that_begins_again_predicts_nothing_twice_and_finds_the_same(svgd: archray.RunResult) -> None:
+def test_a_search_that_begins_again_predicts_nothing_twice_and_finds_the_same(
+    svgd: archray.RunResult, capsys: pytest.CaptureFixture[str]
+) -> None:
     """The folder as a kill leaves it: predictions, all but one, and no tables."""
     search = Path(svgd.path) / "search"
     before = {name: (search / name).read_bytes() for name in ("trials.parquet", "architecture.json")}
@@ -111,6 +113,8 @@ def test_a_search_that_begins_again_predicts_nothing_twice_and_finds_the_same(sv
     for file in (predictions[0], search / "done.json", *(search / name for name in before)):
         file.unlink()
     again = archray.resume(svgd.path)
+    evaluated = len(pd.read_parquet(search / "members.parquet"))
+    assert f"3 ensembles evaluated, of {evaluated} architectures; the best has validation" in capsys.readouterr().out
     assert {name: (search / name).read_bytes() for name in before} == before
     assert {file: file.stat().st_mtime_ns for file in times} == times and predictions[0].exists()
     assert again.members == svgd.members and again.test_accuracy == svgd.test_accuracy

@@ -113,8 +113,8 @@ def _write_posterior(context: Context[NESBSConfig], folder: Folder, run: TuneRun
     folder.write_parquet(CURVES, entropy_curves(context.run.space, read_results(run.folder)))
     folder.write_json(POSTERIOR, Posterior(json.loads(metrics["posterior"]), context.run.space).to_dict())
     context.say(
-        f"ELBO {metrics['elbo']:.4f} at scale {metrics['scale']:g}, KL {metrics['kl']:.4f}, mean entropy of a "
-        f"decision {metrics['entropy']:.4f} nats"
+        f"{quantity_of('elbo').told(metrics['elbo'])} at scale {metrics['scale']:g}, KL {metrics['kl']:.4f}, mean "
+        f"entropy of a decision {metrics['entropy']:.4f} nats"
     )
 
 

@@ -90,8 +90,8 @@ def _search(context: Context[NESBSConfig], folder: Folder) -> None:
         },
     )
     context.say(
-        f"best of {len(trials)}: {quantity_of(METRIC).told(best[METRIC])}, "
-        f"of {count(len(ensembles.members()), 'member')}"
+        f"{count(len(trials), 'ensemble')} evaluated, of {count(len(ensembles.members()), 'architecture')}; the best "
+        f"has {quantity_of(METRIC).told(best[METRIC])}"
     )
 
 
