@@ -19,6 +19,7 @@ if TYPE_CHECKING:  # what compares is imported once it is known that there are r
     from archray.platform.report.side_by_side import Compared
     from archray.platform.run.run import Run
 
+VALIDATION = "data.validation_fraction"  # of the training points, most often: the test data are the same
 _OWN = ("method", "space", "data", "seed", "repeats", "resources", "cluster")  # no differences in what is compared
 
 
@@ -114,6 +115,9 @@ def _check_data(summaries: Sequence[RunSummary]) -> None:
     for summary, manifest in others:
         if manifest["data_checksum"] != first[1]["data_checksum"]:
             differ = _different(_flat({"data": m["config"]["data"]}) for m in (first[1], manifest))
+            labels = {m.get("test_labels_checksum") for m in (first[1], manifest)}
+            if list(differ) == [VALIDATION] and len(labels) == 1 and None not in labels:
+                continue
             if not differ:  # the same words for other files, or arrays of the user's own
                 differ = {"data_checksum": [str(m["data_checksum"])[:12] for m in (first[1], manifest)]}
             told = "; ".join(f"{key}: {a} and {b}" for key, (a, b) in differ.items())
@@ -129,7 +133,8 @@ def different_options(runs: Compared) -> dict[str, list[Any]]:
     Not among them is what the table has, and what of a run is its own: its seed, where it ran.
     """
     flat = [_flat(read_manifest(Folder(summary.path))["config"]) for _, summary in runs]
-    return {key: values for key, values in _different(flat).items() if key.partition(".")[0] not in _OWN}
+    different = _different(flat).items()
+    return {key: values for key, values in different if key == VALIDATION or key.partition(".")[0] not in _OWN}
 
 
 def _different(flat: Any) -> dict[str, list[Any]]:

@@ -55,6 +55,8 @@ class Run(Generic[ConfigT]):
 
         Raises: RunFolderError if there is something in the folder already.
         """
+        import numpy as np
+
         folder = Folder(place)
         refuse_existing(folder)
         references = {}
@@ -70,12 +72,14 @@ class Run(Generic[ConfigT]):
                 save_arrays(Path(scratch) / ARRAYS, *arrays)
                 folder.copy_from(Folder(scratch), [ARRAYS])
         run = cls(folder, {"references": references, "arrays": arrays is not None}, config)
+        data = load_data(run.data)
         run.manifest |= {
             "config": config.model_dump(mode="json"),
             "versions": versions(),
             "hardware": hardware(),
             "git_commit": git_commit(),
-            "data_checksum": load_data(run.data).checksum(),
+            "data_checksum": data.checksum(),
+            "test_labels_checksum": hashlib.sha256(np.asarray(data.test.labels).tobytes()).hexdigest(),
             "command": command,
             "created": now(),
             "amended": [],

@@ -94,6 +94,21 @@ def test_different_data_are_refused_with_what_differs(networks: dict[str, Run[An
         compare([str(networks["hnas"].folder), moved])
 
 
+def test_a_validation_part_of_another_size_is_no_other_data(
+    networks: dict[str, Run[Any]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As `nesbs` has, whose presets hold out more."""
+    other = {**MADE_WITH, "data_checksum": "0" * 64}
+    config = {"data": {"name": "digits", "validation_fraction": 0.3}}
+    run = summarised(write_run(tmp_path / "more", "darts", config=config, manifest=other, documents=_found()))
+    assert len(compare([str(networks["hnas"].folder), run])) == 2
+    assert "data.validation_fraction: None, 0.3" in capsys.readouterr().out
+    halved = {**other, "test_labels_checksum": "0" * 64}  # the validation part came out of the test part
+    refused = summarised(write_run(tmp_path / "halved", "darts", config=config, manifest=halved, documents=_found()))
+    with pytest.raises(InvalidInput, match=r"data\.validation_fraction: None and 0\.3"):
+        compare([str(networks["hnas"].folder), refused])
+
+
 def _found() -> dict[tuple[str, str], Any]:
     return {("search", "architecture.json"): {"architecture": "|none~0|", "value": 0.5, "metric": "shared_accuracy"}}
 

@@ -1,5 +1,6 @@
 """One whole search in this process, and what is done with its folder afterwards."""
 
+import hashlib
 import runpy
 import shutil
 
@@ -41,6 +42,8 @@ def test_the_run_folder_holds_everything(result):
     assert manifest["config"]["seed"] == 3 and manifest["config"]["method"] == "hnas"
     assert {"python", "archray", "ray", "torch"} <= set(manifest["versions"])
     assert manifest["data_checksum"] == load_data(DATA).checksum()
+    labels = bytes(load_data(DATA).test.labels.numpy())
+    assert manifest["test_labels_checksum"] == hashlib.sha256(labels).hexdigest()
     assert manifest["hardware"]["cpus"] >= 1
     found = folder.read_json("architecture.json")
     assert found["architecture"] == result.architecture

@@ -36,6 +36,7 @@ MADE_WITH = {
     "hardware": {"machine": "x86_64", "system": "Linux", "cpus": 2, "memory_gib": 24.0, "gpus": []},
     "git_commit": "c38a51306d2f4b0fa0c1e8b7a3c4d5e6f7a8b9c0",
     "data_checksum": "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
+    "test_labels_checksum": "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855",
     "created": "2025-03-14T15:09:26+00:00",
     "amended": [],
 }
