@@ -10,9 +10,7 @@ as a stretch of time rather than a number of rows, and a stop between blocks tha
 from __future__ import annotations
 
 import logging
-import math
 import time
-from collections import Counter, deque
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -21,16 +19,15 @@ import ray
 from ray import ObjectRef, cloudpickle
 from ray.exceptions import ActorUnschedulableError, RayError, RuntimeEnvSetupError
 
+from archray.cluster.chunks import Chunk, ChunkQueue
 from archray.cluster.map_actor import MapActor, Reply, describe_error
 from archray.errors import ArchrayError, InvalidInput
 
 logger = logging.getLogger(__name__)
 
 IN_FLIGHT = 2  # chunks per actor: one runs while the next waits beside it, so that no actor waits for the driver
-ATTEMPTS = 2  # an item that failed so often is left out; a chunk that killed so many actors is split
 STARTS = 3  # actors in a row that died while they started before the map gives up
 HOPELESS = 5  # items left out, with none done, before the map gives up: then the worker is wrong, not the items
-CHUNK_SECONDS = 5.0  # how long a chunk should take when its size is ours to choose: what a killed driver loses
 TICK = 1.0  # seconds between two looks at `stop` when nothing comes back
 WARN_AFTER = 30.0  # seconds without any actor before a line says what the map is waiting for
 
@@ -53,20 +50,11 @@ class Outcome:
     error: str | None
 
 
-@dataclass
-class _Chunk:
-    """Items (by index) that travel together. `alone`: nothing else may wait in its actor, so that blame is sure."""
-
-    indices: list[int]
-    deaths: int = 0
-    alone: bool = False
-
-
 @dataclass(eq=False)
 class _Actor:
     handle: Any
     node: str | None = None  # the node's id, known once the actor is ready
-    in_flight: dict[ObjectRef, _Chunk] = field(default_factory=dict)  # in the order of submission
+    in_flight: dict[ObjectRef, Chunk] = field(default_factory=dict)  # in the order of submission
 
     @property
     def open(self) -> bool:
@@ -106,7 +94,7 @@ def actor_map(
         worker: an importable class or function; classes of a script's `__main__` work too.
         worker_kwargs: may hold object references, for arrays that all actors share.
         num_actors: actors at most; those that the cluster has no room for wait and hold up nothing.
-        chunk_size: items per chunk; None measures, and makes a chunk take about CHUNK_SECONDS.
+        chunk_size: items per chunk; None measures, and makes a chunk take about `chunks.CHUNK_SECONDS`.
         num_cpus: CPUs per actor. Ray sets OMP_NUM_THREADS to it (1 for less than 1) unless the variable is set.
         num_gpus: GPUs, or the share of one, per actor.
         runtime_env: Ray's runtime environment for the actors, on top of the job's.
@@ -144,17 +132,13 @@ class _Map:
         self._setup = (cloudpickle.dumps(worker), ray.put(worker_kwargs), counter)
         self._items = items
         self._num_actors = num_actors
-        self._chunk_size = chunk_size
+        self._queue = ChunkQueue(len(items), num_actors, chunk_size)
         self._options = options
         self._stop = stop
         self._remote = ray.remote(MapActor)
         self._actors: list[_Actor] = []
         self._starting: dict[ObjectRef, _Actor] = {}
         self._running: dict[ObjectRef, _Actor] = {}
-        self._next = 0  # items from here on have not been sent yet
-        self._again: deque[_Chunk] = deque()  # chunks to be done again
-        self._failures: Counter[int] = Counter()  # by item
-        self._seconds_per_item: float | None = None
         self._ever_ready = False
         self._failed_starts = 0
         self._idle_since = time.monotonic()
@@ -163,10 +147,9 @@ class _Map:
 
     def outcomes(self) -> Generator[list[Outcome], None, None]:
         try:
-            while self._running or self._waiting():
+            while self._running or self._queue:
                 if self._stop():
-                    self._next = len(self._items)
-                    self._again.clear()
+                    self._queue.clear()
                     if not self._running:
                         return
                 self._start_actors()
@@ -184,12 +167,8 @@ class _Map:
 
     # Actors
 
-    def _waiting(self) -> int:
-        """How many more actors could find work: items not sent, and chunks to be done again."""
-        return len(self._items) - self._next + len(self._again)
-
     def _start_actors(self) -> None:
-        while len(self._actors) < min(self._num_actors, self._waiting() + len(self._running)):
+        while len(self._actors) < min(self._num_actors, len(self._queue) + len(self._running)):
             actor = _Actor(self._remote.options(**self._options).remote())
             self._actors.append(actor)
             self._starting[actor.handle.setup.remote(*self._setup)] = actor
@@ -221,33 +200,15 @@ class _Map:
 
     def _send_chunks(self) -> None:
         for depth in range(IN_FLIGHT):
-            if depth and self._waiting() <= len(self._actors):
+            if depth and len(self._queue) <= len(self._actors):
                 return  # the last chunks go to whoever is free first
             for actor in self._actors:
                 if actor.open and len(actor.in_flight) == depth:
-                    chunk = self._take(actor)
+                    chunk = self._queue.take(beside_another=bool(actor.in_flight))
                     if chunk is not None:
                         ref = actor.handle.run.remote([self._items[index] for index in chunk.indices])
                         actor.in_flight[ref] = chunk
                         self._running[ref] = actor
-
-    def _take(self, actor: _Actor) -> _Chunk | None:
-        for chunk in self._again:
-            if not (chunk.alone and actor.in_flight):
-                self._again.remove(chunk)
-                return chunk
-        if self._next >= len(self._items):
-            return None
-        start, self._next = self._next, min(self._next + self._size(), len(self._items))
-        return _Chunk(list(range(start, self._next)))
-
-    def _size(self) -> int:
-        if self._chunk_size is not None:
-            return self._chunk_size
-        if self._seconds_per_item is None:
-            return 1
-        even = math.ceil((len(self._items) - self._next) / (2 * self._num_actors))  # smaller towards the end
-        return max(1, min(even, int(CHUNK_SECONDS / max(self._seconds_per_item, 1e-6))))
 
     def _wait(self) -> list[ObjectRef]:
         refs = [*self._starting, *self._running]
@@ -273,18 +234,17 @@ class _Map:
         del self._running[ref]
         return self._received(actor, actor.in_flight.pop(ref), reply)
 
-    def _received(self, actor: _Actor, chunk: _Chunk, reply: Reply) -> list[Outcome]:
+    def _received(self, actor: _Actor, chunk: Chunk, reply: Reply) -> list[Outcome]:
         done = len(reply.values)
         outcomes = [self._value(index, value) for index, value in zip(chunk.indices, reply.values, strict=False)]
         if done:
-            self._seconds_per_item = reply.seconds / done
+            self._queue.took(reply.seconds, done)
         if reply.error is not None:
             if actor in self._actors:  # an exception can leave the device in a state that fails all that follows
-                untouched = list(actor.in_flight.values())
                 self._dismiss(actor)
-                self._again.extendleft(reversed(untouched))
+                self._queue.put_first(actor.in_flight.values())
             if done + 1 < len(chunk.indices):
-                self._again.appendleft(_Chunk(chunk.indices[done + 1 :]))
+                self._queue.put_first([Chunk(chunk.indices[done + 1 :])])
             outcomes += self._failed(chunk.indices[done], reply.error)
         return outcomes
 
@@ -293,7 +253,7 @@ class _Map:
         in_flight = dict(actor.in_flight)
         self._dismiss(actor)
         outcomes: list[Outcome] = []
-        suspect: _Chunk | None = None
+        suspect: Chunk | None = None
         for ref, chunk in in_flight.items():
             try:
                 reply = ray.get(ref, timeout=0)
@@ -301,19 +261,14 @@ class _Map:
                 if suspect is None and not self._node_left(actor):
                     suspect = chunk
                 else:
-                    self._again.append(chunk)
+                    self._queue.put_last(chunk)
             else:
                 outcomes += self._received(actor, chunk, reply)
         if suspect is None:
             return outcomes
         if len(suspect.indices) == 1:
             return outcomes + self._failed(suspect.indices[0], error)
-        suspect.deaths += 1
-        suspect.alone = True
-        if suspect.deaths < ATTEMPTS:
-            self._again.append(suspect)
-        else:
-            self._again.extend(_Chunk([index], alone=True) for index in suspect.indices)
+        self._queue.suspect(suspect)
         return outcomes
 
     def _node_left(self, actor: _Actor) -> bool:
@@ -325,9 +280,7 @@ class _Map:
 
     def _failed(self, index: int, error: str) -> list[Outcome]:
         """Counts a failure of one item: it goes again, alone, or is left out."""
-        self._failures[index] += 1
-        if self._failures[index] < ATTEMPTS:
-            self._again.append(_Chunk([index], alone=True))
+        if self._queue.failed(index):
             return []
         self._left_out += 1
         if self._left_out >= HOPELESS and not self._done:
