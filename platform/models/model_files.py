@@ -75,10 +75,12 @@ def write_classifier(folder: Folder, checkpoint: Path, run: Run) -> None:
 def load_model(run: Run[Any]) -> torch.nn.Module | Classifier:
     """The trained network of a run, or its ensemble, on the CPU, in evaluation mode, or its feature map's classifier.
 
+    Of several repeats that of the best on validation.
+
     Raises: RunFolderError if there is none yet.
     """
+    run, described = _trained(run)
     folder = run.folder / MODEL
-    described = _description(run)
     if described.get("kind") == FEATURE_MAP:
         with tempfile.TemporaryDirectory() as scratch:
             Folder(scratch).copy_from(folder, [STATE_FILE])
@@ -100,11 +102,12 @@ def load_model(run: Run[Any]) -> torch.nn.Module | Classifier:
 def export_model(run: Run[Any], to: Folder) -> list[str]:
     """Writes state_dict, description, a loader and a `torch.export` program; returns the names of the files.
 
-    Of a feature map there is no program, and the state says all that its classifier needs.
+    Of a feature map there is no program, and the state says all that its classifier needs. Of several repeats the best
+    on validation is exported.
 
     Raises: RunFolderError if the run has no trained network yet, or `to` is not empty.
     """
-    described = _description(run)
+    run, described = _trained(run)
     refuse_existing(to)
     reference = run.manifest["references"].get("space")
     if reference is not None:
@@ -126,9 +129,9 @@ def export_model(run: Run[Any], to: Folder) -> list[str]:
     return to.files()
 
 
-def _description(run: Run[Any]) -> dict[str, Any]:
-    folder = run.folder / MODEL
-    if not folder.exists(DESCRIPTION):
+def _trained(run: Run[Any]) -> tuple[Run[Any], dict[str, Any]]:
+    """The run itself, or of several repeats the best, and what its model is."""
+    best = run.best
+    if not (best.folder / MODEL).exists(DESCRIPTION):
         raise RunFolderError(f"{run.folder} holds no trained network yet; finish it with 'archray resume {run.folder}'")
-    described: dict[str, Any] = folder.read_json(DESCRIPTION)
-    return described
+    return best, (best.folder / MODEL).read_json(DESCRIPTION)
