@@ -42,7 +42,7 @@ def compare(paths: Sequence[str | Path], *, out: str | Path | None = None) -> pd
     from archray.platform.methods.feature_maps.equal_cost import comparison_table, written
     from archray.platform.methods.feature_maps.equal_cost_sections import equal_cost_sections
     from archray.platform.report.page import write_page
-    from archray.platform.report.section import escape
+    from archray.platform.report.section import flowing
     from archray.platform.report.side_by_side import (
         comparison_lead,
         side_by_side,
@@ -59,7 +59,7 @@ def compare(paths: Sequence[str | Path], *, out: str | Path | None = None) -> pd
     if progress:
         _print(written(comparison_table(progress)), console)
     if out is not None:
-        lead = f'<p class="lead">{escape(comparison_lead(runs))}</p>'
+        lead = f'<p class="lead">{flowing(comparison_lead(runs))}</p>'
         header = f'<p class="kicker">archray · comparison</p><h1>Comparison</h1>{lead}'
         sections = side_by_side_sections(runs, differences)
         sections += equal_cost_sections(progress) if progress else []

@@ -174,7 +174,7 @@ QUANTITIES: Mapping[str, Quantity] = {
         meaning="Networks, supernets or solves that the search, its selection and its final stage trained; not what is "
         "there to compare with, as random architectures and an oracle's solves.",
     ),
-    "seconds": Quantity("seconds", "s", 1.0, 1, "Of all stages together, by the clock."),
+    "seconds": Quantity("time", "s", 1.0, 1, "Of all stages together, by the clock."),
 }
 # What of a stage's weights a `validation_accuracy` or `validation_loss` of its trials says.
 _OF_STAGE = {"selection": "selection", "final": "final training", "baseline": "final training"}

@@ -115,24 +115,30 @@ def comparison_section(run: Run[Any]) -> Section | None:
 def _caption(run: Run[Any], found: np.ndarray, random: np.ndarray) -> str:
     parts = []
     if found.size:
-        parts.append(f"Circles: the found architecture, {count(found.size, 'final training')}, each with its own seed.")
+        each = ", each with its own seed" if found.size > 1 else ""
+        circles = "Circles" if found.size > 1 else "Circle"
+        parts.append(f"{circles}: the found architecture, {count(found.size, 'final training')}{each}.")
     if random.size:
         parts.append(
-            f"Diamonds: {count(random.size, 'architecture')} drawn at random from the same space, "
+            f"{'Diamonds' if random.size > 1 else 'Diamond'}: {count(random.size, 'architecture')} drawn at random from the same space, "
             "trained with the same budget, settings and data."
         )
-    parts.append("The vertical stroke is the mean; ± is the standard deviation of the points, not of the mean.")
+    if max(found.size, random.size) > 1:
+        parts.append("The vertical stroke is the mean; ± is the standard deviation of the points, not of the mean.")
     if found.size and random.size:
         beaten = int((random < found.mean()).sum())
-        share = f"all {random.size}" if beaten == random.size > 1 else f"{beaten} of the {random.size}"
-        parts.append(f"The found architecture's mean is above {share}.")
+        share = f"all {random.size}" if beaten == random.size else f"{beaten} of the {random.size}"
+        share = share if random.size > 1 else "it"
+        whose = "The found architecture's mean is" if found.size > 1 else "The found architecture is"
+        parts.append(f"{whose} {'above' if beaten or random.size > 1 else 'not above'} {share}.")
     if found.size == 1:
         parts.append("With one final seed, the spread between seeds is not known.")
     baseline = run.table("baseline", TRIALS)
     size, random_size = network_size(run.table("final", TRIALS)), network_size(baseline)
     if size:
         parts.append(
-            f"The found network has {size}" + (f"; a random one {random_size} on average." if random_size else ".")
+            f"The found network has {size}"
+            + (f"; a random one {random_size}{' on average' if random.size > 1 else ''}." if random_size else ".")
         )
     failed = int(failures(baseline).notna().sum())
     if failed:

@@ -90,6 +90,7 @@ class TrainingCurves:
             row[0].set_ylabel(_METRICS[metric].axis)
             for axes, panel in zip(row, panels, strict=True):
                 own = frame[frame["stage"].isin([trainings.stage for trainings in panel])]
+                axes.set_visible(bool(numbers(own, metric).notna().any()))
                 _draw_panel(axes, own, metric, {trainings.stage: trainings.name for trainings in panel}, names)
             if metric == "train_loss":
                 row[0].set_ylim(bottom=0)  # of the whole row, after all its lines
@@ -99,7 +100,8 @@ class TrainingCurves:
         for axes in grid[-1]:
             axes.set_xlabel("epoch")
         handles = self._legend(frame)
-        canvas.legend(handles=handles, loc="outside upper left", ncols=len(handles))
+        if len(handles) > 1:
+            canvas.legend(handles=handles, loc="outside upper left", ncols=len(handles))
 
     def section(self, run: Run[Any], canvas: Figure) -> Section:
         """The section of the figure that `draw` made of the run."""
@@ -142,8 +144,9 @@ class TrainingCurves:
             sentences.append(self.of_search)
             if self._shown(frame, in_full=True):
                 sentences.append(self.of_both)
-        ends = frame.sort_values("epoch").groupby(["stage", "trial_id"]).tail(1)
-        if "train_loss" in ends and (broken := int(numbers(ends, "train_loss").isna().sum())):
+        with_loss = frame[numbers(frame, "train_loss").notna().groupby(frame["stage"]).transform("any")]
+        ends = with_loss.sort_values("epoch").groupby(["stage", "trial_id"]).tail(1)
+        if broken := int(numbers(ends, "train_loss").isna().sum()):
             sentences.append(f"{count(broken, 'curve')} ended in a loss that is not finite.")
         return " ".join(filter(None, sentences))
 
@@ -171,7 +174,7 @@ def _draw_panel(axes: Axes, frame: pd.DataFrame, metric: str, stages: Mapping[st
             linewidth=2.2 if found else 1.2,
             marker="o" if values.notna().sum() == 1 else None,
             markersize=4,
-            alpha=0.95 if found else 0.3 if len(groups) > _THIN else 0.6,
+            alpha=0.95 if found else 0.3 if len(groups) > _THIN else 0.75,
         )
         last = values.last_valid_index()
         name = names.of(curve["architecture"].iloc[0]) if "architecture" in curve else MISSING

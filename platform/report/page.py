@@ -15,7 +15,7 @@ import pandas as pd
 
 from archray.platform.number_words import duration, signed, significant
 from archray.platform.report.figures import NothingToDraw
-from archray.platform.report.section import Section, breakable, escape
+from archray.platform.report.section import Section, breakable, escape, flowing
 from archray.platform.report.short_names import ShortNames
 from archray.platform.report.table_columns import numbers
 from archray.platform.run.run import Run
@@ -128,7 +128,7 @@ def header(run: Run[Any], headline: Headline) -> str:
     )
     return (
         f'<p class="kicker">archray · run report</p><h1>{escape(title(run))}</h1>'
-        f'<p class="lead">{escape(headline.lead)}</p>'
+        f'<p class="lead">{flowing(headline.lead)}</p>'
         + (f'<div class="cards">{cards}</div>' if cards else "")
         + (f'<div class="architecture"><span>{escape(headline.thing)}</span>{names}</div>' if names else "")
         + _facts(run, headline.facts)

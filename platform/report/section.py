@@ -55,14 +55,19 @@ def breakable(text: object) -> str:
     return re.sub(r"([|+,])(?=.)", r"\1<wbr>", escape(text))
 
 
+def flowing(text: object) -> str:
+    """Text of a paragraph, escaped; no line ends between a number and its unit or its deviation."""
+    return re.sub(r"(?<=\d) (?=[%±×])|(?<=[±×]) (?=\d)", "\N{NO-BREAK SPACE}", escape(text))
+
+
 def paragraphs(sentences: Iterable[str]) -> str:
     """A `<p>` for each plain text."""
-    return "".join(f"<p>{escape(text)}</p>" for text in sentences)
+    return "".join(f"<p>{flowing(text)}</p>" for text in sentences)
 
 
 def captioned(content: str, caption: str) -> str:
     """A numbered figure: `content` HTML, `caption` plain text."""
-    return f"<figure>{content}<figcaption>{escape(caption)}</figcaption></figure>"
+    return f"<figure>{content}<figcaption>{flowing(caption)}</figcaption></figure>"
 
 
 def folded(summary: str, content: str) -> str:
@@ -107,8 +112,9 @@ def table(
 
 
 def _heading(column: Column) -> str:
+    heading = escape(column.heading).replace("_", "_<wbr>")  # names of operations may break, to fit
     order = f' aria-sort="{column.order}"' if column.order else ""
-    return f'<th scope="col" class="{column.kind}"{order}>{escape(column.heading)}</th>'
+    return f'<th scope="col" class="{column.kind}"{order}>{heading}</th>'
 
 
 def _cell(column: Column, value: object) -> str:

@@ -13,7 +13,7 @@ from matplotlib.ticker import MaxNLocator
 from archray.platform.number_words import MISSING
 from archray.platform.quantities import DECIDING, Spread, quantity_of
 from archray.platform.report.figures import FOUND, SURFACE, TRIAL, NothingToDraw, drawing, figure, set_height
-from archray.platform.report.section import Column, Section, captioned, numeric, paragraphs, table
+from archray.platform.report.section import Column, Section, captioned, paragraphs, table
 from archray.platform.run.run_summary import RunSummary
 from archray.plurals import count
 
@@ -21,7 +21,9 @@ Compared = Sequence[tuple[str, RunSummary]]  # what each is called, and what its
 
 TEST = quantity_of("test_accuracy")
 COSTS = ("parameters", "multiply_adds", "trainings", "seconds")
+FIRST = ("test_accuracy", "search_test_accuracy", *COSTS)  # in a table of their own, which fits a narrow screen best
 QUANTITIES = ("test_accuracy", "search_test_accuracy", *DECIDING, "random_test_accuracy", *COSTS)
+_WORDS = ("Method", "Space", "Data")  # of a run, in words
 _ROW = 30  # height of a run's row in the figure
 _WIDE = 14  # characters of a run's name in the figure
 
@@ -59,7 +61,7 @@ def written_side_by_side(runs: Compared) -> pd.DataFrame:
     """The same in words, a column per quantity: `93.21 ± 0.35 (3)`, of three; a dash where there is none."""
     spreads = [spreads_of(summary) for _, summary in runs]
     columns: dict[str, list[str]] = {
-        name.capitalize(): [str(getattr(summary, name)) for _, summary in runs] for name in ("method", "space", "data")
+        name: [str(getattr(summary, name.lower())) for _, summary in runs] for name in _WORDS
     }
     members = [max(len(summary.architectures), 1) for _, summary in runs]
     if max(members) > 1:
@@ -87,6 +89,8 @@ def runs_compared(runs: Compared, canvas: Figure) -> None:
         raise NothingToDraw("none of the runs has a test accuracy; resume those that have not ended")
     set_height(canvas, 90 + _ROW * max(len(shown), 4))
     left, right = canvas.subplots(1, 2, width_ratios=(1, 1))
+    seconds = [spreads["seconds"].mean for _, spreads in shown]
+    least, most = min(seconds), max(seconds)
     best = max(spreads["test_accuracy"].mean for _, spreads in shown)
     for place, (name, spreads) in enumerate(shown):
         spread, cost = spreads["test_accuracy"], spreads["seconds"]
@@ -95,7 +99,16 @@ def runs_compared(runs: Compared, canvas: Figure) -> None:
         look: dict[str, Any] = {"fmt": "o", "color": colour, "markeredgecolor": SURFACE, "markersize": 8, "zorder": 3}
         left.errorbar(mean, place, xerr=deviation, elinewidth=1.4, **look)
         right.errorbar(cost.mean, mean, xerr=cost.deviation or 0.0, yerr=deviation, elinewidth=1.0, **look)
-        right.annotate(_short(name), (cost.mean, mean), (6, 5), textcoords="offset points", fontsize=10, color=colour)
+        inwards = cost.mean > (least + most) / 2  # the name of what lies on the right stands left of it
+        right.annotate(
+            _short(name),
+            (cost.mean, mean),
+            (-6 if inwards else 6, 5),
+            textcoords="offset points",
+            ha="right" if inwards else "left",
+            fontsize=10,
+            color=colour,
+        )
     left.set_yticks(range(len(shown)), [_short(name) for name, _ in shown])
     left.set_ylim(len(shown) - 0.4, -0.6)
     left.grid(False, axis="y")
@@ -107,6 +120,10 @@ def runs_compared(runs: Compared, canvas: Figure) -> None:
     right.set(xlabel="seconds of all stages", ylabel=TEST.axis)
 
 
+def _columns(names: Sequence[str]) -> list[Column]:
+    return [Column("Run"), *(Column(name, "text" if name in _WORDS else "number") for name in names)]
+
+
 def _short(name: str) -> str:
     return name if len(name) <= _WIDE else f"{name[: _WIDE - 1]}…"
 
@@ -115,7 +132,7 @@ def comparison_lead(runs: Compared) -> str:
     """The run with the highest test accuracy, in a sentence; how many there are where none has one."""
     accuracies = [(name, spreads_of(summary).get("test_accuracy")) for name, summary in runs]
     known = [(name, spread) for name, spread in accuracies if spread is not None]
-    text = f"{count(len(runs), 'run')} on the same data."
+    text = f"{count(len(runs), 'run')} on the same test data."
     if not known:
         return f"{text} None has a test accuracy."
     name, spread = max(known, key=lambda run: run[1].mean)
@@ -125,12 +142,17 @@ def comparison_lead(runs: Compared) -> str:
 def side_by_side_sections(runs: Compared, differences: Mapping[str, Sequence[object]]) -> list[Section]:
     """The table with its figure; and what else is different. differences: key of the configuration -> of each run."""
     written = written_side_by_side(runs)
-    rows = [(name, *row) for name, row in zip(written.index, written.itertuples(index=False), strict=True)]
+    first = [name for key in FIRST if (name := quantity_of(key).heading) in written]
+    rest = [name for name in written if name not in first]
+
+    def rows(names: Sequence[str]) -> list[tuple[str, ...]]:
+        return [(name, *row) for name, row in zip(written.index, written[names].itertuples(index=False), strict=True)]
+
     accuracies = [spreads_of(summary).get("test_accuracy") for _, summary in runs]
     means = [np.nan if spread is None else spread.mean for spread in accuracies]
     marked = int(np.nanargmax(means)) if np.isfinite(means).any() else None
-    columns = [Column("Run"), *(Column(name) for name in written.columns[:3]), *numeric(*written.columns[3:])]
-    body = table(columns, rows, label="The runs side by side", marked=marked)
+    body = table(_columns(first), rows(first), label="What the runs found, and what it cost", marked=marked)
+    body += table(_columns(rest), rows(rest), label="What the runs are, and their other accuracies", marked=marked)
     try:
         told = ", ".join(f"{name} {TEST.spread(spread)}" for (name, _), spread in zip(runs, accuracies, strict=True))
         shown = drawing("runs-compared", runs_compared(runs), description=f"Test accuracy of each run: {told}.")

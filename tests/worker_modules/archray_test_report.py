@@ -63,7 +63,7 @@ def words(part: Section | str | None) -> str:
     assert part is not None
     text = part if isinstance(part, str) else part.body
     text = re.sub(r"<(style|script|title)>.*?</\1>", " ", text, flags=re.S)
-    return re.sub(r"[ \n]+", " ", html.unescape(re.sub(r"<[^>]*>", " ", text.replace("<wbr>", ""))))
+    return re.sub(r"[ \n\u00a0]+", " ", html.unescape(re.sub(r"<[^>]*>", " ", text.replace("<wbr>", ""))))
 
 
 def write_run(

@@ -87,7 +87,8 @@ def _headline(run: Run[Any], facts: dict[str, str | None]) -> Headline:
         lead = f"The search chose the {what} below. There is no test accuracy: it was not trained in full."
         return Headline(thing, lead, members, facts=facts)
     own, alone = float(models["test_accuracy"].iloc[0]), models["test_accuracy"].iloc[1:].astype(float)
-    lead = f"The search chose the {what} below; trained in full, it has a test accuracy of {TEST.show(own)}"
+    chose = f"Of {count(len(run.repeats), 'repeat')}, the best on validation" if len(run.repeats) > 1 else "The search"
+    lead = f"{chose} chose the {what} below; trained in full, it has a test accuracy of {TEST.show(own)}"
     lead += f", {points(own - alone.max())} its best member." if len(alone) > 1 else "."
     shown = {key: spread for key, spread in spreads.items() if key.endswith("test_accuracy")}
     return Headline(thing, lead, members, headline_cards(shown, HEADLINES), facts)

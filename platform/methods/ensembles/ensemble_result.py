@@ -123,7 +123,7 @@ def _model_table(models: pd.DataFrame, names: ShortNames) -> str:
 # Diversity
 
 _MEASURES = (
-    "The test accuracy of an ensemble's members alone (1 - ATE), and PPD, the share of test points on which two of "
+    "The test accuracy of an ensemble's members alone (1 − ATE), and PPD, the share of test points on which two of "
     "them predict different classes, averaged over the pairs."
 )
 

@@ -123,7 +123,7 @@ def found_cells_section(run: Run[Any]) -> Section | None:
     mixture, value = numbers(cells, "mixture_accuracy"), numbers(cells, "shared_accuracy")
     mixed = bool(mixture.notna().any())
     columns = [Column("Architecture", "name"), Column("Shared weights (%)", "number", "descending")]
-    columns += [*numeric(*(["Mixture (%)"] if mixed else []), "Seed"), Column("Note")]
+    columns += [*numeric(*(["Mixture (%)"] if mixed else [])), Column("Outcome"), Column("Seed", "number")]
     chosen, known = run.architecture, fates(run)
     rows = []
     for i, row in enumerate(cells.to_dict("records")):
@@ -134,8 +134,8 @@ def found_cells_section(run: Run[Any]) -> Section | None:
                 names.of(name),
                 _SHARED.bare(value[i]),
                 *([_MIXTURE.bare(mixture[i])] if mixed else []),
-                seed_words(row["seed"]),
                 note or "",
+                seed_words(row["seed"]),
             )
         )
     marked = cells.index[(cells["architecture"] == chosen) & cells["failure"].isna()]

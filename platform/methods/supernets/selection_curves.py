@@ -24,7 +24,7 @@ _ACCURACY = quantity_of("selection_accuracy")
 _LOOKS = {
     "chosen": (FOUND, 2.4, 0.95),
     "kept": (INDIGO, 1.8, 0.9),
-    "dropped": (TRIAL, 1.2, 0.5),
+    "dropped": (TRIAL, 1.2, 0.8),
 }  # colour, width, alpha
 
 Fated = tuple[str, pd.DataFrame]  # a key of _LOOKS, and the curve of a training
@@ -131,7 +131,8 @@ def _sentence(selection: pd.DataFrame, cut: int | None) -> str:
         text += "; none was dropped."
     else:
         kept = int(flags(selection, "kept").sum())
-        text += f". After epoch {cut} the best {kept} on validation went on to the end, and the others were dropped."
+        best = f"best {kept}" if kept > 1 else "best one"
+        text += f". After epoch {cut} the {best} on validation went on to the end, and the others were dropped."
     return f"{text} The best at the end is chosen; the test data took no part."
 
 
