@@ -184,12 +184,12 @@ def test_the_header_counts_supernets_and_names_the_method(page: str, scored_page
 def test_a_row_per_search_seed(run: Run[Any]) -> None:
     section = found_cells_section(run)
     rows = table_rows(section)
-    assert [row[3] for row in rows] == [str(SEEDS[number]) for number in (4, 2, 1, 0, 3)]  # by value
+    assert [row[4] for row in rows] == [str(SEEDS[number]) for number in (4, 2, 1, 0, 3)]  # by value
     assert [row[0] for row in rows] == ["A2", "A3", "A1", "A4", "–"]  # what was chosen is A1
     assert [names_of(run).of(FOUND[number]).short for number in (4, 2, 1, 0)] == ["A2", "A3", "A1", "A4"]
     assert [row[1] for row in rows] == ["54.00", "52.00", "51.00", "50.00", "–"]
     assert [row[2] for row in rows] == ["74.00", "72.00", "71.00", "70.00", "–"]
-    assert [row[4] for row in rows] == [
+    assert [row[3] for row in rows] == [
         "trained to the end",
         "dropped after epoch 6",
         "chosen",
@@ -205,7 +205,7 @@ def test_seeds_that_agree(new_run: NewRun) -> None:
     same = new_run(found=found.assign(architecture=CELLS[1], failure=None), selection=pd.DataFrame())
     text = words(found_cells_section(same))
     assert "found 1 distinct architecture. There was nothing to select from." in text
-    assert [row[-1] for row in table_rows(found_cells_section(same))] == ["chosen"] * 5
+    assert [row[-2] for row in table_rows(found_cells_section(same))] == ["chosen"] * 5
     assert all(net.chosen for net in supernets(same, TABLES["entropies"]))
     one = new_run(found=found.head(1))
     assert "1 search found 1 distinct architecture." in words(found_cells_section(one))
@@ -383,7 +383,7 @@ def test_a_training_of_the_selection_that_failed(new_run: NewRun) -> None:
     run = new_run(selection=failed)
     rows = {row[0]: row for row in table_rows(selection_section(run))}
     assert rows["A4"][1:] == ["–", "2", "–", "lost"]
-    assert table_rows(found_cells_section(run))[3][-1] == "failed in the selection"
+    assert table_rows(found_cells_section(run))[3][-2] == "failed in the selection"
     assert ["selection", "lost", "1", "4"] in table_rows(failures_section(run))
 
 
@@ -441,7 +441,7 @@ def test_one_epoch_is_a_point(new_run: NewRun) -> None:
 def test_of_repeats_the_best_is_shown(tmp_path: Path) -> None:
     run = repeated_gradient_run(tmp_path)
     assert "repeats" in section_ids(rendered(run))
-    assert [row[-1] for row in table_rows(found_cells_section(run))] == ["chosen"] * 3
+    assert [row[-2] for row in table_rows(found_cells_section(run))] == ["chosen"] * 3
     assert [row[-1] for row in table_rows(selection_section(run))] == ["kept", "chosen", "kept", "dropped"]
     assert [net.chosen for net in entropy_panels(run)[0].nets] == [True, True, True, False, False]
     assert headline(run).names == (CELLS[3],) and headline(run).facts["Search"] == "3 supernets"
