@@ -119,8 +119,9 @@ def _caption(run: Run[Any], found: np.ndarray, random: np.ndarray) -> str:
         circles = "Circles" if found.size > 1 else "Circle"
         parts.append(f"{circles}: the found architecture, {count(found.size, 'final training')}{each}.")
     if random.size:
+        diamonds = "Diamonds" if random.size > 1 else "Diamond"
         parts.append(
-            f"{'Diamonds' if random.size > 1 else 'Diamond'}: {count(random.size, 'architecture')} drawn at random from the same space, "
+            f"{diamonds}: {count(random.size, 'architecture')} drawn at random from the same space, "
             "trained with the same budget, settings and data."
         )
     if max(found.size, random.size) > 1:

@@ -13,6 +13,7 @@ from matplotlib.ticker import MaxNLocator
 from archray.platform.number_words import MISSING
 from archray.platform.quantities import DECIDING, Spread, quantity_of
 from archray.platform.report.figures import FOUND, SURFACE, TRIAL, NothingToDraw, drawing, figure, set_height
+from archray.platform.report.pointed_at import tell_points
 from archray.platform.report.section import Column, Section, captioned, paragraphs, table
 from archray.platform.run.run_summary import RunSummary
 from archray.plurals import count
@@ -25,7 +26,7 @@ FIRST = ("test_accuracy", "search_test_accuracy", *COSTS)  # in a table of their
 QUANTITIES = ("test_accuracy", "search_test_accuracy", *DECIDING, "random_test_accuracy", *COSTS)
 _WORDS = ("Method", "Space", "Data")  # of a run, in words
 _ROW = 30  # height of a run's row in the figure
-_WIDE = 14  # characters of a run's name in the figure
+_WIDE = 14  # characters of a line of a run's name in the figure
 
 
 def spreads_of(summary: RunSummary) -> Mapping[str, Spread]:
@@ -89,9 +90,9 @@ def runs_compared(runs: Compared, canvas: Figure) -> None:
         raise NothingToDraw("none of the runs has a test accuracy; resume those that have not ended")
     set_height(canvas, 90 + _ROW * max(len(shown), 4))
     left, right = canvas.subplots(1, 2, width_ratios=(1, 1))
-    seconds = [spreads["seconds"].mean for _, spreads in shown]
-    least, most = min(seconds), max(seconds)
     best = max(spreads["test_accuracy"].mean for _, spreads in shown)
+    reach: list[float] = []  # of the bars
+    numbered: dict[tuple[float, float], list[str]] = {}
     for place, (name, spreads) in enumerate(shown):
         spread, cost = spreads["test_accuracy"], spreads["seconds"]
         mean, deviation = spread.mean * TEST.factor, (spread.deviation or 0.0) * TEST.factor
@@ -99,24 +100,24 @@ def runs_compared(runs: Compared, canvas: Figure) -> None:
         look: dict[str, Any] = {"fmt": "o", "color": colour, "markeredgecolor": SURFACE, "markersize": 8, "zorder": 3}
         left.errorbar(mean, place, xerr=deviation, elinewidth=1.4, **look)
         right.errorbar(cost.mean, mean, xerr=cost.deviation or 0.0, yerr=deviation, elinewidth=1.0, **look)
-        inwards = cost.mean > (least + most) / 2  # the name of what lies on the right stands left of it
-        right.annotate(
-            _short(name),
-            (cost.mean, mean),
-            (-6 if inwards else 6, 5),
-            textcoords="offset points",
-            ha="right" if inwards else "left",
-            fontsize=10,
-            color=colour,
-        )
-    left.set_yticks(range(len(shown)), [_short(name) for name, _ in shown])
+        told = f"{name}\n{TEST.label} {TEST.spread(spread)}\n{quantity_of('seconds').told(cost.mean)}"
+        tell_points(left, [mean], [place], [told])
+        tell_points(right, [cost.mean], [mean], [told])
+        reach += [mean - deviation, mean + deviation]
+        numbered.setdefault((cost.mean, mean), []).append(str(place + 1))
+    for point, numbers in numbered.items():
+        right.annotate(", ".join(numbers), point, (6, 5), textcoords="offset points", fontsize=11)
+    margin = max(0.08 * (max(reach) - min(reach)), 0.25)
+    left.set_xlim(min(reach) - margin, max(reach) + margin)
+    right.set_ylim(min(reach) - margin, max(reach) + 2 * margin)  # and room for a number
+    left.set_yticks(range(len(shown)), [f"{_short(name)}  {place}" for place, (name, _) in enumerate(shown, 1)])
     left.set_ylim(len(shown) - 0.4, -0.6)
     left.grid(False, axis="y")
     left.tick_params(axis="y", length=0)
     left.xaxis.set_major_locator(MaxNLocator(4))
     left.set_xlabel(TEST.axis)
     right.xaxis.set_major_locator(MaxNLocator(4))
-    right.margins(0.2)
+    right.margins(x=0.2)
     right.set(xlabel="seconds of all stages", ylabel=TEST.axis)
 
 
@@ -125,7 +126,8 @@ def _columns(names: Sequence[str]) -> list[Column]:
 
 
 def _short(name: str) -> str:
-    return name if len(name) <= _WIDE else f"{name[: _WIDE - 1]}…"
+    """A name on lines of their own for method and folder, of each the end that tells it from others."""
+    return "\n".join(part if len(part) <= _WIDE else f"…{part[1 - _WIDE :]}" for part in name.split(", ", 1))
 
 
 def comparison_lead(runs: Compared) -> str:
@@ -143,7 +145,8 @@ def side_by_side_sections(runs: Compared, differences: Mapping[str, Sequence[obj
     """The table with its figure; and what else is different. differences: key of the configuration -> of each run."""
     written = written_side_by_side(runs)
     first = [name for key in FIRST if (name := quantity_of(key).heading) in written]
-    rest = [name for name in written if name not in first]
+    rest = [name for name in written if name not in (*first, *_WORDS)]
+    rest += [name for name in _WORDS if name != "Data" or written[name].nunique() > 1]  # last, where room is short
 
     def rows(names: Sequence[str]) -> list[tuple[str, ...]]:
         return [(name, *row) for name, row in zip(written.index, written[names].itertuples(index=False), strict=True)]
@@ -156,8 +159,9 @@ def side_by_side_sections(runs: Compared, differences: Mapping[str, Sequence[obj
     try:
         told = ", ".join(f"{name} {TEST.spread(spread)}" for (name, _), spread in zip(runs, accuracies, strict=True))
         shown = drawing("runs-compared", runs_compared(runs), description=f"Test accuracy of each run: {told}.")
-        caption = "Test accuracy of each run, and over the seconds of all its stages; bars are one standard deviation."
-        body = captioned(shown, f"{caption} Blue: the highest.") + body
+        caption = "Test accuracy of each run, and, by the run's number, over the seconds of all its stages. "
+        caption += "Bars: one standard deviation; blue: the highest."
+        body = captioned(shown, caption) + body
     except NothingToDraw:
         pass
     note = (

@@ -14,7 +14,7 @@ from archray.plurals import count
 
 _PART = 0.25  # of the epochs, whose ELBOs are averaged: that of one epoch is an estimate from a few draws
 _LOST = 0.5  # of what the ELBO had gained: a loss of more is no noise of those estimates
-# Our choice: just above all five networks of Guo et al. 2017, Table 1, on CIFAR-10 before calibration (3.0 to 4.6 %), and
+# Our choice: above all networks on CIFAR-10 of Guo et al. 2017, Table 1, before they are calibrated (3.0 to 4.6 %), and
 # below four of its five on CIFAR-100 (10.4 to 16.5 %), whose probabilities that paper sets out to mend.
 POOR_ECE = 0.05
 _ECE = Quantity("ECE", "%", 100.0, 2)

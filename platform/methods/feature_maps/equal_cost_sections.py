@@ -170,5 +170,7 @@ def _caption(lines: Sequence[Line], by: By) -> str:
             count(max(repeats), "repeat") if len(repeats) == 1 else f"{min(repeats)} to {count(max(repeats), 'repeat')}"
         )
         text += f"; lines are means of {of}, {spread_words(max(repeats), 'standard deviation')}"
+        if 2 in repeats and max(repeats) > 2:
+            text += ", of two repeats these as points"
     text += ". A line begins where every repeat has one, and the dot is where its last repeat has ended."
     return f"{text} As Figure {2 if by == 'calls' else 3} of Khodak et al. 2020."
