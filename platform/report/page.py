@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -13,7 +12,8 @@ from typing import Any
 
 import pandas as pd
 
-from archray.platform.number_words import duration, signed, significant
+from archray.platform.number_words import duration
+from archray.platform.quantities import quantity_of
 from archray.platform.report.figures import NothingToDraw
 from archray.platform.report.section import Section, breakable, escape, flowing
 from archray.platform.report.short_names import ShortNames
@@ -156,14 +156,7 @@ def _facts(run: Run[Any], facts: Mapping[str, object]) -> str:
 
 
 def network_size(trained: pd.DataFrame) -> str | None:
-    """`3.3 M parameters, 545.2 M multiply-adds`, the mean over the rows; None if no row has either."""
-    means = {name: float(numbers(trained, name).mean()) for name in ("parameters", "multiply_adds")}
-    sizes = [f"{millions(mean)} {name.replace('_', '-')}" for name, mean in means.items() if math.isfinite(mean)]
+    """`3.349 M parameters, 545.20 M multiply-adds`, the mean over the rows; None if no row has either."""
+    means = {key: numbers(trained, key).mean() for key in ("parameters", "multiply_adds")}
+    sizes = [f"{quantity_of(key).show(mean)} {quantity_of(key).label}" for key, mean in means.items() if mean == mean]
     return ", ".join(sizes) or None
-
-
-def millions(number: float) -> str:
-    """A large number: `545.2 M`; below a tenth of a million with two digits, `0.073 M`."""
-    if number < 1e5:
-        return f"{significant(number / 1e6, 2)} M"
-    return signed(f"{number / 1e6:,.1f} M")

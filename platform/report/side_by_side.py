@@ -110,7 +110,7 @@ def runs_compared(runs: Compared, canvas: Figure) -> None:
     margin = max(0.08 * (max(reach) - min(reach)), 0.25)
     left.set_xlim(min(reach) - margin, max(reach) + margin)
     right.set_ylim(min(reach) - margin, max(reach) + 2 * margin)  # and room for a number
-    left.set_yticks(range(len(shown)), [f"{_short(name)}  {place}" for place, (name, _) in enumerate(shown, 1)])
+    left.set_yticks(range(len(shown)), [f"{place}: {_short(name)}" for place, (name, _) in enumerate(shown, 1)])
     left.set_ylim(len(shown) - 0.4, -0.6)
     left.grid(False, axis="y")
     left.tick_params(axis="y", length=0)

@@ -51,7 +51,7 @@ from archray.platform.report.cell import cell_section
 from archray.platform.report.comparison import comparison_section
 from archray.platform.report.figures import FOUND as BLUE
 from archray.platform.report.figures import WIDTH
-from archray.platform.report.page import millions, network_size, title
+from archray.platform.report.page import network_size, title
 from archray.platform.report.section import Section
 from archray.platform.run.run import Run
 from archray.platform.summary_text import table_lines
@@ -156,20 +156,14 @@ def test_what_a_user_wrote_is_escaped(new_run: NewRun, new_scored: NewRun) -> No
 
 
 def test_the_size_of_the_found_network_is_told(run: Run[Any], page: str, new_run: NewRun) -> None:
-    assert "3.3 M parameters, 545.2 M multiply-adds" in words(page)
-    assert "The found network has 3.3 M parameters, 545.2 M multiply-adds." in words(comparison_section(run))
+    assert "3.349 M parameters, 545.20 M multiply-adds" in words(page)
+    assert "The found network has 3.349 M parameters, 545.20 M multiply-adds." in words(comparison_section(run))
     final = TABLES["final"]
-    assert network_size(final.drop(columns="multiply_adds")) == "3.3 M parameters"
+    assert network_size(final.drop(columns="multiply_adds")) == "3.349 M parameters"
     assert network_size(final.assign(parameters=math.nan, multiply_adds=None)) is None
     assert network_size(pd.DataFrame()) is None
     random = new_run(baseline=TABLES["baseline"].assign(multiply_adds=[4e8, 5e8, 6e8, math.nan]))
-    assert "a random one 500.0 M multiply-adds on average" in words(comparison_section(random))
-
-
-def test_millions() -> None:
-    assert millions(5.452e8) == "545.2 M" and millions(3_349_342) == "3.3 M"
-    assert millions(73_306) == "0.073 M"
-    assert millions(1.2345e10) == "12\N{NARROW NO-BREAK SPACE}345.0 M"
+    assert "a random one 500.00 M multiply-adds on average" in words(comparison_section(random))
 
 
 def test_the_header_counts_supernets_and_names_the_method(page: str, scored_page: str, tmp_path: Path) -> None:
