@@ -71,7 +71,7 @@ def _trials(progress: StageProgress, stage: str) -> Iterator[str]:
     if len(values) > 1:
         better = max if progress.mode == "max" else min
         so_far = [better(values[: number + 1]) for number in range(len(values))]
-        yield f"trials   {sparkline(values)}  {label}, in the order in which they ended"
+        yield f"trials   {sparkline(values)}  {label}, as they ended"
         yield f"so far   {sparkline(so_far, values)}  the best of them"
     under_way = [trial for trial in progress.trials if trial.status == "running"]
     for trial in under_way[:RUNNING_ROWS]:

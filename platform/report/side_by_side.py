@@ -144,8 +144,8 @@ def comparison_lead(runs: Compared) -> str:
 def side_by_side_sections(runs: Compared, differences: Mapping[str, Sequence[object]]) -> list[Section]:
     """The table with its figure; and what else is different. differences: key of the configuration -> of each run."""
     written = written_side_by_side(runs)
-    first = [name for key in FIRST if (name := quantity_of(key).heading) in written]
-    rest = [name for name in written if name not in (*first, *_WORDS)]
+    first: list[str] = [name for key in FIRST if (name := quantity_of(key).heading) in written]
+    rest = [str(name) for name in written if name not in (*first, *_WORDS)]
     rest += [name for name in _WORDS if name != "Data" or written[name].nunique() > 1]  # last, where room is short
 
     def rows(names: Sequence[str]) -> list[tuple[str, ...]]:
