@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 _SHORT = 16  # characters of what stands in the place of a name, and needs no more width
+_NAME = 30  # characters of code in a table that are one name, of an option say
 _LONG = 160  # characters of code in a table that get more of a narrow screen's width
 
 
@@ -52,7 +53,12 @@ def escape(value: object) -> str:
 
 def breakable(text: object) -> str:
     """A long string without blanks, an architecture's above all, escaped, with leave to break after `|`, `+`, `,`."""
-    return re.sub(r"([|+,])(?=.)", r"\1<wbr>", escape(text))
+    return re.sub(r"([|+]|,(?!\d))(?=.)", r"\1<wbr>", escape(text))
+
+
+def breakable_words(text: object) -> str:
+    """The name of an operation, a decision or an option, escaped, with leave to break between its words."""
+    return re.sub(r"([_.])(?=[A-Za-z])", r"\1<wbr>", escape(text))
 
 
 def flowing(text: object) -> str:
@@ -112,9 +118,8 @@ def table(
 
 
 def _heading(column: Column) -> str:
-    heading = escape(column.heading).replace("_", "_<wbr>")  # names of operations may break, to fit
     order = f' aria-sort="{column.order}"' if column.order else ""
-    return f'<th scope="col" class="{column.kind}"{order}>{heading}</th>'
+    return f'<th scope="col" class="{column.kind}"{order}>{breakable_words(column.heading)}</th>'
 
 
 def _cell(column: Column, value: object) -> str:
@@ -123,7 +128,8 @@ def _cell(column: Column, value: object) -> str:
     if column.kind == "name" and (isinstance(value, (Named, tuple)) or len(str(value)) <= _SHORT):
         return f'<td class="name">{linked(value)}</td>'
     if column.kind in ("code", "name"):
-        return f'<td class="code{" long" if len(str(value)) > _LONG else ""}">{breakable(value)}</td>'
+        broken = breakable_words if len(str(value)) <= _NAME else breakable
+        return f'<td class="code{" long" if len(str(value)) > _LONG else ""}">{broken(value)}</td>'
     return f'<td class="{column.kind}">{escape(value)}</td>'
 
 

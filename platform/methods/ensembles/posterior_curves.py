@@ -18,7 +18,7 @@ from archray.platform.number_words import MISSING, significant
 from archray.platform.quantities import Quantity
 from archray.platform.report.figures import FOUND, MUTED, TRIAL, NothingToDraw, drawing, few_ticks, figure
 from archray.platform.report.pointed_at import tell_line
-from archray.platform.report.section import Section, captioned, escape, paragraphs
+from archray.platform.report.section import Section, breakable_words, captioned, escape, paragraphs
 from archray.platform.report.table_columns import numbers
 from archray.platform.run.layout import CURVES
 from archray.platform.run.run import Run
@@ -133,7 +133,7 @@ def _heat_table(choices: Sequence[str], rows: Mapping[str, np.ndarray]) -> str:
     """A row per decision and a column per choice, each cell tinted by its probability."""
     percent = Quantity("probability", "%", 100.0, 1)
     head = "".join(
-        f'<th scope="col" class="{look}">{escape(name)}</th>'
+        f'<th scope="col" class="{look}">{breakable_words(name)}</th>'
         for look, name in (("code", "Decision"), *(("number", choice) for choice in choices))
     )
     body = []
@@ -144,7 +144,7 @@ def _heat_table(choices: Sequence[str], rows: Mapping[str, np.ndarray]) -> str:
             else f'<td class="number">{MISSING}</td>'
             for value in row
         )
-        body.append(f'<tr><td class="code">{escape(decision)}</td>{cells}</tr>')
+        body.append(f'<tr><td class="code">{breakable_words(decision)}</td>{cells}</tr>')
     label = f"Probabilities of {count(len(rows), 'decision')} between {', '.join(choices)}"
     return (
         f'<div class="scroll" role="region" tabindex="0" aria-label="{escape(label)}">'
