@@ -24,7 +24,7 @@ def draw_spread(axes: Axes, x: np.ndarray, each: np.ndarray, spread: np.ndarray,
     elif len(each) > 1:
         for curve in each:
             moved = np.flatnonzero(np.diff(curve, prepend=np.nan) != 0)  # its steps, the first value too
-            axes.scatter(x[moved], curve[moved], s=16, color=colour, alpha=0.5, linewidth=0, zorder=3.5)
+            axes.scatter(x[moved], curve[moved], s=22, color=colour, alpha=0.75, linewidth=0, zorder=3.5)
 
 
 def spread_words(repeats: int, spread: str) -> str:

@@ -322,6 +322,7 @@ def test_the_head_tells_accuracies_calls_and_seconds(page: str) -> None:
     assert "Solved once more in full after the search, with new random draws: 97.90 %" in text
     assert "feature map" in text and "architecture " not in text
     assert "21 calls in 3 repeats" in text
+    assert "Test accuracy (search) (%) Test accuracy (%) No." in text, "of the repeats, what the headline is of, too"
 
 
 def test_one_search_has_no_mean(new_run: NewRun) -> None:
@@ -345,7 +346,7 @@ def test_the_captions_say_which_accuracy_it_is(run: Run[Any], new_run: NewRun) -
     figures = [solver_calls_section, seconds_section]
     assert "Test accuracy by an oracle" in rendered(run, figures)
     mean, deviation, _ = accuracy_at(TABLES["progress"])
-    assert rendered(run, figures).count(f"{100 * mean:.2f} ± {100 * deviation:.2f} %") >= 3
+    assert words(rendered(run, figures)).count(f"{100 * mean:.2f} ± {100 * deviation:.2f} %") >= 3
     alone = rendered(new_run(progress=method_progress("random")), figures)
     assert "oracle" not in alone and "as solved." in alone
     assert "with the features of that solve" in rendered(new_run(progress=method_progress("hyperband")), figures)

@@ -136,7 +136,7 @@ def ensemble_diversity(run: Run[Any], canvas: Figure) -> None:
         raise NothingToDraw("this run trained one ensemble, and a point by itself shows nothing; give it --repeats")
     axes = canvas.subplots()
     x, y = ensembles["ppd"] * _PPD.factor, ensembles["members_test_accuracy"] * MEMBERS.factor
-    axes.scatter(x, y, s=36, color=FOUND, alpha=0.45, linewidth=0)
+    axes.scatter(x, y, s=36, color=FOUND, alpha=0.6, linewidth=0)
     if len(ensembles) >= BAND:
         axes.errorbar(x.mean(), y.mean(), y.std(), x.std(), color=FOUND, linewidth=1.2, zorder=2)
     rows = zip(ensembles.index, ensembles["members_test_accuracy"], ensembles["ppd"], strict=True)

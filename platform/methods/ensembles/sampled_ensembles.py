@@ -89,7 +89,7 @@ def _draw_panel(axes: Axes, sampled: pd.DataFrame, metric: str, chosen: int | No
         draw_spread(axes, x, quantity.factor * best_of_each(sampled, metric), deviation, FOUND, -math.inf)
     elif len(sampled) <= _DOTS:
         axes.scatter(
-            sampled["evaluations"], sampled[metric] * quantity.factor, s=12, color=FOUND, alpha=0.45, linewidth=0
+            sampled["evaluations"], sampled[metric] * quantity.factor, s=14, color=FOUND, alpha=0.7, linewidth=0
         )
     if len(sampled) <= _DOTS:
         shown = sampled if sampled["repeat"].nunique() == 1 else sampled.loc[[] if chosen is None else [chosen]]

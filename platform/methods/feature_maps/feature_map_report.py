@@ -23,13 +23,13 @@ from archray.platform.methods.feature_maps.oracle_accuracy import (
 )
 from archray.platform.methods.feature_maps.solver_calls import seconds_section, solver_calls_section
 from archray.platform.number_words import MISSING, duration, significant, whole_number
-from archray.platform.quantities import Spread
+from archray.platform.quantities import Spread, quantity_of
 from archray.platform.report.cell import cell_section
 from archray.platform.report.measured import Measured, headline_cards, over_repeats, tested
 from archray.platform.report.page import Card, Headline, MakeSection
 from archray.platform.report.rounds import Halving
 from archray.platform.report.run_sections import Tables, failed, failures_section, manifest_section
-from archray.platform.report.section import Column, Section, escape, numeric, table
+from archray.platform.report.section import Column, Section, numeric, paragraphs, table
 from archray.platform.report.short_names import names_section
 from archray.platform.report.table_columns import flags, numbers
 from archray.platform.run.layout import ROUNDS, TRIALS
@@ -95,13 +95,16 @@ def map_repeats_section(run: Run[Any]) -> Section | None:
         return None
     names = names_of(run)
     columns = [Column("Feature map", "name"), Column(TEST.heading, "number", "descending")]
-    columns += numeric("No.", "Solver calls", "Seconds")
+    again = {number: tested(repeat, "final") for number, repeat in enumerate(run.repeats)}
+    in_full = any(accuracies.size for accuracies in again.values())
+    columns += numeric(*([quantity_of("test_accuracy").heading] if in_full else []), "No.", "Solver calls", "Seconds")
     calls, seconds, accuracies = (numbers(last, name) for name in ("calls", "seconds", "search_test_accuracy"))
     order = accuracies.sort_values(ascending=False, kind="stable").index.tolist()
     rows = [
         (
             "nothing found" if map_in(last, i) is None else names.of(map_in(last, i)),
             TEST.bare(accuracies[i]),
+            *([TEST.spread(again.get(int(last["repeat"][i]), ())).removesuffix(" %")] if in_full else []),
             last["repeat"][i],
             whole_number(calls[i]),
             significant(seconds[i]),
@@ -116,12 +119,13 @@ def map_repeats_section(run: Run[Any]) -> Section | None:
     )
     text += f". Their {TEST.label}: {with_deviation(mean, deviation)}" if known else ""
     text += f"; ± is the standard deviation of {known}." if known > 1 else "."
+    text += " Test accuracy without a word is of the solves in full, after the search." if in_full else ""
     shown, _ = found_repeat(run, progress)
     marked = next((place for place, i in enumerate(order) if last["repeat"][i] == shown), None)
     return Section(
         "repeats",
         "Repeats",
-        f"<p>{escape(text)}</p>" + table(columns, rows, label="The repeats of the search", marked=marked),
+        paragraphs([text]) + table(columns, rows, label="The repeats of the search", marked=marked),
     )
 
 
