@@ -108,7 +108,7 @@ def export_model(run: Run[Any], to: Folder) -> list[str]:
     Raises: RunFolderError if the run has no trained network yet, or `to` is not empty.
     """
     run, described = _trained(run)
-    refuse_existing(to)
+    refuse_existing(to, "--to")
     reference = run.manifest["references"].get("space")
     if reference is not None:
         described["space_file"] = reference["file"]

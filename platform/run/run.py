@@ -239,13 +239,13 @@ def _by_its_key(document: dict[str, Any]) -> dict[str, Any]:
     return {**document, document["metric"]: document["value"]} if "metric" in document else document
 
 
-def refuse_existing(folder: Folder) -> None:
-    """Raises: RunFolderError if the folder holds anything."""
+def refuse_existing(folder: Folder, option: str = "--out") -> None:
+    """Raises: RunFolderError if the folder holds anything. option: what named it."""
     if folder.exists(MANIFEST):
         raise RunFolderError(
-            f"{folder} holds a run already; continue it with 'archray resume {folder}', or choose another --out"
+            f"{folder} holds a run already; continue it with 'archray resume {folder}', or choose another {option}"
         )
     if (local := folder.local_path()) is not None and local.is_file():
-        raise RunFolderError(f"{folder} is a file; choose another --out")
+        raise RunFolderError(f"{folder} is a file; choose another {option}")
     if not folder.is_empty():
-        raise RunFolderError(f"{folder} exists and is not empty; choose another --out")
+        raise RunFolderError(f"{folder} exists and is not empty; choose another {option}")
