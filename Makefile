@@ -52,10 +52,11 @@ test-avx2: $(INSTALLED)
 	  $(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder -m "not slow" $(PYTEST_ARGS) \
 	  tests/trainables tests/platform/test_supernet_methods.py
 
-# The guides' code that needs more than archray: MLflow, Weights & Biases, TensorBoard, Lightning, timm.
+# The guides' code that needs more than archray: MLflow, Weights & Biases, TensorBoard, Lightning, timm. It adds 260 MB.
 test-guides: $(INSTALLED)
 	$(BIN)/python -m pip install --disable-pip-version-check --quiet --editable '.[guides]'
-	$(BIN)/python -m pytest -k "guides/" $(PYTEST_ARGS) tests/platform/test_page_blocks.py
+	$(BIN)/python -m pytest -k "mlflow or wandb or tensorboard or lightning or timm" $(PYTEST_ARGS) \
+	  tests/platform/test_page_blocks.py
 
 test-all: test test-slow test-avx2 test-guides test-lower-bounds
 
@@ -79,7 +80,7 @@ build/mypy:
 DOCS_INSTALLED := $(VENV)/.installed-docs
 docs: $(DOCS_INSTALLED)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
-	@echo "The documentation: build/site/index.html"
+	@echo "The documentation: build/site/index.html; its search needs a server: python3 -m http.server --directory build/site"
 
 $(DOCS_INSTALLED): $(INSTALLED)
 	@$(BIN)/python -m pip install --disable-pip-version-check --quiet $(if $(CONSTRAINTS),--constraint $(CONSTRAINTS)) --editable '.[docs]'
