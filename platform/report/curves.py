@@ -87,18 +87,22 @@ class TrainingCurves:
         set_height(canvas, CURVES_HEIGHT - _ROW * (len(_METRICS) - len(metrics)))
         grid = canvas.subplots(len(metrics), len(panels), squeeze=False, sharey="row")
         for row, metric in zip(grid, metrics, strict=True):
-            row[0].set_ylabel(_METRICS[metric].axis)
             for axes, panel in zip(row, panels, strict=True):
                 own = frame[frame["stage"].isin([trainings.stage for trainings in panel])]
                 axes.set_visible(bool(numbers(own, metric).notna().any()))
                 _draw_panel(axes, own, metric, {trainings.stage: trainings.name for trainings in panel}, names)
             if metric == "train_loss":
                 row[0].set_ylim(bottom=0)  # of the whole row, after all its lines
-        for axes, panel in zip(grid[0], panels, strict=True):
+            first = next(axes for axes in row if axes.get_visible())
+            first.set_ylabel(_METRICS[metric].axis)
+            first.tick_params(labelleft=True)
+        for column, panel in zip(grid.T, panels, strict=True):
+            seen = [axes for axes in column if axes.get_visible()]
             *stages, last = [trainings.name for trainings in panel]
-            axes.set_title(f"{', '.join(stages)} and {last}" if stages else last)
-        for axes in grid[-1]:
-            axes.set_xlabel("epoch")
+            for axes in seen[:1]:
+                axes.set_title(f"{', '.join(stages)} and {last}" if stages else last)
+            for axes in seen[-1:]:
+                axes.set_xlabel("epoch")
         handles = self._legend(frame)
         if len(handles) > 1:
             canvas.legend(handles=handles, loc="outside upper left", ncols=len(handles))

@@ -320,6 +320,15 @@ def test_discretisation_needs_discretised_accuracies(new_run: NewRun) -> None:
         assert section_ids(rendered(new_run(curves=curves), [discretisation_section])) == []
     only_final = new_run(curves=pd.DataFrame(), final_curves=TABLES["curves"])
     assert section_ids(rendered(only_final, [discretisation_section])) == []
+    no_mixture = TABLES["curves"].assign(mixture_accuracy=math.nan)  # as of halving by rounds
+    assert section_ids(rendered(new_run(curves=no_mixture), [discretisation_section])) == []
+
+
+def test_a_panel_without_a_value_leaves_its_labels_to_the_next(new_run: NewRun) -> None:
+    run = new_run(curves=TABLES["curves"].assign(mixture_accuracy=math.nan))
+    empty, first, *_ = supernet_training_curves(run).axes
+    assert not empty.get_visible() and first.get_visible()
+    assert "accuracy" in first.get_ylabel() and all(label.get_visible() for label in first.get_yticklabels())
 
 
 # Scores with shared weights

@@ -177,11 +177,12 @@ def supernet_discretisation(run: Run[Any], canvas: Figure) -> None:
 
 
 def discretised_supernets(run: Run[Any]) -> list[Supernet]:
-    """The supernets with the curves of their search. Raises: NothingToDraw if none has a discretised accuracy."""
+    """The supernets with the curves of their search. Raises: NothingToDraw if none is of a mixture and discretised."""
     curves = run.best.table("search", CURVES)
-    if "epoch" not in curves or numbers(curves, "shared_accuracy").isna().all():
+    if "epoch" not in curves or any(numbers(curves, name).isna().all() for name in _PANELS):
         raise NothingToDraw(
-            "no epoch of the run has a discretised accuracy; it needs a search that learns an architecture, as darts"
+            "no epoch of the run has the accuracies of a mixture and of what it is discretised to; it needs a search "
+            "that learns an architecture, as darts"
         )
     return supernets(run.best, curves)
 
