@@ -103,7 +103,7 @@ def export_model(run: Run[Any], to: Folder) -> list[str]:
     """Writes state_dict, description, a loader and a `torch.export` program; returns the names of the files.
 
     Of a feature map there is no program, and the state says all that its classifier needs. Of several repeats the best
-    on validation is exported.
+    on validation is exported. A program that drops paths draws them from torch's global generator.
 
     Raises: RunFolderError if the run has no trained network yet, or `to` is not empty.
     """

@@ -61,10 +61,17 @@ def test_a_whole_run(method: str, tmp_path: Path, capsys: pytest.CaptureFixture[
     assert written and SECTION.findall((run / "report.html").read_text()) == written
 
     archray.export(run, tmp_path / "export")
-    exported = runpy.run_path(str(tmp_path / "export" / "load_model.py"))["load_model"]()
+    loaders = runpy.run_path(str(tmp_path / "export" / "load_model.py"))
     inputs = inputs_of(method)
     with torch.no_grad():
-        torch.testing.assert_close(exported(inputs), loaded.model()(inputs))
+        expected = loaded.model()(inputs)
+        if "build_model" in loaders:
+            torch.testing.assert_close(loaders["build_model"]()(inputs), expected)
+        exported = loaders["load_model"]()(inputs)
+    if method == "mc-droppath":  # a program draws what it drops from torch's own generator
+        assert exported.shape == expected.shape and exported.isfinite().all()
+    else:
+        torch.testing.assert_close(exported, expected)
 
 
 def inputs_of(method: str) -> Any:
