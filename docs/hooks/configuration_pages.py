@@ -117,7 +117,7 @@ def default(values: dict[str, dict[str, Any]], path: str) -> str:
     shown = {preset: "none" if value is None else json.dumps(value) for preset, value in told.items()}
     if len(set(shown.values())) == 1 and len(shown) == len(values):
         return f"`{next(iter(shown.values()))}`"
-    return "<br>".join(f"{preset}: `{value}`" for preset, value in shown.items())
+    return "<br>".join(f"{preset}:&nbsp;`{value}`" for preset, value in shown.items())
 
 
 def value_of(config: Any, path: str) -> Any:

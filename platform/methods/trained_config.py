@@ -13,7 +13,7 @@ class FinalConfig(SearchConfig):
     """A search whose result is trained, or solved, in the end.
 
     Fields:
-        final_seeds: how many times, each from its own random numbers.
+        final_seeds: trainings of what was found, each from its own random numbers.
     """
 
     final_seeds: int = Field(1, ge=1)
