@@ -31,8 +31,9 @@ class RunResult:
         architecture: what was found, as the space's string; None for an ensemble.
         members: the architectures of the ensemble that was found.
         test_accuracy: the mean over the final trainings; of repeats, over them. A fraction, as all accuracies.
-        validation_accuracy: of weights that the search trained for this architecture alone. selection_accuracy: in the
-            selection. shared_accuracy: with shared weights. None where the method has none.
+        validation_accuracy: of weights that the search trained for this architecture alone; None without them.
+        selection_accuracy: on validation data, in the selection; None without one.
+        shared_accuracy: on validation data, with shared weights; None without them.
         grids: the `ResultGrid` of every stage that ran Tune in this process: `search`, `final`, `baseline`.
         repeats: the results of the repeats, of which this is the best on validation.
     """

@@ -31,7 +31,8 @@ class Recipe(Generic[ConfigT]):
         stages: what it does, in order, before the report.
         measured: how good what one run found is, by the keys of `quantities`; its `architecture.json` says it.
         headlines: the keys of those test accuracies of which the lowest is the headline.
-        headline: the head of the report. sections: what the report is made of.
+        headline: the head of the report.
+        sections: what the report is made of.
         listings: what the search tried, best first, as tables of the terminal and of `summary.json`.
         progress: the best so far by solver calls, of methods that are compared by it.
     """

@@ -25,9 +25,11 @@ class StageSummary:
     """A stage of a run.
 
     Attributes:
-        name: its folder. title: what it does.
+        name: its folder.
+        title: what it does.
         state: `stopped` where the run is interrupted or failed in it.
-        began, finished: ISO 8601, in UTC. seconds: that its last process took; None before it has ended.
+        began, finished: ISO 8601, in UTC.
+        seconds: that its last process took; None before it has ended.
     """
 
     name: str
@@ -45,7 +47,8 @@ class RunSummary:
     Attributes:
         path: its folder.
         method, space, data, seed: of its configuration.
-        created: ISO 8601, in UTC. command: what began it, if that was a command.
+        created: ISO 8601, in UTC.
+        command: what began it, if that was a command.
         state: `running` while its process lives, `done`, `interrupted` (Ctrl-C, or its process is gone), or `failed`.
         reason: why it is not done, or what is missing in the folder.
         seconds: of all stages that have ended, of all repeats.

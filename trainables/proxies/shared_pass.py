@@ -38,7 +38,8 @@ class SharedPass:
 
     Attributes:
         network: in train mode, every parameter requiring gradients. A metric leaves it as it is.
-        images: (m, C, H, W). labels: (m,) int64.
+        images: (m, C, H, W).
+        labels: (m,) int64.
         proxies: the metrics that will ask.
     """
 
