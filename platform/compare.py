@@ -115,8 +115,8 @@ def _check_data(summaries: Sequence[RunSummary]) -> None:
     for summary, manifest in others:
         if manifest["data_checksum"] != first[1]["data_checksum"]:
             differ = _different(_flat({"data": m["config"]["data"]}) for m in (first[1], manifest))
-            labels = {m.get("test_labels_checksum") for m in (first[1], manifest)}
-            if list(differ) == [VALIDATION] and len(labels) == 1 and None not in labels:
+            test_labels = {m.get("test_labels_checksum") for m in (first[1], manifest)}
+            if list(differ) == [VALIDATION] and len(test_labels) == 1 and None not in test_labels:
                 continue
             if not differ:  # the same words for other files, or arrays of the user's own
                 differ = {"data_checksum": [str(m["data_checksum"])[:12] for m in (first[1], manifest)]}
