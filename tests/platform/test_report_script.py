@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 from archray_test_ensemble_report import ensemble_run
 from archray_test_feature_map_report import feature_map_run
-from archray_test_report import hnas_run, rendered
+from archray_test_report import hnas_run, rendered, summarised
 from archray_test_supernet_report import gradient_run
 
+from archray.platform.compare import compare
 from archray.platform.report.page import write_page
 from archray.platform.report.section import Column, Section, table
 
@@ -100,6 +101,20 @@ def test_the_page_reads_well_without_its_script(browser: Any, report: Path) -> N
     assert page.locator("#trials td.name a").first.get_attribute("title").startswith("|")
     assert page.locator("#pool .spot > title").first.text_content().startswith("A")
     context.close()
+
+
+def test_what_counts_in_a_comparison_is_in_sight_on_a_phone(browser: Any, tmp_path: Path) -> None:
+    runs = [summarised(hnas_run(tmp_path / "hnas")), summarised(gradient_run(tmp_path / "gaea", epochs=2))]
+    compare(runs, out=tmp_path / "page.html")
+    page = browser.new_page(viewport={"width": 390, "height": 900})
+    page.goto((tmp_path / "page.html").as_uri())
+    headings = page.locator("#side-by-side table").first.locator("th")
+    assert headings.all_inner_texts()[:2] == ["Run", "Test accuracy (%)"]
+    box = headings.nth(1).bounding_box()
+    assert box["x"] >= 0 and box["x"] + box["width"] <= 390
+    page.locator("#side-by-side circle.spot").first.hover()
+    assert page.locator("#tip").inner_text().startswith("hnas") and "test accuracy" in page.locator("#tip").inner_text()
+    page.close()
 
 
 @pytest.mark.parametrize("family", FAMILIES)
