@@ -98,12 +98,12 @@ from pathlib import Path
 import ray
 from archray.cluster.cluster_settings import ClusterSettings
 from archray.cluster.connect import connect
-from archray.registry import worker_reference
+from archray.references import worker_reference
 
 def load(reference):
     import os, platform
     import archray.searchers
-    from archray.registry import load_reference
+    from archray.references import load_reference
     thing = load_reference(reference)
     return thing.value, archray.__file__, sys.modules[thing.__module__].__file__, os.getcwd(), platform.python_version()
 

@@ -36,7 +36,7 @@ def options_of(method: str) -> dict[str, Any]:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("ray_session")
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", METHODS.names())
 def test_a_whole_run(method: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     result = archray.search(method, **options_of(method), out=tmp_path / "run")
     run = Path(result.path)

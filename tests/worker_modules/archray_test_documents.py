@@ -178,7 +178,7 @@ def added_to_archray(files: list[Path], folder: Path, repository: Path) -> Itera
                 patch.setattr(module, "__path__", [*module.__path__, str(folder / package)])
                 packages.append(module)
             for registry in registries:
-                vars(registry).pop("_modules", None)  # a list of a package's files, made once
+                vars(registry).pop("_unloaded", None)  # a list of a package's files, made once
             for module in packages:
                 if hasattr(module, "import_modules"):  # it imports whatever lies in it, so that it registers itself
                     import_modules(module.__name__)
