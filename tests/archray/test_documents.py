@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+import inspect
 import re
 import shlex
 from collections.abc import Iterator
@@ -88,6 +89,21 @@ def test_python_imports_what_there_is(block: Block) -> None:
 def test_the_api_page_has_every_public_name() -> None:
     headings = re.findall(r"heading: archray\.(\w+)", (REPOSITORY / "docs" / "api" / "index.md").read_text())
     assert sorted(headings) == sorted(name for name in archray.__all__ if not name.startswith("_"))
+
+
+@pytest.mark.parametrize(
+    "package",
+    ["searchers", "searchers.testing", *(f"trainables.{name}" for name in ("spaces", "data", "proxies", "supernets"))],
+)
+def test_the_api_pages_have_every_class_and_function(package: str) -> None:
+    module = importlib.import_module(f"archray.{package}")
+    public = [
+        name
+        for name in module.__all__
+        if inspect.isclass(getattr(module, name)) or inspect.isfunction(getattr(module, name))
+    ]
+    text = "".join(page.read_text(encoding="utf-8") for page in (DOCS / "api").glob("*.md"))
+    assert [name for name in public if f".{name}\n" not in text] == []
 
 
 @pytest.mark.parametrize(
