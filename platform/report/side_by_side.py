@@ -26,7 +26,7 @@ FIRST = ("test_accuracy", "search_test_accuracy", *COSTS)  # in a table of their
 QUANTITIES = ("test_accuracy", "search_test_accuracy", *DECIDING, "random_test_accuracy", *COSTS)
 _WORDS = ("Method", "Space", "Data")  # of a run, in words
 _ROW = 30  # height of a run's row in the figure
-_WIDE = 14  # characters of a line of a run's name in the figure
+_WIDE = 18  # characters of a line of a run's name in the figure
 
 
 def spreads_of(summary: RunSummary) -> Mapping[str, Spread]:
