@@ -61,6 +61,7 @@ CASES: list[tuple[tuple[str, ...], str]] = [
     (("proxies", "--size", "0"), "size"),
     (("proxies", "--size", "20000"), "a pool of 20000 is too large"),
     ((*SEARCH, "--pool-size", "20000"), "a pool of 20000 is too large"),
+    ((*SEARCH, "--pool", "absent.parquet"), "there is no pool"),
     (("proxies", "--out", "taken/file"), "exists already"),
     # The last one loads more: the data, for their size, and what a solve holds in memory.
     ((*MAPS, "--dimension", "500000", "--set", "solve.memory_gib=0.001"), "give more memory_gib or fewer features"),

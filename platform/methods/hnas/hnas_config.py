@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import Field
 
-from archray.errors import InvalidInput
+from archray.errors import InvalidInput, InvalidPool
 from archray.platform.config import SearchConfig
 from archray.platform.engine.pool_settings import PoolSettings, candidates
 from archray.platform.methods.method import Method
@@ -68,6 +69,10 @@ class HNASConfig(TrainedSearchConfig):
                     "another proxy, or return its inverse"
                 )
         else:
+            if not Path(self.pool.table).is_file():
+                raise InvalidPool(
+                    f"there is no pool {self.pool.table}; give a table that 'archray proxies' has written"
+                )
             from archray.searchers.hnas.scored_pool import PoolFile  # which imports what reads tables
 
             space = get_space(self.space)
