@@ -17,6 +17,7 @@ from archray.platform.config import merge, nest, validate
 from archray.platform.engine.tune_options import TuneOptions
 from archray.platform.methods import METHODS, get_method, open_run
 from archray.platform.methods.configure import check_config, make_config
+from archray.platform.run.layout import RUNS
 from archray.platform.run.run import Run, refuse_existing
 from archray.platform.run.run_summary import RunSummary
 from archray.platform.run_result import RunResult
@@ -93,7 +94,7 @@ def begin_run(
 
 def new_place(method: str, out: str | Path | None) -> str:
     """Where a new run goes. Raises: RunFolderError if something is there."""
-    place = str(out or Path("archray-runs") / f"{method}-{datetime.now():%Y%m%d-%H%M%S}")
+    place = str(out or Path(RUNS) / f"{method}-{datetime.now():%Y%m%d-%H%M%S}")
     refuse_existing(Folder(place))
     return place
 

@@ -16,6 +16,7 @@ from typer.core import TyperGroup
 import archray
 from archray.errors import ArchrayError, RunInterrupted, TrialCrashed
 from archray.platform.proxies_command import proxies
+from archray.platform.run.layout import RUNS
 from archray.platform.search_command import config_app, search_app
 
 CRASHED = 1
@@ -56,7 +57,7 @@ def show(
 
 
 def runs(
-    folder: Annotated[str, typer.Argument(metavar="FOLDER", help="Where runs lie.")] = "archray-runs",
+    folder: Annotated[str, typer.Argument(metavar="FOLDER", help="Where runs lie.")] = RUNS,
     as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
 ) -> None:
     """List the runs in a folder, the newest first: method, space, data, state, result, seconds."""

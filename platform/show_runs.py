@@ -8,11 +8,9 @@ from rich.console import Console
 
 from archray.errors import RunFolderError
 from archray.files import Folder
-from archray.platform.run.layout import MANIFEST
+from archray.platform.run.layout import MANIFEST, RUNS
 from archray.platform.run.run_summary import RunSummary
 from archray.platform.summary_text import print_summary, run_lines
-
-RUNS = "archray-runs"  # where `search` puts runs that are given no folder
 
 
 def show(path: str | os.PathLike[str]) -> RunSummary:

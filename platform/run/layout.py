@@ -1,7 +1,8 @@
-"""The names of what lies in the folder of a run."""
+"""The names of what lies in the folder of a run, and of where runs lie."""
 
 from __future__ import annotations
 
+RUNS = "archray-runs"  # where `search` puts runs that are given no folder
 MANIFEST = "manifest.json"
 SUMMARY = "summary.json"  # what `show`, `load`, `runs` and `watch` read; see `run_summary`
 HEARTBEAT = "heartbeat.json"  # of the process that works on the run; see `heartbeat`

@@ -6,6 +6,7 @@ import ast
 import re
 from collections.abc import Iterator
 
+import numpy as np
 import pytest
 from archray_test_imports import ROOMS, files_of
 
@@ -27,6 +28,7 @@ PLURAL = re.compile(rf" ((different|distinct|further|other|random) )?({'|'.join(
         ((2, "search", "searches"), "2 searches"),
         ((1.0, "CPU"), "1 CPU"),
         ((0.5, "GPU"), "0.5 GPUs"),
+        ((np.int64(10**6), "row"), "1\N{NARROW NO-BREAK SPACE}000\N{NARROW NO-BREAK SPACE}000 rows"),
         ((15625, "architecture"), "15\N{NARROW NO-BREAK SPACE}625 architectures"),
     ],
 )

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from archray.platform.number_words import significant
-from archray.platform.quantities import Quantity
+from archray.platform.quantities import quantity_of
 from archray.platform.report.table_columns import finite_values
 from archray.plurals import count
 
@@ -17,7 +17,7 @@ _LOST = 0.5  # of what the ELBO had gained: a loss of more is no noise of those 
 # Our choice: above all networks on CIFAR-10 of Guo et al. 2017, Table 1, before they are calibrated (3.0 to 4.6 %), and
 # below four of its five on CIFAR-100 (10.4 to 16.5 %), whose probabilities that paper sets out to mend.
 POOR_ECE = 0.05
-_ECE = Quantity("ECE", "%", 100.0, 2)
+_ECE = quantity_of("ece")
 
 
 def elbo_doubt(elbo: pd.Series) -> str | None:

@@ -17,6 +17,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 from numpy.typing import NDArray
 
 from archray.platform.methods.hnas.hnas_tables import Objective
+from archray.platform.number_words import MISSING
 from archray.searchers.hnas.coordinates import PoolCoordinates
 from archray.searchers.hnas.scored_pool import Pool
 
@@ -48,7 +49,7 @@ class PenaltyScale:
 def in_percent(odds: float) -> str:
     """The share of the odds, in percent without its sign: `83`, `0.4`, `99.7`; a dash of NaN."""
     if math.isnan(odds):
-        return "–"
+        return MISSING
     share, rest = 100 * odds / (1 + odds), 100 / (1 + odds)
     if 1 <= share <= 99:
         return f"{share:.0f}"
