@@ -142,7 +142,7 @@ def _solved(rows: pd.DataFrame) -> str:
         return "its test accuracy is not known"
     known = flags(rows, "final").any() or dimension.nunique() == 1
     where = f" with {count(int(dimension.iloc[-1]), 'feature')}" if known and dimension.notna().all() else ""
-    return f"solved on its own{where} by the search, it has a test accuracy of {TEST.show(accuracy)}"
+    return f"solved on its own{where} by the search, it has a {TEST.label} of {TEST.show(accuracy)}"
 
 
 def _again(run: Run[Any]) -> str:
