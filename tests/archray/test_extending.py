@@ -13,6 +13,7 @@ from archray_test_documents import Part, added_to_archray, parts, run_snippets, 
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "extending.md"
 SEARCHES = ("A method",)  # examples that need Ray
+SLOW = ("A method",)  # one search more than the suite has time for
 EXAMPLES = [part for part in parts(PAGE) if part.blocks]
 LONGEST = 70  # lines of an example's file that are not blank, imports among them
 
@@ -23,7 +24,10 @@ def touched(part: Part) -> list[tuple[str, bool]]:
     return [(path, bool(new)) for path, new in re.findall(r"`([\w./]+\.(?:py|md))`( \(new\))?", sentence)]
 
 
-@pytest.mark.parametrize("part", EXAMPLES, ids=lambda part: part.heading)
+@pytest.mark.parametrize(
+    "part",
+    [pytest.param(p, id=p.heading, marks=[pytest.mark.slow] * (p.heading in SLOW)) for p in EXAMPLES],
+)
 def test_an_example_does_what_it_says(
     part: Part, repository: Path, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
@@ -57,6 +61,7 @@ def test_the_table_leads_to_every_example() -> None:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", [p for p in EXAMPLES if p.heading == "A searcher"], ids=lambda part: part.heading)
 def test_the_example_of_a_searcher_passes_the_conformance_suite(part: Part, tmp_path: Path) -> None:
     """By pytest itself, in a process of its own, with the file made a module of archray's there."""

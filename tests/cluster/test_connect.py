@@ -200,6 +200,7 @@ def start(program: str, user_file: Path) -> subprocess.Popen[str]:
     )
 
 
+@pytest.mark.slow
 def test_two_runs_on_one_machine_have_a_ray_each(user_file: Path, tmp_path: Path) -> None:
     second_file = tmp_path / "second" / "own_thing.py"
     second_file.parent.mkdir()
@@ -214,7 +215,14 @@ def test_two_runs_on_one_machine_have_a_ray_each(user_file: Path, tmp_path: Path
     assert second.returncode == 0
 
 
-@pytest.mark.parametrize("program", [DASHBOARD, JOINED, NOBODY], ids=["dashboard", "joined", "nobody"])
+@pytest.mark.parametrize(
+    "program",
+    [
+        pytest.param(DASHBOARD, id="dashboard"),
+        pytest.param(JOINED, id="joined", marks=pytest.mark.slow),
+        pytest.param(NOBODY, id="nobody"),
+    ],
+)
 def test_a_program_that_connects(program: str, user_file: Path) -> None:
     process = start(program, user_file)
     process.communicate()

@@ -154,6 +154,7 @@ def test_darts_with_the_posterior_of_the_best_response(tmp_path: Path) -> None:
     assert all(get_space("darts").decode(member) for member in found.members) and len(found.members) == 2
 
 
+@pytest.mark.slow
 def test_uniform_ensembles_need_no_posterior(svgd: archray.RunResult, tmp_path: Path) -> None:
     run = begun_as("urs", "uniform", svgd, tmp_path / "run")
     shutil.rmtree(run / "posterior")

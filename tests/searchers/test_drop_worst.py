@@ -52,7 +52,9 @@ def steps(folder: Path) -> Counter[str]:
     return Counter(line.split()[0] for line in (folder / "log.txt").read_text().splitlines())
 
 
-@pytest.mark.parametrize(("mode", "kept"), [("max", {"0.9", "0.7"}), ("min", {"0.1", "0.2"})])
+@pytest.mark.parametrize(
+    ("mode", "kept"), [("max", {"0.9", "0.7"}), pytest.param("min", {"0.1", "0.2"}, marks=pytest.mark.slow)]
+)
 def test_the_best_go_on(ray_session, tmp_path, mode, kept):
     results = tuner(tmp_path, [0.2, 0.9, 0.1, 0.7, None], keep=2, mode=mode).fit()
     assert len(results) == 5 and not results.errors
@@ -81,7 +83,7 @@ class Interruption(tune.Callback):
             raise RuntimeError("interrupted on purpose")
 
 
-@pytest.mark.parametrize(("epoch", "after"), [(AT, 1), (AT + 1, 1)])
+@pytest.mark.parametrize(("epoch", "after"), [(AT, 1), pytest.param(AT + 1, 1, marks=pytest.mark.slow)])
 def test_restored_it_decides_the_same(ray_session, tmp_path, epoch, after):
     """Interrupted while trials wait, and after the decision."""
     callbacks = [Interruption(tmp_path / "mark", epoch, after)]
