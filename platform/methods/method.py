@@ -11,6 +11,7 @@ from archray.references import load_reference
 from archray.trainables.spaces import SPACES, Space
 
 if TYPE_CHECKING:
+    from archray.platform.bench.bench_problem import MakeSearcher
     from archray.platform.methods.recipe import Recipe
 
 Values = Mapping[str, Any]  # options, as a nested dictionary
@@ -41,6 +42,10 @@ class Method:
         flags: where the command line's short flags go in the configuration: `{"budget": "search.budget"}`.
         extendable: the flags that `resume` may change on a finished run.
         serves: None if the method can search the space, else why not.
+        searcher_at: where the function is that makes its searcher for a table, `module:function`, see
+            `archray.platform.bench.bench_problem.MakeSearcher`; None: `archray bench` cannot run it.
+        by_metric: whether that searcher goes by one training-free metric, its option `metric`.
+        beside: rows that stand beside its own in every bench: their name after the method's -> further options.
     """
 
     name: str
@@ -51,9 +56,17 @@ class Method:
     flags: Mapping[str, str] = field(default_factory=dict)
     extendable: tuple[str, ...] = ()
     serves: Callable[[Space], str | None] = serves_networks
+    searcher_at: str | None = None
+    by_metric: bool = False
+    beside: Mapping[str, Values] = field(default_factory=dict)
 
     @property
     def recipe(self) -> Recipe[Any]:
         """What it does."""
         recipe: Recipe[Any] = load_reference(self.recipe_at)
         return recipe
+
+    @property
+    def make_searcher(self) -> MakeSearcher | None:
+        """What makes its searcher for a table."""
+        return None if self.searcher_at is None else load_reference(self.searcher_at)

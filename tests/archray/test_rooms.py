@@ -41,7 +41,8 @@ MAY_IMPORT = {
     "cluster": ("archray.cluster",),
 }
 
-# What a part of `platform` may import of `platform`, beside itself: methods -> engine, models, report -> run. The
+# What a part of `platform` may import of `platform`, beside itself: bench -> methods -> engine, models, report -> run.
+# A method may know what a bench tells its searcher of a table (`bench.bench_problem`), and nothing else of a bench. The
 # files at the top of the room (`api`, `cli`, ...) may import all of it, and no part may import them; `config` is what
 # every run has, and WORDS is how every part says a number.
 WORDS = ("quantities", "number_words")
@@ -50,7 +51,8 @@ PARTS = {
     "engine": ("config", *WORDS, "run"),
     "models": ("config", *WORDS, "run"),
     "report": ("config", *WORDS, "run"),
-    "methods": ("config", *WORDS, "run", "engine", "models", "report"),
+    "methods": ("config", *WORDS, "run", "engine", "models", "report", "bench.bench_problem"),
+    "bench": (*WORDS, "methods", "engine", "report"),
 }
 
 
