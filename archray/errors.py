@@ -23,6 +23,10 @@ class InvalidPool(InvalidInput):
     """A table of scored architectures that lacks a column, or has no finite row."""
 
 
+class InvalidTable(InvalidInput):
+    """A table of trained architectures that lacks a column, contradicts itself, or has no usable row."""
+
+
 class DataNotFound(InvalidInput):
     """A data set whose files are not where the user said."""
 

@@ -66,8 +66,7 @@ class Architectures(ConfigSpace):
         _ = self._held.space
 
     def check_mutable(self) -> None:
-        if self._held.space.size < 2:
-            raise InvalidInput(f"expected a space of 2 architectures or more, got {self._held.space.name} with 1")
+        self._held.space.check_mutable()
 
 
 class Listed(ConfigSpace):

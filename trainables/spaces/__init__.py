@@ -15,6 +15,7 @@ from archray.trainables.spaces.nasbench1shot1 import (
 )
 from archray.trainables.spaces.nasbench201 import NASBench201
 from archray.trainables.spaces.space import SPACES, Architecture, Decision, Space
+from archray.trainables.spaces.table_space import PREFIX, TableSpace, open_table_space
 
 import_modules(__name__)
 
@@ -34,6 +35,7 @@ __all__ = [
     "NASBench201",
     "NGrams",
     "Space",
+    "TableSpace",
     "get_space",
 ]
 
@@ -43,12 +45,15 @@ def get_space(name_or_reference: str | Space) -> Space:
 
     Args:
         name_or_reference: a registered name, or `module:attribute` / `path.py:attribute` naming a `Space` class
-            that takes no arguments, or an instance.
+            that takes no arguments, or an instance; or `table:FILE`, whose rows are the architectures.
 
-    Raises: UnknownName if there is no such name or reference; InvalidInput if the reference is no space.
+    Raises: UnknownName if there is no such name or reference; InvalidInput if the reference is no space, or the table
+        none.
     """
     if isinstance(name_or_reference, Space):
         return name_or_reference
+    if name_or_reference.startswith(PREFIX):
+        return open_table_space(name_or_reference)
     if name_or_reference in SPACES or not is_reference(name_or_reference):
         return SPACES.get(name_or_reference)()
     space = load_reference(name_or_reference)

@@ -11,7 +11,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from archray.errors import InvalidArchitecture
+from archray.errors import InvalidArchitecture, InvalidInput
 from archray.plurals import count
 from archray.registry import Registry
 
@@ -69,6 +69,11 @@ class Space(ABC):
         index = free[rng.integers(len(free))]
         others = [choice for choice in self.decisions[index].choices if choice != architecture[index]]
         return (*architecture[:index], others[rng.integers(len(others))], *architecture[index + 1 :])
+
+    def check_mutable(self) -> None:
+        """Raises: InvalidInput if there is nothing that an architecture could become."""
+        if self.size < 2:
+            raise InvalidInput(f"expected a space of 2 architectures or more, got {self.name} with 1")
 
     def canonical(self, architecture: Architecture) -> Architecture:
         """The one form that all architectures isomorphic to `architecture` share; here itself."""

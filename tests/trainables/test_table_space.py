@@ -1,0 +1,147 @@
+"""Tables as spaces: rows, isomorphic spellings, neighbours, encodings."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from archray.errors import InvalidArchitecture, InvalidInput, InvalidTable
+from archray.searchers import RandomSearch, RegularizedEvolution, drive
+from archray.trainables.spaces import NASBench201, TableSpace, get_space
+from archray.trainables.spaces.encodings import encode_rows
+
+ROWS = [f"({a}, {b}, {c})" for a in range(4) for b in range(4) for c in range(3)]
+ALIKE = (
+    "|nor_conv_3x3~0|+|none~0|none~1|+|none~0|skip_connect~1|none~2|",
+    "|none~0|+|none~0|none~1|+|nor_conv_3x3~0|none~1|none~2|",
+)
+OTHER = "|none~0|+|none~0|none~1|+|skip_connect~0|none~1|none~2|"
+
+
+def write(path: Path, architectures: list[str], **columns: object) -> str:
+    pd.DataFrame({"arch": architectures, **columns}).to_csv(path, index=False)
+    return f"table:{path}"
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> str:
+    return write(tmp_path / "own.csv.gz", ROWS, width=[len(ROWS) - n for n in range(len(ROWS))])
+
+
+def test_the_rows_are_the_architectures(table: str) -> None:
+    space = get_space(table)
+    assert isinstance(space, TableSpace) and space.kind == "table"
+    assert space.size == len(ROWS)
+    assert [space.encode(architecture) for architecture in space.enumerate()] == ROWS
+    assert all(space.encode(space.decode(name)) == name for name in ROWS)
+    rng = np.random.default_rng(0)
+    assert {space.encode(space.sample(rng)) for _ in range(1000)} == set(ROWS)
+
+
+def test_an_unknown_architecture_is_refused_with_the_nearest(table: str) -> None:
+    with pytest.raises(InvalidArchitecture, match=r"no architecture '\(2, 9, 1\)'; the nearest .* is '\(2, 0, 1\)'"):
+        get_space(table).decode("(2, 9, 1)")
+    with pytest.raises(InvalidArchitecture, match="the nearest of the 48 architectures in the table is"):
+        get_space(table).decode("nothing alike")
+
+
+def test_a_mutation_is_one_of_the_nearest_rows(table: str) -> None:
+    space, rng = get_space(table), np.random.default_rng(0)
+    children = {space.encode(space.mutate(space.decode("(1, 1, 1)"), rng)) for _ in range(300)}
+    near = {name for name in ROWS if sum(a != b for a, b in zip(name, "(1, 1, 1)", strict=True)) == 1}
+    assert len(near) == 8 and children == near
+
+
+def test_the_encoding_decides_what_is_near(tmp_path: Path, table: str) -> None:
+    space = get_space(f"{table}?encoding=columns:width")
+    assert isinstance(space, TableSpace) and space.codes.shape == (48, 1)
+    assert len(space.neighbours(0)) == 47, "a column of different numbers says nothing of nearness"
+    same = write(tmp_path / "same.csv", ["a", "b", "c d"], group=["x", "x", "y"])
+    with pytest.raises(InvalidInput, match="as many tokens in every architecture, and 'a' has 1, 'c d' 2"):
+        get_space(f"{same}?encoding=tokens")
+    with pytest.raises(InvalidInput, match="has no column 'groop'; it has arch, group"):
+        get_space(f"{same}?encoding=columns:groop")
+    with pytest.raises(InvalidInput, match="no encoding 'words'; choose tokens, columns:a,b,c"):
+        get_space(f"{same}?encoding=words")
+    with pytest.raises(InvalidInput, match="it is the same for all 3 architectures"):
+        get_space(f"{write(tmp_path / 'c.csv', ['a', 'b', 'c'], group=['x'] * 3)}?encoding=columns:group")
+
+
+@pytest.mark.parametrize("query", ["", "?encoding=none"])
+def test_without_an_encoding_nothing_can_be_mutated(tmp_path: Path, query: str) -> None:
+    name = write(tmp_path / "loose.csv", ["a", "b", "c d"]) + query
+    with pytest.raises(InvalidInput, match=r"no encoding that says which rows are near.*--encoding tokens"):
+        RegularizedEvolution(name, budget=20, population=5)
+    assert len(drive(RandomSearch(name, budget=3), lambda config: 1.0, metric="value", mode="max")) == 3
+
+
+def test_a_code_for_every_token() -> None:
+    assert encode_rows(["b-1.5", "a-1.5", "b-2"]).tolist() == [[1, 0], [0, 0], [1, 1]]
+    assert encode_rows(["b", "a"], "none").shape == (2, 0)
+
+
+def test_a_network_is_found_under_any_spelling(tmp_path: Path) -> None:
+    space = get_space(write(tmp_path / "cells.csv", [OTHER, *ALIKE]))
+    assert isinstance(space, TableSpace) and isinstance(space.base, NASBench201)
+    assert [space.row(name) for name in (OTHER, *ALIKE)] == [0, 1, 1], "the first row stands for all"
+    third = "|none~0|+|nor_conv_3x3~0|none~1|+|none~0|none~1|skip_connect~2|"
+    assert space.row(third) == 1
+    assert space.encode(space.canonical(space.decode(third))) == ALIKE[0]
+    with pytest.raises(InvalidArchitecture, match="the nearest of the 3 architectures in the table is"):
+        space.decode("|none~0|+|none~0|none~1|+|nor_conv_1x1~0|none~1|none~2|")
+    with pytest.raises(InvalidArchitecture, match=r"expected a cell of 6 operations.*the nearest of the 3"):
+        space.decode("|nor_conv_3x3~0|")
+
+
+def test_the_lowest_index_stands_for_a_network(tmp_path: Path) -> None:
+    space = get_space(write(tmp_path / "cells.csv", [*ALIKE, OTHER], index=[7, 3, 5]))
+    assert isinstance(space, TableSpace)
+    assert space.architectures[space.row(ALIKE[0])] == ALIKE[1]
+
+
+def test_a_mutation_with_a_base_stays_in_the_table(tmp_path: Path) -> None:
+    space, rng = get_space(write(tmp_path / "cells.csv", [OTHER, *ALIKE])), np.random.default_rng(0)
+    for name in (OTHER, ALIKE[0]):
+        assert all(space.row(space.encode(space.mutate(space.decode(name), rng))) in (0, 1) for _ in range(20))
+
+
+def test_a_copy_reads_the_file_again(table: str) -> None:
+    space = get_space(table)
+    state = pickle.dumps(space)
+    assert len(state) < 2000 and pickle.loads(state) == space
+    Path(table.removeprefix("table:")).unlink()
+    write(Path(table.removeprefix("table:")), ROWS[1:])
+    with pytest.raises(InvalidTable, match="has changed since it was opened"):
+        pickle.loads(state)
+    assert get_space(table).size == len(ROWS) - 1
+
+
+def test_evolution_searches_a_table(table: str) -> None:
+    searcher = RegularizedEvolution(table, budget=40, population=10, sample_size=3)
+    trials = drive(searcher, lambda config: sum(map(int, config["architecture"][1::3])), metric="value", mode="max")
+    assert trials["architecture"].isin(ROWS).all() and trials["value"].max() == 8
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("table:", "expected table:FILE"),
+        ("table:absent.csv", "absent.csv cannot be read"),
+        ("table:own.csv?where=width=99", "no row where width is '99'; it is one of 1, 10, 11"),
+        ("table:own.csv?where=task=x", "no column 'task' to select by; it has arch, width"),
+        ("table:own.csv?colour=red", "no role 'colour'; choose one of architecture, objective"),
+        ("table:own.csv?architecture=name", "no column 'name' for architecture; it has arch, width"),
+        ("table:own.csv?space=nasbench201", "nasbench201: expected a cell of 6 operations"),
+        ("table:own.csv?space=nasbench2", "no space 'nasbench2'; did you mean 'nasbench201'?"),
+    ],
+)
+def test_what_is_no_table_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, said: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    write(Path("own.csv"), ROWS, width=range(1, len(ROWS) + 1))
+    with pytest.raises(InvalidInput) as error:
+        get_space(name)
+    assert said in str(error.value) and "\n" not in str(error.value)

@@ -1,0 +1,82 @@
+"""Architectures as rows of categorical codes, of which the Hamming distance says how near two of them are."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from archray.errors import InvalidInput
+from archray.plurals import count
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+IntArray = NDArray[np.int64]
+
+TOKENS, NONE, COLUMNS = "tokens", "none", "columns:"
+FORMS = f"{TOKENS}, {COLUMNS}a,b,c (columns of the table) or {NONE}"
+_TOKEN = re.compile(r"\w+(?:\.\w+)*")  # `nor_conv_3x3`, `12`, `0.5`
+
+
+def tokens_of(architecture: str) -> list[str]:
+    """The alphanumeric tokens of a string, in order: `"(1, 0, 3)"` -> `["1", "0", "3"]`."""
+    return _TOKEN.findall(architecture)
+
+
+def encode_rows(architectures: Sequence[str], encoding: str = TOKENS, table: pd.DataFrame | None = None) -> IntArray:
+    """(n, d) codes of n architectures: equal in a column where they agree there.
+
+    Args:
+        encoding: `tokens`, the alphanumeric tokens of the string, position by position, of which every architecture
+            must have as many; `columns:a,b,c`, those of `table`; `none`, no codes, d = 0.
+        table: n rows in the order of `architectures`.
+
+    Raises: InvalidInput for an encoding that is none of these or does not fit.
+    """
+    if encoding == NONE:
+        return np.zeros((len(architectures), 0), dtype=np.int64)
+    if encoding == TOKENS:
+        words = _token_columns(architectures)
+    elif encoding.startswith(COLUMNS):
+        words = _table_columns(encoding, table)
+    else:
+        raise InvalidInput(f"there is no encoding {encoding!r}; choose {FORMS}")
+    codes = np.stack([np.unique(column, return_inverse=True)[1] for column in words], axis=1).astype(np.int64)
+    if len(codes) > 1 and not codes.any():
+        raise InvalidInput(
+            f"the encoding {encoding} does not fit: it is the same for all {count(len(codes), 'architecture')}; "
+            f"choose another of {FORMS}"
+        )
+    return codes
+
+
+def hamming(codes: IntArray, code: IntArray) -> IntArray:
+    """(n,) in how many positions each row of (n, d) codes differs from the code (d,)."""
+    return np.count_nonzero(codes != code, axis=1)
+
+
+def _token_columns(architectures: Sequence[str]) -> list[NDArray[np.str_]]:
+    rows = [tokens_of(architecture) for architecture in architectures]
+    for architecture, row in zip(architectures, rows, strict=True):
+        if len(row) != len(rows[0]) or not row:
+            raise InvalidInput(
+                f"the encoding {TOKENS} does not fit: it wants as many tokens in every architecture, and "
+                f"{architectures[0]!r} has {len(rows[0])}, {architecture!r} {len(row)}; choose another of {FORMS}"
+            )
+    return [np.array(column) for column in zip(*rows, strict=True)]
+
+
+def _table_columns(encoding: str, table: pd.DataFrame | None) -> list[NDArray[np.str_]]:
+    names = [name.strip() for name in encoding.removeprefix(COLUMNS).split(",")]
+    held = [] if table is None else [str(name) for name in table.columns]
+    missing = [name for name in names if name not in held]
+    if missing or table is None:
+        raise InvalidInput(
+            f"the encoding {encoding} does not fit: the table has no column {', '.join(map(repr, missing))}; it has "
+            f"{', '.join(held)}"
+        )
+    return [table[name].astype(str).to_numpy(dtype=np.str_) for name in names]

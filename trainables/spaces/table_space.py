@@ -1,0 +1,273 @@
+"""Tables as spaces: the rows of a CSV or Parquet file are the architectures."""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, ClassVar
+from urllib.parse import parse_qsl
+
+import numpy as np
+
+from archray.errors import InvalidArchitecture, InvalidInput, InvalidTable
+from archray.plurals import count
+from archray.trainables.spaces.encodings import NONE, TOKENS, IntArray, encode_rows, hamming, tokens_of
+from archray.trainables.spaces.space import SPACES, Architecture, Decision, Space
+
+if TYPE_CHECKING:
+    from archray.trainables.tabular.table_file import TableFile
+
+PREFIX = "table:"  # of a space's name, before the place of the table
+FORM = "table:FILE, table:FILE?encoding=columns:a,b or table:FILE?where=column=value"
+NEIGHBOURS = (
+    8  # rows, at least, of which a mutation is one: with the nearest alone two rows may lead to each other only
+)
+STEPS = 100  # mutations of the base tried for one that is in the table
+DECISIONS = "decisions"  # the encoding of a table with a base that names none: the base's choices
+CANONICAL = "canonical"  # the column in which an import keeps the canonical forms
+
+
+class TableSpace(Space):
+    """The architectures of a table: `get_space("table:FILE")`.
+
+    Without a base its rows are the architectures, their strings whatever the table has, and a mutation is one of the
+    eight or more rows that are nearest by the encoding (Hamming distance; ties are all taken). With the encoding `none`
+    there is no mutation.
+
+    With a base, a registered space in which all strings can be read, an architecture is the base's, found under any
+    isomorphic spelling; the row that stands for all spellings of a network is the one with the lowest index (note H3).
+    A mutation is the base's, on and on until it is in the table; where the table is so sparse that 100 are not enough,
+    one of the nearest rows.
+
+    A copy in another process reads the file again.
+
+    Args:
+        file: the table.
+
+    Attributes:
+        name: `table:FILE`.
+        architectures: n strings, in the order of the table.
+        representative: (n,) for each row the first row that is the same network.
+        base: the space whose strings they are, or None.
+        codes: (n, d) by the encoding.
+
+    Raises: InvalidInput for an encoding that does not fit, InvalidArchitecture for strings that are not of the base
+        that was named.
+    """
+
+    kind: ClassVar[str] = "table"
+
+    def __init__(self, file: TableFile) -> None:
+        self.name = f"{PREFIX}{file.location}"  # type: ignore[misc]  # each table has its own
+        self.file = file
+        rows = file.rows.drop_duplicates("architecture")
+        self.architectures: Sequence[str] = tuple(rows["architecture"])
+        self.base, read = _base(file.roles.space, self.architectures)
+        self.decisions = self.base.decisions if self.base else (Decision("architecture", tuple(self.architectures)),)
+        self.forms: Sequence[str] = self.architectures
+        if self.base is not None and CANONICAL in rows.columns:
+            self.forms = tuple(rows[CANONICAL])
+        elif self.base is not None:
+            self.forms = [self.base.encode(self.base.canonical(architecture)) for architecture in read]
+        self._row = {name: row for row, name in enumerate(self.architectures)}
+        self._first: dict[str, int] = {}
+        firsts = [self._first.setdefault(form, row) for row, form in enumerate(self.forms)]
+        self.representative: IntArray = np.array(firsts, dtype=np.int64)
+        self.encoding, self.codes = file.roles.encoding or DECISIONS, np.zeros((0, 0), dtype=np.int64)
+        if file.roles.encoding is not None:
+            self.codes = encode_rows(self.architectures, file.roles.encoding, rows)
+        elif self.base is not None:
+            self.codes = np.array([self.base.rank(architecture) for architecture in read], dtype=np.int64)
+        else:
+            self.encoding, self.codes = _tokens_or_none(self.architectures)
+
+    @property
+    def size(self) -> int:
+        """How many rows there are, isomorphic ones counted apart."""
+        return len(self.architectures)
+
+    def row(self, text: str) -> int:
+        """The row that stands for an architecture, in whatever spelling.
+
+        Raises: InvalidArchitecture that names the nearest row.
+        """
+        if text in self._row:
+            return int(self.representative[self._row[text]])
+        reason = f"{self.name} has no architecture {text!r}"
+        if self.base is not None:
+            try:
+                form = canonical_string(self.base, text)
+            except InvalidArchitecture as error:
+                form, reason = "", str(error)
+            if form in self._first:
+                return self._first[form]
+        raise InvalidArchitecture(
+            f"{reason}; the nearest of the {count(self.size, 'architecture')} in the table is {self.nearest(text)!r}"
+        )
+
+    def nearest(self, text: str) -> str:
+        """The row whose string differs from `text` in the fewest tokens; of those without as many, the most alike."""
+        words = tokens_of(text)
+        alike = [name for name in self.architectures if len(tokens_of(name)) == len(words)]
+        if words and alike:
+            return min(alike, key=lambda name: sum(a != b for a, b in zip(tokens_of(name), words, strict=True)))
+        return difflib.get_close_matches(text, self.architectures, n=1, cutoff=0.0)[0]
+
+    # What every space does -----------------------------------------------------------------------------------------
+
+    def sample(self, rng: np.random.Generator) -> Architecture:
+        """A row drawn uniformly."""
+        return self._read(int(rng.integers(self.size)))
+
+    def enumerate(self) -> Iterator[Architecture]:
+        """Every row, in the order of the table."""
+        return map(self._read, range(self.size))
+
+    def mutate(self, architecture: Architecture, rng: np.random.Generator) -> Architecture:
+        if self.base is not None:
+            child = architecture
+            for _ in range(STEPS):
+                child = self.base.mutate(child, rng)
+                if child != architecture and self._holds(child):
+                    return child
+        self.check_mutable()
+        near = self.neighbours(self.row(self.encode(architecture)))
+        return self._read(int(near[rng.integers(len(near))]))
+
+    def neighbours(self, row: int) -> IntArray:
+        """The other rows that are nearest by the encoding, eight or more: as far as the eighth, all that are so near.
+
+        The spellings of the row's own network are no neighbours.
+        """
+        others = np.flatnonzero(self.representative != self.representative[row])
+        distances = hamming(self.codes[others], self.codes[row])
+        last = min(NEIGHBOURS, len(others)) - 1
+        return others[distances <= np.partition(distances, last)[last]]
+
+    def check_mutable(self) -> None:
+        super().check_mutable()
+        if self.base is None and self.codes.shape[1] == 0:
+            raise InvalidInput(
+                f"{self.name} has no encoding that says which rows are near, so none can be mutated: name one when the "
+                "table is imported (--encoding tokens or columns:a,b), or search it by a method that mutates nothing"
+            )
+
+    def canonical(self, architecture: Architecture) -> Architecture:
+        """The row that stands for all spellings of the architecture."""
+        return self._read(self.row(self.encode(architecture)))
+
+    def encode(self, architecture: Architecture) -> str:
+        if self.base is not None:
+            return self.base.encode(architecture)
+        self.check(architecture)
+        return architecture[0]
+
+    def decode(self, text: str) -> Architecture:
+        """The architecture of a string, in any spelling. Raises: InvalidArchitecture that names the nearest row."""
+        self.row(text)
+        return (text,) if self.base is None else self.base.decode(text)
+
+    def check(self, architecture: Architecture) -> None:
+        """Raises: InvalidArchitecture if `architecture` is not one of the table's."""
+        if self.base is not None:
+            self.row(self.base.encode(architecture))
+        elif len(architecture) != 1:
+            raise InvalidArchitecture(f"{self.name}: expected one string, got {architecture!r}")
+        else:
+            self.row(architecture[0])
+
+    def _read(self, row: int) -> Architecture:
+        return (self.architectures[row],) if self.base is None else self.base.decode(self.architectures[row])
+
+    def _holds(self, architecture: Architecture) -> bool:
+        assert self.base is not None  # who asks has one
+        text = self.base.encode(architecture)
+        return text in self._row or canonical_string(self.base, text) in self._first
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, TableSpace) and self._identity() == other._identity()
+
+    def __hash__(self) -> int:
+        return hash((self.name, self.file.checksum))
+
+    def _identity(self) -> tuple[Any, ...]:
+        return self.name, self.file.checksum, self.encoding, self.base, self.architectures
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _reopened, (self.file.location, dict(self.file.where), self.file.roles.to_json(), self.file.checksum)
+
+
+def open_table_space(name: str) -> TableSpace:
+    """The space called `table:FILE`, or `table:FILE?ROLE=VALUE&...` with roles as an import has them (`encoding`,
+    `space`, `architecture`) and `where=column=value`; opened once per process and state of the file.
+
+    Raises: InvalidInput for another form or a wrong table.
+    """
+    place, _, query = name.removeprefix(PREFIX).partition("?")
+    if "://" in place:  # whose query is its own
+        place, query = name.removeprefix(PREFIX), ""
+    if not place:
+        raise InvalidInput(f"expected {FORM}, got {name!r}")
+    stamp = os.stat(os.path.expanduser(place)) if os.path.exists(os.path.expanduser(place)) else None
+    return _opened(place, query, os.getcwd(), stamp and (stamp.st_mtime_ns, stamp.st_size))
+
+
+@lru_cache(maxsize=8)
+def _opened(place: str, query: str, folder: str, stamp: object) -> TableSpace:
+    from archray.trainables.tabular.table_file import read_table_file
+
+    roles: dict[str, str] = {}
+    where: dict[str, str] = {}
+    for key, value in parse_qsl(query, keep_blank_values=True):
+        if key == "where":
+            where |= [value.partition("=")[::2]]
+        else:
+            roles[key] = value
+    return TableSpace(read_table_file(place, where, **roles))
+
+
+def _reopened(location: str, where: dict[str, str], roles: dict[str, Any], checksum: str) -> TableSpace:
+    """A copy, in the process it came to. Raises: InvalidTable if the file is another one."""
+    from archray.trainables.tabular.table_file import read_table_file
+
+    file = read_table_file(location, where, **roles)
+    if file.checksum != checksum:
+        raise InvalidTable(f"the table {location} has changed since it was opened; put the old file back")
+    return TableSpace(file)
+
+
+def canonical_string(space: Space, text: str) -> str:
+    """The string of the canonical form of the architecture called `text`. Raises: InvalidArchitecture."""
+    return space.encode(space.canonical(space.decode(text)))
+
+
+def _base(name: str | None, architectures: Sequence[str]) -> tuple[Space | None, list[Architecture]]:
+    """The space of that name, or if none is named the one that reads the strings; and what it reads."""
+    if name == NONE:
+        return None, []
+    if name is not None:
+        space = SPACES.get(name)()
+        return space, [space.decode(architecture) for architecture in architectures]
+    for known in SPACES:
+        space = SPACES.get(known)()
+        try:
+            space.decode(architectures[0])
+        except InvalidArchitecture:
+            continue
+        try:
+            return space, [space.decode(architecture) for architecture in architectures]
+        except InvalidArchitecture as error:
+            raise InvalidArchitecture(
+                f"the first architecture is of {known}, and not all are: {error}; correct the table, or take it as a "
+                f"space of its own (--space {NONE})"
+            ) from error
+    return None, []
+
+
+def _tokens_or_none(architectures: Sequence[str]) -> tuple[str, IntArray]:
+    try:
+        return TOKENS, encode_rows(architectures)
+    except InvalidInput:  # nobody asked for it
+        return NONE, encode_rows(architectures, NONE)

@@ -1,0 +1,67 @@
+"""A table's answers to the trials of a search, in the place of trainings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+import numpy as np
+
+from archray.errors import InvalidInput, InvalidTable
+from archray.plurals import count
+
+if TYPE_CHECKING:
+    from archray.trainables.tabular.table import Table
+
+Seeds = Literal["mean", "drawn"]
+OBJECTIVE = "objective"  # the key under which a search is told the value
+
+
+@dataclass(frozen=True)
+class TableOracle:
+    """config -> result, for `archray.searchers.drive`: what training the config's `architecture` would have told.
+
+    Results hold `objective` (in the table's unit; the better is `table.mode`), `row`, `seconds` (where the table has
+    them), and the costs by their columns. What the search is judged by is not among them.
+
+    Args:
+        seeds: `mean`: the table's value; `drawn`: of several trainings of an architecture one, drawn by the config's
+            `seed`, as a training would be.
+
+    Raises: InvalidInput for other seeds; InvalidTable for `drawn` where the objective has no trainings of its own.
+    """
+
+    table: Table
+    seeds: Seeds = "mean"
+
+    def __post_init__(self) -> None:
+        if self.seeds not in get_args(Seeds):
+            raise InvalidInput(f"seeds: expected mean or drawn, got {self.seeds!r}")
+        if self.seeds == "mean":
+            return
+        table, objective = self.table, self.table.roles.objective
+        if objective not in table.trainings:
+            raise InvalidTable(
+                f"{table.location} has no column for each training of {objective}, so none can be drawn; name them "
+                f"(--seeds {objective}=COLUMN,COLUMN), or take the mean"
+            )
+        without = np.flatnonzero(np.isnan(table.trainings[objective]).all(axis=1))
+        if len(without):
+            raise InvalidTable(f"{table.location}: {count(len(without), 'row')} without any training of {objective}")
+
+    def __call__(self, config: Mapping[str, Any]) -> dict[str, Any]:
+        """Raises: InvalidArchitecture, which names the nearest, for one that the table does not have."""
+        table, row = self.table, self.table.row(config["architecture"])
+        result = {OBJECTIVE: self.value(row, int(config.get("seed", 0))), "row": row}
+        if table.seconds is not None:
+            result["seconds"] = float(table.seconds[row])
+        return result | {name: float(cost[row]) for name, cost in table.costs.items()}
+
+    def value(self, row: int, seed: int) -> float:
+        """The objective of a row, in the training that the seed draws."""
+        if self.seeds == "mean":
+            return float(self.table.objective[row])
+        trainings = self.table.trainings[str(self.table.roles.objective)][row]
+        finite = trainings[~np.isnan(trainings)]
+        return float(finite[np.random.default_rng([seed, row]).integers(len(finite))])
