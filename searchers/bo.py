@@ -33,8 +33,7 @@ def next_point(
 
     known = [loss for loss in losses if loss is not None]
     if not known:
-        rng = np.random.default_rng(seed)
-        return [float(rng.uniform(low, high)) for low, high in bounds]
+        return random_point(bounds, seed)
     lie = float(np.mean(known))
     within = np.clip(points, *np.transpose(bounds)).tolist()  # a user's may lie outside, and so may 10 ** log10(x)
     optimizer = Optimizer(
@@ -49,6 +48,12 @@ def next_point(
         warnings.simplefilter("ignore")
         optimizer.tell(within, [lie if y is None else float(y) for y in losses])
         return [float(coordinate) for coordinate in optimizer.ask()]
+
+
+def random_point(bounds: Sequence[tuple[float, float]], seed: int) -> list[float]:
+    """d coordinates, uniformly from within the bounds."""
+    rng = np.random.default_rng(seed)
+    return [float(rng.uniform(low, high)) for low, high in bounds]
 
 
 def losses_of_answers(answers: Sequence[int | None], losses: Mapping[int, float | None]) -> list[float | None]:

@@ -17,7 +17,8 @@ from typing import ClassVar
 import numpy as np
 
 from archray.searchers.arguments import BoolArray
-from archray.searchers.hnas.scored_pool import Penalty, Pool, distance
+from archray.searchers.hnas.scored_pool import Penalty, Pool
+from archray.searchers.hnas.selection import median_distance
 
 FIRST_POINTS = 5  # T evenly spaced on its axis before the first fit (note H2)
 
@@ -79,6 +80,7 @@ class PoolCoordinates(Coordinates):
     def __init__(self, pool: Pool, penalty: Penalty, log10_mu: tuple[float, float]) -> None:
         super().__init__(pool, penalty, log10_mu)
         self._sorted = np.sort(pool.metric)
+        self._squared = self._sorted**2
         self._places = np.linspace(0.0, 1.0, len(pool))
         self._typical = float(np.median(pool.kappa / pool.metric))
 
@@ -92,7 +94,7 @@ class PoolCoordinates(Coordinates):
         return float(np.interp(target, self._sorted, self._places))
 
     def log10_unit(self, target: float) -> float:
-        typical = float(np.median(distance(self.pool.metric, target**2, self.penalty)))
+        typical = median_distance(self._squared, target**2, self.penalty)
         # A pool whose rows (nearly) all have the same M, or kappa 0: no balance to measure by.
         return math.log10(self._typical / typical) if typical > 0 and self._typical > 0 else 0.0
 

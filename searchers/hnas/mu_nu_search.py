@@ -12,14 +12,17 @@ import numpy as np
 import pandas as pd
 
 from archray.errors import InvalidInput
-from archray.searchers.arguments import BoolArray, FloatArray, SearcherOptions
+from archray.searchers.arguments import BoolArray, SearcherOptions
 from archray.searchers.base import ArchraySearcher, Proposal
-from archray.searchers.bo import losses_of_answers, next_point
+from archray.searchers.bo import losses_of_answers, next_point, random_point
+from archray.searchers.hnas.asked_questions import asked_table
 from archray.searchers.hnas.coordinates import FIRST_POINTS, PRESETS, Coordinates
-from archray.searchers.hnas.scored_pool import Penalty, Pool, PoolFile, lowest, objective
+from archray.searchers.hnas.scored_pool import Penalty, Pool, PoolFile
+from archray.searchers.hnas.selection import Selection
 from archray.searchers.ledger import Record
 from archray.seeds import stream_seed
 
+Points = Literal["bayesian", "random"]
 MAX_REPEATS = 5  # told for free in search of one new architecture; then the objective's next best is taken
 ASKS, CANDIDATES = 1_000_003, 1_000_033  # streams of random numbers apart from the trials' seeds
 
@@ -46,6 +49,7 @@ class HNASSearch(ArchraySearcher):
         proxy: the column that is M.
         budget: K, the number of trainings.
         penalty: F(x) = x^2 (`square`, Eq. 7.7 at t = 1) or |x| (`absolute`); `square` if None.
+        points: how (mu, nu) are chosen: `bayesian`, or `random`, uniformly from the same square, without results.
         preset: `paper-code` does as the authors' program: absolute penalty, kappa/(M + 1e-6), `PaperCodeCoordinates`,
             and candidates that grow by 2,000 random rows of the pool with each step.
         on_repeat: `next-best` (the default, and the authors' program) takes the objective's best architecture not
@@ -63,23 +67,28 @@ class HNASSearch(ArchraySearcher):
         pool: str | Path,
         proxy: str = "ntk_trace",
         budget: int = 20,
+        points: Points | None = None,
         penalty: Penalty | None = None,
         preset: Literal["paper-code"] | None = None,
         on_repeat: Literal["tell", "next-best"] | None = None,
         log10_mu: tuple[float, float] | None = None,
         **options: Unpack[SearcherOptions],
     ) -> None:
-        if preset not in PRESETS:
-            raise InvalidInput(f"there is no preset {preset!r}; choose paper-code, or None")
-        if on_repeat not in (None, "tell", "next-best"):
-            raise InvalidInput(f"on_repeat: expected tell or next-best, got {on_repeat!r}")
+        for name, choice, choices in (
+            ("points", points, get_args(Points)),
+            ("penalty", penalty, get_args(Penalty)),
+            ("preset", preset, ("paper-code",)),
+            ("on_repeat", on_repeat, ("tell", "next-best")),
+        ):
+            if choice is not None and choice not in choices:
+                raise InvalidInput(f"there is no {name} {choice!r}; choose {' or '.join(choices)}, or None")
         self._preset = PRESETS[preset]
         low, high = log10_mu if log10_mu is not None else self._preset.coordinates.default_log10_mu
         if not (math.isfinite(low) and math.isfinite(high) and low < high):
             raise InvalidInput(f"log10_mu: expected (low, high) with low < high, got {log10_mu!r}")
+        self.points: Points = points or "bayesian"
+        self.depends_on_results = self.points != "random"  # type: ignore[misc]  # set for this searcher alone
         self.penalty: Penalty = penalty or self._preset.penalty
-        if self.penalty not in get_args(Penalty):
-            raise InvalidInput(f"there is no penalty {penalty!r}; choose one of {', '.join(get_args(Penalty))}")
         self.on_repeat = on_repeat or "next-best"
         self.proxy = proxy
         self.preset = preset
@@ -113,9 +122,9 @@ class HNASSearch(ArchraySearcher):
         """What is added to the scaled M in the quotient."""
         return self._preset.epsilon / self.pool.factor
 
-    def scores(self, mu: float, nu: float) -> FloatArray:
-        """(n,) the objective of every row of the pool; the lowest is selected."""
-        return objective(self.pool.kappa, self.pool.metric, mu, nu, self.penalty, self.epsilon)
+    @cached_property
+    def selection(self) -> Selection:
+        return Selection(self.pool, self.penalty, self.epsilon)
 
     def candidates(self, number: int) -> BoolArray:
         """(n,) True for the rows of the pool that suggestion `number` may take, if they were not suggested before."""
@@ -135,28 +144,29 @@ class HNASSearch(ArchraySearcher):
             point = self._ask(observations, number)
             mu, nu = self.coordinates.mu_nu(point)
             question = {"point": point, "mu": mu, "nu": nu, "for": number}
-            scores = self.scores(mu, nu)
             if self.on_repeat == "tell" and len(repeats) < MAX_REPEATS:
-                row = lowest(scores, excluded)
+                row = self.selection.lowest(mu, nu, excluded)
                 assert row is not None
                 first = numbers.get(self.pool.architectures[row])
                 if first is not None:
                     repeats.append({**question, "number": first})
                     observations.append(repeats[-1])
                     continue
-            row = lowest(scores, taken | excluded)
+            row = self.selection.lowest(mu, nu, taken | excluded)
             assert row is not None  # or nothing was left to suggest
             self._observations += [*repeats, {**question, "number": number}]
             return {"architecture": self.pool.architectures[row], "mu": mu, "nu": nu}
 
     def _ask(self, observations: list[dict[str, Any]], number: int) -> list[float]:
-        """The next point of the square: one of the first points, or expected improvement's choice."""
+        """The next point of the square: a random one; one of the first points; or expected improvement's choice."""
+        bounds, seed = [(0.0, 1.0), self.coordinates.log10_mu], stream_seed(self.seed, ASKS, len(observations), bits=31)
+        if self.points == "random":
+            return random_point(bounds, seed)
         position = sum(not observation.get("given", False) for observation in observations)
         if position < FIRST_POINTS:
             return self.coordinates.first_point(position)
         losses = losses_of_answers([observation["number"] for observation in observations], self.known_losses(number))
-        points, bounds = [observation["point"] for observation in observations], [(0.0, 1.0), self.coordinates.log10_mu]
-        return next_point(points, losses, bounds, stream_seed(self.seed, ASKS, len(observations), bits=31))
+        return next_point([observation["point"] for observation in observations], losses, bounds, seed)
 
     def _numbers(self) -> dict[str, int]:
         """The number of the first record of every architecture suggested or handed over, in flight or not."""
@@ -185,8 +195,8 @@ class HNASSearch(ArchraySearcher):
         numbers = self._numbers()
         config = dict(point)
         if config["architecture"] is None:
-            scores = self.scores(config["mu"], config["nu"])
-            row = lowest(scores, None if self.on_repeat == "tell" else self._taken(numbers))
+            left_out = self._taken({} if self.on_repeat == "tell" else numbers)
+            row = self.selection.lowest(config["mu"], config["nu"], left_out)
             if row is None:
                 return None
             config["architecture"] = self.pool.architectures[row]
@@ -211,18 +221,7 @@ class HNASSearch(ArchraySearcher):
         Columns: number (from 0; -1 for an evaluation handed over), trial (the number of the trial whose value it
         is), architecture, mu, nu, value (NaN if it failed), failure, repeat (answered without a training), given.
         """
-        records = {record.number: record for record in self.records()}
-        columns = ["number", "trial", "architecture", "mu", "nu", "value", "failure", "repeat", "given"]
-        table, number = [], 0
-        for record in records.values():
-            own = [o for o in self._observations if o["for"] == record.number != o["number"]]
-            answers = [(records[o["number"]], o["mu"], o["nu"], True) for o in own]
-            for answer, mu, nu, repeat in [*answers, (record, record.config["mu"], record.config["nu"], False)]:
-                row = self.row(answer) | {"trial": answer.number, "mu": mu, "nu": nu, "repeat": repeat}
-                row |= {"number": -1 if row["given"] and not repeat else number}
-                number += row["number"] >= 0
-                table.append(row)
-        return pd.DataFrame(table, columns=columns).astype({"mu": float, "nu": float, "value": float})
+        return asked_table(self._observations, self.records(), self.row)
 
     # State and history ---------------------------------------------------------------------------------------------
 
@@ -233,6 +232,7 @@ class HNASSearch(ArchraySearcher):
         return {
             "pool": self._file.checksum,
             "proxy": self.proxy,
+            "points": self.points,
             "penalty": self.penalty,
             "preset": self.preset,
             "on_repeat": self.on_repeat,
@@ -246,5 +246,5 @@ class HNASSearch(ArchraySearcher):
         self._observations = list(state.get("observations", ()))
 
     def __getstate__(self) -> dict[str, Any]:
-        opened = ("pool", "coordinates", "_rows")  # only the path and the checksum travel
+        opened = ("pool", "coordinates", "selection", "_rows")  # only the path and the checksum travel
         return {name: value for name, value in self.__dict__.items() if name not in opened}

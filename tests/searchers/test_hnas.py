@@ -79,6 +79,19 @@ def test_first_points_are_spread_over_the_pool(make: Make, table: Path) -> None:
     assert search.asked()["nu"].between(0, 1).all()
 
 
+def test_random_points_fill_the_square_and_wait_for_nothing(make: Make) -> None:
+    search = make(points="random", on_repeat="next-best", budget=30)
+    search.set_max_concurrency(30)
+    for number in range(30):  # no result is handed back
+        assert isinstance(search.suggest(f"t{number}"), dict)
+    points = np.array([search.coordinates.point(mu, nu) for mu, nu in search.asked()[["mu", "nu"]].to_numpy()])
+    low, high = search.coordinates.log10_mu
+    weights = (points[:, 1] - low) / (high - low)
+    for axis in (points[:, 0], weights):
+        assert (np.histogram(axis, bins=3, range=(0, 1))[0] >= 4).all()
+    assert abs(np.corrcoef(points[:, 0], weights)[0, 1]) < 0.5
+
+
 @pytest.mark.parametrize("on_repeat", ["tell", "next-best"])
 def test_no_architecture_is_trained_twice_and_the_pool_is_exhausted(
     table: Path, tmp_path: Path, on_repeat: Literal["tell", "next-best"]
@@ -235,7 +248,8 @@ def test_pickled_searcher_notices_a_changed_pool(tmp_path: Path, table: Path) ->
     [
         ({"budget": 0}, "budget: expected a whole number of 1 or more, got 0"),
         ({"budget": 2.5}, "budget"),
-        ({"penalty": "cubic"}, "square, absolute"),
+        ({"penalty": "cubic"}, "square or absolute"),
+        ({"points": "grid"}, "bayesian or random"),
         ({"preset": "paper"}, "paper-code"),
         ({"on_repeat": "again"}, "tell or next-best"),
         ({"log10_mu": (0, -4)}, "low < high"),

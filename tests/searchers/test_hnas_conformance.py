@@ -50,3 +50,10 @@ class TestTellKnownValue(HNASConformance, TunerConformance):
 
 class TestNextBest(HNASConformance):
     on_repeat = "next-best"
+
+
+class TestRandomPoints(HNASConformance):
+    on_repeat = "next-best"
+
+    def make(self, **arguments: Any) -> HNASSearch:
+        return HNASSearch(self.pool, points="random", **arguments)
