@@ -22,7 +22,7 @@ from archray.searchers.hnas.selection import Selection
 from archray.searchers.ledger import Record
 from archray.seeds import stream_seed
 
-Points = Literal["bayesian", "random"]
+Points = Literal["bayesian", "uniform"]
 MAX_REPEATS = 5  # told for free in search of one new architecture; then the objective's next best is taken
 ASKS, CANDIDATES = 1_000_003, 1_000_033  # streams of random numbers apart from the trials' seeds
 
@@ -49,7 +49,7 @@ class HNASSearch(ArchraySearcher):
         proxy: the column that is M.
         budget: K, the number of trainings.
         penalty: F(x) = x^2 (`square`, Eq. 7.7 at t = 1) or |x| (`absolute`); `square` if None.
-        points: how (mu, nu) are chosen: `bayesian`, or `random`, uniformly from the same square, without results.
+        points: how (mu, nu) are chosen: `bayesian`, or `uniform`: at random from the same square, without results.
         preset: `paper-code` does as the authors' program: absolute penalty, kappa/(M + 1e-6), `PaperCodeCoordinates`,
             and candidates that grow by 2,000 random rows of the pool with each step.
         on_repeat: `next-best` (the default, and the authors' program) takes the objective's best architecture not
@@ -87,7 +87,7 @@ class HNASSearch(ArchraySearcher):
         if not (math.isfinite(low) and math.isfinite(high) and low < high):
             raise InvalidInput(f"log10_mu: expected (low, high) with low < high, got {log10_mu!r}")
         self.points: Points = points or "bayesian"
-        self.depends_on_results = self.points != "random"  # type: ignore[misc]  # set for this searcher alone
+        self.depends_on_results = self.points != "uniform"  # type: ignore[misc]  # set for this searcher alone
         self.penalty: Penalty = penalty or self._preset.penalty
         self.on_repeat = on_repeat or "next-best"
         self.proxy = proxy
@@ -160,7 +160,7 @@ class HNASSearch(ArchraySearcher):
     def _ask(self, observations: list[dict[str, Any]], number: int) -> list[float]:
         """The next point of the square: a random one; one of the first points; or expected improvement's choice."""
         bounds, seed = [(0.0, 1.0), self.coordinates.log10_mu], stream_seed(self.seed, ASKS, len(observations), bits=31)
-        if self.points == "random":
+        if self.points == "uniform":
             return random_point(bounds, seed)
         position = sum(not observation.get("given", False) for observation in observations)
         if position < FIRST_POINTS:

@@ -80,7 +80,7 @@ def test_first_points_are_spread_over_the_pool(make: Make, table: Path) -> None:
 
 
 def test_random_points_fill_the_square_and_wait_for_nothing(make: Make) -> None:
-    search = make(points="random", on_repeat="next-best", budget=30)
+    search = make(points="uniform", on_repeat="next-best", budget=30)
     search.set_max_concurrency(30)
     for number in range(30):  # no result is handed back
         assert isinstance(search.suggest(f"t{number}"), dict)
@@ -249,7 +249,7 @@ def test_pickled_searcher_notices_a_changed_pool(tmp_path: Path, table: Path) ->
         ({"budget": 0}, "budget: expected a whole number of 1 or more, got 0"),
         ({"budget": 2.5}, "budget"),
         ({"penalty": "cubic"}, "square or absolute"),
-        ({"points": "grid"}, "bayesian or random"),
+        ({"points": "grid"}, "bayesian or uniform"),
         ({"preset": "paper"}, "paper-code"),
         ({"on_repeat": "again"}, "tell or next-best"),
         ({"log10_mu": (0, -4)}, "low < high"),

@@ -56,4 +56,4 @@ class TestRandomPoints(HNASConformance):
     on_repeat = "next-best"
 
     def make(self, **arguments: Any) -> HNASSearch:
-        return HNASSearch(self.pool, points="random", **arguments)
+        return HNASSearch(self.pool, points="uniform", **arguments)

@@ -27,8 +27,8 @@ class HNASOptions(Settings):
     Fields:
         proxy: the training-free metric M of Eq. 7.7: a name (`archray list proxies`), or path.py:function.
         budget: trainings, K of Algorithm 7.1. 20 in the authors' program (note H2).
-        points: how (mu, nu) are chosen: `bayesian` (also None), Algorithm 7.1's Bayesian optimisation, or `random`:
-            uniformly from the same square.
+        points: how (mu, nu) are chosen: `bayesian` (also None), Algorithm 7.1's Bayesian optimisation, or `uniform`: at
+            random from the same square.
         penalty: F(x) is x^2 (`square`, Eq. 7.7) or |x| (`absolute`); None: that of the preset, or `square`.
         preset: `paper-code` does as the authors' program (note H2): absolute penalty on the unscaled M, and candidates
             that grow by random rows of the pool.
@@ -38,7 +38,7 @@ class HNASOptions(Settings):
 
     proxy: str = "ntk_trace"
     budget: int = Field(20, ge=1)
-    points: Literal["bayesian", "random"] | None = None
+    points: Literal["bayesian", "uniform"] | None = None
     penalty: Literal["square", "absolute"] | None = None
     preset: Literal["paper-code"] | None = None
     on_repeat: Literal["tell", "next-best"] | None = None
