@@ -86,7 +86,11 @@ for _name, _place, _summary in (
         "ensembles.ensemble_methods:NES_RE",
         "NES-RE: forward selection from a pool that regularised evolution grew (Zaidi 2021)",
     ),
-    ("random", "feature_maps.feature_map_config:RANDOM", "Random search over feature maps, a full solve each"),
+    (
+        "random-maps",
+        "feature_maps.feature_map_config:RANDOM_MAPS",
+        "Random search over feature maps, a full solve each",
+    ),
     (
         "halving",
         "feature_maps.halving_config:HALVING",

@@ -15,7 +15,7 @@ from archray.platform.methods import get_method, open_run
 from archray.platform.methods.feature_maps.halving_method import halving_progress
 from archray.platform.methods.feature_maps.random_maps import best_so_far
 
-METHODS = ("halving", "fast-halving", "random", "successive-halving", "hyperband")
+METHODS = ("halving", "fast-halving", "random-maps", "successive-halving", "hyperband")
 TINY = {"preset": "smoke", "data": "digits", "data__limit": 200, "seed": 1, **ONE_AT_A_TIME}
 
 
@@ -25,7 +25,7 @@ def results(ray_session, tmp_path_factory):
     options = {
         "halving": {"correlation": 3, "correlation__dimensions": [32, 64], "final_seeds": 2},
         "fast-halving": {"replicas": 2},
-        "random": {"repeats": 2},
+        "random-maps": {"repeats": 2},
     }
     return {name: archray.search(name, **TINY, **options.get(name, {}), out=folder / name) for name in METHODS}
 
@@ -96,11 +96,11 @@ def test_comparison(results, tmp_path):
     page = (tmp_path / "compare.html").read_text()
     assert "fast-halving" in page and 'id="equal-cost"' in page
     with pytest.raises(RunFolderError, match="choose another"):
-        archray.compare([results["random"].path], out=tmp_path / "compare.html")
+        archray.compare([results["random-maps"].path], out=tmp_path / "compare.html")
 
 
 def test_repeats_are_runs_of_their_own_with_their_progress_pooled(results, capsys):
-    result = results["random"]
+    result = results["random-maps"]
     assert len(result.repeats) == 2
     runs = [open_run(f"{result.path}/{name}") for name in ("repeat-00", "repeat-01")]
     assert [run.config.seed for run in runs] == [1, 2]

@@ -74,7 +74,7 @@ def test_it_opens_without_a_word(browser: Any, report: Path, scheme: str, width:
 
 
 def comparison(folder: Path) -> str:
-    methods = ("halving", "random", "successive-halving", "hyperband")
+    methods = ("halving", "random-maps", "successive-halving", "hyperband")
     runs = [(method, method_progress(method)) for method in methods]
     return write_page("Comparison", "", equal_cost_sections(runs))
 

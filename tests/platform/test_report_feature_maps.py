@@ -47,7 +47,7 @@ from archray.platform.report.rounds import rounds_of
 from archray.platform.run.run import Run
 from archray.trainables.spaces import get_space
 
-METHODS = ("halving", "fast-halving", "random", "successive-halving", "hyperband")
+METHODS = ("halving", "fast-halving", "random-maps", "successive-halving", "hyperband")
 ANCHORS = ["cell", "repeats", "correlation", "solver-calls", "seconds", "rounds", "names", "failures", "manifest"]
 TABLES = feature_map_tables()
 
@@ -98,7 +98,7 @@ def with_gaps(progress: pd.DataFrame) -> pd.DataFrame:
     return progress.assign(search_test_accuracy=progress["search_test_accuracy"].mask(unknown))
 
 
-@pytest.mark.parametrize("method", ["halving", "random", "hyperband"])
+@pytest.mark.parametrize("method", ["halving", "random-maps", "hyperband"])
 @pytest.mark.parametrize("by", ["calls", "seconds"])
 def test_accuracy_at_is_each_repeats_last_value(method: str, by: str) -> None:
     progress = with_gaps(method_progress(method))
@@ -125,7 +125,7 @@ def test_accuracy_at_the_end() -> None:
 
 
 def test_the_order_of_the_rows_does_not_matter() -> None:
-    progress = method_progress("random")
+    progress = method_progress("random-maps")
     mixed = progress.sample(frac=1, random_state=0)
     assert accuracy_at(mixed, "calls", 7) == accuracy_at(progress, "calls", 7)
     assert accuracy_at(mixed) == accuracy_at(progress)
@@ -288,8 +288,8 @@ def test_no_number_is_missing_from_the_text(page: str, new_run: NewRun) -> None:
 def test_the_progress_is_of_all_repeats(run: Run[Any], tmp_path: Path) -> None:
     told = progress_of(run)
     pd.testing.assert_frame_equal(told[TABLES["progress"].columns], TABLES["progress"])
-    one = method_progress("random", repeats=1).drop(columns="repeat")
-    searched = write_run(tmp_path, "random", config={"space": "fourier"}, tables={("search", "progress.parquet"): one})
+    one = method_progress("random-maps", repeats=1).drop(columns="repeat")
+    searched = write_run(tmp_path, "random-maps", config={"space": "fourier"}, tables={("search", "progress.parquet"): one})
     pd.testing.assert_frame_equal(progress_of(searched).drop(columns="repeat"), one)
 
 
@@ -345,7 +345,7 @@ def test_the_captions_say_which_accuracy_it_is(run: Run[Any], new_run: NewRun) -
     assert "Test accuracy by an oracle" in rendered(run, figures)
     mean, deviation, _ = accuracy_at(TABLES["progress"])
     assert words(rendered(run, figures)).count(f"{100 * mean:.2f} ± {100 * deviation:.2f} %") >= 3
-    alone = rendered(new_run(progress=method_progress("random")), figures)
+    alone = rendered(new_run(progress=method_progress("random-maps")), figures)
     assert "oracle" not in alone and "as solved." in alone
     assert "with the features of that solve" in rendered(new_run(progress=method_progress("hyperband")), figures)
     gaps = with_gaps(TABLES["progress"])
@@ -392,7 +392,7 @@ def test_everything_is_escaped(new_run: NewRun) -> None:
     text = render(run, headline(run), shown)
     assert section_ids(text) == ANCHORS[1:]
     assert "<script>alert" not in text and "&lt;script&gt;" in text
-    text = comparison_page([(HOSTILE, method_progress("random")), (f"halving {HOSTILE}", method_progress("halving"))])
+    text = comparison_page([(HOSTILE, method_progress("random-maps")), (f"halving {HOSTILE}", method_progress("halving"))])
     assert "<script>alert" not in text and "&lt;script&gt;" in text
 
 
@@ -436,8 +436,8 @@ def test_the_comparison_tables_numbers(runs: list[tuple[str, pd.DataFrame]]) -> 
     assert calls_compared(runs) == [8, 9]  # a quarter of 32, and all of halving's
     seconds = seconds_compared(runs)
     ends = {label: progress["seconds"].max() for label, progress in runs}
-    assert seconds == pytest.approx([min(ends.values()), ends["random"]], rel=0.01)
-    assert min(ends.values()) <= seconds[0] and ends["random"] <= seconds[1]
+    assert seconds == pytest.approx([min(ends.values()), ends["random-maps"]], rel=0.01)
+    assert min(ends.values()) <= seconds[0] and ends["random-maps"] <= seconds[1]
     for label, progress in runs:
         assert told.loc[label, ("at the end", "mean")] == pytest.approx(np.mean(by_loop(progress, "calls", math.inf)))
         assert told.loc[label, ("run", "repeats")] == 3
@@ -465,7 +465,7 @@ def test_the_comparison_in_words(runs: list[tuple[str, pd.DataFrame]]) -> None:
     assert shown.loc["hyperband", "at 8 solver calls (%)"] == "–"
     last = progress.groupby("repeat")["search_test_accuracy"].last() * 100
     assert shown.loc["halving", "at the end (%)"] == f"{last.mean():.2f} ± {last.std():.2f}"
-    assert shown.loc["random", "solver calls"] == "32"
+    assert shown.loc["random-maps", "solver calls"] == "32"
 
 
 def test_the_comparisons_page(runs: list[tuple[str, pd.DataFrame]]) -> None:
@@ -484,7 +484,7 @@ def test_every_run_has_a_look_of_its_own_and_random_search_that_of_every_page() 
     given = [(f"{method} {number}", method_progress(method, repeats=1)) for number in range(3) for method in METHODS]
     looks = looks_of(given)
     assert len(set(looks)) == len(given)
-    assert looks[METHODS.index("random")] == (RANDOM, None)
+    assert looks[METHODS.index("random-maps")] == (RANDOM, None)
     (axes,) = accuracies_compared_by_seconds(given).axes
     curves = [line for line in axes.lines if not line.get_label().startswith("_")]
     assert [(line.get_label(), line.get_color()) for line in curves] == [
@@ -493,17 +493,17 @@ def test_every_run_has_a_look_of_its_own_and_random_search_that_of_every_page() 
 
 
 def test_how_far_halving_comes_is_said() -> None:
-    random = method_progress("random")
+    random = method_progress("random-maps")
     accuracy, _, _ = accuracy_at(random)
     better = method_progress("halving").assign(
         search_test_accuracy=lambda t: np.where(t["calls"] >= 4, (1 + accuracy) / 2, 0.0)
     )
-    told = comparison_table([("halving", better), ("random", random)])
+    told = comparison_table([("halving", better), ("random-maps", random)])
     assert told.loc["halving", ("to random search's accuracy", "solver calls")] == 4
-    read = words(comparison_page([("halving", better), ("random", random)]))
+    read = words(comparison_page([("halving", better), ("random-maps", random)]))
     assert "halving is at or above it from solver call 4 on: 12 % of random search's 32" in read
     worse = better.assign(search_test_accuracy=0.0)
-    assert "halving does not reach it" in words(comparison_page([("halving", worse), ("random", random)]))
+    assert "halving does not reach it" in words(comparison_page([("halving", worse), ("random-maps", random)]))
 
 
 def test_two_runs_of_one_method_and_one_without_data(runs: list[tuple[str, pd.DataFrame]]) -> None:

@@ -81,7 +81,7 @@ def _method_progress(method: str, rng: np.random.Generator, repeat: int) -> pd.D
         progress, _ = _halving(rng, repeat, 256, growth=2**0.5 if method == "fast-halving" else 1.0)
         return progress
     sizes = {
-        "random": [2000] * 32,
+        "random-maps": [2000] * 32,
         "successive-halving": [32] * 64 + [125] * 16 + [500] * 4 + [2000],
         "hyperband": [32] * 64 + [125] * 16 + [500] * 4 + [2000] + [125] * 22 + [500] * 5 + [2000] * 5,
     }[method]

@@ -76,12 +76,12 @@ class RandomMapsConfig(FeatureMapConfig):
         candidates: how many feature maps are drawn, and solved for.
     """
 
-    method: Literal["random"] = "random"
+    method: Literal["random-maps"] = "random-maps"
     candidates: int = Field(32, ge=1)
 
 
-RANDOM = maps_method(
-    name="random",
+RANDOM_MAPS = maps_method(
+    name="random-maps",
     config=RandomMapsConfig,
     recipe_at="archray.platform.methods.feature_maps.random_maps:RECIPE",
     presets={
