@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _REPORT, _METHODS = "archray.platform.report", "archray.platform.methods"
 _HNAS, _MAPS, _SUPERNETS = f"{_METHODS}.hnas", f"{_METHODS}.feature_maps", f"{_METHODS}.supernets"
-_ENSEMBLES = f"{_METHODS}.ensembles"
+_ENSEMBLES, _PLAIN = f"{_METHODS}.ensembles", f"{_METHODS}.plain"
 
 # A figure's name, that of the function that draws it, and the module that has it. docs/plots.md lists them in this
 # order.
@@ -29,6 +29,8 @@ OF_A_RUN = {
     "hnas_landscape": f"{_HNAS}.landscape",
     "hnas_pool": f"{_HNAS}.pool_scatter",
     "hnas_training_curves": f"{_HNAS}.hnas_report",
+    "plain_best_so_far": f"{_PLAIN}.best_so_far",
+    "plain_training_curves": f"{_PLAIN}.plain_report",
     "halving_accuracy_by_calls": f"{_MAPS}.solver_calls",
     "halving_accuracy_by_seconds": f"{_MAPS}.solver_calls",
     "shared_against_standalone": f"{_MAPS}.correlation",

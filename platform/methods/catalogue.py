@@ -18,6 +18,8 @@ for _name, _place, _summary in (
         "hnas.hnas_config:HNAS",
         "Hybrid NAS: Bayesian optimisation over (mu, nu) of a training-free objective (Shu 2022, ch. 7)",
     ),
+    ("random", "plain.plain_config:RANDOM", "Random search, a short training of each architecture"),
+    ("evolution", "plain.plain_config:EVOLUTION", "Regularised (ageing) evolution (Real et al. 2019)"),
     ("darts", "supernets.learned:DARTS", "DARTS, first order (Liu 2019)"),
     ("darts-2nd", "supernets.learned:DARTS_2ND", "DARTS, second order (Liu 2019, Eq. 6-8)"),
     (

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from archray_test_ensemble_report import repeated_ensemble_run
 from archray_test_feature_map_report import feature_map_run
+from archray_test_plain_report import plain_run
 from archray_test_report import hnas_run, summarised, write_run
 from archray_test_supernet_report import gradient_run, scored_run
 from matplotlib.figure import Figure
@@ -30,6 +31,7 @@ small_hnas_run = partial(hnas_run, pool_size=30, trials=4, baseline=2, final_see
 MAKERS: dict[str, Callable[[Path], Run[Any]]] = {
     "report": small_hnas_run,
     "hnas": small_hnas_run,
+    "plain": plain_run,
     "feature_maps": partial(feature_map_run, repeats=2, candidates=16),
     "supernets": gradient_run,
     "ensembles": repeated_ensemble_run,
@@ -58,7 +60,14 @@ def test_figures_of_several_runs(tmp_path: Path, name: str) -> None:
     assert drawn(getattr(plots, name)([runs[0], str(runs[1].folder)]))
 
 
-METHODS = {"report": "hnas", "hnas": "hnas", "feature_maps": "halving", "supernets": "darts", "ensembles": "nesbs"}
+METHODS = {
+    "report": "hnas",
+    "hnas": "hnas",
+    "plain": "evolution",
+    "feature_maps": "halving",
+    "supernets": "darts",
+    "ensembles": "nesbs",
+}
 
 
 @pytest.mark.parametrize("name", OF_A_RUN)

@@ -289,7 +289,9 @@ def test_the_progress_is_of_all_repeats(run: Run[Any], tmp_path: Path) -> None:
     told = progress_of(run)
     pd.testing.assert_frame_equal(told[TABLES["progress"].columns], TABLES["progress"])
     one = method_progress("random-maps", repeats=1).drop(columns="repeat")
-    searched = write_run(tmp_path, "random-maps", config={"space": "fourier"}, tables={("search", "progress.parquet"): one})
+    searched = write_run(
+        tmp_path, "random-maps", config={"space": "fourier"}, tables={("search", "progress.parquet"): one}
+    )
     pd.testing.assert_frame_equal(progress_of(searched).drop(columns="repeat"), one)
 
 
@@ -392,7 +394,9 @@ def test_everything_is_escaped(new_run: NewRun) -> None:
     text = render(run, headline(run), shown)
     assert section_ids(text) == ANCHORS[1:]
     assert "<script>alert" not in text and "&lt;script&gt;" in text
-    text = comparison_page([(HOSTILE, method_progress("random-maps")), (f"halving {HOSTILE}", method_progress("halving"))])
+    text = comparison_page(
+        [(HOSTILE, method_progress("random-maps")), (f"halving {HOSTILE}", method_progress("halving"))]
+    )
     assert "<script>alert" not in text and "&lt;script&gt;" in text
 
 

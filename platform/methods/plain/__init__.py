@@ -1,0 +1,1 @@
+"""The plain searches: one searcher, trainings one by one, and nothing shared between them."""

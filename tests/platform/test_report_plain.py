@@ -1,0 +1,70 @@
+"""The report of a plain search: which trial is the best one, and what the page says of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from archray_test_plain_report import plain_run
+from archray_test_report import MISSING_NUMBER, rendered, section_ids, words, write_run
+
+from archray.errors import InvalidInput
+from archray.platform.methods import get_method
+from archray.platform.methods.configure import check_config, make_config
+from archray.platform.methods.plain.best_so_far import best_of_repeats
+from archray.platform.methods.plain.plain_tables import best_trial, values_of
+from archray.platform.methods.recipe import describe
+
+
+def test_the_page_of_a_search(tmp_path: Path) -> None:
+    run = plain_run(tmp_path / "run")
+    page = rendered(run)
+    expected = ["cell", "comparison", "choice", "progress", "curves", "trials", "names", "failures", "manifest"]
+    assert section_ids(page) == expected
+    text = words(page)
+    values = run.table("search", "trials.parquet")["validation_accuracy"]
+    assert f"the highest validation accuracy (search), {100 * values.max():.2f} %" in text
+    assert f"number {values.idxmax() + 1}, has" in text and "1 training failed and took no part" in text
+    assert not MISSING_NUMBER.search(text.replace("the training loss is nan", ""))
+    [listing] = describe(run)["listings"]
+    assert listing["count"] == 12 and listing["rows"][0]["outcome"] == "chosen"
+
+
+def test_the_page_of_repeats_and_of_a_run_that_has_only_begun(tmp_path: Path) -> None:
+    assert "mean of 3 repeats" in words(rendered(plain_run(tmp_path / "three", repeats=3)))
+    assert section_ids(rendered(write_run(tmp_path / "begun", "random"))) == ["manifest"]
+
+
+def test_only_what_was_trained_equally_long_is_compared(tmp_path: Path) -> None:
+    """A scheduler stops trials early: one with a better value at its last epoch is not what was found."""
+    trials = pd.DataFrame(
+        {
+            "architecture": list("abcde"),
+            "validation_accuracy": [0.9, 0.5, 0.7, 0.7, np.nan],
+            "epoch": [1, 4, 4, 4, 4],
+            "failure": [None, None, None, None, "broken"],
+        }
+    )
+    assert best_trial(trials) == 2
+    assert values_of(trials).isna().tolist() == [True, False, False, False, True]
+    text = words(rendered(plain_run(tmp_path / "run", rungs=True)))
+    assert "ended before the last epoch and took no part" in text and "stopped early" in text
+
+
+def test_the_best_so_far_of_repeats_of_unequal_length(tmp_path: Path) -> None:
+    curves = best_of_repeats(plain_run(tmp_path / "run", repeats=2, trials=6))
+    assert curves.shape == (2, 6) and (np.diff(curves, axis=1) >= 0).all()
+
+
+@pytest.mark.parametrize("method", ["random", "evolution"])
+def test_presets_make_searches_that_can_begin(method: str) -> None:
+    for preset in get_method(method).presets:
+        config = make_config(method, preset, None, {"data": "digits"})
+        check_config(config)
+
+
+def test_a_population_as_large_as_the_budget_is_refused() -> None:
+    with pytest.raises(InvalidInput, match="below the budget, 4 trainings, got 4"):
+        check_config(make_config("evolution", "smoke", None, {"population": 4}))
