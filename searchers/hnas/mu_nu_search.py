@@ -17,9 +17,10 @@ from archray.searchers.base import ArchraySearcher, Proposal
 from archray.searchers.bo import losses_of_answers, next_point, random_point
 from archray.searchers.hnas.asked_questions import asked_table
 from archray.searchers.hnas.coordinates import FIRST_POINTS, PRESETS, Coordinates
-from archray.searchers.hnas.scored_pool import Penalty, Pool, PoolFile
+from archray.searchers.hnas.scored_pool import Penalty, Pool, load_pool
 from archray.searchers.hnas.selection import Selection
 from archray.searchers.ledger import Record
+from archray.searchers.pool_file import PoolFile
 from archray.seeds import stream_seed
 
 Points = Literal["bayesian", "uniform"]
@@ -101,7 +102,7 @@ class HNASSearch(ArchraySearcher):
     @cached_property
     def pool(self) -> Pool:
         """The pool, read again after unpickling. Raises: InvalidPool if its file has changed."""
-        return self._file.load(self.proxy)
+        return load_pool(self._file, self.proxy)
 
     @cached_property
     def coordinates(self) -> Coordinates:

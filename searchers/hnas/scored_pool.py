@@ -1,27 +1,21 @@
 """A pool of scored architectures, and the training-free objective over it: kappa/M + mu F(M^2 - nu).
 
-The table is held by path and checksum: it is never part of a searcher's saved state. Shu 2022, ch. 7, Eq. 7.7.
+Shu 2022, ch. 7, Eq. 7.7.
 """
 
 from __future__ import annotations
 
-import hashlib
-import io
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
-import pyarrow.csv
-import pyarrow.fs
-import pyarrow.parquet
 
 from archray.errors import InvalidPool
 from archray.plurals import count
 from archray.searchers.arguments import BoolArray, FloatArray
+from archray.searchers.pool_file import PoolFile, check_names
 
 Penalty = Literal["square", "absolute"]
 
@@ -48,39 +42,13 @@ class Pool:
         return len(self.architectures)
 
 
-@dataclass(frozen=True)
-class PoolFile:
-    """Where a table lies and what it held when it was first read.
+def load_pool(file: PoolFile, proxy: str) -> Pool:
+    """The pool with `proxy` as M.
 
-    Args:
-        location: an absolute path or a pyarrow URI; Parquet, or CSV if it ends in `.csv`.
-        checksum: SHA-256 of the file's bytes, hexadecimal.
+    Raises: InvalidPool if the file is gone or has changed, lacks a column, names an architecture twice, or has no
+    usable row.
     """
-
-    location: str
-    checksum: str
-
-    @classmethod
-    def of(cls, location: str | Path) -> PoolFile:
-        """Raises: InvalidPool if there is no such file."""
-        text = str(location)
-        if "://" not in text:
-            text = str(Path(text).expanduser().absolute())
-        return cls(text, hashlib.sha256(_read_bytes(text)).hexdigest())
-
-    def load(self, proxy: str) -> Pool:
-        """The pool with `proxy` as M.
-
-        Raises: InvalidPool if the file is gone or has changed, lacks a column, names an architecture twice, or has
-        no usable row.
-        """
-        content = _read_bytes(self.location)
-        if hashlib.sha256(content).hexdigest() != self.checksum:
-            raise InvalidPool(
-                f"the pool {self.location} has changed since the search began; put the old file back, or begin a new "
-                "search"
-            )
-        return build_pool(_read_columns(content, self.location, ["architecture", proxy, "kappa"]), proxy, self.location)
+    return build_pool(file.read(["architecture", proxy, "kappa"]), proxy, file.location)
 
 
 def build_pool(table: pd.DataFrame, proxy: str, source: str = "the pool") -> Pool:
@@ -97,40 +65,10 @@ def build_pool(table: pd.DataFrame, proxy: str, source: str = "the pool") -> Poo
             "score it again, and look at its column `failure` for the reasons"
         )
     names = table.loc[kept, "architecture"]
-    if not names.map(lambda name: isinstance(name, str)).all():
-        raise InvalidPool(f"{source}: expected strings in the column architecture")
-    if names.duplicated().any():
-        raise InvalidPool(
-            f"{source} names {names[names.duplicated()].iloc[0]!r} more than once; give one row per canonical form"
-        )
+    check_names(names, source)
     magnitude = np.abs(metric[kept])
     factor = float(magnitude.max())
     return Pool(names.tolist(), magnitude / factor, kappa[kept], factor, int(len(table) - kept.sum()))
-
-
-def _read_bytes(location: str) -> bytes:
-    try:
-        filesystem, path = pyarrow.fs.FileSystem.from_uri(location)
-        with filesystem.open_input_stream(path) as stream:
-            return stream.read()
-    except (OSError, pa.ArrowInvalid) as error:
-        raise InvalidPool(f"the pool {location} cannot be read ({error}); give the path of a Parquet table") from error
-
-
-def _read_columns(content: bytes, location: str, columns: list[str]) -> pd.DataFrame:
-    try:
-        if location.endswith(".csv"):
-            table = pyarrow.csv.read_csv(io.BytesIO(content))
-        else:
-            table = pyarrow.parquet.read_table(pa.BufferReader(content))
-    except pa.ArrowInvalid as error:
-        raise InvalidPool(f"the pool {location} is no Parquet table ({error})") from error
-    missing = [name for name in columns if name not in table.column_names]
-    if missing:
-        raise InvalidPool(
-            f"the pool {location} has no column {', '.join(missing)}; it has {', '.join(table.column_names)}"
-        )
-    return table.select(columns).to_pandas()
 
 
 # The objective

@@ -18,7 +18,8 @@ from archray.errors import InvalidInput, InvalidPool
 from archray.searchers import HNASSearch, drive
 from archray.searchers.hnas.coordinates import FIRST_POINTS
 from archray.searchers.hnas.mu_nu_search import MAX_REPEATS
-from archray.searchers.hnas.scored_pool import PoolFile, lowest, objective
+from archray.searchers.hnas.scored_pool import load_pool, lowest, objective
+from archray.searchers.pool_file import PoolFile
 from archray.searchers.testing import hashed_score
 
 Make = Callable[..., HNASSearch]
@@ -51,7 +52,7 @@ def score(config: dict[str, Any]) -> float:
 def test_each_answer_minimises_the_objective_it_was_asked_with(make: Make, table: Path) -> None:
     search = make()
     drive(search, score)
-    pool = PoolFile.of(table).load("snip")
+    pool = load_pool(PoolFile.of(table), "snip")
     asked = search.asked()
     trained: set[str] = set()
     free = 0
@@ -73,7 +74,9 @@ def test_first_points_are_spread_over_the_pool(make: Make, table: Path) -> None:
     search = make(on_repeat="next-best")
     drive(search, score)
     targets = np.sqrt(search.asked()["nu"].head(FIRST_POINTS))
-    np.testing.assert_allclose(targets, np.quantile(PoolFile.of(table).load("snip").metric, [0, 0.25, 0.5, 0.75, 1]))
+    np.testing.assert_allclose(
+        targets, np.quantile(load_pool(PoolFile.of(table), "snip").metric, [0, 0.25, 0.5, 0.75, 1])
+    )
     low, high = search.coordinates.mu_bounds()
     assert search.asked()["mu"].between(low, high).all()
     assert search.asked()["nu"].between(0, 1).all()
@@ -184,7 +187,7 @@ def test_paper_code_preset(make: Make, table: Path) -> None:
     search = make(preset="paper-code", on_repeat=None)
     assert (search.penalty, search.on_repeat) == ("absolute", "next-best")
     drive(search, score)
-    pool = PoolFile.of(table).load("snip")
+    pool = load_pool(PoolFile.of(table), "snip")
     asked = search.asked()
     np.testing.assert_allclose(np.sqrt(asked["nu"].head(FIRST_POINTS)), np.linspace(0, 1, FIRST_POINTS))
     metric, taken = pool.metric * pool.factor, []  # the authors' program knows no scale

@@ -9,7 +9,8 @@ import pandas as pd
 import pytest
 
 from archray.errors import InvalidPool
-from archray.searchers.hnas.scored_pool import PoolFile
+from archray.searchers.hnas.scored_pool import load_pool
+from archray.searchers.pool_file import PoolFile
 
 ROWS = {
     "architecture": ["a", "b", "c", "d", "e"],
@@ -26,7 +27,7 @@ def table(tmp_path: Path) -> Path:
 
 
 def test_scaled_and_unusable_rows_counted(table: Path) -> None:
-    pool = PoolFile.of(table).load("snip")
+    pool = load_pool(PoolFile.of(table), "snip")
     assert pool.architectures == ["a", "d"]
     assert pool.metric.tolist() == [0.5, 1.0]
     assert pool.kappa.tolist() == [10.0, 20.0]
@@ -35,25 +36,26 @@ def test_scaled_and_unusable_rows_counted(table: Path) -> None:
 
 def test_csv_and_uri(table: Path, tmp_path: Path) -> None:
     pd.DataFrame(ROWS).to_csv(tmp_path / "pool.csv", index=False)
-    for place in (tmp_path / "pool.csv", table.as_uri()):
-        assert PoolFile.of(place).load("snip").architectures == ["a", "d"]
+    pd.DataFrame(ROWS).to_csv(tmp_path / "pool.csv.gz", index=False)
+    for place in (tmp_path / "pool.csv", tmp_path / "pool.csv.gz", table.as_uri()):
+        assert load_pool(PoolFile.of(place), "snip").architectures == ["a", "d"]
 
 
 def test_path_is_kept_absolute(table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     file = PoolFile.of("pool.parquet")
     monkeypatch.chdir("/")
-    assert len(file.load("snip")) == 2
+    assert len(load_pool(file, "snip")) == 2
 
 
 def test_a_changed_file_is_refused(table: Path) -> None:
     file = PoolFile.of(table)
     pd.DataFrame(ROWS).assign(kappa=1.0).to_parquet(table)
     with pytest.raises(InvalidPool, match="has changed"):
-        file.load("snip")
+        load_pool(file, "snip")
     table.unlink()
     with pytest.raises(InvalidPool, match="cannot be read"):
-        file.load("snip")
+        load_pool(file, "snip")
 
 
 @pytest.mark.parametrize(
@@ -72,7 +74,7 @@ def test_bad_tables(tmp_path: Path, change: dict[str, list[object] | None], mess
     columns = {name: values for name, values in {**ROWS, **change}.items() if values is not None}
     pd.DataFrame(columns).to_parquet(tmp_path / "bad.parquet")
     with pytest.raises(InvalidPool, match=message):
-        PoolFile.of(tmp_path / "bad.parquet").load("snip")
+        load_pool(PoolFile.of(tmp_path / "bad.parquet"), "snip")
 
 
 def test_no_table_at_all(tmp_path: Path) -> None:
@@ -80,4 +82,4 @@ def test_no_table_at_all(tmp_path: Path) -> None:
         PoolFile.of(tmp_path / "none.parquet")
     (tmp_path / "text.parquet").write_text("not a table")
     with pytest.raises(InvalidPool, match="no Parquet table"):
-        PoolFile.of(tmp_path / "text.parquet").load("snip")
+        load_pool(PoolFile.of(tmp_path / "text.parquet"), "snip")

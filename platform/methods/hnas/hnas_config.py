@@ -76,10 +76,11 @@ class HNASConfig(TrainedSearchConfig):
                 raise InvalidPool(
                     f"there is no pool {self.pool.table}; give a table that 'archray proxies' has written"
                 )
-            from archray.searchers.hnas.scored_pool import PoolFile  # which imports what reads tables
+            from archray.searchers.hnas.scored_pool import load_pool  # which imports what reads tables
+            from archray.searchers.pool_file import PoolFile
 
             space = get_space(self.space)
-            for architecture in PoolFile.of(self.pool.table).load(self.metric).architectures:
+            for architecture in load_pool(PoolFile.of(self.pool.table), self.metric).architectures:
                 space.decode(architecture)
 
     def references(self) -> dict[str, str]:

@@ -1,0 +1,85 @@
+"""A table of architectures on disk: held by path and checksum, never a part of a searcher's saved state."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.fs
+import pyarrow.parquet
+
+from archray.errors import InvalidPool
+
+CSV = (".csv", ".csv.gz")
+
+
+@dataclass(frozen=True)
+class PoolFile:
+    """Where a table lies and what it held when it was first read.
+
+    Args:
+        location: an absolute path or a pyarrow URI; Parquet, or CSV if it ends in `.csv` or `.csv.gz`.
+        checksum: SHA-256 of the content (of a `.gz`, of what was compressed), hexadecimal.
+    """
+
+    location: str
+    checksum: str
+
+    @classmethod
+    def of(cls, location: str | Path) -> PoolFile:
+        """Raises: InvalidPool if there is no such file."""
+        text = str(location)
+        if "://" not in text:
+            text = str(Path(text).expanduser().absolute())
+        return cls(text, hashlib.sha256(_read_bytes(text)).hexdigest())
+
+    def read(self, columns: Sequence[str]) -> pd.DataFrame:
+        """These columns, every row. Raises: InvalidPool if the file is gone or has changed, or lacks one of them."""
+        content = _read_bytes(self.location)
+        if hashlib.sha256(content).hexdigest() != self.checksum:
+            raise InvalidPool(
+                f"the pool {self.location} has changed since the search began; put the old file back, or begin a new "
+                "search"
+            )
+        return _read_columns(content, self.location, list(columns))
+
+
+def check_names(names: pd.Series, source: str) -> None:
+    """Raises: InvalidPool if `names` are not strings, each once."""
+    if not names.map(lambda name: isinstance(name, str)).all():
+        raise InvalidPool(f"{source}: expected strings in the column architecture")
+    if names.duplicated().any():
+        raise InvalidPool(
+            f"{source} names {names[names.duplicated()].iloc[0]!r} more than once; give one row per canonical form"
+        )
+
+
+def _read_bytes(location: str) -> bytes:
+    try:
+        filesystem, path = pyarrow.fs.FileSystem.from_uri(location)
+        with filesystem.open_input_stream(path) as stream:
+            return stream.read()
+    except (OSError, pa.ArrowInvalid) as error:
+        raise InvalidPool(f"the pool {location} cannot be read ({error}); give the path of a Parquet table") from error
+
+
+def _read_columns(content: bytes, location: str, columns: list[str]) -> pd.DataFrame:
+    try:
+        if location.endswith(CSV):
+            table = pyarrow.csv.read_csv(io.BytesIO(content))
+        else:
+            table = pyarrow.parquet.read_table(pa.BufferReader(content))
+    except pa.ArrowInvalid as error:
+        raise InvalidPool(f"the pool {location} is no Parquet table ({error})") from error
+    missing = [name for name in columns if name not in table.column_names]
+    if missing:
+        raise InvalidPool(
+            f"the pool {location} has no column {', '.join(missing)}; it has {', '.join(table.column_names)}"
+        )
+    return table.select(columns).to_pandas()
