@@ -16,21 +16,28 @@ if TYPE_CHECKING:
     from archray.searchers.evolution import RegularizedEvolution
     from archray.searchers.halving.weight_sharing import WeightSharingHalving
     from archray.searchers.hnas.mu_nu_search import HNASSearch
+    from archray.searchers.local_search import LocalSearch
+    from archray.searchers.metric_first import MetricFirst, best_of_pool
     from archray.searchers.nesbs.architecture_posterior import Posterior
     from archray.searchers.nesbs.ensemble_search import NESBSSearch
     from archray.searchers.random_search import RandomSearch
+    from archray.searchers.reinforce_search import ReinforceSearch
     from archray.searchers.state import SearcherStateError
 
 __all__ = [
     "ArchraySearcher",
     "DropWorst",
     "HNASSearch",
+    "LocalSearch",
+    "MetricFirst",
     "NESBSSearch",
     "Posterior",
     "RandomSearch",
     "RegularizedEvolution",
+    "ReinforceSearch",
     "SearcherStateError",
     "WeightSharingHalving",
+    "best_of_pool",
     "drive",
 ]
 
@@ -42,7 +49,10 @@ __getattr__ = lazy_attributes(
     evolution=("RegularizedEvolution",),
     halving=("WeightSharingHalving",),
     hnas=("HNASSearch",),
+    local_search=("LocalSearch",),
+    metric_first=("MetricFirst", "best_of_pool"),
     nesbs=("NESBSSearch", "Posterior"),
     random_search=("RandomSearch",),
+    reinforce_search=("ReinforceSearch",),
     state=("SearcherStateError",),
 )

@@ -1,14 +1,15 @@
-"""What random search and evolution draw from: a space, names, a dict of Tune domains, or an object of the user's."""
+"""What searchers over a space draw from: a space, names, a dict of Tune domains, or an object of the user's."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from ray.tune.search.sample import Domain
 
-from archray.errors import InvalidInput
+from archray.errors import InvalidArchitecture, InvalidInput
 from archray.searchers.arguments import HeldSpace
 from archray.searchers.config_space import ENUMERABLE, SEED, STEPS, Config, ConfigSpace
 from archray.searchers.tune_domains import Domains
@@ -17,15 +18,19 @@ from archray.trainables.spaces import Space
 
 @runtime_checkable
 class OwnSpace(Protocol):
-    """The small protocol: what a search space of the user's defines. Equal configs are one architecture."""
+    """The small protocol: what a search space of the user's defines."""
 
     def sample(self, rng: np.random.Generator) -> Mapping[str, Any]:
         """A random config: a dictionary with strings for keys, JSON-able."""
         ...
 
     def mutate(self, config: Mapping[str, Any], rng: np.random.Generator) -> Mapping[str, Any]:
-        """Another config, near to `config`. Only evolution asks for it."""
+        """Another config, near to `config`. Random search and REINFORCE do not ask for it."""
         ...
+
+    # And, where it has them:
+    #   encode(config) -> str: configs of one string are one architecture; without it, equal configs are.
+    #   decisions: a dictionary from each key of a config to the list of its values; REINFORCE needs it.
 
 
 class Architectures(ConfigSpace):
@@ -46,8 +51,34 @@ class Architectures(ConfigSpace):
                 break
         return {"architecture": self._held.canonical_string(child)}
 
+    def neighbours(self, config: Mapping[str, Any], rng: np.random.Generator) -> list[Config]:
+        mutations = self._held.space.mutations(self._held.space.decode(config["architecture"]))
+        if mutations is None:
+            return super().neighbours(config, rng)
+        forms = [{"architecture": self._held.canonical_string(architecture)} for architecture in mutations]
+        rng.shuffle(forms)
+        return self.distinct(forms, config)
+
+    def choices(self) -> dict[str, list[Any]]:
+        space = self._held.space
+        if space.size == math.inf:
+            raise InvalidInput(f"expected a space of categorical decisions, got {space.name}, which is continuous")
+        return {decision.name: list(decision.choices) for decision in space.posterior_decisions}
+
+    def chosen(self, choices: Mapping[str, Any]) -> Config | None:
+        space = self._held.space
+        try:
+            return {"architecture": self._held.canonical_string(space.architecture_of_decisions(choices))}
+        except InvalidArchitecture:  # a table has not all of its base's
+            return None
+
+    def choices_of(self, config: Mapping[str, Any]) -> dict[str, Any]:
+        space = self._held.space
+        names = [decision.name for decision in space.decisions]
+        return dict(zip(names, space.decode(config["architecture"]), strict=True))
+
     def check_point(self, point: Mapping[str, Any]) -> Config:
-        return {"architecture": self._held.canonicalise(_architecture(point))}
+        return {"architecture": self._held.canonicalise(architecture_of(point))}
 
     def identity(self) -> dict[str, Any]:
         return {"space": self._held.name}
@@ -83,8 +114,11 @@ class Listed(ConfigSpace):
     def mutate(self, config: Mapping[str, Any], rng: np.random.Generator) -> Config:
         raise NotImplementedError("the names of a list have no neighbours")
 
+    def choices(self) -> dict[str, list[Any]]:
+        return {"architecture": list(self._names)}
+
     def check_point(self, point: Mapping[str, Any]) -> Config:
-        return {"architecture": _architecture(point)}
+        return {"architecture": architecture_of(point)}
 
     def identity(self) -> dict[str, Any]:
         return {"candidates": list(self._names)}
@@ -109,7 +143,27 @@ class Own(ConfigSpace):
         return self.check_point(self._space.sample(rng))
 
     def mutate(self, config: Mapping[str, Any], rng: np.random.Generator) -> Config:
-        return self.check_point(self._space.mutate(dict(config), rng))
+        child = dict(config)
+        for _ in range(STEPS):
+            child = self.check_point(self._space.mutate(child, rng))
+            if self.key(child) != self.key(config):
+                break
+        return child
+
+    def choices(self) -> dict[str, list[Any]]:
+        decisions = getattr(self._space, "decisions", None)
+        if not isinstance(decisions, Mapping) or not decisions:
+            raise InvalidInput(
+                f"expected {type(self._space).__name__} to have decisions, a dictionary from each key of a config to "
+                f"the list of its values, got {decisions!r}"
+            )
+        return {name: list(values) for name, values in decisions.items()}
+
+    def key(self, config: Mapping[str, Any]) -> str:
+        encode = getattr(self._space, "encode", None)
+        if encode is None:
+            return super().key(config)
+        return str(encode({name: value for name, value in config.items() if name != SEED}))
 
     def check_point(self, point: Mapping[str, Any]) -> Config:
         if not isinstance(point, Mapping) or not point or SEED in point or not all(isinstance(k, str) for k in point):
@@ -139,7 +193,8 @@ def config_space(source: str | Space | Mapping[str, Domain] | Iterable[str] | Ow
     )
 
 
-def _architecture(point: Mapping[str, Any]) -> str:
+def architecture_of(point: Mapping[str, Any]) -> str:
+    """The name in a point `{"architecture"}`. Raises: InvalidInput."""
     name = point.get("architecture")
     if not isinstance(name, str):
         raise InvalidInput(f"expected a point with architecture, a string, got {point!r}")

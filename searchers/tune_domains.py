@@ -8,10 +8,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from ray.tune.search.sample import Categorical, Domain, Sampler
+from ray.tune.search.sample import Categorical, Domain, Integer, Quantized, Sampler
 
 from archray.errors import InvalidInput
 from archray.searchers.config_space import ENUMERABLE, SEED, STEPS, Config, ConfigSpace
+
+INTEGERS = 1000  # values of a tune.randint that are still decided one by one
 
 
 class Domains(ConfigSpace):
@@ -50,6 +52,24 @@ class Domains(ConfigSpace):
         values = (self._domains[name].sample(random_state=rng) for _ in range(STEPS))
         return {**config, name: next((other for other in values if other != value), value)}
 
+    def neighbours(self, config: Mapping[str, Any], rng: np.random.Generator) -> list[Config]:
+        if len(self._choices) < len(self._domains):
+            return super().neighbours(config, rng)
+        others = [{**config, name: choice} for name, choices in self._choices.items() for choice in choices]
+        rng.shuffle(others)
+        return self.distinct(others, config)
+
+    def choices(self) -> dict[str, list[Any]]:
+        """Of `tune.choice` its values, of `tune.randint` the numbers. Raises: InvalidInput for any other domain."""
+        choices = {name: self._choices.get(name) or _whole_numbers(d) for name, d in self._domains.items()}
+        for name, values in choices.items():
+            if not values:
+                raise InvalidInput(
+                    f"{name}: expected a finite number of values, tune.choice([...]), or tune.randint over at most "
+                    f"{INTEGERS}, got {self._domains[name].domain_str}; name the values to choose from"
+                )
+        return {name: list(values or ()) for name, values in choices.items()}
+
     def check_point(self, point: Mapping[str, Any]) -> Config:
         if set(point) != set(self._domains):
             raise InvalidInput(f"expected a point with the keys {', '.join(self._domains)}, got {point!r}")
@@ -74,6 +94,13 @@ class Domains(ConfigSpace):
     def check_mutable(self) -> None:
         if not self._free:
             raise InvalidInput("expected a domain with 2 values or more, got one value for each key")
+
+
+def _whole_numbers(domain: Domain) -> list[int] | None:
+    """The values of a `tune.randint`, if there are few enough; None for anything else."""
+    if not isinstance(domain, Integer) or isinstance(domain.get_sampler(), Quantized):
+        return None
+    return list(range(domain.lower, domain.upper)) if domain.upper - domain.lower <= INTEGERS else None
 
 
 def _distinct(values: Sequence[Any]) -> list[Any]:

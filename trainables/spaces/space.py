@@ -75,6 +75,20 @@ class Space(ABC):
         if self.size < 2:
             raise InvalidInput(f"expected a space of 2 architectures or more, got {self.name} with 1")
 
+    def mutations(self, architecture: Architecture) -> Iterator[Architecture] | None:
+        """Every architecture that one mutation may make of `architecture`, once.
+
+        None: they cannot be listed, and are to be drawn by `mutate`; here so if a subclass has a `mutate` of its own.
+        """
+        if type(self).mutate is not Space.mutate:
+            return None
+        return (
+            (*architecture[:index], choice, *architecture[index + 1 :])
+            for index, decision in enumerate(self.decisions)
+            for choice in decision.choices
+            if choice != architecture[index]
+        )
+
     def canonical(self, architecture: Architecture) -> Architecture:
         """The one form that all architectures isomorphic to `architecture` share; here itself."""
         return architecture

@@ -1,0 +1,147 @@
+"""Local search. White et al. 2021 (Exploring the Loss Landscape in Neural Architecture Search), Algorithm 1."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Mapping, Sequence
+from typing import Any, Unpack
+
+import numpy as np
+from ray.tune.search.sample import Domain
+
+from archray.searchers.arguments import SearcherOptions, check_whole_number
+from archray.searchers.base import ArchraySearcher, Proposal
+from archray.searchers.config_space import SEED, Config
+from archray.searchers.ledger import Record
+from archray.searchers.search_space import OwnSpace, config_space
+from archray.trainables.spaces import Space
+
+INITIAL = 10  # n0: `num_init` of the authors' program
+STREAM = 1_000_151  # random numbers apart from the trials' seeds
+
+
+class LocalSearch(ArchraySearcher):
+    """Suggests `{"architecture", "seed"}`, each at most once; needs back the metric.
+
+    Of a dict of Tune domains, and of a space of your own without archray's base, it suggests that dict's keys, or what
+    the space draws, and `seed`.
+
+    A climb, which each suggestion k goes on with by the results of suggestions 1 to k - q:
+    1. n0 configs are drawn at random; the best is where the climb stands.
+    2. Its neighbours, those of one mutation, are suggested in random order. The climb moves to the first that is
+       better (next improvement, as the authors' program does), or, with `whole_neighbourhood`, to the best when all
+       are known (Algorithm 1 as printed).
+    3. When all neighbours are known and none is better, it is a local optimum, and the next climb begins.
+
+    What an earlier climb has seen is not evaluated again, as in the authors' program. Where this deviates from it: with
+    q > 1 the last q - 1 results are not in when a climb has no neighbour left to suggest; meanwhile random configs are
+    suggested, and the climb moves to one of these if it is better. Neighbours that cannot be listed, as of continuous
+    domains, are 100 mutations drawn at random. A trial without a value is no place to stand.
+
+    Args:
+        space: a space, its name or reference; a dict of Tune domains; or an object with `sample(rng) -> config` and
+            `mutate(config, rng) -> config`.
+        budget: the number of trainings.
+        initial: n0.
+        whole_neighbourhood: all neighbours are evaluated before a move.
+        points_to_evaluate: `{"architecture"}`, or configs, suggested first; they count in budget and in n0.
+        seed, metric, mode, max_concurrent, asynchronous: see `ArchraySearcher`.
+
+    Raises: InvalidInput for a wrong argument, InvalidArchitecture for a point that the space does not have.
+    """
+
+    def __init__(
+        self,
+        space: str | Space | Mapping[str, Domain] | OwnSpace,
+        budget: int,
+        initial: int = INITIAL,
+        whole_neighbourhood: bool = False,
+        **options: Unpack[SearcherOptions],
+    ) -> None:
+        check_whole_number("initial", initial)
+        self._space = config_space(space)
+        self.initial = int(initial)
+        self.whole_neighbourhood = bool(whole_neighbourhood)
+        self._first = 1  # number of the first suggestion of the climb
+        self._neighbours: dict[str, list[Config]] = {}  # by key, of where this climb stood
+        super().__init__(budget=budget, **options)
+        self.prepare()
+
+    def prepare(self) -> None:
+        self._space.prepare()
+        self._space.check_mutable()
+
+    # Algorithm 1 ---------------------------------------------------------------------------------------------------
+
+    def propose(self, number: int) -> Proposal:
+        known = {self._space.key(record.config): record for record in self.known(number).values()}
+        seen = {self._space.key(record.config) for record in self.records()}
+        climb = [record for record in known.values() if record.number >= self._first or self._first == 1]
+        valued = [record for record in climb if record.value is not None]
+        drawn = number - self._first - sum(record.value is None for record in climb)  # in flight: as if it had a value
+        if drawn < self.initial or not valued:
+            return self._new(number, seen)
+        stands = self._stands(valued, known)
+        neighbours = self._neighbours_of(stands)
+        unseen = next((config for config in neighbours if self._space.key(config) not in seen), None)
+        if unseen is not None:
+            return unseen
+        config = self._new(number, seen)
+        if config is not None and all(self._space.key(neighbour) in known for neighbour in neighbours):
+            self._first = number  # a local optimum
+            self._neighbours.clear()
+        return config
+
+    def _new(self, number: int, seen: set[str]) -> Config | None:
+        """A random config that was not suggested before; None if there is none."""
+        draws = self._space.draws(np.random.default_rng([self.seed, STREAM, number]))
+        return next((config for config in draws if self._space.key(config) not in seen), None)
+
+    def _stands(self, valued: Sequence[Record], known: Mapping[str, Record]) -> Record:
+        """Where the climb stands, of its records with a value."""
+        if not self.whole_neighbourhood:
+            return min(valued, key=self._order)
+        stands = min(valued[: self.initial], key=self._order)
+        own = {self._space.key(record.config): record for record in valued}
+        while True:
+            keys = [self._space.key(config) for config in self._neighbours_of(stands)]
+            better = [own[key] for key in keys if key in own and self._order(own[key])[0] < self._order(stands)[0]]
+            if not better or not all(key in known for key in keys):
+                return stands
+            stands = min(better, key=self._order)
+
+    def _order(self, record: Record) -> tuple[float, int]:
+        """Best first; of equal ones the first."""
+        loss = self.loss(record)
+        assert loss is not None  # only those with a value are asked about
+        return loss, abs(record.number)
+
+    def _neighbours_of(self, record: Record) -> list[Config]:
+        key = self._space.key(record.config)
+        if key not in self._neighbours:
+            rng = np.random.default_rng([self.seed, STREAM, zlib.crc32(key.encode()), 0])
+            config = {name: value for name, value in record.config.items() if name != SEED}
+            self._neighbours[key] = self._space.neighbours(config, rng)
+        return self._neighbours[key]
+
+    # Points of the user's, and state -------------------------------------------------------------------------------
+
+    def check_point(self, point: dict[str, Any]) -> dict[str, Any]:
+        return self._space.check_point(point)
+
+    def propose_point(self, number: int, point: dict[str, Any]) -> dict[str, Any] | None:
+        seen = {self._space.key(record.config) for record in self.records()}
+        return None if self._space.key(point) in seen else dict(point)
+
+    def own_identity(self) -> dict[str, Any]:
+        return {
+            **self._space.identity(),
+            "initial": self.initial,
+            "whole_neighbourhood": self.whole_neighbourhood,
+        }
+
+    def own_state(self) -> dict[str, Any]:
+        return {"first": self._first}
+
+    def set_own_state(self, state: dict[str, Any]) -> None:
+        self._first = int(state.get("first", 1))

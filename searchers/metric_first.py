@@ -1,0 +1,131 @@
+"""The pool in the order of one of its columns: what a search with one training-free metric, or by size, comes to."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from pathlib import Path
+from typing import Any, ClassVar, Literal, Unpack, get_args
+
+import numpy as np
+
+from archray.errors import InvalidInput, InvalidPool
+from archray.plurals import count
+from archray.searchers.arguments import SearcherOptions, check_whole_number
+from archray.searchers.base import ArchraySearcher, Proposal
+from archray.searchers.pool_file import PoolFile, check_names
+from archray.searchers.search_space import architecture_of
+
+Order = Literal["largest", "smallest"]
+STREAM = 1_000_159  # random numbers apart from the trials' seeds
+
+
+class MetricFirst(ArchraySearcher):
+    """Suggests `{"architecture", "seed"}`, the pool's best by one column first; needs back the metric.
+
+    Suggestion k depends on the pool and on the seed only, so it never waits for results. Rows whose values are equal
+    come in an order that the seed draws; rows without a finite value do not come at all. On a column of parameters or
+    multiply-adds, this is largest first, or smallest first.
+
+    Args:
+        pool: path or URI of a table with the columns `architecture` and `by`, one row per canonical form.
+        by: the column: a training-free metric, or a cost.
+        budget: the number of trainings; None: the whole pool.
+        order: which values come first, the `largest` or the `smallest`.
+        points_to_evaluate: `{"architecture"}`, suggested first; they count in budget.
+        seed, metric, mode, max_concurrent, asynchronous: see `ArchraySearcher`.
+
+    Raises: InvalidPool for a table that cannot serve, InvalidInput for any other argument.
+    """
+
+    depends_on_results: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        pool: str | Path,
+        by: str,
+        budget: int | None = 20,
+        order: Order = "largest",
+        **options: Unpack[SearcherOptions],
+    ) -> None:
+        _check_order(order)
+        self._file = PoolFile.of(pool)
+        self.by = by
+        self.order: Order = order
+        super().__init__(budget=budget, **options)
+        self.prepare()
+
+    @cached_property
+    def ranking(self) -> list[str]:
+        """The architectures in order, read again after unpickling. Raises: InvalidPool if the file has changed."""
+        return _ranking(self._file, self.by, self.order, self.seed)
+
+    def propose(self, number: int) -> Proposal:
+        seen = self._seen()
+        return next(({"architecture": name} for name in self.ranking if name not in seen), None)
+
+    def _seen(self) -> set[str]:
+        return {record.config["architecture"] for record in self.records()}
+
+    def check_point(self, point: dict[str, Any]) -> dict[str, Any]:
+        return {"architecture": architecture_of(point)}
+
+    def propose_point(self, number: int, point: dict[str, Any]) -> dict[str, Any] | None:
+        return None if point["architecture"] in self._seen() else dict(point)
+
+    def prepare(self) -> None:
+        _ = self.ranking
+
+    def own_identity(self) -> dict[str, Any]:
+        return {"pool": self._file.checksum, "by": self.by, "order": self.order}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "ranking"}  # the path travels
+
+
+def best_of_pool(
+    pool: str | Path, by: str, number: int, order: Order = "largest", seed: int = 0
+) -> list[dict[str, str]]:
+    """The pool's best `number` by the column `by`, as `points_to_evaluate` of any searcher over architectures.
+
+    As the population that `RegularizedEvolution` starts from, that is the warm-up of Abdelfattah et al. 2021 (Zero-Cost
+    Proxies for Lightweight NAS), section 4: `points_to_evaluate=best_of_pool(pool, "synflow", population)`.
+
+    Args:
+        pool, by, order, seed: as of `MetricFirst`.
+
+    Raises: InvalidPool for a table that cannot serve or has fewer rows with a value; InvalidInput.
+    """
+    check_whole_number("number", number)
+    _check_order(order)
+    ranking = _ranking(PoolFile.of(pool), by, order, seed)
+    if len(ranking) < number:
+        raise InvalidPool(
+            f"{pool} has {count(len(ranking), 'row')} with a finite {by}, fewer than {number}; ask for less"
+        )
+    return [{"architecture": name} for name in ranking[:number]]
+
+
+def _ranking(file: PoolFile, by: str, order: Order, seed: int) -> list[str]:
+    """The architectures with a value, best first; equal ones in an order that the seed draws."""
+    table = file.read(["architecture", by])
+    try:
+        values = table[by].to_numpy(dtype=np.float64, na_value=np.nan)
+    except (TypeError, ValueError) as error:
+        raise InvalidPool(f"{file.location}: expected numbers in the column {by} ({error})") from error
+    kept = np.flatnonzero(np.isfinite(values))
+    if not len(kept):
+        raise InvalidPool(f"{file.location} has {count(len(table), 'row')} and none with a finite {by}; choose another")
+    if len(kept) > 1 and np.ptp(values[kept]) == 0:
+        raise InvalidPool(
+            f"{file.location}: {by} is {values[kept[0]]:g} in every row, which orders nothing; choose another"
+        )
+    names = table["architecture"].tolist()
+    check_names(table["architecture"].iloc[kept], file.location)
+    kept = np.random.default_rng([seed, STREAM]).permutation(kept)
+    signed = -values[kept] if order == "largest" else values[kept]
+    return [names[row] for row in kept[np.argsort(signed, kind="stable")]]
+
+
+def _check_order(order: Any) -> None:
+    if order not in get_args(Order):
+        raise InvalidInput(f"order: expected {' or '.join(get_args(Order))}, got {order!r}")

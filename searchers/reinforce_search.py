@@ -1,0 +1,212 @@
+"""REINFORCE over architectures. Williams 1992; Zoph and Le 2017; as Dong and Yang 2020 (NAS-Bench-201) do it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Unpack
+
+import numpy as np
+from ray.tune.search.sample import Domain
+
+from archray.errors import InvalidInput
+from archray.searchers.arguments import FloatArray, IntArray, SearcherOptions, is_finite_number
+from archray.searchers.base import ArchraySearcher, Proposal
+from archray.searchers.config_space import DRAWS
+from archray.searchers.search_space import OwnSpace, config_space
+from archray.trainables.spaces import Space
+
+LEARNING_RATE, MOMENTUM = 0.01, 0.9  # of Dong and Yang's program (NATS-Bench): Adam, and the moving average
+BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-8  # Adam's; Kingma and Ba 2015
+NOT_READ = -1  # a decision of an architecture handed over that cannot be read off it
+STREAM = 1_000_171  # random numbers apart from the trials' seeds
+
+
+@dataclass
+class Policy:
+    """Independent categorical distributions over D decisions of at most C choices, and how they learn.
+
+    Args:
+        logits: (D, C); minus infinity where a decision has fewer choices.
+        learning_rate: of Adam. momentum: of the moving average of rewards. entropy: the weight of the entropy.
+    """
+
+    logits: FloatArray
+    learning_rate: float = LEARNING_RATE
+    momentum: float = MOMENTUM
+    entropy: float = 0.0
+    steps: int = 0
+    _average: tuple[float, float] = (0.0, 0.0)  # numerator and denominator
+    _moments: tuple[FloatArray, FloatArray] = field(default=(np.zeros(0), np.zeros(0)), repr=False)
+
+    @classmethod
+    def uniform(cls, sizes: Sequence[int], **options: float) -> Policy:
+        """Every choice as likely as any other. sizes: (D,) numbers of choices."""
+        exists = np.arange(max(sizes)) < np.asarray(sizes)[:, None]  # (D, C)
+        return cls(np.where(exists, 0.0, -np.inf), **options)  # type: ignore[arg-type]  # all are numbers
+
+    @property
+    def probabilities(self) -> FloatArray:
+        """(D, C); each row sums to one."""
+        shifted = np.exp(self.logits - self.logits.max(axis=1, keepdims=True))
+        return shifted / shifted.sum(axis=1, keepdims=True)
+
+    def sample(self, rng: np.random.Generator) -> IntArray:
+        """(D,) the place of a choice for each decision."""
+        below = self.probabilities.cumsum(axis=1)  # (D, C)
+        return (below / below[:, -1:] <= rng.random((len(below), 1))).sum(axis=1)
+
+    def learn(self, chosen: IntArray, reward: float) -> None:
+        """One step of Adam up E[(reward - baseline) log p(chosen)] + entropy H(p).
+
+        The baseline is the moving average of the rewards so far, this one included, as in Dong and Yang's program.
+
+        Args:
+            chosen: (D,) the places of the choices; -1 for a decision that is left as it is.
+        """
+        numerator, denominator = (
+            self.momentum * old + (1 - self.momentum) * new
+            for old, new in zip(self._average, (reward, 1.0), strict=True)
+        )
+        self._average = (numerator, denominator)
+        gradient = policy_gradient(self.probabilities, chosen, reward - numerator / denominator, self.entropy)
+        self.steps += 1
+        first, second = (moment if moment.size else np.zeros_like(gradient) for moment in self._moments)
+        first = BETA1 * first + (1 - BETA1) * gradient
+        second = BETA2 * second + (1 - BETA2) * gradient**2
+        self._moments = (first, second)
+        step = first / (1 - BETA1**self.steps) / (np.sqrt(second / (1 - BETA2**self.steps)) + EPSILON)
+        self.logits = self.logits + self.learning_rate * step
+
+
+def policy_gradient(probabilities: FloatArray, chosen: IntArray, advantage: float, entropy: float = 0.0) -> FloatArray:
+    """The gradient of advantage log p(chosen) + entropy H(p) by the logits. Shapes (D, C), (D,) -> (D, C).
+
+    Williams 1992: d log p(a) / d logit_j = 1[j = a] - p_j. Of the entropy: -p_j (log p_j + H).
+    """
+    read = (chosen != NOT_READ)[:, None]  # (D, 1)
+    hit = np.arange(probabilities.shape[1]) == chosen[:, None]  # (D, C)
+    logarithms = np.log(np.where(probabilities > 0, probabilities, 1.0))
+    of_entropy = -probabilities * (logarithms - (probabilities * logarithms).sum(axis=1, keepdims=True))
+    return advantage * read * (hit - probabilities) + entropy * of_entropy
+
+
+class ReinforceSearch(ArchraySearcher):
+    """Suggests `{"architecture", "seed"}`, drawn from a policy that learns; needs back the metric.
+
+    Of a dict of Tune domains, and of a space of your own without archray's base, it suggests that dict's keys, or those
+    of the space's `decisions`, and `seed`.
+
+    The policy is a categorical distribution for each decision, independent of each other, at first uniform. Suggestion
+    k is a draw from the policy after a step with each of the results 1 to k - q, in the order of suggestion:
+    1. the moving average of the rewards so far is the baseline b;
+    2. the gradient is (reward - b) d log p(architecture), and the entropy's, if it has a weight;
+    3. Adam takes a step up it.
+    The reward is the metric; its negative where less is better.
+
+    Where this deviates from Dong and Yang's program: logits begin at zero, not near it. With q > 1 the policy that
+    learns is q - 1 steps ahead of the one that drew. A trial without a value teaches nothing. From a table that lacks
+    an architecture of its space, another is drawn. An architecture may come again, as in the program: its trainings
+    have seeds of their own.
+
+    Args:
+        space: a space of categorical decisions, its name or reference; a dict of `tune.choice` and `tune.randint`; a
+            list of names; or an object with `sample`, `mutate` and `decisions`, a dictionary from each key of a config
+            to the list of its values.
+        budget: the number of trainings.
+        learning_rate: of Adam; 0.01 is that of the paper's program, whose searches are of some hundred trainings.
+        momentum: of the moving average.
+        entropy: the weight of the policy's entropy, in units of the metric: above zero it explores for longer.
+        points_to_evaluate: `{"architecture"}`, or configs, suggested first; they count in budget.
+        seed, metric, mode, max_concurrent, asynchronous: see `ArchraySearcher`.
+
+    Raises: InvalidInput for a wrong argument, one of a continuous domain too; InvalidArchitecture for a point that the
+        space does not have.
+    """
+
+    def __init__(
+        self,
+        space: str | Space | Mapping[str, Domain] | Sequence[str] | OwnSpace,
+        budget: int,
+        learning_rate: float = LEARNING_RATE,
+        momentum: float = MOMENTUM,
+        entropy: float = 0.0,
+        **options: Unpack[SearcherOptions],
+    ) -> None:
+        if not is_finite_number(learning_rate) or learning_rate <= 0:
+            raise InvalidInput(f"learning_rate: expected a number above 0, got {learning_rate!r}")
+        if not is_finite_number(momentum) or not 0 <= momentum < 1:
+            raise InvalidInput(f"momentum: expected a number of 0 or more and below 1, got {momentum!r}")
+        if not is_finite_number(entropy) or entropy < 0:
+            raise InvalidInput(f"entropy: expected a number of 0 or more, got {entropy!r}")
+        self._space = config_space(space)
+        self.learning_rate, self.momentum, self.entropy = float(learning_rate), float(momentum), float(entropy)
+        self._drawn: dict[int, list[int]] = {}  # by number: the places of the choices that were drawn, (D,)
+        self._learnt: tuple[list[int], Policy] | None = None  # the numbers of the results it has learnt from, in order
+        super().__init__(budget=budget, **options)
+        self.prepare()
+
+    @cached_property
+    def choices(self) -> dict[str, list[Any]]:
+        """The values of each decision, by its name."""
+        return self._space.choices()
+
+    def propose(self, number: int) -> Proposal:
+        policy = self.policy(number)
+        rng = np.random.default_rng([self.seed, STREAM, number])
+        for _ in range(DRAWS):
+            places = policy.sample(rng)  # (D,)
+            values = zip(self.choices.items(), places, strict=True)
+            config = self._space.chosen({name: choices[place] for (name, choices), place in values})
+            if config is not None:
+                self._drawn[number] = places.tolist()
+                return config
+        return None
+
+    def policy(self, number: int) -> Policy:
+        """What suggestion `number` is drawn from."""
+        known = self.known(number)
+        told = [k for k, record in known.items() if record.value is not None]
+        learnt, policy = self._learnt or ([], None)
+        if policy is None or told[: len(learnt)] != learnt:
+            sizes = [len(choices) for choices in self.choices.values()]
+            policy = Policy.uniform(
+                sizes, learning_rate=self.learning_rate, momentum=self.momentum, entropy=self.entropy
+            )
+            learnt = []
+        for k in told[len(learnt) :]:
+            loss = self.loss(known[k])
+            assert loss is not None and math.isfinite(loss)
+            policy.learn(self._places(k, known[k].config), -loss)
+        self._learnt = (told, policy)
+        return policy
+
+    def _places(self, number: int, config: Mapping[str, Any]) -> IntArray:
+        """(D,) the places of the choices of one trial: as they were drawn, or as they can be read off its config."""
+        if number in self._drawn:
+            return np.array(self._drawn[number])
+        values = self._space.choices_of(config)
+        decisions = self.choices.items()
+        return np.array([c.index(values[n]) if n in values and values[n] in c else NOT_READ for n, c in decisions])
+
+    def prepare(self) -> None:
+        self._space.prepare()
+        _ = self.choices
+
+    # Points of the user's, and state -------------------------------------------------------------------------------
+
+    def check_point(self, point: dict[str, Any]) -> dict[str, Any]:
+        return self._space.check_point(point)
+
+    def own_identity(self) -> dict[str, Any]:
+        learning = {"learning_rate": self.learning_rate, "momentum": self.momentum, "entropy": self.entropy}
+        return {**self._space.identity(), **learning}
+
+    def own_state(self) -> dict[str, Any]:
+        return {"drawn": [[number, *places] for number, places in self._drawn.items()]}
+
+    def set_own_state(self, state: dict[str, Any]) -> None:
+        self._drawn = {number: places for number, *places in state.get("drawn", ())}
+        self._learnt = None
