@@ -84,6 +84,17 @@ class SharedPass:
             return gram_matrix(record.calls, output_gradients, settings.gram_memory_mib)
 
     @cached_property
+    def image_gradients(self) -> Tensor:
+        """(m, C H W): the gradient of the sum of all logits by each image, in a forward and a backward pass of its own.
+
+        Under batch normalisation it holds what flows through the other images too, as Mellor et al. (2021) have it.
+        """
+        images = self.images.detach().requires_grad_()
+        # a copy of them, as a network may change what it is given in place
+        (gradients,) = torch.autograd.grad(forward(self.network, images.clone()).logits.sum(), images)
+        return gradients.flatten(1)
+
+    @cached_property
     def known_layers(self) -> bool:
         """Whether tangents pass through every layer of the network (`tangents.py`)."""
         return recognised(self.record)
