@@ -15,6 +15,7 @@ from typer.core import TyperGroup
 
 import archray
 from archray.errors import ArchrayError, RunInterrupted, TrialCrashed
+from archray.platform.bench_command import bench_app
 from archray.platform.proxies_command import proxies
 from archray.platform.run.layout import RUNS
 from archray.platform.search_command import config_app, search_app
@@ -146,7 +147,7 @@ class _Commands(TyperGroup):
     """The commands in the order of a first day."""
 
     def list_commands(self, ctx: Any) -> list[str]:
-        order = ["search", *(function.__name__.rstrip("_") for function in COMMANDS)]
+        order = ["search", *(function.__name__.rstrip("_") for function in COMMANDS), "bench"]
         return sorted(self.commands, key=lambda name: (*order, name).index(name))
 
 
@@ -167,6 +168,7 @@ def application(arguments: Sequence[str]) -> typer.Typer:
     app.callback()(_options)
     for name, app_of in (("search", search_app), ("config", config_app)):
         app.add_typer(app_of(arguments[1:] if arguments[:1] == [name] else None, CONTEXT), name=name)
+    app.add_typer(bench_app(CONTEXT), name="bench")
     for function in COMMANDS:
         app.command(function.__name__.rstrip("_"))(function)
     return app

@@ -25,7 +25,20 @@ def first_words(text: str, panel: str) -> list[str]:
 
 def test_commands_stand_in_the_order_of_a_first_day() -> None:
     assert first_words(shown("--help"), "Commands") == (
-        ["search", "watch", "show", "runs", "resume", "report", "compare", "export", "list", "proxies", "config"]
+        [
+            "search",
+            "watch",
+            "show",
+            "runs",
+            "resume",
+            "report",
+            "compare",
+            "export",
+            "list",
+            "proxies",
+            "bench",
+            "config",
+        ]
     )
 
 

@@ -37,7 +37,8 @@ class Roles:
             their sign and unit.
         metrics: training-free metrics. costs: sizes, multiply-adds, latencies. seconds: of the training.
         epochs: of a training's value at some epochs, epoch -> column.
-        seeds: of a value that was trained several times, its column -> a column for each training.
+        seeds: of a value that was trained several times, its column -> a column for each training, of which it is the
+            mean if the table has no such column.
         space: a registered space whose strings the architectures are; `none`: a space of its own; None: not known.
         encoding: see `encode_rows`; None: the space's decisions, or else `tokens` where they fit, or `none`.
     """
@@ -90,7 +91,7 @@ class Roles:
             if name in read:
                 read[name] = _listed(read[name])
         if "epochs" in read:
-            read["epochs"] = {int(epoch): column for epoch, column in dict(read["epochs"]).items()}
+            read["epochs"] = {_epoch(epoch): column for epoch, column in dict(read["epochs"]).items()}
         if "seeds" in read:
             read["seeds"] = {value: _listed(columns) for value, columns in dict(read["seeds"]).items()}
         return cls(**read)
@@ -144,8 +145,14 @@ def _listed(value: Any) -> tuple[str, ...]:
     return tuple(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else tuple(value)
 
 
+def _epoch(value: Any) -> int:
+    if not str(value).isdecimal() or int(value) < 1:
+        raise InvalidInput(f"epochs: expected a whole number of 1 or more, got {value!r}")
+    return int(value)
+
+
 def _check_there(roles: Roles, columns: Sequence[str]) -> None:
     needed = {**roles.columns, **dict.fromkeys(roles.architecture, "architecture")}
     for column, role in needed.items():
-        if column not in columns and (role, column) != ("architecture", ROW):
+        if column not in (*columns, *roles.seeds) and (role, column) != ("architecture", ROW):
             raise InvalidTable(f"the table has no column {column!r} for {role}; it has {', '.join(columns)}")

@@ -14,7 +14,7 @@ from archray.plurals import count
 from archray.trainables.spaces.encodings import IntArray
 from archray.trainables.spaces.table_space import TableSpace
 from archray.trainables.tabular.oracle import Seeds, TableOracle
-from archray.trainables.tabular.table_file import ARCHITECTURE, FEW, TableFile, numbers, read_table_file
+from archray.trainables.tabular.table_file import ARCHITECTURE, TableFile, how_to_tell_apart, numbers, read_table_file
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -107,7 +107,7 @@ class Table:
             values = " and ".join(map(str, first[column]))
             raise InvalidTable(
                 f"{self.location} has {count(number, 'architecture')} more than once, with different values: {name!r} "
-                f"has {values} in {column}; {_how_to_tell_apart(rows, columns)}"
+                f"has {values} in {column}; {how_to_tell_apart(rows, ARCHITECTURE)}"
             )
         return rows.drop_duplicates(ARCHITECTURE).reset_index(drop=True)
 
@@ -159,14 +159,3 @@ def read_table(path: str | Path, where: Mapping[str, str] | None = None, **roles
 def _of_space(space: TableSpace) -> Table:
     """A copy, in the process it came to."""
     return Table(space.file)
-
-
-def _how_to_tell_apart(rows: pd.DataFrame, columns: list[str]) -> str:
-    """What the user can do about rows of one architecture that disagree: a column that says which rows are whose."""
-    for column in rows.columns:
-        told = rows[column].astype(str)
-        if column not in columns and 1 < told.nunique() <= FEW:
-            if not rows.assign(**{column: told}).duplicated([ARCHITECTURE, column]).any():
-                values = sorted(told.unique())
-                return f"choose one with --where {column}={values[0]} (or {', '.join(values[1:])})"
-    return "give a table with one row for each architecture, or say what else names one (--architecture COLUMN,...)"

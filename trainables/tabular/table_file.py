@@ -51,15 +51,29 @@ def read_table_file(location: str | Path, where: Mapping[str, str] | None = None
     """
     location = absolute(location)
     frame, written, checksum = read_frame(location)
+    return table_file(select(frame, where or {}, location), location, checksum, where, written, **roles)
+
+
+def table_file(
+    frame: pd.DataFrame,
+    location: str,
+    checksum: str,
+    where: Mapping[str, str] | None = None,
+    written: Mapping[str, Any] | None = None,
+    **roles: Any,
+) -> TableFile:
+    """The table whose rows are in `frame`. written: roles that stand in the file; those that are named go first."""
     named = {name: value for name, value in roles.items() if value is not None}
-    frame = select(frame, where or {}, location)
     try:
-        known = guess_roles(list(frame.columns), _useless(frame), **{**written, **named})
+        known = guess_roles(list(map(str, frame.columns)), _useless(frame), **{**(written or {}), **named})
     except InvalidTable as error:
         raise InvalidTable(f"{location}: {error}") from error
     if INDEX in frame.columns and frame[INDEX].dtype.kind == "i":
         frame = frame.sort_values(INDEX, kind="stable")
     frame = frame.reset_index(drop=True)
+    for value, columns in known.seeds.items():
+        if value not in frame.columns:
+            frame[value] = np.nanmean([numbers(frame, column, location) for column in columns], axis=0)
     frame[ARCHITECTURE] = _names(frame, known, location)
     return TableFile(location, checksum, dict(where or {}), frame, known)
 
@@ -132,6 +146,17 @@ def numbers(frame: pd.DataFrame, column: str, location: str) -> np.ndarray[Any, 
     except (TypeError, ValueError) as error:
         raise InvalidTable(f"{location}: expected numbers in the column {column} ({error})") from error
     return np.where(np.isfinite(values), values, np.nan)
+
+
+def how_to_tell_apart(rows: pd.DataFrame, key: str) -> str:
+    """What the user can do about rows of one key that disagree: a column whose values say which rows are whose."""
+    for column in rows.columns:
+        values = rows[column].astype(str)
+        several = column != key and 1 < values.nunique() < min(FEW, len(rows))
+        if several and not rows.assign(**{column: values}).duplicated([key, column]).any():
+            first, *others = sorted(values.unique())
+            return f"choose one with --where {column}={first} (or {', '.join(others)})"
+    return f"give a table with one row for each {key}, or name columns that tell them apart"
 
 
 def _useless(frame: pd.DataFrame) -> list[str]:

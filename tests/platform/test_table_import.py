@@ -1,0 +1,198 @@
+"""`archray bench import` and `archray bench info`: tables that people share, and what is in them."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+from archray.errors import ArchrayError, InvalidTable, RunFolderError
+from archray.platform.bench.table_import import import_table
+from archray.platform.bench.table_info import table_info
+from archray.platform.cli import application
+from archray.trainables.tabular import read_table
+
+TABLES = Path(__file__).resolve().parents[2].parent / "shared" / "data"
+SPELLINGS = (
+    "|nor_conv_3x3~0|+|none~0|none~1|+|none~0|skip_connect~1|none~2|",
+    "|none~0|+|none~0|none~1|+|nor_conv_3x3~0|none~1|none~2|",
+    "|none~0|+|nor_conv_3x3~0|none~1|+|none~0|none~1|skip_connect~2|",
+    "|none~0|+|none~0|none~1|+|skip_connect~0|none~1|none~2|",
+    "|none~0|+|none~0|none~1|+|avg_pool_3x3~0|none~1|none~2|",
+)
+
+
+@pytest.fixture(autouse=True)
+def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def write(name: str, /, **columns: Any) -> str:
+    pd.DataFrame(columns).to_csv(name, index=False)
+    return name
+
+
+def cells() -> str:
+    values = [60.0, 62.0, 64.0, 30.0, 40.0]
+    return write("cells.csv.gz", index=range(5), arch=SPELLINGS, valid_accuracy=values, params=[5, 5, 5, 1, 1])
+
+
+def told(*arguments: str) -> str:
+    """What a command prints, in one line."""
+    app = application(list(arguments))
+    return " ".join(CliRunner().invoke(app, arguments, catch_exceptions=False).output.split())
+
+
+def test_what_was_imported_needs_no_further_word() -> None:
+    write("own.csv", cell=["b", "a"], error=[0.2, 0.1], final=[0.3, 0.2], width=[1, 2], hours=[3.0, 4.0])
+    table = import_table(
+        "own.csv", "own.parquet", architecture="cell", objective="error", result="final", mode="min",
+        metrics="width", seconds="hours", encoding="columns:width",
+    )  # fmt: skip
+    again = read_table("own.parquet")
+    for copy in (table, again):
+        assert list(copy.architectures) == ["b", "a"] and copy.mode == "min" and list(copy.metrics) == ["width"]
+        assert list(copy.objective) == [0.2, 0.1] and list(copy.result) == [0.3, 0.2]
+        assert copy.seconds is not None and list(copy.seconds) == [3.0, 4.0]
+        assert copy.space.encoding == "columns:width"
+    assert list(pd.read_parquet("own.parquet")["architecture"]) == ["b", "a"], "a pool for every searcher over pools"
+
+
+def test_the_canonical_forms_are_found_once() -> None:
+    table = import_table(cells(), "cells.parquet")
+    stored = pd.read_parquet("cells.parquet")
+    assert stored["canonical"].nunique() == 3 == len(table.rows)
+    assert table.row(SPELLINGS[2]) == 0 and table.roles.space == "nasbench201"
+
+
+def test_tables_are_joined_on_what_they_share() -> None:
+    write("scores.csv", dataset=["x", "x", "y"], index=[3, 0, 3], snip=[7.0, 8.0, 9.0], params=[1, 6, 1])
+    table = import_table(cells(), "joined.parquet", join=["scores.csv"], where={"dataset": "x"})
+    assert np.array_equal(table.metrics["snip"], [8, np.nan, np.nan, 7, np.nan], equal_nan=True)
+    assert list(table.costs) == ["params", "params_scores"], "a column with other values keeps them under another name"
+
+
+def test_rows_without_a_value_are_left_out_where_that_is_asked_for() -> None:
+    write("own.csv", arch=["a", "b", "c"], val_accuracy=[1.0, None, 3.0])
+    with pytest.raises(InvalidTable, match="--missing drop"):
+        import_table("own.csv", "own.parquet")
+    assert not Path("own.parquet").exists()
+    assert list(import_table("own.csv", missing="drop").architectures) == ["a", "c"]
+    assert Path("own.parquet").exists(), "the name of the file, in this folder"
+
+
+def test_the_mean_of_the_trainings_is_found_where_it_is_missing() -> None:
+    write("own.csv", arch=["a", "b"], first=[1.0, 5.0], second=[3.0, None])
+    table = import_table("own.csv", objective="value", seeds={"value": "first,second"})
+    assert list(table.objective) == [2.0, 5.0] and table.trainings["value"].shape == (2, 2)
+    assert table.oracle("drawn")({"architecture": "b", "seed": 1})["objective"] == 5.0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ("import absent.csv", "absent.csv cannot be read"),
+        ("import own.csv --out taken.parquet", "taken.parquet exists already; choose another --out"),
+        ("import own.csv --out absent/own.parquet", "there is no folder absent; create it"),
+        ("import own.csv --objective valid", "no column 'valid' for objective; it has task, arch, val_accuracy"),
+        (
+            "import own.csv",
+            "different values: 'a' has 1.0 and 3.0 in val_accuracy; choose one with --where task=x (or y)",
+        ),
+        ("import own.csv --where task", "--where: expected NAME=VALUE, got 'task'"),
+        ("import own.csv --where tasks=x", "no column 'tasks' to select by"),
+        ("import own.csv --where task=z", "no row where task is 'z'; it is one of x, y"),
+        ("import own.csv --where task=x --metrics same", "the metric same is 5 in every row and tells nothing"),
+        ("import own.csv --where task=x --objective holes", "1 row of 2 without a finite number in the column holes"),
+        ("import own.csv --where task=x --encoding columns:wide", "has no column 'wide'"),
+        ("import own.csv --where task=x --space nasbench201", "expected a cell of 6 operations"),
+        ("import own.csv --where task=x --epochs ten=same", "expected a whole number of 1 or more, got 'ten'"),
+        ("import own.csv --where task=x --missing keep", "expected refuse or drop, got 'keep'"),
+        ("import own.csv --where task=x --join other.csv", "name one that says which rows belong together"),
+        ("import own.csv --where task=x --join twice.csv", "twice.csv has arch 'a' more than once"),
+        ("import own.csv --where task=x --join far.csv", "has no row with a arch of"),
+        ("import cells.csv.gz --join strangers.csv", "do not belong together: where index is 0, arch is"),
+        ("info own.csv --where task=x --objective val", "no column 'val' for objective"),
+    ],
+)
+def test_what_cannot_be_imported_is_refused_before_anything_is_written(arguments: str, said: str) -> None:
+    cells()
+    rows = {"task": ["x", "x", "y"], "arch": ["a", "b", "a"], "val_accuracy": [1.0, 2.0, 3.0]}
+    write("own.csv", **rows, same=[5, 5, 5], holes=[1.0, None, 2.0])
+    write("twice.csv", arch=["a", "a"], snip=[1.0, 2.0])
+    write("other.csv", name=["a"], snip=[1.0])
+    write("far.csv", arch=["c"], snip=[1.0])
+    write("strangers.csv", index=[0], arch=["a"])
+    Path("taken.parquet").write_text("")
+    before = sorted(Path().iterdir())
+    with pytest.raises(ArchrayError) as error:
+        told("bench", *shlex.split(arguments))
+    assert said in str(error.value) and "\n" not in str(error.value)
+    assert sorted(Path().iterdir()) == before
+
+
+def test_info_says_what_is_in_a_table() -> None:
+    text = told("bench", "import", cells())
+    assert "5 architectures, 3 different networks; strings of nasbench201" in text
+    assert "1 network in several spellings, 3 rows: the objective's standard deviation within one is 2.00" in text
+    assert "its widest range 4.00" in text
+    assert told("bench", "info", "cells.parquet") == text
+    info = json.loads(told("bench", "info", "cells.parquet", "--json"))
+    assert info["rows"] == 5 and info["networks"] == 3 and info["spellings"]["widest"] == 4.0
+    params = next(column for column in info["columns"] if column["column"] == "params")
+    assert params["role"] == "cost" and params["spearman"] == pytest.approx(0.866, abs=1e-3)  # ties: 60, 30, 40
+    assert info["serves"]["largest first"] == "yes, by params"
+    assert info["serves"]["HNAS"].startswith("no") and info["serves"]["a budget in seconds"].startswith("no")
+
+
+def test_info_counts_what_is_missing() -> None:
+    write("own.csv", arch=["a", "b c", "d"], val_accuracy=[1.0, 2.0, 3.0], snip=[1.0, None, 3.0], note=["", "", ""])
+    info = table_info("own.csv")
+    snip = next(column for column in info.columns if column.column == "snip")
+    assert snip.missing == 1 and np.isnan(snip.spearman), "two rows have no correlation"
+    assert info.others == ("note",) and info.serves["neighbours (evolution, local search)"].startswith(
+        "no: no encoding"
+    )
+
+
+def test_an_existing_table_is_not_overwritten() -> None:
+    import_table(cells())
+    with pytest.raises(RunFolderError, match="exists already"):
+        import_table("cells.csv.gz")
+
+
+needs_tables = pytest.mark.skipif(not TABLES.is_dir(), reason="needs the benchmark tables in ../shared/data")
+
+
+@needs_tables
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("file", "options", "networks", "objective"),
+    [
+        (
+            "nasbench201",
+            {"join": ["nasbench201_zcp", "nasbench201_cost"], "where": {"dataset": "cifar10"}},
+            5044, 84.892,
+        ),
+        ("transnas101_micro", {"where": {"task": "jigsaw"}}, 711, 94.99403),
+        ("nasbench301_zcp", {}, 725, 94.48888),
+        (
+            "nasbench1shot1_ss1",
+            {"architecture": "row", "objective": "mean_val", "result": "mean_test", "mode": "min",
+             "encoding": "columns:node1,node2,node3,node4,node5,adj_matrix"},
+            2487, 0.6617922,
+        ),
+    ],
+)  # fmt: skip
+def test_the_tables_that_people_have_are_imported(
+    file: str, options: dict[str, Any], networks: int, objective: float
+) -> None:
+    options = {**options, "join": [TABLES / f"{other}.csv.gz" for other in options.get("join", ())]}
+    table = import_table(TABLES / f"{file}.csv.gz", "table.parquet", **options)
+    assert len(table.rows) == networks and table.objective.max() == objective
