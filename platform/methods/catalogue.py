@@ -18,8 +18,21 @@ for _name, _place, _summary in (
         "hnas.hnas_config:HNAS",
         "Hybrid NAS: Bayesian optimisation over (mu, nu) of a training-free objective (Shu 2022, ch. 7)",
     ),
-    ("random", "plain.plain_config:RANDOM", "Random search, a short training of each architecture"),
-    ("evolution", "plain.plain_config:EVOLUTION", "Regularised (ageing) evolution (Real et al. 2019)"),
+    ("random", "plain.plain_methods:RANDOM", "Random search, a short training of each architecture"),
+    ("evolution", "plain.plain_methods:EVOLUTION", "Regularised (ageing) evolution (Real et al. 2019)"),
+    ("local-search", "plain.plain_methods:LOCAL_SEARCH", "Local search: climbs from the best of a few (White 2021)"),
+    ("reinforce", "plain.plain_methods:REINFORCE", "REINFORCE: a policy that learns from the accuracy (Williams 1992)"),
+    (
+        "asha",
+        "plain.plain_methods:ASHA",
+        "Ray Tune's asynchronous successive halving, epochs as resource (Li et al. 2020)",
+    ),
+    ("zero-cost", "plain.plain_methods:ZERO_COST", "The best of a pool by one training-free metric, trained"),
+    (
+        "zero-cost-evolution",
+        "plain.plain_methods:ZERO_COST_EVOLUTION",
+        "Evolution that begins with the best of a pool by one metric (Abdelfattah et al. 2021)",
+    ),
     ("darts", "supernets.learned:DARTS", "DARTS, first order (Liu 2019)"),
     ("darts-2nd", "supernets.learned:DARTS_2ND", "DARTS, second order (Liu 2019, Eq. 6-8)"),
     (

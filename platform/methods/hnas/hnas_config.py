@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any, Literal
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
-from archray.errors import InvalidInput, InvalidPool
+from archray.errors import InvalidInput
 from archray.platform.config import SearchConfig
-from archray.platform.engine.pool_settings import PoolSettings, candidates
 from archray.platform.methods.method import Method
-from archray.platform.methods.trained_config import TrainedSearchConfig
+from archray.platform.methods.pooled_config import PooledConfig
 from archray.plurals import count
 from archray.settings import Settings
-from archray.trainables.proxies import ProxySettings, check_proxies, column_of, get_proxy
-from archray.trainables.spaces import get_space
+from archray.trainables.proxies import column_of, get_proxy
 from archray.trainables.training_settings import TrainingSettings
+
+if TYPE_CHECKING:  # what reads tables is imported once there is one
+    from archray.searchers.pool_file import PoolFile
 
 KAPPA = "kappa"
 
@@ -44,48 +45,33 @@ class HNASOptions(Settings):
     on_repeat: Literal["tell", "next-best"] | None = None
 
 
-class HNASConfig(TrainedSearchConfig):
+class HNASConfig(PooledConfig):
     """The configuration of HNAS.
 
     Fields:
         proxies: how the pool is scored: its metrics are those listed, the one searched with, and kappa.
-        pool: which architectures are scored.
         search: the search over (mu, nu).
         train: the short training that gives a trial its value.
     """
 
     method: Literal["hnas"] = "hnas"
-    proxies: ProxySettings = ProxySettings()
-    pool: PoolSettings = PoolSettings()
     search: HNASOptions = HNASOptions()
     train: TrainingSettings = TrainingSettings(epochs=12)
 
     def check(self) -> None:
         if self.search.proxy == KAPPA:
             raise InvalidInput("kappa is the other half of HNAS's objective; choose another proxy")
-        if self.pool.table is None:
-            check_proxies(self.scored)
-            candidates(self.space, self.pool.size, self.seed)
-            if get_proxy(self.search.proxy).direction == "min":
-                raise InvalidInput(
-                    f"HNAS looks for a large M, and {self.search.proxy} promises the more the smaller it is; choose "
-                    "another proxy, or return its inverse"
-                )
-        else:
-            if not Path(self.pool.table).is_file():
-                raise InvalidPool(
-                    f"there is no pool {self.pool.table}; give a table that 'archray proxies' has written"
-                )
-            from archray.searchers.hnas.scored_pool import load_pool  # which imports what reads tables
-            from archray.searchers.pool_file import PoolFile
+        super().check()
+        if self.pool.table is None and get_proxy(self.search.proxy).direction == "min":
+            raise InvalidInput(
+                f"HNAS looks for a large M, and {self.search.proxy} promises the more the smaller it is; choose "
+                "another proxy, or return its inverse"
+            )
 
-            space = get_space(self.space)
-            for architecture in load_pool(PoolFile.of(self.pool.table), self.metric).architectures:
-                space.decode(architecture)
+    def architectures_of(self, file: PoolFile) -> Sequence[str]:
+        from archray.searchers.hnas.scored_pool import load_pool
 
-    def references(self) -> dict[str, str]:
-        metrics = self.scored.metrics if self.pool.table is None else ()
-        return super().references() | {file_role(name): name for name in metrics}
+        return load_pool(file, self.metric).architectures
 
     def check_extends(self, before: SearchConfig) -> None:
         if isinstance(before, HNASConfig) and self.search.budget < before.search.budget:
@@ -100,15 +86,8 @@ class HNASConfig(TrainedSearchConfig):
         return column_of(self.search.proxy)
 
     @property
-    def scored(self) -> ProxySettings:
-        """The proxies that the pool is scored with."""
-        metrics = dict.fromkeys((*self.proxies.metrics, self.search.proxy, KAPPA))
-        return self.proxies.model_copy(update={"metrics": tuple(metrics)})
-
-
-def file_role(metric: str) -> str:
-    """Of a metric's file in the run, where it is the user's own."""
-    return f"proxy-{column_of(metric)}"
+    def needed(self) -> tuple[str, ...]:
+        return (self.search.proxy, KAPPA)
 
 
 _TINY = {"channels": 4, "cells": 1}

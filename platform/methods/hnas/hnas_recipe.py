@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-import pandas as pd
-
 from archray.errors import ArchrayError
 from archray.files import Folder
-from archray.platform.engine.pool_scoring import POOL, score_pool
-from archray.platform.engine.pool_settings import candidates
-from archray.platform.engine.stage import Context, WorkStage, file_digests
+from archray.platform.engine.pool_scoring import POOL
+from archray.platform.engine.stage import Context, file_digests
 from archray.platform.engine.trial_plan import TrialPlan
 from archray.platform.engine.tuning import TuneRun, TuneStage
-from archray.platform.methods.hnas.hnas_config import HNASConfig, file_role
+from archray.platform.methods.hnas.hnas_config import HNASConfig
 from archray.platform.methods.hnas.hnas_report import SECTIONS, headline, listings
+from archray.platform.methods.pool_stage import POOL_STAGE
 from archray.platform.methods.recipe import Recipe
 from archray.platform.methods.training_stages import ACCURACY, BASELINE_STAGE, FINAL_STAGE, training_plan, trainings
 from archray.platform.quantities import quantity_of
@@ -25,36 +23,6 @@ from archray.searchers import HNASSearch
 
 MAX_CONCURRENT = 4  # more trials in flight than this, and the optimiser decides on too little
 SEARCHER = "searcher.json"  # the state of the searcher when the search ended: an extended search continues from it
-
-
-# Stage 1: the pool
-
-
-def _score(context: Context[HNASConfig], folder: Folder) -> None:
-    config, run = context.config, context.run
-    if (source := config.pool.table) is not None:
-        table = pd.read_csv(source) if source.endswith(".csv") else pd.read_parquet(source)
-        folder.write_parquet(POOL, table)
-        context.say(f"{count(len(table), 'architecture')} taken from {source}")
-        return
-    metrics = tuple(run.resolved(file_role(name), name) for name in config.scored.metrics)
-    score_pool(
-        folder,
-        candidates(run.space, config.pool.size, context.seed("pool")),
-        space=run.space,
-        data=run.data,
-        proxy=config.scored.model_copy(update={"metrics": metrics}),
-        resources=config.resources,
-        console=context.console,
-        chunk=config.pool.chunk,
-    )
-
-
-def _pool_amount(config: HNASConfig) -> str:
-    pool = config.pool
-    if pool.table is not None:
-        return f"none, they are taken from {pool.table}"
-    return "every canonical form of the space" if pool.size is None else count(pool.size, "architecture")
 
 
 # Stage 2: the search
@@ -108,13 +76,7 @@ def _write_found(context: Context[HNASConfig], folder: Folder, run: TuneRun) -> 
 
 RECIPE = Recipe[HNASConfig](
     stages=(
-        WorkStage(
-            name="pool",
-            title="score architectures without training",
-            reads=("scored", "pool.size", "pool.table"),
-            work=_score,
-            amount=_pool_amount,
-        ),
+        POOL_STAGE,
         TuneStage(
             name="search",
             title="train what the objective selects, and learn (mu, nu)",

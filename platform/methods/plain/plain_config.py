@@ -1,18 +1,18 @@
-"""The configuration of the plain searches over networks: random search, evolution, and what else is one searcher."""
+"""The configurations of the plain searches over networks: one searcher, and a short training of each trial."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, Literal
 
 from pydantic import Field
 
 from archray.errors import InvalidInput
-from archray.platform.config import SearchConfig, merge
-from archray.platform.methods.method import Method, Values
+from archray.platform.config import SearchConfig
+from archray.platform.methods.pooled_config import PooledConfig
 from archray.platform.methods.trained_config import TrainedSearchConfig
 from archray.plurals import count
 from archray.settings import Settings
+from archray.trainables.proxies import PROXIES, column_of, get_proxy
 from archray.trainables.training_settings import TrainingSettings
 
 
@@ -37,6 +37,11 @@ class PlainConfig(TrainedSearchConfig):
     search: PlainOptions = PlainOptions()
     train: TrainingSettings = TrainingSettings(epochs=12)
 
+    @property
+    def searcher_options(self) -> dict[str, Any]:
+        """What the searcher is told beside the budget."""
+        return self.search.model_dump(exclude={"budget"}, exclude_none=True)
+
     def check_extends(self, before: SearchConfig) -> None:
         if isinstance(before, PlainConfig) and self.search.budget < before.search.budget:
             raise InvalidInput(
@@ -49,6 +54,9 @@ class RandomConfig(PlainConfig):
     """The configuration of random search: architectures drawn from the space, none of them twice."""
 
     method: Literal["random"] = "random"
+
+
+# Those that learn from results
 
 
 class EvolutionOptions(PlainOptions):
@@ -65,6 +73,15 @@ class EvolutionOptions(PlainOptions):
     sample_size: int | None = Field(None, ge=1)
 
 
+def check_population(population: int | None, budget: int) -> None:
+    """Raises: InvalidInput if nothing would be left to evolve."""
+    if budget < 2 or (population is not None and population >= budget):
+        raise InvalidInput(
+            f"expected search.population to be below the budget, {count(budget, 'training')}, got {population or 1}: "
+            "those come first, and only what comes after them evolves; lower it, or use the method random"
+        )
+
+
 class EvolutionConfig(PlainConfig):
     """The configuration of ageing evolution."""
 
@@ -76,88 +93,138 @@ class EvolutionConfig(PlainConfig):
         check_population(self.search.population, self.search.budget)
 
 
-def check_population(population: int | None, budget: int) -> None:
-    """Raises: InvalidInput if nothing would be left to evolve."""
-    if population is not None and population >= budget:
-        raise InvalidInput(
-            f"expected search.population to be below the budget, {count(budget, 'training')}, got {population}: those "
-            "are drawn at random, and only what comes after them evolves; lower it, or use the method random"
-        )
+class LocalSearchOptions(PlainOptions):
+    """What `LocalSearch` is told; see there.
 
-
-# Presets and flags
-
-_TINY = {"channels": 4, "cells": 1}
-PRESETS: Mapping[str, Values] = {
-    "smoke": {
-        "network": _TINY,
-        "search": {"budget": 4},
-        "train": {"epochs": 1, "batch_size": 64},
-        "final": {"epochs": 2, "batch_size": 64},
-        "baseline": 1,
-    },
-    "demo": {
-        "network": {"channels": 8, "cells": 1},
-        "search": {"budget": 16},
-        # after some 20 epochs nearly every cell has learnt these small digits, and there is nothing to compare
-        "train": {"epochs": 4, "batch_size": 64},
-        "final": {"epochs": 10, "batch_size": 64},
-        "final_seeds": 3,
-        "baseline": 8,
-    },
-    # NAS-Bench-201's networks and trainings, of 12 epochs in the search (Dong and Yang 2020)
-    "paper": {
-        "data": {"name": "cifar10"},
-        "network": {"channels": 16, "cells": 5},
-        "search": {"budget": 100},
-        "train": {"epochs": 12},
-        "final": {"epochs": 200},
-        "final_seeds": 3,
-    },
-}
-FLAGS: Mapping[str, str] = {
-    "budget": "search.budget",
-    "epochs": "train.epochs",
-    "final_epochs": "final.epochs",
-    "final_seeds": "final_seeds",
-    "random": "baseline",
-}
-_AT = "archray.platform.methods.plain"
-
-
-def plain_method(
-    name: str,
-    config: type[PlainConfig],
-    *,
-    recipe_at: str,
-    presets: Mapping[str, Values] | None = None,
-    flags: Mapping[str, str] | None = None,
-    extendable: tuple[str, ...] = ("budget", "final_epochs", "final_seeds", "random"),
-    **fields: Any,
-) -> Method:
-    """A plain search.
-
-    Args:
-        recipe_at: where its `plain_recipe` is.
-        presets, flags: over those of all plain searches.
-        fields: further ones of `Method`.
+    Fields:
+        initial: how many are drawn at random before a climb begins, from the best of them.
+        whole_neighbourhood: whether all neighbours are trained before a step; if not, it goes to the first better one.
     """
-    return Method(
-        name=name,
-        config=config,
-        recipe_at=recipe_at,
-        presets={preset: merge(values, (presets or {}).get(preset, {})) for preset, values in PRESETS.items()},
-        flags={**FLAGS, **(flags or {})},
-        extendable=extendable,
-        **fields,
-    )
+
+    initial: int = Field(10, ge=1)
+    whole_neighbourhood: bool = False
 
 
-RANDOM = plain_method("random", RandomConfig, recipe_at=f"{_AT}.plain_recipes:RANDOM")
-EVOLUTION = plain_method(
-    "evolution",
-    EvolutionConfig,
-    recipe_at=f"{_AT}.plain_recipes:EVOLUTION",
-    presets={"smoke": {"search": {"population": 2}}},
-    flags={"population": "search.population", "sample_size": "search.sample_size"},
-)
+class LocalSearchConfig(PlainConfig):
+    """The configuration of local search."""
+
+    method: Literal["local-search"] = "local-search"
+    search: LocalSearchOptions = LocalSearchOptions()
+
+
+class ReinforceOptions(PlainOptions):
+    """What `ReinforceSearch` is told; see there.
+
+    Fields:
+        learning_rate: of Adam, for the logits of the policy.
+        momentum: of the moving average of rewards that is the baseline.
+        entropy: the weight of the policy's entropy: above zero it explores for longer.
+    """
+
+    learning_rate: float = Field(0.01, gt=0)
+    momentum: float = Field(0.9, ge=0, lt=1)
+    entropy: float = Field(0.0, ge=0)
+
+
+class ReinforceConfig(PlainConfig):
+    """The configuration of REINFORCE."""
+
+    method: Literal["reinforce"] = "reinforce"
+    search: ReinforceOptions = ReinforceOptions()
+
+
+# Those that end trainings early
+
+
+class RungOptions(Settings):
+    """At which epochs a scheduler of Ray Tune's compares trials.
+
+    Fields:
+        grace_period: epochs of the lowest rung: no training ends before.
+        reduction_factor: eta: of the trials that reach a rung one in eta goes on, to the next, of eta times the epochs.
+    """
+
+    grace_period: int = Field(1, ge=1)
+    reduction_factor: int = Field(4, ge=2)
+
+
+class AshaConfig(PlainConfig):
+    """The configuration of asynchronous successive halving over random architectures.
+
+    Fields:
+        rungs: when trainings are compared; `train.epochs` is the highest rung.
+    """
+
+    method: Literal["asha"] = "asha"
+    rungs: RungOptions = RungOptions()
+
+    def check(self) -> None:
+        super().check()
+        if self.rungs.grace_period >= self.train.epochs:
+            raise InvalidInput(
+                f"expected rungs.grace_period to be below the {count(self.train.epochs, 'epoch')} of a whole training "
+                f"(train.epochs), got {self.rungs.grace_period}: no training could end early"
+            )
+
+
+# Those that look at a pool first
+
+
+class PoolOptions(PlainOptions):
+    """What a search by one training-free metric is told.
+
+    Fields:
+        proxy: the metric, a name (`archray list proxies`) or path.py:function; of a pool that was scored elsewhere any
+            of its columns.
+        order: which of its values come first. None: those that promise more by the metric's own direction, and the
+            largest of a column that is none of archray's metrics.
+    """
+
+    budget: int = Field(20, ge=1)
+    proxy: str = "synflow"
+    order: Literal["largest", "smallest"] | None = None
+
+
+class ZeroCostConfig(PlainConfig, PooledConfig):
+    """The configuration of a search that trains the best of a pool by one training-free metric."""
+
+    method: Literal["zero-cost"] = "zero-cost"
+    search: PoolOptions = PoolOptions()
+
+    @property
+    def needed(self) -> tuple[str, ...]:
+        return (self.search.proxy,)
+
+    @property
+    def metric(self) -> str:
+        """The column of the pool that the search goes by."""
+        return column_of(self.search.proxy)
+
+    @property
+    def searcher_options(self) -> dict[str, Any]:
+        options = super().searcher_options | {"metric": self.metric, "order": self._order}
+        return {key: value for key, value in options.items() if key != "proxy"}
+
+    @property
+    def _order(self) -> str:
+        if self.search.order is not None:
+            return self.search.order
+        known = self.pool.table is None or self.search.proxy in PROXIES
+        return "smallest" if known and get_proxy(self.search.proxy).direction == "min" else "largest"
+
+
+class WarmStartOptions(PoolOptions, EvolutionOptions):
+    """What an evolution is told that begins with the best of a pool."""
+
+    budget: int = Field(100, ge=1)
+
+
+class WarmStartConfig(ZeroCostConfig):
+    """The configuration of an evolution whose first population is the best of a pool by one training-free metric."""
+
+    method: Literal["zero-cost-evolution"] = "zero-cost-evolution"  # type: ignore[assignment]  # the field's own value
+    search: WarmStartOptions = WarmStartOptions()
+
+    def check(self) -> None:
+        super().check()
+        check_population(self.search.population, self.search.budget)

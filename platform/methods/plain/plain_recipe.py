@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import Any
 
 import pandas as pd
-from ray.tune.search import Searcher
+from ray.tune.schedulers import TrialScheduler
 
 from archray.errors import ArchrayError
 from archray.files import Folder
-from archray.platform.engine.stage import Context
+from archray.platform.bench.bench_problem import BenchProblem, MakeSearcher
+from archray.platform.engine.pool_scoring import POOL
+from archray.platform.engine.stage import Context, file_digests
 from archray.platform.engine.trial_plan import TrialPlan
 from archray.platform.engine.tuning import TuneRun, TuneStage
 from archray.platform.methods.plain.plain_config import PlainConfig
 from archray.platform.methods.plain.plain_report import SECTIONS, headline, listings
 from archray.platform.methods.plain.plain_tables import best_trial
+from archray.platform.methods.pool_stage import POOL_STAGE
+from archray.platform.methods.pooled_config import PooledConfig
 from archray.platform.methods.recipe import Recipe
 from archray.platform.methods.training_stages import ACCURACY, BASELINE_STAGE, FINAL_STAGE, training_plan, trainings
 from archray.platform.quantities import quantity_of
@@ -24,55 +27,60 @@ from archray.platform.report.measured import measured_networks
 from archray.platform.run.layout import FOUND, TRIALS
 from archray.plurals import count
 from archray.searchers import ArchraySearcher
+from archray.trainables.proxies import column_of
+from archray.trainables.spaces import get_space
 
 SEARCHER = "searcher.json"  # the state of the searcher when the search ended: an extended search continues from it
+COSTS = ("parameters",)  # columns of a pool that was scored
 
 
-@dataclass(frozen=True, kw_only=True)
-class RunProblem:
-    """What a run searches, as `plain_searchers` take it."""
-
-    space: str
-    pool: str = ""
-
-
-MakeSearcher = Callable[[Any, int, int, Mapping[str, Any]], Searcher]  # (problem, budget, seed, options)
-
-
-def plain_recipe(make: MakeSearcher, *, title: str) -> Recipe[Any]:
+def plain_recipe(
+    make: MakeSearcher,
+    *,
+    title: str,
+    pool: bool = False,
+    scheduler: Callable[[Any], TrialScheduler] | None = None,
+    reads: tuple[str, ...] = (),
+) -> Recipe[Any]:
     """What one searcher's search does.
 
     Args:
-        make: its searcher; see `plain_searchers`. It is told `search` of the configuration, without the budget.
+        make: its searcher, see `plain_searchers`; it is told `searcher_options` of the configuration.
         title: what it does, for the terminal.
+        pool: whether it chooses from a pool, which a stage before scores; its configuration is a `PooledConfig`.
+        scheduler: configuration -> the scheduler that ends trainings early; a run that goes on begins with a fresh one.
+        reads: what of the configuration the scheduler depends on.
     """
 
-    def plan(context: Context[PlainConfig], tuned: Folder) -> TrialPlan:
-        stage, options = tuned.parent, context.config.search.model_dump(exclude={"budget"})
+    def plan(context: Context[Any], tuned: Folder) -> TrialPlan:
+        config: PlainConfig = context.config
+        stage, budget = tuned.parent, config.search.budget
         smaller: dict[str, Any] | None = stage.read_json(SEARCHER) if stage.exists(SEARCHER) else None
+        problem = _problem(context, pool)
 
         def searcher() -> Any:
             """One that knows the trials of the smaller budget that this run was extended from."""
-            problem = RunProblem(space=context.run.space)
-            searcher = make(problem, context.config.search.budget, context.seed("search"), options)
+            searcher = make(problem, budget, context.seed("search"), config.searcher_options)
             if smaller is not None and isinstance(searcher, ArchraySearcher):
                 searcher.set_state(smaller)
             return searcher
 
         return training_plan(
             context,
-            context.config.train,
+            config.train,
             test=False,
-            total=context.config.search.budget,
+            total=budget,
             before=0 if smaller is None else len(smaller["ledger"]["records"]),
             searcher=searcher,
+            scheduler=None if scheduler is None else lambda: scheduler(config),
             fixed=getattr(searcher(), "depends_on_results", False),
         )
 
     search = TuneStage[PlainConfig](
         name="search",
         title=title,
-        reads=("network", "train", "search"),
+        reads=("network", "train", "search", *reads),
+        depends=file_digests(f"pool/{POOL}") if pool else lambda context: {},
         plan=plan,
         finish=_write_found,
         search=True,
@@ -80,11 +88,28 @@ def plain_recipe(make: MakeSearcher, *, title: str) -> Recipe[Any]:
         amount=lambda config: trainings(config.search.budget, config.train),
     )
     return Recipe(
-        stages=(search, FINAL_STAGE, BASELINE_STAGE),
+        stages=(*((POOL_STAGE,) if pool else ()), search, FINAL_STAGE, BASELINE_STAGE),
         measured=measured_networks,
         headline=headline,
         sections=SECTIONS,
         listings=listings,
+    )
+
+
+def _problem(context: Context[Any], pool: bool) -> BenchProblem:
+    """What the run searches."""
+    config, scored = context.config, ()
+    if pool:
+        assert isinstance(config, PooledConfig)  # whose recipe says that it has a pool
+        scored = config.needed if config.pool.table is not None else config.scored.metrics
+    return BenchProblem(
+        space=get_space(context.run.space),
+        pool=f"{context.folder('pool').uri}/{POOL}",
+        metrics=tuple(map(column_of, scored)),
+        costs=COSTS if pool else (),
+        encoding="tokens",
+        objective=ACCURACY,
+        mode="max",
     )
 
 

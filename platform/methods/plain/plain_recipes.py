@@ -2,8 +2,32 @@
 
 from __future__ import annotations
 
+from archray.platform.engine.resumed_asha import ResumedASHA
+from archray.platform.methods.plain import plain_searchers as searchers
+from archray.platform.methods.plain.plain_config import AshaConfig
 from archray.platform.methods.plain.plain_recipe import plain_recipe
-from archray.platform.methods.plain.plain_searchers import evolution, random_search
 
-RANDOM = plain_recipe(random_search, title="train random architectures")
-EVOLUTION = plain_recipe(evolution, title="train mutations of good young architectures")
+
+def _rungs(config: AshaConfig) -> ResumedASHA:
+    return ResumedASHA(
+        time_attr="epoch",
+        max_t=config.train.epochs,
+        grace_period=config.rungs.grace_period,
+        reduction_factor=config.rungs.reduction_factor,
+    )
+
+
+RANDOM = plain_recipe(searchers.random_search, title="train random architectures")
+EVOLUTION = plain_recipe(searchers.evolution, title="train mutations of good young architectures")
+LOCAL_SEARCH = plain_recipe(searchers.local_search, title="train the neighbours of the best so far")
+REINFORCE = plain_recipe(searchers.reinforce, title="train what a policy draws, which learns from the accuracy")
+ASHA = plain_recipe(
+    searchers.random_search,
+    title="train random architectures, and end the worse ones early",
+    scheduler=_rungs,
+    reads=("rungs",),
+)
+ZERO_COST = plain_recipe(searchers.zero_cost, title="train the best by the metric", pool=True)
+ZERO_COST_EVOLUTION = plain_recipe(
+    searchers.zero_cost_evolution, title="train the best by the metric, then mutations of good young ones", pool=True
+)

@@ -1,0 +1,153 @@
+"""The plain searches: an entry each, with its presets and flags. One more is one more entry, here and in the recipes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from archray.platform.config import merge
+from archray.platform.methods.method import Method, Values
+from archray.platform.methods.plain.plain_config import (
+    AshaConfig,
+    EvolutionConfig,
+    LocalSearchConfig,
+    PlainConfig,
+    RandomConfig,
+    ReinforceConfig,
+    WarmStartConfig,
+    ZeroCostConfig,
+)
+
+_AT = "archray.platform.methods.plain"
+_TINY = {"channels": 4, "cells": 1}
+PRESETS: Mapping[str, Values] = {
+    "smoke": {
+        "network": _TINY,
+        "search": {"budget": 3},
+        "train": {"epochs": 1, "batch_size": 64},
+        "final": {"epochs": 2, "batch_size": 64},
+        "baseline": 1,
+    },
+    "demo": {
+        "network": {"channels": 8, "cells": 1},
+        "search": {"budget": 16},
+        # after some 20 epochs nearly every cell has learnt these small digits, and there is nothing to compare
+        "train": {"epochs": 4, "batch_size": 64},
+        "final": {"epochs": 10, "batch_size": 64},
+        "final_seeds": 3,
+        "baseline": 8,
+    },
+    # NAS-Bench-201's networks and trainings, of 12 epochs in the search (Dong and Yang 2020)
+    "paper": {
+        "data": {"name": "cifar10"},
+        "network": {"channels": 16, "cells": 5},
+        "search": {"budget": 100},
+        "train": {"epochs": 12},
+        "final": {"epochs": 200},
+        "final_seeds": 3,
+    },
+}
+# Of those that look at a pool first. Abdelfattah et al. 2021 score with the networks that are trained, on one batch.
+POOL_PRESETS: Mapping[str, Values] = {
+    "smoke": {"proxies": {"network": _TINY, "batch_size": 16}, "pool": {"size": 6}},
+    "demo": {"proxies": {"network": {"channels": 4, "cells": 3}, "batch_size": 64}, "pool": {"size": 300}},
+    "paper": {"proxies": {"network": {"channels": 16, "cells": 5}, "batch_size": 64}, "pool": {"size": 1000}},
+}
+FLAGS: Mapping[str, str] = {
+    "budget": "search.budget",
+    "epochs": "train.epochs",
+    "final_epochs": "final.epochs",
+    "final_seeds": "final_seeds",
+    "random": "baseline",
+}
+POOL_FLAGS: Mapping[str, str] = {"proxy": "search.proxy", "pool": "pool.table", "pool_size": "pool.size"}
+SIZES: Mapping[str, str] = {"population": "search.population", "sample_size": "search.sample_size"}
+EXTENDABLE = ("budget", "final_epochs", "final_seeds", "random")
+
+
+def plain_method(
+    name: str,
+    config: type[PlainConfig],
+    *,
+    recipe_at: str,
+    presets: Mapping[str, Values] | None = None,
+    flags: Mapping[str, str] | None = None,
+    extendable: tuple[str, ...] = EXTENDABLE,
+    **fields: Any,
+) -> Method:
+    """A plain search.
+
+    Args:
+        recipe_at: where its `plain_recipe` is.
+        presets, flags: over those of all plain searches.
+        fields: further ones of `Method`, `searcher_at` above all.
+    """
+    return Method(
+        name=name,
+        config=config,
+        recipe_at=recipe_at,
+        presets={preset: merge(values, (presets or {}).get(preset, {})) for preset, values in PRESETS.items()},
+        flags={**FLAGS, **(flags or {})},
+        extendable=extendable,
+        **fields,
+    )
+
+
+def _own(name: str, config: type[PlainConfig], of_pool: bool = False, **fields: Any) -> Method:
+    """One of archray's own, whose recipe and searcher are called as the method is."""
+    own = fields.pop("presets", {})
+    presets = {preset: merge(values if of_pool else {}, own.get(preset, {})) for preset, values in POOL_PRESETS.items()}
+    flags = {**(POOL_FLAGS if of_pool else {}), **fields.pop("flags", {})}
+    called = name.replace("-", "_")
+    return plain_method(
+        name, config, recipe_at=f"{_AT}.plain_recipes:{called.upper()}", presets=presets, flags=flags, **fields
+    )
+
+
+def _searcher(function: str) -> str:
+    return f"{_AT}.plain_searchers:{function}"
+
+
+_EVOLVES: Mapping[str, Values] = {"smoke": {"search": {"budget": 4, "population": 2}}}
+
+RANDOM = _own("random", RandomConfig, searcher_at=_searcher("random_search"))
+EVOLUTION = _own("evolution", EvolutionConfig, searcher_at=_searcher("evolution"), presets=_EVOLVES, flags=SIZES)
+LOCAL_SEARCH = _own(
+    "local-search",
+    LocalSearchConfig,
+    searcher_at=_searcher("local_search"),
+    presets={"smoke": {"search": {"initial": 2}}, "demo": {"search": {"initial": 4}}},
+    flags={"initial": "search.initial"},
+)
+REINFORCE = _own(
+    "reinforce",
+    ReinforceConfig,
+    searcher_at=_searcher("reinforce"),
+    # few trainings: at the paper's rate of 0.01 a policy of some dozen steps would still be uniform
+    presets={"demo": {"search": {"learning_rate": 0.1}}},
+    flags={"learning_rate": "search.learning_rate", "entropy": "search.entropy"},
+)
+ASHA = _own(
+    "asha",
+    AshaConfig,
+    presets={
+        "smoke": {"search": {"budget": 4}, "train": {"epochs": 2}, "rungs": {"reduction_factor": 2}},
+        "demo": {"search": {"budget": 32}, "train": {"epochs": 8}, "rungs": {"reduction_factor": 2}},
+        # the paper's eta 4; Li et al. 2020
+        "paper": {"search": {"budget": 256}, "train": {"epochs": 64}},
+    },
+    flags={"grace_period": "rungs.grace_period", "reduction_factor": "rungs.reduction_factor"},
+    extendable=("final_epochs", "final_seeds", "random"),  # Tune's scheduler knows nothing of a search before
+)
+ZERO_COST = _own(
+    "zero-cost", ZeroCostConfig, of_pool=True, searcher_at=_searcher("zero_cost"), by_metric=True
+)
+ZERO_COST_EVOLUTION = _own(
+    "zero-cost-evolution",
+    WarmStartConfig,
+    of_pool=True,
+    searcher_at=_searcher("zero_cost_evolution"),
+    by_metric=True,
+    presets=_EVOLVES,
+    flags=SIZES,
+)
