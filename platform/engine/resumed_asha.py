@@ -1,4 +1,4 @@
-"""Ray Tune's asynchronous successive halving, going on where a run was left: Tune saves no scheduler's state."""
+"""Ray Tune's ASHA (Li et al. 2020), going on where a run was left: Tune saves no state of a scheduler."""
 
 from __future__ import annotations
 

@@ -8,14 +8,17 @@ import numpy as np
 import pandas as pd
 import pytest
 from archray_test_plain_report import plain_run
-from archray_test_report import MISSING_NUMBER, rendered, section_ids, words, write_run
+from archray_test_report import MISSING_NUMBER, cells, rendered, section_ids, words, write_run
 
 from archray.errors import InvalidInput
-from archray.platform.methods import get_method
+from archray.platform.bench.bench_problem import BenchProblem
+from archray.platform.methods import METHODS, get_method
 from archray.platform.methods.configure import check_config, make_config
 from archray.platform.methods.plain.best_so_far import best_of_repeats
+from archray.platform.methods.plain.plain_config import PlainConfig
 from archray.platform.methods.plain.plain_tables import best_trial, values_of
 from archray.platform.methods.recipe import describe
+from archray.trainables.spaces import get_space
 
 
 def test_the_page_of_a_search(tmp_path: Path) -> None:
@@ -58,13 +61,60 @@ def test_the_best_so_far_of_repeats_of_unequal_length(tmp_path: Path) -> None:
     assert curves.shape == (2, 6) and (np.diff(curves, axis=1) >= 0).all()
 
 
-@pytest.mark.parametrize("method", ["random", "evolution"])
+PLAIN = [name for name in METHODS if issubclass(get_method(name).config, PlainConfig)]
+
+
+@pytest.mark.parametrize("method", PLAIN)
 def test_presets_make_searches_that_can_begin(method: str) -> None:
+    """Their searcher is the very one that a table is searched with."""
     for preset in get_method(method).presets:
-        config = make_config(method, preset, None, {"data": "digits"})
-        check_config(config)
+        check_config(make_config(method, preset, None, {"data": "digits"}))
+    make = get_method(method).make_searcher
+    assert (make is None) == (method == "asha")  # which a table cannot answer: its trainings end early
+
+
+@pytest.mark.parametrize("method", ["evolution", "zero-cost-evolution"])
+def test_sizes_that_are_not_given_follow_from_the_budget(method: str, tmp_path: Path) -> None:
+    space = get_space("nasbench201")
+    pool = pd.DataFrame({"architecture": cells(120), "synflow": np.arange(120.0)})
+    pool.to_parquet(tmp_path / "pool.parquet")
+    problem = BenchProblem(
+        space=space,
+        pool=str(tmp_path / "pool.parquet"),
+        metrics=("synflow",),
+        costs=(),
+        encoding="tokens",
+        objective="value",
+        mode="max",
+    )
+    options = {"metric": "synflow"} if method == "zero-cost-evolution" else {}
+    make = get_method(method).make_searcher
+    assert make is not None
+    searchers = [make(problem, budget, 0, options) for budget in (20, 1000)]
+    assert [(each.population, each.sample_size) for each in searchers] == [(5, 1), (100, 25)]
+    if options:
+        first = [point["architecture"] for point in searchers[0].points_to_evaluate]
+        assert first == pool["architecture"][::-1][:5].tolist()
+        smallest = make(problem, 20, 0, {**options, "order": "smallest"})
+        assert smallest.points_to_evaluate[0]["architecture"] == pool["architecture"][0]
+
+
+def test_a_metric_that_promises_more_when_smaller_goes_from_the_smallest() -> None:
+    def order(**options: str) -> str:
+        config = make_config("zero-cost", "smoke", None, {"data": "digits", **options})
+        return str(config.searcher_options["order"])
+
+    assert order(proxy="synflow") == "largest" and order(proxy="kappa") == "smallest"
+    assert order(proxy="kappa", search__order="largest") == "largest"
+    assert order(proxy="anything", pool="of_another_program.parquet") == "largest"
 
 
 def test_a_population_as_large_as_the_budget_is_refused() -> None:
-    with pytest.raises(InvalidInput, match="below the budget, 4 trainings, got 4"):
-        check_config(make_config("evolution", "smoke", None, {"population": 4}))
+    for method in ("evolution", "zero-cost-evolution"):
+        with pytest.raises(InvalidInput, match="below the budget, 4 trainings, got 4"):
+            check_config(make_config(method, "smoke", None, {"population": 4}))
+
+
+def test_rungs_above_all_epochs_are_refused() -> None:
+    with pytest.raises(InvalidInput, match="below the 2 epochs of a whole training"):
+        check_config(make_config("asha", "smoke", None, {"grace_period": 2}))

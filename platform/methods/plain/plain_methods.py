@@ -1,4 +1,4 @@
-"""The plain searches: an entry each, with its presets and flags. One more is one more entry, here and in the recipes."""
+"""The plain searches: an entry each, with its presets and flags. One more is an entry here and one in the recipes."""
 
 from __future__ import annotations
 
@@ -139,9 +139,7 @@ ASHA = _own(
     flags={"grace_period": "rungs.grace_period", "reduction_factor": "rungs.reduction_factor"},
     extendable=("final_epochs", "final_seeds", "random"),  # Tune's scheduler knows nothing of a search before
 )
-ZERO_COST = _own(
-    "zero-cost", ZeroCostConfig, of_pool=True, searcher_at=_searcher("zero_cost"), by_metric=True
-)
+ZERO_COST = _own("zero-cost", ZeroCostConfig, of_pool=True, searcher_at=_searcher("zero_cost"), by_metric=True)
 ZERO_COST_EVOLUTION = _own(
     "zero-cost-evolution",
     WarmStartConfig,

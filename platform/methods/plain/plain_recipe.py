@@ -98,7 +98,8 @@ def plain_recipe(
 
 def _problem(context: Context[Any], pool: bool) -> BenchProblem:
     """What the run searches."""
-    config, scored = context.config, ()
+    config = context.config
+    scored: tuple[str, ...] = ()
     if pool:
         assert isinstance(config, PooledConfig)  # whose recipe says that it has a pool
         scored = config.needed if config.pool.table is not None else config.scored.metrics

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from archray.platform.bench.bench_problem import BenchProblem
-from archray.searchers import LocalSearch, MetricFirst, RandomSearch, ReinforceSearch, RegularizedEvolution
+from archray.searchers import LocalSearch, MetricFirst, RandomSearch, RegularizedEvolution, ReinforceSearch
 from archray.searchers.evolution import POPULATION
 from archray.searchers.metric_first import best_of_pool
 
