@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from archray.searchers.nesbs.ensemble_search import NESBSSearch
     from archray.searchers.random_search import RandomSearch
     from archray.searchers.reinforce_search import ReinforceSearch
+    from archray.searchers.rank_surrogate.rank_surrogate_search import RankSurrogateSearch
     from archray.searchers.state import SearcherStateError
 
 __all__ = [
@@ -33,6 +34,7 @@ __all__ = [
     "NESBSSearch",
     "Posterior",
     "RandomSearch",
+    "RankSurrogateSearch",
     "RegularizedEvolution",
     "ReinforceSearch",
     "SearcherStateError",
@@ -54,5 +56,6 @@ __getattr__ = lazy_attributes(
     nesbs=("NESBSSearch", "Posterior"),
     random_search=("RandomSearch",),
     reinforce_search=("ReinforceSearch",),
+    rank_surrogate=("RankSurrogateSearch",),
     state=("SearcherStateError",),
 )

@@ -1,0 +1,84 @@
+"""A search over a pool with several metrics that none of them can fool: ranks and codes under one surrogate."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import ClassVar, Unpack
+
+import numpy as np
+
+from archray.searchers.arguments import SearcherOptions
+from archray.searchers.base import Proposal
+from archray.searchers.rank_surrogate.normal_scores import metric_scores
+from archray.searchers.rank_surrogate.pool_search import PoolSearch
+from archray.searchers.rank_surrogate.rank_surrogate import RankSurrogate
+
+STREAM = 1_000_151  # random numbers apart from the trials' seeds
+FIRST = 1  # architectures drawn at random before the first decision
+
+
+class RankSurrogateSearch(PoolSearch):
+    """Searches a pool for the architecture with the best result, by any number of metrics and by its own codes.
+
+    Suggests `{"architecture", "seed"}`, each row of the pool at most once; needs back the metric of the trial.
+
+    A metric may promise much on one table and mislead on the next, so that none is believed: each is a hint, weighed
+    by the results. For suggestion k, with the results of suggestions 1 to k - q:
+    1. metrics and results become normal scores of their ranks: units, scales and tails do not count;
+    2. Gaussian processes (`RankKernel`) explain the results by weights of the metrics, about equal ones, by a smooth
+       function of the metrics' ranks, and by which codes architectures share;
+    3. what is not yet evaluated and has the largest upper confidence bound is suggested.
+    Where all metrics mislead, their weights fall to zero or below within a few results, and the codes remain.
+
+    The method is archray's own; `docs/methods/several-metrics.md` says what it was compared with.
+
+    Args:
+        pool: path or URI of a table (Parquet, CSV) with a column `architecture`, one row per canonical form, and any
+            number of metrics and costs.
+        metrics: the columns to look at; `-kappa` for one of which less promises more. None: every column of numbers
+            but those in `results`. An empty list: the codes alone.
+        encoding: how an architecture is made of categorical codes: `tokens` of its string, `columns:a,b,c` of the
+            table, or `none`, for strings that say nothing.
+        budget: the number of trainings.
+        results: columns that hold what is searched for: `metrics=None` leaves them out.
+        points_to_evaluate: `{"architecture"}`, suggested first; they count in budget.
+        seed, metric, mode, max_concurrent, asynchronous: see `ArchraySearcher`.
+
+    Raises: InvalidPool for a table that cannot serve, InvalidInput for any other argument.
+    """
+
+    opened: ClassVar[tuple[str, ...]] = (*PoolSearch.opened, "surrogate")
+
+    def __init__(
+        self,
+        pool: str | Path,
+        metrics: Sequence[str] | None = None,
+        encoding: str = "tokens",
+        budget: int = 20,
+        results: Sequence[str] = (),
+        **options: Unpack[SearcherOptions],
+    ) -> None:
+        super().__init__(pool, metrics, encoding, budget, results, **options)
+
+    @cached_property
+    def surrogate(self) -> RankSurrogate:
+        """What was learnt last; made again after unpickling from the results themselves."""
+        return RankSurrogate(metric_scores(self.pool.columns), self.pool.codes)
+
+    def propose(self, number: int) -> Proposal:
+        taken = self.taken()
+        if taken.all():
+            return None
+        rows, losses = self.observed(number)
+        left = np.random.default_rng([self.seed, STREAM, number]).permutation(np.flatnonzero(~taken))  # ties: by chance
+        row = left[0] if len(rows) < FIRST else left[np.argmax(self.surrogate.promise(rows, losses)[left])]
+        return {"architecture": self.pool.architectures[row]}
+
+    def trust(self) -> dict[str, float]:
+        """The weight of each metric's normal score in what is expected, by all results that are in."""
+        pairs = [(self._places[record.config["architecture"]], self.loss(record)) for record in self.records()]
+        known = [(row, loss) for row, loss in pairs if loss is not None]
+        weights = self.surrogate.metric_weights([row for row, _ in known], [loss for _, loss in known])
+        return {name: float(weight) for name, weight in zip(self.metrics, weights, strict=True)}

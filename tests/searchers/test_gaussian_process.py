@@ -1,0 +1,112 @@
+"""The Gaussian processes over a pool, beside scikit-learn's with the same kernel."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from sklearn.gaussian_process import GaussianProcessRegressor
+from sklearn.gaussian_process.kernels import Kernel
+
+from archray.searchers.rank_surrogate.gaussian_process import PoolProcess
+from archray.searchers.rank_surrogate.rank_kernel import KernelSetting, RankKernel
+
+ROWS = [7, 3, 40, 12, 0, 33, 21]
+TARGETS = [0.3, -1.0, 1.2, 0.1, -0.4, 0.0, 0.7]
+SETTINGS = (KernelSetting(), KernelSetting(linear=0.2, smooth=0.0, encoding=1.0, noise=0.05, prior=0.0))
+
+
+class Tabulated(Kernel):
+    """A covariance matrix, for scikit-learn, as a kernel of row numbers."""
+
+    hyperparameters: tuple[()] = ()
+    theta = np.zeros(0)
+    bounds = np.zeros((0, 2))
+
+    def __init__(self, matrix: np.ndarray) -> None:
+        self.matrix = matrix
+
+    def __call__(self, X, Y=None, eval_gradient=False):  # type: ignore[no-untyped-def]
+        rows, columns = X[:, 0].astype(int), (X if Y is None else Y)[:, 0].astype(int)
+        return self.matrix[np.ix_(rows, columns)]
+
+    def diag(self, X):  # type: ignore[no-untyped-def]
+        return np.diag(self.matrix)[X[:, 0].astype(int)]
+
+    def is_stationary(self) -> bool:
+        return False
+
+
+@pytest.fixture
+def kernel() -> RankKernel:
+    rng = np.random.default_rng(0)
+    return RankKernel(rng.standard_normal((50, 3)), rng.integers(0, 3, (50, 5)), SETTINGS)
+
+
+def covariance(kernel: RankKernel, setting: int) -> np.ndarray:
+    return np.stack([kernel.row(row)[setting] for row in range(50)])
+
+
+def process_of(kernel: RankKernel) -> PoolProcess:
+    return PoolProcess(kernel.row, kernel.variance, kernel.mean, kernel.noise)
+
+
+@pytest.mark.parametrize("setting", [0, 1])
+def test_equals_scikit_learn(kernel: RankKernel, setting: int) -> None:
+    process = process_of(kernel)
+    process.observe(ROWS)
+    posterior = process.posterior(TARGETS)
+    matrix, mean = covariance(kernel, setting), kernel.mean[setting]
+    reference = GaussianProcessRegressor(Tabulated(matrix), alpha=kernel.noise[setting], optimizer=None)
+    reference.fit(np.array(ROWS)[:, None], np.array(TARGETS) - mean[ROWS])
+    expected, deviation = reference.predict(np.arange(50)[:, None], return_std=True)
+    np.testing.assert_allclose(posterior.mean[setting], expected + mean, atol=1e-10)
+    np.testing.assert_allclose(posterior.deviation[setting], deviation, atol=1e-8)
+    assert posterior.evidence[setting] == pytest.approx(reference.log_marginal_likelihood_value_, abs=1e-9)
+
+
+def test_the_kernel_is_a_covariance(kernel: RankKernel) -> None:
+    for setting in range(len(SETTINGS)):
+        matrix = covariance(kernel, setting)
+        np.testing.assert_allclose(matrix, matrix.T, atol=1e-12)
+        np.testing.assert_allclose(np.diag(matrix), kernel.variance[setting], atol=1e-9)
+        assert np.linalg.eigvalsh(matrix).min() > -1e-9
+
+
+def test_told_at_once_or_one_by_one_or_after_others(kernel: RankKernel) -> None:
+    whole, grown, changed = process_of(kernel), process_of(kernel), process_of(kernel)
+    whole.observe(ROWS)
+    for end in range(1, len(ROWS) + 1):
+        grown.observe(ROWS[:end])
+    changed.observe([7, 3, 9, 8, 1])
+    changed.observe(ROWS)
+    for other in (grown, changed):
+        for ours, theirs in zip(vars(whole.posterior(TARGETS)).values(), vars(other.posterior(TARGETS)).values(), strict=True):
+            np.testing.assert_allclose(ours, theirs, atol=1e-9)
+
+
+def test_a_pending_row_narrows_and_moves_nothing(kernel: RankKernel) -> None:
+    known, pending = process_of(kernel), process_of(kernel)
+    known.observe(ROWS[:5])
+    pending.observe([*ROWS[:2], 20, *ROWS[2:5]])
+    before, after = known.posterior(TARGETS[:5]), pending.posterior([*TARGETS[:2], None, *TARGETS[2:5]])
+    np.testing.assert_allclose(after.mean, before.mean, atol=1e-9)
+    np.testing.assert_allclose(after.evidence, before.evidence, atol=1e-9)
+    assert (after.deviation <= before.deviation + 1e-9).all()
+    assert (after.deviation[:, 20] < 0.9 * before.deviation[:, 20]).all()
+
+
+def test_nothing_known_is_the_prior(kernel: RankKernel) -> None:
+    process = process_of(kernel)
+    np.testing.assert_allclose(process.posterior([]).mean, kernel.mean)
+    process.observe([4])
+    np.testing.assert_allclose(process.posterior([None]).mean, kernel.mean)
+
+
+def test_more_than_room_was_made_for(kernel: RankKernel) -> None:
+    process, rows = process_of(kernel), list(range(45))
+    process.observe(rows)
+    targets = np.sin(rows)
+    matrix = covariance(kernel, 0)
+    noisy = matrix[:45, :45] + kernel.noise[0] * np.eye(45)
+    expected = kernel.mean[0] + matrix[:, :45] @ np.linalg.solve(noisy, targets - kernel.mean[0, :45])
+    np.testing.assert_allclose(process.posterior(targets.tolist()).mean[0], expected, atol=1e-8)
