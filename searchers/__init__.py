@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from archray.searchers.random_search import RandomSearch
     from archray.searchers.reinforce_search import ReinforceSearch
     from archray.searchers.rank_surrogate.rank_surrogate_search import RankSurrogateSearch
+    from archray.searchers.rank_surrogate.robot_search import RoBoTSearch
     from archray.searchers.state import SearcherStateError
 
 __all__ = [
@@ -37,6 +38,7 @@ __all__ = [
     "RankSurrogateSearch",
     "RegularizedEvolution",
     "ReinforceSearch",
+    "RoBoTSearch",
     "SearcherStateError",
     "WeightSharingHalving",
     "best_of_pool",
@@ -56,6 +58,6 @@ __getattr__ = lazy_attributes(
     nesbs=("NESBSSearch", "Posterior"),
     random_search=("RandomSearch",),
     reinforce_search=("ReinforceSearch",),
-    rank_surrogate=("RankSurrogateSearch",),
+    rank_surrogate=("RankSurrogateSearch", "RoBoTSearch"),
     state=("SearcherStateError",),
 )

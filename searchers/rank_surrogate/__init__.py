@@ -8,7 +8,10 @@ from archray.registry import lazy_attributes
 
 if TYPE_CHECKING:
     from archray.searchers.rank_surrogate.rank_surrogate_search import RankSurrogateSearch
+    from archray.searchers.rank_surrogate.robot_search import RoBoTSearch
 
-__all__ = ["RankSurrogateSearch"]
+__all__ = ["RankSurrogateSearch", "RoBoTSearch"]
 
-__getattr__ = lazy_attributes(__name__, rank_surrogate_search=("RankSurrogateSearch",))  # what needs Ray
+__getattr__ = lazy_attributes(  # what needs Ray
+    __name__, rank_surrogate_search=("RankSurrogateSearch",), robot_search=("RoBoTSearch",)
+)

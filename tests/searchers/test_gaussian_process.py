@@ -80,7 +80,9 @@ def test_told_at_once_or_one_by_one_or_after_others(kernel: RankKernel) -> None:
     changed.observe([7, 3, 9, 8, 1])
     changed.observe(ROWS)
     for other in (grown, changed):
-        for ours, theirs in zip(vars(whole.posterior(TARGETS)).values(), vars(other.posterior(TARGETS)).values(), strict=True):
+        for ours, theirs in zip(
+            vars(whole.posterior(TARGETS)).values(), vars(other.posterior(TARGETS)).values(), strict=True
+        ):
             np.testing.assert_allclose(ours, theirs, atol=1e-9)
 
 

@@ -1,4 +1,4 @@
-"""RankSurrogateSearch passes the conformance suite, with metrics and codes, and with either alone."""
+"""The searches over several metrics pass the conformance suite."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from archray.searchers import RankSurrogateSearch
+from archray.searchers import RankSurrogateSearch, RoBoTSearch
 from archray.searchers.testing import SearcherConformance, TunerConformance
 
 
@@ -51,3 +51,8 @@ class TestMetricsAlone(RankSurrogateConformance):
 
 class TestCodesAlone(RankSurrogateConformance):
     options = {"metrics": []}  # noqa: RUF012
+
+
+class TestRoBoT(RankSurrogateConformance):
+    def make(self, **arguments: Any) -> RoBoTSearch:
+        return RoBoTSearch(self.pool, **arguments)
