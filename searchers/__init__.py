@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from archray.searchers.nesbs.architecture_posterior import Posterior
     from archray.searchers.nesbs.ensemble_search import NESBSSearch
     from archray.searchers.random_search import RandomSearch
-    from archray.searchers.reinforce_search import ReinforceSearch
     from archray.searchers.rank_surrogate.rank_surrogate_search import RankSurrogateSearch
     from archray.searchers.rank_surrogate.robot_search import RoBoTSearch
+    from archray.searchers.reinforce_search import ReinforceSearch
     from archray.searchers.state import SearcherStateError
 
 __all__ = [

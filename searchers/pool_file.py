@@ -39,15 +39,18 @@ class PoolFile:
             text = str(Path(text).expanduser().absolute())
         return cls(text, hashlib.sha256(_read_bytes(text)).hexdigest())
 
-    def read(self, columns: Sequence[str]) -> pd.DataFrame:
-        """These columns, every row. Raises: InvalidPool if the file is gone or has changed, or lacks one of them."""
+    def read(self, columns: Sequence[str] | None = None) -> pd.DataFrame:
+        """These columns, or all, every row.
+
+        Raises: InvalidPool if the file is gone or has changed, or lacks one of them.
+        """
         content = _read_bytes(self.location)
         if hashlib.sha256(content).hexdigest() != self.checksum:
             raise InvalidPool(
                 f"the pool {self.location} has changed since the search began; put the old file back, or begin a new "
                 "search"
             )
-        return _read_columns(content, self.location, list(columns))
+        return _read_columns(content, self.location, columns)
 
 
 def check_names(names: pd.Series, source: str) -> None:
@@ -69,7 +72,7 @@ def _read_bytes(location: str) -> bytes:
         raise InvalidPool(f"the pool {location} cannot be read ({error}); give the path of a Parquet table") from error
 
 
-def _read_columns(content: bytes, location: str, columns: list[str]) -> pd.DataFrame:
+def _read_columns(content: bytes, location: str, columns: Sequence[str] | None) -> pd.DataFrame:
     try:
         if location.endswith(CSV):
             table = pyarrow.csv.read_csv(io.BytesIO(content))
@@ -77,9 +80,9 @@ def _read_columns(content: bytes, location: str, columns: list[str]) -> pd.DataF
             table = pyarrow.parquet.read_table(pa.BufferReader(content))
     except pa.ArrowInvalid as error:
         raise InvalidPool(f"the pool {location} is no Parquet table ({error})") from error
-    missing = [name for name in columns if name not in table.column_names]
+    missing = [name for name in columns or () if name not in table.column_names]
     if missing:
         raise InvalidPool(
             f"the pool {location} has no column {', '.join(missing)}; it has {', '.join(table.column_names)}"
         )
-    return table.select(columns).to_pandas()
+    return (table if columns is None else table.select(list(columns))).to_pandas()

@@ -12,7 +12,7 @@ from archray.searchers.arguments import FloatArray
 def normal_scores(values: FloatArray) -> FloatArray:
     """(n,) -> (n,) the standard normal's quantiles at the ranks; equal values share one, NaN stays NaN.
 
-    Raises no values' differences: only their order counts. The largest has the largest score.
+    Only their order counts. The largest has the largest score.
     """
     scores = np.full(len(values), np.nan)
     finite = np.isfinite(values)

@@ -11,6 +11,8 @@ from scipy.special import ndtr
 from archray.searchers.arguments import FloatArray, IntArray
 
 RANK_LENGTH = 0.35  # of the smooth part, in ranks from 0 to 1, per metric
+HEAD = 1.5  # normal scores, a quantile of 0.93: beyond it a ranking is not believed to say more
+UNIT = 1.15  # brings the variance of scores cut there back to 1
 CODE_DECAY = 2.0  # of the encoding's part: exp(-2) for two architectures that differ everywhere
 
 
@@ -29,7 +31,7 @@ class KernelSetting:
 
     offset: float = 2.0
     linear: float = 1.0
-    smooth: float = 0.3
+    smooth: float = 0.8
     encoding: float = 0.6
     noise: float = 0.3
     prior: float = 1.0
@@ -39,8 +41,10 @@ class RankKernel:
     """Kernels of several settings over n architectures.
 
     k(a, b) = offset + linear z_a . z_b / m + smooth exp(-|u_a - u_b|^2 / (2 l^2 m)) + encoding exp(-2 h(a, b)), with z
-    the metrics' normal scores, u their ranks in (0, 1), and h the share of the codes in which a and b differ. The
-    linear part is what normally distributed weights of the metrics amount to.
+    the metrics' normal scores, cut at HEAD, u their ranks in (0, 1), and h the share of the codes in which a and b
+    differ. The linear part is what normally distributed weights of the metrics amount to. Its scores are cut because
+    good architectures lie among the first tenth of a useful metric, but seldom at its very head, where a search would
+    go and stay.
 
     Args:
         scores: (n, m) normal scores of the metrics. codes: (n, d) categorical. m or d may be 0.
@@ -48,7 +52,7 @@ class RankKernel:
 
     def __init__(self, scores: FloatArray, codes: IntArray, settings: Sequence[KernelSetting]) -> None:
         self.settings = tuple(settings)
-        self.scores = scores
+        self.scores = UNIT * np.clip(scores, -HEAD, HEAD)
         self._ranks = ndtr(scores)
         self._squares = (self._ranks**2).sum(axis=1)
         varying = codes[:, (codes != codes[:1]).any(axis=0)]
@@ -57,11 +61,11 @@ class RankKernel:
         self._parts = np.array([[s.offset, s.linear, s.smooth, s.encoding] for s in self.settings])  # (s, 4)
         self._decay = np.exp(-CODE_DECAY * np.arange(places + 1) / max(places, 1))
         constant = np.ones(len(scores))
-        squares = (scores**2).mean(axis=1) if metrics else 0 * constant
+        squares = (self.scores**2).mean(axis=1) if metrics else 0 * constant
         diagonal = np.stack([constant, squares, constant * bool(metrics), constant * bool(places)])  # (4, n)
         self.variance = self._parts @ diagonal
         self.noise = np.array([setting.noise for setting in self.settings])
-        consensus = scores.mean(axis=1) if metrics else 0 * constant
+        consensus = self.scores.mean(axis=1) if metrics else 0 * constant
         self.mean = np.outer([setting.prior for setting in self.settings], consensus)  # (s, n)
 
     def row(self, row: int) -> FloatArray:

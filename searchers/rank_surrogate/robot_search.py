@@ -15,7 +15,7 @@ from archray.searchers.base import Proposal
 from archray.searchers.rank_surrogate.gaussian_process import PoolProcess
 from archray.searchers.rank_surrogate.pool_search import PoolSearch
 
-STREAM = 1_000_159  # random numbers apart from the trials' seeds
+STREAM = 1_000_171  # random numbers apart from the trials' seeds
 CANDIDATES = 2048  # weightings, drawn uniformly, of which the optimiser asks for one after the other
 LENGTHS = (0.25, 0.5, 1.0, 2.0)  # of the Matern kernel, in units of sqrt(k): the likeliest is taken
 KAPPA = 2.576  # deviations above the mean, of the library that the authors' program calls
@@ -45,7 +45,7 @@ class RoBoTSearch(PoolSearch):
     Raises: InvalidPool for a table that cannot serve, InvalidInput for any other argument.
     """
 
-    opened: ClassVar[tuple[str, ...]] = (*PoolSearch.opened, "_scaled", "_process")
+    opened: ClassVar[tuple[str, ...]] = (*PoolSearch.opened, "_scaled", "weightings", "_process")
 
     def __init__(
         self,
@@ -102,7 +102,7 @@ class RoBoTSearch(PoolSearch):
                 return {"architecture": architecture, "weights": self.weightings[weighting].tolist()}
         self._questions = questions
         weights = self.weightings[self._best(questions, losses)]
-        row = np.argmax(np.where(taken, -np.inf, self._scaled @ weights))
+        row = int(np.argmax(np.where(taken, -np.inf, self._scaled @ weights)))
         return {"architecture": self.pool.architectures[row], "weights": weights.tolist()}
 
     def _ask(self, questions: Sequence[dict[str, int]], losses: dict[int, float | None]) -> int:
