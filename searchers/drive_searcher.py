@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import numpy as np
 import pandas as pd
@@ -29,11 +30,12 @@ def drive(
     max_trials: int | None = None,
     completion_seed: int | None = None,
     state_path: str | Path | None = None,
+    in_flight: Mapping[str, dict[str, Any]] | None = None,
 ) -> pd.DataFrame:
     """Asks for configs, evaluates them one after the other, and hands the results back, until FINISHED.
 
     The searcher sees what it would see under Tune with `max_concurrent_trials=concurrency`. Trials that a restored
-    searcher has in flight are evaluated first, under their old trial ids.
+    searcher has in flight are evaluated first, under their old trial ids: archray's own know theirs.
 
     Args:
         evaluate: config -> the metric's value, or a result dictionary. An exception is a failed trial.
@@ -42,6 +44,7 @@ def drive(
         max_trials: stops after so many, as a run that is interrupted would; what is in flight stays so.
         completion_seed: of the order in which trials in flight end; None: the order in which they began.
         state_path: the searcher's state is saved there after every trial.
+        in_flight: the configs, by trial id, of the trials in flight of a restored searcher that is none of archray's.
 
     Returns: a row per trial in the order of suggestion: trial_id, the config's keys, value (NaN if it failed),
     failure, and what `evaluate` reported.
@@ -54,13 +57,15 @@ def drive(
         searcher.set_search_properties(metric, mode, {})
     searcher.set_max_concurrency(concurrency)
     order = None if completion_seed is None else np.random.default_rng(completion_seed)
-    waiting = searcher.in_flight() if isinstance(searcher, ArchraySearcher) else {}
+    known = searcher.in_flight() if isinstance(searcher, ArchraySearcher) else {}
+    waiting = {**known, **(in_flight or {})}
+    prefix = "drive" if isinstance(searcher, ArchraySearcher) else f"drive_{uuid4().hex[:8]}"
     rows: dict[str, dict[str, Any]] = {trial_id: {"trial_id": trial_id} for trial_id in waiting}
     ended, finished = 0, False
     while max_trials is None or ended < max_trials:
         while not finished and len(waiting) < concurrency:
             suggested = searcher.records() if isinstance(searcher, ArchraySearcher) else rows
-            trial_id = f"drive_{len(suggested):05d}"  # which no trial of a run before had
+            trial_id = f"{prefix}_{len(suggested):05d}"  # which no trial of a run before had
             config: Any = searcher.suggest(trial_id)  # Ray's annotation leaves out FINISHED
             finished = config == Searcher.FINISHED
             if not isinstance(config, dict):

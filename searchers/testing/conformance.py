@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -15,31 +14,34 @@ from ray.tune.search import Searcher
 
 from archray.references import load_reference
 from archray.searchers.drive_searcher import drive
+from archray.searchers.testing.expectations import Expectations
+from archray.searchers.testing.scores import (
+    Configs,
+    Evaluator,
+    Suggestions,
+    assert_finite_best,
+    fail,
+    failing,
+    recorded,
+    tune_result,
+)
 
-Evaluator = Callable[[dict[str, Any]], Mapping[str, Any] | float]
-Configs = list[dict[str, Any]]
 COMPLETION_SEEDS = (1, 2)  # orders in which trials in flight end
 CONCURRENCIES = (1, 3)
 
 
-def hashed_score(config: Mapping[str, Any]) -> float:
-    """A score in [0, 1) that looks random but is a function of what the searcher suggested, its seed apart."""
-    return fraction({key: value for key, value in config.items() if key != "seed"})
-
-
-def fraction(value: Any) -> float:
-    """A number in [0, 1) from the SHA-256 of a JSON value."""
-    digest = hashlib.sha256(json.dumps(value, sort_keys=True).encode()).digest()
-    return int.from_bytes(digest[:6], "big") / 2**48
-
-
-class SearcherConformance:
+class SearcherConformance(Expectations):
     """Subclass it in a test file and define `make`; pytest collects the rest.
+
+    A searcher that does not give one of the guarantees says so in `lacks`, by the name of the test: an expected
+    failure with its reason, instead of a suite bent to it. Tune's own searchers do, for the order of completion.
 
     Attributes:
         evaluator: reference (`module:attribute`) of a function config -> score, or -> a result dictionary with
             `score`. It must be deterministic, and importable in Ray's workers for `TunerConformance`.
         budget: a number of trials that shows what the searcher does.
+        lacks: by the name of a test, why the searcher does not pass it; of `test_finishes`: it never ends by itself,
+            and the other tests then end it after `budget` trials, as Tune's `num_samples` does.
     """
 
     evaluator: str = "archray.searchers.testing:hashed_score"
@@ -52,6 +54,10 @@ class SearcherConformance:
         """A fresh searcher; the same arguments give an equal one. A searcher without a budget ignores it."""
         raise NotImplementedError("define make in your subclass")
 
+    def make_late(self) -> tuple[Searcher, dict[str, Any]]:
+        """A fresh searcher that has yet to learn metric and mode from `TuneConfig`, and the `param_space` it needs."""
+        return self.fresh(metric=None, mode=None), {"settings": {}}
+
     def expected_trials(self, budget: int) -> int:
         """How many trials a search with `budget` makes."""
         return budget
@@ -62,10 +68,15 @@ class SearcherConformance:
         return load_reference(self.evaluator)
 
     def run(self, searcher: Searcher, evaluate: Evaluator | None = None, **options: Any) -> Configs:
-        """Runs a search through `drive`; its suggestions in order."""
-        configs = recorded(searcher)
-        drive(searcher, evaluate or self.evaluate(), **options)
-        return configs
+        """Runs a search through `drive`, to its end; its suggestions in order."""
+        return self.suggestions(searcher, evaluate, **options).configs
+
+    def suggestions(self, searcher: Searcher, evaluate: Evaluator | None = None, **options: Any) -> Suggestions:
+        """The same, with what is in flight when it was interrupted."""
+        ending = {"max_trials": self.budget} if "test_finishes" in self.lacks else {}
+        with recorded(searcher) as suggestions:
+            drive(searcher, evaluate or self.evaluate(), **{**ending, **options})
+        return suggestions
 
     def fresh(self, **changes: Any) -> Searcher:
         return self.make(**{"seed": 0, "budget": self.budget, "metric": "score", "mode": "max", **changes})
@@ -113,17 +124,17 @@ class SearcherConformance:
 
     def test_nan_results(self) -> None:
         searcher = self.fresh()
-        self.run(searcher, self.failing(lambda: math.nan), concurrency=2)
+        self.run(searcher, failing(self.evaluate(), lambda: math.nan), concurrency=2)
         assert_finite_best(searcher)
 
     def test_failed_trials(self) -> None:
         for concurrency in CONCURRENCIES:
             searcher = self.fresh()
-            self.run(searcher, self.failing(_raise), concurrency=concurrency)
+            self.run(searcher, failing(self.evaluate(), fail), concurrency=concurrency)
             assert_finite_best(searcher)
 
     def test_every_trial_fails(self) -> None:
-        self.run(self.fresh(), lambda config: _raise(), concurrency=2)
+        self.run(self.fresh(), lambda config: fail(), concurrency=2)
 
     def test_completed_twice(self) -> None:
         """As a restored experiment may do."""
@@ -156,29 +167,28 @@ class SearcherConformance:
             if number % 3:
                 searcher.on_trial_result(trial_id=f"t{number}", result=result)
             searcher.on_trial_complete(trial_id=f"t{number}", result=result if number % 2 else None)
-        assert config == Searcher.FINISHED
+        assert config == Searcher.FINISHED or "test_finishes" in self.lacks
 
     def test_retried_trials(self) -> None:
         """A trial that is restored reports iterations again; Tune does not announce it."""
         searcher = self.fresh()
         searcher.set_max_concurrency(1)
-        configs = []
-        for number in range(2 * self.budget):
-            config = searcher.suggest(f"t{number}")
-            if not isinstance(config, dict):
-                break
+        configs: Configs = []
+        while len(configs) < len(self.undisturbed()):
+            trial, config = f"t{len(configs)}", searcher.suggest(f"t{len(configs)}")
+            assert isinstance(config, dict)
             configs.append(config)
             for iteration in (1, 2, 1, 2):
-                searcher.on_trial_result(trial_id=f"t{number}", result=self.result(config, iteration))
-            searcher.on_trial_complete(trial_id=f"t{number}", result=self.result(config, 3))
+                searcher.on_trial_result(trial_id=trial, result=self.result(config, iteration))
+            searcher.on_trial_complete(trial_id=trial, result=self.result(config, 3))
         assert configs == self.undisturbed()
 
     # Metric, mode, param_space
 
     def test_metric_and_mode_from_tune_config_only(self) -> None:
         for mode in ("max", "min"):
-            late = self.fresh(metric=None, mode=None)
-            assert late.set_search_properties("score", mode, {"settings": {}})
+            late, param_space = self.make_late()
+            assert late.set_search_properties("score", mode, param_space)
             expected = self.undisturbed() if mode == "max" else self.run(self.fresh(mode=mode))
             assert self.run(late) == expected
 
@@ -201,68 +211,44 @@ class SearcherConformance:
     # State
 
     def test_saved_in_the_middle_and_restored(self, tmp_path: Path) -> None:
-        for concurrency, completion_seed in ((1, None), (3, None), (3, 1)):
-            options: dict[str, Any] = {"concurrency": concurrency, "completion_seed": completion_seed}
-            for cut in (self.budget // 2, self.budget - 1):
-                begun = self.fresh()
-                first = self.run(begun, max_trials=cut, **options)
-                begun.save(str(tmp_path / "state"))
-                continued = self.fresh()
-                continued.restore(str(tmp_path / "state"))
-                assert first + self.run(continued, **options) == self.undisturbed(concurrency)
+        for concurrency in CONCURRENCIES:
+            self.check_saved_in_the_middle(tmp_path, concurrency)
+
+    def test_saved_in_the_middle_of_another_order(self, tmp_path: Path) -> None:
+        self.check_saved_in_the_middle(tmp_path, concurrency=3, completion_seed=1)
+
+    def check_saved_in_the_middle(self, folder: Path, concurrency: int, completion_seed: int | None = None) -> None:
+        options: dict[str, Any] = {"concurrency": concurrency, "completion_seed": completion_seed}
+        for cut in (self.budget // 2, self.budget - 1):
+            begun = self.fresh()
+            before = self.suggestions(begun, max_trials=cut, **options)
+            begun.save(str(folder / "state"))
+            continued = self.fresh()
+            continued.restore(str(folder / "state"))
+            rest = {"max_trials": self.budget - cut} if "test_finishes" in self.lacks else {}
+            after = self.run(continued, in_flight=before.in_flight, **options, **rest)
+            assert before.configs + after == self.undisturbed(concurrency)
 
     def test_restored_searcher_knows_its_trials_in_flight(self, tmp_path: Path) -> None:
         """A restored Tuner runs them on, under their old ids."""
         begun = self.fresh()
         begun.set_max_concurrency(2)
-        first = recorded(begun)
-        trials = [trial for trial in ("a", "b") if isinstance(begun.suggest(trial), dict)]
+        with recorded(begun) as before:
+            for trial in ("a", "b"):
+                begun.suggest(trial)
         begun.save(str(tmp_path / "state"))
         continued = self.fresh()
         continued.restore(str(tmp_path / "state"))
-        for trial, config in reversed(list(zip(trials, first, strict=True))):
+        for trial, config in reversed(before.in_flight.items()):
             continued.on_trial_complete(trial_id=trial, result=self.result(config, 1))
-        assert first + self.run(continued, concurrency=2) == self.undisturbed(2)
+        rest = {"max_trials": self.budget - len(before.configs)} if "test_finishes" in self.lacks else {}
+        assert before.configs + self.run(continued, concurrency=2, **rest) == self.undisturbed(2)
 
     def test_a_fresh_searcher_pickles(self) -> None:
         """Tune does that when the Tuner is made."""
         copy = ray.cloudpickle.loads(ray.cloudpickle.dumps(self.fresh()))
         assert self.run(copy) == self.undisturbed()
 
-    # Inside
-
-    def result(self, config: dict[str, Any], iteration: int) -> dict[str, Any]:
+    def result(self, config: Mapping[str, Any], iteration: int) -> dict[str, Any]:
         """A result as Tune hands it over."""
-        reported = self.evaluate()(config)
-        own = dict(reported) if isinstance(reported, Mapping) else {"score": reported}
-        return {**own, "training_iteration": iteration, "done": False, "trial_id": "as Tune has it"}
-
-    def failing(self, failure: Callable[[], Any]) -> Evaluator:
-        """The evaluator, with `failure()` instead of a score for about a third of the configs."""
-        evaluate = self.evaluate()
-        return lambda config: failure() if fraction(config) < 1 / 3 else evaluate(config)
-
-
-def recorded(searcher: Searcher) -> Configs:
-    """What `searcher` suggests from now on, as it does."""
-    configs: Configs = []
-    suggest = searcher.suggest
-
-    def recording(trial_id: str) -> Any:
-        config = suggest(trial_id)
-        if isinstance(config, dict):
-            configs.append(dict(config))
-        return config
-
-    searcher.suggest = recording  # type: ignore[method-assign]
-    return configs
-
-
-def assert_finite_best(searcher: Searcher) -> None:
-    """A searcher that has `best()` must not choose a trial without a value."""
-    best = searcher.best() if hasattr(searcher, "best") else None
-    assert best is None or math.isfinite(best["value"])
-
-
-def _raise() -> Any:
-    raise RuntimeError("this trial fails")
+        return tune_result(self.evaluate(), dict(config), iteration)

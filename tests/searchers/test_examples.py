@@ -57,6 +57,24 @@ def test_nesbs_in_your_own_experiment(
     assert f"best: delta {best['delta']:g} with validation loss {best['value']:.3f}" in capsys.readouterr().out
 
 
+@pytest.mark.slow
+@pytest.mark.usefixtures("ray_session")
+def test_evolution_in_your_own_experiment(repository: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    example = run(repository / "examples" / "evolution_in_your_own_experiment.py")
+    best = example["main"](tmp_path, budget=8, epochs=3)
+    assert best.keys() > example["DOMAINS"].keys()
+    assert best["value"] > 0.3  # chance is 0.1
+    assert "8 trials, " in capsys.readouterr().out
+
+
+def test_suggest_benchmark(repository: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    benchmark = run(repository / "benchmarks" / "suggest.py")
+    some = ["random", "evolution", "local-search", "reinforce", "metric-first", "hnas, uniform points"]
+    benchmark["main"](["--trials", "4", "--rows", "60", "--searchers", *some])
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split(" | ")[0].removeprefix("| ") for line in lines[2:]] == some
+
+
 @pytest.fixture
 def scored(tmp_path: Path) -> Path:
     """A pool and a table of 30 forms with invented values."""

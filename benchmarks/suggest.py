@@ -1,0 +1,109 @@
+"""How long a searcher thinks: median and worst `suggest`, over a table as large as NAS-Bench-201.
+
+    python benchmarks/suggest.py [--trials 100] [--rows 15625] [--searchers random evolution ...]
+
+Each searcher makes `--trials` suggestions, one at a time, for results that cost nothing: over the space nasbench201, or
+over a pool of `--rows` rows with invented metrics. Milliseconds are of this process (`time.process_time`), so what else
+the machine does counts for little; the last column divides by random search in the same run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from ray.tune.search import Searcher
+
+from archray import searchers
+from archray.searchers import (
+    HNASSearch,
+    LocalSearch,
+    MetricFirst,
+    RandomSearch,
+    RegularizedEvolution,
+    ReinforceSearch,
+)
+from archray.searchers.testing import hashed_score
+from archray.trainables.spaces import get_space
+
+TOLD: dict[str, Any] = {"metric": "score", "mode": "max"}
+METRICS = ("grad_norm", "snip", "synflow", "nwot")
+
+
+def invented_pool(folder: Path, rows: int) -> Path:
+    """A table with an architecture per row, metrics that are related to each other, and costs."""
+    rng = np.random.default_rng(0)
+    names = [get_space("nasbench201").encode(cell) for cell in get_space("nasbench201").enumerate()]
+    repeated = [names[row % len(names)] + (f"#{row // len(names)}" if row >= len(names) else "") for row in range(rows)]
+    quality = rng.standard_normal(rows)
+    table = pd.DataFrame({"architecture": repeated, "kappa": rng.lognormal(3, 1, rows)})
+    for metric in METRICS:
+        table[metric] = np.exp(quality + rng.standard_normal(rows))
+    table["flops"] = np.exp(rng.standard_normal(rows))
+    table.to_parquet(folder / "pool.parquet")
+    return folder / "pool.parquet"
+
+
+def searchers_over(pool: Path, trials: int) -> dict[str, Callable[[], Searcher]]:
+    """Every searcher of archray whose trial is one architecture, by name."""
+    over: dict[str, Any] = {"budget": trials, **TOLD}
+    made: dict[str, Callable[[], Searcher]] = {
+        "random": lambda: RandomSearch("nasbench201", **over),
+        "evolution": lambda: RegularizedEvolution("nasbench201", population=max(1, trials // 4), sample_size=5, **over),
+        "local-search": lambda: LocalSearch("nasbench201", **over),
+        "reinforce": lambda: ReinforceSearch("nasbench201", **over),
+        "metric-first": lambda: MetricFirst(pool, "synflow", **over),
+        "hnas": lambda: HNASSearch(pool, proxy="grad_norm", **over),
+        "hnas, uniform points": lambda: HNASSearch(pool, proxy="grad_norm", points="uniform", **over),
+    }
+    for name, method in (("RankSurrogateSearch", "rank-surrogate"), ("RoBoTSearch", "robot")):
+        if name in searchers.__all__:
+            made[method] = lambda name=name: getattr(searchers, name)(pool, metrics=METRICS, **over)
+    return made
+
+
+def milliseconds(searcher: Searcher, trials: int) -> np.ndarray:
+    """(n,) of each suggestion, n at most `trials`."""
+    times = []
+    searcher.set_search_properties(None, None, {})
+    for number in range(trials):
+        begun = time.process_time()
+        config: Any = searcher.suggest(f"t{number}")
+        times.append(1000 * (time.process_time() - begun))
+        if not isinstance(config, dict):
+            break
+        searcher.on_trial_complete(
+            trial_id=f"t{number}", result={"score": hashed_score({"architecture": config["architecture"]})}
+        )
+    return np.array(times)
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Prints a table in Markdown."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--trials", type=int, default=100)
+    parser.add_argument("--rows", type=int, default=15_625)
+    parser.add_argument("--searchers", nargs="*", help="some only; default: all")
+    options = parser.parse_args(arguments)
+    get_space("nasbench201").canonical(("none",) * 6)  # the first call goes through the whole space
+    with tempfile.TemporaryDirectory() as folder:
+        made = searchers_over(invented_pool(Path(folder), options.rows), options.trials)
+        unknown = set(options.searchers or ()) - set(made)
+        if unknown:
+            raise SystemExit(f"there is no {', '.join(sorted(unknown))}; choose from {', '.join(made)}")
+        random = np.median(milliseconds(made["random"](), options.trials))
+        print("| searcher | median ms | worst ms | median, times random's |\n|---|---|---|---|")
+        for name in options.searchers or made:
+            times = milliseconds(made[name](), options.trials)
+            median = np.median(times)
+            print(f"| {name} | {median:.2f} | {times.max():.2f} | {median / random:.1f} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()

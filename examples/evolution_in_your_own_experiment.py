@@ -1,0 +1,101 @@
+"""RegularizedEvolution tunes a plain dict of your own, with ASHA: bad trials are stopped early, good ones evolve.
+
+    python examples/evolution_in_your_own_experiment.py
+
+The dict is of Tune's domains: width, depth, activation, learning rate and regularisation of a scikit-learn perceptron,
+on its real digits. ASHA (Li et al. 2020) stops a trial that is behind after 1, 3 or 9 epochs; the value that it reached
+by then is the one that evolution learns from.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import ray
+from ray import tune
+from ray.tune.schedulers import ASHAScheduler
+from sklearn.datasets import load_digits
+from sklearn.model_selection import train_test_split
+from sklearn.neural_network import MLPClassifier
+
+from archray.searchers import RegularizedEvolution
+
+DOMAINS = {
+    "width": tune.choice([4, 8, 16, 32, 64]),
+    "depth": tune.randint(1, 4),
+    "activation": tune.choice(["relu", "tanh", "logistic"]),
+    "learning_rate": tune.loguniform(1e-4, 0.3),
+    "alpha": tune.loguniform(1e-6, 1e-1),
+}
+
+
+class Perceptron(tune.Trainable):
+    """Your trainable: an iteration is an epoch, so that a scheduler can stop it after any."""
+
+    def setup(self, config: dict[str, Any]) -> None:
+        images, labels = load_digits(return_X_y=True)
+        self.x, self.x_validation, self.y, self.y_validation = train_test_split(
+            images / 16, labels, test_size=0.3, random_state=0
+        )
+        self.reset_config(config)
+
+    def reset_config(self, new_config: dict[str, Any]) -> bool:
+        """Lets a worker go on to the next trial: by far the quickest way to run many short ones."""
+        self.network = MLPClassifier(
+            hidden_layer_sizes=(new_config["width"],) * new_config["depth"],
+            activation=new_config["activation"],
+            learning_rate_init=new_config["learning_rate"],
+            alpha=new_config["alpha"],
+            random_state=new_config["seed"],
+        )
+        return True
+
+    def step(self) -> dict[str, Any]:
+        self.network.partial_fit(self.x, self.y, classes=np.arange(10))
+        return {"accuracy": float(self.network.score(self.x_validation, self.y_validation))}
+
+    def save_checkpoint(self, checkpoint_dir: str) -> None:
+        """Nothing to resume from: a trial takes a second."""
+
+    def load_checkpoint(self, checkpoint: str | None) -> None:
+        """Nothing was saved."""
+
+
+def main(folder: Path, budget: int = 30, epochs: int = 9) -> dict[str, Any]:
+    """Searches, and returns the best configuration."""
+    searcher = RegularizedEvolution(
+        DOMAINS, budget=budget, population=max(2, budget // 4), sample_size=2, metric="accuracy", mode="max", seed=0
+    )
+    results = tune.Tuner(
+        Perceptron,
+        tune_config=tune.TuneConfig(
+            search_alg=searcher,
+            scheduler=ASHAScheduler(metric="accuracy", mode="max", max_t=epochs, grace_period=1, reduction_factor=3),
+            num_samples=-1,  # the searcher says when it is finished
+            max_concurrent_trials=2,  # without it one trial runs at a time
+            reuse_actors=True,
+        ),
+        run_config=tune.RunConfig(name="digits", storage_path=str(folder.resolve()), verbose=0),
+    ).fit()
+    trained = [result.metrics["training_iteration"] for result in results if result.metrics]
+    print(
+        f"{len(trained)} trials, {sum(n < epochs for n in trained)} stopped early: {sum(trained)} epochs of "
+        f"{epochs * len(trained)}"
+    )
+    best = searcher.best()
+    assert best is not None
+    print(
+        f"best: {best['depth']} x {best['width']} {best['activation']}, learning rate {best['learning_rate']:.2g}, "
+        f"with validation accuracy {best['value']:.3f}"
+    )
+    return best
+
+
+if __name__ == "__main__":
+    ray.init(include_dashboard=False, log_to_driver=False)
+    with tempfile.TemporaryDirectory() as scratch:
+        main(Path(sys.argv[1]) if len(sys.argv) > 1 else Path(scratch))

@@ -1,0 +1,148 @@
+"""The conformance suite over three of Tune's own searchers: it is fair, and what they do not promise it says."""
+
+from __future__ import annotations
+
+import inspect
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+import ray.cloudpickle
+from ray import tune
+from ray.tune.search import Searcher
+from ray.tune.search.basic_variant import BasicVariantGenerator
+from ray.tune.search.variant_generator import parse_spec_vars
+
+from archray import searchers
+from archray.searchers.testing import SearcherConformance
+
+DOMAINS = {"width": tune.choice([8, 16, 32]), "depth": tune.randint(1, 9), "lr": tune.loguniform(1e-4, 1)}
+RANDOM_FIRST = 3  # of the suggestions of Optuna and HyperOpt, so that the others depend on results
+ENDLESS = "it has no budget of its own: Tune's num_samples ends it"
+ORDER = "it learns in the order in which trials end"
+
+
+class VariantSearcher(Searcher):
+    """Tune's random search, `BasicVariantGenerator`, which Tune asks for trials: asked for configs."""
+
+    def __init__(self, budget: int, seed: int, metric: str | None, mode: str | None) -> None:
+        super().__init__(metric=metric, mode=mode)
+        self.generator = BasicVariantGenerator(random_state=seed)
+        self.budget = budget
+        self.known: dict[str, str] = {}
+        self.began = False
+
+    def _begin(self) -> None:
+        experiment = tune.Experiment("e", lambda config: None, config=DOMAINS, num_samples=self.budget)
+        self.generator.add_configurations(experiment)
+        self.began = True
+
+    def set_search_properties(self, metric: str | None, mode: str | None, config: dict[str, Any], **spec: Any) -> bool:
+        self._metric, self._mode = metric or self._metric, mode or self._mode
+        _, domains, grids = parse_spec_vars(config)
+        return not domains and not grids  # its space is given
+
+    def suggest(self, trial_id: str) -> Any:
+        if not self._metric:
+            raise RuntimeError("the metric is not known")
+        if not self.began:
+            self._begin()
+        trial = self.generator.next_trial()
+        if trial is None:
+            return Searcher.FINISHED
+        self.known[trial_id] = trial.trial_id
+        return trial.config
+
+    def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
+        self.generator.on_trial_complete(self.known.get(trial_id, ""))
+
+    def save(self, checkpoint_path: str) -> None:
+        Path(checkpoint_path).write_bytes(ray.cloudpickle.dumps((self.began, self.known, self.generator.get_state())))
+
+    def restore(self, checkpoint_path: str) -> None:
+        self.began, self.known, state = ray.cloudpickle.loads(Path(checkpoint_path).read_bytes())
+        self.generator.set_state(state)
+
+
+class TestRandomOfTune(SearcherConformance):
+    def make(self, **arguments: Any) -> VariantSearcher:
+        return VariantSearcher(**arguments)
+
+
+class OfAnotherPackage(SearcherConformance):
+    """What learns its space, with metric and mode, from the Tuner."""
+
+    package: ClassVar[str]
+
+    @pytest.fixture(autouse=True)
+    def _installed(self) -> None:
+        pytest.importorskip(
+            self.package, reason=f"{self.package} is not installed: pip install 'archray[tune-searchers]'"
+        )
+
+    def make_late(self) -> tuple[Searcher, dict[str, Any]]:
+        return self.searcher(None, seed=0, metric=None, mode=None), DOMAINS
+
+    def make(
+        self, *, seed: int = 0, budget: int = 7, metric: str | None = "score", mode: str | None = "max"
+    ) -> Searcher:
+        return self.searcher(DOMAINS, seed=seed, metric=metric, mode=mode)
+
+    def searcher(self, space: dict[str, Any] | None, *, seed: int, **told: Any) -> Searcher:
+        raise NotImplementedError
+
+
+class TestOptuna(OfAnotherPackage):
+    package = "optuna"
+    lacks: ClassVar[dict[str, str]] = {
+        "test_finishes": ENDLESS,
+        "test_order_of_completion_changes_nothing": ORDER,
+        "test_saved_in_the_middle_of_another_order": ORDER,
+        "test_unknown_trial_is_ignored": "it raises KeyError",
+    }
+
+    def searcher(self, space: dict[str, Any] | None, *, seed: int, **told: Any) -> Searcher:
+        from optuna.samplers import TPESampler
+        from ray.tune.search.optuna import OptunaSearch
+
+        return OptunaSearch(space, sampler=TPESampler(n_startup_trials=RANDOM_FIRST, seed=seed), **told)
+
+
+class TestHyperOpt(OfAnotherPackage):
+    package = "hyperopt"
+    lacks: ClassVar[dict[str, str]] = {
+        "test_finishes": ENDLESS,
+        "test_order_of_completion_changes_nothing": ORDER,
+        "test_saved_in_the_middle_of_another_order": ORDER,
+    }
+
+    def searcher(self, space: dict[str, Any] | None, *, seed: int, **told: Any) -> Searcher:
+        from ray.tune.search.hyperopt import HyperOptSearch
+
+        return HyperOptSearch(space, n_initial_points=RANDOM_FIRST, random_state_seed=seed, **told)
+
+
+# The suite itself
+
+
+def test_a_guarantee_that_is_lacking_must_be_one_of_the_suite() -> None:
+    with pytest.raises(TypeError, match="has no test 'test_colour'"):
+        type("Wrong", (TestRandomOfTune,), {"lacks": {"test_colour": "none"}})
+
+
+def test_a_guarantee_that_is_given_must_not_be_listed() -> None:
+    modest = type("Modest", (TestRandomOfTune,), {"lacks": {"test_suggestions_are_json": "so it says"}})
+    with pytest.raises(AssertionError, match="passes, and is listed in lacks: so it says"):
+        modest().test_suggestions_are_json()
+
+
+def test_every_searcher_of_archray_runs_the_suite(repository: Path) -> None:
+    """Each has a subclass of the suite whose `make` says that it makes one."""
+    files = (repository / "tests" / "searchers").glob("test_*.py")
+    text = "".join(file.read_text(encoding="utf-8") for file in files)
+    of_tune = [getattr(searchers, name) for name in searchers.__all__]
+    classes = [
+        c for c in of_tune if inspect.isclass(c) and issubclass(c, Searcher) and c is not searchers.ArchraySearcher
+    ]
+    assert len(classes) >= 8
+    assert [c.__name__ for c in classes if f"**arguments: Any) -> {c.__name__}:" not in text] == []
