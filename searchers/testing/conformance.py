@@ -225,7 +225,7 @@ class SearcherConformance(Expectations):
             begun.save(str(folder / "state"))
             continued = self.fresh()
             continued.restore(str(folder / "state"))
-            rest = {"max_trials": self.budget - cut} if "test_finishes" in self.lacks else {}
+            rest: dict[str, Any] = {"max_trials": self.budget - cut} if "test_finishes" in self.lacks else {}
             after = self.run(continued, in_flight=before.in_flight, **options, **rest)
             assert before.configs + after == self.undisturbed(concurrency)
 
@@ -241,7 +241,9 @@ class SearcherConformance(Expectations):
         continued.restore(str(tmp_path / "state"))
         for trial, config in reversed(before.in_flight.items()):
             continued.on_trial_complete(trial_id=trial, result=self.result(config, 1))
-        rest = {"max_trials": self.budget - len(before.configs)} if "test_finishes" in self.lacks else {}
+        rest: dict[str, Any] = (
+            {"max_trials": self.budget - len(before.configs)} if "test_finishes" in self.lacks else {}
+        )
         assert before.configs + self.run(continued, concurrency=2, **rest) == self.undisturbed(2)
 
     def test_a_fresh_searcher_pickles(self) -> None:
