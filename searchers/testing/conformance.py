@@ -15,7 +15,7 @@ from ray.tune.search import Searcher
 from archray.references import load_reference
 from archray.searchers.drive_searcher import drive
 from archray.searchers.testing.expectations import Expectations
-from archray.searchers.testing.scores import (
+from archray.searchers.testing.recorded_runs import (
     Configs,
     Evaluator,
     Suggestions,
