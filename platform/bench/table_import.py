@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from archray.errors import InvalidInput, InvalidTable, RunFolderError
+from archray.platform.bench.nasbench1shot1_rows import cells_by_order, has_cut_matrices
+from archray.trainables.spaces import SPACES, NASBench1Shot1, get_space
 from archray.trainables.spaces.encodings import NONE
 from archray.trainables.spaces.table_space import CANONICAL, DECISIONS
 from archray.trainables.tabular.roles import ARCHITECTURES
@@ -54,6 +56,8 @@ def import_table(
         on: the column that says which rows belong together; by default `index`, or the column of architectures.
         missing: what becomes of rows without a number for objective, result, epochs or seconds: refused, or dropped.
         roles: as `archray.trainables.tabular.Roles` has them; those that are not named are known by well-known names.
+            With the space `nasbench1shot1-1`, a table of NAS-Bench-1Shot1 in which only the first row of each matrix
+            is left has the cells that the order of its rows says, which is checked.
 
     Returns: the table as it was written. Raises: InvalidTable, InvalidInput, InvalidArchitecture, RunFolderError,
     before anything is written.
@@ -67,6 +71,10 @@ def import_table(
     others = {absolute(other): read_frame(absolute(other))[0] for other in join}
     _check_where(where or {}, {location: frame, **others})
     frame = _selected(frame, where, location)
+    if not roles.get("architecture") and has_cut_matrices(list(frame.columns)):
+        space = get_space(roles["space"]) if roles.get("space") in SPACES else None
+        if isinstance(space, NASBench1Shot1):
+            frame = frame.assign(**{ARCHITECTURE: cells_by_order(frame, space, location)})
     for place, other in others.items():
         frame = _joined(frame, _selected(other, where, place), on, location, place)
     return write_imported(frame, out, location, checksum, written, missing=missing, **roles)

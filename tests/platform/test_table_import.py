@@ -18,7 +18,6 @@ from archray.platform.bench.table_info import table_info
 from archray.platform.cli import application
 from archray.trainables.tabular import read_table
 
-TABLES = Path(__file__).resolve().parents[2].parent / "shared" / "data"
 SPELLINGS = (
     "|nor_conv_3x3~0|+|none~0|none~1|+|none~0|skip_connect~1|none~2|",
     "|none~0|+|none~0|none~1|+|nor_conv_3x3~0|none~1|none~2|",
@@ -167,10 +166,6 @@ def test_an_existing_table_is_not_overwritten() -> None:
         import_table("cells.csv.gz")
 
 
-needs_tables = pytest.mark.skipif(not TABLES.is_dir(), reason="needs the benchmark tables in ../shared/data")
-
-
-@needs_tables
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("file", "options", "networks", "objective"),
@@ -188,11 +183,16 @@ needs_tables = pytest.mark.skipif(not TABLES.is_dir(), reason="needs the benchma
              "encoding": "columns:node1,node2,node3,node4,node5,adj_matrix"},
             2487, 0.6617922,
         ),
+        (
+            "nasbench1shot1_ss1",
+            {"space": "nasbench1shot1-1", "objective": "mean_val", "result": "mean_test", "mode": "min"},
+            2127, 0.6617922,
+        ),
     ],
 )  # fmt: skip
 def test_the_tables_that_people_have_are_imported(
-    file: str, options: dict[str, Any], networks: int, objective: float
+    benchmark_data: Path, file: str, options: dict[str, Any], networks: int, objective: float
 ) -> None:
-    options = {**options, "join": [TABLES / f"{other}.csv.gz" for other in options.get("join", ())]}
-    table = import_table(TABLES / f"{file}.csv.gz", "table.parquet", **options)
+    options = {**options, "join": [benchmark_data / f"{other}.csv.gz" for other in options.get("join", ())]}
+    table = import_table(benchmark_data / f"{file}.csv.gz", "table.parquet", **options)
     assert len(table.rows) == networks and table.objective.max() == objective

@@ -4,6 +4,6 @@ from __future__ import annotations
 
 from archray.trainables.tabular.oracle import OBJECTIVE, TableOracle
 from archray.trainables.tabular.roles import Roles
-from archray.trainables.tabular.table import Table, read_table
+from archray.trainables.tabular.table import Table, open_table, read_table
 
-__all__ = ["OBJECTIVE", "Roles", "Table", "TableOracle", "read_table"]
+__all__ = ["OBJECTIVE", "Roles", "Table", "TableOracle", "open_table", "read_table"]

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
+from numpy.typing import NDArray
 
 from archray.errors import InvalidInput, InvalidTable
 from archray.plurals import count
@@ -14,6 +15,7 @@ from archray.plurals import count
 if TYPE_CHECKING:
     from archray.trainables.tabular.table import Table
 
+FloatArray = NDArray[np.float64]
 Seeds = Literal["mean", "drawn"]
 OBJECTIVE = "objective"  # the key under which a search is told the value
 
@@ -27,7 +29,7 @@ class TableOracle:
 
     Args:
         seeds: `mean`: the table's value; `drawn`: of several trainings of an architecture one, drawn by the config's
-            `seed`, as a training would be.
+            `seed`, as a training would be; the same one at every epoch of which the table has as many.
 
     Raises: InvalidInput for other seeds; InvalidTable for `drawn` where the objective has no trainings of its own.
     """
@@ -52,16 +54,33 @@ class TableOracle:
 
     def __call__(self, config: Mapping[str, Any]) -> dict[str, Any]:
         """Raises: InvalidArchitecture, which names the nearest, for one that the table does not have."""
-        table, row = self.table, self.table.row(config["architecture"])
-        result = {OBJECTIVE: self.value(row, int(config.get("seed", 0))), "row": row}
-        if table.seconds is not None:
-            result["seconds"] = float(table.seconds[row])
-        return result | {name: float(cost[row]) for name, cost in table.costs.items()}
+        row = self.table.row(config["architecture"])
+        return {OBJECTIVE: self.value(row, int(config.get("seed", 0))), **self.row_facts(row)}
+
+    def row_facts(self, row: int) -> dict[str, Any]:
+        """What a result holds beside the objective."""
+        table = self.table
+        seconds = {} if table.seconds is None else {"seconds": float(table.seconds[row])}
+        return {"row": row, **seconds, **{name: float(cost[row]) for name, cost in table.costs.items()}}
 
     def value(self, row: int, seed: int) -> float:
         """The objective of a row, in the training that the seed draws."""
-        if self.seeds == "mean":
-            return float(self.table.objective[row])
-        trainings = self.table.trainings[str(self.table.roles.objective)][row]
-        finite = trainings[~np.isnan(trainings)]
+        return self._of(str(self.table.roles.objective), self.table.objective, row, seed)
+
+    def curve(self, row: int, seed: int) -> dict[int, float]:
+        """The value of a row after each epoch that the table knows; after the last one it is the objective.
+
+        A table without epochs has one, 1.
+        """
+        table = self.table
+        values = {epoch: self._of(table.roles.epochs[epoch], held, row, seed) for epoch, held in table.epochs.items()}
+        return values | {max(values, default=1): self.value(row, seed)}
+
+    def _of(self, column: str, values: FloatArray, row: int, seed: int) -> float:
+        trainings = self.table.trainings.get(column)
+        if self.seeds == "mean" or trainings is None:
+            return float(values[row])
+        finite = trainings[row][~np.isnan(trainings[row])]
+        if not len(finite):
+            return float(values[row])
         return float(finite[np.random.default_rng([seed, row]).integers(len(finite))])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 from archray.errors import InvalidTable
 from archray.plurals import count
 from archray.trainables.spaces.encodings import IntArray
-from archray.trainables.spaces.table_space import TableSpace
+from archray.trainables.spaces.table_space import PREFIX, TableSpace, open_table_space
 from archray.trainables.tabular.oracle import Seeds, TableOracle
 from archray.trainables.tabular.table_file import ARCHITECTURE, TableFile, how_to_tell_apart, numbers, read_table_file
 
@@ -31,6 +32,7 @@ class Table:
 
     Args:
         file: its rows and the roles of its columns.
+        space: the space of that file, if it was opened before.
 
     Attributes:
         name: `table:FILE`, under which `get_space` finds the space.
@@ -48,7 +50,7 @@ class Table:
         is the same in every row, or rows of one architecture that disagree.
     """
 
-    def __init__(self, file: TableFile) -> None:
+    def __init__(self, file: TableFile, space: TableSpace | None = None) -> None:
         roles, self.roles, self.location = file.roles, file.roles, file.location
         if roles.objective is None:
             held = ", ".join(column for column in file.rows.columns if column != ARCHITECTURE)
@@ -58,7 +60,7 @@ class Table:
             )
         frame = self._distinct(file)
         self.frame = frame
-        self.space = TableSpace(file)
+        self.space = space or TableSpace(file)
         self.name, self.architectures = self.space.name, self.space.architectures
         self.rows: IntArray = np.flatnonzero(self.space.representative == np.arange(len(frame)))
         values = {column: self._complete(column, role) for column, role in roles.values.items()}
@@ -89,7 +91,7 @@ class Table:
         return TableOracle(self, seeds)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _of_space, (self.space,)
+        return _table_in, (self.space,)
 
     # How it is read ------------------------------------------------------------------------------------------------
 
@@ -156,6 +158,15 @@ def read_table(path: str | Path, where: Mapping[str, str] | None = None, **roles
     return Table(read_table_file(path, where, **roles))
 
 
-def _of_space(space: TableSpace) -> Table:
-    """A copy, in the process it came to."""
-    return Table(space.file)
+def open_table(name: str) -> Table:
+    """The table of `get_space(name)`, `table:FILE` or `table:FILE?ROLE=VALUE&...`; `table:` may be left out.
+
+    It is opened once per process and state of the file. Raises: as `read_table`.
+    """
+    return _table_in(open_table_space(name if name.startswith(PREFIX) else f"{PREFIX}{name}"))
+
+
+@lru_cache(maxsize=4)
+def _table_in(space: TableSpace) -> Table:
+    """The table of a space; a copy of a table, in the process it came to."""
+    return Table(space.file, space)

@@ -1,0 +1,89 @@
+"""The Tune trainable that answers from a table of trained architectures, its epochs as iterations."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Literal
+
+from pydantic import Field
+
+from archray.errors import InvalidArchitecture, InvalidInput
+from archray.settings import Settings
+from archray.trainables.checkpoint import read_state
+from archray.trainables.tabular import OBJECTIVE, TableOracle, open_table
+from archray.trainables.tune.trial import Result, TrialFailed, TrialTrainable
+
+
+class TabularSettings(Settings):
+    """All options of a `TabularTrainable`; they stand in its Tune config under the key `settings`.
+
+    Args:
+        table: the file, on every node; or `table:FILE?ROLE=VALUE&...`, as the space is called.
+        seeds: `mean`, the table's value; or `drawn`, of several trainings one, by the trial's seed.
+        seed: of a trial whose config has no `seed` of its own.
+        device, threads: not used; a look-up needs neither.
+    """
+
+    table: str
+    seeds: Literal["mean", "drawn"] = "mean"
+    seed: int = Field(0, ge=0)
+    device: str = "cpu"
+    threads: int | None = Field(None, ge=1)
+
+
+class TabularTrainable(TrialTrainable):
+    """Looks an architecture up in a table, in the place of training it. Config: see `TrialTrainable`, and
+    `architecture`, in any spelling.
+
+    A step is an epoch that the table knows, so that a scheduler can stop a trial between two of them, by
+    `time_attr="epoch"`; a table without epochs has one step. Every result holds `objective` (in the table's unit; after
+    the last epoch what `TableOracle` would tell), `epoch`, `epochs` (the last one), `row`, `seconds` (as far as it was
+    trained: the table's, in proportion; NaN if it has none), the costs by their columns, `failure` and `done`. An
+    architecture that the table does not have is a failed result, which names the nearest.
+    """
+
+    settings_type = TabularSettings
+    failures = (TrialFailed, InvalidArchitecture)
+    _settings: TabularSettings
+    _epoch: int  # the last one that was told; 0 before
+    _curve: dict[int, float]
+    _facts: dict[str, Any]
+
+    def _read(self, config: dict[str, Any]) -> None:
+        architecture = config.get("architecture")
+        if not isinstance(architecture, str):
+            raise InvalidInput(
+                f"expected the config's `architecture` to be a string of the table, got {architecture!r}"
+            )
+        self._architecture = architecture
+        self._oracle = TableOracle(open_table(self._settings.table), self._settings.seeds)
+
+    def _build(self) -> None:
+        row = self._oracle.table.row(self._architecture)
+        self._curve, self._facts = self._oracle.curve(row, self._seed), self._oracle.row_facts(row)
+
+    def _step(self) -> Result:
+        epoch = min(epoch for epoch in self._curve if epoch > self._epoch)
+        self._epoch = epoch
+        seconds = self._facts.get("seconds", math.nan) * epoch / max(self._curve)
+        return self._told(self._curve[epoch]) | {**self._facts, "seconds": seconds}
+
+    def _failed(self, reason: str) -> Result:
+        costs = dict.fromkeys(self._oracle.table.costs, math.nan)
+        return self._told(math.nan, reason) | {"row": -1, "seconds": math.nan, **costs}
+
+    def _told(self, value: float, failure: str | None = None) -> Result:
+        last = max(self._oracle.table.epochs, default=1)
+        done = failure is not None or self._epoch == last
+        return {OBJECTIVE: value, "epoch": self._epoch, "epochs": last, "failure": failure, "done": done}
+
+    def load_checkpoint(self, checkpoint: Any) -> None:  # the folder that `save_checkpoint` was given
+        state = read_state(checkpoint)
+        self.begin()
+        self._epoch, self._result = state["epoch"], state["result"]
+
+    def _state(self) -> dict[str, Any]:
+        return {"architecture": self._architecture, "epoch": self._epoch}
+
+    def _release(self) -> None:
+        self._epoch, self._curve, self._facts = 0, {}, {}
