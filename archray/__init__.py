@@ -25,6 +25,7 @@ _PUBLIC |= {"watch": "archray.platform.watch"}
 _PUBLIC |= {"load": "archray.platform.run_result", "RunResult": "archray.platform.run_result"}
 _PUBLIC |= {"config": "archray.platform.config_text"}
 _PUBLIC |= {"compare": "archray.platform.compare", "proxies": "archray.platform.proxies"}
+_PUBLIC |= {"bench": "archray.platform.bench.bench_run", "bench_proxies": "archray.platform.bench.correlation_tables"}
 
 __all__ = ["__version__", *_PUBLIC]
 

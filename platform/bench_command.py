@@ -1,4 +1,4 @@
-"""`archray bench`: the commands around tables of trained architectures."""
+"""`archray bench import` and `info`: the commands around tables of trained architectures."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from rich.console import Console
 
 from archray.errors import InvalidInput
 
-HELP = "Tables of trained architectures: import them, look into them, and run searches on them."
 TABLES = "Columns"  # the panel of options that say what a table's columns are for
 
 File = Annotated[str, typer.Argument(metavar="FILE", help="A CSV (also .csv.gz) or Parquet table.")]
@@ -61,15 +60,6 @@ Encoding = Annotated[
     str | None,
     typer.Option(help="What says which rows are near: tokens, columns:a,b, or none.", rich_help_panel=TABLES),
 ]
-
-
-def bench_app(context_settings: dict[str, Any]) -> typer.Typer:
-    """The commands of `archray bench`."""
-    app = typer.Typer(help=HELP, no_args_is_help=True, context_settings=context_settings)
-    app.callback()(lambda: None)
-    app.command("import", context_settings=context_settings)(import_)
-    app.command("info", context_settings=context_settings)(info)
-    return app
 
 
 def import_(

@@ -15,7 +15,7 @@ from typer.core import TyperGroup
 
 import archray
 from archray.errors import ArchrayError, RunInterrupted, TrialCrashed
-from archray.platform.bench_command import bench_app
+from archray.platform.bench_run_command import bench_app
 from archray.platform.proxies_command import proxies
 from archray.platform.run.layout import RUNS
 from archray.platform.search_command import config_app, search_app

@@ -28,6 +28,7 @@ def drive(
     mode: str | None = None,
     *,
     max_trials: int | None = None,
+    stop: Callable[[], bool] | None = None,
     completion_seed: int | None = None,
     state_path: str | Path | None = None,
     in_flight: Mapping[str, dict[str, Any]] | None = None,
@@ -42,6 +43,7 @@ def drive(
         concurrency: q, how many trials are in flight at a time.
         metric, mode: as in `TuneConfig`.
         max_trials: stops after so many, as a run that is interrupted would; what is in flight stays so.
+        stop: asked after every trial; once it says True nothing more is evaluated, as with max_trials.
         completion_seed: of the order in which trials in flight end; None: the order in which they began.
         state_path: the searcher's state is saved there after every trial.
         in_flight: the configs, by trial id, of the trials in flight of a restored searcher that is none of archray's.
@@ -83,6 +85,8 @@ def drive(
         ended += 1
         if state_path is not None:
             searcher.save(str(state_path))
+        if stop is not None and stop():
+            break
     return pd.DataFrame([row for row in rows.values() if len(row) > 1])
 
 

@@ -1,0 +1,208 @@
+"""`archray bench`: what its tables say, what it refuses, and what a kill leaves."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from archray_test_bench import FEW_VALUES, bench_here, made_up_table
+from archray_test_command import finish, kill_when, start
+from scipy import stats
+from typer.testing import CliRunner
+
+import archray
+from archray.errors import ArchrayError, InvalidInput, RunFolderError, UnknownName
+from archray.platform.bench.bench_folder import PARTS
+from archray.platform.bench.bench_result import BenchResult, paired
+from archray.platform.bench.bench_run import begin
+from archray.platform.bench.regret_figure import bench_regret, curves
+from archray.platform.cli import application
+
+OUTPUTS = ("summary.csv", "searches.csv", "differences.csv", "bench.md", "bench.html")
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, pd.DataFrame]:
+    place = tmp_path_factory.mktemp("table") / "table.csv"
+    return place, made_up_table(place)
+
+
+@pytest.fixture(scope="module")
+def bench(table: tuple[Path, pd.DataFrame], tmp_path_factory: pytest.TempPathFactory) -> BenchResult:
+    out = tmp_path_factory.mktemp("bench") / "bench"
+    return bench_here(["evolution"], table=table[0], out=out, seeds=4, budget=[5, 12])
+
+
+def test_random_the_largest_and_every_metric_first_stand_in_every_table(bench: BenchResult) -> None:
+    unasked = ["random", "params first", "snip first", f"{FEW_VALUES} first", "kappa first"]
+    assert bench.labels == ["evolution", *unasked]
+    summary = bench.summary()
+    for budget in (5, 12):
+        own = summary[summary["budget"] == budget]
+        assert list(own["method"]) == bench.labels and set(own["evaluations"]) == {budget}
+    text = (Path(bench.folder.path) / "bench.md").read_text()
+    assert all(text.count(f"| {label} |") >= 2 for label in unasked)
+
+
+@pytest.mark.parametrize(("column", "sign"), [("snip", -1), ("params", -1), ("kappa", 1)])
+def test_a_column_first_is_the_best_of_its_first_by_the_objective(
+    bench: BenchResult, table: tuple[Path, pd.DataFrame], column: str, sign: int
+) -> None:
+    frame = table[1]
+    first = frame.iloc[np.argsort(sign * frame[column])[:12]]
+    best = first.loc[first["val_accuracy"].idxmax()]
+    own = bench.searches.query("method == @column + ' first' and budget == 12")
+    assert len(own) == 1, "no equal values: run once"
+    assert own["architecture"].item() == best["architecture"]
+    assert own["result"].item() == best["test_accuracy"]
+    assert own["rank"].item() == 1 + (frame["val_accuracy"] > best["val_accuracy"]).sum()
+    assert own["seconds"].item() == pytest.approx(first["train_seconds"].sum())
+    assert own["params"].item() == best["params"]
+
+
+def test_equal_values_come_in_an_order_that_the_seed_draws(bench: BenchResult) -> None:
+    own = bench.trials.query("method == @FEW_VALUES + ' first' and budget == 12".replace("@FEW_VALUES", "'nwot'"))
+    orders = {tuple(search["row"]) for _, search in own.groupby("seed")}
+    assert len(orders) == 4
+    assert (bench.table.metrics[FEW_VALUES][own["row"]] == 3).all()
+
+
+def test_the_summary_is_over_the_searches(bench: BenchResult) -> None:
+    own = bench.searches.query("method == 'random' and budget == 12")
+    told = bench.summary().query("method == 'random' and budget == 12").iloc[0]
+    assert told["seeds"] == 4
+    assert told["result"] == pytest.approx(own["result"].mean())
+    assert told["result_std"] == pytest.approx(np.std(own["result"], ddof=1))
+    assert told["result_worst"] == own["result"].min()
+    assert told["rank_worst"] == own["rank"].max()
+
+
+def test_paired_intervals_are_scipys(bench: BenchResult) -> None:
+    rng = np.random.default_rng(1)
+    ours, theirs = rng.normal(1, 1, 12), rng.normal(0, 1, 12)
+    told, test = paired(ours, theirs, 7), stats.ttest_rel(ours, theirs)
+    assert told["difference"] == pytest.approx((ours - theirs).mean())
+    assert (told["low"], told["high"]) == pytest.approx(tuple(test.confidence_interval(0.95)))
+    assert (told["low_all"], told["high_all"]) == pytest.approx(tuple(test.confidence_interval(1 - 0.05 / 7)))
+    assert told["better"] == pytest.approx((ours > theirs).mean())
+    once = paired(np.array([1.0]), theirs)
+    assert (once["low"], once["high"]) == pytest.approx(tuple(stats.ttest_1samp(1 - theirs, 0).confidence_interval()))
+    assert np.isnan(paired(np.array([1.0]), np.array([2.0]))["low"])
+    differences = bench.differences("params first")
+    assert "params first" not in set(differences["method"]) and len(differences) == 2 * 5
+    with pytest.raises(UnknownName, match="choose one of evolution"):
+        bench.differences("absent")
+
+
+def test_the_figure_draws_the_best_so_far(bench: BenchResult) -> None:
+    x, best = curves(bench, "random")
+    assert x.tolist() == list(range(1, 13)) and best.shape == (4, 12)
+    assert (np.diff(best, axis=1) >= 0).all()
+    assert best[:, -1].tolist() == bench.searches.query("method == 'random' and budget == 12")["objective"].tolist()
+    canvas = bench_regret(bench)
+    assert len(canvas.axes) == 2 and all(axes.has_data() for axes in canvas.axes)
+    assert {"random", "evolution"} <= {text.get_text() for text in canvas.legends[0].get_texts()}
+
+
+def test_the_smaller_may_be_the_better(table: tuple[Path, pd.DataFrame], tmp_path: Path) -> None:
+    frame = table[1].assign(loss=100 - table[1]["val_accuracy"]).drop(columns=["val_accuracy", "test_accuracy"])
+    from archray.trainables.tabular import Roles
+    from archray.trainables.tabular.table_file import write_table_file
+
+    roles = Roles(("architecture",), objective="loss", mode="min", metrics=("snip",))
+    write_table_file(tmp_path / "loss.parquet", frame, roles)
+    told = bench_here(["random"], table=tmp_path / "loss.parquet", out=tmp_path / "out", seeds=2, budget=256)
+    assert told.labels == ["random", "snip first"]
+    assert set(told.searches["result"]) == {frame["loss"].min()} and set(told.searches["rank"]) == {1}
+
+
+def test_a_budget_of_training_seconds(table: tuple[Path, pd.DataFrame], tmp_path: Path) -> None:
+    told = bench_here(["evolution"], table=table[0], out=tmp_path / "out", seeds=2, budget_seconds=60)
+    spent = told.searches["seconds"]
+    assert (spent <= 60).all() and (spent > 60 - 10).all()
+    assert told.searches["evaluations"].between(6, 11).all()
+    assert len(bench_regret(told).axes) == 2
+
+
+def test_options_make_rows_of_their_own(table: tuple[Path, pd.DataFrame], tmp_path: Path) -> None:
+    words = ["evolution:population=3,sample_size=2", "evolution", "evolution"]
+    _, question, _ = begin(words, table=table[0], out=tmp_path / "out", budget=8)
+    assert [entrant.label for entrant in question.entrants if entrant.asked] == words[:2]
+    assert question.entrants[0].options == {"population": 3, "sample_size": 2}
+
+
+# What is refused, before anything starts and without a folder left behind
+
+REFUSED: list[tuple[dict[str, Any], str]] = [
+    ({"budget": 257}, "expected a budget of at most 256"),
+    ({"budget": 0}, "whole numbers of 1 or more"),
+    ({"seeds": 0}, "seeds: expected 1 or more"),
+    ({"methods": ["evolutoin"]}, "did you mean 'evolution'"),
+    ({"methods": ["darts"]}, "darts cannot be run on a table"),
+    ({"methods": ["evolution:populatoin=3"]}, "evolution:populatoin=3: .*populatoin"),
+    ({"methods": ["evolution:population"]}, "METHOD:OPTION=VALUE"),
+    ({"metric": ["absent"]}, "no metric 'absent'; it has snip, nwot, kappa, params"),
+    ({"against": "absent"}, "no row 'absent' to compare with"),
+    ({"budget": 5, "budget_seconds": 60.0}, "got both"),
+    ({"budget_seconds": 1.0}, "the longest training of the table"),
+    ({"where": {"task": "a"}}, "no column 'task'"),
+]
+
+
+@pytest.mark.parametrize(("changed", "message"), REFUSED, ids=lambda value: str(value))
+def test_bad_input(table: tuple[Path, pd.DataFrame], tmp_path: Path, changed: dict[str, Any], message: str) -> None:
+    question = {"methods": ["evolution"], "table": table[0], "out": tmp_path / "out", "budget": 8} | changed
+    if "budget_seconds" in changed and "budget" not in changed:
+        del question["budget"]
+    with pytest.raises(InvalidInput, match=message) as caught:
+        archray.bench(**question)
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_folder_holds_one_question(bench: BenchResult, table: tuple[Path, pd.DataFrame], tmp_path: Path) -> None:
+    again = {"table": table[0], "out": bench.folder.path, "seeds": 4, "budget": [5, 12]}
+    assert archray.bench(["evolution"], **again).summary().equals(bench.summary()), "nothing was left to do"
+    with pytest.raises(RunFolderError, match=r"its seeds are 4, now 5; give the same command"):
+        archray.bench(["evolution"], **{**again, "seeds": 5})
+    with pytest.raises(RunFolderError, match="its rows are evolution, random"):
+        archray.bench(["random"], **again)
+    (tmp_path / "other.txt").touch()
+    with pytest.raises(RunFolderError, match="holds no bench"):
+        archray.bench(["random"], **{**again, "out": tmp_path})
+
+
+def test_the_command_is_told_what_is_wrong(table: tuple[Path, pd.DataFrame], tmp_path: Path) -> None:
+    """METHOD may come before the options or after them, with `run` or without."""
+    options = ("--table", str(table[0]), "--out", str(tmp_path / "out"), "--budget", "300")
+    for arguments in (
+        ("bench", "evolution", *options),
+        ("bench", *options, "evolution"),
+        ("bench", "run", "evolution", *options),
+    ):
+        told = CliRunner().invoke(application(arguments), arguments)
+        assert isinstance(told.exception, ArchrayError) and "at most 256" in str(told.exception)
+    shown = CliRunner().invoke(application(("bench", "--help")), ("bench", "--help"))
+    assert shown.exit_code == 0 and "archray bench evolution --table" in shown.output
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_killed_in_the_middle_and_continued_it_tells_the_same(table: tuple[Path, pd.DataFrame], tmp_path: Path) -> None:
+    command = ("bench", "evolution", "--table", str(table[0]), "--seeds", "16", "--budget", "60,200", "--out", "killed")
+    process = start(*command, cwd=tmp_path)
+    parts = tmp_path / "killed" / PARTS
+    kill_when(process, lambda: len(list(parts.glob("[!.]*.parquet"))) >= 3, tmp_path)
+    done = {part.name: part.stat().st_mtime_ns for part in parts.glob("[!.]*.parquet")}
+    assert not (tmp_path / "killed" / "summary.csv").exists()
+    with pytest.raises(RunFolderError, match="has not ended"):
+        BenchResult.read(str(tmp_path / "killed"))
+    finish(*command, cwd=tmp_path)
+    assert all((parts / name).stat().st_mtime_ns == before for name, before in done.items()), "done once"
+    whole = bench_here(["evolution"], table=table[0], out=tmp_path / "whole", seeds=16, budget=[60, 200])
+    assert len(whole.searches) == len(BenchResult.read(str(tmp_path / "killed")).searches)
+    for name in OUTPUTS:
+        assert (tmp_path / "killed" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes(), name

@@ -1,0 +1,58 @@
+"""A small made-up table, and benches of it that are answered in this process."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from archray.platform.bench.bench_folder import PARTS, shares
+from archray.platform.bench.bench_page import bench_page
+from archray.platform.bench.bench_result import BenchResult
+from archray.platform.bench.bench_run import begin, write_tables
+from archray.platform.bench.bench_worker import BenchWorker
+
+FEW_VALUES = "nwot"  # the metric with equal values
+
+
+def made_up_table(place: Path) -> pd.DataFrame:
+    """256 architectures of four decisions; snip follows the value, nwot has four values, kappa falls with it."""
+    rng = np.random.default_rng(0)
+    decisions = np.array(list(itertools.product(range(4), repeat=4)))
+    quality = decisions.sum(axis=1) + rng.normal(0, 0.5, len(decisions))
+    frame = pd.DataFrame(
+        {
+            "architecture": ["-".join(map(str, row)) for row in decisions],
+            "val_accuracy": 50 + 3 * quality,
+            "test_accuracy": 49 + 3 * quality + rng.normal(0, 0.5, len(decisions)),
+            "snip": np.exp(quality + rng.normal(0, 2, len(decisions))),
+            FEW_VALUES: decisions[:, 0].astype(float),
+            "kappa": np.exp(-quality / 3 + rng.normal(0, 1, len(decisions))),
+            "params": 1 + rng.permutation(len(decisions)) / 100,
+            "train_seconds": rng.uniform(5, 10, len(decisions)),
+        }
+    )
+    frame.to_csv(place, index=False)
+    return frame
+
+
+def bench_here(methods: list[str], *, against: str = "random", **question: Any) -> BenchResult:
+    """`archray.bench`, without Ray."""
+    folder, asked, table = begin(methods, against=against, **question)
+    worker = BenchWorker(str(folder))
+    for share in shares(asked, table):
+        (folder / PARTS).write_parquet(share.file, worker(share))
+    result = BenchResult.read(folder)
+    write_tables(result, against)
+    return result
+
+
+def bench_on_a_page(folder: Path) -> str:
+    """The page of a small bench."""
+    folder.mkdir()
+    made_up_table(folder / "table.csv")
+    question = {"table": folder / "table.csv", "out": folder / "bench", "seeds": 3, "budget": [5, 12]}
+    return bench_page(bench_here(["evolution", "evolution:population=2,sample_size=1"], **question), "random")
