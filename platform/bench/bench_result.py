@@ -11,6 +11,7 @@ import pandas as pd
 from archray.errors import InvalidInput, UnknownName
 from archray.files import Folder
 from archray.platform.bench.bench_folder import Question, problem_in, read_parts, shares
+from archray.platform.bench.entrants import RANDOM_SEARCH
 from archray.trainables.tabular import Table
 
 CONFIDENCE = 0.95
@@ -93,7 +94,7 @@ class BenchResult:
             rows.append(row)
         return pd.DataFrame(rows)
 
-    def differences(self, against: str = "random") -> pd.DataFrame:
+    def differences(self, against: str = RANDOM_SEARCH) -> pd.DataFrame:
         """By how much each method's result is better than another's, seed by seed: see `paired`.
 
         Raises: UnknownName for a method that the bench has not.

@@ -20,7 +20,7 @@ from archray.errors import InvalidInput, RunInterrupted
 from archray.files import Folder
 from archray.platform.bench.bench_folder import PARTS, Question, Share, open_folder, problem_in, shares, write_table
 from archray.platform.bench.bench_result import BenchResult
-from archray.platform.bench.entrants import entrants
+from archray.platform.bench.entrants import RANDOM_SEARCH, entrants
 from archray.plurals import count
 from archray.trainables.tabular import Table, read_table
 
@@ -43,7 +43,7 @@ def bench(
     budget: int | Sequence[int] | None = None,
     budget_seconds: float | None = None,
     metric: str | Sequence[str] = (),
-    against: str = "random",
+    against: str = RANDOM_SEARCH,
     where: Mapping[str, str] | None = None,
     objective: str | None = None,
     result: str | None = None,
@@ -98,7 +98,7 @@ def begin(
     budget: int | Sequence[int] | None = None,
     budget_seconds: float | None = None,
     metric: str | Sequence[str] = (),
-    against: str = "random",
+    against: str = RANDOM_SEARCH,
     where: Mapping[str, str] | None = None,
     objective: str | None = None,
     result: str | None = None,

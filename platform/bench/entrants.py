@@ -17,7 +17,7 @@ from archray.trainables.tabular import Table
 if TYPE_CHECKING:
     from ray.tune.search import Searcher
 
-RANDOM = "random"  # the row of random search
+RANDOM_SEARCH = "random"  # the row of random search
 LOW_IS_GOOD = ("kappa",)  # metrics of which the smallest is first: a large condition number promises nothing
 
 
@@ -27,28 +27,28 @@ class Entrant:
 
     Attributes:
         label: what the tables call it, and what names it on the command line.
-        method: whose searcher it is; None for random search and for a column.
+        name: of the method whose searcher it is; None for random search and for a column.
         options: what that searcher is told.
         column: the pool in the order of this column of the table, best first; None for a searcher.
         asked: whether the user named it.
     """
 
     label: str
-    method: str | None = None
+    name: str | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
     column: str | None = None
     asked: bool = False
 
     def searcher(self, problem: BenchProblem, budget: int, seed: int) -> Searcher:
         """A new searcher. Raises: InvalidInput if the method cannot be told this, or not with this table."""
-        if self.method is None:
+        if self.name is None:
             from archray.searchers import MetricFirst, RandomSearch
 
             if self.column is None:
                 return RandomSearch(problem.space, budget, seed=seed)
             order: Literal["largest", "smallest"] = "smallest" if self.column in LOW_IS_GOOD else "largest"
             return MetricFirst(problem.pool, self.column, budget, order, seed=seed)
-        make = get_method(self.method).make_searcher
+        make = get_method(self.name).make_searcher
         assert make is not None  # `entrants` saw to it
         try:
             return make(problem, budget, seed, self.options)
@@ -72,7 +72,7 @@ def entrants(words: Sequence[str], table: Table, metrics: Sequence[str] = ()) ->
     """
     check_metrics(metrics, table)
     rows = [row for word in words for row in _named(word, table, metrics)]
-    rows += [Entrant(RANDOM), *(Entrant(f"{column} first", column=column) for column in columns_of(table))]
+    rows += [Entrant(RANDOM_SEARCH), *(Entrant(f"{column} first", column=column) for column in columns_of(table))]
     return list({row.label: row for row in reversed(rows)}.values())[::-1]
 
 

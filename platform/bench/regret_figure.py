@@ -11,6 +11,7 @@ from matplotlib.lines import Line2D
 
 from archray.platform.bench.bench_result import BenchResult
 from archray.platform.bench.bench_tables import decimals, title_of, written
+from archray.platform.bench.entrants import RANDOM_SEARCH
 from archray.platform.report.figures import FOUND, GREEN, INDIGO, PINK, RANDOM, TRIAL, drawing, figure, plain
 from archray.platform.report.pointed_at import tell_line
 from archray.platform.report.section import Section, captioned
@@ -46,12 +47,12 @@ def curves(bench: BenchResult, label: str) -> tuple[np.ndarray, np.ndarray]:
 def bench_regret(bench: BenchResult, canvas: Figure) -> None:
     """The regret of the best so far, and its rank in the table, over the budget: mean over seeds, and their middle."""
     regret, rank = canvas.subplots(2, 1, sharex=True)
-    asked = [entrant.label for entrant in bench.question.entrants if entrant.asked and entrant.label != "random"]
+    asked = [entrant.label for entrant in bench.question.entrants if entrant.asked and entrant.label != RANDOM_SEARCH]
     handles = []
-    behind = [label for label in bench.labels if label not in asked and label != "random"]
-    for label in [*behind, "random", *asked]:
+    behind = [label for label in bench.labels if label not in asked and label != RANDOM_SEARCH]
+    for label in [*behind, RANDOM_SEARCH, *asked]:
         place = asked.index(label) if label in asked else 0
-        colour = RANDOM if label == "random" else TRIAL if label in behind else _COLOURS[place % len(_COLOURS)]
+        colour = RANDOM if label == RANDOM_SEARCH else TRIAL if label in behind else _COLOURS[place % len(_COLOURS)]
         dash = _DASHES[place // len(_COLOURS) % len(_DASHES)]
         x, best = curves(bench, label)
         thin = label in behind
@@ -61,7 +62,7 @@ def bench_regret(bench: BenchResult, canvas: Figure) -> None:
             handles.append(Line2D([], [], color=colour, linestyle=dash, linewidth=2, label=label))
     if behind:
         handles.append(Line2D([], [], color=TRIAL, linewidth=1, alpha=0.6, label="a column first"))
-    largest = np.nanquantile(_regret_of(bench, "random"), 0.9)
+    largest = np.nanquantile(_regret_of(bench, RANDOM_SEARCH), 0.9)
     regret.set_ylim(0, largest * 1.05 if largest > 0 else None)
     regret.set_ylabel(f"regret in {bench.table.roles.objective}")
     rank.set_yscale("log")
