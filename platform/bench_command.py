@@ -74,6 +74,10 @@ def import_(
     on: Annotated[
         str | None, typer.Option(metavar="COLUMN", help="What rows are joined on. Default: index, or architecture.")
     ] = None,
+    nats_bench: Annotated[
+        bool, typer.Option("--nats-bench", help="FILE is of NATS-Bench: its folder, or its one .pickle.pbz2 file.")
+    ] = False,
+    dataset: Annotated[str, typer.Option(metavar="cifar10|cifar100|ImageNet16-120", help="Of NATS-Bench.")] = "cifar10",
     missing: Annotated[
         str, typer.Option(metavar="refuse|drop", help="Rows without a value: refuse the table, or leave them out.")
     ] = "refuse",
@@ -90,20 +94,19 @@ def import_(
     encoding: Encoding = None,
 ) -> None:
     """Check a table, join others to it, and write it as Parquet with what its columns are for."""
-    from archray.platform.bench.table_import import import_table
+    from archray.platform.bench.table_import import import_nats_bench, import_table
     from archray.platform.bench.table_info import print_info, table_info
 
-    table = import_table(
-        file,
-        out,
-        where=pairs("--where", where),
-        join=join or (),
-        on=on,
-        missing=missing,  # type: ignore[arg-type]  # which is checked there
-        **named_roles(
-            architecture, objective, result, minimise, metrics, costs, seconds, epochs, seeds, space, encoding
-        ),
+    roles = named_roles(
+        architecture, objective, result, minimise, metrics, costs, seconds, epochs, seeds, space, encoding
     )
+    options: dict[str, Any] = {**roles, "missing": missing}
+    if nats_bench:
+        if join or where or on:
+            raise InvalidInput("--nats-bench: import its files alone; then import that table, with --join and --where")
+        table = import_nats_bench(file, out, dataset=dataset, **options)
+    else:
+        table = import_table(file, out, where=pairs("--where", where), join=join or (), on=on, **options)
     print_info(table_info(table.location), Console())
 
 

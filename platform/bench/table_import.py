@@ -11,6 +11,7 @@ import numpy as np
 
 from archray.errors import InvalidInput, InvalidTable, RunFolderError
 from archray.platform.bench.nasbench1shot1_rows import cells_by_order, has_cut_matrices
+from archray.platform.bench.nats_bench_rows import SHORT, nats_bench_rows
 from archray.trainables.spaces import SPACES, NASBench1Shot1, get_space
 from archray.trainables.spaces.encodings import NONE
 from archray.trainables.spaces.table_space import CANONICAL, DECISIONS
@@ -78,6 +79,30 @@ def import_table(
     for place, other in others.items():
         frame = _joined(frame, _selected(other, where, place), on, location, place)
     return write_imported(frame, out, location, checksum, written, missing=missing, **roles)
+
+
+def import_nats_bench(
+    place: str | Path,
+    out: str | Path | None = None,
+    *,
+    dataset: str = "cifar10",
+    missing: Missing = "refuse",
+    **roles: Any,
+) -> Table:
+    """Writes the official files of NATS-Bench as a table; see `nats_bench_rows` for its columns.
+
+    The objective is the 12-epoch validation accuracy, the result the test accuracy after the longest training, unless
+    they are named. Raises: as `import_table`.
+    """
+    location = absolute(place)
+    out = Path(out) if out is not None else Path(f"{_stem(location)}-{dataset}.parquet")
+    check_out(out)
+    frame = nats_bench_rows(location, dataset)
+    longest = max((column for column in frame.columns if column.startswith("test_")), key=lambda c: int(c[5:]))
+    own = {"objective": f"valid_{SHORT}", "result": longest, "seconds": f"seconds_{SHORT}"}
+    own = {role: column for role, column in own.items() if column in frame.columns}
+    named = {role: column for role, column in roles.items() if column is not None}
+    return write_imported(frame, out, location, missing=missing, **{**own, **named})
 
 
 def write_imported(
