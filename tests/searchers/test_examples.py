@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import inspect
 import runpy
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +75,15 @@ def test_suggest_benchmark(repository: Path, capsys: pytest.CaptureFixture[str])
     benchmark["main"](["--trials", "4", "--rows", "60", "--searchers", *some])
     lines = capsys.readouterr().out.splitlines()
     assert [line.split(" | ")[0].removeprefix("| ") for line in lines[2:]] == some
+
+
+@pytest.mark.slow
+def test_conformance_benchmark(repository: Path) -> None:
+    """In a process of its own: it runs pytest."""
+    command = [sys.executable, str(repository / "benchmarks" / "searcher_conformance.py"), "test_metric_first.py"]
+    printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+    assert printed[0] == "|  | MetricFirst |"
+    assert "| finishes | 1 |" in printed and not any("failed |" in line for line in printed)
 
 
 @pytest.fixture

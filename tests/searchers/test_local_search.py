@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from ray import tune
 
@@ -134,6 +136,14 @@ def test_finds_better_cells_than_random_search() -> None:
     climbed = [drive(LocalSearch(space, seed=s, **told), value, concurrency=2)["value"].max() for s in range(5)]
     drawn = [drive(RandomSearch(space, seed=s, **told), value)["value"].max() for s in range(5)]
     assert np.mean(climbed) > np.mean(drawn) + 1
+
+
+def test_a_table_is_climbed_by_its_nearest_rows(tmp_path: Path) -> None:
+    rows = [f"({a}, {b}, {c})" for a in range(4) for b in range(4) for c in range(4)]
+    pd.DataFrame({"arch": rows}).to_csv(tmp_path / "rows.csv", index=False)
+    search = LocalSearch(f"table:{tmp_path / 'rows.csv'}", budget=40, initial=4, metric="m", mode="max")
+    frame = drive(search, lambda c: sum(int(digit) for digit in c["architecture"] if digit.isdigit()), concurrency=2)
+    assert frame["architecture"].is_unique and frame["value"].max() == 9
 
 
 @pytest.mark.parametrize(

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from ray import tune
 
@@ -130,6 +132,17 @@ def test_it_learns_which_choices_are_good() -> None:
         frame = drive(search, lambda c, s=sign: s * c["architecture"].count("nor_conv_3x3"), concurrency=3)
         counts = frame["architecture"].str.count("nor_conv_3x3")
         assert counts[-40:].mean() > counts[:40].mean() + 2
+
+
+def test_a_table_is_searched_by_its_codes(tmp_path: Path) -> None:
+    """Half of the combinations are in the table; the policy comes to prefer what is not there too."""
+    rows = [f"({a}, {b}, {c})" for a in range(4) for b in range(4) for c in range(4) if (a + b + c) % 2 == 0]
+    pd.DataFrame({"arch": rows}).to_csv(tmp_path / "rows.csv", index=False)
+    search = ReinforceSearch(f"table:{tmp_path / 'rows.csv'}", budget=300, learning_rate=0.3, metric="m", mode="max")
+    assert [len(choices) for choices in search.choices.values()] == [4, 4, 4]
+    frame = drive(search, lambda c: sum(int(digit) for digit in c["architecture"] if digit.isdigit()))
+    assert set(frame["architecture"]) <= set(rows) and len(frame) == 300
+    assert frame["value"][-50:].mean() > frame["value"][:15].mean() + 1
 
 
 def test_entropy_keeps_the_policy_wide() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import parse_qsl
@@ -157,6 +157,26 @@ class TableSpace(Space):
     def canonical(self, architecture: Architecture) -> Architecture:
         """The row that stands for all spellings of the architecture."""
         return self._read(self.row(self.encode(architecture)))
+
+    @property
+    def posterior_decisions(self) -> tuple[Decision, ...]:
+        """The base's; without a base a decision for each column of the encoding, or, with none, which row it is."""
+        if self.base is not None:
+            return self.base.posterior_decisions
+        columns = enumerate(self.codes.T, 1)
+        return tuple(Decision(f"code_{n}", tuple(map(str, np.unique(codes)))) for n, codes in columns) or self.decisions
+
+    def architecture_of_decisions(self, chosen: Mapping[str, str]) -> Architecture:
+        """The first row of these codes. Raises: InvalidArchitecture if there is none."""
+        if self.base is not None:
+            return self.base.architecture_of_decisions(chosen)
+        if self.codes.shape[1] == 0:
+            return super().architecture_of_decisions(chosen)
+        codes = [int(chosen[decision.name]) for decision in self.posterior_decisions]
+        rows = np.flatnonzero((self.codes == codes).all(axis=1))
+        if not len(rows):
+            raise InvalidArchitecture(f"{self.name} has no row with the codes {codes}")
+        return self._read(int(rows[0]))
 
     def encode(self, architecture: Architecture) -> str:
         if self.base is not None:
