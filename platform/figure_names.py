@@ -13,6 +13,7 @@ from archray.errors import InvalidInput
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+    from archray.platform.bench.bench_result import BenchResult
     from archray.platform.run.run import Run
     from archray.platform.run_result import RunResult
 
@@ -53,12 +54,13 @@ OF_SEVERAL_RUNS = {
     "accuracies_compared_by_calls": f"{_MAPS}.equal_cost_sections",
     "accuracies_compared_by_seconds": f"{_MAPS}.equal_cost_sections",
 }
-FIGURES = {**OF_A_RUN, **OF_SEVERAL_RUNS}
+OF_A_BENCH = {"bench_regret": "archray.platform.bench.regret_figure"}
+FIGURES = {**OF_A_RUN, **OF_SEVERAL_RUNS, **OF_A_BENCH}
 
 
 @cache
 def figure_of(name: str) -> Callable[[Any], Figure]:
-    """The figure called `name`, as a function of a run, or of several. Raises: KeyError for an unknown name."""
+    """The figure called `name`, as a function of a run, of several, or of a bench. Raises: KeyError for another name."""
     draw = getattr(import_module(FIGURES[name]), name)
 
     def of_a_run(run: Place) -> Figure:
@@ -79,8 +81,15 @@ def figure_of(name: str) -> Callable[[Any], Figure]:
         of_summaries = FIGURES[name].startswith(f"{_REPORT}.")
         return draw(compared_runs([str(run.folder) for run in places]) if of_summaries else compared_progress(places))
 
+    def of_a_bench(bench: BenchResult | str | os.PathLike[str]) -> Figure:
+        from archray.platform.bench.bench_result import BenchResult
+
+        return draw(bench if isinstance(bench, BenchResult) else BenchResult.read(os.fspath(bench)))
+
     figure: Callable[[Any], Figure]
-    if name in OF_A_RUN:
+    if name in OF_A_BENCH:
+        figure, takes = of_a_bench, "bench: its folder, or what `archray.bench` returned"
+    elif name in OF_A_RUN:
         figure, takes = of_a_run, "run: its folder, an `archray.RunResult`, or a `Run`"
     else:
         figure, takes = of_several_runs, "runs: folders, `archray.RunResult`s, or `Run`s"

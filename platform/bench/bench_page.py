@@ -22,8 +22,8 @@ from archray.platform.report.section import Column, Section, escape, flowing, pa
 def bench_page(bench: BenchResult, against: str) -> str:
     """HTML: light and dark, whole without its script, without a request."""
     name = str(bench.question.table["location"]).rpartition("/")[2]
-    asked = ", ".join(entrant.label for entrant in bench.question.entrants if entrant.asked)
-    header = f'<p class="kicker">archray · bench</p><h1>{escape(asked)}</h1><p class="lead">{flowing(lead(bench))}</p>'
+    words = f'<h1>{escape(name)}</h1><p class="lead">{flowing(lead(bench))}</p>'
+    header = f'<p class="kicker">archray · bench</p>{words}'
     sections = [
         *(_summary(bench, budget) for budget in bench.question.budgets),
         regret_section(bench),

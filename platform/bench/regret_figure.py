@@ -8,17 +8,30 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.ticker import MaxNLocator
 
 from archray.platform.bench.bench_result import BenchResult
 from archray.platform.bench.bench_tables import decimals, title_of, written
 from archray.platform.bench.entrants import RANDOM_SEARCH
-from archray.platform.report.figures import FOUND, GREEN, INDIGO, PINK, RANDOM, TRIAL, drawing, figure, plain
+from archray.platform.report.figures import (
+    FOUND,
+    GREEN,
+    INDIGO,
+    PINK,
+    RANDOM,
+    TRIAL,
+    drawing,
+    figure,
+    plain,
+    set_height,
+)
 from archray.platform.report.pointed_at import tell_line
 from archray.platform.report.section import Section, captioned
 from archray.plurals import count
 
 _COLOURS = (FOUND, GREEN, PINK, INDIGO)
 _DASHES: tuple[Literal["-", "--", ":", "-."], ...] = ("-", "--", ":", "-.")
+_HEIGHT, _LINE = 390, 17  # of the two panels, and of a line of the legend
 _POINTS = 200  # of a curve over seconds
 MIDDLE = (0.25, 0.75)  # the band: the middle half of the seeds
 
@@ -43,7 +56,7 @@ def curves(bench: BenchResult, label: str) -> tuple[np.ndarray, np.ndarray]:
     return x, bench.sign * np.array(shown)
 
 
-@figure(height=430)
+@figure(height=_HEIGHT)
 def bench_regret(bench: BenchResult, canvas: Figure) -> None:
     """The regret of the best so far, and its rank in the table, over the budget: mean over seeds, and their middle."""
     regret, rank = canvas.subplots(2, 1, sharex=True)
@@ -69,7 +82,10 @@ def bench_regret(bench: BenchResult, canvas: Figure) -> None:
     plain(rank.yaxis)
     rank.set_ylabel("rank in the table")
     rank.set_xlabel("evaluations" if bench.question.seconds is None else "training seconds")
-    canvas.legend(handles=handles[::-1], loc="outside upper left", ncols=1 if len(asked) > 6 else 2)
+    regret.xaxis.set_major_locator(MaxNLocator(6, integer=bench.question.seconds is None))
+    canvas.align_ylabels([regret, rank])
+    set_height(canvas, _HEIGHT + _LINE * len(handles))
+    canvas.legend(handles=handles[::-1], loc="outside upper left", ncols=1)
 
 
 def _regret_of(bench: BenchResult, label: str) -> np.ndarray:

@@ -14,6 +14,7 @@ from scipy import stats
 from typer.testing import CliRunner
 
 import archray
+from archray import plots
 from archray.errors import ArchrayError, InvalidInput, RunFolderError, UnknownName
 from archray.platform.bench.bench_folder import PARTS
 from archray.platform.bench.bench_result import BenchResult, paired
@@ -102,7 +103,7 @@ def test_the_figure_draws_the_best_so_far(bench: BenchResult) -> None:
     assert x.tolist() == list(range(1, 13)) and best.shape == (4, 12)
     assert (np.diff(best, axis=1) >= 0).all()
     assert best[:, -1].tolist() == bench.searches.query("method == 'random' and budget == 12")["objective"].tolist()
-    canvas = bench_regret(bench)
+    canvas = plots.bench_regret(bench.folder.path)
     assert len(canvas.axes) == 2 and all(axes.has_data() for axes in canvas.axes)
     assert {"random", "evolution"} <= {text.get_text() for text in canvas.legends[0].get_texts()}
 
@@ -134,6 +135,16 @@ def test_options_make_rows_of_their_own(table: tuple[Path, pd.DataFrame], tmp_pa
     assert question.entrants[0].options == {"population": 3, "sample_size": 2}
 
 
+def test_hnas_stands_beside_random_points_of_its_square(table: tuple[Path, pd.DataFrame], tmp_path: Path) -> None:
+    words = ["hnas", "hnas:metric=nwot,penalty=absolute"]
+    told = bench_here(words, table=table[0], out=tmp_path / "out", seeds=2, budget=7, metric=["snip"])
+    named = ["hnas:metric=snip", "hnas:metric=nwot,penalty=absolute"]
+    assert told.labels[:5] == [named[0], f"{named[0]}, random points", named[1], f"{named[1]}, random points", "random"]
+    assert set(told.searches["evaluations"]) == {7}
+    points = told.trials[told.trials["method"] == f"{named[0]}, random points"]
+    assert points[points["seed"] == 0]["row"].tolist() != points[points["seed"] == 1]["row"].tolist()
+
+
 # What is refused, before anything starts and without a folder left behind
 
 REFUSED: list[tuple[dict[str, Any], str]] = [
@@ -144,6 +155,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"methods": ["darts"]}, "darts cannot be run on a table"),
     ({"methods": ["evolution:populatoin=3"]}, "evolution:populatoin=3: .*populatoin"),
     ({"methods": ["evolution:population"]}, "METHOD:OPTION=VALUE"),
+    ({"methods": ["hnas"]}, "hnas goes by one training-free metric: name one or several with --metric"),
     ({"metric": ["absent"]}, "no metric 'absent'; it has snip, nwot, kappa, params"),
     ({"against": "absent"}, "no row 'absent' to compare with"),
     ({"budget": 5, "budget_seconds": 60.0}, "got both"),

@@ -21,7 +21,7 @@ from matplotlib.figure import Figure
 import archray
 from archray import plots
 from archray.errors import InvalidInput, RunFolderError
-from archray.platform.figure_names import FIGURES, OF_A_RUN, OF_SEVERAL_RUNS, opened
+from archray.platform.figure_names import FIGURES, OF_A_BENCH, OF_A_RUN, OF_SEVERAL_RUNS, opened
 from archray.platform.report.figures import WIDTH, NothingToDraw
 from archray.platform.run.run import Run
 from archray.platform.run_result import RunResult
@@ -95,7 +95,7 @@ def test_a_run_is_a_path_a_result_or_a_run(tmp_path: Path) -> None:
 
 
 def test_names_are_listed_once_and_found() -> None:
-    assert len(OF_A_RUN) + len(OF_SEVERAL_RUNS) == len(FIGURES)
+    assert len(OF_A_RUN) + len(OF_SEVERAL_RUNS) + len(OF_A_BENCH) == len(FIGURES)
     assert archray.plots is plots and plots.__all__ == list(FIGURES) and dir(plots) == sorted(FIGURES)
     assert [getattr(plots, name).__name__ for name in plots.__all__] == plots.__all__
     with pytest.raises(AttributeError, match=r"no figure 'hnas_landscpae'; choose one of .*hnas_landscape"):

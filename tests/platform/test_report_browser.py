@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from archray_test_bench import bench_on_a_page
 from archray_test_ensemble_report import ensemble_run, repeated_ensemble_run
 from archray_test_feature_map_report import feature_map_run, method_progress
 from archray_test_report import hnas_content, rendered, write_repeats
@@ -87,6 +88,7 @@ PAGES: dict[Callable[[Path], str | Run[Any]], int] = {
     scored_run: 2,
     ensemble_run: 10,
     repeated_ensemble_run: 11,
+    bench_on_a_page: 1,
 }
 
 

@@ -147,4 +147,7 @@ HNAS = Method(
         "random": "baseline",
     },
     extendable=("budget", "final_epochs", "final_seeds", "random"),
+    searcher_at="archray.platform.methods.hnas.hnas_on_tables:hnas_search",
+    by_metric=True,
+    beside={"random points": {"points": "uniform"}},  # note H7: they may find as much
 )
