@@ -60,7 +60,7 @@ FIGURES = {**OF_A_RUN, **OF_SEVERAL_RUNS, **OF_A_BENCH}
 
 @cache
 def figure_of(name: str) -> Callable[[Any], Figure]:
-    """The figure called `name`, as a function of a run, of several, or of a bench. Raises: KeyError for another name."""
+    """The figure called `name`, as a function of a run, of several, or of a bench. Raises: KeyError."""
     draw = getattr(import_module(FIGURES[name]), name)
 
     def of_a_run(run: Place) -> Figure:
