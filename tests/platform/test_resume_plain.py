@@ -1,0 +1,45 @@
+"""A plain search whose driver was killed (SIGKILL) in its middle has the trials of an undisturbed one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+import ray
+from archray_test_command import ended_trials, epochs_trained, kill_when, start
+from archray_test_runs import as_arguments
+
+import archray
+from archray.platform.methods import METHODS, get_method
+from archray.platform.methods.plain.plain_config import PlainConfig
+
+PLAIN = [name for name in METHODS if issubclass(get_method(name).config, PlainConfig)]
+OPTIONS: dict[str, Any] = {
+    "preset": "smoke", "space": "nasbench201", "data": "digits", "seed": 3, "data__limit": 100, "random": 0,
+    "final_epochs": 1, "max_concurrent": 1, "resources__actors": 1,
+}  # fmt: skip
+
+
+def trials(run: Path) -> list[dict[str, Any]]:
+    """What was trained, for how long and to which value, in the order of suggestion."""
+    table = pd.read_parquet(run / "search" / "trials.parquet")
+    return table[["architecture", "seed", "epoch", "validation_accuracy"]].to_dict("records")
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("ray_session")
+@pytest.mark.parametrize("method", PLAIN)
+def test_killed_while_it_searched(method: str, tmp_path: Path) -> None:
+    archray.search(method, **OPTIONS, out=tmp_path / "undisturbed")
+    run, address = tmp_path / "killed", ray.get_runtime_context().gcs_address
+    process = start("search", method, *as_arguments(OPTIONS), "--address", address, "--out", "killed", cwd=tmp_path)
+    search = run / "search"
+    kill_when(process, lambda: ended_trials(search) and not (search / "done.json").exists(), tmp_path)
+    trained = epochs_trained(search)
+    finished = {trial: trained[trial] for trial in ended_trials(search)}
+    archray.resume(run)
+    now = epochs_trained(search)
+    assert finished and {trial: now[trial] for trial in finished} == finished, "no finished trial ran again"
+    assert trials(run) == trials(tmp_path / "undisturbed")
