@@ -162,6 +162,10 @@ QUANTITIES: Mapping[str, Quantity] = {
     "test_nll": Quantity("test NLL", meaning="Mean negative log-likelihood on the test split, nats."),
     "score": Quantity("score", meaning="Mean validation loss, or accuracy, by what the configuration scores."),
     "elbo": Quantity("ELBO", meaning="Evidence lower bound of the posterior, nats."),
+    # Of a search on a table of trained architectures, in the table's own units.
+    "objective": Quantity("objective", meaning="What a search on a table is told of an architecture."),
+    "result": Quantity("result", meaning="What the table says of the found architecture, by which it is judged."),
+    "random_result": Quantity("result (random)", meaning="The same, of random architectures of the table."),
     # Of an ensemble, on the test split.
     "ece": Quantity("ECE", "%", 100.0, 2, "Expected calibration error on the test split."),
     "ppd": Quantity("PPD", "%", 100.0, 2, "Share of test points on which two members predict different classes."),

@@ -74,6 +74,10 @@ class Stage(ABC, Generic[ReadsT]):
         common = {"space": run.space, "data": run.manifest["data_checksum"], "seed": config.seed}
         return {**common, **values, **self.depends(context)}
 
+    def requires_ray(self, context: Context[ReadsT]) -> bool:
+        """Whether this run of it needs Ray."""
+        return self.needs_ray
+
     @abstractmethod
     def execute(self, context: Context[ReadsT], folder: Folder) -> None:
         """Does the work in the stage's folder; called again on the same folder after an interruption."""
@@ -126,7 +130,7 @@ def run_stages(stages: Sequence[Stage[ReadsT]], context: Context[ReadsT], descri
                 continue
             console.print(f"[bold]{label}[/bold]: {stage.title}")
             record.began(stage.name)
-            if stage.needs_ray and not connected:
+            if stage.requires_ray(context) and not connected:
                 stack.enter_context(connect(run.config.cluster, user_files=run.user_files, announce=console.print))
                 connected = True
             try:

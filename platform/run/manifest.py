@@ -15,6 +15,9 @@ from typing import Any
 
 import archray
 from archray.errors import RunFolderError
+from archray.trainables.data import DataSettings, load_data
+from archray.trainables.spaces import get_space
+from archray.trainables.spaces.table_space import TableSpace
 
 PACKAGES = ("ray", "torch", "torchvision", "numpy", "scipy", "scikit-learn", "scikit-optimize", "pandas", "pyarrow")
 RESUME_NEEDS_SAME = ("archray", "ray")  # Tune's state is pickled objects of these two
@@ -62,6 +65,18 @@ def git_commit() -> str | None:
         return subprocess.check_output(command, stderr=subprocess.DEVNULL, text=True, timeout=10).strip()
     except (OSError, subprocess.SubprocessError):
         return None
+
+
+def data_checksums(space: str, settings: DataSettings) -> dict[str, str | None]:
+    """Of the data, and of the labels of their test part. A table is its own data, and has no labels."""
+    import numpy as np
+
+    searched = get_space(space)
+    if isinstance(searched, TableSpace):
+        return {"data_checksum": searched.file.checksum, "test_labels_checksum": None}
+    data = load_data(settings)
+    labels = hashlib.sha256(np.asarray(data.test.labels).tobytes()).hexdigest()
+    return {"data_checksum": data.checksum(), "test_labels_checksum": labels}
 
 
 def check_versions(manifest: dict[str, Any], place: str, force: bool) -> None:

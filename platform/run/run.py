@@ -19,10 +19,10 @@ from archray.files import Folder
 from archray.platform.config import SearchConfig
 from archray.platform.quantities import deciding_accuracy
 from archray.platform.run.layout import ARRAYS, CODE, DONE, FOUND, MANIFEST, REPEAT
-from archray.platform.run.manifest import check_versions, git_commit, hardware, now, versions
+from archray.platform.run.manifest import check_versions, data_checksums, git_commit, hardware, now, versions
 from archray.platform.run.run_summary import read_manifest
 from archray.references import is_reference, load_reference, split_reference, worker_reference
-from archray.trainables.data import DataSettings, load_data, save_arrays
+from archray.trainables.data import DataSettings, save_arrays
 
 if TYPE_CHECKING:  # a run is opened without
     import pandas as pd
@@ -55,8 +55,6 @@ class Run(Generic[ConfigT]):
 
         Raises: RunFolderError if there is something in the folder already.
         """
-        import numpy as np
-
         folder = Folder(place)
         refuse_existing(folder)
         references = {}
@@ -72,14 +70,12 @@ class Run(Generic[ConfigT]):
                 save_arrays(Path(scratch) / ARRAYS, *arrays)
                 folder.copy_from(Folder(scratch), [ARRAYS])
         run = cls(folder, {"references": references, "arrays": arrays is not None}, config)
-        data = load_data(run.data)
         run.manifest |= {
             "config": config.model_dump(mode="json"),
             "versions": versions(),
             "hardware": hardware(),
             "git_commit": git_commit(),
-            "data_checksum": data.checksum(),
-            "test_labels_checksum": hashlib.sha256(np.asarray(data.test.labels).tobytes()).hexdigest(),
+            **data_checksums(run.space, run.data),
             "command": command,
             "created": now(),
             "amended": [],

@@ -16,7 +16,7 @@ from archray.platform.methods import METHODS, get_method
 from archray.platform.methods.configure import check_config, make_config
 from archray.platform.methods.plain.best_so_far import best_of_repeats
 from archray.platform.methods.plain.plain_config import PlainConfig
-from archray.platform.methods.plain.plain_tables import best_trial, values_of
+from archray.platform.methods.plain.plain_tables import Trials
 from archray.platform.methods.recipe import describe
 from archray.trainables.spaces import get_space
 
@@ -50,8 +50,8 @@ def test_only_what_was_trained_equally_long_is_compared(tmp_path: Path) -> None:
             "failure": [None, None, None, None, "broken"],
         }
     )
-    assert best_trial(trials) == 2
-    assert values_of(trials).isna().tolist() == [True, False, False, False, True]
+    assert Trials(trials).best == 2
+    assert Trials(trials).values.isna().tolist() == [True, False, False, False, True]
     text = words(rendered(plain_run(tmp_path / "run", rungs=True)))
     assert "ended before the last epoch and took no part" in text and "stopped early" in text
 
@@ -74,7 +74,7 @@ def test_presets_make_searches_that_can_begin(method: str) -> None:
 
 
 @pytest.mark.parametrize("method", ["evolution", "zero-cost-evolution"])
-def test_sizes_that_are_not_given_follow_from_the_budget(method: str, tmp_path: Path) -> None:
+def test_sizes_that_are_not_given_are_those_of_small_searches(method: str, tmp_path: Path) -> None:
     space = get_space("nasbench201")
     pool = pd.DataFrame({"architecture": cells(120), "synflow": np.arange(120.0)})
     pool.to_parquet(tmp_path / "pool.parquet")
@@ -91,10 +91,10 @@ def test_sizes_that_are_not_given_follow_from_the_budget(method: str, tmp_path: 
     make = get_method(method).make_searcher
     assert make is not None
     searchers = [make(problem, budget, 0, options) for budget in (20, 1000)]
-    assert [(each.population, each.sample_size) for each in searchers] == [(5, 1), (100, 25)]
+    assert [(each.population, each.sample_size) for each in searchers] == [(10, 3), (10, 3)]
     if options:
         first = [point["architecture"] for point in searchers[0].points_to_evaluate]
-        assert first == pool["architecture"][::-1][:5].tolist()
+        assert first == pool["architecture"][::-1][:10].tolist()
         smallest = make(problem, 20, 0, {**options, "order": "smallest"})
         assert smallest.points_to_evaluate[0]["architecture"] == pool["architecture"][0]
 

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from archray.errors import InvalidInput
 from archray.platform.config import SearchConfig
-from archray.platform.methods.pooled_config import PooledConfig
 from archray.platform.methods.trained_config import TrainedSearchConfig
 from archray.plurals import count
 from archray.settings import Settings
-from archray.trainables.proxies import PROXIES, column_of, get_proxy
+from archray.trainables.spaces import get_space
+from archray.trainables.spaces.table_space import PREFIX, TableSpace
 from archray.trainables.training_settings import TrainingSettings
+
+if TYPE_CHECKING:
+    from archray.trainables.tabular import Table
 
 
 class PlainOptions(Settings):
@@ -37,10 +42,51 @@ class PlainConfig(TrainedSearchConfig):
     search: PlainOptions = PlainOptions()
     train: TrainingSettings = TrainingSettings(epochs=12)
 
+    @model_validator(mode="before")
+    @classmethod
+    def _table_is_its_own_data(cls, values: Any) -> Any:
+        """A table by its absolute place, as a run may be resumed from another folder; it has no data beside."""
+        space = values.get("space") if isinstance(values, Mapping) else None
+        if not isinstance(space, str) or not space.startswith(PREFIX):
+            return values
+        place, mark, roles = space.removeprefix(PREFIX).partition("?")
+        if place and "://" not in place:
+            place = str(Path(place).expanduser().absolute())
+        space = f"{PREFIX}{place}{mark}{roles}"
+        return {**values, "space": space, "data": {"name": space}}
+
+    @property
+    def on_table(self) -> bool:
+        """Whether a table of trained architectures answers in the place of trainings."""
+        return self.space.startswith(PREFIX)
+
     @property
     def searcher_options(self) -> dict[str, Any]:
         """What the searcher is told beside the budget."""
         return self.search.model_dump(exclude={"budget"}, exclude_none=True)
+
+    def check(self) -> None:
+        if not self.on_table:
+            super().check()
+            return
+        from archray.trainables.tabular import Table  # which imports what reads tables
+
+        space = get_space(self.space)
+        assert isinstance(space, TableSpace)
+        self.check_table(Table(space.file))
+
+    def check_table(self, table: Table) -> None:
+        """Raises: InvalidInput if a table cannot serve."""
+        if self.repeats > 1:
+            raise InvalidInput(
+                f"expected 1 repeat of a search on a table, got {self.repeats}; 'archray bench {self.method} --table "
+                f"{table.location} --seeds {self.repeats}' makes as many searches, and their mean and spread"
+            )
+        if self.search.budget > len(table.rows):
+            raise InvalidInput(
+                f"expected a budget of no more than the {count(len(table.rows), 'network')} in {table.location}, got "
+                f"{self.search.budget}"
+            )
 
     def check_extends(self, before: SearchConfig) -> None:
         if isinstance(before, PlainConfig) and self.search.budget < before.search.budget:
@@ -60,24 +106,23 @@ class RandomConfig(PlainConfig):
 
 
 class EvolutionOptions(PlainOptions):
-    """What `RegularizedEvolution` is told; see there. Real et al. 2019, section 3.3, has 100 and 25.
+    """What `RegularizedEvolution` is told; see there.
 
     Fields:
-        population: how many are alive, P: the first of them are drawn at random. None: a quarter of the budget, but no
-            more than the paper's 100.
-        sample_size: of the population, how many are drawn to choose a parent from, S. None: a quarter of the
-            population, which is the paper's share.
+        population: how many are alive, P: the first of them are drawn at random. 10 in Dong and Yang's program (2020),
+            for searches of some hundred trainings; 100 of 20,000 in Real et al. 2019, section 3.3.
+        sample_size: of the population, how many are drawn to choose a parent from, S: 3, or 25 there.
     """
 
-    population: int | None = Field(None, ge=1)
-    sample_size: int | None = Field(None, ge=1)
+    population: int = Field(10, ge=1)
+    sample_size: int = Field(3, ge=1)
 
 
-def check_population(population: int | None, budget: int) -> None:
+def check_population(population: int, budget: int) -> None:
     """Raises: InvalidInput if nothing would be left to evolve."""
-    if budget < 2 or (population is not None and population >= budget):
+    if population >= budget:
         raise InvalidInput(
-            f"expected search.population to be below the budget, {count(budget, 'training')}, got {population or 1}: "
+            f"expected search.population to be below the budget, {count(budget, 'training')}, got {population}: "
             "those come first, and only what comes after them evolves; lower it, or use the method random"
         )
 
@@ -165,66 +210,3 @@ class AshaConfig(PlainConfig):
                 f"expected rungs.grace_period to be below the {count(self.train.epochs, 'epoch')} of a whole training "
                 f"(train.epochs), got {self.rungs.grace_period}: no training could end early"
             )
-
-
-# Those that look at a pool first
-
-
-class PoolOptions(PlainOptions):
-    """What a search by one training-free metric is told.
-
-    Fields:
-        proxy: the metric, a name (`archray list proxies`) or path.py:function; of a pool that was scored elsewhere any
-            of its columns.
-        order: which of its values come first. None: those that promise more by the metric's own direction, and the
-            largest of a column that is none of archray's metrics.
-    """
-
-    budget: int = Field(20, ge=1)
-    proxy: str = "synflow"
-    order: Literal["largest", "smallest"] | None = None
-
-
-class ZeroCostConfig(PlainConfig, PooledConfig):
-    """The configuration of a search that trains the best of a pool by one training-free metric."""
-
-    method: Literal["zero-cost"] = "zero-cost"
-    search: PoolOptions = PoolOptions()
-
-    @property
-    def needed(self) -> tuple[str, ...]:
-        return (self.search.proxy,)
-
-    @property
-    def metric(self) -> str:
-        """The column of the pool that the search goes by."""
-        return column_of(self.search.proxy)
-
-    @property
-    def searcher_options(self) -> dict[str, Any]:
-        options = super().searcher_options | {"metric": self.metric, "order": self._order}
-        return {key: value for key, value in options.items() if key != "proxy"}
-
-    @property
-    def _order(self) -> str:
-        if self.search.order is not None:
-            return self.search.order
-        known = self.pool.table is None or self.search.proxy in PROXIES
-        return "smallest" if known and get_proxy(self.search.proxy).direction == "min" else "largest"
-
-
-class WarmStartOptions(PoolOptions, EvolutionOptions):
-    """What an evolution is told that begins with the best of a pool."""
-
-    budget: int = Field(100, ge=1)
-
-
-class WarmStartConfig(ZeroCostConfig):
-    """The configuration of an evolution whose first population is the best of a pool by one training-free metric."""
-
-    method: Literal["zero-cost-evolution"] = "zero-cost-evolution"  # type: ignore[assignment]  # the field's own value
-    search: WarmStartOptions = WarmStartOptions()
-
-    def check(self) -> None:
-        super().check()
-        check_population(self.search.population, self.search.budget)

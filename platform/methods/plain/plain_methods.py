@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from archray.platform.config import merge
-from archray.platform.methods.method import Method, Values
+from archray.platform.methods.method import Method, Values, serves_networks
 from archray.platform.methods.plain.plain_config import (
     AshaConfig,
     EvolutionConfig,
@@ -14,9 +14,9 @@ from archray.platform.methods.plain.plain_config import (
     PlainConfig,
     RandomConfig,
     ReinforceConfig,
-    WarmStartConfig,
-    ZeroCostConfig,
 )
+from archray.platform.methods.plain.zero_cost_config import WarmStartConfig, ZeroCostConfig
+from archray.trainables.spaces import Space
 
 _AT = "archray.platform.methods.plain"
 _TINY = {"channels": 4, "cells": 1}
@@ -65,6 +65,11 @@ SIZES: Mapping[str, str] = {"population": "search.population", "sample_size": "s
 EXTENDABLE = ("budget", "final_epochs", "final_seeds", "random")
 
 
+def serves(space: Space) -> str | None:
+    """None for a space of networks, and for a table of trained ones."""
+    return None if space.kind == "table" else serves_networks(space)
+
+
 def plain_method(
     name: str,
     config: type[PlainConfig],
@@ -94,7 +99,9 @@ def plain_method(
 
 
 def _own(name: str, config: type[PlainConfig], of_pool: bool = False, **fields: Any) -> Method:
-    """One of archray's own, whose recipe and searcher are called as the method is."""
+    """One of archray's own, whose recipe is called as the method is; one that a table can answer searches tables."""
+    if "searcher_at" in fields:
+        fields["serves"] = serves
     own = fields.pop("presets", {})
     presets = {preset: merge(values if of_pool else {}, own.get(preset, {})) for preset, values in POOL_PRESETS.items()}
     flags = {**(POOL_FLAGS if of_pool else {}), **fields.pop("flags", {})}
@@ -108,7 +115,10 @@ def _searcher(function: str) -> str:
     return f"{_AT}.plain_searchers:{function}"
 
 
-_EVOLVES: Mapping[str, Values] = {"smoke": {"search": {"budget": 4, "population": 2}}}
+_EVOLVES: Mapping[str, Values] = {
+    "smoke": {"search": {"budget": 4, "population": 2, "sample_size": 2}},
+    "demo": {"search": {"population": 6}},
+}
 
 RANDOM = _own("random", RandomConfig, searcher_at=_searcher("random_search"))
 EVOLUTION = _own("evolution", EvolutionConfig, searcher_at=_searcher("evolution"), presets=_EVOLVES, flags=SIZES)

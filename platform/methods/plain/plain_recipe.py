@@ -16,19 +16,28 @@ from archray.platform.engine.stage import Context, file_digests
 from archray.platform.engine.trial_plan import TrialPlan
 from archray.platform.engine.tuning import TuneRun, TuneStage
 from archray.platform.methods.plain.plain_config import PlainConfig
-from archray.platform.methods.plain.plain_report import SECTIONS, headline, listings
-from archray.platform.methods.plain.plain_tables import best_trial
+from archray.platform.methods.plain.plain_report import HEADLINES, SECTIONS, headline, listings, measured_plain
+from archray.platform.methods.plain.plain_tables import Trials
+from archray.platform.methods.plain.table_look_up import (
+    baseline_of_table,
+    final_of_table,
+    looked_up,
+    or_look_up,
+    pool_of_table,
+    search_of_table,
+    table_of,
+)
 from archray.platform.methods.pool_stage import POOL_STAGE
 from archray.platform.methods.pooled_config import PooledConfig
 from archray.platform.methods.recipe import Recipe
 from archray.platform.methods.training_stages import ACCURACY, BASELINE_STAGE, FINAL_STAGE, training_plan, trainings
 from archray.platform.quantities import quantity_of
-from archray.platform.report.measured import measured_networks
 from archray.platform.run.layout import FOUND, TRIALS
 from archray.plurals import count
 from archray.searchers import ArchraySearcher
 from archray.trainables.proxies import column_of
 from archray.trainables.spaces import get_space
+from archray.trainables.spaces.table_space import TableSpace
 
 SEARCHER = "searcher.json"  # the state of the searcher when the search ended: an extended search continues from it
 COSTS = ("parameters",)  # columns of a pool that was scored
@@ -56,7 +65,7 @@ def plain_recipe(
         config: PlainConfig = context.config
         stage, budget = tuned.parent, config.search.budget
         smaller: dict[str, Any] | None = stage.read_json(SEARCHER) if stage.exists(SEARCHER) else None
-        problem = _problem(context, pool)
+        problem = problem_of(context)
 
         def searcher() -> Any:
             """One that knows the trials of the smaller budget that this run was extended from."""
@@ -76,7 +85,7 @@ def plain_recipe(
             fixed=getattr(searcher(), "depends_on_results", False),
         )
 
-    search = TuneStage[PlainConfig](
+    trained = TuneStage[PlainConfig](
         name="search",
         title=title,
         reads=("network", "train", "search", *reads),
@@ -88,27 +97,37 @@ def plain_recipe(
         amount=lambda config: trainings(config.search.budget, config.train),
     )
     return Recipe(
-        stages=(*((POOL_STAGE,) if pool else ()), search, FINAL_STAGE, BASELINE_STAGE),
-        measured=measured_networks,
+        stages=(
+            *([or_look_up(POOL_STAGE, pool_of_table, lambda config: "the metrics of the table")] if pool else ()),
+            or_look_up(trained, search_of_table(make, problem_of), lambda config: looked_up(config.search.budget)),
+            or_look_up(FINAL_STAGE, final_of_table, lambda config: looked_up(1)),
+            or_look_up(BASELINE_STAGE, baseline_of_table, lambda config: looked_up(config.baseline)),
+        ),
+        measured=measured_plain,
+        headlines=HEADLINES,
         headline=headline,
         sections=SECTIONS,
         listings=listings,
     )
 
 
-def _problem(context: Context[Any], pool: bool) -> BenchProblem:
+def problem_of(context: Context[Any]) -> BenchProblem:
     """What the run searches."""
-    config = context.config
-    scored: tuple[str, ...] = ()
-    if pool:
-        assert isinstance(config, PooledConfig)  # whose recipe says that it has a pool
+    config, space = context.config, get_space(context.run.space)
+    metrics: tuple[str, ...] = ()
+    costs: tuple[str, ...] = ()
+    if isinstance(space, TableSpace):
+        table = table_of(config)
+        metrics, costs = tuple(table.metrics), tuple(table.costs)
+    elif isinstance(config, PooledConfig):
         scored = config.needed if config.pool.table is not None else config.scored.metrics
+        metrics, costs = tuple(map(column_of, scored)), COSTS
     return BenchProblem(
-        space=get_space(context.run.space),
+        space=space,
         pool=f"{context.folder('pool').uri}/{POOL}",
-        metrics=tuple(map(column_of, scored)),
-        costs=COSTS if pool else (),
-        encoding="tokens",
+        metrics=metrics,
+        costs=costs,
+        encoding=space.encoding if isinstance(space, TableSpace) else "tokens",
         objective=ACCURACY,
         mode="max",
     )
@@ -119,7 +138,7 @@ def _write_found(context: Context[PlainConfig], folder: Folder, run: TuneRun) ->
     if isinstance(searcher, ArchraySearcher):
         folder.write_json(SEARCHER, searcher.get_state())
     trials: pd.DataFrame = folder.read_parquet(TRIALS)  # those of a smaller budget too
-    best = best_trial(trials)
+    best = Trials(trials).best
     if best is None:
         raise ArchrayError(f"none of {count(len(trials), 'trial')} has a value: {run.failures}")
     name, value = trials["architecture"][best], float(trials[ACCURACY][best])

@@ -10,11 +10,14 @@ from matplotlib.figure import Figure
 
 from archray.platform.methods.found_networks import list_trials
 from archray.platform.methods.plain.best_so_far import best_so_far_section
-from archray.platform.methods.plain.plain_tables import ASKED, VALUE, best_trial, names_of, values_of
+from archray.platform.methods.plain.plain_tables import ASKED, Trials, names_of
+from archray.platform.number_words import significant
+from archray.platform.quantities import Spread, quantity_of
 from archray.platform.report.cell import cell_section
 from archray.platform.report.comparison import accuracy_cards, accuracy_lead, comparison_section
 from archray.platform.report.curves import BASELINE, CURVES_HEIGHT, FINAL, OWN_SCHEDULE, SEARCH, TrainingCurves
 from archray.platform.report.figures import figure
+from archray.platform.report.measured import Measured, headline_cards, measured_networks
 from archray.platform.report.page import Card, Headline, MakeSection, network_size
 from archray.platform.report.run_sections import Tables, failed, failures_section, manifest_section, repeats_section
 from archray.platform.report.section import Column, Section, numeric, paragraphs, table
@@ -30,6 +33,8 @@ _TABLES: Tables = {
     "final training": ("final", TRIALS),
     "random architectures": ("baseline", TRIALS),
 }
+HEADLINES = ("test_accuracy", "result")
+_SECONDS = {"validation_accuracy": "time_total_s", "objective": "seconds"}  # of a trial, by what is compared
 _CURVES = TrainingCurves((SEARCH, FINAL, BASELINE), of_both=OWN_SCHEDULE, names_of=names_of)
 
 
@@ -44,25 +49,27 @@ def curves_section(run: Run[Any]) -> Section:
     return _CURVES.section(run, plain_training_curves(run))
 
 
+def _thing(run: Run[Any]) -> str:
+    return "look-up" if run.config.on_table else "training"
+
+
 def choice_section(run: Run[Any]) -> Section | None:
     """Why what was found was chosen: its place among the trials. Nothing for a run that found nothing."""
     names, run = names_of(run), run.best
-    trials = run.table(*ASKED)
-    best = best_trial(trials)
+    trials = Trials.of(run)
+    best, quantity = trials.best, trials.quantity
     if run.found is None or best is None:
         return None
-    values = values_of(trials).dropna().sort_values(ascending=False)
-    name = names.of(run.architecture)
-    text = (
-        f"Of {count(len(values), 'training')} that can be compared, that of {name}, number {best + 1}, has the highest"
-    )
-    text += f" {VALUE.label}, {VALUE.show(values.iloc[0])}"
+    values = trials.values[trials.order].dropna()
+    name, extreme = names.of(run.architecture), "lowest" if trials.mode == "min" else "highest"
+    text = f"Of {count(len(values), _thing(run))} that can be compared, that of {name}, number {best + 1}, has the "
+    text += f"{extreme} {quantity.label}, {quantity.show(values.iloc[0])}"
     if len(values) > 1:
-        text += f", ahead of {VALUE.show(values.iloc[1])}; their median is {VALUE.show(float(np.median(values)))}"
-    stopped = int((failures(trials).isna() & values_of(trials).isna()).sum())
+        text += f", ahead of {quantity.show(values.iloc[1])}; their median is {quantity.show(float(np.median(values)))}"
+    stopped = int((failures(trials.table).isna() & trials.values.isna()).sum())
     if stopped:
         text += f". {count(stopped, 'training')} ended before the last epoch and took no part"
-    if broken := int(failures(trials).notna().sum()):
+    if broken := int(failures(trials.table).notna().sum()):
         text += f". {count(broken, 'training')} failed and took no part"
     return Section("choice", "Why this one", paragraphs([f"{text}."]))
 
@@ -70,22 +77,22 @@ def choice_section(run: Run[Any]) -> Section | None:
 def trials_section(run: Run[Any]) -> Section | None:
     """The trainings, the best first. Nothing without trials."""
     names, run = names_of(run), run.best
-    trials = run.table(*ASKED)
-    if trials.empty:
+    trials = Trials.of(run)
+    if trials.table.empty:
         return None
-    values, reasons, epochs = values_of(trials), failures(trials), numbers(trials, "epoch")
-    reached = numbers(trials, "validation_accuracy")
-    order = values.fillna(-1.0).sort_values(ascending=False, kind="stable").index
-    best, several = best_trial(trials), epochs.nunique() > 1
-    columns = [Column("Architecture", "name"), Column(VALUE.heading, "number", "descending")]
-    columns += [*numeric("No.", *(["Epochs"] if several else []), "Seconds"), Column("Note")]
-    seconds = numbers(trials, "time_total_s")
+    values, reasons, epochs = trials.values, failures(trials.table), numbers(trials.table, "epoch")
+    reached, seconds = numbers(trials.table, trials.key), numbers(trials.table, _SECONDS[trials.key])
+    order, best, several, timed = trials.order, trials.best, epochs.nunique() > 1, seconds.notna().any()
+    sorted_so = "ascending" if trials.mode == "min" else "descending"
+    columns = [Column("Architecture", "name"), Column(trials.quantity.heading, "number", sorted_so)]
+    columns += numeric("No.", *(["Epochs"] if several else []), *(["Seconds"] if timed else []))
+    columns += [Column("Note")]
     rows = []
     for row in order:
         note = reasons[row] or ("best" if row == best else "stopped early" if np.isnan(values[row]) else "")
-        of_it = [row + 1, *([f"{epochs[row]:.0f}"] if several else []), f"{seconds[row]:.1f}"]
-        rows.append((names.of(trials["architecture"][row]), VALUE.bare(reached[row]), *of_it, note))
-    text = f"{count(len(trials), 'training')}, the best first."
+        of_it = [row + 1, *([f"{epochs[row]:.0f}"] if several else []), *([significant(seconds[row])] if timed else [])]
+        rows.append((names.of(trials.table["architecture"][row]), trials.quantity.bare(reached[row]), *of_it, note))
+    text = f"{count(len(trials.table), _thing(run))}, the best first."
     body = table(
         columns,
         rows,
@@ -110,20 +117,46 @@ SECTIONS: tuple[MakeSection, ...] = (
 )
 
 
+def measured_plain(run: Run[Any]) -> Measured:
+    """Of one run: the final trainings and random architectures beside them; of a table, what that says of both."""
+    if not run.config.on_table:
+        return measured_networks(run)
+    spreads = {
+        "result": Spread.of(numbers(run.table("final", TRIALS), "result"), ""),
+        "random_result": Spread.of(numbers(run.table("baseline", TRIALS), "result"), "random architecture"),
+    }
+    return {key: spread for key, spread in spreads.items() if spread}
+
+
+def _table_lead(run: Run[Any]) -> str:
+    """What a search on a table chose, and what the table says of it, in a sentence or two."""
+    measured = measured_plain(run)
+    if "result" not in measured:
+        return "The search on a table has not ended."
+    text = "The search chose the architecture below, by what a table of trained architectures told it; nothing was "
+    text += f"trained. In the end the table says {quantity_of('result').show(measured['result'].mean)} of it"
+    if (random := measured.get("random_result")) is not None:
+        text += f", and {quantity_of('result').spread(random)} of {count(random.number, random.each)}"
+    return f"{text}."
+
+
 def headline(run: Run[Any]) -> Headline:
     """The test accuracies, and how much was trained for them."""
     best_run = run.best
-    trials = best_run.table(*ASKED)
-    cards, best = accuracy_cards(run), best_trial(trials)
+    trials = Trials.of(best_run)
+    on_table, best = run.config.on_table, trials.best
+    cards = headline_cards(measured_plain(run), HEADLINES) if on_table else accuracy_cards(run)
     if best is not None:
-        cards.append(Card("trial", VALUE.show(values_of(trials)[best]), f"best search trial, {VALUE.label}"))
+        value = trials.quantity.show(trials.values[best])
+        cards.append(Card("trial", value, f"best search trial, {trials.quantity.label}"))
     return Headline(
         thing="architecture",
-        lead=accuracy_lead(run),
+        lead=_table_lead(run) if on_table else accuracy_lead(run),
         names=() if best_run.architecture is None else (best_run.architecture,),
         cards=cards,
         facts={
-            "Search": count(len(trials), "training") if len(trials) else None,
+            "Table": f"SHA-256 {run.manifest['data_checksum'][:12]}" if on_table else None,
+            "Search": count(len(trials.table), _thing(run)) if len(trials.table) else None,
             "Network": network_size(best_run.table("final", TRIALS)),
             "Failures": failed(run, _TABLES),
         },
@@ -132,4 +165,6 @@ def headline(run: Run[Any]) -> Headline:
 
 def listings(run: Run[Any]) -> Sequence[Listing]:
     """The trials of the search, best first."""
-    return list_trials(run.table(*ASKED), "trials of the search", "validation_accuracy", [run.architecture])
+    trials = Trials.of(run)
+    least = trials.mode == "min"
+    return list_trials(trials.table, "trials of the search", trials.key, [run.architecture], least_first=least)

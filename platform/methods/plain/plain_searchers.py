@@ -10,10 +10,10 @@ from typing import Any
 
 from archray.platform.bench.bench_problem import BenchProblem
 from archray.searchers import LocalSearch, MetricFirst, RandomSearch, RegularizedEvolution, ReinforceSearch
-from archray.searchers.evolution import POPULATION
 from archray.searchers.metric_first import best_of_pool
 
 Options = Mapping[str, Any]
+POPULATION, SAMPLE_SIZE = 10, 3  # P and S; Dong and Yang 2020
 
 
 def random_search(problem: BenchProblem, budget: int, seed: int, options: Options) -> RandomSearch:
@@ -24,15 +24,15 @@ def random_search(problem: BenchProblem, budget: int, seed: int, options: Option
 def evolution(problem: BenchProblem, budget: int, seed: int, options: Options) -> RegularizedEvolution:
     """options: those of `RegularizedEvolution`.
 
-    Without `population` that is a quarter of the budget, at most the paper's 100; without `sample_size` that is a
-    quarter of the population, the paper's share.
+    Without `population` and `sample_size` these are 10 and 3, as Dong and Yang 2020 have them in their program; with
+    fewer than 20 trainings the population is half of them.
     """
     return RegularizedEvolution(problem.space, budget, seed=seed, **{**options, **_sizes(budget, options)})
 
 
 def _sizes(budget: int, options: Options) -> dict[str, int]:
-    population = options.get("population") or max(1, min(POPULATION, budget // 4))
-    return {"population": population, "sample_size": options.get("sample_size") or max(1, population // 4)}
+    population = options.get("population") or max(1, min(POPULATION, budget // 2))
+    return {"population": population, "sample_size": options.get("sample_size") or SAMPLE_SIZE}
 
 
 def local_search(problem: BenchProblem, budget: int, seed: int, options: Options) -> LocalSearch:

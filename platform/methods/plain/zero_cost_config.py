@@ -1,0 +1,81 @@
+"""The configurations of the plain searches that look at a pool of scored architectures first."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import Field
+
+from archray.errors import InvalidInput
+from archray.platform.methods.plain.plain_config import EvolutionOptions, PlainConfig, PlainOptions, check_population
+from archray.platform.methods.pooled_config import PooledConfig
+from archray.trainables.proxies import PROXIES, column_of, get_proxy
+
+if TYPE_CHECKING:
+    from archray.trainables.tabular import Table
+
+
+class PoolOptions(PlainOptions):
+    """What a search by one training-free metric is told.
+
+    Fields:
+        proxy: the metric, a name (`archray list proxies`) or path.py:function; of a pool that was scored elsewhere any
+            of its columns.
+        order: which of its values come first. None: those that promise more by the metric's own direction, and the
+            largest of a column that is none of archray's metrics.
+    """
+
+    budget: int = Field(20, ge=1)
+    proxy: str = "synflow"
+    order: Literal["largest", "smallest"] | None = None
+
+
+class ZeroCostConfig(PlainConfig, PooledConfig):
+    """The configuration of a search that trains the best of a pool by one training-free metric."""
+
+    method: Literal["zero-cost"] = "zero-cost"
+    search: PoolOptions = PoolOptions()
+
+    @property
+    def needed(self) -> tuple[str, ...]:
+        return (self.search.proxy,)
+
+    @property
+    def metric(self) -> str:
+        """The column of the pool that the search goes by."""
+        return column_of(self.search.proxy)
+
+    def check_table(self, table: Table) -> None:
+        super().check_table(table)
+        if self.metric not in {**table.metrics, **table.costs}:
+            known = ", ".join([*table.metrics, *table.costs]) or "none"
+            raise InvalidInput(f"{table.location} has no metric {self.metric!r}; choose one with --proxy: {known}")
+
+    @property
+    def searcher_options(self) -> dict[str, Any]:
+        options = super().searcher_options | {"metric": self.metric, "order": self._order}
+        return {key: value for key, value in options.items() if key != "proxy"}
+
+    @property
+    def _order(self) -> str:
+        if self.search.order is not None:
+            return self.search.order
+        known = self.search.proxy in PROXIES or (self.pool.table is None and not self.on_table)
+        return "smallest" if known and get_proxy(self.search.proxy).direction == "min" else "largest"
+
+
+class WarmStartOptions(PoolOptions, EvolutionOptions):
+    """What an evolution is told that begins with the best of a pool."""
+
+    budget: int = Field(100, ge=1)
+
+
+class WarmStartConfig(ZeroCostConfig):
+    """The configuration of an evolution whose first population is the best of a pool by one training-free metric."""
+
+    method: Literal["zero-cost-evolution"] = "zero-cost-evolution"  # type: ignore[assignment]  # the field's own value
+    search: WarmStartOptions = WarmStartOptions()
+
+    def check(self) -> None:
+        super().check()
+        check_population(self.search.population, self.search.budget)

@@ -1,0 +1,101 @@
+"""A search on a table of trained architectures: the table answers in the place of trainings, and Ray is not needed."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import ray
+from archray_test_report import section_ids, words
+from archray_test_run_files import unknown
+
+import archray
+from archray.errors import InvalidInput, RunFolderError
+from archray.platform.methods import METHODS, get_method
+from archray.platform.methods.plain.plain_config import PlainConfig
+
+PLAIN = [name for name in METHODS if issubclass(get_method(name).config, PlainConfig)]
+ON_TABLES = [name for name in PLAIN if get_method(name).searcher_at is not None]
+METRIC: dict[str, dict[str, Any]] = {name: {"proxy": "snip"} for name in PLAIN if get_method(name).by_metric}
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    """60 architectures of three decisions; a user's own, in percent."""
+    rng = np.random.default_rng(0)
+    places = [(a, b, c) for a in range(4) for b in range(5) for c in range(3)]
+    values = np.array([80 + 2 * a - b + 0.5 * c for a, b, c in places]) + rng.normal(0, 0.1, 60)
+    rows = pd.DataFrame({"architecture": [str(place) for place in places], "val_accuracy": values})
+    rows["snip"], rows["params"] = values + rng.normal(0, 1, 60), rng.uniform(1, 2, 60)
+    rows.to_csv(tmp_path / "own.csv", index=False)
+    return tmp_path / "own.csv"
+
+
+def trials(run: Any) -> pd.DataFrame:
+    return pd.read_parquet(Path(run.path) / "search" / "trials.parquet")
+
+
+@pytest.mark.parametrize(
+    "method", [name if name == "zero-cost" else pytest.param(name, marks=pytest.mark.slow) for name in ON_TABLES]
+)
+def test_every_search_that_a_table_can_answer(method: str, table: Path, tmp_path: Path) -> None:
+    options = {"space": f"table:{table}", "preset": "smoke", "budget": 12, **METRIC.get(method, {})}
+    run = archray.search(method, **options, out=tmp_path / "run")
+    assert not ray.is_initialized()
+    asked, rows = trials(run), pd.read_csv(table).set_index("architecture")["val_accuracy"]
+    assert len(asked) == 12 and asked["objective"].tolist() == rows[asked["architecture"]].tolist()
+    assert run.architecture == asked["architecture"][asked["objective"].idxmax()]
+    assert run.summary.result["result"] == rows[run.architecture] and run.summary.result["headline"] == "result"
+    assert run.test_accuracy is None and unknown(Path(run.path)) == []
+    page = (Path(run.path) / "report.html").read_text()
+    expected = ["cell", "choice", "progress", "trials", "names", "failures", "manifest"]
+    assert section_ids(page) == expected
+    assert f"In the end the table says {rows[run.architecture]:.4f} of it" in words(page)
+    with pytest.raises(RunFolderError, match="holds no network: it searched a table"):
+        archray.export(run.path)
+
+
+def test_it_goes_on_elsewhere_with_the_trials_that_it_would_have_had(
+    table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(table.parent)
+    options = {"space": f"table:{table.name}", "preset": "smoke", "population": 4}
+    whole = archray.search("evolution", **options, budget=20, out=tmp_path / "whole")
+    run = archray.search("evolution", **options, budget=8, out=tmp_path / "run")
+    os.chdir("/")
+    extended = archray.resume(run.path, budget=20)
+    pd.testing.assert_frame_equal(trials(extended), trials(whole))
+    assert extended.architecture == whole.architecture
+
+
+def test_where_less_is_better(table: Path, tmp_path: Path) -> None:
+    rows = pd.read_csv(table).rename(columns={"val_accuracy": "val_error"})
+    rows.to_csv(table, index=False)
+    space = f"table:{table}?objective=val_error&mode=min"
+    run = archray.search("random", space=space, preset="smoke", budget=12, out=tmp_path / "run")
+    asked = trials(run)
+    assert run.summary.result["objective"] == asked["objective"].min()
+    best = (run.summary.listings[0].rows)[0]
+    assert best["objective"] == asked["objective"].min() and best["outcome"] == "chosen"
+
+
+@pytest.mark.parametrize(
+    ("method", "options", "message"),
+    [
+        ("zero-cost", {}, "has no metric 'synflow'; choose one with --proxy: snip"),
+        ("random", {"repeats": 3}, "archray bench random --table .*own.csv --seeds 3"),
+        ("random", {"budget": 61}, "no more than the 60 networks in .*own.csv, got 61"),
+        ("asha", {}, "asha cannot search table:"),
+        ("gdas", {}, "gdas cannot search table:"),
+    ],
+)
+def test_what_a_table_cannot_answer_is_refused(
+    method: str, options: dict[str, Any], message: str, table: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(InvalidInput, match=message):
+        archray.search(method, space=f"table:{table}", preset="smoke", **options, out=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
