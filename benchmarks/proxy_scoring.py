@@ -143,7 +143,8 @@ def measure(channels: int, cells: int, options: argparse.Namespace) -> bool:
             for_scoring=True,
         )
         double = copy.deepcopy(network).double()
-        exact = shared(double, images.double(), labels)
+        # in the layout that float32 is scored in, so that the same kernels are compared
+        exact = shared(double, images.double().contiguous(memory_format=torch.channels_last), labels)
         if not all(np.isfinite(value) for value in exact.values()):
             continue  # a disconnected cell has no values to compare
         reference = plain(double, images.double(), labels)

@@ -7,7 +7,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from archray.trainables.proxies.batch_norm import PairwiseBatchNorm, pairwise_sums, statistics
+from archray.trainables.proxies.batch_norm import (
+    PairwiseBatchNorm,
+    backward,
+    pairwise_sums,
+    statistics,
+)
 
 CHANNELS_LAST = torch.channels_last  # (m, H, W, C) in memory
 
@@ -34,6 +39,25 @@ def test_outputs_and_gradients_are_those_of_float64(mean: float, affine: bool) -
         torch.testing.assert_close(a.double(), b, **close)
 
 
+@pytest.mark.parametrize("channels", [2, 4, 7, 8])
+@pytest.mark.parametrize("mean", [0.0, 300.0])
+def test_rows_of_pixels_give_what_pixels_give(channels: int, mean: float) -> None:
+    """Few channels are normalised a row of pixels at a time: the same numbers, in the same layout, in float64."""
+    x = (mean + normal(6, channels, 5, 9).double()).contiguous(memory_format=CHANNELS_LAST)
+    b = normal(6, channels, 5, 9, seed=1).double().contiguous(memory_format=CHANNELS_LAST)
+    gamma, beta = normal(channels, seed=2).double(), normal(channels, seed=3).double()
+    var, centre = torch.var_mean(x, (0, 2, 3), unbiased=False)
+    r = (var + 1e-5).rsqrt()
+    found = backward(b, x, gamma, centre, r, 1e-5)
+    expected = torch.ops.aten.native_batch_norm_backward(b, x, gamma, None, None, centre, r, True, 1e-5, [True] * 3)
+    for ours, theirs in zip(found, expected, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-12)
+        assert ours.stride() == theirs.stride()
+    y = PairwiseBatchNorm.apply(x, gamma, beta, 1e-5)
+    torch.testing.assert_close(y, F.batch_norm(x, None, None, gamma, beta, True, 0.0, 1e-5), rtol=1e-9, atol=1e-9)
+    assert y.stride() == x.stride()
+
+
 def test_a_constant_channel_is_zero() -> None:
     x = torch.full((4, 2, 8, 8), 7.3).contiguous(memory_format=CHANNELS_LAST)
     y = PairwiseBatchNorm.apply(x, None, None, 1e-5)
@@ -56,8 +80,8 @@ def test_modules_take_it_only_where_it_applies() -> None:
     with pairwise_sums(network):
         names = [type(network(x).grad_fn).__name__ for x in (last, last.contiguous())]
     with pairwise_sums(network.double()):
-        names.append(type(network(last.double()).grad_fn).__name__)
-    assert names == ["PairwiseBatchNormBackward", "NativeBatchNormBackward0", "NativeBatchNormBackward0"]
+        names += [type(network(x.double()).grad_fn).__name__ for x in (last, last.contiguous())]
+    assert names == ["PairwiseBatchNormBackward", "NativeBatchNormBackward0"] * 2
     assert "forward" not in vars(network[0])
     frozen = nn.BatchNorm2d(4).eval()
     with pairwise_sums(frozen):

@@ -18,9 +18,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.modules.conv import _ConvNd
 
+from archray.trainables.proxies.batch_norm import is_channels_last
 from archray.trainables.proxies.layers import Call, WeightLayer
 
 MIB = 2**20
+FEW = 16  # channels below which shifts are faster than a convolution with a group for every sample
 
 
 def weight_gradients(
@@ -46,6 +48,8 @@ def weight_gradients(
             steps = (slice(None), slice(None), *(slice(None, None, stride) for stride in layer.stride))
             inputs = inputs[steps]
         return torch.bmm(output_gradients.flatten(2), inputs.flatten(2).transpose(1, 2))
+    if groups == 1 and _few_channels(layer, inputs):
+        return _by_shifts(inputs, output_gradients, padding, layer.kernel_size)
     size = inputs.shape[2:]
     kernel_shape = (m * c_out, inputs.shape[1] // groups, *layer.kernel_size)
     _, gradient, _ = torch.ops.aten.convolution_backward(
@@ -62,6 +66,35 @@ def weight_gradients(
         [False, True, False],
     )
     return gradient.reshape(m, c_out, -1)
+
+
+def _few_channels(layer: _ConvNd, inputs: Tensor) -> bool:
+    """Whether `_by_shifts` applies, and beats a convolution that has a group for every sample."""
+    return (
+        inputs.shape[1] < FEW
+        and is_channels_last(inputs)
+        and all(step == 1 for step in (*layer.stride, *layer.dilation))
+    )
+
+
+def _by_shifts(inputs: Tensor, output_gradients: Tensor, padding: Sequence[int], kernel: Sequence[int]) -> Tensor:
+    """`weight_gradients` at stride 1: for each row of the kernel a batched product with the input shifted by it.
+
+    inputs: (m, C_in, H, W) in channels-last layout, where the pixels under a row of the kernel lie side by side.
+    """
+    m, c_in = inputs.shape[:2]
+    c_out, height, width = output_gradients.shape[1:]
+    rows, columns = kernel
+    around = [padding[1]] * 2 + [padding[0]] * 2
+    pixels = F.pad(inputs.permute(0, 2, 3, 1), [0, 0, *around])  # (m, H + padding, W + padding, C_in)
+    whole, per_row = pixels.stride(0), pixels.stride(1)
+    under = pixels.as_strided((m, pixels.shape[1], width, columns * c_in), (whole, per_row, c_in, 1)).contiguous()
+    b = output_gradients.permute(0, 2, 3, 1).reshape(m, height * width, c_out).transpose(1, 2)
+    parts = [
+        torch.bmm(b, under[:, row : row + height].flatten(1, 2)) for row in range(rows)
+    ]  # (m, C_out, columns C_in)
+    p = torch.stack(parts, 2).view(m, c_out, rows, columns, c_in)
+    return p.permute(0, 1, 4, 2, 3).reshape(m, c_out, -1)
 
 
 def padded(layer: _ConvNd, inputs: Tensor) -> tuple[Tensor, list[int]]:

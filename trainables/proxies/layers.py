@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 
+from archray.trainables.proxies.average_pool import shifted_sums
 from archray.trainables.proxies.batch_norm import pairwise_sums
 
 # Convolution and linear layers carry the weights of all metrics (note P1).
@@ -107,7 +108,7 @@ def forward(network: nn.Module, images: Tensor, *, copy_outputs: bool = False) -
         if isinstance(module, kind)
     ]
     try:
-        with torch.enable_grad(), pairwise_sums(network):
+        with torch.enable_grad(), pairwise_sums(network), shifted_sums(network):
             record.logits = network(images)
     finally:
         for handle in handles:

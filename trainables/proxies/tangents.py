@@ -29,6 +29,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from archray.trainables.proxies import batch_norm
+from archray.trainables.proxies.average_pool import shifted_sums
 from archray.trainables.proxies.gram import padded
 from archray.trainables.proxies.layers import Record
 
@@ -43,6 +44,7 @@ LINEAR_NODES = {
     "CloneBackward0",
     "MeanBackward1",
     "ReshapeAliasBackward0",
+    "ShiftedAveragePoolBackward",
     "SliceBackward0",
     "SqueezeBackward1",
     "SumBackward1",
@@ -109,10 +111,11 @@ def theta_hessian_gradient(
     """
     tangents = _Tangents(record, weights, outputs, norm_outputs)
     no_tangent = torch.zeros_like(images)
-    with _instead(network, record, tangents.theta_map, tangents.theta_norm, tangents.relu):
-        logits_s = network(no_tangent)
-    with _instead(network, record, tangents.gradient_map, tangents.gradient_norm, tangents.relu):
-        logits_t = network(no_tangent)
+    with shifted_sums(network):
+        with _instead(network, record, tangents.theta_map, tangents.theta_norm, tangents.relu):
+            logits_s = network(no_tangent)
+        with _instead(network, record, tangents.gradient_map, tangents.gradient_norm, tangents.relu):
+            logits_t = network(no_tangent)
     p = record.logits.detach().softmax(1)  # (m, K)
     curved = p * (logits_t - (p * logits_t).sum(1, keepdim=True))  # (diag(p) - p p^T) f_t
     return float(tangents.total) + float((logits_s * curved).double().sum()) / len(p)
@@ -171,9 +174,7 @@ class _Tangents:
         call = self.record.norms[i]
         mean, r = self._statistics(i)
         # J is symmetric, so the backward kernel applies it; its other results are sum(yhat x_s) and sum(x_s).
-        y_s, scale, shift = torch.ops.aten.native_batch_norm_backward(
-            x_s, call.input, call.layer.weight, None, None, mean, r, True, call.layer.eps, [True] * 3
-        )
+        y_s, scale, shift = batch_norm.backward(x_s, call.input, call.layer.weight, mean, r, call.layer.eps)
         count = x_s.numel() // x_s.shape[1]
         along = _channel_sum(self.norm_outputs[i] * y_s)  # <b, y_s>
         return y_s, _NormTangent(x_s, shift / count, scale / count, along)
