@@ -1,4 +1,4 @@
-"""The questions of an HNAS search as a table: the trainings, and what was answered from memory before each."""
+"""The questions of an HNAS search: a user's own, and the table of all, what was answered from memory among them."""
 
 from __future__ import annotations
 
@@ -7,13 +7,29 @@ from typing import Any
 
 import pandas as pd
 
+from archray.errors import InvalidInput
 from archray.searchers.ledger import Record
+
+
+def checked_question(point: Mapping[str, Any]) -> dict[str, Any]:
+    """A user's point, whole: `architecture`, `mu`, `nu`; what is not given is None. Raises: InvalidInput."""
+    name, mu, nu = point.get("architecture"), point.get("mu"), point.get("nu")
+    if name is None and ("mu" not in point or "nu" not in point):
+        raise InvalidInput(f"expected a point with architecture, or with mu and nu, got {point!r}")
+    if name is not None and not isinstance(name, str):
+        raise InvalidInput(f"expected architecture to be a string, got {name!r}")
+    if (mu is None) != (nu is None) or (mu is not None and nu is not None and not (mu > 0 and nu >= 0)):
+        raise InvalidInput(f"expected mu > 0 and nu >= 0, or neither, got mu={mu!r}, nu={nu!r}")
+    return {"architecture": name, "mu": mu, "nu": nu}
 
 
 def asked_table(
     observations: Sequence[Mapping[str, Any]], records: Sequence[Record], row: Callable[[Record], dict[str, Any]]
 ) -> pd.DataFrame:
-    """A row per question, in order; see `HNASSearch.asked`.
+    """A row per question, in order: what was answered from memory, beside the trainings.
+
+    Columns: number (from 0; -1 for an evaluation handed over), trial (the number of the trial whose value it is),
+    architecture, mu, nu, value (NaN if it failed), failure, repeat (answered without a training), given.
 
     Args:
         observations: what the optimiser was told: `mu`, `nu`, `number` of the trial whose value it is, and the number

@@ -12,14 +12,16 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal, get_args
 
 import numpy as np
 
+from archray.errors import InvalidInput
 from archray.searchers.arguments import BoolArray
 from archray.searchers.hnas.scored_pool import Penalty, Pool
 from archray.searchers.hnas.selection import median_distance
 
+Points = Literal["selections", "bayesian", "uniform"]
 FIRST_POINTS = 5  # T evenly spaced on its axis before the first fit (note H2)
 
 
@@ -32,6 +34,11 @@ class Coordinates(ABC):
         self.pool = pool
         self.penalty = penalty
         self.log10_mu = log10_mu
+
+    @property
+    def bounds(self) -> list[tuple[float, float]]:
+        """Of a point's two coordinates."""
+        return [(0.0, 1.0), self.log10_mu]
 
     @abstractmethod
     def first_weight(self) -> float:
@@ -125,12 +132,14 @@ class PaperCodeCoordinates(Coordinates):
 class Preset:
     """What `preset` of `HNASSearch` decides.
 
+    points: how (mu, nu) are chosen, where the caller does not say.
     growth: rows of the pool, in an order drawn at random, that each step adds to the candidates; None: all rows are
     candidates from the start.
     """
 
     coordinates: type[Coordinates]
     penalty: Penalty  # F, where the caller names none
+    points: Points
     epsilon: float = 0.0  # is added to M in the quotient, in M's own units
     growth: int | None = None
 
@@ -144,6 +153,24 @@ class Preset:
 
 
 PRESETS: dict[str | None, Preset] = {
-    None: Preset(PoolCoordinates, "square"),
-    "paper-code": Preset(PaperCodeCoordinates, "absolute", epsilon=1e-6, growth=2000),
+    None: Preset(PoolCoordinates, "square", "selections"),
+    "paper-code": Preset(PaperCodeCoordinates, "absolute", "bayesian", epsilon=1e-6, growth=2000),
 }
+
+CHOICES: dict[str, tuple[str, ...]] = {
+    "points": get_args(Points),
+    "penalty": get_args(Penalty),
+    "preset": tuple(name for name in PRESETS if name is not None),
+    "on_repeat": ("tell", "next-best"),
+}
+
+
+def check_options(**options: str | None) -> None:
+    """Raises: InvalidInput for an option of `CHOICES` that has another value, or two that do not go together."""
+    for name, choice in options.items():
+        if choice is not None and choice not in CHOICES[name]:
+            raise InvalidInput(f"{name}: expected {' or '.join(CHOICES[name])}, or None, got {choice!r}")
+    if options["points"] == "selections" and options["on_repeat"] == "tell":
+        raise InvalidInput(
+            "points: expected bayesian or uniform with on_repeat=tell, which answers repeats; selections never asks one"
+        )

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, Unpack, get_args
+from typing import Any, Literal, Unpack
 
 import numpy as np
 import pandas as pd
@@ -15,15 +15,15 @@ from archray.errors import InvalidInput
 from archray.searchers.arguments import BoolArray, SearcherOptions
 from archray.searchers.base import ArchraySearcher, Proposal
 from archray.searchers.bo import losses_of_answers, next_point, random_point
-from archray.searchers.hnas.asked_questions import asked_table
-from archray.searchers.hnas.coordinates import FIRST_POINTS, PRESETS, Coordinates
+from archray.searchers.hnas.asked_questions import asked_table, checked_question
+from archray.searchers.hnas.coordinates import FIRST_POINTS, PRESETS, Coordinates, Points, check_options
 from archray.searchers.hnas.scored_pool import Penalty, Pool, load_pool
 from archray.searchers.hnas.selection import Selection
+from archray.searchers.hnas.selection_surrogate import SelectionSurrogate
 from archray.searchers.ledger import Record
 from archray.searchers.pool_file import PoolFile
 from archray.seeds import stream_seed
 
-Points = Literal["bayesian", "uniform"]
 MAX_REPEATS = 5  # told for free in search of one new architecture; then the objective's next best is taken
 ASKS, CANDIDATES = 1_000_003, 1_000_033  # streams of random numbers apart from the trials' seeds
 
@@ -32,7 +32,7 @@ class HNASSearch(ArchraySearcher):
     """Searches the pool's architecture with the best validation performance (Algorithm 7.1).
 
     For steps k = 1, ..., K:
-    1. choose mu_k, nu_k by Bayesian optimisation (`bo.next_point`) over T = sqrt(nu) and log10 mu, in `coordinates`;
+    1. choose mu_k, nu_k in a square of T = sqrt(nu) and log10 mu, in `coordinates`, as `points` says;
     2. obtain A_k, the pool's minimiser of kappa/M + mu F(M^2 - nu) (`objective`);
     3. suggest A_k as a trial, which reports its validation performance;
     4. tell it to the Gaussian process, in the order of suggestion.
@@ -40,17 +40,18 @@ class HNASSearch(ArchraySearcher):
 
     Suggests `{"architecture", "mu", "nu", "seed"}`, nu in units of scaled M^2; needs back the metric.
 
-    Where this deviates from the paper: M is |M| over the pool's maximum, and the ranges of (mu, nu), which the paper
-    does not give, are measured by the pool (`PoolCoordinates`); and an architecture that was suggested before is not
-    trained again. Several (mu, nu) lead to one architecture, and the paper does not say what happens then;
-    `on_repeat` does.
+    Where this deviates from the paper: M is |M| over the pool's maximum; the ranges of (mu, nu), which it does not
+    give, are measured by the pool (`PoolCoordinates`); the Gaussian process is over what is selected; and of several
+    (mu, nu) that lead to one architecture, on which the paper is silent, only the first trains it (`on_repeat`).
 
     Args:
         pool: path or URI of a table with the columns `architecture`, `kappa` and `proxy`, one row per canonical form.
         proxy: the column that is M.
         budget: K, the number of trainings.
         penalty: F(x) = x^2 (`square`, Eq. 7.7 at t = 1) or |x| (`absolute`); `square` if None.
-        points: how (mu, nu) are chosen: `bayesian`, or `uniform`: at random from the same square, without results.
+        points: how (mu, nu) are chosen after the first five: `selections`, by a Gaussian process over the rows selected
+            (`SelectionSurrogate`); `bayesian`, by one over (mu, nu), as in the paper; or `uniform`: all at random,
+            without results. None: `selections`, and `bayesian` for `paper-code` and for `tell`.
         preset: `paper-code` does as the authors' program: absolute penalty, kappa/(M + 1e-6), `PaperCodeCoordinates`,
             and candidates that grow by 2,000 random rows of the pool with each step.
         on_repeat: `next-best` (the default, and the authors' program) takes the objective's best architecture not
@@ -75,19 +76,12 @@ class HNASSearch(ArchraySearcher):
         log10_mu: tuple[float, float] | None = None,
         **options: Unpack[SearcherOptions],
     ) -> None:
-        for name, choice, choices in (
-            ("points", points, get_args(Points)),
-            ("penalty", penalty, get_args(Penalty)),
-            ("preset", preset, ("paper-code",)),
-            ("on_repeat", on_repeat, ("tell", "next-best")),
-        ):
-            if choice is not None and choice not in choices:
-                raise InvalidInput(f"there is no {name} {choice!r}; choose {' or '.join(choices)}, or None")
+        check_options(points=points, penalty=penalty, preset=preset, on_repeat=on_repeat)
         self._preset = PRESETS[preset]
         low, high = log10_mu if log10_mu is not None else self._preset.coordinates.default_log10_mu
         if not (math.isfinite(low) and math.isfinite(high) and low < high):
             raise InvalidInput(f"log10_mu: expected (low, high) with low < high, got {log10_mu!r}")
-        self.points: Points = points or "bayesian"
+        self.points: Points = points or ("bayesian" if on_repeat == "tell" else self._preset.points)
         self.depends_on_results = self.points != "uniform"  # type: ignore[misc]  # set for this searcher alone
         self.penalty: Penalty = penalty or self._preset.penalty
         self.on_repeat = on_repeat or "next-best"
@@ -127,6 +121,10 @@ class HNASSearch(ArchraySearcher):
     def selection(self) -> Selection:
         return Selection(self.pool, self.penalty, self.epsilon)
 
+    @cached_property
+    def surrogate(self) -> SelectionSurrogate:
+        return SelectionSurrogate(self.coordinates, self.selection)
+
     def candidates(self, number: int) -> BoolArray:
         """(n,) True for the rows of the pool that suggestion `number` may take, if they were not suggested before."""
         return self._preset.candidates(len(self.pool), number, np.random.default_rng([self.seed, CANDIDATES]))
@@ -142,7 +140,7 @@ class HNASSearch(ArchraySearcher):
         observations = list(self._observations)
         repeats: list[dict[str, Any]] = []
         while True:
-            point = self._ask(observations, number)
+            point = self._ask(observations, number, taken | excluded)
             mu, nu = self.coordinates.mu_nu(point)
             question = {"point": point, "mu": mu, "nu": nu, "for": number}
             if self.on_repeat == "tell" and len(repeats) < MAX_REPEATS:
@@ -158,16 +156,25 @@ class HNASSearch(ArchraySearcher):
             self._observations += [*repeats, {**question, "number": number}]
             return {"architecture": self.pool.architectures[row], "mu": mu, "nu": nu}
 
-    def _ask(self, observations: list[dict[str, Any]], number: int) -> list[float]:
-        """The next point of the square: a random one; one of the first points; or expected improvement's choice."""
-        bounds, seed = [(0.0, 1.0), self.coordinates.log10_mu], stream_seed(self.seed, ASKS, len(observations), bits=31)
+    def _ask(self, observations: list[dict[str, Any]], number: int, left_out: BoolArray) -> list[float]:
+        """The next point of the square. left_out: (n,) the rows that suggestion `number` cannot take."""
+        seed, bounds = stream_seed(self.seed, ASKS, len(observations), bits=31), self.coordinates.bounds
+        position = sum(not observation.get("given", False) for observation in observations)
         if self.points == "uniform":
             return random_point(bounds, seed)
-        position = sum(not observation.get("given", False) for observation in observations)
         if position < FIRST_POINTS:
             return self.coordinates.first_point(position)
+        if self.points == "selections":
+            return self.surrogate.next_point(self._losses_of_rows(number), left_out, seed)
         losses = losses_of_answers([observation["number"] for observation in observations], self.known_losses(number))
         return next_point([observation["point"] for observation in observations], losses, bounds, seed)
+
+    def _losses_of_rows(self, number: int) -> dict[int, float]:
+        """The loss of each row of the pool that suggestion `number` may know of; what failed has the worst."""
+        known = self.known(number)
+        losses = zip(known.values(), losses_of_answers(list(known), self.known_losses(number)), strict=True)
+        named = {self._rows.get(record.config["architecture"], -1): loss for record, loss in losses if loss is not None}
+        return {row: loss for row, loss in named.items() if row >= 0}
 
     def _numbers(self) -> dict[str, int]:
         """The number of the first record of every architecture suggested or handed over, in flight or not."""
@@ -182,15 +189,7 @@ class HNASSearch(ArchraySearcher):
     # Points of the user's ------------------------------------------------------------------------------------------
 
     def check_point(self, point: dict[str, Any]) -> dict[str, Any]:
-        name = point.get("architecture")
-        if name is None and ("mu" not in point or "nu" not in point):
-            raise InvalidInput(f"expected a point with architecture, or with mu and nu, got {point!r}")
-        if name is not None and not isinstance(name, str):
-            raise InvalidInput(f"expected architecture to be a string, got {name!r}")
-        mu, nu = point.get("mu"), point.get("nu")
-        if (mu is None) != (nu is None) or (mu is not None and nu is not None and not (mu > 0 and nu >= 0)):
-            raise InvalidInput(f"expected mu > 0 and nu >= 0, or neither, got mu={mu!r}, nu={nu!r}")
-        return {"architecture": name, "mu": mu, "nu": nu}
+        return checked_question(point)
 
     def propose_point(self, number: int, point: dict[str, Any]) -> dict[str, Any] | None:
         numbers = self._numbers()
@@ -217,11 +216,7 @@ class HNASSearch(ArchraySearcher):
             self._observations.append({**observation, "for": sought, "given": True})
 
     def asked(self) -> pd.DataFrame:
-        """A row per question of the optimiser, in order: what was answered from memory, beside the trainings.
-
-        Columns: number (from 0; -1 for an evaluation handed over), trial (the number of the trial whose value it
-        is), architecture, mu, nu, value (NaN if it failed), failure, repeat (answered without a training), given.
-        """
+        """A row per question, in order, what was answered from memory among them; its columns: see `asked_table`."""
         return asked_table(self._observations, self.records(), self.row)
 
     # State and history ---------------------------------------------------------------------------------------------
@@ -247,5 +242,5 @@ class HNASSearch(ArchraySearcher):
         self._observations = list(state.get("observations", ()))
 
     def __getstate__(self) -> dict[str, Any]:
-        opened = ("pool", "coordinates", "selection", "_rows")  # only the path and the checksum travel
+        opened = ("pool", "coordinates", "selection", "surrogate", "_rows")  # only the path and the checksum travel
         return {name: value for name, value in self.__dict__.items() if name not in opened}

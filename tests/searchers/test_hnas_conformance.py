@@ -44,16 +44,19 @@ class HNASConformance(SearcherConformance):
 
 
 @pytest.mark.usefixtures("ray_session")
-class TestTellKnownValue(HNASConformance, TunerConformance):
+class TestNextBest(HNASConformance, TunerConformance):
+    on_repeat = "next-best"
+
+
+class TestTellKnownValue(HNASConformance):
     on_repeat = "tell"
 
 
-class TestNextBest(HNASConformance):
-    on_repeat = "next-best"
+class TestBayesian(HNASConformance):
+    def make(self, **arguments: Any) -> HNASSearch:
+        return HNASSearch(self.pool, points="bayesian", **arguments)
 
 
 class TestRandomPoints(HNASConformance):
-    on_repeat = "next-best"
-
     def make(self, **arguments: Any) -> HNASSearch:
         return HNASSearch(self.pool, points="uniform", **arguments)

@@ -28,8 +28,9 @@ class HNASOptions(Settings):
     Fields:
         proxy: the training-free metric M of Eq. 7.7: a name (`archray list proxies`), or path.py:function.
         budget: trainings, K of Algorithm 7.1. 20 in the authors' program (note H2).
-        points: how (mu, nu) are chosen: `bayesian` (also None), Algorithm 7.1's Bayesian optimisation, or `uniform`: at
-            random from the same square.
+        points: how (mu, nu) are chosen: `selections`, by a Gaussian process over what was selected; `bayesian`, by one
+            over (mu, nu), as in the paper; `uniform`, at random from the same square. None: `selections`, and
+            `bayesian` with the preset `paper-code` and with `tell`.
         penalty: F(x) is x^2 (`square`, Eq. 7.7) or |x| (`absolute`); None: that of the preset, or `square`.
         preset: `paper-code` does as the authors' program (note H2): absolute penalty on the unscaled M, and candidates
             that grow by random rows of the pool.
@@ -39,7 +40,7 @@ class HNASOptions(Settings):
 
     proxy: str = "ntk_trace"
     budget: int = Field(20, ge=1)
-    points: Literal["bayesian", "uniform"] | None = None
+    points: Literal["selections", "bayesian", "uniform"] | None = None
     penalty: Literal["square", "absolute"] | None = None
     preset: Literal["paper-code"] | None = None
     on_repeat: Literal["tell", "next-best"] | None = None
@@ -61,6 +62,8 @@ class HNASConfig(PooledConfig):
     def check(self) -> None:
         if self.search.proxy == KAPPA:
             raise InvalidInput("kappa is the other half of HNAS's objective; choose another proxy")
+        if self.search.points == "selections" and self.search.on_repeat == "tell":
+            raise InvalidInput("search.points=selections asks for nothing twice: leave search.on_repeat=tell out")
         super().check()
         if self.pool.table is None and get_proxy(self.search.proxy).direction == "min":
             raise InvalidInput(
