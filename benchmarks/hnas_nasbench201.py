@@ -1,14 +1,19 @@
 """HNAS against NAS-Bench-201's real table: 20 looks at 12-epoch validation, judged by 200-epoch test accuracy.
 
-The thesis' setting (Shu 2022, 7.5.4) in small: a pool scored without any image, `archray proxies --space nasbench201
---data gaussian` at (C, N) = (4, 5), then searches that read `cifar10_valid_12` from the table instead of training.
+The thesis' setting (Shu 2022, 7.5.2 to 7.5.4): a pool scored without any image, then searches that read a table instead
+of training. Written up in docs/studies/hnas-nasbench201.md.
 
-    python benchmarks/hnas_nasbench201.py POOL.parquet --table nasbench201.csv.gz
+    archray proxies --space nasbench201 --data gaussian --channels 4 --cells 5 --out POOL.parquet \
+        --metrics grad_norm,snip,grasp,ntk_trace,knas,synflow,kappa
+    python benchmarks/hnas_nasbench201.py correlations POOL.parquet
+    python benchmarks/hnas_nasbench201.py searches POOL.parquet [--objective cifar100_valid_12]
+    python benchmarks/hnas_nasbench201.py pools POOL.parquet
 """
 
 from __future__ import annotations
 
 import argparse
+import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -17,122 +22,209 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from scipy.stats import kendalltau, spearmanr
 
 from archray.searchers import HNASSearch, RandomSearch, drive
 from archray.searchers.base import ArchraySearcher
-from archray.trainables.spaces import get_space
+from archray.searchers.hnas.coordinates import PoolCoordinates
+from archray.searchers.hnas.scored_pool import build_pool, distance
 
 VALIDATION, TEST = "cifar10_valid_12", "cifar10_test_200"
+ACCURACIES = [VALIDATION, TEST, "cifar100_valid_12", "imagenet16_valid_12"]
+COSTS = {"params_m_cifar10": "params", "flops_m_cifar10": "flops"}
 TABLE = Path(__file__).resolve().parents[2] / "shared" / "data" / "nasbench201.csv.gz"
-METRICS = ("grad_norm", "snip", "ntk_trace")
+METRICS = ("grad_norm", "snip", "grasp", "ntk_trace", "knas", "synflow")
 SETTINGS: dict[str, dict[str, Any]] = {
-    "tell, square": {"on_repeat": "tell", "penalty": "square"},
-    "tell, absolute": {"on_repeat": "tell", "penalty": "absolute"},
-    "next-best, square": {"on_repeat": "next-best", "penalty": "square"},
-    "next-best, absolute": {"on_repeat": "next-best", "penalty": "absolute"},
+    "selections (the default)": {},
+    "Bayesian over (mu, nu)": {"points": "bayesian"},
+    "random points": {"points": "uniform"},
+    "selections, absolute": {"penalty": "absolute"},
+    "random points, tell": {"points": "uniform", "on_repeat": "tell"},
     "paper-code": {"preset": "paper-code"},
+    "paper-code, random points": {"preset": "paper-code", "points": "uniform"},
+    "paper-code, selections": {"preset": "paper-code", "points": "selections"},
 }
-# Measured before, by another program on another draw of 900 forms (Gaussian inputs, C = 4, N = 5): the ones to reach.
-REFERENCE = {
-    "next-best": {"grad_norm": "94.15 ± 0.20", "snip": "94.14 ± 0.11", "ntk_trace": "94.00 ± 0.48"},
-    "tell": {"grad_norm": "94.03", "snip": "94.08", "ntk_trace": "94.13"},
-    "random": "93.2",
-}
+CHEAP = [name for name in SETTINGS if name not in ("Bayesian over (mu, nu)", "paper-code")]  # the others take 3 s each
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """A search: the 200-epoch test accuracy of its answer, in percent, and how many questions were asked."""
+    """What a search found: its value of the objective and of the result, and the rank of the first, 1 the best."""
 
-    accuracy: float
-    asked: int
-
-
-def look_up(table: Path, architectures: Sequence[str]) -> pd.DataFrame:
-    """The table's rows of the pool's canonical forms, indexed by architecture; accuracies in percent.
-
-    Raises: SystemExit if the table lacks one: it is not NAS-Bench-201's.
-    """
-    accuracies = pd.read_csv(table, usecols=["arch", VALIDATION, TEST]).set_index("arch")
-    missing = [name for name in architectures if name not in accuracies.index]
-    if missing:
-        raise SystemExit(f"{table} does not hold {len(missing)} of the pool's architectures, among them {missing[0]}")
-    return accuracies.loc[list(architectures)]
+    objective: float
+    result: float
+    rank: int
 
 
-def search(searcher: ArchraySearcher, accuracies: pd.DataFrame, concurrency: int) -> Outcome:
-    """Runs a search on the table and looks its answer up."""
-    validation = accuracies[VALIDATION].to_dict()
-    drive(searcher, lambda config: validation[config["architecture"]] / 100, concurrency=concurrency)
-    best = searcher.best()
-    assert best is not None  # every architecture has an accuracy
-    asked = len(searcher.asked()) if isinstance(searcher, HNASSearch) else len(searcher.history())
-    return Outcome(float(accuracies[TEST][best["architecture"]]), asked)
+@dataclass(frozen=True)
+class Problem:
+    """A scored pool and the table's values of its rows; `path` is where the searchers read it."""
+
+    path: Path
+    pool: pd.DataFrame
+    objective: str
+    result: str
+    budget: int
+
+    def outcome(self, names: Sequence[str]) -> Outcome:
+        """Of a search that looked at `names`: the best of them by the objective."""
+        rows = self.pool.set_index("architecture")
+        best = rows.loc[list(names), self.objective].idxmax()
+        rank = 1 + int((rows[self.objective] > rows[self.objective][best]).sum())
+        return Outcome(float(rows[self.objective][best]), float(rows[self.result][best]), rank)
+
+    def search(self, searcher: ArchraySearcher) -> Outcome:
+        values = dict(zip(self.pool["architecture"], self.pool[self.objective], strict=True))
+        return self.outcome(drive(searcher, lambda config: values[config["architecture"]])["architecture"])
+
+    def first(self, column: str) -> Outcome:
+        """The rows of which `column` is largest."""
+        return self.outcome(self.pool.nlargest(self.budget, column)["architecture"].tolist())
+
+    def hnas(self, metric: str, seed: int, setting: str) -> Outcome:
+        run: dict[str, Any] = {"budget": self.budget, "metric": "value", "mode": "max", "seed": seed}
+        return self.search(HNASSearch(self.path, metric, **run, **SETTINGS[setting]))
+
+    def random(self, seed: int) -> Outcome:
+        names = self.pool["architecture"].tolist()
+        return self.search(RandomSearch(names, budget=self.budget, metric="value", mode="max", seed=seed))
 
 
-def repeat(make: Callable[[int], ArchraySearcher], seeds: int, accuracies: pd.DataFrame, concurrency: int) -> str:
-    """`mean ± standard deviation (questions per search)` over seeds."""
-    outcomes = [search(make(seed), accuracies, concurrency) for seed in range(seeds)]
-    found = [outcome.accuracy for outcome in outcomes]
-    return f"{np.mean(found):.2f} ± {np.std(found):.2f} ({np.mean([o.asked for o in outcomes]):.0f})"
+def spread(values: Sequence[float]) -> str:
+    """`mean ± standard deviation (n - 1)`."""
+    return f"{np.mean(values):.2f} ± {np.std(values, ddof=1):.2f}" if len(values) > 1 else f"{values[0]:.2f}"
 
 
-def spellings(table: Path, architectures: Sequence[str]) -> str:
-    """How far the table's accuracies lie apart over the spellings of one canonical form."""
-    space = get_space("nasbench201")
-    frame = pd.read_csv(table, usecols=["arch", TEST])
-    frame["form"] = [space.encode(space.canonical(space.decode(name))) for name in frame["arch"]]
-    spread = frame[frame["form"].isin(architectures)].groupby("form")[TEST].agg(["count", "std"])
-    deviation = spread["std"][spread["count"] > 1].median()
-    return f"{spread['count'].sum()} cells, test accuracy of one form's spellings ± {deviation:.2f} (median)"
+def told(outcomes: Sequence[Outcome], same: bool) -> str:
+    """The result over seeds, and the mean rank; `same`: the objective is the result."""
+    values = [outcome.objective if same else outcome.result for outcome in outcomes]
+    return f"{spread(values)} (rank {np.mean([outcome.rank for outcome in outcomes]):.1f})"
+
+
+def row(name: str, entries: Sequence[str]) -> None:
+    print(f"| {name} | {' | '.join(entries)} |", flush=True)
+
+
+# Sections
+
+
+def searches(problem: Problem, metrics: Sequence[str], settings: Sequence[str], seeds: int) -> None:
+    """A row per setting, and those that need no search: random, largest, each metric first."""
+    same = problem.objective == problem.result
+    best = problem.pool.loc[problem.pool[problem.objective].idxmax()]
+    print(
+        f"{len(problem.pool)} forms; searched by {problem.objective}, told by {problem.result}: of the best form "
+        f"{best[problem.result]:.2f}, the largest {problem.pool[problem.result].max():.2f}; {problem.budget} looks, "
+        f"{seeds} seeds.\n"
+    )
+    row("searched by", metrics)
+    print(f"|---|{'---|' * len(metrics)}")
+    for setting in settings:
+        row(setting, [told([problem.hnas(m, seed, setting) for seed in range(seeds)], same) for m in metrics])
+    row("the metric first", [told([problem.first(metric)], same) for metric in metrics])
+    alone = {"random search": told([problem.random(seed) for seed in range(10 * seeds)], same)}
+    alone |= {f"{c} first": told([problem.first(c)], same) for c in ("params", "flops", "synflow") if c in problem.pool}
+    for name, entry in alone.items():
+        row(name, [entry, *[""] * (len(metrics) - 1)])
+
+
+def pools(problem: Problem, metrics: Sequence[str], seeds: int, count: int, settings: Sequence[str]) -> None:
+    """Disjoint pools: what each setting finds less what random points find, paired over seeds."""
+    order = np.random.default_rng(0).permutation(len(problem.pool))
+    best_form = problem.pool["architecture"][problem.pool[problem.objective].idxmax()]
+    names = [name for name in settings if name != "random points"]
+    row("pool", ["forms", "holds the best form", "its best", "random points", *[f"{n}, less that" for n in names]])
+    print(f"|---|{'---|' * (4 + len(names))}")
+    gains: dict[str, list[float]] = {name: [] for name in names}
+    ranks: dict[str, list[float]] = {name: [] for name in ("random points", *names)}
+    with tempfile.TemporaryDirectory() as folder:
+        for number, part in enumerate(np.array_split(order, count)):
+            rows = problem.pool.iloc[part].reset_index(drop=True)
+            rows.to_parquet(path := Path(folder) / f"pool-{number}.parquet")
+            own = Problem(path, rows, problem.objective, problem.result, problem.budget)
+            found = {name: [own.hnas(m, s, name) for m in metrics for s in range(seeds)] for name in ranks}
+            results = {name: np.array([o.result for o in outcomes]) for name, outcomes in found.items()}
+            for name in ranks:
+                ranks[name].append(float(np.mean([o.rank for o in found[name]])))
+            entries = []
+            for name in names:
+                gains[name].append(float(np.mean(results[name] - results["random points"])))
+                entries.append(f"{gains[name][-1]:+.2f} (rank {ranks[name][-1]:.1f})")
+            holds = "yes" if best_form in set(rows["architecture"]) else "no"
+            at_best = rows[problem.result][rows[problem.objective].idxmax()]
+            first = f"{results['random points'].mean():.2f} (rank {ranks['random points'][-1]:.1f})"
+            row(str(number), [str(len(rows)), holds, f"{at_best:.2f}", first, *entries])
+    for name in names:
+        ahead = sum(gain > 0 for gain in gains[name])
+        by_rank = np.array(ranks["random points"]) - np.array(ranks[name])
+        print(f"\n{name}, less random points: {spread(gains[name])} over {count} pools, ahead in {ahead};")
+        print(f"rank better by {spread(by_rank.tolist())}, ahead in {(by_rank > 0).sum()}.")
+
+
+def correlations(pool: pd.DataFrame, metrics: Sequence[str], columns: Sequence[str]) -> None:
+    """Spearman / Kendall with each column, as Table 7.5; mu and nu are fitted on 12-epoch CIFAR-10 validation."""
+    for name in (*metrics, "params", "flops", *(m for m in ("naswot", "fisher") if m in pool)):
+        values = -pool["kappa"] if name == "kappa" else pool[name]
+        row(name, ["as it is", *[agreement(values.to_numpy(), pool[c].to_numpy()) for c in columns]])
+    row("kappa", ["-kappa", *[agreement(-pool["kappa"].to_numpy(), pool[c].to_numpy()) for c in columns]])
+    for metric in metrics:
+        rows = build_pool(pool, metric)
+        kept = pool.set_index("architecture").loc[list(rows.architectures)]
+        square = PoolCoordinates(rows, "square", PoolCoordinates.default_log10_mu)
+        points = [square.mu_nu([u, v]) for u in np.linspace(0, 1, 21) for v in np.linspace(*square.log10_mu, 13)]
+        parts: dict[str, Callable[[float], Any]] = {
+            "1/M": lambda weight, rows=rows: 1 / rows.metric,  # type: ignore[misc]
+            "kappa/M": lambda weight, rows=rows: rows.kappa / rows.metric,  # type: ignore[misc]
+        }
+        for name, part in parts.items():
+            scale = np.median(part(0)) / np.median(rows.kappa / rows.metric)  # mu's unit is measured by kappa/M
+            row(f"{metric}: {name}", ["", *[agreement(-part(0), kept[c].to_numpy()) for c in columns]])
+            bounds = [part(0) + scale * mu * distance(rows.metric, nu) for mu, nu in points]
+            fit = max(bounds, key=lambda bound: spearmanr(-bound, kept[VALIDATION]).statistic)
+            row(f"{metric}: {name} + trade-off", ["fitted", *[agreement(-fit, kept[c].to_numpy()) for c in columns]])
+
+
+def agreement(values: Any, accuracies: Any) -> str:
+    """`Spearman / Kendall`."""
+    kept = np.isfinite(values)
+    values, accuracies = values[kept], accuracies[kept]
+    return f"{spearmanr(values, accuracies).statistic:.3f} / {kendalltau(values, accuracies).statistic:.3f}"
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Prints the table in Markdown."""
+    """Prints tables in Markdown."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("section", choices=["searches", "pools", "correlations"])
     parser.add_argument("pool", type=Path, help="table of architecture, the metrics and kappa (archray proxies)")
     parser.add_argument("--table", type=Path, default=TABLE, help="NAS-Bench-201 as CSV (default: %(default)s)")
+    parser.add_argument("--objective", default=VALIDATION, help="what a search is told (default: %(default)s)")
     parser.add_argument("--budget", type=int, default=20, help="architectures looked up (default: %(default)s)")
-    parser.add_argument("--seeds", type=int, default=10, help="searches per entry (default: %(default)s)")
+    parser.add_argument("--seeds", type=int, default=20, help="searches per entry (default: %(default)s)")
     parser.add_argument("--metrics", nargs="+", default=list(METRICS), help="columns of the pool")
-    parser.add_argument("--settings", nargs="+", default=list(SETTINGS), choices=list(SETTINGS), metavar="SETTING")
-    parser.add_argument("--concurrency", type=int, default=1, help="trials in flight (default: %(default)s)")
+    parser.add_argument("--settings", nargs="+", default=CHEAP, choices=list(SETTINGS), metavar="SETTING")
+    parser.add_argument("--count", type=int, default=10, help="disjoint pools (default: %(default)s)")
     options = parser.parse_args(arguments)
 
-    start = time.perf_counter()
+    start = time.process_time()
     pool = pd.read_parquet(options.pool)
-    accuracies = look_up(options.table, pool["architecture"])
-    run = {"budget": options.budget, "metric": "validation_accuracy", "mode": "max"}
-    print(f"{len(pool)} forms, {spellings(options.table, pool['architecture'])}.")
-    for metric in options.metrics:
-        usable = pool[metric].abs() > 0
-        rho, by_kappa = (
-            values[usable].corr(accuracies[TEST].set_axis(pool.index)[usable], method="spearman")
-            for values in (pool[metric], -pool["kappa"] / pool[metric].abs())
-        )
-        tail = pool[metric].abs().max() / pool[metric].abs().median()
-        print(f"- {metric}: Spearman with test accuracy {rho:.2f}, of -kappa/M {by_kappa:.2f}; max/median {tail:.0f}")
-    best = accuracies[TEST][accuracies[VALIDATION].idxmax()]
-    print(f"- the best 12-epoch validation has {best:.2f}, the best test {accuracies[TEST].max():.2f}\n")
-    print(f"| setting | {' | '.join(options.metrics)} |\n|---|{'---|' * len(options.metrics)}")
-    for name in options.settings:
-        entries = []
-        for metric in options.metrics:
-
-            def make(seed: int, metric: str = metric, name: str = name) -> ArchraySearcher:
-                return HNASSearch(options.pool, metric, seed=seed, **run, **SETTINGS[name])
-
-            entries.append(repeat(make, options.seeds, accuracies, options.concurrency))
-        print(f"| {name} | {' | '.join(entries)} |", flush=True)
-    names = pool["architecture"].tolist()
-    random = repeat(
-        lambda seed: RandomSearch(names, seed=seed, **run), 10 * options.seeds, accuracies, options.concurrency
+    accuracies = (
+        pd.read_csv(options.table, usecols=["arch", *ACCURACIES, *COSTS]).rename(columns=COSTS).set_index("arch")
     )
-    print(f"| random search | {' | '.join([random] * len(options.metrics))} |")
-    for name in ("next-best", "tell"):
-        print(f"| before: {name} | {' | '.join(REFERENCE[name].get(m, '') for m in options.metrics)} |")  # type: ignore[union-attr]
-    print(f"| before: random search | {' | '.join([str(REFERENCE['random'])] * len(options.metrics))} |")
-    print(f"\nMean ± standard deviation over seeds (questions asked). {time.perf_counter() - start:.0f} s.")
+    missing = [name for name in pool["architecture"] if name not in accuracies.index]
+    if missing:
+        raise SystemExit(f"{options.table} lacks {len(missing)} of the pool's architectures, among them {missing[0]}")
+    pool = pool.join(accuracies, on="architecture")
+    result = TEST if options.objective == VALIDATION else options.objective
+    problem = Problem(options.pool, pool, options.objective, result, options.budget)
+    if options.section == "searches":
+        searches(problem, options.metrics, options.settings, options.seeds)
+    elif options.section == "pools":
+        pools(problem, options.metrics, options.seeds, options.count, options.settings)
+    else:
+        row("", ["", *ACCURACIES])
+        print(f"|---|{'---|' * (1 + len(ACCURACIES))}")
+        correlations(pool, options.metrics, ACCURACIES)
+    print(f"\n{time.process_time() - start:.0f} s of processor time.")
 
 
 if __name__ == "__main__":
