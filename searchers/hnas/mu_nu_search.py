@@ -49,9 +49,9 @@ class HNASSearch(ArchraySearcher):
         proxy: the column that is M.
         budget: K, the number of trainings.
         penalty: F(x) = x^2 (`square`, Eq. 7.7 at t = 1) or |x| (`absolute`); `square` if None.
-        points: how (mu, nu) are chosen after the first five: `selections`, by a Gaussian process over the rows selected
-            (`SelectionSurrogate`); `bayesian`, by one over (mu, nu), as in the paper; or `uniform`: all at random,
-            without results. None: `selections`, and `bayesian` for `paper-code` and for `tell`.
+        points: how (mu, nu) are chosen: `selections`, after five first points, by a Gaussian process over the rows
+            selected (`SelectionSurrogate`) and at random in turn; `bayesian`, by one over (mu, nu), as in the paper;
+            `uniform`, at random, without results. None: `selections`; `bayesian` for `paper-code` and for `tell`.
         preset: `paper-code` does as the authors' program: absolute penalty, kappa/(M + 1e-6), `PaperCodeCoordinates`,
             and candidates that grow by 2,000 random rows of the pool with each step.
         on_repeat: `next-best` (the default, and the authors' program) takes the objective's best architecture not
@@ -165,6 +165,8 @@ class HNASSearch(ArchraySearcher):
         if position < FIRST_POINTS:
             return self.coordinates.first_point(position)
         if self.points == "selections":
+            if position % 2 == 0:  # what M and kappa tell of the values may mislead: never far behind random points
+                return random_point(bounds, seed)
             return self.surrogate.next_point(self._losses_of_rows(number), left_out, seed)
         losses = losses_of_answers([observation["number"] for observation in observations], self.known_losses(number))
         return next_point([observation["point"] for observation in observations], losses, bounds, seed)

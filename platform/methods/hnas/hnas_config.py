@@ -28,9 +28,9 @@ class HNASOptions(Settings):
     Fields:
         proxy: the training-free metric M of Eq. 7.7: a name (`archray list proxies`), or path.py:function.
         budget: trainings, K of Algorithm 7.1. 20 in the authors' program (note H2).
-        points: how (mu, nu) are chosen: `selections`, by a Gaussian process over what was selected; `bayesian`, by one
-            over (mu, nu), as in the paper; `uniform`, at random from the same square. None: `selections`, and
-            `bayesian` with the preset `paper-code` and with `tell`.
+        points: how (mu, nu) are chosen: `selections`, by a Gaussian process over what was selected and at random in
+            turn; `bayesian`, by one over (mu, nu), as in the paper; `uniform`, at random from the same square. None:
+            `selections`, and `bayesian` with the preset `paper-code` and with `tell`.
         penalty: F(x) is x^2 (`square`, Eq. 7.7) or |x| (`absolute`); None: that of the preset, or `square`.
         preset: `paper-code` does as the authors' program (note H2): absolute penalty on the unscaled M, and candidates
             that grow by random rows of the pool.
