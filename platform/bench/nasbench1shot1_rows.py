@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from archray.errors import InvalidTable
+from archray.plurals import count
 from archray.trainables.spaces import NASBench1Shot1
 from archray.trainables.spaces.nasbench1shot1 import OPERATIONS, PADDED, PADDING
 
@@ -46,8 +47,8 @@ def cells_by_order(frame: pd.DataFrame, space: NASBench1Shot1, location: str) ->
     wrong = next((row for row, (a, b) in enumerate(itertools.zip_longest(told, expected)) if a != b), None)
     if wrong is not None:
         raise InvalidTable(
-            f"{location}: row {wrong} (from 0) is not what the order of {space.name}'s {len(expected)} cells says, so "
-            "that a matrix's first row does not tell which cell it is of; take the rows as a space of their own "
+            f"{location}: row {wrong} (from 0) is not what the order of the {count(len(expected), 'cell')} of "
+            f"{space.name} says, so that a matrix's first row does not tell which cell it is of; take the rows as a space of their own "
             "(--architecture row)"
         )
     named = [space.encode(space.canonical(_architecture(space, *cell))) for cell in cells]
