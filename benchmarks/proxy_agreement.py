@@ -1,7 +1,8 @@
 """Our training-free metrics beside a published table's, over the rows of a pool: Spearman's rank correlation.
 
 Of each metric with the column that other projects computed for the same architectures (NAS-Bench-Suite-Zero's,
-Krishnakumar et al. 2022, on real CIFAR-10 images at (C, N) = (16, 5)), and of both with the accuracy. A pool scored without an image, at fewer channels:
+Krishnakumar et al. 2022, on real CIFAR-10 images at (C, N) = (16, 5)), and of both with the accuracy.
+A pool scored without an image, at fewer channels:
 
     archray proxies --space nasbench201 --data gaussian --size 150 --channels 4 --cells 5 --out pool.parquet \
         --metrics epe_nas,fisher,grad_norm,grasp,jacov,l2_norm,multiply_adds,naswot,plain,snip,synflow,zen

@@ -48,8 +48,8 @@ def cells_by_order(frame: pd.DataFrame, space: NASBench1Shot1, location: str) ->
     if wrong is not None:
         raise InvalidTable(
             f"{location}: row {wrong} (from 0) is not what the order of the {count(len(expected), 'cell')} of "
-            f"{space.name} says, so that a matrix's first row does not tell which cell it is of; take the rows as a space of their own "
-            "(--architecture row)"
+            f"{space.name} says, so that a matrix's first row does not tell which cell it is of; take the rows as a "
+            "space of their own (--architecture row)"
         )
     named = [space.encode(space.canonical(_architecture(space, *cell))) for cell in cells]
     if set(VALUES) <= set(frame.columns):
