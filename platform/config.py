@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import yaml
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import BaseModel, Field, ValidationError, field_validator
 
 from archray.cluster.cluster_settings import ClusterSettings
 from archray.cluster.resources import ResourceSettings
@@ -18,6 +18,7 @@ from archray.errors import InvalidInput
 from archray.platform.field_help import field_kinds, is_family
 from archray.settings import Settings
 from archray.trainables.data import DataSettings
+from archray.trainables.spaces.table_space import absolute_name
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -27,7 +28,7 @@ class SearchConfig(Settings):
 
     Fields:
         method: the recipe, by its registered name.
-        space: a registered space, or a reference to one of the user's.
+        space: a registered space, a reference to one of the user's, or table:FILE.
         data: what the architectures are trained on.
         seed: the root of every random choice of the run.
         repeats: whole runs, in folders `repeat-00`, ...; repeat r has the root seed `seed + r`.
@@ -42,6 +43,12 @@ class SearchConfig(Settings):
     repeats: int = Field(1, ge=1)
     resources: ResourceSettings = ResourceSettings()
     cluster: ClusterSettings = ClusterSettings()
+
+    @field_validator("space")
+    @classmethod
+    def _absolute(cls, space: str) -> str:
+        """A run may be resumed from another folder, and workers have theirs."""
+        return absolute_name(space)
 
     def references(self) -> dict[str, str]:
         """What may name a file of the user's, by its role: the run keeps a copy of it."""

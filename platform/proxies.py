@@ -18,6 +18,7 @@ from archray.references import is_reference, split_reference, worker_reference
 from archray.trainables.data import DataSettings, check_data
 from archray.trainables.proxies import ProxySettings, check_proxies
 from archray.trainables.spaces import get_space
+from archray.trainables.spaces.table_space import absolute_name
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -61,6 +62,7 @@ def proxies(
         raise RunFolderError(f"{out} exists already; choose another --out")
     if not out.parent.is_dir():
         raise InvalidInput(f"there is no folder {out.parent}; create it, or choose another --out")
+    space = absolute_name(space)
     get_space(space)
     check_proxies(scored)
     check_data(given)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from archray.platform.config import SearchConfig
 from archray.references import load_reference
-from archray.trainables.spaces import SPACES, Space
+from archray.trainables.spaces import SPACES, Space, TableSpace
 
 if TYPE_CHECKING:
     from archray.platform.bench.bench_problem import MakeSearcher
@@ -21,6 +21,11 @@ def serves_networks(space: Space) -> str | None:
     """None for a space whose architectures are networks; else why it cannot be searched."""
     if space.kind == "network":
         return None
+    if isinstance(space, TableSpace):
+        return (
+            "its rows are no architectures of a space of archray's, so nothing can train them; "
+            "'archray bench METHOD --table FILE' searches it by look-ups"
+        )
     return f"its architectures are {space.kind}s, not networks; choose {', '.join(network_spaces())}"
 
 

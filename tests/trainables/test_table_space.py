@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import pickle
+from functools import cache
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from archray.errors import InvalidArchitecture, InvalidInput, InvalidTable
+from archray.platform.config import SearchConfig
+from archray.platform.methods.method import serves_networks
 from archray.searchers import RandomSearch, RegularizedEvolution, drive
+from archray.trainables.nets import NetworkSettings, build
 from archray.trainables.spaces import NASBench201, TableSpace, get_space
 from archray.trainables.spaces.encodings import encode_rows
+from archray.trainables.spaces.table_space import absolute_name
 
 ROWS = [f"({a}, {b}, {c})" for a in range(4) for b in range(4) for c in range(3)]
 ALIKE = (
@@ -34,7 +42,7 @@ def table(tmp_path: Path) -> str:
 
 def test_the_rows_are_the_architectures(table: str) -> None:
     space = get_space(table)
-    assert isinstance(space, TableSpace) and space.kind == "table"
+    assert isinstance(space, TableSpace) and space.kind == "table row"
     assert space.size == len(ROWS)
     assert [space.encode(architecture) for architecture in space.enumerate()] == ROWS
     assert all(space.encode(space.decode(name)) == name for name in ROWS)
@@ -145,3 +153,70 @@ def test_what_is_no_table_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyP
     with pytest.raises(InvalidInput) as error:
         get_space(name)
     assert said in str(error.value) and "\n" not in str(error.value)
+
+
+@pytest.fixture(scope="module")
+def some_cells(tmp_path_factory: pytest.TempPathFactory) -> TableSpace:
+    """Every seventh cell of NAS-Bench-201, in a random order."""
+    space, rng = NASBench201(), np.random.default_rng(0)
+    names = [space.encode(cell) for cell in space.enumerate()][::7]
+    rows = [names[row] for row in rng.permutation(len(names))]
+    table = get_space(write(tmp_path_factory.mktemp("tables") / "cells.csv", rows))
+    assert isinstance(table, TableSpace)
+    return table
+
+
+@cache
+def _forms(table: TableSpace) -> list[tuple[str, ...]]:
+    return [NASBench201().canonical(NASBench201().decode(name)) for name in table.architectures]
+
+
+EVERY_CELL = st.tuples(*(st.sampled_from(decision.choices) for decision in NASBench201.decisions))
+
+
+@settings(max_examples=40)
+@given(cell=EVERY_CELL)
+def test_all_spellings_of_a_network_have_one_row_or_none(some_cells: TableSpace, cell: tuple[str, ...]) -> None:
+    """The row is that of the canonical form, the first of its form, and its own; a form that has no row is refused."""
+    base = NASBench201()
+    form = base.canonical(cell)
+    rows = [row for row, other in enumerate(_forms(some_cells)) if other == form]
+    if not rows:
+        with pytest.raises(InvalidArchitecture, match=r"the nearest of the 2.233 architectures in the table is"):
+            some_cells.row(base.encode(cell))
+        return
+    assert some_cells.row(base.encode(cell)) == some_cells.row(base.encode(form)) == rows[0]
+    standing = some_cells.canonical(cell)
+    assert base.canonical(standing) == form and some_cells.canonical(standing) == standing
+
+
+@given(row=st.integers(0, 2232), seed=st.integers(0, 2**32 - 1))
+def test_a_mutation_is_another_row_of_the_table(some_cells: TableSpace, row: int, seed: int) -> None:
+    parent = some_cells.decode(some_cells.architectures[row])
+    child = some_cells.mutate(parent, np.random.default_rng(seed))
+    assert child != parent and some_cells.row(some_cells.encode(child)) >= 0
+    assert some_cells.mutate(parent, np.random.default_rng(seed)) == child
+
+
+def test_a_table_of_cells_is_a_space_of_networks(some_cells: TableSpace) -> None:
+    width = NetworkSettings(channels=4, cells=1)
+    cell = some_cells.architectures[5]
+    networks = [
+        build(space, cell, network=width, in_channels=3, num_classes=10, seed=0)
+        for space in (some_cells, NASBench201())
+    ]
+    own, base = (network.state_dict() for network in networks)
+    assert own.keys() == base.keys() and all(torch.equal(own[key], base[key]) for key in own)
+    assert serves_networks(some_cells) is None
+
+
+def test_what_nothing_can_train_is_searched_by_look_ups(table: str) -> None:
+    assert "'archray bench METHOD --table FILE' searches it" in str(serves_networks(get_space(table)))
+
+
+def test_every_process_finds_a_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert absolute_name("table:own.csv?where=a=b") == f"table:{tmp_path}/own.csv?where=a=b"
+    assert absolute_name("table:s3://bucket/own.csv") == "table:s3://bucket/own.csv"
+    assert absolute_name("nasbench201") == "nasbench201"
+    assert SearchConfig(method="random", space="table:own.csv").space == f"table:{tmp_path}/own.csv"

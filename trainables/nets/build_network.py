@@ -18,7 +18,7 @@ from archray.trainables.devices import own_randomness
 from archray.trainables.nets.network_registry import NETWORKS
 from archray.trainables.nets.network_settings import Initialisation, NetworkSettings
 from archray.trainables.nets.operations import Normalisation
-from archray.trainables.spaces import Architecture, Space, get_space
+from archray.trainables.spaces import Architecture, Space, TableSpace, get_space
 
 import_modules("archray.trainables.nets")  # they register their networks
 
@@ -53,6 +53,8 @@ def build(
     space = get_space(space)
     choices = space.decode(architecture) if isinstance(architecture, str) else tuple(architecture)
     space.check(choices)
+    if isinstance(space, TableSpace) and space.base is not None:  # whose architectures those of the table are
+        space = space.base
     normalisation: Normalisation
     if network.normalisation == "auto":
         normalisation = "scoring" if for_scoring else "training"

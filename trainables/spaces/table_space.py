@@ -37,7 +37,8 @@ class TableSpace(Space):
     there is no mutation.
 
     With a base, a registered space in which all strings can be read, an architecture is the base's, found under any
-    isomorphic spelling; the row that stands for all spellings of a network is the one with the lowest index (note H3).
+    isomorphic spelling, and its network can be built; the row that stands for all spellings of a network is the one
+    with the lowest index (note H3).
     A mutation is the base's, on and on until it is in the table; where the table is so sparse that 100 are not enough,
     one of the nearest rows.
 
@@ -57,7 +58,7 @@ class TableSpace(Space):
         that was named.
     """
 
-    kind: ClassVar[str] = "table"
+    kind: ClassVar[str] = "table row"
 
     def __init__(self, file: TableFile) -> None:
         self.name = f"{PREFIX}{file.location}"  # type: ignore[misc]  # each table has its own
@@ -65,6 +66,8 @@ class TableSpace(Space):
         rows = file.rows.drop_duplicates("architecture")
         self.architectures: Sequence[str] = tuple(rows["architecture"])
         self.base, read = _base(file.roles.space, self.architectures)
+        if self.base is not None:  # its architectures are what the base's are, and can be trained
+            self.kind, self.data_kind = self.base.kind, self.base.data_kind  # type: ignore[misc]
         self.decisions = self.base.decisions if self.base else (Decision("architecture", tuple(self.architectures)),)
         self.forms: Sequence[str] = self.architectures
         if self.base is not None and CANONICAL in rows.columns:
@@ -217,6 +220,14 @@ class TableSpace(Space):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _reopened, (self.file.location, dict(self.file.where), self.file.roles.to_json(), self.file.checksum)
+
+
+def absolute_name(name: str) -> str:
+    """The name of a space, whose table every process finds from whatever folder; other names as they are."""
+    if not name.startswith(PREFIX) or "://" in name:
+        return name
+    place, question, query = name.removeprefix(PREFIX).partition("?")
+    return f"{PREFIX}{os.path.abspath(os.path.expanduser(place))}{question}{query}" if place else name
 
 
 def open_table_space(name: str) -> TableSpace:
