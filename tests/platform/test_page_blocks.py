@@ -33,7 +33,9 @@ EXTENDING = REPOSITORY / "docs" / "extending.md"
 SHOWN = {"text", "markdown"}  # what a program prints, or a drawing
 FILES = {"toml", "yaml", "json"}  # a file, which another block uses
 RUN = {"python", "sh"}
-SEARCHES = re.compile(r"archray (search|proxies)\b(?!.*--help)|archray\.(search|proxies)\(|\.fit\(\)|python examples/")
+SEARCHES = re.compile(
+    r"archray (search|proxies|bench)\b(?!.*--help)|archray\.(search|proxies)\(|\.fit\(\)|python examples/"
+)
 SMALLEST = ["--preset", "smoke", "--max-concurrent", "1", "--set", "resources.actors=1"]
 REAL = """#!{python}
 import sys
