@@ -173,7 +173,7 @@ def _joined(frame: pd.DataFrame, other: pd.DataFrame, on: str | None, location: 
         repeated = other[key][other[key].duplicated()].iloc[0]
         raise InvalidTable(f"{place} has {key} {repeated!r} more than once; {how_to_tell_apart(other, key)}")
     if not frame[key].isin(other[key]).any():
-        raise InvalidTable(f"{place} has no row with a {key} of {location}; name another column (--on)")
+        raise InvalidTable(f"no {key} of {place} is one of {location}; name another column (--on)")
     partners = frame[[key]].merge(other, on=key, how="left").set_index(frame.index)
     for column in (column for column in other.columns if column != key):
         name, values = column, partners[column]

@@ -116,7 +116,7 @@ def test_the_mean_of_the_trainings_is_found_where_it_is_missing() -> None:
         ("import own.csv --where task=x --missing keep", "expected refuse or drop, got 'keep'"),
         ("import own.csv --where task=x --join other.csv", "name one that says which rows belong together"),
         ("import own.csv --where task=x --join twice.csv", "twice.csv has arch 'a' more than once"),
-        ("import own.csv --where task=x --join far.csv", "has no row with a arch of"),
+        ("import own.csv --where task=x --join far.csv", "far.csv is one of"),
         ("import cells.csv.gz --join strangers.csv", "do not belong together: where index is 0, arch is"),
         ("info own.csv --where task=x --objective val", "no column 'val' for objective"),
     ],

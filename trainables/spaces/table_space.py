@@ -21,9 +21,8 @@ if TYPE_CHECKING:
 
 PREFIX = "table:"  # of a space's name, before the place of the table
 FORM = "table:FILE, table:FILE?encoding=columns:a,b or table:FILE?where=column=value"
-NEIGHBOURS = (
-    8  # rows, at least, of which a mutation is one: with the nearest alone two rows may lead to each other only
-)
+# Rows, at least, of which a mutation is one: with the nearest alone two rows may lead to each other and nowhere else.
+NEIGHBOURS = 8
 STEPS = 100  # mutations of the base tried for one that is in the table
 DECISIONS = "decisions"  # the encoding of a table with a base that names none: the base's choices
 CANONICAL = "canonical"  # the column in which an import keeps the canonical forms
@@ -38,9 +37,8 @@ class TableSpace(Space):
 
     With a base, a registered space in which all strings can be read, an architecture is the base's, found under any
     isomorphic spelling, and its network can be built; the row that stands for all spellings of a network is the one
-    with the lowest index (note H3).
-    A mutation is the base's, on and on until it is in the table; where the table is so sparse that 100 are not enough,
-    one of the nearest rows.
+    with the lowest index (note H3). A mutation is the base's, on and on until it is in the table; where the table is so
+    sparse that 100 are not enough, one of the nearest rows.
 
     A copy in another process reads the file again.
 
@@ -48,7 +46,7 @@ class TableSpace(Space):
         file: the table.
 
     Attributes:
-        name: `table:FILE`.
+        name: `table:FILE`, without what was named beside the file.
         architectures: n strings, in the order of the table.
         representative: (n,) for each row the first row that is the same network.
         base: the space whose strings they are, or None.

@@ -35,7 +35,7 @@ class Table:
         space: the space of that file, if it was opened before.
 
     Attributes:
-        name: `table:FILE`, under which `get_space` finds the space.
+        name: `table:FILE`; what was named beside the file (`where`, roles) is no part of it, but of `space`.
         space: the architectures as a search space.
         architectures: n strings.
         rows: (m,) the rows that are different networks; below n where several spell one.
