@@ -14,7 +14,7 @@ MAPS = ("search", "halving", "--preset", "smoke", "--out", "run")
 
 
 CASES: list[tuple[tuple[str, ...], str]] = [
-    (("search", "hmas"), "no method 'hmas'; did you mean 'hnas'? choose one of darts,"),
+    (("search", "hmas"), "no method 'hmas'; did you mean 'hnas'? choose one of asha,"),
     ((*SEARCH, "--space", "nasbench301"), "no space 'nasbench301'"),
     ((*SEARCH, "--data", "cifar11"), "cifar11"),
     ((*SEARCH, "--proxy", "ntk_trase"), "no proxy 'ntk_trase'"),

@@ -27,10 +27,15 @@ class One(Space):
     decisions = (Decision("only", ("a",)),)
 
 
-@pytest.mark.usefixtures("ray_session")
-class TestOverSpace(TunerConformance):
+class TestOverSpace(SearcherConformance):
     def make(self, **arguments: Any) -> RegularizedEvolution:
         return RegularizedEvolution("nasbench201", population=3, sample_size=2, **arguments)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("ray_session")
+class TestInATuner(TestOverSpace, TunerConformance):
+    pass
 
 
 def two_youngest(population: Sequence[Mapping[str, Any]]) -> list[int]:

@@ -43,9 +43,14 @@ class HNASConformance(SearcherConformance):
         return HNASSearch(self.pool, on_repeat=self.on_repeat, **arguments)
 
 
-@pytest.mark.usefixtures("ray_session")
-class TestNextBest(HNASConformance, TunerConformance):
+class TestNextBest(HNASConformance):
     on_repeat = "next-best"
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("ray_session")
+class TestInATuner(TestNextBest, TunerConformance):
+    pass
 
 
 class TestTellKnownValue(HNASConformance):

@@ -17,12 +17,17 @@ def posterior() -> dict[str, np.ndarray]:
     return {name: rng.standard_normal(4) for name in ("a", "b", "c")}
 
 
-@pytest.mark.usefixtures("ray_session")
-class TestBayesianOptimisation(TunerConformance):
+class TestBayesianOptimisation(SearcherConformance):
     budget = 3
 
     def make(self, **arguments: Any) -> NESBSSearch:
         return NESBSSearch(posterior(), 3, delta="bo", sampler=SVGDRD(iterations=10), **arguments)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("ray_session")
+class TestInATuner(TestBayesianOptimisation, TunerConformance):
+    pass
 
 
 class TestGrid(SearcherConformance):
