@@ -24,6 +24,14 @@ Seed = Annotated[int, typer.Option(help="Root of every random choice.")]
 Address = Annotated[str | None, typer.Option(help="Ray cluster to join: auto or ip:port. A local Ray by default.")]
 
 
+def metric_names(text: str) -> list[str]:
+    """The metrics of `--metrics`: names or references between commas; `all` among them is every one of archray's."""
+    from archray.trainables.proxies import PROXIES
+
+    names = [name.strip() for name in text.split(",")]
+    return list(dict.fromkeys(each for name in names for each in (PROXIES.names() if name == "all" else [name])))
+
+
 def proxies(
     space: SpaceName = "nasbench201",
     data: Data = "digits",
@@ -34,7 +42,8 @@ def proxies(
         int | None, typer.Option(help="Architectures an actor gets at a time. Default: as many as take seconds.")
     ] = None,
     metrics: Annotated[
-        str, typer.Option(help="Comma-separated names ('archray list proxies'), or path.py:function.")
+        str,
+        typer.Option(help="Comma-separated names ('archray list proxies'), all of them (all), or path.py:function."),
     ] = "grad_norm,snip,ntk_trace,kappa",
     seed: Seed = 0,
     batch_size: Annotated[int | None, typer.Option(help="Images in the batch that all are scored on.")] = None,
@@ -58,7 +67,7 @@ def proxies(
 
     scoring = told(
         {
-            "metrics": [name.strip() for name in metrics.split(",")],
+            "metrics": metric_names(metrics),
             "batch_size": batch_size,
             "network.channels": channels,
             "network.cells": cells,

@@ -9,6 +9,8 @@ from typer.testing import CliRunner
 
 from archray.platform.cli import application
 from archray.platform.methods import METHODS
+from archray.platform.proxies_command import metric_names
+from archray.trainables.proxies import PROXIES
 
 
 def shown(*arguments: str) -> str:
@@ -61,3 +63,9 @@ def test_an_option_says_its_values_in_its_text() -> None:
 
 def test_a_list_of_nothing_says_of_what_there_are_lists() -> None:
     assert "Missing argument 'spaces|datasets|proxies|methods'" in shown("list")
+
+
+def test_all_metrics_are_archrays_own_each_once() -> None:
+    assert metric_names("snip, kappa") == ["snip", "kappa"]
+    assert metric_names("all") == PROXIES.names()
+    assert metric_names("zen,all,own.py:slope") == ["zen", *(n for n in PROXIES.names() if n != "zen"), "own.py:slope"]
