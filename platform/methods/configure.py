@@ -62,7 +62,7 @@ def check_config(config: SearchConfig, *, data_given: bool = False) -> None:
     reason = method.serves(space)
     if reason is not None:
         raise InvalidInput(f"{config.method} cannot search {config.space}: {reason}")
-    if not data_given and space.kind != "table":  # a table is its own data
+    if not data_given and config.data.name != config.space:  # a table that is looked up is its own data
         check_data(config.data)
         held = data_kind(config.data)
         if held != space.data_kind:

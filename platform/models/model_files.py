@@ -23,7 +23,7 @@ from archray.trainables.ensembles.ensemble import KIND as ENSEMBLE
 from archray.trainables.ensembles.ensemble import load_ensemble
 from archray.trainables.feature_maps.classifier import Classifier, load_classifier
 from archray.trainables.nets import NetworkSettings, build, count_parameters
-from archray.trainables.spaces import get_space
+from archray.trainables.spaces.table_space import PREFIX
 from archray.trainables.tune.standalone_trainable import load_trained
 
 STATE_DICT, DESCRIPTION = "state_dict.pt", "architecture.json"
@@ -133,7 +133,7 @@ def export_model(run: Run[Any], to: Folder) -> list[str]:
 def _trained(run: Run[Any]) -> tuple[Run[Any], dict[str, Any]]:
     """The run itself, or of several repeats the best, and what its model is."""
     best = run.best
-    if not (best.folder / MODEL).exists(DESCRIPTION) and get_space(best.space).kind == "table":
+    if not (best.folder / MODEL).exists(DESCRIPTION) and best.config.data.name.startswith(PREFIX):
         raise RunFolderError(
             f"{run.folder} holds no network: it searched a table of trained architectures, and trained none itself; "
             "search the space that they are of for one that can be written"

@@ -17,7 +17,7 @@ import archray
 from archray.errors import RunFolderError
 from archray.trainables.data import DataSettings, load_data
 from archray.trainables.spaces import get_space
-from archray.trainables.spaces.table_space import TableSpace
+from archray.trainables.spaces.table_space import PREFIX, TableSpace
 
 PACKAGES = ("ray", "torch", "torchvision", "numpy", "scipy", "scikit-learn", "scikit-optimize", "pandas", "pyarrow")
 RESUME_NEEDS_SAME = ("archray", "ray")  # Tune's state is pickled objects of these two
@@ -67,13 +67,13 @@ def git_commit() -> str | None:
         return None
 
 
-def data_checksums(space: str, settings: DataSettings) -> dict[str, str | None]:
-    """Of the data, and of the labels of their test part. A table is its own data, and has no labels."""
+def data_checksums(settings: DataSettings) -> dict[str, str | None]:
+    """Of the data, and of the labels of their test part. A table that is looked up is its own data, without labels."""
     import numpy as np
 
-    searched = get_space(space)
-    if isinstance(searched, TableSpace):
-        return {"data_checksum": searched.file.checksum, "test_labels_checksum": None}
+    table = get_space(settings.name) if settings.name.startswith(PREFIX) else None
+    if isinstance(table, TableSpace):
+        return {"data_checksum": table.file.checksum, "test_labels_checksum": None}
     data = load_data(settings)
     labels = hashlib.sha256(np.asarray(data.test.labels).tobytes()).hexdigest()
     return {"data_checksum": data.checksum(), "test_labels_checksum": labels}

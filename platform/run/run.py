@@ -75,7 +75,7 @@ class Run(Generic[ConfigT]):
             "versions": versions(),
             "hardware": hardware(),
             "git_commit": git_commit(),
-            **data_checksums(run.space, run.data),
+            **data_checksums(run.data),
             "command": command,
             "created": now(),
             "amended": [],

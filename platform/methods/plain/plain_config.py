@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field, model_validator
@@ -14,7 +13,7 @@ from archray.platform.methods.trained_config import TrainedSearchConfig
 from archray.plurals import count
 from archray.settings import Settings
 from archray.trainables.spaces import get_space
-from archray.trainables.spaces.table_space import PREFIX, TableSpace
+from archray.trainables.spaces.table_space import PREFIX, TableSpace, absolute_name
 from archray.trainables.training_settings import TrainingSettings
 
 if TYPE_CHECKING:
@@ -49,10 +48,7 @@ class PlainConfig(TrainedSearchConfig):
         space = values.get("space") if isinstance(values, Mapping) else None
         if not isinstance(space, str) or not space.startswith(PREFIX):
             return values
-        place, mark, roles = space.removeprefix(PREFIX).partition("?")
-        if place and "://" not in place:
-            place = str(Path(place).expanduser().absolute())
-        space = f"{PREFIX}{place}{mark}{roles}"
+        space = absolute_name(space)
         return {**values, "space": space, "data": {"name": space}}
 
     @property

@@ -16,7 +16,7 @@ from archray.platform.methods.plain.plain_config import (
     ReinforceConfig,
 )
 from archray.platform.methods.plain.zero_cost_config import WarmStartConfig, ZeroCostConfig
-from archray.trainables.spaces import Space
+from archray.trainables.spaces import Space, TableSpace
 
 _AT = "archray.platform.methods.plain"
 _TINY = {"channels": 4, "cells": 1}
@@ -66,8 +66,15 @@ EXTENDABLE = ("budget", "final_epochs", "final_seeds", "random")
 
 
 def serves(space: Space) -> str | None:
-    """None for a space of networks, and for a table of trained ones."""
-    return None if space.kind == "table" else serves_networks(space)
+    """None for a space of networks, and for a table, which answers in the place of trainings."""
+    return None if isinstance(space, TableSpace) else serves_networks(space)
+
+
+def serves_trainings(space: Space) -> str | None:
+    """None for a space of networks; else why it cannot be searched by what ends trainings early."""
+    if isinstance(space, TableSpace):
+        return "it ends trainings early, and a table answers whole ones; choose random or evolution"
+    return serves_networks(space)
 
 
 def plain_method(
@@ -100,8 +107,7 @@ def plain_method(
 
 def _own(name: str, config: type[PlainConfig], of_pool: bool = False, **fields: Any) -> Method:
     """One of archray's own, whose recipe is called as the method is; one that a table can answer searches tables."""
-    if "searcher_at" in fields:
-        fields["serves"] = serves
+    fields["serves"] = serves if "searcher_at" in fields else serves_trainings
     own = fields.pop("presets", {})
     presets = {preset: merge(values if of_pool else {}, own.get(preset, {})) for preset, values in POOL_PRESETS.items()}
     flags = {**(POOL_FLAGS if of_pool else {}), **fields.pop("flags", {})}
