@@ -47,6 +47,7 @@ def imported(folder: Path, frame: pd.DataFrame) -> Any:
     return import_table(folder / "ss1.csv", folder / "ss1.parquet", space=SPACE.name, objective="val1", mode="min")
 
 
+@pytest.mark.slow
 def test_the_order_of_the_rows_says_which_cells_they_are_of(tmp_path: Path, published: pd.DataFrame) -> None:
     table = imported(tmp_path, published)
     assert len(published) == 2487 and len(table) == 2127, "isomorphic cells are one"
