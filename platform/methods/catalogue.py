@@ -33,6 +33,12 @@ for _name, _place, _summary in (
         "plain.plain_methods:ZERO_COST_EVOLUTION",
         "Evolution that begins with the best of a pool by one metric (Abdelfattah et al. 2021)",
     ),
+    (
+        "rank-surrogate",
+        "several_metrics.several_metrics_config:RANK_SURROGATE",
+        "A pool by several metrics at once, each weighed by the trainings: none of them can fool it",
+    ),
+    ("robot", "several_metrics.several_metrics_config:ROBOT", "RoBoT: learns weights of several metrics (He 2024)"),
     ("darts", "supernets.learned:DARTS", "DARTS, first order (Liu 2019)"),
     ("darts-2nd", "supernets.learned:DARTS_2ND", "DARTS, second order (Liu 2019, Eq. 6-8)"),
     (

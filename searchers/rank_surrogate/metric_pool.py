@@ -11,6 +11,7 @@ import pandas as pd
 from archray.errors import InvalidPool
 from archray.searchers.arguments import FloatArray, IntArray
 from archray.searchers.pool_file import PoolFile, check_names
+from archray.trainables.spaces import Space
 from archray.trainables.spaces.encodings import encode_rows
 
 SMALLER = "-"  # before a metric's name: the smaller the better
@@ -34,17 +35,18 @@ class MetricPool:
 
 
 def load_metric_pool(
-    file: PoolFile, metrics: Sequence[str] | None, encoding: str, results: Sequence[str] = ()
+    file: PoolFile, metrics: Sequence[str] | None, encoding: str | Space, results: Sequence[str] = ()
 ) -> MetricPool:
     """Reads `file`.
 
     Args:
         metrics: columns; `-kappa`: the smaller the better. None: every column of numbers that is none of `results`.
-        encoding: of the architectures, see `encode_rows`.
+        encoding: of the architectures, see `encode_rows`; or the space that they are of: its decisions.
         results: columns that a search must not see.
 
     Raises: InvalidPool for a table that cannot serve: a column that is absent, holds no numbers or one number only,
-        architectures that are named twice. InvalidInput for an encoding that does not fit.
+        architectures that are named twice. InvalidInput for an encoding that does not fit, InvalidArchitecture for
+        strings that are not of the space.
     """
     table = file.read()
     if "architecture" not in table:
@@ -59,7 +61,7 @@ def load_metric_pool(
     if leaked:
         raise InvalidPool(f"{', '.join(leaked)}: named both as a metric and as a result; a search must not see results")
     columns = [_column(table, name, file.location) for name in metrics]
-    codes = encode_rows(table["architecture"].tolist(), encoding, table)
+    codes = _codes(table, encoding)
     if not columns and not codes.shape[1]:
         raise InvalidPool(
             f"the pool {file.location} has no metric, and the encoding is {encoding}: there is nothing to learn from; "
@@ -67,6 +69,14 @@ def load_metric_pool(
         )
     stacked = np.stack(columns, axis=1) if columns else np.zeros((len(table), 0))
     return MetricPool(table["architecture"].tolist(), tuple(metrics), stacked, codes)
+
+
+def _codes(table: pd.DataFrame, encoding: str | Space) -> IntArray:
+    """(n, d) the architectures as categorical codes."""
+    names = table["architecture"].tolist()
+    if isinstance(encoding, str):
+        return encode_rows(names, encoding, table)
+    return np.array([encoding.rank(encoding.decode(name)) for name in names], dtype=np.int64)
 
 
 def _column(table: pd.DataFrame, metric: str, location: str) -> FloatArray:

@@ -14,6 +14,7 @@ from archray.searchers.arguments import BoolArray, SearcherOptions
 from archray.searchers.base import ArchraySearcher
 from archray.searchers.pool_file import PoolFile
 from archray.searchers.rank_surrogate.metric_pool import MetricPool, load_metric_pool
+from archray.trainables.spaces import Space
 
 
 class PoolSearch(ArchraySearcher):
@@ -28,7 +29,7 @@ class PoolSearch(ArchraySearcher):
         self,
         pool: str | Path,
         metrics: Sequence[str] | None,
-        encoding: str,
+        encoding: str | Space,
         budget: int,
         results: Sequence[str],
         **options: Unpack[SearcherOptions],
@@ -98,7 +99,8 @@ class PoolSearch(ArchraySearcher):
         return None if self.taken()[self._places[point["architecture"]]] else dict(point)
 
     def own_identity(self) -> dict[str, Any]:
-        return {"pool": self._file.checksum, "metrics": self.metrics, "encoding": self.encoding}
+        encoding = self.encoding if isinstance(self.encoding, str) else self.encoding.name
+        return {"pool": self._file.checksum, "metrics": self.metrics, "encoding": encoding}
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name not in self.opened}

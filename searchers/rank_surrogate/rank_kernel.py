@@ -30,7 +30,7 @@ class KernelSetting:
     """
 
     offset: float = 2.0
-    linear: float = 1.0
+    linear: float = 1.6
     smooth: float = 0.8
     encoding: float = 0.6
     noise: float = 0.3

@@ -13,7 +13,7 @@ from archray.searchers.rank_surrogate.gaussian_process import PoolProcess
 from archray.searchers.rank_surrogate.rank_kernel import KernelSetting, RankKernel
 
 SETTINGS = (KernelSetting(),)
-KAPPA = 1.4  # deviations above the mean; at 0.5 a search stayed where it began
+KAPPA = 2.0  # deviations above the mean; at 0.5 a search stayed where it began
 
 
 class RankSurrogate:
@@ -21,10 +21,19 @@ class RankSurrogate:
 
     Args:
         scores: (n, m) normal scores of the metrics. codes: (n, d). See `RankKernel`.
+        kappa: of the upper confidence bound.
     """
 
-    def __init__(self, scores: FloatArray, codes: IntArray, settings: Sequence[KernelSetting] = SETTINGS) -> None:
+    def __init__(
+        self,
+        scores: FloatArray,
+        codes: IntArray,
+        settings: Sequence[KernelSetting] = SETTINGS,
+        kappa: float = KAPPA,
+    ) -> None:
+        self.kappa = kappa
         self._kernel = RankKernel(scores, codes, settings)
+        self.scores = self._kernel.scores  # as the linear part sees them
         self._process = PoolProcess(self._kernel.row, self._kernel.variance, self._kernel.mean, self._kernel.noise)
 
     def promise(self, rows: Sequence[int], losses: Sequence[float | None]) -> FloatArray:
@@ -38,7 +47,7 @@ class RankSurrogate:
         """
         self._process.observe(rows)
         posterior = self._process.posterior(result_scores(losses))
-        return mixture(posterior.evidence) @ (posterior.mean + KAPPA * posterior.deviation)
+        return mixture(posterior.evidence) @ (posterior.mean + self.kappa * posterior.deviation)
 
     def metric_weights(self, rows: Sequence[int], losses: Sequence[float]) -> FloatArray:
         """(m,) the weight of each metric's normal score in what is expected, after these results; before: 1/m each."""

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from functools import cached_property
 from pathlib import Path
-from typing import ClassVar, Unpack
+from typing import Any, ClassVar, Unpack
 
 import numpy as np
 
-from archray.searchers.arguments import SearcherOptions
+from archray.errors import InvalidInput
+from archray.searchers.arguments import FloatArray, SearcherOptions, is_finite_number
 from archray.searchers.base import Proposal
 from archray.searchers.rank_surrogate.normal_scores import metric_scores
 from archray.searchers.rank_surrogate.pool_search import PoolSearch
-from archray.searchers.rank_surrogate.rank_surrogate import RankSurrogate
+from archray.searchers.rank_surrogate.rank_kernel import KernelSetting
+from archray.searchers.rank_surrogate.rank_surrogate import KAPPA, RankSurrogate
+from archray.trainables.spaces import Space
 
 STREAM = 1_000_151  # random numbers apart from the trials' seeds
-FIRST = 1  # architectures drawn at random before the first decision
+SPREAD = 0.5  # of the weights that choose the first architecture, relative to their mean
 
 
 class RankSurrogateSearch(PoolSearch):
@@ -40,9 +44,11 @@ class RankSurrogateSearch(PoolSearch):
         metrics: the columns to look at; `-kappa` for one of which less promises more. None: every column of numbers
             but those in `results`. An empty list: the codes alone.
         encoding: how an architecture is made of categorical codes: `tokens` of its string, `columns:a,b,c` of the
-            table, or `none`, for strings that say nothing.
+            table, or `none`, for strings that say nothing; or the space that they are of.
         budget: the number of trainings.
         results: columns that hold what is searched for: `metrics=None` leaves them out.
+        setting: variances of the surrogate; None: those that were chosen over all tables at hand.
+        kappa: how many deviations above the mean the upper confidence bound lies.
         points_to_evaluate: `{"architecture"}`, suggested first; they count in budget.
         seed, metric, mode, max_concurrent, asynchronous: see `ArchraySearcher`.
 
@@ -55,17 +61,23 @@ class RankSurrogateSearch(PoolSearch):
         self,
         pool: str | Path,
         metrics: Sequence[str] | None = None,
-        encoding: str = "tokens",
+        encoding: str | Space = "tokens",
         budget: int = 20,
         results: Sequence[str] = (),
+        setting: KernelSetting | None = None,
+        kappa: float = KAPPA,
         **options: Unpack[SearcherOptions],
     ) -> None:
+        if not is_finite_number(kappa) or kappa < 0:
+            raise InvalidInput(f"kappa: expected a number of 0 or more, got {kappa!r}")
+        self.setting = setting or KernelSetting()
+        self.kappa = kappa
         super().__init__(pool, metrics, encoding, budget, results, **options)
 
     @cached_property
     def surrogate(self) -> RankSurrogate:
         """What was learnt last; made again after unpickling from the results themselves."""
-        return RankSurrogate(metric_scores(self.pool.columns), self.pool.codes)
+        return RankSurrogate(metric_scores(self.pool.columns), self.pool.codes, (self.setting,), self.kappa)
 
     def propose(self, number: int) -> Proposal:
         taken = self.taken()
@@ -73,8 +85,14 @@ class RankSurrogateSearch(PoolSearch):
             return None
         rows, losses = self.observed(number)
         left = np.random.default_rng([self.seed, STREAM, number]).permutation(np.flatnonzero(~taken))  # ties: by chance
-        row = left[0] if len(rows) < FIRST else left[np.argmax(self.surrogate.promise(rows, losses)[left])]
-        return {"architecture": self.pool.architectures[row]}
+        promise = self.surrogate.promise(rows, losses) if rows else self._first_promise()
+        return {"architecture": self.pool.architectures[left[np.argmax(promise[left])]]}
+
+    def _first_promise(self) -> FloatArray:
+        """(n,) the metrics' scores by weights drawn about equal ones; 0 without metrics."""
+        scores = self.surrogate.scores
+        deviations = np.random.default_rng([self.seed, STREAM]).standard_normal(scores.shape[1])
+        return scores @ (1 + SPREAD * deviations)
 
     def trust(self) -> dict[str, float]:
         """The weight of each metric's normal score in what is expected, by all results that are in."""
@@ -82,3 +100,6 @@ class RankSurrogateSearch(PoolSearch):
         known = [(row, loss) for row, loss in pairs if loss is not None]
         weights = self.surrogate.metric_weights([row for row, _ in known], [loss for _, loss in known])
         return {name: float(weight) for name, weight in zip(self.metrics, weights, strict=True)}
+
+    def own_identity(self) -> dict[str, Any]:
+        return super().own_identity() | {"setting": asdict(self.setting), "kappa": self.kappa}

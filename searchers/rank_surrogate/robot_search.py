@@ -9,7 +9,6 @@ from typing import Any, ClassVar, Unpack
 
 import numpy as np
 
-from archray.errors import InvalidInput
 from archray.searchers.arguments import FloatArray, SearcherOptions
 from archray.searchers.base import Proposal
 from archray.searchers.rank_surrogate.gaussian_process import PoolProcess
@@ -133,10 +132,6 @@ class RoBoTSearch(PoolSearch):
         return -max(finite) if loss is None else -loss
 
     # State ---------------------------------------------------------------------------------------------------------
-
-    def prepare(self) -> None:
-        if not self.metrics:
-            raise InvalidInput("RoBoTSearch weighs metrics, and there is none; name one or more")
 
     def own_state(self) -> dict[str, Any]:
         return {"questions": self._questions}

@@ -84,6 +84,27 @@ def test_conformance_benchmark(repository: Path) -> None:
     printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
     assert printed[0] == "|  | MetricFirst |"
     assert "| finishes | 1 |" in printed and not any("failed |" in line for line in printed)
+def test_several_metrics_in_your_own_experiment(
+    repository: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    example = run(repository / "examples" / "several_metrics_in_your_own_experiment.py")
+    best = example["main"](tmp_path, budget=4, epochs=1)
+    assert len(example["layers"](best["architecture"])) >= 1
+    assert 0 < best["value"] <= 1
+    told = capsys.readouterr().out
+    assert "gradient_norm weighs" in told and f"best: {best['architecture']}" in told
+
+
+def test_several_metrics_benchmark(repository: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rng = np.random.default_rng(0)
+    rows = {"task": "jigsaw", "arch": [f"({a}, {b}, {c})" for a in range(3) for b in range(4) for c in range(9)]}
+    table = pd.DataFrame(rows).assign(val_accuracy=rng.random(108), snip=rng.random(108), params=rng.random(108))
+    table.to_csv(tmp_path / "transnas101_micro.csv.gz", index=False)
+    benchmark = run(repository / "benchmarks" / "several_metrics.py")
+    benchmark["main"]([str(tmp_path), "--seeds", "1", "--mislead", "negated"])
+    lines = capsys.readouterr().out.splitlines()
+    assert "| random (mean) | 5.2 | | 1.1 | |" in lines
+    assert sum(line.startswith(("| robot | ", "| rank-surrogate | ", "| snip first | ")) for line in lines) == 3
 
 
 @pytest.fixture

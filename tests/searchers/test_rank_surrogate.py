@@ -16,6 +16,7 @@ from archray.errors import InvalidInput, InvalidPool
 from archray.searchers import RankSurrogateSearch, RoBoTSearch, drive
 from archray.searchers.rank_surrogate.normal_scores import metric_scores, normal_scores
 from archray.searchers.rank_surrogate.rank_surrogate import result_scores
+from archray.trainables.spaces import get_space
 
 Search = RankSurrogateSearch | RoBoTSearch
 ROWS = 320
@@ -197,9 +198,9 @@ def test_bad_arguments(write: Write) -> None:
     pool = write(landscape()[0])
     with pytest.raises(InvalidInput, match="expected a list of columns"):
         RankSurrogateSearch(pool, metrics="metric0")
-    with pytest.raises(InvalidInput, match="no encoding 'one-hot'"):
+    with pytest.raises(InvalidInput, match="there is no encoding 'one-hot'"):
         RankSurrogateSearch(pool, encoding="one-hot")
-    with pytest.raises(InvalidInput, match="weighs metrics, and there is none"):
+    with pytest.raises(InvalidPool, match="has no metric"):
         RoBoTSearch(pool, metrics=[])
 
 
@@ -208,3 +209,14 @@ def test_results_are_left_out(write: Write) -> None:
     table["accuracy"] = [values[name] for name in table["architecture"]]
     searcher = RankSurrogateSearch(write(table), results=["accuracy"])
     assert searcher.metrics == ("metric0", "metric1", "metric2")
+
+
+def test_a_space_says_the_codes(write: Write) -> None:
+    space, rng = get_space("nasbench1shot1-1"), np.random.default_rng(0)
+    names = sorted({space.encode(space.sample(rng)) for _ in range(40)})
+    pool = write(pd.DataFrame({"architecture": names, "snip": rng.random(len(names))}))
+    with pytest.raises(InvalidInput, match="tokens does not fit"):
+        RankSurrogateSearch(pool)
+    searcher = RankSurrogateSearch(pool, encoding=space, budget=5, metric="accuracy", mode="max")
+    assert searcher.pool.codes.shape == (len(names), len(space.decisions))
+    assert len(drive(searcher, lambda config: len(config["architecture"]))) == 5

@@ -1,0 +1,1 @@
+"""Searches over a pool with several metrics: rank-surrogate and RoBoT."""

@@ -1,0 +1,84 @@
+"""Searches over a pool with several metrics: their configurations, presets and flags."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import Field
+
+from archray.platform.methods.plain.plain_config import PlainConfig, PlainOptions
+from archray.platform.methods.plain.plain_methods import POOL_PRESETS, plain_method
+from archray.platform.methods.pooled_config import PooledConfig
+from archray.trainables.proxies import PROXIES, column_of, get_proxy
+
+METRICS = ("grad_norm", "snip", "synflow", "naswot", "jacov", "l2_norm", "parameters", "multiply_adds")
+_AT = "archray.platform.methods.several_metrics"
+
+
+class SeveralMetricsOptions(PlainOptions):
+    """What a search over several metrics is told.
+
+    Fields:
+        metrics: what it looks at: metrics by name (`archray list proxies`) or path.py:function; of a pool that was
+            scored elsewhere, its columns, with a `-` before one of which less promises more.
+    """
+
+    budget: int = Field(20, ge=1)
+    metrics: tuple[str, ...] = METRICS
+
+
+class RankSurrogateConfig(PlainConfig, PooledConfig):
+    """The configuration of a search by the ranks of several metrics and the architectures' own codes.
+
+    Fields:
+        search: what the searcher is told.
+    """
+
+    method: Literal["rank-surrogate"] = "rank-surrogate"
+    search: SeveralMetricsOptions = SeveralMetricsOptions()
+
+    @property
+    def needed(self) -> tuple[str, ...]:
+        return tuple(name.removeprefix("-") for name in self.search.metrics)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns of the pool that the search looks at, with `-` before those of which less promises more."""
+        return tuple(
+            f"-{column_of(bare)}" if bare != name or self._turned(bare) else column_of(bare)
+            for name, bare in zip(self.search.metrics, self.needed, strict=True)
+        )
+
+    def _turned(self, metric: str) -> bool:
+        known = self.pool.table is None or metric in PROXIES
+        return known and get_proxy(metric).direction == "min"
+
+    @property
+    def searcher_options(self) -> dict[str, Any]:
+        return {"metrics": self.columns}
+
+
+class RoBoTConfig(RankSurrogateConfig):
+    """The configuration of RoBoT, which weighs several metrics."""
+
+    method: Literal["robot"] = "robot"  # type: ignore[assignment]  # the field's own value
+
+
+_FLAGS = {"metrics": "search.metrics", "pool": "pool.table", "pool_size": "pool.size"}
+
+RANK_SURROGATE = plain_method(
+    "rank-surrogate",
+    RankSurrogateConfig,
+    recipe_at=f"{_AT}.several_metrics_recipes:RANK_SURROGATE",
+    presets=POOL_PRESETS,
+    flags=_FLAGS,
+    searcher_at=f"{_AT}.several_metrics_searchers:rank_surrogate",
+)
+ROBOT = plain_method(
+    "robot",
+    RoBoTConfig,
+    recipe_at=f"{_AT}.several_metrics_recipes:ROBOT",
+    presets=POOL_PRESETS,
+    flags=_FLAGS,
+    searcher_at=f"{_AT}.several_metrics_searchers:robot",
+)
