@@ -33,7 +33,7 @@ class KernelSetting:
     linear: float = 1.6
     smooth: float = 0.8
     encoding: float = 0.6
-    noise: float = 0.3
+    noise: float = 0.15
     prior: float = 1.0
 
 

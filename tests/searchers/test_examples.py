@@ -84,6 +84,10 @@ def test_conformance_benchmark(repository: Path) -> None:
     printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
     assert printed[0] == "|  | MetricFirst |"
     assert "| finishes | 1 |" in printed and not any("failed |" in line for line in printed)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("ray_session")
 def test_several_metrics_in_your_own_experiment(
     repository: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
