@@ -80,13 +80,13 @@ def test_the_report_says_what_the_metrics_were_worth(method: str, tmp_path: Path
     trained = tables["search", "trials.parquet"]["architecture"].tolist()
     pool = pool_of(trained + [name for name in cells(40) if name not in trained])
     values = tables["search", "trials.parquet"]["validation_accuracy"]
-    pool["good"] = [*values.fillna(0.0), *np.random.default_rng(1).random(len(pool) - len(values))]
-    config = {"search": {"metrics": ["snip", "-kappa", "good"]}}
+    pool["synflow"] = [*values.fillna(0.0), *np.random.default_rng(1).random(len(pool) - len(values))]
+    config = {"search": {"metrics": ["snip", "-kappa", "synflow"]}}
     run = write_run(
         tmp_path / "run", method, config=config, tables={**tables, ("pool", "pool.parquet"): pool}, documents=documents
     )
     trust = metric_trust(run)
-    assert trust["metric"][0] == "good" and trust["weight"].is_monotonic_decreasing
+    assert trust["metric"][0] == "synflow" and trust["weight"].is_monotonic_decreasing
     assert trust["correlation"][0] == pytest.approx(1.0)
     page = rendered(run)
     assert "trust" in section_ids(page)
