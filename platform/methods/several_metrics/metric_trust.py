@@ -12,13 +12,18 @@ import pandas as pd
 from scipy.stats import rankdata
 
 from archray.platform.engine.pool_scoring import POOL
-from archray.platform.methods.plain.plain_tables import ASKED, best_trial, values_of
+from archray.platform.methods.plain.plain_tables import Trials
+from archray.platform.methods.several_metrics.several_metrics_searchers import codes_of
 from archray.platform.report.section import Column, Section, captioned, numeric, table
 from archray.platform.run.run import Run
 from archray.plurals import count
+from archray.searchers.pool_file import PoolFile
+from archray.searchers.rank_surrogate.metric_pool import load_metric_pool
 from archray.searchers.rank_surrogate.normal_scores import metric_scores
 from archray.searchers.rank_surrogate.rank_surrogate import RankSurrogate
 from archray.trainables.spaces import get_space
+from archray.trainables.spaces.encodings import TOKENS
+from archray.trainables.spaces.table_space import TableSpace
 
 
 def metric_trust(run: Run[Any]) -> pd.DataFrame:
@@ -28,39 +33,35 @@ def metric_trust(run: Run[Any]) -> pd.DataFrame:
     correlation: Spearman's, with the values of the trainings; NaN where there are under three. rank: of what was found,
     in the pool by this metric, from 1.
     """
-    pool, trials = run.best.table("pool", POOL), run.best.table(*ASKED)
-    names = [name for name in run.config.columns if pool[name.removeprefix("-")].nunique() > 1]
-    columns = np.column_stack(
-        [
-            pool[name.removeprefix("-")].to_numpy(float, na_value=np.nan) * (-1 if name[0] == "-" else 1)
-            for name in names
-        ]
-    )
-    values = values_of(trials)
-    known = trials[values.notna()]
-    place = {name: row for row, name in enumerate(pool["architecture"])}
-    rows = [place[name] for name in known["architecture"]]
+    table, trials = run.best.table("pool", POOL), Trials.of(run.best)
+    names = [name for name in run.config.columns if table[name.removeprefix("-")].nunique() > 1]
     space = get_space(run.space)
-    codes = np.array([space.rank(space.decode(name)) for name in pool["architecture"]])
-    losses = (-values[values.notna()]).tolist()
-    weights = RankSurrogate(metric_scores(columns), codes).metric_weights(rows, losses)
+    encoding = codes_of(space, space.encoding if isinstance(space, TableSpace) else TOKENS)
+    pool = load_metric_pool(PoolFile.of((run.best.folder / "pool").uri + f"/{POOL}"), names, encoding)
+    place = {name: row for row, name in enumerate(pool.architectures)}
+    known = trials.values.notna()
+    rows = [place[name] for name in trials.table["architecture"][known]]
+    losses = trials.losses[known].tolist()
+    weights = RankSurrogate(metric_scores(pool.columns), pool.codes).metric_weights(rows, losses)
     best = rows[int(np.argmin(losses))]
     frame = pd.DataFrame({"metric": names, "weight": weights})
     frame["correlation"] = [
         pd.Series(column[rows]).corr(-pd.Series(losses), method="spearman") if len(rows) > 2 else np.nan
-        for column in columns.T
+        for column in pool.columns.T
     ]
-    frame["rank"] = [int(rankdata(-np.nan_to_num(column, nan=-np.inf), method="min")[best]) for column in columns.T]
+    frame["rank"] = [
+        int(rankdata(-np.nan_to_num(column, nan=-np.inf), method="min")[best]) for column in pool.columns.T
+    ]
     return frame.sort_values("weight", ascending=False, kind="stable", ignore_index=True)
 
 
 def trust_section(run: Run[Any]) -> Section | None:
     """The table of `metric_trust`. Nothing before the first training has a value."""
-    trials = run.best.table(*ASKED)
-    if trials.empty or best_trial(trials) is None:
+    trials = Trials.of(run.best)
+    if trials.table.empty or trials.best is None:
         return None
     trust, rows = metric_trust(run), len(run.best.table("pool", POOL))
-    trainings = int(values_of(trials).notna().sum())
+    trainings = int(trials.values.notna().sum())
     content = table(
         [
             Column("metric", "name"),

@@ -16,7 +16,7 @@ Options = Mapping[str, Any]
 
 def rank_surrogate(problem: BenchProblem, budget: int, seed: int, options: Options) -> RankSurrogateSearch:
     """options: those of `RankSurrogateSearch`; `metrics` as `snip;flops` too. Without: all metrics and costs."""
-    given = {"encoding": codes_of(problem), **options, "metrics": metrics_of(problem, options)}
+    given = {"encoding": codes_of(problem.space, problem.encoding), **options, "metrics": metrics_of(problem, options)}
     return RankSurrogateSearch(problem.pool, budget=budget, seed=seed, **given)
 
 
@@ -25,12 +25,11 @@ def robot(problem: BenchProblem, budget: int, seed: int, options: Options) -> Ro
     return RoBoTSearch(problem.pool, budget=budget, seed=seed, **{**options, "metrics": metrics_of(problem, options)})
 
 
-def codes_of(problem: BenchProblem) -> str | Space:
+def codes_of(space: Space, encoding: str) -> str | Space:
     """What says which architectures are alike: a space's decisions, or the encoding of a table of its own."""
-    space = problem.space
     if not isinstance(space, TableSpace):
         return space
-    return space.base if problem.encoding == DECISIONS and space.base is not None else problem.encoding
+    return space.base if encoding == DECISIONS and space.base is not None else encoding
 
 
 def metrics_of(problem: BenchProblem, options: Options) -> list[str]:
