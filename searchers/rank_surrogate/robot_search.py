@@ -1,4 +1,4 @@
-"""RoBoT: Bayesian optimisation of the weights of several training-free metrics. He et al., ICLR 2024, Alg. 1."""
+"""RoBoT: Bayesian optimisation of the weights of several training-free metrics. He et al. 2024, Algorithm 1; note H6."""
 
 from __future__ import annotations
 
