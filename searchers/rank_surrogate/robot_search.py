@@ -1,4 +1,4 @@
-"""RoBoT: Bayesian optimisation of the weights of several training-free metrics. He et al. 2024, Algorithm 1; note H6."""
+"""RoBoT: Bayesian optimisation of several training-free metrics' weights. He et al. 2024, Algorithm 1; note H6."""
 
 from __future__ import annotations
 

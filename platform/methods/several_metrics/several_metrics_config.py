@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from archray.platform.methods.plain.plain_config import PlainConfig, PlainOptions
 from archray.platform.methods.plain.plain_methods import POOL_PRESETS, plain_method
@@ -25,6 +25,12 @@ class SeveralMetricsOptions(PlainOptions):
 
     budget: int = Field(20, ge=1)
     metrics: tuple[str, ...] = METRICS
+
+    @field_validator("metrics", mode="before")
+    @classmethod
+    def _names(cls, value: Any) -> Any:
+        """`snip,synflow`, as the command line has it, too."""
+        return tuple(name.strip() for name in value.split(",")) if isinstance(value, str) else value
 
 
 class RankSurrogateConfig(PlainConfig, PooledConfig):
