@@ -36,7 +36,13 @@ def flag_of(config: type[BaseModel], name: str, path: str) -> Flag | None:
 
 
 def value_at(config: Mapping[str, Any], path: str) -> Any:
-    """The value at a path of a nested dictionary, of settings their name. Raises: KeyError if there is none."""
+    """The value at a path of a nested dictionary, of settings their name, of a list `a,b` as a flag takes it.
+
+    Raises: KeyError if there is none.
+    """
+    value: Any = config
     for key in path.split("."):
-        config = config[key]
-    return config.get("name") if isinstance(config, Mapping) else config
+        value = value[key]
+    if isinstance(value, list | tuple):
+        return ",".join(map(str, value))
+    return value.get("name") if isinstance(value, Mapping) else value

@@ -20,10 +20,11 @@ CAVEAT = (
 )
 
 
-def decimals(values: np.ndarray) -> int:
-    """How many decimals tell the values of a table apart: two digits of their standard deviation."""
-    spread = float(np.nanstd(values)) if len(values) else 0.0
-    return 2 if not spread > 0 else min(max(2 - math.floor(math.log10(spread)), 0), 6)
+def decimals(values: np.ndarray, mode: str) -> int:
+    """How many decimals tell a table's good values apart: two digits or more of the best quarter's deviation."""
+    order = np.sort(values) if mode == "min" else -np.sort(-values)
+    spread = float(np.std(order[: math.ceil(len(order) / 4)])) if len(order) else 0.0
+    return 2 if not spread > 0 else min(max(1 - math.floor(math.log10(spread)), 0), 6)
 
 
 def written(value: object, digits: int) -> str:
@@ -59,7 +60,7 @@ def written_summary(bench: BenchResult, budget: int) -> pd.DataFrame:
     """A row per method, as text: result, worst, rank, worst rank, seeds, evaluations, costs."""
     summary = bench.summary()
     own = summary[summary["budget"] == budget]
-    digits = decimals(bench.table.result)
+    digits = decimals(bench.table.result, bench.table.mode)
     columns: dict[str, list[str]] = {"method": list(own["method"])}
     judged = str(bench.table.roles.result or bench.table.roles.objective)
     columns[judged] = [with_spread(*pair, digits) for pair in zip(own["result"], own["result_std"], strict=True)]
@@ -79,7 +80,7 @@ def written_differences(bench: BenchResult, budget: int, against: str) -> pd.Dat
     """A row per method, as text: by how much it is better, the two intervals, in how many seeds."""
     told = bench.differences(against)
     own = told[told["budget"] == budget]
-    digits = decimals(bench.table.result)
+    digits = decimals(bench.table.result, bench.table.mode)
 
     def interval(low: object, high: object) -> str:
         if math.isnan(as_float(low)):

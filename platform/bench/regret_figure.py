@@ -11,8 +11,9 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from archray.platform.bench.bench_result import BenchResult
-from archray.platform.bench.bench_tables import decimals, title_of, written
+from archray.platform.bench.bench_tables import title_of
 from archray.platform.bench.entrants import RANDOM_SEARCH
+from archray.platform.number_words import significant
 from archray.platform.report.figures import (
     FOUND,
     GREEN,
@@ -112,8 +113,7 @@ def _draw(
     width, alpha = (1.0, 0.5) if thin else (2.0, 1.0)
     axes.step(x, mean, where="post", color=colour, linestyle=dash, linewidth=width, alpha=alpha)
     if len(x):
-        digits = decimals(mean)
-        tell_line(axes, x.tolist(), mean.tolist(), f"{label}\nat the end {written(mean[-1], digits)}")
+        tell_line(axes, x.tolist(), mean.tolist(), f"{label}\nat the end {significant(mean[-1])}")
 
 
 def regret_section(bench: BenchResult) -> Section:

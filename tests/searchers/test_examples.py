@@ -119,7 +119,8 @@ def scored(tmp_path: Path) -> Path:
     n = len(forms)
     pool = pd.DataFrame({"architecture": forms, "kappa": rng.lognormal(3, 1, n), "failure": None})
     pool.assign(grad_norm=rng.random(n), snip=rng.random(n)).to_parquet(tmp_path / "pool.parquet")
-    table = pd.DataFrame({"arch": forms, "cifar10_valid_12": rng.random(n) * 100})
+    told = ("cifar10_valid_12", "cifar100_valid_12", "imagenet16_valid_12", "params_m_cifar10", "flops_m_cifar10")
+    table = pd.DataFrame({"arch": forms, **{column: rng.random(n) * 100 for column in told}})
     table.assign(cifar10_test_200=table["cifar10_valid_12"] + 1).to_csv(tmp_path / "table.csv", index=False)
     return tmp_path
 
@@ -127,18 +128,18 @@ def scored(tmp_path: Path) -> Path:
 def test_benchmark(repository: Path, scored: Path, capsys: pytest.CaptureFixture[str]) -> None:
     benchmark = run(repository / "benchmarks" / "hnas_nasbench201.py")
     table = str(scored / "table.csv")
-    options = ["--metrics", "grad_norm", "snip", "--budget", "6", "--seeds", "2", "--settings", "next-best, square"]
-    benchmark["main"]([str(scored / "pool.parquet"), "--table", table, *options])
+    options = ["--metrics", "grad_norm", "snip", "--budget", "6", "--seeds", "2", "--settings", "random points"]
+    benchmark["main"](["searches", str(scored / "pool.parquet"), "--table", table, *options])
     lines = capsys.readouterr().out.splitlines()
-    assert "| setting | grad_norm | snip |" in lines
-    assert sum(line.startswith(("| next-best, square | ", "| random search | ")) for line in lines) == 2
+    assert "| searched by | grad_norm | snip |" in lines
+    assert sum(line.startswith(("| random points | ", "| random search")) for line in lines) == 2
 
 
 def test_benchmark_refuses_another_table(repository: Path, scored: Path) -> None:
     pd.read_csv(scored / "table.csv").head(3).to_csv(scored / "short.csv", index=False)
     benchmark = run(repository / "benchmarks" / "hnas_nasbench201.py")
-    with pytest.raises(SystemExit, match="does not hold 2"):
-        benchmark["main"]([str(scored / "pool.parquet"), "--table", str(scored / "short.csv")])
+    with pytest.raises(SystemExit, match="lacks 2"):
+        benchmark["main"](["searches", str(scored / "pool.parquet"), "--table", str(scored / "short.csv")])
 
 
 def test_nesbs_benchmark(repository: Path, capsys: pytest.CaptureFixture[str]) -> None:
