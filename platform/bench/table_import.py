@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 Missing = Literal["refuse", "drop"]
 KEYS = (INDEX, *ARCHITECTURES)  # columns that tables are joined on
+OF_SCORING = ("failure", "seconds")  # of a pool that `archray proxies` wrote: of the scoring, not of a training
 
 
 def import_table(
@@ -161,6 +162,11 @@ def _selected(frame: pd.DataFrame, where: Mapping[str, str] | None, location: st
 
 def _joined(frame: pd.DataFrame, other: pd.DataFrame, on: str | None, location: str, place: str) -> pd.DataFrame:
     """The columns of `other`, whose file is `place`, beside those of `frame`; NaN where it has no such row."""
+    if set(OF_SCORING) <= set(other.columns):
+        other = other.drop(columns=list(OF_SCORING))
+    if on is None and INDEX not in frame.columns.intersection(other.columns):
+        own, theirs = (next((c for c in ARCHITECTURES if c in table.columns), None) for table in (frame, other))
+        other = other.rename(columns={theirs: own}) if own and theirs else other  # `arch` here, `architecture` there
     shared = [column for column in frame.columns if column in other.columns]
     key = on or next((column for column in KEYS if column in shared), None)
     if key is None or key not in shared:

@@ -78,6 +78,17 @@ def test_tables_are_joined_on_what_they_share() -> None:
     assert list(table.costs) == ["params", "params_scores"], "a column with other values keeps them under another name"
 
 
+def test_a_scored_pool_is_joined_by_its_canonical_forms() -> None:
+    """As `archray proxies` writes it: another name for the column, one row for all spellings of a network."""
+    table = import_table(cells(), "cells.parquet")
+    forms = [table.space.forms[row] for row in table.rows]
+    places = [float(place) for place in range(len(forms))]
+    write("pool.csv", architecture=forms, snip=places, failure=[None] * len(forms), seconds=places)
+    joined = import_table(cells(), "joined.parquet", join=["pool.csv"])
+    assert joined.seconds is None, "those of the scoring are of no training"
+    assert joined.metrics["snip"][joined.rows].tolist() == list(range(len(forms)))
+
+
 def test_rows_without_a_value_are_left_out_where_that_is_asked_for() -> None:
     write("own.csv", arch=["a", "b", "c"], val_accuracy=[1.0, None, 3.0])
     with pytest.raises(InvalidTable, match="--missing drop"):
