@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from archray.searchers.arguments import IntArray
+
 Config = dict[str, Any]
 DRAWS = 1000  # in search of a config that is new; then a small space is enumerated
 ENUMERABLE = 10**6  # configs of a space small enough to enumerate
@@ -52,6 +54,10 @@ class ConfigSpace(ABC):
     def chosen(self, choices: Mapping[str, Any]) -> Config | None:
         """The config of a choice for each decision; None where there is none such."""
         return dict(choices)
+
+    def existing(self) -> IntArray | None:
+        """(n, D) the places of the choices of every config there is; None where (nearly) every combination is one."""
+        return None
 
     def choices_of(self, config: Mapping[str, Any]) -> dict[str, Any]:
         """The choices that can be read off a config, by decision."""

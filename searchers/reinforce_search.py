@@ -53,8 +53,17 @@ class Policy:
         shifted = np.exp(self.logits - self.logits.max(axis=1, keepdims=True))
         return shifted / shifted.sum(axis=1, keepdims=True)
 
-    def sample(self, rng: np.random.Generator) -> IntArray:
-        """(D,) the place of a choice for each decision."""
+    def sample(self, rng: np.random.Generator, existing: IntArray | None = None) -> IntArray:
+        """(D,) the place of a choice for each decision.
+
+        existing: (n, D) the only ones that there are: one of these, as if others were drawn again and again.
+        """
+        if existing is not None:
+            with np.errstate(divide="ignore"):  # a choice that a decision does not have
+                logarithms = np.log(self.probabilities)
+            logarithms = logarithms[np.arange(existing.shape[1]), existing].sum(axis=1)  # (n,)
+            below = np.exp(logarithms - logarithms.max()).cumsum()
+            return existing[int((below / below[-1] <= rng.random()).sum())]
         below = self.probabilities.cumsum(axis=1)  # (D, C)
         return (below / below[:, -1:] <= rng.random((len(below), 1))).sum(axis=1)
 
@@ -158,8 +167,9 @@ class ReinforceSearch(ArchraySearcher):
     def propose(self, number: int) -> Proposal:
         policy = self.policy(number)
         rng = np.random.default_rng([self.seed, STREAM, number])
+        existing = self._space.existing()
         for _ in range(DRAWS):
-            places = policy.sample(rng)  # (D,)
+            places = policy.sample(rng, existing)  # (D,)
             values = zip(self.choices.items(), places, strict=True)
             config = self._space.chosen({name: choices[place] for (name, choices), place in values})
             if config is not None:

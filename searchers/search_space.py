@@ -10,10 +10,10 @@ import numpy as np
 from ray.tune.search.sample import Domain
 
 from archray.errors import InvalidArchitecture, InvalidInput
-from archray.searchers.arguments import HeldSpace
+from archray.searchers.arguments import HeldSpace, IntArray
 from archray.searchers.config_space import ENUMERABLE, SEED, STEPS, Config, ConfigSpace
 from archray.searchers.tune_domains import Domains
-from archray.trainables.spaces import Space
+from archray.trainables.spaces import Space, TableSpace
 
 
 @runtime_checkable
@@ -71,6 +71,10 @@ class Architectures(ConfigSpace):
             return {"architecture": self._held.canonical_string(space.architecture_of_decisions(choices))}
         except InvalidArchitecture:  # a table has not all of its base's
             return None
+
+    def existing(self) -> IntArray | None:
+        space = self._held.space
+        return space.rows_of_decisions if isinstance(space, TableSpace) else None
 
     def choices_of(self, config: Mapping[str, Any]) -> dict[str, Any]:
         space = self._held.space

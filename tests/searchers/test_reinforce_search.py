@@ -134,6 +134,16 @@ def test_it_learns_which_choices_are_good() -> None:
         assert counts[-40:].mean() > counts[:40].mean() + 2
 
 
+def test_only_what_exists_is_drawn_as_often_as_if_the_rest_were_drawn_again() -> None:
+    rng = np.random.default_rng(0)
+    policy = Policy(rng.standard_normal((2, 3)))
+    existing = np.array([[0, 1], [2, 2], [1, 1]])
+    likely = np.prod(policy.probabilities[[0, 1], existing], axis=1)
+    drawn = [policy.sample(rng, existing).tolist() for _ in range(4000)]
+    shares = [drawn.count(row) / 4000 for row in existing.tolist()]
+    assert np.allclose(shares, likely / likely.sum(), atol=0.035)  # 4.5 standard deviations at most
+
+
 def test_a_table_is_searched_by_its_codes(tmp_path: Path) -> None:
     """Half of the combinations are in the table; the policy comes to prefer what is not there too."""
     rows = [f"({a}, {b}, {c})" for a in range(4) for b in range(4) for c in range(4) if (a + b + c) % 2 == 0]

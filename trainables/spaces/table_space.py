@@ -167,6 +167,14 @@ class TableSpace(Space):
         columns = enumerate(self.codes.T, 1)
         return tuple(Decision(f"code_{n}", tuple(map(str, np.unique(codes)))) for n, codes in columns) or self.decisions
 
+    @property
+    def rows_of_decisions(self) -> IntArray | None:
+        """(n, D) for each row the places of its choices of `posterior_decisions`; None with a base, or without codes.
+
+        Of the products of all choices only these are architectures: with many columns next to none.
+        """
+        return None if self.base is not None or self.codes.shape[1] == 0 else self.codes
+
     def architecture_of_decisions(self, chosen: Mapping[str, str]) -> Architecture:
         """The first row of these codes. Raises: InvalidArchitecture if there is none."""
         if self.base is not None:
