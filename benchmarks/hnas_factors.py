@@ -1,0 +1,156 @@
+"""What changes HNAS: one factor of the scoring at a time, over one fixed draw of NAS-Bench-201's canonical forms.
+
+`score` adds rows to a file as they come, all settings even after every ten forms, and goes on where it was stopped; two
+may write different settings to different files. `report` reads the files: Spearman's correlation with 12-epoch
+validation / 200-epoch test, and the mean rank in the draw of what HNAS finds with random points, 1 the best.
+Written up in docs/studies/hnas-nasbench201.md. POOL is what the study scored, C = 4, N = 5:
+
+    OMP_NUM_THREADS=1 python benchmarks/hnas_factors.py score POOL.parquet --out one.jsonl [--settings digits]
+    python benchmarks/hnas_factors.py report POOL.parquet one.jsonl [more.jsonl ...]
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from archray.searchers import HNASSearch, drive
+from archray.trainables.tune.pool_scorer import PoolScorer
+
+VALIDATION, TEST = "cifar10_valid_12", "cifar10_test_200"
+TABLE = Path(__file__).resolve().parents[2] / "shared" / "data" / "nasbench201.csv.gz"
+METRICS = ("grad_norm", "snip", "ntk_trace")
+BASE = "base"  # the pool's own values: C = 4, N = 5, 64 Gaussian inputs, PyTorch's initialisation, seed 42
+SETTINGS: dict[str, dict[str, Any]] = {
+    **{f"initialisation-{seed}": {"weights": seed} for seed in (1, 2, 3, 4)},
+    **{f"width-{c}-depth-{n}": {"network": {"channels": c, "cells": n}} for c, n in ((4, 1), (8, 1), (8, 3))},
+    "batch-32": {"batch_size": 32},
+    "batch-128": {"batch_size": 128},
+    "digits": {"data": {"name": "digits", "image_size": 32}},
+    **{f"width-{c}-depth-{n}": {"network": {"channels": c, "cells": n}} for c, n in ((16, 1), (8, 5))},
+    **{init: {"network": {"channels": 4, "cells": 5, "init": init}} for init in ("lecun-normal", "xavier", "he")},
+}
+AVERAGED = {f"initialisations, {n} averaged": [BASE, *list(SETTINGS)[: n - 1]] for n in (3, 5)}
+
+
+def draw(pool: pd.DataFrame, size: int) -> pd.DataFrame:
+    """`size` rows of the pool that have all values."""
+    return pool.dropna(subset=[*METRICS, "kappa"]).sample(size, random_state=0)
+
+
+# Scoring
+
+
+def scorer(setting: str) -> PoolScorer:
+    """Of one setting; everything else is as the pool was scored."""
+    changes = dict(SETTINGS[setting])
+    weights = changes.pop("weights", None)
+    data = changes.pop("data", {"name": "gaussian", "seed": 0})
+    proxy = {"metrics": (*METRICS, "kappa"), "network": {"channels": 4, "cells": 5}, **changes}
+    made = PoolScorer("nasbench201", data, proxy, device="cpu")
+    if weights is not None:  # the batch is drawn by now, and stays
+        made.settings = made.settings.model_copy(update={"seed": weights})
+    return made
+
+
+def fill(names: Sequence[str], settings: Sequence[str], out: Path) -> None:
+    """Every setting of every form that `out` has not yet."""
+    done = {(line["setting"], line["architecture"]) for line in map(json.loads, out.open())} if out.exists() else set()
+    scorers = {setting: scorer(setting) for setting in settings}
+    with out.open("a") as lines:
+        for start, (setting, score) in itertools.product(range(0, len(names), 10), scorers.items()):
+            for name in names[start : start + 10]:
+                if (setting, name) not in done:
+                    print(json.dumps({"setting": setting} | score(name)), file=lines, flush=True)
+            print(f"{setting}: {min(start + 10, len(names))} of {len(names)}", flush=True)
+
+
+# What it shows
+
+
+def columns(rows: pd.DataFrame, files: Sequence[Path]) -> dict[str, pd.DataFrame]:
+    """By setting, M and kappa of the forms that all settings have, and the averages, geometric means."""
+    scored = pd.concat([pd.read_json(file, lines=True) for file in files])
+    parts = {BASE: rows.set_index("architecture")}
+    parts |= {str(name): part.set_index("architecture") for name, part in scored.groupby("setting", sort=False)}
+    parts = {name: part[[*METRICS, "kappa"]].replace([np.inf, -np.inf], np.nan) for name, part in parts.items()}
+    kept = pd.concat(parts, axis="columns", join="inner").dropna().index
+    parts = {name: part.loc[kept].astype(float) for name, part in parts.items()}
+    for name, members in AVERAGED.items():
+        if all(member in parts for member in members):
+            parts[name] = np.exp(sum(np.log(parts[member]) for member in members) / len(members))
+    return parts
+
+
+def spearman(values: pd.Series, accuracies: pd.DataFrame) -> str:
+    """With validation / with test."""
+    return " / ".join(f"{values.corr(accuracies[column], 'spearman'):.2f}" for column in (VALIDATION, TEST))
+
+
+def found(metric: pd.Series, kappa: pd.Series, validation: pd.Series, budget: int, seeds: int) -> float:
+    """The mean rank of what HNAS finds with random points."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "pool.parquet"
+        pd.DataFrame({"architecture": metric.index, "m": metric.values, "kappa": kappa.values}).to_parquet(path)
+        ranks = []
+        for seed in range(seeds):
+            search = HNASSearch(path, "m", points="uniform", budget=budget, metric="value", mode="max", seed=seed)
+            looks = drive(search, lambda config: float(validation[config["architecture"]]))["architecture"]
+            ranks.append(1 + (validation > validation[looks].max()).sum())
+    return float(np.mean(ranks))
+
+
+def report(parts: dict[str, pd.DataFrame], accuracies: pd.DataFrame, budget: int, seeds: int) -> None:
+    """Two tables in Markdown: the settings, and M of one with kappa of another."""
+    accuracies = accuracies.loc[parts[BASE].index]
+    print(f"{len(accuracies)} forms; HNAS: {budget} looks, {seeds} seeds.\n")
+    print(
+        f"| setting | {' | '.join(METRICS)} | -kappa | {' | '.join(f'-kappa/{m}' for m in METRICS)} | HNAS, by each |"
+    )
+    print(f"|---|{'---|' * 8}")
+    pairs = [(name, name) for name in parts]
+    pairs += [pair for name in parts if name != BASE and name not in AVERAGED for pair in ((name, BASE), (BASE, name))]
+    for of_metric, of_kappa in pairs:
+        metrics, kappa = parts[of_metric], parts[of_kappa]["kappa"]
+        alone = [spearman(metrics[metric], accuracies) for metric in METRICS]
+        bounds = [spearman(-kappa / metrics[metric], accuracies) for metric in METRICS]
+        ranks = [found(metrics[metric], kappa, accuracies[VALIDATION], budget, seeds) for metric in METRICS]
+        name = of_metric if of_metric == of_kappa else f"M {of_metric}, kappa {of_kappa}"
+        cells = [*alone, spearman(-kappa, accuracies), *bounds, ", ".join(f"{rank:.1f}" for rank in ranks)]
+        print(f"| {name} | {' | '.join(cells)} |", flush=True)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Scores, or prints tables."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("section", choices=["score", "report"])
+    parser.add_argument("pool", type=Path, help="table of architecture, the metrics and kappa (archray proxies)")
+    parser.add_argument("files", type=Path, nargs="*", help="what `score` wrote")
+    parser.add_argument("--out", type=Path, help="where `score` adds its rows")
+    parser.add_argument("--settings", nargs="+", default=list(SETTINGS), choices=list(SETTINGS), metavar="SETTING")
+    parser.add_argument("--size", type=int, default=250, help="forms drawn (default: %(default)s)")
+    parser.add_argument("--table", type=Path, default=TABLE, help="NAS-Bench-201 as CSV (default: %(default)s)")
+    parser.add_argument("--budget", type=int, default=10, help="architectures looked up (default: %(default)s)")
+    parser.add_argument("--seeds", type=int, default=20, help="searches per entry (default: %(default)s)")
+    options = parser.parse_args(arguments)
+    if (options.section == "score") == (options.out is None or bool(options.files)):
+        parser.error("`score` takes --out FILE, `report` takes the files")
+
+    rows = draw(pd.read_parquet(options.pool), options.size)
+    if options.section == "score":
+        fill(rows["architecture"].tolist(), options.settings, options.out)
+    else:
+        accuracies = pd.read_csv(options.table, usecols=["arch", VALIDATION, TEST]).set_index("arch")
+        report(columns(rows, options.files), accuracies, options.budget, options.seeds)
+
+
+if __name__ == "__main__":
+    main()
