@@ -109,7 +109,7 @@ def found(metric: pd.Series, kappa: pd.Series, validation: pd.Series, budget: in
 
 
 def report(parts: dict[str, pd.DataFrame], accuracies: pd.DataFrame, budget: int, seeds: int) -> None:
-    """Two tables in Markdown: the settings, and M of one with kappa of another."""
+    """A table in Markdown: the settings, with what HNAS finds, then M of one with kappa of another."""
     accuracies = accuracies.loc[parts[BASE].index]
     print(f"{len(accuracies)} forms; HNAS: {budget} looks, {seeds} seeds.\n")
     print(
@@ -122,8 +122,10 @@ def report(parts: dict[str, pd.DataFrame], accuracies: pd.DataFrame, budget: int
         metrics, kappa = parts[of_metric], parts[of_kappa]["kappa"]
         alone = [spearman(metrics[metric], accuracies) for metric in METRICS]
         bounds = [spearman(-kappa / metrics[metric], accuracies) for metric in METRICS]
-        ranks = [found(metrics[metric], kappa, accuracies[VALIDATION], budget, seeds) for metric in METRICS]
-        name = of_metric if of_metric == of_kappa else f"M {of_metric}, kappa {of_kappa}"
+        name, ranks = f"M {of_metric}, kappa {of_kappa}", []
+        if of_metric == of_kappa:
+            name = of_metric
+            ranks = [found(metrics[metric], kappa, accuracies[VALIDATION], budget, seeds) for metric in METRICS]
         cells = [*alone, spearman(-kappa, accuracies), *bounds, ", ".join(f"{rank:.1f}" for rank in ranks)]
         print(f"| {name} | {' | '.join(cells)} |", flush=True)
 
