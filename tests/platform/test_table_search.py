@@ -44,8 +44,9 @@ def trials(run: Any) -> pd.DataFrame:
 )
 def test_every_search_that_a_table_can_answer(method: str, table: Path, tmp_path: Path) -> None:
     options = {"space": f"table:{table}", "preset": "smoke", "budget": 12, **METRIC.get(method, {})}
+    before = ray.is_initialized()  # by another test
     run = archray.search(method, **options, out=tmp_path / "run")
-    assert not ray.is_initialized()
+    assert ray.is_initialized() == before
     asked, rows = trials(run), pd.read_csv(table).set_index("architecture")["val_accuracy"]
     assert len(asked) == 12 and asked["objective"].tolist() == rows[asked["architecture"]].tolist()
     assert run.architecture == asked["architecture"][asked["objective"].idxmax()]
@@ -53,7 +54,7 @@ def test_every_search_that_a_table_can_answer(method: str, table: Path, tmp_path
     assert run.test_accuracy is None and unknown(Path(run.path)) == []
     page = (Path(run.path) / "report.html").read_text()
     expected = ["cell", "choice", "progress", "trials", "names", "failures", "manifest"]
-    assert section_ids(page) == expected
+    assert [section for section in section_ids(page) if section != "trust"] == expected  # of several metrics
     assert f"In the end the table says {rows[run.architecture]:.4f} of it" in words(page)
     with pytest.raises(RunFolderError, match="holds no network: it searched a table"):
         archray.export(run.path)

@@ -13,7 +13,7 @@ from scipy.stats import rankdata
 
 from archray.platform.engine.pool_scoring import POOL
 from archray.platform.methods.plain.plain_tables import Trials
-from archray.platform.methods.several_metrics.several_metrics_searchers import codes_of
+from archray.platform.methods.several_metrics.several_metrics_searchers import codes_of, signed
 from archray.platform.report.section import Column, Section, captioned, numeric, table
 from archray.platform.run.run import Run
 from archray.plurals import count
@@ -34,7 +34,8 @@ def metric_trust(run: Run[Any]) -> pd.DataFrame:
     in the pool by this metric, from 1.
     """
     table, trials = run.best.table("pool", POOL), Trials.of(run.best)
-    names = [name for name in run.config.columns if table[name.removeprefix("-")].nunique() > 1]
+    named = run.config.searcher_options.get("metrics") or [signed(c) for c in table.columns if c != "architecture"]
+    names = [name for name in named if table[name.removeprefix("-")].nunique() > 1]
     space = get_space(run.space)
     encoding = codes_of(space, space.encoding if isinstance(space, TableSpace) else TOKENS)
     pool = load_metric_pool(PoolFile.of((run.best.folder / "pool").uri + f"/{POOL}"), names, encoding)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field, field_validator
 
+from archray.errors import InvalidInput
 from archray.platform.methods.plain.plain_config import PlainConfig, PlainOptions
-from archray.platform.methods.plain.plain_methods import POOL_PRESETS, plain_method
+from archray.platform.methods.plain.plain_methods import POOL_PRESETS, plain_method, serves
 from archray.platform.methods.pooled_config import PooledConfig
 from archray.trainables.proxies import PROXIES, column_of, get_proxy
+
+if TYPE_CHECKING:
+    from archray.trainables.tabular import Table
 
 METRICS = ("grad_norm", "snip", "synflow", "naswot", "jacov", "l2_norm", "parameters", "multiply_adds")
 _AT = "archray.platform.methods.several_metrics"
@@ -20,7 +24,8 @@ class SeveralMetricsOptions(PlainOptions):
 
     Fields:
         metrics: what it looks at: metrics by name (`archray list proxies`) or path.py:function; of a pool that was
-            scored elsewhere, its columns, with a `-` before one of which less promises more.
+            scored elsewhere, its columns, with a `-` before one of which less promises more. Of a table: all of its
+            metrics and costs, unless they are named.
     """
 
     budget: int = Field(20, ge=1)
@@ -56,12 +61,25 @@ class RankSurrogateConfig(PlainConfig, PooledConfig):
         )
 
     def _turned(self, metric: str) -> bool:
-        known = self.pool.table is None or metric in PROXIES
+        known = metric in PROXIES or (self.pool.table is None and not self.on_table)
         return known and get_proxy(metric).direction == "min"
+
+    def check_table(self, table: Table) -> None:
+        super().check_table(table)
+        held = {**table.metrics, **table.costs}
+        missing = [name for name in self.needed if name not in held]
+        if not held or (missing and not self._unnamed):
+            told = f"has no metric {', '.join(map(repr, missing))}; choose from" if held else "has no metric:"
+            raise InvalidInput(f"{table.location} {told} {', '.join(held) or 'import it with --metrics or --costs'}")
+
+    @property
+    def _unnamed(self) -> bool:
+        return self.on_table and self.search.metrics == METRICS
 
     @property
     def searcher_options(self) -> dict[str, Any]:
-        return {"metrics": self.columns}
+        """Of a table, where none are named, all of its metrics and costs are looked at."""
+        return {} if self._unnamed else {"metrics": self.columns}
 
 
 class RoBoTConfig(RankSurrogateConfig):
@@ -79,6 +97,7 @@ RANK_SURROGATE = plain_method(
     presets=POOL_PRESETS,
     flags=_FLAGS,
     searcher_at=f"{_AT}.several_metrics_searchers:rank_surrogate",
+    serves=serves,
 )
 ROBOT = plain_method(
     "robot",
@@ -87,4 +106,5 @@ ROBOT = plain_method(
     presets=POOL_PRESETS,
     flags=_FLAGS,
     searcher_at=f"{_AT}.several_metrics_searchers:robot",
+    serves=serves,
 )

@@ -8,6 +8,7 @@ from typing import Any
 from archray.platform.bench.bench_problem import BenchProblem
 from archray.searchers import RankSurrogateSearch, RoBoTSearch
 from archray.searchers.pool_file import PoolFile
+from archray.trainables.proxies import PROXIES, get_proxy
 from archray.trainables.spaces import Space
 from archray.trainables.spaces.table_space import DECISIONS, TableSpace
 
@@ -32,9 +33,14 @@ def codes_of(space: Space, encoding: str) -> str | Space:
     return space.base if encoding == DECISIONS and space.base is not None else encoding
 
 
+def signed(metric: str) -> str:
+    """A metric as the searchers take it: with `-` before one of archray's of which less promises more."""
+    return f"-{metric}" if metric in PROXIES and get_proxy(metric).direction == "min" else metric
+
+
 def metrics_of(problem: BenchProblem, options: Options) -> list[str]:
     """The columns that are looked at: those named, or all metrics and costs that are not the same in every row."""
-    named = options.get("metrics") or (*problem.metrics, *problem.costs)
+    named = options.get("metrics") or [*map(signed, problem.metrics), *problem.costs]
     metrics = named.split(";") if isinstance(named, str) else list(named)
     if isinstance(options.get("metrics"), str):
         return metrics
