@@ -33,7 +33,7 @@ def problem_of(tmp_path: Path) -> BenchProblem:
     return BenchProblem(
         space=get_space("nasbench201"),
         pool=str(tmp_path / "pool.parquet"),
-        metrics=("snip", "kappa", "constant"),
+        metrics=("snip", "-kappa", "constant"),
         costs=("parameters",),
         encoding="tokens",
         objective="value",
@@ -51,7 +51,7 @@ def make(method: str, problem: BenchProblem, **options: Any) -> Any:
 def test_the_searcher_of_a_table(method: str, tmp_path: Path) -> None:
     searcher = make(method, problem_of(tmp_path))
     assert isinstance(searcher, RankSurrogateSearch if method == "rank-surrogate" else RoBoTSearch)
-    assert searcher.metrics == ("snip", "kappa", "parameters")
+    assert searcher.metrics == ("snip", "-kappa", "parameters")
     assert (searcher.budget, searcher.seed) == (5, 0)
     assert make(method, problem_of(tmp_path), metrics="snip;-kappa").metrics == ("snip", "-kappa")
     with pytest.raises(InvalidPool, match="the column constant has the same number"):
@@ -70,7 +70,7 @@ def test_presets_and_directions(method: str) -> None:
     for preset in get_method(method).presets:
         check_config(make_config(method, preset, None, {"data": "digits"}))
     config: Any = make_config(method, "smoke", None, {"data": "digits", "metrics": ["snip", "kappa", "-synflow"]})
-    assert config.needed == ("snip", "kappa", "synflow")
+    assert config.needed == ("snip", "-kappa", "synflow")
     assert config.columns == ("snip", "-kappa", "-synflow")
 
 
