@@ -33,7 +33,7 @@ def problem_of(tmp_path: Path) -> BenchProblem:
     return BenchProblem(
         space=get_space("nasbench201"),
         pool=str(tmp_path / "pool.parquet"),
-        metrics=("snip", "-kappa", "constant"),
+        metrics=("snip", "kappa", "constant"),
         costs=("parameters",),
         encoding="tokens",
         objective="value",
@@ -70,7 +70,7 @@ def test_presets_and_directions(method: str) -> None:
     for preset in get_method(method).presets:
         check_config(make_config(method, preset, None, {"data": "digits"}))
     config: Any = make_config(method, "smoke", None, {"data": "digits", "metrics": ["snip", "kappa", "-synflow"]})
-    assert config.needed == ("snip", "-kappa", "synflow")
+    assert config.needed == ("snip", "kappa", "synflow")
     assert config.columns == ("snip", "-kappa", "-synflow")
 
 
