@@ -36,7 +36,7 @@ def flag_of(config: type[BaseModel], name: str, path: str) -> Flag | None:
 
 
 def value_at(config: Mapping[str, Any], path: str) -> Any:
-    """The value at a path of a nested dictionary, of settings their name, of a list `a,b` as a flag takes it.
+    """The value at a path of a nested dictionary, of settings their name, of a list `a, b`.
 
     Raises: KeyError if there is none.
     """
@@ -44,5 +44,5 @@ def value_at(config: Mapping[str, Any], path: str) -> Any:
     for key in path.split("."):
         value = value[key]
     if isinstance(value, list | tuple):
-        return ",".join(map(str, value))
+        return ", ".join(map(str, value))
     return value.get("name") if isinstance(value, Mapping) else value

@@ -124,7 +124,7 @@ def test_the_help_shows_every_default(name: str) -> None:
             for key in path.split("."):
                 value = getattr(value, key)
             value = getattr(value, "name", value)
-            value = ",".join(value) if isinstance(value, tuple) else value
+            value = ", ".join(value) if isinstance(value, tuple) else value
             assert f"({path}, default {value})" in text
 
 
