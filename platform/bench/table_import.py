@@ -176,7 +176,7 @@ def _joined(frame: pd.DataFrame, other: pd.DataFrame, on: str | None, location: 
             f"belong together ({named}); they share {', '.join(shared) or 'none'}"
         )
     if other[key].duplicated().any():
-        repeated = other[key][other[key].duplicated()].iloc[0]
+        repeated = other[key][other[key].duplicated()].tolist()[0]
         raise InvalidTable(f"{place} has {key} {repeated!r} more than once; {how_to_tell_apart(other, key)}")
     if not frame[key].isin(other[key]).any():
         raise InvalidTable(f"no {key} of {place} is one of {location}; name another column (--on)")
