@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -226,5 +227,7 @@ def test_sizes_below_one_are_refused_before_anything_runs(wrong: dict[str, int])
 
 def wait_for_end(pid: int) -> None:
     """Returns once no process has this number; a test that waits for ever is ended by pytest's time limit."""
-    while Path(f"/proc/{pid}").exists() and "zombie" not in Path(f"/proc/{pid}/status").read_text():
-        os.sched_yield()
+    status = Path(f"/proc/{pid}/status")
+    with suppress(FileNotFoundError, ProcessLookupError):  # it may end between opening and reading
+        while "zombie" not in status.read_text():
+            os.sched_yield()
