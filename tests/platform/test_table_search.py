@@ -100,3 +100,12 @@ def test_what_a_table_cannot_answer_is_refused(
     with pytest.raises(InvalidInput, match=message):
         archray.search(method, space=f"table:{table}", preset="smoke", **options, out=tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("method", ["evolution", "local-search", "zero-cost-evolution"])
+def test_rows_that_nothing_says_to_be_near_are_refused_by_what_mutates(
+    method: str, table: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(InvalidInput, match="has no encoding that says which rows are near"):
+        archray.search(method, space=f"table:{table}?encoding=none", preset="smoke", out=tmp_path / "run")
+    assert not (tmp_path / "run").exists()

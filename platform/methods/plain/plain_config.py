@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
@@ -38,6 +38,7 @@ class PlainConfig(TrainedSearchConfig):
         train: the short training that gives a trial its value.
     """
 
+    mutates: ClassVar[bool] = False  # whether the searcher asks the space for mutations
     search: PlainOptions = PlainOptions()
     train: TrainingSettings = TrainingSettings(epochs=12)
 
@@ -62,6 +63,8 @@ class PlainConfig(TrainedSearchConfig):
         return self.search.model_dump(exclude={"budget"}, exclude_none=True)
 
     def check(self) -> None:
+        if self.mutates:
+            get_space(self.space).check_mutable()
         if not self.on_table:
             super().check()
             return
@@ -126,6 +129,7 @@ def check_population(population: int, budget: int) -> None:
 class EvolutionConfig(PlainConfig):
     """The configuration of ageing evolution."""
 
+    mutates = True
     method: Literal["evolution"] = "evolution"
     search: EvolutionOptions = EvolutionOptions()
 
@@ -149,6 +153,7 @@ class LocalSearchOptions(PlainOptions):
 class LocalSearchConfig(PlainConfig):
     """The configuration of local search."""
 
+    mutates = True
     method: Literal["local-search"] = "local-search"
     search: LocalSearchOptions = LocalSearchOptions()
 

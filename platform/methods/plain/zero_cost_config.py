@@ -73,6 +73,7 @@ class WarmStartOptions(PoolOptions, EvolutionOptions):
 class WarmStartConfig(ZeroCostConfig):
     """The configuration of an evolution whose first population is the best of a pool by one training-free metric."""
 
+    mutates = True
     method: Literal["zero-cost-evolution"] = "zero-cost-evolution"  # type: ignore[assignment]  # the field's own value
     search: WarmStartOptions = WarmStartOptions()
 
