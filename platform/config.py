@@ -18,7 +18,7 @@ from archray.errors import InvalidInput
 from archray.platform.field_help import field_kinds, is_family
 from archray.settings import Settings
 from archray.trainables.data import DataSettings
-from archray.trainables.spaces.table_space import absolute_name
+from archray.trainables.spaces.named_tables import absolute_name
 
 Model = TypeVar("Model", bound=BaseModel)
 

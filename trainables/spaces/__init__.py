@@ -7,6 +7,7 @@ from archray.references import is_reference, load_reference
 from archray.registry import import_modules
 from archray.trainables.spaces.darts import DARTS, DARTSWithNone
 from archray.trainables.spaces.feature_map import FeatureMapSpace, Fourier, LogUniform, NGrams
+from archray.trainables.spaces.named_tables import open_table_space
 from archray.trainables.spaces.nasbench1shot1 import (
     NASBench1Shot1,
     NASBench1Shot1Space1,
@@ -15,7 +16,7 @@ from archray.trainables.spaces.nasbench1shot1 import (
 )
 from archray.trainables.spaces.nasbench201 import NASBench201
 from archray.trainables.spaces.space import SPACES, Architecture, Decision, Space
-from archray.trainables.spaces.table_space import PREFIX, TableSpace, open_table_space
+from archray.trainables.spaces.table_space import PREFIX, TableSpace
 
 import_modules(__name__)
 

@@ -54,6 +54,14 @@ def encode_rows(architectures: Sequence[str], encoding: str = TOKENS, table: pd.
     return codes
 
 
+def tokens_or_none(architectures: Sequence[str]) -> tuple[str, IntArray]:
+    """`tokens` and its codes where they fit; else, as nobody asked for them, `none`."""
+    try:
+        return TOKENS, encode_rows(architectures)
+    except InvalidInput:
+        return NONE, encode_rows(architectures, NONE)
+
+
 def hamming(codes: IntArray, code: IntArray) -> IntArray:
     """(n,) in how many positions each row of (n, d) codes differs from the code (d,)."""
     return np.count_nonzero(codes != code, axis=1)

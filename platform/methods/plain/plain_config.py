@@ -13,7 +13,8 @@ from archray.platform.methods.trained_config import TrainedSearchConfig
 from archray.plurals import count
 from archray.settings import Settings
 from archray.trainables.spaces import get_space
-from archray.trainables.spaces.table_space import PREFIX, TableSpace, absolute_name
+from archray.trainables.spaces.named_tables import absolute_name
+from archray.trainables.spaces.table_space import PREFIX, TableSpace
 from archray.trainables.training_settings import TrainingSettings
 
 if TYPE_CHECKING:
