@@ -4,9 +4,19 @@ from __future__ import annotations
 
 from pydantic import Field
 
+from archray.errors import InvalidInput
 from archray.platform.config import SearchConfig
+from archray.plurals import count
 from archray.trainables.nets.network_settings import NetworkSettings
 from archray.trainables.training_settings import TrainingSettings
+
+
+def check_budget_grows(budget: int, before: int) -> None:
+    """Raises: InvalidInput for an extended search of fewer trainings than the run has."""
+    if budget < before:
+        raise InvalidInput(
+            f"expected a budget of more than the {count(before, 'training')} that the run has, got {budget}"
+        )
 
 
 class FinalConfig(SearchConfig):

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
 from archray.errors import InvalidInput
-from archray.platform.config import SearchConfig
-from archray.platform.methods.method import Method
+from archray.platform.config import SearchConfig, merge
+from archray.platform.methods.method import Method, Values
 from archray.platform.methods.pooled_config import PooledConfig
-from archray.plurals import count
+from archray.platform.methods.trained_config import check_budget_grows
+from archray.platform.methods.training_presets import SCORINGS, TRAININGS
 from archray.settings import Settings
 from archray.trainables.proxies import column_of, get_proxy
 from archray.trainables.training_settings import TrainingSettings
@@ -77,11 +78,8 @@ class HNASConfig(PooledConfig):
         return load_pool(file, self.metric).architectures
 
     def check_extends(self, before: SearchConfig) -> None:
-        if isinstance(before, HNASConfig) and self.search.budget < before.search.budget:
-            raise InvalidInput(
-                f"expected a budget of more than the {count(before.search.budget, 'training')} that the run has, "
-                f"got {self.search.budget}"
-            )
+        if isinstance(before, HNASConfig):
+            check_budget_grows(self.search.budget, before.search.budget)
 
     @property
     def metric(self) -> str:
@@ -93,12 +91,8 @@ class HNASConfig(PooledConfig):
         return (self.search.proxy, KAPPA)
 
 
-_TINY = {"channels": 4, "cells": 1}
-
-PRESETS: dict[str, dict[str, Any]] = {
+_OWN: Mapping[str, Values] = {
     "smoke": {
-        "network": _TINY,
-        "proxies": {"network": _TINY, "batch_size": 16},
         "pool": {"size": 12},
         "search": {"budget": 3},
         "train": {"epochs": 1, "batch_size": 32},
@@ -106,38 +100,19 @@ PRESETS: dict[str, dict[str, Any]] = {
         "baseline": 2,
     },
     "demo": {
-        "network": {"channels": 8, "cells": 1},
-        "proxies": {
-            "network": {"channels": 4, "cells": 3},
-            "batch_size": 64,
-            "metrics": ["grad_norm", "snip", "ntk_trace"],
-        },
+        "proxies": {"metrics": ["grad_norm", "snip", "ntk_trace"]},
         "pool": {"size": 300},
         "search": {"budget": 8},
-        # after some 20 epochs nearly every cell has learnt these small digits, and there is nothing to compare
-        "train": {"epochs": 4, "batch_size": 64},
-        "final": {"epochs": 10, "batch_size": 64},
-        "final_seeds": 3,
-        "baseline": 8,
     },
     # Shu 2022, 7.5 and appendix; the search as in the authors' program (note H2), NAS-Bench-201's network and data
-    "paper": {
-        "data": {"name": "cifar10"},
-        "network": {"channels": 16, "cells": 5},
-        "proxies": {"network": {"channels": 16, "cells": 5}, "batch_size": 64},
-        "pool": {"size": None},
-        "search": {"budget": 20, "preset": "paper-code"},
-        "train": {"epochs": 12},
-        "final": {"epochs": 200},
-        "final_seeds": 3,
-    },
+    "paper": {"pool": {"size": None}, "search": {"budget": 20, "preset": "paper-code"}},
 }
 
 HNAS = Method(
     name="hnas",
     config=HNASConfig,
     recipe_at="archray.platform.methods.hnas.hnas_recipe:RECIPE",
-    presets=PRESETS,
+    presets={preset: merge(TRAININGS[preset], SCORINGS[preset], own) for preset, own in _OWN.items()},
     flags={
         "proxy": "search.proxy",
         "budget": "search.budget",

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from archray.errors import ArchrayError
 from archray.files import Folder
 from archray.platform.engine.pool_scoring import POOL
 from archray.platform.engine.stage import Context, file_digests
 from archray.platform.engine.trial_plan import TrialPlan
 from archray.platform.engine.tuning import TuneRun, TuneStage
+from archray.platform.methods.extended_search import search_plan, write_state
 from archray.platform.methods.hnas.hnas_config import HNASConfig
 from archray.platform.methods.hnas.hnas_report import SECTIONS, headline, listings
 from archray.platform.methods.pool_stage import POOL_STAGE
 from archray.platform.methods.recipe import Recipe
-from archray.platform.methods.training_stages import ACCURACY, BASELINE_STAGE, FINAL_STAGE, training_plan, trainings
+from archray.platform.methods.training_stages import ACCURACY, BASELINE_STAGE, FINAL_STAGE, trainings
 from archray.platform.quantities import quantity_of
 from archray.platform.report.measured import measured_networks
 from archray.platform.run.layout import FOUND
@@ -22,39 +21,24 @@ from archray.plurals import count
 from archray.searchers import HNASSearch
 
 MAX_CONCURRENT = 4  # more trials in flight than this, and the optimiser decides on too little
-SEARCHER = "searcher.json"  # the state of the searcher when the search ended: an extended search continues from it
 
 
 # Stage 2: the search
 
 
 def _trials(context: Context[HNASConfig], tuned: Folder) -> TrialPlan:
-    config, pool, stage = context.config, context.folder("pool"), tuned.parent
-    smaller: dict[str, Any] | None = stage.read_json(SEARCHER) if stage.exists(SEARCHER) else None
+    config, pool = context.config, f"{context.folder('pool').uri}/{POOL}"
+    options = config.search.model_dump() | {"proxy": config.metric}
 
     def searcher() -> HNASSearch:
-        """One that knows the trials of the smaller budget that this run was extended from."""
-        options = config.search.model_dump() | {"proxy": config.metric}
-        searcher = HNASSearch(f"{pool.uri}/{POOL}", seed=context.seed("search"), **options)
-        if smaller is not None:
-            searcher.set_state(smaller)
-        return searcher
+        return HNASSearch(pool, seed=context.seed("search"), **options)
 
-    return training_plan(
-        context,
-        config.train,
-        test=False,
-        total=config.search.budget,
-        before=0 if smaller is None else len(smaller["ledger"]["records"]),
-        searcher=searcher,
-        at_most=MAX_CONCURRENT,
-        fixed=True,
-    )
+    return search_plan(context, tuned, searcher, at_most=MAX_CONCURRENT, fixed=True)
 
 
 def _write_found(context: Context[HNASConfig], folder: Folder, run: TuneRun) -> None:
     searcher: HNASSearch = run.searcher()
-    folder.write_json(SEARCHER, searcher.get_state())
+    write_state(folder, run)
     objective = {
         "proxy": searcher.proxy,
         "scale": searcher.pool.factor,

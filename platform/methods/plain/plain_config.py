@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 
 from archray.errors import InvalidInput
 from archray.platform.config import SearchConfig
-from archray.platform.methods.trained_config import TrainedSearchConfig
+from archray.platform.methods.trained_config import TrainedSearchConfig, check_budget_grows
 from archray.plurals import count
 from archray.settings import Settings
 from archray.trainables.spaces import get_space
@@ -89,11 +89,8 @@ class PlainConfig(TrainedSearchConfig):
             )
 
     def check_extends(self, before: SearchConfig) -> None:
-        if isinstance(before, PlainConfig) and self.search.budget < before.search.budget:
-            raise InvalidInput(
-                f"expected a budget of more than the {count(before.search.budget, 'training')} that the run has, "
-                f"got {self.search.budget}"
-            )
+        if isinstance(before, PlainConfig):
+            check_budget_grows(self.search.budget, before.search.budget)
 
 
 class RandomConfig(PlainConfig):

@@ -16,43 +16,24 @@ from archray.platform.methods.plain.plain_config import (
     ReinforceConfig,
 )
 from archray.platform.methods.plain.zero_cost_config import WarmStartConfig, ZeroCostConfig
+from archray.platform.methods.training_presets import SCORINGS, TRAININGS
 from archray.trainables.spaces import Space, TableSpace
 
 _AT = "archray.platform.methods.plain"
-_TINY = {"channels": 4, "cells": 1}
-PRESETS: Mapping[str, Values] = {
+_OWN: Mapping[str, Values] = {
     "smoke": {
-        "network": _TINY,
         "search": {"budget": 3},
         "train": {"epochs": 1, "batch_size": 64},
         "final": {"epochs": 2, "batch_size": 64},
         "baseline": 1,
     },
-    "demo": {
-        "network": {"channels": 8, "cells": 1},
-        "search": {"budget": 16},
-        # after some 20 epochs nearly every cell has learnt these small digits, and there is nothing to compare
-        "train": {"epochs": 4, "batch_size": 64},
-        "final": {"epochs": 10, "batch_size": 64},
-        "final_seeds": 3,
-        "baseline": 8,
-    },
-    # NAS-Bench-201's networks and trainings, of 12 epochs in the search (Dong and Yang 2020)
-    "paper": {
-        "data": {"name": "cifar10"},
-        "network": {"channels": 16, "cells": 5},
-        "search": {"budget": 100},
-        "train": {"epochs": 12},
-        "final": {"epochs": 200},
-        "final_seeds": 3,
-    },
+    "demo": {"search": {"budget": 16}},
+    "paper": {"search": {"budget": 100}},
 }
-# Of those that look at a pool first. Abdelfattah et al. 2021 score with the networks that are trained, on one batch.
-POOL_PRESETS: Mapping[str, Values] = {
-    "smoke": {"proxies": {"network": _TINY, "batch_size": 16}, "pool": {"size": 6}},
-    "demo": {"proxies": {"network": {"channels": 4, "cells": 3}, "batch_size": 64}, "pool": {"size": 300}},
-    "paper": {"proxies": {"network": {"channels": 16, "cells": 5}, "batch_size": 64}, "pool": {"size": 1000}},
-}
+PRESETS = {preset: merge(values, _OWN[preset]) for preset, values in TRAININGS.items()}
+_POOL_SIZES: Mapping[str, int] = {"smoke": 6, "demo": 300, "paper": 1000}
+# Of those that look at a pool first.
+POOL_PRESETS = {preset: merge(values, {"pool": {"size": _POOL_SIZES[preset]}}) for preset, values in SCORINGS.items()}
 FLAGS: Mapping[str, str] = {
     "budget": "search.budget",
     "epochs": "train.epochs",

@@ -15,6 +15,7 @@ from archray.platform.engine.pool_scoring import POOL
 from archray.platform.engine.stage import Context, file_digests
 from archray.platform.engine.trial_plan import TrialPlan
 from archray.platform.engine.tuning import TuneRun, TuneStage
+from archray.platform.methods.extended_search import search_plan, write_state
 from archray.platform.methods.plain.plain_config import PlainConfig
 from archray.platform.methods.plain.plain_report import HEADLINES, SECTIONS, headline, listings, measured_plain
 from archray.platform.methods.plain.plain_tables import Trials
@@ -30,16 +31,14 @@ from archray.platform.methods.plain.table_look_up import (
 from archray.platform.methods.pool_stage import POOL_STAGE
 from archray.platform.methods.pooled_config import PooledConfig
 from archray.platform.methods.recipe import Recipe
-from archray.platform.methods.training_stages import ACCURACY, BASELINE_STAGE, FINAL_STAGE, training_plan, trainings
+from archray.platform.methods.training_stages import ACCURACY, BASELINE_STAGE, FINAL_STAGE, trainings
 from archray.platform.quantities import quantity_of
 from archray.platform.run.layout import FOUND, TRIALS
 from archray.plurals import count
-from archray.searchers import ArchraySearcher
 from archray.trainables.proxies import column_of
 from archray.trainables.spaces import get_space
 from archray.trainables.spaces.table_space import TableSpace
 
-SEARCHER = "searcher.json"  # the state of the searcher when the search ended: an extended search continues from it
 COSTS = ("parameters",)  # columns of a pool that was scored
 
 
@@ -63,24 +62,15 @@ def plain_recipe(
 
     def plan(context: Context[Any], tuned: Folder) -> TrialPlan:
         config: PlainConfig = context.config
-        stage, budget = tuned.parent, config.search.budget
-        smaller: dict[str, Any] | None = stage.read_json(SEARCHER) if stage.exists(SEARCHER) else None
         problem = problem_of(context)
 
         def searcher() -> Any:
-            """One that knows the trials of the smaller budget that this run was extended from."""
-            searcher = make(problem, budget, context.seed("search"), config.searcher_options)
-            if smaller is not None and isinstance(searcher, ArchraySearcher):
-                searcher.set_state(smaller)
-            return searcher
+            return make(problem, config.search.budget, context.seed("search"), config.searcher_options)
 
-        return training_plan(
+        return search_plan(
             context,
-            config.train,
-            test=False,
-            total=budget,
-            before=0 if smaller is None else len(smaller["ledger"]["records"]),
-            searcher=searcher,
+            tuned,
+            searcher,
             scheduler=None if scheduler is None else lambda: scheduler(config),
             fixed=getattr(searcher(), "depends_on_results", False),
         )
@@ -134,9 +124,7 @@ def problem_of(context: Context[Any]) -> BenchProblem:
 
 
 def _write_found(context: Context[PlainConfig], folder: Folder, run: TuneRun) -> None:
-    searcher = run.searcher()
-    if isinstance(searcher, ArchraySearcher):
-        folder.write_json(SEARCHER, searcher.get_state())
+    write_state(folder, run)
     trials: pd.DataFrame = folder.read_parquet(TRIALS)  # those of a smaller budget too
     best = Trials(trials).best
     if best is None:
