@@ -138,13 +138,17 @@ class PackageRegistry(Registry[T]):
 
     def summary(self, name: str) -> str:
         """The first sentence of the docstring of the entry's module; empty for one that was registered by hand."""
+        text = ast.get_docstring(ast.parse(self.source(name))) or ""
+        return re.split(r"\.(?:\s|$)", text, maxsplit=1)[0].replace("\n", " ")
+
+    def source(self, name: str) -> str:
+        """The text of the entry's module; empty for one that was registered by hand. Raises: UnknownName as `check`."""
         self.check(name)
         if name not in self._unloaded:
             return ""
         spec = importlib.util.find_spec(self._module(name))
         assert spec is not None and spec.origin is not None  # a module that was listed, from a file
-        text = ast.get_docstring(ast.parse(Path(spec.origin).read_text(encoding="utf-8"))) or ""
-        return re.split(r"\.(?:\s|$)", text, maxsplit=1)[0].replace("\n", " ")
+        return Path(spec.origin).read_text(encoding="utf-8")
 
     @cached_property
     def _unloaded(self) -> Collection[str]:

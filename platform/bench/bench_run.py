@@ -68,19 +68,9 @@ def bench(
 
     Raises: ArchrayError for anything that is wrong with these, before Ray starts; RunInterrupted after Ctrl-C.
     """
-    folder, question, held = begin(
-        methods,
-        table=table,
-        out=out,
-        seeds=seeds,
-        budget=budget,
-        budget_seconds=budget_seconds,
-        metric=metric,
-        against=against,
-        where=where,
-        objective=objective,
-        result=result,
-    )
+    held = read_table(table, where, objective=objective, result=result)
+    question = ask(methods, held, table, seeds, budget, budget_seconds, metric)
+    folder = begin(question, held, out, against)
     missing = _missing(folder, list(shares(question, held)))
     if missing:
         _answer(folder, missing, cluster or ClusterSettings(dashboard=False, warm_workers=False), Console())
@@ -89,35 +79,36 @@ def bench(
     return told
 
 
-def begin(
+def ask(
     methods: Sequence[str],
-    *,
-    table: str | Path,
-    out: str | Path,
-    seeds: int = 20,
+    table: Table,
+    place: str | Path,
+    seeds: int,
     budget: int | Sequence[int] | None = None,
     budget_seconds: float | None = None,
     metric: str | Sequence[str] = (),
-    against: str = RANDOM_SEARCH,
-    where: Mapping[str, str] | None = None,
-    objective: str | None = None,
-    result: str | None = None,
-) -> tuple[Folder, Question, Table]:
-    """What is to be done and where, checked; see `bench`. Starts nothing."""
+) -> Question:
+    """The question of a bench. place: of the table, as the user named it; the others: see `bench`, as for `Raises`."""
     if isinstance(seeds, bool) or seeds < 1:
         raise InvalidInput(f"seeds: expected 1 or more, got {seeds}")
-    held = read_table(table, where, objective=objective, result=result)
-    metrics = [metric] if isinstance(metric, str) else list(metric)
-    budgets, seconds = _budgets(held, budget, budget_seconds)
-    question = Question(_identity(held, table), tuple(entrants(methods, held, metrics)), seeds, budgets, seconds)
+    rows = entrants(methods, table, [metric] if isinstance(metric, str) else list(metric))
+    return Question(_identity(table, place), tuple(rows), seeds, *_budgets(table, budget, budget_seconds))
+
+
+def begin(question: Question, table: Table, out: str | Path, against: str) -> Folder:
+    """The folder in which a question is answered, new or begun before. Starts nothing.
+
+    Raises: InvalidInput for a row to compare with that there is not, or one whose searcher cannot be made;
+        RunFolderError for a folder that holds something else.
+    """
     labels = [entrant.label for entrant in question.entrants]
     if against not in labels:
         raise InvalidInput(f"there is no row {against!r} to compare with; choose one of {', '.join(labels)}")
     with TemporaryDirectory() as scratch:  # what is refused here leaves no folder behind
         tried = Folder(scratch)
-        write_table(tried, held)
+        write_table(tried, table)
         _check_searchers(tried, question)
-    return open_folder(out, question, held), question, held
+    return open_folder(out, question, table)
 
 
 def write_tables(result: BenchResult, against: str) -> None:

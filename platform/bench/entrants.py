@@ -12,13 +12,14 @@ import numpy as np
 from archray.errors import ArchrayError, InvalidInput
 from archray.platform.bench.bench_problem import BenchProblem
 from archray.platform.methods import METHODS, get_method
+from archray.trainables.proxies import low_is_good
 from archray.trainables.tabular import Table
+from archray.trainables.tabular.roles import is_size
 
 if TYPE_CHECKING:
     from ray.tune.search import Searcher
 
 RANDOM_SEARCH = "random"  # the row of random search
-LOW_IS_GOOD = ("kappa",)  # metrics of which the smallest is first: a large condition number promises nothing
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,7 @@ class Entrant:
 
             if self.column is None:
                 return RandomSearch(problem.space, budget, seed=seed)
-            order: Literal["largest", "smallest"] = "smallest" if self.column in LOW_IS_GOOD else "largest"
+            order: Literal["largest", "smallest"] = "smallest" if low_is_good(self.column) else "largest"
             return MetricFirst(problem.pool, self.column, budget, order, seed=seed)
         make = get_method(self.name).make_searcher
         assert make is not None  # `entrants` saw to it
@@ -78,13 +79,8 @@ def entrants(words: Sequence[str], table: Table, metrics: Sequence[str] = ()) ->
 
 def columns_of(table: Table) -> dict[str, np.ndarray]:
     """What every table is ranked by without being asked: costs that say how large a network is, then every metric."""
-    sizes = {name: values for name, values in table.costs.items() if _is_size(name)}
+    sizes = {name: values for name, values in table.costs.items() if is_size(name)}
     return {**sizes, **table.metrics}
-
-
-def _is_size(cost: str) -> bool:
-    words = ("param", "flop", "mac", "multiply_adds")
-    return any(word in cost.lower() for word in words)
 
 
 def check_metrics(metrics: Sequence[str], table: Table) -> None:
@@ -147,5 +143,5 @@ def is_drawn(entrant: Entrant, table: Table, budget: int) -> bool:
         return True
     values = columns_of(table)[entrant.column][table.rows]
     values = np.sort(values[~np.isnan(values)])
-    first = values[: budget + 1] if entrant.column in LOW_IS_GOOD else values[-budget - 1 :]
+    first = values[: budget + 1] if low_is_good(entrant.column) else values[-budget - 1 :]
     return len(np.unique(first)) < len(first)

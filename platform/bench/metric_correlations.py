@@ -11,9 +11,9 @@ import numpy as np
 import pandas as pd
 
 from archray.platform.bench.entrants import columns_of
+from archray.platform.methods.hnas.hnas_config import KAPPA
 from archray.trainables.tabular import Table
 
-KAPPA = "kappa"
 PLAIN, REALIZABLE, TRADE_OFF = "as it is", "1/M", "1/M + trade-off"
 REALIZABLE_KAPPA, NON_REALIZABLE = "κ/M", "κ/M + trade-off"
 LEVELS = 33  # of the fit, of mu and of nu each

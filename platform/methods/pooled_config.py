@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 from archray.errors import InvalidPool
 from archray.platform.engine.pool_settings import PoolSettings, candidates
 from archray.platform.methods.trained_config import TrainedSearchConfig
-from archray.trainables.proxies import ProxySettings, check_proxies, column_of
+from archray.trainables.proxies import PROXIES, ProxySettings, check_proxies, column_of, get_proxy, low_is_good
 from archray.trainables.spaces import get_space
+from archray.trainables.spaces.table_space import PREFIX
 
 if TYPE_CHECKING:  # what reads tables is imported once there is one
     from archray.searchers.pool_file import PoolFile
@@ -31,6 +32,11 @@ class PooledConfig(TrainedSearchConfig):
     def needed(self) -> tuple[str, ...]:
         """The metrics that the search looks at, by name or reference."""
         raise NotImplementedError
+
+    def low_is_good(self, metric: str) -> bool:
+        """Whether a smaller value of a metric promises more. Of a column of the user's that is not known: no."""
+        own = metric not in PROXIES and self.pool.table is None and not self.space.startswith(PREFIX)
+        return get_proxy(metric).direction == "min" if own else low_is_good(metric)
 
     @property
     def scored(self) -> ProxySettings:

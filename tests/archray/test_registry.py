@@ -70,6 +70,7 @@ def test_a_package_names_its_entries_without_importing_them(package: PackageRegi
     assert package.names() == list(package) == ["broken", "two"]
     assert "two" in package and "three" not in package
     assert [package.summary(name) for name in package] == ["No number", "The number two"]
+    assert package.source("two").endswith("two = 2\n")
     package.check("broken")
     with pytest.raises(RuntimeError, match="imported"):
         package.get("broken")

@@ -18,9 +18,10 @@ from archray import plots
 from archray.errors import ArchrayError, InvalidInput, RunFolderError, UnknownName
 from archray.platform.bench.bench_folder import PARTS
 from archray.platform.bench.bench_result import BenchResult, paired
-from archray.platform.bench.bench_run import begin
+from archray.platform.bench.bench_run import ask
 from archray.platform.bench.regret_figure import bench_regret, curves
 from archray.platform.cli import application
+from archray.trainables.tabular import read_table
 
 OUTPUTS = ("summary.csv", "searches.csv", "differences.csv", "bench.md", "bench.html")
 
@@ -128,9 +129,9 @@ def test_a_budget_of_training_seconds(table: tuple[Path, pd.DataFrame], tmp_path
     assert len(bench_regret(told).axes) == 2
 
 
-def test_options_make_rows_of_their_own(table: tuple[Path, pd.DataFrame], tmp_path: Path) -> None:
+def test_options_make_rows_of_their_own(table: tuple[Path, pd.DataFrame]) -> None:
     words = ["evolution:population=3,sample_size=2", "evolution", "evolution"]
-    _, question, _ = begin(words, table=table[0], out=tmp_path / "out", budget=8)
+    question = ask(words, read_table(table[0]), table[0], seeds=20, budget=8)
     assert [entrant.label for entrant in question.entrants if entrant.asked] == words[:2]
     assert question.entrants[0].options == {"population": 3, "sample_size": 2}
 

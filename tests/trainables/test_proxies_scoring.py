@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from archray.errors import ArchrayError, InvalidArchitecture, InvalidInput, UnknownName
-from archray.trainables.proxies import PROXIES, Proxy, ProxySettings, score
+from archray.trainables.proxies import PROXIES, Proxy, ProxySettings, low_is_good, score
 from archray.trainables.proxies.metrics.naswot import log_determinant
 from archray.trainables.proxies.metrics.synflow import synaptic_flow
 from archray.trainables.spaces import get_space
@@ -44,6 +44,15 @@ class Times(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return x * self.factor
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_the_direction_that_costs_no_torch_is_that_of_the_metric(name: str) -> None:
+    assert low_is_good(name) == (PROXIES.get(name).direction == "min")
+
+
+def test_of_other_columns_more_is_good() -> None:
+    assert low_is_good("kappa") and not low_is_good("kappa_of_mine") and not low_is_good("own.py:kappa")
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ import pytest
 
 from archray.errors import InvalidArchitecture, InvalidInput, InvalidTable
 from archray.trainables.tabular import OBJECTIVE, read_table
+from archray.trainables.tabular.roles import is_size
 
 ALIKE = (
     "|none~0|+|none~0|none~1|+|nor_conv_3x3~0|none~1|none~2|",
@@ -29,6 +30,11 @@ def write(folder: Path, **columns: Any) -> Path:
         path, index=False
     )
     return path
+
+
+def test_which_costs_are_sizes() -> None:
+    sizes = ["params", "n_parameters", "FLOPs (M)", "flop", "macs", "edge_params_mb", "multiply_adds"]
+    assert all(map(is_size, sizes)) and not any(map(is_size, ["latency", "edgegpu_energy"]))
 
 
 def test_columns_are_known_by_their_names(tmp_path: Path) -> None:

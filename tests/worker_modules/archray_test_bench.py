@@ -12,8 +12,9 @@ import pandas as pd
 from archray.platform.bench.bench_folder import PARTS, shares
 from archray.platform.bench.bench_page import bench_page
 from archray.platform.bench.bench_result import BenchResult
-from archray.platform.bench.bench_run import begin, write_tables
+from archray.platform.bench.bench_run import ask, begin, write_tables
 from archray.platform.bench.bench_worker import BenchWorker
+from archray.trainables.tabular import read_table
 
 FEW_VALUES = "nwot"  # the metric with equal values
 
@@ -39,11 +40,15 @@ def made_up_table(place: Path) -> pd.DataFrame:
     return frame
 
 
-def bench_here(methods: list[str], *, against: str = "random", **question: Any) -> BenchResult:
+def bench_here(
+    methods: list[str], *, table: Path, out: Path, seeds: int, against: str = "random", **asked: Any
+) -> BenchResult:
     """`archray.bench`, without Ray."""
-    folder, asked, table = begin(methods, against=against, **question)
+    held = read_table(table)
+    question = ask(methods, held, table, seeds, **asked)
+    folder = begin(question, held, out, against)
     worker = BenchWorker(str(folder))
-    for share in shares(asked, table):
+    for share in shares(question, held):
         (folder / PARTS).write_parquet(share.file, worker(share))
     result = BenchResult.read(folder)
     write_tables(result, against)
@@ -54,5 +59,6 @@ def bench_on_a_page(folder: Path) -> str:
     """The page of a small bench."""
     folder.mkdir()
     made_up_table(folder / "table.csv")
-    question = {"table": folder / "table.csv", "out": folder / "bench", "seeds": 3, "budget": [5, 12]}
-    return bench_page(bench_here(["evolution", "evolution:population=2,sample_size=1"], **question), "random")
+    methods = ["evolution", "evolution:population=2,sample_size=1"]
+    told = bench_here(methods, table=folder / "table.csv", out=folder / "bench", seeds=3, budget=[5, 12])
+    return bench_page(told, "random")

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from archray.registry import lazy_attributes
-from archray.trainables.proxies.proxy_registry import PROXIES, NoScore, Proxy, Score, get_proxy, proxy
+from archray.trainables.proxies.proxy_registry import PROXIES, NoScore, Proxy, Score, get_proxy, low_is_good, proxy
 from archray.trainables.proxies.proxy_settings import ProxySettings, check_proxies, column_of
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ __all__ = [
     "check_proxies",
     "column_of",
     "get_proxy",
+    "low_is_good",
     "proxy",
     "score",
 ]

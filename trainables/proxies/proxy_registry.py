@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, get_args
@@ -15,6 +16,9 @@ if TYPE_CHECKING:
     from archray.trainables.proxies.shared_pass import SharedPass, Target
 
 Direction = Literal["max", "min"]  # "max": a larger value promises a better architecture
+
+
+MIN = re.compile(r'^@proxy\(\s*direction="min"', re.MULTILINE)  # in the file of a metric of archray's
 
 
 class NoScore(ArchrayError):
@@ -101,6 +105,17 @@ def get_proxy(name_or_reference: str) -> Proxy:
             f"{name}{inspect.signature(own)}"
         )
     return Proxy(name, getattr(own, "direction", "max"), own, shares_pass=False)
+
+
+def low_is_good(name: str) -> bool:
+    """Whether a smaller value of the registered metric promises a better architecture; False of other names.
+
+    Read off the metric's file: importing it would load torch, which whoever orders a table has no need of.
+    """
+    if name not in PROXIES:
+        return False
+    source = PROXIES.source(name)
+    return MIN.search(source) is not None if source else PROXIES.get(name).direction == "min"
 
 
 def _takes(function: Callable[..., Any], count: int) -> bool:

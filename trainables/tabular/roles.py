@@ -20,7 +20,8 @@ METRICS = (
     *("epe_nas", "fisher", "grad_norm", "grasp", "jacov", "jacob_cov", "knas", "kappa", "l2_norm", "naswot", "nwot"),
     *("ntk_trace", "plain", "snip", "synflow", "zen", "zico", "naswot_bayeswatch"),
 )
-COST = re.compile(r"(params|parameters|flops|macs|multiply_adds)(_.*)?|.*(latency|energy)(_.*)?")
+SIZES = ("params", "parameters", "flops", "macs", "multiply_adds")  # costs that say how large a network is
+COST = re.compile(rf"({'|'.join(SIZES)})(_.*)?|.*(latency|energy)(_.*)?")
 EPOCH = re.compile(r".+@([0-9]+)")  # `accuracy@12`: after 12 epochs
 SEED = re.compile(r"(.+)_seed[0-9]+")  # `accuracy_seed0`: one of the trainings whose mean `accuracy` is
 
@@ -135,6 +136,11 @@ def guess_roles(columns: Sequence[str], useless: Iterable[str] = (), **named: An
                 trainings.setdefault(match[1], []).append(column)
         roles = replace(roles, seeds={value: tuple(found) for value, found in trainings.items()})
     return roles
+
+
+def is_size(cost: str) -> bool:
+    """Whether a cost says how large a network is, by one of SIZES in its name, of which the singular will do too."""
+    return any(size.removesuffix("s") in cost.lower() for size in SIZES)
 
 
 def _first(names: Sequence[str], columns: Sequence[str]) -> list[str]:

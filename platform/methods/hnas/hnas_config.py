@@ -14,7 +14,7 @@ from archray.platform.methods.pooled_config import PooledConfig
 from archray.platform.methods.trained_config import check_budget_grows
 from archray.platform.methods.training_presets import SCORINGS, TRAININGS
 from archray.settings import Settings
-from archray.trainables.proxies import column_of, get_proxy
+from archray.trainables.proxies import column_of
 from archray.trainables.training_settings import TrainingSettings
 
 if TYPE_CHECKING:  # what reads tables is imported once there is one
@@ -66,7 +66,7 @@ class HNASConfig(PooledConfig):
         if self.search.points == "selections" and self.search.on_repeat == "tell":
             raise InvalidInput("search.points=selections asks for nothing twice: leave search.on_repeat=tell out")
         super().check()
-        if self.pool.table is None and get_proxy(self.search.proxy).direction == "min":
+        if self.pool.table is None and self.low_is_good(self.search.proxy):
             raise InvalidInput(
                 f"HNAS looks for a large M, and {self.search.proxy} promises the more the smaller it is; choose "
                 "another proxy, or return its inverse"

@@ -9,7 +9,7 @@ from pydantic import Field
 from archray.errors import InvalidInput
 from archray.platform.methods.plain.plain_config import EvolutionOptions, PlainConfig, PlainOptions, check_population
 from archray.platform.methods.pooled_config import PooledConfig
-from archray.trainables.proxies import PROXIES, column_of, get_proxy
+from archray.trainables.proxies import column_of
 
 if TYPE_CHECKING:
     from archray.trainables.tabular import Table
@@ -60,8 +60,7 @@ class ZeroCostConfig(PlainConfig, PooledConfig):
     def _order(self) -> str:
         if self.search.order is not None:
             return self.search.order
-        known = self.search.proxy in PROXIES or (self.pool.table is None and not self.on_table)
-        return "smallest" if known and get_proxy(self.search.proxy).direction == "min" else "largest"
+        return "smallest" if self.low_is_good(self.search.proxy) else "largest"
 
 
 class WarmStartOptions(PoolOptions, EvolutionOptions):

@@ -10,7 +10,7 @@ from archray.errors import InvalidInput
 from archray.platform.methods.plain.plain_config import PlainConfig, PlainOptions
 from archray.platform.methods.plain.plain_methods import POOL_PRESETS, plain_method, serves
 from archray.platform.methods.pooled_config import PooledConfig
-from archray.trainables.proxies import PROXIES, column_of, get_proxy
+from archray.trainables.proxies import column_of
 
 if TYPE_CHECKING:
     from archray.trainables.tabular import Table
@@ -56,13 +56,9 @@ class RankSurrogateConfig(PlainConfig, PooledConfig):
     def columns(self) -> tuple[str, ...]:
         """The columns of the pool that the search looks at, with `-` before those of which less promises more."""
         return tuple(
-            f"-{column_of(bare)}" if bare != name or self._turned(bare) else column_of(bare)
+            f"-{column_of(bare)}" if bare != name or self.low_is_good(bare) else column_of(bare)
             for name, bare in zip(self.search.metrics, self.needed, strict=True)
         )
-
-    def _turned(self, metric: str) -> bool:
-        known = metric in PROXIES or (self.pool.table is None and not self.on_table)
-        return known and get_proxy(metric).direction == "min"
 
     def check_table(self, table: Table) -> None:
         super().check_table(table)

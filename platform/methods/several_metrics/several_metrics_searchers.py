@@ -8,7 +8,7 @@ from typing import Any
 from archray.platform.bench.bench_problem import BenchProblem
 from archray.searchers import RankSurrogateSearch, RoBoTSearch
 from archray.searchers.pool_file import PoolFile
-from archray.trainables.proxies import PROXIES, get_proxy
+from archray.trainables.proxies import low_is_good
 from archray.trainables.spaces import Space
 from archray.trainables.spaces.table_space import DECISIONS, TableSpace
 
@@ -35,7 +35,7 @@ def codes_of(space: Space, encoding: str) -> str | Space:
 
 def signed(metric: str) -> str:
     """A metric as the searchers take it: with `-` before one of archray's of which less promises more."""
-    return f"-{metric}" if metric in PROXIES and get_proxy(metric).direction == "min" else metric
+    return f"-{metric}" if low_is_good(metric) else metric
 
 
 def metrics_of(problem: BenchProblem, options: Options) -> list[str]:
