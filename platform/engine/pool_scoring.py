@@ -10,7 +10,8 @@ from typing import Any
 import pandas as pd
 from rich.console import Console
 
-from archray.cluster.actors import Outcome, actor_map
+from archray.cluster.actor_pool import Outcome
+from archray.cluster.actors import actor_map
 from archray.cluster.resources import ResourceSettings, actor_count
 from archray.errors import RunInterrupted
 from archray.files import Folder

@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 import ray
 
-from archray.cluster.actors import Outcome, WorkerFailed, actor_map
+from archray.cluster.actor_pool import Outcome, WorkerFailed
+from archray.cluster.actors import actor_map
 from archray.errors import InvalidInput
 
 pytestmark = pytest.mark.usefixtures("ray_session")

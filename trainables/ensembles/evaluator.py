@@ -24,7 +24,7 @@ METRICS = ("validation_loss", "validation_accuracy", "members_accuracy", "disagr
 
 
 class Answer(NamedTuple):
-    """What became of one member: `archray.cluster.actors.Outcome` is one too.
+    """What became of one member: `archray.cluster.actor_pool.Outcome` is one too.
 
     item: the member's string. value: its probabilities, (images, classes), or a string: why it has none. error: with
     what the worker failed; there is no value then.

@@ -15,7 +15,8 @@ from typing import Any
 import pandas as pd
 import ray
 
-from archray.cluster.actors import Outcome, actor_map
+from archray.cluster.actor_pool import Outcome
+from archray.cluster.actors import actor_map
 from archray.cluster.resources import actor_count
 from archray.errors import ArchrayError, RunInterrupted
 from archray.files import Folder

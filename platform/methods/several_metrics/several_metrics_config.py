@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field, field_validator
@@ -84,23 +85,21 @@ class RoBoTConfig(RankSurrogateConfig):
     method: Literal["robot"] = "robot"  # type: ignore[assignment]  # the field's own value
 
 
-_FLAGS = {"metrics": "search.metrics", "pool": "pool.table", "pool_size": "pool.size"}
-
-RANK_SURROGATE = plain_method(
+_method = partial(
+    plain_method,
+    presets=POOL_PRESETS,
+    flags={"metrics": "search.metrics", "pool": "pool.table", "pool_size": "pool.size"},
+    serves=serves,
+)
+RANK_SURROGATE = _method(
     "rank-surrogate",
     RankSurrogateConfig,
     recipe_at=f"{_AT}.several_metrics_recipes:RANK_SURROGATE",
-    presets=POOL_PRESETS,
-    flags=_FLAGS,
     searcher_at=f"{_AT}.several_metrics_searchers:rank_surrogate",
-    serves=serves,
 )
-ROBOT = plain_method(
+ROBOT = _method(
     "robot",
     RoBoTConfig,
     recipe_at=f"{_AT}.several_metrics_recipes:ROBOT",
-    presets=POOL_PRESETS,
-    flags=_FLAGS,
     searcher_at=f"{_AT}.several_metrics_searchers:robot",
-    serves=serves,
 )

@@ -1,0 +1,238 @@
+"""The driver's side of a map over actors: which chunk is where, and what to do when it comes back or does not."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import ray
+from ray import ObjectRef, cloudpickle
+from ray.exceptions import ActorUnschedulableError, RayError, RuntimeEnvSetupError
+
+from archray.cluster.chunks import Chunk, ChunkQueue
+from archray.cluster.map_actor import MapActor, Reply, describe_error
+from archray.errors import ArchrayError
+
+logger = logging.getLogger(__name__)
+
+IN_FLIGHT = 2  # chunks per actor: one runs while the next waits beside it, so that no actor waits for the driver
+STARTS = 3  # actors in a row that died while they started before the map gives up
+HOPELESS = 5  # items left out, with none done, before the map gives up: then the worker is wrong, not the items
+TICK = 1.0  # seconds between two looks at `stop` when nothing comes back
+WARN_AFTER = 30.0  # seconds without any actor before a line says what the map is waiting for
+
+
+class WorkerFailed(ArchrayError):
+    """The worker of a map cannot be constructed, or fails on every item; the message holds its own error."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of one item: its value, or the error with which it failed twice and was left out.
+
+    `index` is the item's place in the sequence given. The first line of `error` is the reason, the rest, if any,
+    the traceback.
+    """
+
+    index: int
+    item: Any
+    value: Any
+    error: str | None
+
+
+@dataclass(eq=False)
+class _Actor:
+    handle: Any
+    node: str | None = None  # the node's id, known once the actor is ready
+    in_flight: dict[ObjectRef, Chunk] = field(default_factory=dict)  # in the order of submission
+
+    @property
+    def open(self) -> bool:
+        """Whether another chunk may be sent."""
+        return (
+            self.node is not None
+            and len(self.in_flight) < IN_FLIGHT
+            and not any(chunk.alone for chunk in self.in_flight.values())
+        )
+
+
+class ActorPool:
+    """Actors that a function is mapped over many items by; `archray.cluster.actors.actor_map` says how.
+
+    Args:
+        options: of Ray's, for each actor. The others: see there.
+    """
+
+    def __init__(
+        self,
+        worker: Callable[..., Callable[[Any], Any]],
+        items: Sequence[Any],
+        worker_kwargs: dict[str, Any],
+        num_actors: int,
+        chunk_size: int | None,
+        options: dict[str, Any],
+        counter: str | None,
+        stop: Callable[[], bool],
+    ) -> None:
+        self._name = getattr(worker, "__name__", repr(worker))
+        self._setup = (cloudpickle.dumps(worker), ray.put(worker_kwargs), counter)
+        self._items = items
+        self._num_actors = num_actors
+        self._queue = ChunkQueue(len(items), num_actors, chunk_size)
+        self._options = options
+        self._stop = stop
+        self._remote = ray.remote(MapActor)
+        self._actors: list[_Actor] = []
+        self._starting: dict[ObjectRef, _Actor] = {}
+        self._running: dict[ObjectRef, _Actor] = {}
+        self._ever_ready = False
+        self._failed_starts = 0
+        self._idle_since = time.monotonic()
+        self._done = 0
+        self._left_out = 0
+
+    def outcomes(self) -> Generator[list[Outcome], None, None]:
+        """Lists of outcomes as they come; the actors end when this ends or is closed. Raises: WorkerFailed."""
+        try:
+            while self._running or self._queue:
+                if self._stop():
+                    self._queue.clear()
+                    if not self._running:
+                        return
+                self._start_actors()
+                self._send_chunks()
+                for ref in self._wait():
+                    if ref in self._starting:
+                        self._started(ref)
+                    elif ref in self._running:  # else its actor went in the meantime, and took it along
+                        outcomes = self._returned(ref)
+                        if outcomes:
+                            yield outcomes
+        finally:
+            for actor in list(self._actors):
+                self._dismiss(actor)
+
+    # Actors
+
+    def _start_actors(self) -> None:
+        while len(self._actors) < min(self._num_actors, len(self._queue) + len(self._running)):
+            actor = _Actor(self._remote.options(**self._options).remote())
+            self._actors.append(actor)
+            self._starting[actor.handle.setup.remote(*self._setup)] = actor
+
+    def _started(self, ref: ObjectRef) -> None:
+        actor = self._starting.pop(ref)
+        try:
+            node, error = ray.get(ref)
+            final = not self._ever_ready
+        except RayError as lost:
+            error, final = describe_error(lost), isinstance(lost, ActorUnschedulableError | RuntimeEnvSetupError)
+        if error is None:
+            actor.node, self._ever_ready, self._failed_starts = node, True, 0
+            return
+        self._dismiss(actor)
+        self._failed_starts += 1
+        if final or self._failed_starts >= STARTS:
+            raise WorkerFailed(f"the worker {self._name} cannot be constructed in an actor: {error}")
+
+    def _dismiss(self, actor: _Actor) -> None:
+        """Ends an actor; what was in flight there is forgotten."""
+        self._actors.remove(actor)
+        for ref in actor.in_flight:
+            del self._running[ref]
+        if ray.is_initialized():
+            ray.kill(actor.handle, no_restart=True)
+
+    # Chunks
+
+    def _send_chunks(self) -> None:
+        for depth in range(IN_FLIGHT):
+            if depth and len(self._queue) <= len(self._actors):
+                return  # the last chunks go to whoever is free first
+            for actor in self._actors:
+                if actor.open and len(actor.in_flight) == depth:
+                    chunk = self._queue.take(beside_another=bool(actor.in_flight))
+                    if chunk is not None:
+                        ref = actor.handle.run.remote([self._items[index] for index in chunk.indices])
+                        actor.in_flight[ref] = chunk
+                        self._running[ref] = actor
+
+    def _wait(self) -> list[ObjectRef]:
+        refs = [*self._starting, *self._running]
+        ready, _ = ray.wait(refs, num_returns=1, timeout=TICK)
+        if ready or self._running:
+            self._idle_since = time.monotonic()
+        elif time.monotonic() - self._idle_since > WARN_AFTER:
+            self._idle_since = time.monotonic()
+            logger.warning(
+                "no actor for %s has started yet; each needs %s CPU and %s GPU, free in the cluster: %s",
+                self._name, self._options["num_cpus"], self._options["num_gpus"], ray.available_resources(),
+            )  # fmt: skip
+        return ray.wait(refs, num_returns=len(refs), timeout=0)[0] if ready else []
+
+    # What comes back
+
+    def _returned(self, ref: ObjectRef) -> list[Outcome]:
+        actor = self._running[ref]
+        try:
+            reply = ray.get(ref)
+        except RayError as error:
+            return self._lost(actor, describe_error(error))
+        del self._running[ref]
+        return self._received(actor, actor.in_flight.pop(ref), reply)
+
+    def _received(self, actor: _Actor, chunk: Chunk, reply: Reply) -> list[Outcome]:
+        done = len(reply.values)
+        outcomes = [self._value(index, value) for index, value in zip(chunk.indices, reply.values, strict=False)]
+        if done:
+            self._queue.took(reply.seconds, done)
+        if reply.error is not None:
+            if actor in self._actors:  # an exception can leave the device in a state that fails all that follows
+                self._dismiss(actor)
+                self._queue.put_first(actor.in_flight.values())
+            if done + 1 < len(chunk.indices):
+                self._queue.put_first([Chunk(chunk.indices[done + 1 :])])
+            outcomes += self._failed(chunk.indices[done], reply.error)
+        return outcomes
+
+    def _lost(self, actor: _Actor, error: str) -> list[Outcome]:
+        """An actor died. The first chunk without a reply is the suspect; the ones behind it had not begun."""
+        in_flight = dict(actor.in_flight)
+        self._dismiss(actor)
+        outcomes: list[Outcome] = []
+        suspect: Chunk | None = None
+        for ref, chunk in in_flight.items():
+            try:
+                reply = ray.get(ref, timeout=0)
+            except RayError:  # GetTimeoutError too
+                if suspect is None and not self._node_left(actor):
+                    suspect = chunk
+                else:
+                    self._queue.put_last(chunk)
+            else:
+                outcomes += self._received(actor, chunk, reply)
+        if suspect is None:
+            return outcomes
+        if len(suspect.indices) == 1:
+            return outcomes + self._failed(suspect.indices[0], error)
+        self._queue.suspect(suspect)
+        return outcomes
+
+    def _node_left(self, actor: _Actor) -> bool:
+        return all(node["NodeID"] != actor.node or not node["Alive"] for node in ray.nodes())
+
+    def _value(self, index: int, value: Any) -> Outcome:
+        self._done += 1
+        return Outcome(index, self._items[index], value, None)
+
+    def _failed(self, index: int, error: str) -> list[Outcome]:
+        """Counts a failure of one item: it goes again, alone, or is left out."""
+        if self._queue.failed(index):
+            return []
+        self._left_out += 1
+        if self._left_out >= HOPELESS and not self._done:
+            raise WorkerFailed(f"the worker {self._name} failed on every item so far, last with: {error}")
+        return [Outcome(index, self._items[index], None, error)]
