@@ -71,9 +71,13 @@ def bench(
     held = read_table(table, where, objective=objective, result=result)
     question = ask(methods, held, table, seeds, budget, budget_seconds, metric)
     folder = begin(question, held, out, against)
+    console = Console()
+    if held.uninformative:
+        columns = ", ".join(held.uninformative)
+        console.print(f"left out, the same in every row: {columns}", soft_wrap=True, highlight=False, markup=False)
     missing = _missing(folder, list(shares(question, held)))
     if missing:
-        _answer(folder, missing, cluster or ClusterSettings(dashboard=False, warm_workers=False), Console())
+        _answer(folder, missing, cluster or ClusterSettings(dashboard=False, warm_workers=False), console)
     told = BenchResult.read(folder)
     write_tables(told, against)
     return told

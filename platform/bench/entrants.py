@@ -71,7 +71,8 @@ def entrants(words: Sequence[str], table: Table, metrics: Sequence[str] = ()) ->
 
     Raises: InvalidInput for a method that a table cannot answer, or a column that is not there.
     """
-    check_metrics(metrics, table)
+    for metric in metrics:
+        table.check_metric(metric)
     rows = [row for word in words for row in _named(word, table, metrics)]
     rows += [Entrant(RANDOM_SEARCH), *(Entrant(f"{column} first", column=column) for column in columns_of(table))]
     return list({row.label: row for row in reversed(rows)}.values())[::-1]
@@ -81,14 +82,6 @@ def columns_of(table: Table) -> dict[str, np.ndarray]:
     """What every table is ranked by without being asked: costs that say how large a network is, then every metric."""
     sizes = {name: values for name, values in table.costs.items() if is_size(name)}
     return {**sizes, **table.metrics}
-
-
-def check_metrics(metrics: Sequence[str], table: Table) -> None:
-    """Raises: InvalidInput for a metric that the table has not."""
-    missing = [name for name in metrics if name not in {**table.metrics, **table.costs}]
-    if missing:
-        known = ", ".join([*table.metrics, *table.costs]) or "none"
-        raise InvalidInput(f"{table.location} has no metric {missing[0]!r}; it has {known}")
 
 
 def _named(word: str, table: Table, metrics: Sequence[str]) -> list[Entrant]:
@@ -104,7 +97,7 @@ def _named(word: str, table: Table, metrics: Sequence[str]) -> list[Entrant]:
     if not method.by_metric:
         told = [(word, options)]
     elif "metric" in options:
-        check_metrics([options["metric"]], table)
+        table.check_metric(options["metric"])
         told = [(word, options)]
     elif metrics:
         told = [(f"{word}{',' if text else ':'}metric={metric}", options | {"metric": metric}) for metric in metrics]

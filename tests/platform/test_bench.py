@@ -176,6 +176,18 @@ def test_bad_input(table: tuple[Path, pd.DataFrame], tmp_path: Path, changed: di
     assert not (tmp_path / "out").exists()
 
 
+def test_a_metric_that_is_the_same_in_every_row_is_left_out_and_said(
+    table: tuple[Path, pd.DataFrame], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table[1].assign(snip=1.0).to_csv(tmp_path / "flat.csv", index=False)
+    question = {"table": tmp_path / "flat.csv", "budget": 5, "seeds": 1}
+    with pytest.raises(InvalidInput, match=r"flat.csv: the metric snip is the same in every row"):
+        archray.bench(["zero-cost"], metric="snip", out=tmp_path / "named", **question)
+    assert "snip first" not in bench_here(["random"], out=tmp_path / "unnamed", **question).labels
+    archray.bench(["random"], out=tmp_path / "unnamed", **question)  # nothing is left to do
+    assert "left out, the same in every row: snip\n" in capsys.readouterr().out
+
+
 def test_a_folder_holds_one_question(bench: BenchResult, table: tuple[Path, pd.DataFrame], tmp_path: Path) -> None:
     again = {"table": table[0], "out": bench.folder.path, "seeds": 4, "budget": [5, 12]}
     assert archray.bench(["evolution"], **again).summary().equals(bench.summary()), "nothing was left to do"

@@ -87,7 +87,7 @@ def test_where_less_is_better(table: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("method", "options", "message"),
     [
-        ("zero-cost", {}, "has no metric 'synflow'; choose one with --proxy: snip"),
+        ("zero-cost", {}, "has no metric 'synflow'; it has snip"),
         ("random", {"repeats": 3}, "archray bench random --table .*own.csv --seeds 3"),
         ("random", {"budget": 61}, "no more than the 60 networks in .*own.csv, got 61"),
         ("asha", {}, "asha cannot search table:.* a table answers whole ones"),

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from archray.errors import InvalidTable
+from archray.errors import InvalidInput, InvalidTable
 from archray.plurals import count
 from archray.trainables.spaces.encodings import IntArray
 from archray.trainables.spaces.named_tables import open_table_space
 from archray.trainables.spaces.table_space import PREFIX, TableSpace
 from archray.trainables.tabular.oracle import Seeds, TableOracle
+from archray.trainables.tabular.roles import guess_roles
 from archray.trainables.tabular.table_file import ARCHITECTURE, TableFile, how_to_tell_apart, numbers, read_table_file
 
 if TYPE_CHECKING:
@@ -86,6 +87,21 @@ class Table:
         Raises: InvalidArchitecture that names the nearest row.
         """
         return self.space.row(architecture)
+
+    @property
+    def uninformative(self) -> tuple[str, ...]:
+        """Columns whose names are those of metrics or costs, left out because every row has the same, or none."""
+        named = guess_roles(list(map(str, self.frame.columns)))
+        left = [column for column in (*named.metrics, *named.costs) if column not in self.roles.columns]
+        return tuple(column for column in left if self.frame[column].nunique() < 2)
+
+    def check_metric(self, column: str) -> None:
+        """Raises: InvalidInput if a search cannot go by the column: only by one that is a metric or a cost."""
+        known = [*self.metrics, *self.costs]
+        if column in self.uninformative:
+            raise InvalidInput(f"{self.location}: the metric {column} is the same in every row and tells nothing")
+        if column not in known:
+            raise InvalidInput(f"{self.location} has no metric {column!r}; it has {', '.join(known) or 'none'}")
 
     def oracle(self, seeds: Seeds = "mean") -> TableOracle:
         """What answers a trial's config from the table; see `TableOracle`."""

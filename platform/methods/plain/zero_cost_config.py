@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
-from archray.errors import InvalidInput
 from archray.platform.methods.plain.plain_config import EvolutionOptions, PlainConfig, PlainOptions, check_population
 from archray.platform.methods.pooled_config import PooledConfig
 from archray.trainables.proxies import column_of
@@ -47,9 +46,7 @@ class ZeroCostConfig(PlainConfig, PooledConfig):
 
     def check_table(self, table: Table) -> None:
         super().check_table(table)
-        if self.metric not in {**table.metrics, **table.costs}:
-            known = ", ".join([*table.metrics, *table.costs]) or "none"
-            raise InvalidInput(f"{table.location} has no metric {self.metric!r}; choose one with --proxy: {known}")
+        table.check_metric(self.metric)
 
     @property
     def searcher_options(self) -> dict[str, Any]:
