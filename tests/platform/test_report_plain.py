@@ -16,6 +16,7 @@ from archray.platform.methods import METHODS, get_method
 from archray.platform.methods.configure import check_config, make_config
 from archray.platform.methods.plain.best_so_far import best_of_repeats
 from archray.platform.methods.plain.plain_config import PlainConfig
+from archray.platform.methods.plain.plain_report import rungs_section
 from archray.platform.methods.plain.plain_tables import Trials
 from archray.platform.methods.recipe import describe
 from archray.trainables.spaces import get_space
@@ -54,6 +55,22 @@ def test_only_what_was_trained_equally_long_is_compared(tmp_path: Path) -> None:
     assert Trials(trials).values.isna().tolist() == [True, False, False, False, True]
     text = words(rendered(plain_run(tmp_path / "run", rungs=True)))
     assert "ended before the last epoch and took no part" in text and "stopped early" in text
+
+
+def test_where_trainings_ended(tmp_path: Path) -> None:
+    run = plain_run(tmp_path / "run", rungs=True)
+    section = rungs_section(run)
+    assert section is not None and rungs_section(plain_run(tmp_path / "whole")) is None
+    trials = run.table("search", "trials.parquet")
+    epochs = trials["epoch"][trials["failure"].isna()]
+    of_rungs = [
+        f"{epoch} {(epochs >= epoch).sum()} {(epochs == epoch).sum()} "
+        f"{100 * trials['validation_accuracy'][epochs.index[epochs == epoch]].max():.2f}"
+        for epoch in sorted(set(epochs))
+    ]
+    assert len(of_rungs) > 1
+    for row in of_rungs:
+        assert row in words(section.body)
 
 
 def test_the_best_so_far_of_repeats_of_unequal_length(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from archray.platform.report.figures import figure
 from archray.platform.report.measured import Measured, headline_cards, measured_networks
 from archray.platform.report.page import Card, Headline, MakeSection, network_size
 from archray.platform.report.run_sections import Tables, failed, failures_section, manifest_section, repeats_section
-from archray.platform.report.section import Column, Section, numeric, paragraphs, table
+from archray.platform.report.section import Column, Section, captioned, numeric, paragraphs, table
 from archray.platform.report.short_names import names_section
 from archray.platform.report.table_columns import failures, numbers
 from archray.platform.run.layout import TRIALS
@@ -74,6 +74,28 @@ def choice_section(run: Run[Any]) -> Section | None:
     return Section("choice", "Why this one", paragraphs([f"{text}."]))
 
 
+def rungs_section(run: Run[Any]) -> Section | None:
+    """How many trainings ended after which epoch, and how good they were. Nothing where all were equally long."""
+    trials = Trials.of(run.best)
+    if trials.table.empty:
+        return None
+    epochs = numbers(trials.table, "epoch")[failures(trials.table).isna()].dropna()
+    if epochs.nunique() < 2:
+        return None
+    reached, bare = numbers(trials.table, trials.key), trials.quantity.bare
+    rows = []
+    for epoch, ended in epochs.groupby(epochs):
+        values = reached[ended.index]
+        rows.append(
+            (f"{epoch:.0f}", int((epochs >= epoch).sum()), len(ended), bare(values.max()), bare(values.median()))
+        )
+    headings = numeric("Epoch", "Reached it", "Ended there", "Best", "Median")
+    caption = "Trainings by the epoch after which they ended, without those that failed. Best and median: "
+    caption += f"{trials.quantity.axis}, of those that ended there; those of the last epoch were compared in the end."
+    content = table(headings, rows, label="Where trainings ended")
+    return Section("rungs", "Where trainings ended", captioned(content, caption))
+
+
 def trials_section(run: Run[Any]) -> Section | None:
     """The trainings, the best first. Nothing without trials."""
     names, run = names_of(run), run.best
@@ -110,6 +132,7 @@ SECTIONS: tuple[MakeSection, ...] = (
     choice_section,
     best_so_far_section,
     curves_section,
+    rungs_section,
     trials_section,
     names_section(names_of, "architectures", "in the order of the value they were trained to"),
     failures_section(_TABLES),
