@@ -1,0 +1,180 @@
+"""BOHB: suggestions from the densities of good and bad configs, at the largest budget. Falkner et al. 2018."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Any, Unpack
+
+import numpy as np
+from ray.tune.search.sample import Domain
+
+from archray.errors import InvalidInput
+from archray.searchers.arguments import IntArray, SearcherOptions, check_whole_number, is_finite_number
+from archray.searchers.base import ArchraySearcher, Proposal
+from archray.searchers.bohb_model import ModelOptions, Observation, check_hpbandster, model_draws
+from archray.searchers.ledger import Record, read_metric
+from archray.searchers.search_space import OwnSpace, config_space
+from archray.seeds import stream_seed
+from archray.trainables.spaces import Space
+
+DRAWS = 50  # of the model, a third of them random, in search of a config that is new
+STREAM = 1_000_213  # random numbers apart from the trials' seeds
+
+
+class BOHBSearch(ArchraySearcher):
+    """Suggests `{"architecture", "seed"}`, from a model that learns; needs back the metric and `time_attr`.
+
+    Of a dict of Tune domains, and of a space of your own without archray's base, it suggests that dict's keys, or those
+    of the space's `decisions`, and `seed`. It is for a scheduler that ends trials early (`ASHAScheduler`); without one
+    it learns from whole trials. Each config comes at most once, until 50 draws find no new one.
+
+    Suggestion k knows the results of 1 to k - q at every budget they reached. In this order:
+    1. With `random_fraction` it is random; so it is while no budget has 2 (D + 1) results, of D decisions.
+    2. The model is that of the largest budget with as many: a density l of the best `top_n_percent` (D + 1 at least),
+       and g of the others.
+    3. Of `num_samples` draws from l the one with the largest l / g is suggested.
+
+    Where this is not the paper: trials are ended by whatever scheduler stands beside it, Hyperband with its brackets or
+    ASHA without; for decisions hpbandster's densities are mended, see `bohb_model`; and numbers are decisions among
+    values, too.
+
+    Args:
+        space: a space of categorical decisions, its name or reference; a dict of `tune.choice` and `tune.randint`; a
+            list of names; or an object with `sample`, `mutate` and `decisions`, a dictionary from each key of a config
+            to the list of its values.
+        budget: the number of trials.
+        time_attr: what a result calls the budget that it took, as for the scheduler.
+        budgets: the values of it that count, the scheduler's rungs; None: all that are reported.
+        top_n_percent, num_samples, random_fraction: see `ModelOptions`.
+        points_to_evaluate: `{"architecture"}`, or configs, suggested first; they count in budget.
+        seed, metric, mode, max_concurrent, asynchronous: see `ArchraySearcher`.
+
+    A trial that failed counts as the worst at the lowest budget. What was handed over counts at the largest.
+
+    Raises: InvalidInput for a wrong argument, one of a continuous domain too, or without hpbandster;
+        InvalidArchitecture for a point that the space does not have.
+    """
+
+    def __init__(
+        self,
+        space: str | Space | Mapping[str, Domain] | Sequence[str] | OwnSpace,
+        budget: int,
+        time_attr: str = "training_iteration",
+        budgets: Sequence[float] | None = None,
+        top_n_percent: int = 15,
+        num_samples: int = 64,
+        random_fraction: float = 1 / 3,
+        **options: Unpack[SearcherOptions],
+    ) -> None:
+        for name, number in (("top_n_percent", top_n_percent), ("num_samples", num_samples)):
+            check_whole_number(name, number)
+        if top_n_percent > 99:
+            raise InvalidInput(f"top_n_percent: expected a whole number from 1 to 99, got {top_n_percent!r}")
+        if not is_finite_number(random_fraction) or not 0 <= random_fraction <= 1:
+            raise InvalidInput(f"random_fraction: expected a number from 0 to 1, got {random_fraction!r}")
+        if budgets is not None and (not len(budgets) or not all(map(is_finite_number, budgets))):
+            raise InvalidInput(f"budgets: expected numbers, or None, got {budgets!r}")
+        check_hpbandster()
+        self._space = config_space(space)
+        self.time_attr = time_attr
+        self.budgets = None if budgets is None else tuple(sorted({float(each) for each in budgets}))
+        self.model = ModelOptions(int(top_n_percent), int(num_samples), float(random_fraction))
+        self._drawn: dict[int, list[int]] = {}  # by number: the places of the choices that were drawn, (D,)
+        self._curves: dict[int, dict[float, float]] = {}  # by number: the value at each budget before the last
+        self.result_keys = (time_attr,)  # type: ignore[misc]  # of this searcher alone
+        super().__init__(budget=budget, **options)
+        self.prepare()
+
+    @cached_property
+    def choices(self) -> dict[str, list[Any]]:
+        """The values of each decision, by its name."""
+        return self._space.choices()
+
+    def propose(self, number: int) -> Proposal:
+        seen = {self._space.key(record.config) for record in self.records()}
+        sizes = [len(values) for values in self.choices.values()]
+        seed = stream_seed(self.seed, number, STREAM)
+        for places, _ in itertools.islice(model_draws(sizes, self.observed(number), seed, self.model), DRAWS):
+            values = zip(self.choices.items(), places, strict=True)
+            config = self._space.chosen({name: choices[place] for (name, choices), place in values})
+            if config is not None and self._space.key(config) not in seen:
+                self._drawn[number] = places.tolist()
+                return config
+        draws = self._space.draws(np.random.default_rng([self.seed, STREAM, number]))
+        return next((config for config in draws if self._space.key(config) not in seen), None)
+
+    # What it learns from -------------------------------------------------------------------------------------------
+
+    def observed(self, number: int) -> dict[float, list[Observation]]:
+        """What suggestion `number` may learn from: by budget, each config as (D,) places and its loss, in order."""
+        sign = 1.0 if self._mode == "min" else -1.0
+        curves = {k: self._curve(record) for k, record in self.known(number).items()}
+        reached = [budget for curve in curves.values() for budget in curve] + list(self.budgets or ())
+        observed: dict[float, list[Observation]] = {}
+        for k, record in self.known(number).items():
+            places = self._places(k, record.config)
+            if places is None:
+                continue
+            losses = {budget: sign * value for budget, value in curves[k].items()}
+            if record.number < 0 and record.value is not None:
+                losses = {max(reached, default=1.0): sign * record.value}
+            elif record.value is None:
+                losses = {min(reached, default=1.0): math.inf}
+            for budget, loss in losses.items():
+                observed.setdefault(budget, []).append((places, loss))
+        return observed
+
+    def _curve(self, record: Record) -> dict[float, float]:
+        """The values of a trial by the budgets it has reached; none of one that failed or was handed over."""
+        if record.number < 0 or record.value is None:
+            return {}
+        last = record.result.get(self.time_attr, 1)
+        return {**self._curves.get(record.number, {}), **({float(last): record.value} if self._counts(last) else {})}
+
+    def _counts(self, time: Any) -> bool:
+        return is_finite_number(time) and (self.budgets is None or float(time) in self.budgets)
+
+    def on_trial_result(self, trial_id: str, result: dict[str, Any]) -> None:
+        """Keeps the value at each budget; a retry reports the same ones again."""
+        super().on_trial_result(trial_id, result)
+        record = self.ledger.of_trial(trial_id)
+        if record is None or record.ended or not self._metric:
+            return
+        value, time = read_metric(result, self._metric)[0], result.get(self.time_attr)
+        if value is not None and self._counts(time):
+            self._curves.setdefault(record.number, {})[float(time)] = value  # type: ignore[arg-type]  # a number
+
+    def _places(self, number: int, config: Mapping[str, Any]) -> IntArray | None:
+        """(D,) the places of the choices of one trial; None where one cannot be read off its config."""
+        if number in self._drawn:
+            return np.array(self._drawn[number])
+        values = self._space.choices_of(config)
+        if not all(name in values and values[name] in choices for name, choices in self.choices.items()):
+            return None
+        return np.array([choices.index(values[name]) for name, choices in self.choices.items()])
+
+    def prepare(self) -> None:
+        self._space.prepare()
+        _ = self.choices
+
+    # Points of the user's, and state -------------------------------------------------------------------------------
+
+    def check_point(self, point: dict[str, Any]) -> dict[str, Any]:
+        return self._space.check_point(point)
+
+    def own_identity(self) -> dict[str, Any]:
+        model = [self.model.top_n_percent, self.model.num_samples, self.model.random_fraction]
+        return {**self._space.identity(), "time_attr": self.time_attr, "budgets": self.budgets, "model": model}
+
+    def own_state(self) -> dict[str, Any]:
+        return {
+            "drawn": [[number, *places] for number, places in self._drawn.items()],
+            "curves": [[number, list(curve.items())] for number, curve in self._curves.items()],
+        }
+
+    def set_own_state(self, state: dict[str, Any]) -> None:
+        self._drawn = {number: places for number, *places in state.get("drawn", ())}
+        self._curves = {number: dict(curve) for number, curve in state.get("curves", ())}
