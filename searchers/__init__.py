@@ -11,6 +11,7 @@ from archray.registry import lazy_attributes
 
 if TYPE_CHECKING:
     from archray.searchers.base import ArchraySearcher
+    from archray.searchers.bohb_search import BOHBSearch
     from archray.searchers.drive_searcher import drive
     from archray.searchers.drop_worst import DropWorst
     from archray.searchers.evolution import RegularizedEvolution
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ArchraySearcher",
+    "BOHBSearch",
     "DropWorst",
     "HNASSearch",
     "LocalSearch",
@@ -48,6 +50,7 @@ __all__ = [
 __getattr__ = lazy_attributes(
     __name__,
     base=("ArchraySearcher",),
+    bohb_search=("BOHBSearch",),
     drive_searcher=("drive",),
     drop_worst=("DropWorst",),
     evolution=("RegularizedEvolution",),

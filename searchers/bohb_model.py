@@ -1,7 +1,7 @@
 """BOHB's model: a density of the good and one of the bad configs, over decisions. Falkner et al. 2018, section 3.
 
-hpbandster's, by the paper's authors; the only file that imports it. It is built anew for every suggestion, from all that
-is known and a seed of its own, so that the results are the entire state, as in `bo`.
+hpbandster's, by the paper's authors; the only file that imports it. It is built anew for every suggestion, from all
+that is known and a seed of its own, so that the results are the entire state, as in `bo`.
 
 Where this is not hpbandster 0.7.4 as it comes, because its densities do not fit decisions:
 - The bandwidth of a decision is at most (C - 1) / C of its C choices, where its kernel is uniform. hpbandster's rule of
@@ -14,6 +14,7 @@ Where this is not hpbandster 0.7.4 as it comes, because its densities do not fit
 
 from __future__ import annotations
 
+import importlib.util
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -63,14 +64,13 @@ class DecisionDensity:
 
 
 def check_hpbandster() -> None:
-    """Raises: InvalidInput, with what to install, if hpbandster or ConfigSpace is not there."""
-    try:
-        import ConfigSpace  # noqa: F401
-        from hpbandster.optimizers.config_generators.bohb import BOHB  # noqa: F401
-    except ImportError as error:
+    """Raises: InvalidInput, with what to install, if hpbandster or ConfigSpace is not there. It imports neither."""
+    absent = [name for name in ("hpbandster", "ConfigSpace") if importlib.util.find_spec(name) is None]
+    if absent:
         raise InvalidInput(
-            f"BOHB's model is that of hpbandster, which is not installed ({error}): pip install 'archray[bohb]'"
-        ) from error
+            f"BOHB's model is that of hpbandster, and {' and '.join(absent)} cannot be imported; "
+            "pip install 'archray[bohb]' installs it, and 'asha' searches without a model"
+        )
 
 
 def model_draws(

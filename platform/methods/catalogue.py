@@ -27,6 +27,11 @@ for _name, _place, _summary in (
         "plain.plain_methods:ASHA",
         "Ray Tune's asynchronous successive halving, epochs as resource (Li et al. 2020)",
     ),
+    (
+        "bohb",
+        "plain.plain_methods:BOHB",
+        "BOHB's model suggests, asynchronous successive halving ends trainings early (Falkner et al. 2018)",
+    ),
     ("zero-cost", "plain.plain_methods:ZERO_COST", "The best of a pool by one training-free metric, trained"),
     (
         "zero-cost-evolution",

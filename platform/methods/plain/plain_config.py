@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -191,6 +192,14 @@ class RungOptions(Settings):
     grace_period: int = Field(1, ge=1)
     reduction_factor: int = Field(4, ge=2)
 
+    def epochs(self, last: int) -> list[int]:
+        """The epochs of all rungs, the lowest first; the last is that of a whole training."""
+        rungs = itertools.takewhile(lambda epoch: epoch < last, map(self._epoch, itertools.count()))
+        return [*rungs, last]
+
+    def _epoch(self, rung: int) -> int:
+        return self.grace_period * self.reduction_factor**rung
+
 
 class AshaConfig(PlainConfig):
     """The configuration of asynchronous successive halving over random architectures.
@@ -209,3 +218,36 @@ class AshaConfig(PlainConfig):
                 f"expected rungs.grace_period to be below the {count(self.train.epochs, 'epoch')} of a whole training "
                 f"(train.epochs), got {self.rungs.grace_period}: no training could end early"
             )
+
+
+class BOHBOptions(PlainOptions):
+    """What `BOHBSearch` is told; see there.
+
+    Fields:
+        top_n_percent: of the results at a rung, how many make the density of the good ones; at least one more than the
+            space has decisions.
+        num_samples: draws from that density, of which the one with the best ratio to the density of the others is
+            trained.
+        random_fraction: how many trainings are of random architectures all the same.
+    """
+
+    top_n_percent: int = Field(15, ge=1, le=99)
+    num_samples: int = Field(64, ge=1)
+    random_fraction: float = Field(1 / 3, ge=0, le=1)
+
+
+class BOHBConfig(AshaConfig):
+    """The configuration of BOHB: architectures that a model suggests, whose trainings successive halving ends early."""
+
+    method: Literal["bohb"] = "bohb"  # type: ignore[assignment]  # the field's own value
+    search: BOHBOptions = BOHBOptions()
+
+    @property
+    def searcher_options(self) -> dict[str, Any]:
+        return {**super().searcher_options, "time_attr": "epoch", "budgets": self.rungs.epochs(self.train.epochs)}
+
+    def check(self) -> None:
+        from archray.searchers.bohb_model import check_hpbandster  # which imports NumPy
+
+        check_hpbandster()
+        super().check()

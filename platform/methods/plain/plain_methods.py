@@ -9,6 +9,7 @@ from archray.platform.config import merge
 from archray.platform.methods.method import Method, Values, serves_networks
 from archray.platform.methods.plain.plain_config import (
     AshaConfig,
+    BOHBConfig,
     EvolutionConfig,
     LocalSearchConfig,
     PlainConfig,
@@ -124,17 +125,25 @@ REINFORCE = _own(
     presets={"demo": {"search": {"learning_rate": 0.1}}},
     flags={"learning_rate": "search.learning_rate", "entropy": "search.entropy"},
 )
-ASHA = _own(
-    "asha",
-    AshaConfig,
-    presets={
-        "smoke": {"search": {"budget": 4}, "train": {"epochs": 2}, "rungs": {"reduction_factor": 2}},
-        "demo": {"search": {"budget": 32}, "train": {"epochs": 8}, "rungs": {"reduction_factor": 2}},
-        # the paper's eta 4; Li et al. 2020
-        "paper": {"search": {"budget": 256}, "train": {"epochs": 64}},
+_HALVES: Mapping[str, Values] = {
+    "smoke": {"search": {"budget": 4}, "train": {"epochs": 2}, "rungs": {"reduction_factor": 2}},
+    "demo": {"search": {"budget": 32}, "train": {"epochs": 8}, "rungs": {"reduction_factor": 2}},
+    # the paper's eta 4; Li et al. 2020
+    "paper": {"search": {"budget": 256}, "train": {"epochs": 64}},
+}
+_RUNGS: Mapping[str, str] = {"grace_period": "rungs.grace_period", "reduction_factor": "rungs.reduction_factor"}
+_ENDED = ("final_epochs", "final_seeds", "random")  # Tune's scheduler knows nothing of a search before
+
+ASHA = _own("asha", AshaConfig, presets=_HALVES, flags=_RUNGS, extendable=_ENDED)
+BOHB = _own(
+    "bohb",
+    BOHBConfig,
+    presets={  # eta 3, with which Falkner et al. 2018 ran it
+        **_HALVES,
+        "paper": {"search": {"budget": 256}, "train": {"epochs": 81}, "rungs": {"reduction_factor": 3}},
     },
-    flags={"grace_period": "rungs.grace_period", "reduction_factor": "rungs.reduction_factor"},
-    extendable=("final_epochs", "final_seeds", "random"),  # Tune's scheduler knows nothing of a search before
+    flags={**_RUNGS, "random_fraction": "search.random_fraction"},
+    extendable=_ENDED,
 )
 ZERO_COST = _own("zero-cost", ZeroCostConfig, of_pool=True, searcher_at=_searcher("zero_cost"), by_metric=True)
 ZERO_COST_EVOLUTION = _own(

@@ -27,6 +27,12 @@ ASHA = plain_recipe(
     scheduler=_rungs,
     reads=("rungs",),
 )
+BOHB = plain_recipe(
+    searchers.bohb,
+    title="train what a model of good and bad suggests, and end the worse ones early",
+    scheduler=_rungs,
+    reads=("rungs",),
+)
 ZERO_COST = plain_recipe(searchers.zero_cost, title="train the best by the metric", pool=True)
 ZERO_COST_EVOLUTION = plain_recipe(
     searchers.zero_cost_evolution, title="train the best by the metric, then mutations of good young ones", pool=True

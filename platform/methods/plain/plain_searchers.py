@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from archray.platform.bench.bench_problem import BenchProblem
-from archray.searchers import LocalSearch, MetricFirst, RandomSearch, RegularizedEvolution, ReinforceSearch
+from archray.searchers import BOHBSearch, LocalSearch, MetricFirst, RandomSearch, RegularizedEvolution, ReinforceSearch
 from archray.searchers.metric_first import best_of_pool
 
 Options = Mapping[str, Any]
@@ -43,6 +43,11 @@ def local_search(problem: BenchProblem, budget: int, seed: int, options: Options
 def reinforce(problem: BenchProblem, budget: int, seed: int, options: Options) -> ReinforceSearch:
     """options: those of `ReinforceSearch`."""
     return ReinforceSearch(problem.space, budget, seed=seed, **options)
+
+
+def bohb(problem: BenchProblem, budget: int, seed: int, options: Options) -> BOHBSearch:
+    """options: those of `BOHBSearch`."""
+    return BOHBSearch(problem.space, budget, seed=seed, **options)
 
 
 def zero_cost(problem: BenchProblem, budget: int, seed: int, options: Options) -> MetricFirst:
