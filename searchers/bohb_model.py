@@ -4,9 +4,9 @@ hpbandster's, by the paper's authors; the only file that imports it. It is built
 that is known and a seed of its own, so that the results are the entire state, as in `bo`.
 
 Where this is not hpbandster 0.7.4 as it comes, because its densities do not fit decisions:
-- The bandwidth of a decision is at most (C - 1) / C of its C choices, where its kernel is uniform. hpbandster's rule of
-  thumb takes the places of the choices for numbers; with few results it gives more than 1, by which the choices of the
-  good configs count against themselves.
+- The bandwidth of a decision of C choices is (C - 1) / C, at which its kernel is uniform, times n^(-1 / (D + 4)), the
+  rate of hpbandster's rule of thumb. That rule takes the places of the choices for numbers, so that their order counts;
+  with few results it gives more than 1, by which the choices of the good configs count against themselves.
 - The kernel spreads what it takes from a choice over the C - 1 others. That of statsmodels counts the choices that
   occur in its data alone: where all good configs share one, any other choice has an infinite density there.
 - It draws from NumPy's global generator, which is given back as it was.
@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import importlib.util
 import logging
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -56,6 +57,12 @@ class DecisionDensity:
     data: FloatArray
     bw: FloatArray
     sizes: IntArray
+
+    @classmethod
+    def of(cls, data: FloatArray, sizes: IntArray) -> DecisionDensity:
+        """The density of (n, D) places of choices."""
+        results, decisions = data.shape
+        return cls(data, (1 - 1 / sizes) * results ** (-1 / (decisions + 4)), sizes)
 
     def pdf(self, places: Sequence[int]) -> float:
         """The probability of (D,) places of choices; over all of them it sums to one."""
@@ -121,7 +128,7 @@ def _generator(
             generator.new_result(_Job(loss, budget, config), update_model=number == len(results))
         if budget in generator.kde_models:
             generator.kde_models[budget] = {
-                side: DecisionDensity(kde.data, np.minimum(kde.bw, 1 - 1 / np.asarray(sizes)), np.asarray(sizes))
+                side: DecisionDensity.of(kde.data, np.asarray(sizes))
                 for side, kde in generator.kde_models[budget].items()
             }
             break
@@ -149,7 +156,9 @@ def _as_global(own: np.random.RandomState) -> Iterator[None]:
     before = np.random.get_state()  # noqa: NPY002
     np.random.set_state(own.get_state())  # noqa: NPY002
     try:
-        yield
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # hpbandster calls what ConfigSpace and statsmodels are about to change
+            yield
     finally:
         own.set_state(np.random.get_state())  # noqa: NPY002
         np.random.set_state(before)  # noqa: NPY002

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 from archray_test_run_files import unknown
-from archray_test_runs import ONE_AT_A_TIME
+from archray_test_runs import ONE_AT_A_TIME, skip_without_extra
 
 import archray
 from archray.platform.methods import METHODS, get_method
@@ -38,6 +38,7 @@ def options_of(method: str) -> dict[str, Any]:
 @pytest.mark.usefixtures("ray_session")
 @pytest.mark.parametrize("method", METHODS.names())
 def test_a_whole_run(method: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    skip_without_extra(method)
     result = archray.search(method, **options_of(method), out=tmp_path / "run")
     run = Path(result.path)
     found = result.members or (result.architecture,)

@@ -6,6 +6,7 @@ from collections import Counter, defaultdict
 from pathlib import Path
 from typing import Any, ClassVar
 
+import pytest
 from ray import tune
 
 # Processes of trials take seconds to start, and their work here next to nothing: as few as show every stage.
@@ -17,6 +18,14 @@ RUNS: dict[str, dict[str, Any]] = {
         "resources__actors": 1, "max_concurrent": 2,
     },
 }  # fmt: skip
+
+# What a method needs beside archray's own dependencies: its extra, and the packages.
+EXTRAS = {"bohb": ("hpbandster", "ConfigSpace")}
+
+
+def skip_without_extra(method: str) -> None:
+    for package in EXTRAS.get(method, ()):
+        pytest.importorskip(package, reason=f"{method} needs {package}: pip install 'archray[{method}]'")
 
 
 class EndedTrials(tune.Callback):
