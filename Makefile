@@ -17,7 +17,7 @@ BIN := $(abspath $(VENV))/bin
 INSTALLED := $(VENV)/.installed
 ROOMS := platform searchers trainables cluster
 
-.PHONY: help install demo test test-all test-slow test-avx2 test-lower-bounds test-guides lint docs format bench constraints clean
+.PHONY: help install demo test test-all test-slow test-avx2 test-lower-bounds test-guides test-bohb lint docs format bench constraints clean
 .DELETE_ON_ERROR:
 
 help:
@@ -58,7 +58,13 @@ test-guides: $(INSTALLED)
 	$(BIN)/python -m pytest -k "mlflow or wandb or tensorboard or lightning or timm" $(PYTEST_ARGS) \
 	  tests/platform/test_page_blocks.py
 
-test-all: test test-slow test-avx2 test-guides test-lower-bounds
+# What needs hpbandster; it adds 60 MB.
+test-bohb: $(INSTALLED)
+	$(BIN)/python -m pip install --disable-pip-version-check --quiet --editable '.[bohb]'
+	$(BIN)/python -m pytest -k "bohb" $(PYTEST_ARGS) tests/searchers/test_bohb_search.py tests/platform/test_bohb.py \
+	  tests/platform/test_report_plain.py tests/platform/test_resume_plain.py tests/platform/test_whole_runs.py
+
+test-all: test test-slow test-avx2 test-guides test-bohb test-lower-bounds
 
 # The oldest versions that pyproject.toml allows, in an environment of their own, which is removed when it has passed.
 test-lower-bounds: $(INSTALLED)

@@ -128,11 +128,15 @@ def _generator(
             generator.new_result(_Job(loss, budget, config), update_model=number == len(results))
         if budget in generator.kde_models:
             generator.kde_models[budget] = {
-                side: DecisionDensity.of(kde.data, np.asarray(sizes))
-                for side, kde in generator.kde_models[budget].items()
+                side: fitted(kde, np.asarray(sizes)) for side, kde in generator.kde_models[budget].items()
             }
             break
     return generator
+
+
+def fitted(kde: Any, sizes: IntArray) -> DecisionDensity:
+    """The density around what a statsmodels `KDEMultivariate` was fitted to."""
+    return DecisionDensity.of(kde.data, sizes)
 
 
 class _Job:

@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 from archray_test_plain_report import plain_run
 from archray_test_report import MISSING_NUMBER, cells, rendered, section_ids, words, write_run
+from archray_test_runs import skip_without_extra
 
 from archray.errors import InvalidInput
 from archray.platform.bench.bench_problem import BenchProblem
@@ -131,30 +132,6 @@ def test_a_population_as_large_as_the_budget_is_refused() -> None:
     for method in ("evolution", "zero-cost-evolution"):
         with pytest.raises(InvalidInput, match="below the budget, 4 trainings, got 4"):
             check_config(make_config(method, "smoke", None, {"population": 4}))
-
-
-@pytest.mark.parametrize(
-    ("epochs", "grace_period", "reduction_factor", "rungs"),
-    [(8, 1, 2, [1, 2, 4, 8]), (12, 1, 4, [1, 4, 12]), (81, 1, 3, [1, 3, 9, 27, 81]), (5, 4, 4, [4, 5])],
-)
-def test_the_model_is_told_of_the_rungs_of_tunes_scheduler(
-    epochs: int, grace_period: int, reduction_factor: int, rungs: list[int]
-) -> None:
-    flags = {"epochs": epochs, "grace_period": grace_period, "reduction_factor": reduction_factor}
-    config = make_config("bohb", "smoke", None, flags)
-    assert config.searcher_options["budgets"] == rungs
-    scheduler = AsyncHyperBandScheduler(max_t=epochs, grace_period=grace_period, reduction_factor=reduction_factor)
-    milestones = [int(milestone) for milestone, _ in reversed(scheduler._brackets[0]._rungs)]
-    assert sorted({*milestones, epochs}) == rungs
-
-
-def test_bohb_without_its_packages_is_refused_before_anything_starts(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "hpbandster", None)
-    with pytest.raises(InvalidInput, match=r"hpbandster cannot be imported; pip install 'archray\[bohb\]'"):
-        archray.search("bohb", preset="smoke", data="digits", out=tmp_path / "run")
-    assert not (tmp_path / "run").exists()
 
 
 def test_rungs_above_all_epochs_are_refused() -> None:

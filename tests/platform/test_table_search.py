@@ -91,6 +91,7 @@ def test_where_less_is_better(table: Path, tmp_path: Path) -> None:
         ("random", {"repeats": 3}, "archray bench random --table .*own.csv --seeds 3"),
         ("random", {"budget": 61}, "no more than the 60 networks in .*own.csv, got 61"),
         ("asha", {}, "asha cannot search table:.* a table answers whole ones"),
+        ("bohb", {}, "bohb cannot search table:.* a table answers whole ones"),
         ("gdas", {}, "gdas cannot search table:"),
     ],
 )
