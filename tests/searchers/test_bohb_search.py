@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import itertools
+import runpy
 import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from ray import tune
 
@@ -14,6 +17,7 @@ from archray.errors import InvalidInput
 from archray.searchers import BOHBSearch, drive
 from archray.searchers.bohb_model import DecisionDensity, ModelOptions, model_draws
 from archray.searchers.testing import SearcherConformance, TunerConformance
+from archray.trainables.spaces import get_space
 
 INSTALL = "needs hpbandster: pip install 'archray[bohb]'"
 DOMAINS = {"left": tune.choice(["a", "b", "c"]), "right": tune.randint(0, 4)}  # 12 configs; a model after 6 results
@@ -21,7 +25,7 @@ DOMAINS = {"left": tune.choice(["a", "b", "c"]), "right": tune.randint(0, 4)}  #
 
 @pytest.fixture(autouse=True)
 def _installed(request: pytest.FixtureRequest) -> None:
-    if "without" not in request.node.name:
+    if "without_its_packages" not in request.node.name:
         pytest.importorskip("hpbandster", reason=INSTALL)
         pytest.importorskip("ConfigSpace", reason=INSTALL)
 
@@ -168,3 +172,14 @@ def test_without_its_packages_it_says_what_to_install(absent: str, monkeypatch: 
     monkeypatch.setitem(sys.modules, absent, None)
     with pytest.raises(InvalidInput, match=rf"{absent}.* cannot be imported; pip install 'archray\[bohb\]'"):
         BOHBSearch("nasbench201", budget=5)
+
+
+def test_the_benchmark(repository: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    benchmark = runpy.run_path(str(repository / "benchmarks" / "bohb_nasbench201.py"), run_name="script")
+    space = get_space("nasbench201")
+    table = pd.DataFrame({"arch": [space.encode(cell) for cell in space.enumerate()]})
+    table["cifar10_valid_12"] = table["cifar10_test_200"] = table["arch"].str.count("nor_conv_3x3")
+    table.to_csv(tmp_path / "table.csv", index=False)
+    benchmark["main"]([str(tmp_path / "table.csv"), "--seeds", "2", "--budget", "18"])
+    lines = [line for line in capsys.readouterr().out.splitlines() if "±" in line]
+    assert [line.split(" | ")[0] for line in lines] == ["| random", "| hpbandster's densities", "| BOHBSearch"] * 3
