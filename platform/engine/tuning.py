@@ -47,7 +47,12 @@ class TuneRun:
 
     @cached_property
     def trials(self) -> pd.DataFrame:
-        return trial_table(self.ended)
+        """A row a trial, in the order of suggestion: Tune restores trials with the newest first."""
+        table = trial_table(self.ended)
+        if self.plan.searcher is None or table.empty:
+            return table
+        places = {record.trial_id: place for place, record in enumerate(self.searcher().records())}
+        return table.sort_values("trial_id", key=lambda ids: ids.map(places), kind="stable", ignore_index=True)
 
     @cached_property
     def curves(self) -> pd.DataFrame:
