@@ -33,10 +33,10 @@ class PairwiseBatchNorm(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, gamma: Tensor | None, beta: Tensor | None, eps: float) -> Tensor:
         count = x.numel() // x.shape[1]
-        mean = x.sum([0, 2, 3]).double() / count  # (C,)
-        var = (x * x).sum([0, 2, 3]).double() / count - mean.square()
+        mean = channel_sum(x).double() / count  # (C,)
+        var = channel_sum(x * x).double() / count - mean.square()
         if bool((mean.square() > FAR * var).any()):  # the difference of two large numbers: centre first
-            var = (x - mean.to(x.dtype).view(1, -1, 1, 1)).square().sum([0, 2, 3]).double() / count
+            var = channel_sum((x - mean.to(x.dtype).view(1, -1, 1, 1)).square()).double() / count
         r = (var + eps).rsqrt()
         ctx.save_for_backward(x, gamma, mean.to(x.dtype), r.to(x.dtype))
         ctx.eps = eps
@@ -72,8 +72,8 @@ def backward(
     rows, b = _rows(x), _rows(gradient)
     count = x.numel() // x.shape[1]
     mean, r = mean.double(), r.double()
-    by_beta = _channel_sum(b, x)
-    by_gamma = r * (_channel_sum(b * rows, x) - mean * by_beta)
+    by_beta = _sum_of_rows(b, x)
+    by_gamma = r * (_sum_of_rows(b * rows, x) - mean * by_beta)
     scale = r if gamma is None else r * gamma
     slope = -scale * r * by_gamma / count
     offset = -scale * by_beta / count - slope * mean
@@ -109,10 +109,15 @@ def _of_rows(rows: Tensor, x: Tensor) -> Tensor:
 
 def _repeated(values: Tensor, x: Tensor) -> Tensor:
     """(W C,): what each channel of a row is combined with. values: (C,)."""
-    return values.to(x.dtype).repeat(x.shape[3])
+    return values.to(x.dtype).expand(x.shape[3], -1).flatten()
 
 
-def _channel_sum(rows: Tensor, x: Tensor) -> Tensor:
+def channel_sum(x: Tensor) -> Tensor:
+    """(C,) of (m, C, ...); in float64 where a row of pixels is one vector."""
+    return _sum_of_rows(_rows(x), x) if _in_rows(x) else x.sum([0, *range(2, x.ndim)])
+
+
+def _sum_of_rows(rows: Tensor, x: Tensor) -> Tensor:
     """(C,) float64, of rows of x."""
     return rows.sum(0).double().view(x.shape[3], x.shape[1]).sum(0)
 

@@ -22,11 +22,11 @@ from archray.trainables.proxies.batch_norm import is_channels_last
 from archray.trainables.proxies.layers import Call, WeightLayer
 
 MIB = 2**20
-FEW = 16  # channels below which shifts are faster than a convolution with a group for every sample
+BLOCK_MIB = 2  # of shifted inputs made at once: what a core's cache holds
 
 
 def weight_gradients(
-    layer: WeightLayer, inputs: Tensor, output_gradients: Tensor, *, groups: int | None = None
+    layer: WeightLayer, inputs: Tensor, output_gradients: Tensor, *, groups: int | None = None, ordered: bool = True
 ) -> Tensor:
     """P: (m, C_out, d_in) the weight gradient of `layer`, split by sample (note P2).
 
@@ -35,6 +35,7 @@ def weight_gradients(
 
     inputs, output_gradients: (m, ...) of the layer; or, for some of its output channels, the gradients of these
     channels. For a grouped convolution these are whole groups, `groups` of them, with their input channels.
+    ordered: False if the d numbers of a sample may come in any order, the same for all samples: (m, ...) of any shape.
     """
     if isinstance(layer, nn.Linear):
         # (m, ..., C_in), (m, ..., C_out): every position between is summed over.
@@ -48,8 +49,9 @@ def weight_gradients(
             steps = (slice(None), slice(None), *(slice(None, None, stride) for stride in layer.stride))
             inputs = inputs[steps]
         return torch.bmm(output_gradients.flatten(2), inputs.flatten(2).transpose(1, 2))
-    if groups == 1 and _few_channels(layer, inputs):
-        return _by_shifts(inputs, output_gradients, padding, layer.kernel_size)
+    if groups == 1 and _can_shift(layer, inputs):
+        p = _by_shifts(inputs, output_gradients, padding, layer.kernel_size)
+        return p.permute(0, 2, 4, 1, 3).reshape(m, c_out, -1) if ordered else p
     size = inputs.shape[2:]
     kernel_shape = (m * c_out, inputs.shape[1] // groups, *layer.kernel_size)
     _, gradient, _ = torch.ops.aten.convolution_backward(
@@ -68,33 +70,34 @@ def weight_gradients(
     return gradient.reshape(m, c_out, -1)
 
 
-def _few_channels(layer: _ConvNd, inputs: Tensor) -> bool:
-    """Whether `_by_shifts` applies, and beats a convolution that has a group for every sample."""
-    return (
-        inputs.shape[1] < FEW
-        and is_channels_last(inputs)
-        and all(step == 1 for step in (*layer.stride, *layer.dilation))
-    )
+def _can_shift(layer: _ConvNd, inputs: Tensor) -> bool:
+    """Whether `_by_shifts` applies. It beats a convolution that has a group for every sample."""
+    return is_channels_last(inputs) and all(step == 1 for step in (*layer.stride, *layer.dilation))
 
 
 def _by_shifts(inputs: Tensor, output_gradients: Tensor, padding: Sequence[int], kernel: Sequence[int]) -> Tensor:
     """`weight_gradients` at stride 1: for each row of the kernel a batched product with the input shifted by it.
 
     inputs: (m, C_in, H, W) in channels-last layout, where the pixels under a row of the kernel lie side by side.
+    Returns (m, rows, C_out, columns, C_in).
     """
     m, c_in = inputs.shape[:2]
     c_out, height, width = output_gradients.shape[1:]
     rows, columns = kernel
     around = [padding[1]] * 2 + [padding[0]] * 2
-    pixels = F.pad(inputs.permute(0, 2, 3, 1), [0, 0, *around])  # (m, H + padding, W + padding, C_in)
-    whole, per_row = pixels.stride(0), pixels.stride(1)
-    under = pixels.as_strided((m, pixels.shape[1], width, columns * c_in), (whole, per_row, c_in, 1)).contiguous()
+    pixels = inputs.permute(0, 2, 3, 1)  # (m, H, W, C_in)
     b = output_gradients.permute(0, 2, 3, 1).reshape(m, height * width, c_out).transpose(1, 2)
-    parts = [
-        torch.bmm(b, under[:, row : row + height].flatten(1, 2)) for row in range(rows)
-    ]  # (m, C_out, columns C_in)
-    p = torch.stack(parts, 2).view(m, c_out, rows, columns, c_in)
-    return p.permute(0, 1, 4, 2, 3).reshape(m, c_out, -1)
+    p = inputs.new_empty(m, rows, c_out, columns * c_in)
+    per_sample = (height + rows - 1) * width * columns * c_in * inputs.element_size()
+    step = max(1, BLOCK_MIB * MIB // per_sample)
+    for low in range(0, m, step):
+        samples = slice(low, low + step)
+        part = F.pad(pixels[samples], [0, 0, *around])  # (some of m, H + padding, W + padding, C_in)
+        count, whole, per_row = len(part), part.stride(0), part.stride(1)
+        under = part.as_strided((count, part.shape[1], width, columns * c_in), (whole, per_row, c_in, 1)).contiguous()
+        for row in range(rows):
+            torch.bmm(b[samples], under[:, row : row + height].flatten(1, 2), out=p[samples, row])
+    return p.view(m, rows, c_out, columns, c_in)
 
 
 def padded(layer: _ConvNd, inputs: Tensor) -> tuple[Tensor, list[int]]:
@@ -147,27 +150,34 @@ def _layer_gram(uses: Sequence[tuple[Call, Tensor]], memory_mib: float) -> Tenso
     if len(uses) == 1 and _inner_products_are_cheaper(call, gradient, memory_mib):
         return inner_product_gram(call.layer, call.input, gradient)
     gram: Tensor | None = None
-    for parts in zip(*(channel_chunks(call.layer, call.input, b, memory_mib) for call, b in uses), strict=True):
-        p = torch.stack(parts).sum(0) if len(parts) > 1 else parts[0]  # (m, some of C_out, d_in)
+    once = len(uses) == 1  # else the gradients of several calls are added up, number by number
+    chunks = (channel_chunks(call.layer, call.input, b, memory_mib, ordered=not once) for call, b in uses)
+    for parts in zip(*chunks, strict=True):
+        p = parts[0] if once else torch.stack(parts).sum(0)  # (m, some of C_out, d_in)
         flat = p.flatten(1)
         gram = flat @ flat.T if gram is None else gram + flat @ flat.T
     assert gram is not None
     return gram
 
 
-def channel_chunks(layer: WeightLayer, inputs: Tensor, output_gradients: Tensor, memory_mib: float) -> Iterator[Tensor]:
-    """Per-sample weight gradients (m, c, d_in) for consecutive runs of c output channels that fit in `memory_mib`."""
+def channel_chunks(
+    layer: WeightLayer, inputs: Tensor, output_gradients: Tensor, memory_mib: float, *, ordered: bool = True
+) -> Iterator[Tensor]:
+    """Per-sample weight gradients (m, c, d_in) for consecutive runs of c output channels that fit in `memory_mib`.
+
+    ordered: as in `weight_gradients`.
+    """
     m = len(inputs)
     groups = 1 if isinstance(layer, nn.Linear) else layer.groups
     c_out, per_channel = layer.weight.shape[0], layer.weight[0].numel() * m * inputs.element_size()
     channels = max(1, int(memory_mib * MIB // per_channel))
     if channels >= c_out:
-        yield weight_gradients(layer, inputs, output_gradients)
+        yield weight_gradients(layer, inputs, output_gradients, ordered=ordered)
         return
     if groups == 1:
         axis = -1 if isinstance(layer, nn.Linear) else 1
         for part in output_gradients.split(channels, axis):
-            yield weight_gradients(layer, inputs, part)
+            yield weight_gradients(layer, inputs, part, ordered=ordered)
         return
     some = max(1, channels * groups // c_out)  # whole groups
     for low in range(0, groups, some):

@@ -13,6 +13,7 @@ from torch.autograd.graph import GradientEdge, get_gradient_edge
 
 from archray.trainables.proxies.average_pool import shifted_sums
 from archray.trainables.proxies.batch_norm import pairwise_sums
+from archray.trainables.proxies.shared_relu import shared_relus
 
 # Convolution and linear layers carry the weights of all metrics (note P1).
 WeightLayer = nn.Conv1d | nn.Conv2d | nn.Conv3d | nn.Linear
@@ -108,7 +109,7 @@ def forward(network: nn.Module, images: Tensor, *, copy_outputs: bool = False) -
         if isinstance(module, kind)
     ]
     try:
-        with torch.enable_grad(), pairwise_sums(network), shifted_sums(network):
+        with torch.enable_grad(), pairwise_sums(network), shifted_sums(network), shared_relus(network):
             record.logits = network(images)
     finally:
         for handle in handles:

@@ -19,6 +19,7 @@ NAS-Bench-201 with N = 5 the eps of 1e-5 puts it off by 1e-4 to 1e-1 of the valu
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -30,7 +31,9 @@ from torch.nn import functional as F
 
 from archray.trainables.proxies import batch_norm
 from archray.trainables.proxies.average_pool import shifted_sums
+from archray.trainables.proxies.batch_norm import channel_sum
 from archray.trainables.proxies.gram import padded
+from archray.trainables.proxies.inner_products import channel_products, inner_product
 from archray.trainables.proxies.layers import Record
 
 # Nodes of the autograd graph that are linear, whatever their arguments.
@@ -118,7 +121,7 @@ def theta_hessian_gradient(
             logits_t = network(no_tangent)
     p = record.logits.detach().softmax(1)  # (m, K)
     curved = p * (logits_t - (p * logits_t).sum(1, keepdim=True))  # (diag(p) - p p^T) f_t
-    return float(tangents.total) + float((logits_s * curved).double().sum()) / len(p)
+    return float(tangents.total()) + float((logits_s * curved).double().sum()) / len(p)
 
 
 class _Tangents:
@@ -129,12 +132,15 @@ class _Tangents:
     ) -> None:
         self.record, self.weights, self.outputs, self.norm_outputs = record, weights, outputs, norm_outputs
         self.along_theta: dict[int, _NormTangent] = {}
-        self.total = torch.zeros((), dtype=torch.float64, device=record.logits.device)
+        self.sums: list[tuple[Tensor, ...]] = []  # of each normalisation, (C,) each
+        self.added: list[Tensor] = []
+        self.readers = Counter(call.node for call in record.relus)
+        self.unread: dict[Any, list[Tensor]] = {}
 
     def theta_map(self, i: int, x_s: Tensor) -> Tensor:
         call = self.record.calls[i]
         layer = call.layer
-        self.total += _inner(self.outputs[i], _apply(layer, self.weights[id(layer.weight)], x_s))
+        self.added.append(inner_product(self.outputs[i], _apply(layer, self.weights[id(layer.weight)], x_s)))
         z_s = _apply(layer, layer.weight, x_s)
         z_s += call.output
         if layer.bias is not None:  # a bias is not among the weights
@@ -145,47 +151,59 @@ class _Tangents:
         call = self.record.calls[i]
         layer = call.layer
         z_t = _apply(layer, layer.weight, x_t)
-        self.total += _inner(self.outputs[i], z_t)
+        self.added.append(inner_product(self.outputs[i], z_t))
         z_t += _apply(layer, self.weights[id(layer.weight)], call.input)
         return z_t
 
-    def theta_norm(self, i: int, x_s: Tensor) -> Tensor:
-        y_s, self.along_theta[i] = self._norm(i, x_s)
+    def theta_norm(self, j: int, x_s: Tensor) -> Tensor:
+        y_s, self.along_theta[j] = self._norm(j, x_s)
         return y_s
 
-    def gradient_norm(self, i: int, x_t: Tensor) -> Tensor:
-        y_t, t = self._norm(i, x_t)
-        s = self.along_theta.pop(i)
-        call = self.record.norms[i]
-        mean, r = self._statistics(i)
+    def gradient_norm(self, j: int, x_t: Tensor) -> Tensor:
+        y_t, t = self._norm(j, x_t)
+        s = self.along_theta.pop(j)
+        call, b = self.record.norms[j], self.norm_outputs[j]
+        mean, r = self._statistics(j)
+        gamma = torch.ones_like(r) if call.layer.weight is None else call.layer.weight
+        along_output = r * (channel_products(b, call.input) - mean * channel_sum(b))  # <b, yhat>
         count = call.input.numel() // call.input.shape[1]
-        gamma = call.layer.weight if call.layer.weight is not None else 1.0
-        b = self.norm_outputs[i]
-        along_output = r * (_channel_sum(b * call.input) - mean * _channel_sum(b))  # <b, yhat>
-        covariance = _channel_sum(s.x * t.x) / count - s.mean * t.mean
-        added = -r * (
-            t.alpha * s.along + s.alpha * t.along + gamma * r * (covariance - s.alpha * t.alpha) * along_output
-        )
-        self.total += added.double().sum()
+        covariance = channel_products(s.x, t.x) / count - s.mean * t.mean
+        self.sums.append((r, gamma, s.alpha, s.along, t.alpha, t.along, covariance, along_output))
         return y_t
 
-    def _norm(self, i: int, x_s: Tensor) -> tuple[Tensor, _NormTangent]:
+    def total(self) -> Tensor:
+        """The sum of what all layers have added, in float64."""
+        total = torch.stack(self.added).sum()
+        if self.sums:
+            r, gamma, alpha_s, along_s, alpha_t, along_t, covariance, along_output = (
+                torch.cat(parts).double() for parts in zip(*self.sums, strict=True)
+            )
+            curved = gamma * r * (covariance - alpha_s * alpha_t) * along_output
+            total = total - (r * (alpha_t * along_s + alpha_s * along_t + curved)).sum()
+        return total
+
+    def _norm(self, j: int, x_s: Tensor) -> tuple[Tensor, _NormTangent]:
         """y_s = J x_s, and what the sum needs of it."""
-        call = self.record.norms[i]
-        mean, r = self._statistics(i)
+        call = self.record.norms[j]
+        mean, r = self._statistics(j)
         # J is symmetric, so the backward kernel applies it; its other results are sum(yhat x_s) and sum(x_s).
         y_s, scale, shift = batch_norm.backward(x_s, call.input, call.layer.weight, mean, r, call.layer.eps)
         count = x_s.numel() // x_s.shape[1]
-        along = _channel_sum(self.norm_outputs[i] * y_s)  # <b, y_s>
+        along = channel_products(self.norm_outputs[j], y_s)  # <b, y_s>
         return y_s, _NormTangent(x_s, shift / count, scale / count, along)
 
-    def _statistics(self, i: int) -> tuple[Tensor, Tensor]:
-        found = batch_norm.statistics(self.record.norms[i].node)
+    def _statistics(self, j: int) -> tuple[Tensor, Tensor]:
+        found = batch_norm.statistics(self.record.norms[j].node)
         assert found is not None  # `recognised` saw to it
         return found
 
     def relu(self, i: int, x_s: Tensor) -> Tensor:
-        return torch.ops.aten.threshold_backward(x_s, self.record.relus[i].output, 0)
+        call = self.record.relus[i]
+        if call.node is None or self.readers[call.node] == 1:
+            return torch.ops.aten.threshold_backward(x_s, call.output, 0)
+        if not (outputs := self.unread.setdefault(call.node, [])):  # one for all that share the output
+            outputs += [torch.ops.aten.threshold_backward(x_s, call.output, 0)] * self.readers[call.node]
+        return outputs.pop()
 
 
 @dataclass
@@ -235,12 +253,3 @@ def _apply(layer: Any, weight: Tensor, x: Tensor) -> Tensor:
     return torch.convolution(
         x, weight, None, layer.stride, padding, layer.dilation, False, [0] * len(padding), layer.groups
     )
-
-
-def _inner(a: Tensor, b: Tensor) -> Tensor:
-    return (a * b).sum().double()  # summed pairwise, so float32 keeps its digits
-
-
-def _channel_sum(x: Tensor) -> Tensor:
-    """(C,) of (m, C, ...)."""
-    return x.sum([0, *range(2, x.ndim)])
