@@ -25,7 +25,7 @@ import numpy as np
 import pandas as pd
 
 from archray.searchers import RankSurrogateSearch, RoBoTSearch, drive
-from archray.searchers.rank_surrogate.normal_scores import metric_scores
+from archray.searchers.rank_surrogate.metric_scores import metric_scores
 from archray.searchers.rank_surrogate.rank_kernel import KernelSetting
 from archray.searchers.rank_surrogate.rank_surrogate import KAPPA
 
@@ -46,8 +46,10 @@ METRICS = [
 ]  # as the tables say
 BUDGETS = (20, 100)
 GRID = [
-    (KernelSetting(linear=linear, noise=noise), kappa)
-    for linear, noise, kappa in itertools.product((1.0, 1.6, 2.5), (0.15, 0.3), (1.4, 2.0))
+    (KernelSetting(linear=linear, encoding=encoding, counts=counts), kappa)
+    for linear, (encoding, counts), kappa in itertools.product(
+        (0.8, 1.6), ((0.6, 0.0), (0.6, 1.2), (0.5, 2.5)), (1.5, 2.0)
+    )
 ]
 
 
@@ -166,13 +168,13 @@ def leave_one_out(tables: Sequence[Problem], seeds: int) -> None:
     found = [[searched(table, search, seeds, 20) for search in searches] for table in tables]
     ranks = np.array(found)[..., 0]  # (tables, grid, seeds)
     relative = ranks.mean(axis=2) / np.array([[table.random(20)] for table in tables])
-    print("| left out | linear | noise | kappa | best of 20, mean | worst | by the default, mean | random |")
+    print("| left out | linear | encoding, counts | kappa | best of 20, mean | worst | by the default, mean | random |")
     print("|---|---|---|---|---|---|---|---|")
     default = GRID.index((KernelSetting(), KAPPA))
     for place, table in enumerate(tables):
         chosen = int(np.delete(relative, place, axis=0).mean(axis=0).argmin())
         setting, kappa = GRID[chosen]
-        cells = [table.name, f"{setting.linear:g}", f"{setting.noise:g}", f"{kappa:g}"]
+        cells = [table.name, f"{setting.linear:g}", f"{setting.encoding:g}, {setting.counts:g}", f"{kappa:g}"]
         cells += [f"{ranks[place, chosen].mean():.1f}", f"{ranks[place, chosen].max():.0f}"]
         print(f"| {' | '.join(cells)} | {ranks[place, default].mean():.1f} | {table.random(20):.1f} |", flush=True)
 

@@ -11,13 +11,13 @@ from collections.abc import Mapping
 
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve, cholesky
-from scipy.special import ndtri
 from scipy.stats import rankdata
 
 from archray.searchers.arguments import BoolArray, FloatArray
 from archray.searchers.bo import random_point
 from archray.searchers.hnas.coordinates import Coordinates
 from archray.searchers.hnas.selection import Selection
+from archray.searchers.normal_scores import normal_scores
 
 POINTS = 48  # drawn for each question; they select some ten to forty different rows
 LENGTH_SCALE = 0.3  # in quantiles of M and of kappa
@@ -60,14 +60,14 @@ class SelectionSurrogate:
             assert row is not None  # or all were left out
             asked.setdefault(row, [float(place), float(weight)])
         values = thompson_sample(
-            self.places[list(losses)], normal_scores(-np.array(list(losses.values()))), self.places[list(asked)], rng
+            self.places[list(losses)], standard_scores(-np.array(list(losses.values()))), self.places[list(asked)], rng
         )
         return list(asked.values())[int(np.argmax(values))]
 
 
-def normal_scores(values: FloatArray) -> FloatArray:
-    """(n,) The values by their ranks as quantiles of a normal distribution, at unit variance: no tail counts."""
-    scores = ndtri(rankdata(values) / (len(values) + 1))
+def standard_scores(values: FloatArray) -> FloatArray:
+    """(n,) The values' normal scores at mean 0 and deviation 1: no tail counts."""
+    scores = normal_scores(values)
     return (scores - scores.mean()) / (scores.std() or 1.0)
 
 

@@ -12,7 +12,7 @@ from archray.errors import InvalidPool
 from archray.searchers.arguments import FloatArray, IntArray
 from archray.searchers.pool_file import PoolFile, check_names
 from archray.trainables.spaces import Space
-from archray.trainables.spaces.encodings import encode_rows
+from archray.trainables.spaces.encodings import word_rows
 
 SMALLER = "-"  # before a metric's name: the smaller the better
 
@@ -25,7 +25,7 @@ class MetricPool:
         architectures: n strings.
         metrics: m names, with `-` before those of which less is better.
         columns: (n, m) the metrics, the larger the better; not finite where one is missing.
-        codes: (n, d) the architectures as categorical codes.
+        codes: (n, d) the architectures as categorical codes, a word of them the same code in every place.
     """
 
     architectures: Sequence[str]
@@ -41,7 +41,7 @@ def load_metric_pool(
 
     Args:
         metrics: columns; `-kappa`: the smaller the better. None: every column of numbers that is none of `results`.
-        encoding: of the architectures, see `encode_rows`; or the space that they are of: its decisions.
+        encoding: of the architectures, see `word_rows`; or the space that they are of: its decisions.
         results: columns that a search must not see.
 
     Raises: InvalidPool for a table that cannot serve: a column that is absent, holds no numbers or one number only,
@@ -72,11 +72,13 @@ def load_metric_pool(
 
 
 def _codes(table: pd.DataFrame, encoding: str | Space) -> IntArray:
-    """(n, d) the architectures as categorical codes."""
+    """(n, d) the architectures as categorical codes, equal where their words are, in one place or in two."""
     names = table["architecture"].tolist()
     if isinstance(encoding, str):
-        return encode_rows(names, encoding, table)
-    return np.array([encoding.rank(encoding.decode(name)) for name in names], dtype=np.int64)
+        words = word_rows(names, encoding, table)
+    else:
+        words = np.array([encoding.decode(name)[: len(encoding.decisions)] for name in names], dtype=np.str_)
+    return np.unique(words, return_inverse=True)[1].reshape(words.shape).astype(np.int64)
 
 
 def _column(table: pd.DataFrame, metric: str, location: str) -> FloatArray:

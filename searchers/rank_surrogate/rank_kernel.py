@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.special import ndtr
@@ -11,9 +10,11 @@ from scipy.special import ndtr
 from archray.searchers.arguments import FloatArray, IntArray
 
 RANK_LENGTH = 0.35  # of the smooth part, in ranks from 0 to 1, per metric
+COUNT_LENGTH = 1.4  # of the counts' part, in standard deviations of all counts together
 HEAD = 1.5  # normal scores, a quantile of 0.93: beyond it a ranking is not believed to say more
 UNIT = 1.15  # brings the variance of scores cut there back to 1
 CODE_DECAY = 2.0  # of the encoding's part: exp(-2) for two architectures that differ everywhere
+RAREST = 0.01  # of the rows have a code that is counted: a number of its own in each row is no kind of part
 
 
 @dataclass(frozen=True)
@@ -24,7 +25,8 @@ class KernelSetting:
         offset: of what all results share: those known are no random sample.
         linear: of the metrics' weights about their prior mean, summed over the metrics.
         smooth: of a smooth function of the metrics' ranks.
-        encoding: of a function of the architecture's codes.
+        encoding: of a function of the architecture's codes, place by place.
+        counts: of a function of how often each code occurs in the architecture, wherever.
         noise: of a result about what metrics and codes can say.
         prior: the sum of the metrics' weights before any result: 1 trusts them, all alike; 0 does not.
     """
@@ -33,53 +35,97 @@ class KernelSetting:
     linear: float = 1.6
     smooth: float = 0.8
     encoding: float = 0.6
+    counts: float = 1.2
     noise: float = 0.15
     prior: float = 1.0
 
+    @property
+    def parts(self) -> FloatArray:
+        """(5,) the variances of the parts of a kernel."""
+        return np.array([self.offset, self.linear, self.smooth, self.encoding, self.counts])
+
+    @property
+    def hypotheses(self) -> tuple[KernelSetting, ...]:
+        """What may be so: metrics and codes tell something, or the metrics nothing, or the codes nothing."""
+        return self, replace(self, linear=0.0, smooth=0.0, prior=0.0), replace(self, encoding=0.0, counts=0.0)
+
 
 class RankKernel:
-    """Kernels of several settings over n architectures.
+    """What of two architectures is alike, over n of them, for the kernels of any settings.
 
-    k(a, b) = offset + linear z_a . z_b / m + smooth exp(-|u_a - u_b|^2 / (2 l^2 m)) + encoding exp(-2 h(a, b)), with z
-    the metrics' normal scores, cut at HEAD, u their ranks in (0, 1), and h the share of the codes in which a and b
-    differ. The linear part is what normally distributed weights of the metrics amount to. Its scores are cut because
-    good architectures lie among the first tenth of a useful metric, but seldom at its very head, where a search would
-    go and stay.
+    k(a, b) = offset + linear z_a . z_b / m + smooth exp(-|u_a - u_b|^2 / (2 l^2 m)) + encoding exp(-2 h(a, b))
+    + counts exp(-|c_a - c_b|^2 / (2 r^2)), with z the metrics' normal scores, cut at HEAD, u their ranks in (0, 1), h
+    the share of the codes in which a and b differ, c how often each code occurs, at variance 1 over all together.
+    The linear part is what normally distributed weights of the metrics amount to. Its scores are cut because good
+    architectures lie among the first tenth of a useful metric, but seldom at its very head, where a search would go
+    and stay. The last is there because what a cell is made of says more about it than where each part stands.
 
     Args:
         scores: (n, m) normal scores of the metrics. codes: (n, d) categorical. m or d may be 0.
     """
 
-    def __init__(self, scores: FloatArray, codes: IntArray, settings: Sequence[KernelSetting]) -> None:
-        self.settings = tuple(settings)
+    def __init__(self, scores: FloatArray, codes: IntArray) -> None:
         self.scores = UNIT * np.clip(scores, -HEAD, HEAD)
         self._ranks = ndtr(scores)
-        self._squares = (self._ranks**2).sum(axis=1)
+        self._rank_squares = (self._ranks**2).sum(axis=1)
         varying = codes[:, (codes != codes[:1]).any(axis=0)]
         self._codes = np.ascontiguousarray(varying.T, dtype=np.int32)  # (d, n)
-        metrics, places = scores.shape[1], len(self._codes)
-        self._parts = np.array([[s.offset, s.linear, s.smooth, s.encoding] for s in self.settings])  # (s, 4)
-        self._decay = np.exp(-CODE_DECAY * np.arange(places + 1) / max(places, 1))
-        constant = np.ones(len(scores))
-        squares = (self.scores**2).mean(axis=1) if metrics else 0 * constant
-        diagonal = np.stack([constant, squares, constant * bool(metrics), constant * bool(places)])  # (4, n)
-        self.variance = self._parts @ diagonal
-        self.noise = np.array([setting.noise for setting in self.settings])
-        consensus = self.scores.mean(axis=1) if metrics else 0 * constant
-        self.mean = np.outer([setting.prior for setting in self.settings], consensus)  # (s, n)
+        self._decay = np.exp(-CODE_DECAY * np.arange(len(self._codes) + 1) / max(len(self._codes), 1))
+        self._counts = counts_of(varying)
+        self._count_squares = (self._counts**2).sum(axis=1)
+        self._last: tuple[int, FloatArray] | None = None
 
-    def row(self, row: int) -> FloatArray:
-        """(s, n) the covariance of architecture `row` with all."""
+    def mean(self, setting: KernelSetting) -> FloatArray:
+        """(n,) before any result."""
+        return setting.prior * self.scores.sum(axis=1) / max(self.scores.shape[1], 1)
+
+    def variance(self, setting: KernelSetting) -> FloatArray:
+        """(n,) the kernel's diagonal."""
         n, metrics = self.scores.shape
-        parts = np.zeros((4, n))
+        parts = np.ones((5, n))
+        parts[1] = (self.scores**2).sum(axis=1) / max(metrics, 1)
+        parts[2:] *= np.array([[metrics > 0], [len(self._codes) > 0], [self._counts.shape[1] > 0]])
+        return setting.parts @ parts
+
+    def row(self, row: int, setting: KernelSetting) -> FloatArray:
+        """(n,) the covariance of architecture `row` with all."""
+        if self._last is None or self._last[0] != row:  # one row of all settings after another
+            self._last = row, self._parts(row)
+        return setting.parts @ self._last[1]
+
+    def _parts(self, row: int) -> FloatArray:
+        """(5, n) of architecture `row` with all, each at variance 1."""
+        n, metrics = self.scores.shape
+        parts = np.zeros((5, n))
         parts[0] = 1.0
         if metrics:
             parts[1] = self.scores @ self.scores[row] / metrics
-            distance = self._squares + self._squares[row] - 2 * self._ranks @ self._ranks[row]
-            parts[2] = np.exp(-np.maximum(distance, 0.0) / (2 * RANK_LENGTH**2 * metrics))
+            parts[2] = _gaussian(self._ranks, self._rank_squares, row, RANK_LENGTH * np.sqrt(metrics))
         if len(self._codes):
             differing = np.zeros(n, dtype=np.int32)
             for place in self._codes:
                 differing += place != place[row]
             parts[3] = self._decay[differing]
-        return self._parts @ parts
+        if self._counts.shape[1]:
+            parts[4] = _gaussian(self._counts, self._count_squares, row, COUNT_LENGTH)
+        return parts
+
+
+def counts_of(codes: IntArray) -> FloatArray:
+    """(n, d) codes -> (n, v) how often each of v codes occurs in a row, at variance 1 over all v together.
+
+    Codes that occur in few rows, or as often in each, are left out; v may be 0.
+    """
+    counts = np.zeros((len(codes), 0))
+    for value in np.unique(codes):
+        equal = codes == value
+        count = equal.sum(axis=1)
+        if equal.any(axis=1).mean() >= RAREST and count.any() and count.std() > 0:
+            counts = np.column_stack([counts, count])
+    return counts / np.sqrt(counts.var(axis=0).sum()) if counts.shape[1] else counts
+
+
+def _gaussian(places: FloatArray, squares: FloatArray, row: int, length: float) -> FloatArray:
+    """(n,) exp(-|p - p_row|^2 / (2 length^2)) of (n, k) places whose squared norms are `squares`."""
+    distance = squares + squares[row] - 2 * places @ places[row]
+    return np.exp(-np.maximum(distance, 0.0) / (2 * length**2))

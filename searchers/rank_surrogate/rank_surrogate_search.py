@@ -13,7 +13,7 @@ import numpy as np
 from archray.errors import InvalidInput
 from archray.searchers.arguments import FloatArray, SearcherOptions, is_finite_number
 from archray.searchers.base import Proposal
-from archray.searchers.rank_surrogate.normal_scores import metric_scores
+from archray.searchers.rank_surrogate.metric_scores import metric_scores
 from archray.searchers.rank_surrogate.pool_search import PoolSearch
 from archray.searchers.rank_surrogate.rank_kernel import KernelSetting
 from archray.searchers.rank_surrogate.rank_surrogate import KAPPA, RankSurrogate
@@ -31,10 +31,12 @@ class RankSurrogateSearch(PoolSearch):
     A metric may promise much on one table and mislead on the next, so that none is believed: each is a hint, weighed
     by the results. For suggestion k, with the results of suggestions 1 to k - q:
     1. metrics and results become normal scores of their ranks: units, scales and tails do not count;
-    2. Gaussian processes (`RankKernel`) explain the results by weights of the metrics, about equal ones, by a smooth
-       function of the metrics' ranks, and by which codes architectures share;
+    2. a Gaussian process (`RankKernel`) explains the results by weights of the metrics, about equal ones, by a smooth
+       function of the metrics' ranks, and by which codes architectures share, place by place and wherever; a second
+       believes no metric, a third no code, and each counts by how probable it makes the results;
     3. what is not yet evaluated and has the largest upper confidence bound is suggested.
-    Where all metrics mislead, their weights fall to zero or below within a few results, and the codes remain.
+    Where all metrics mislead, their weights fall to zero or below within a few results; where they say nothing, the
+    second process is believed.
 
     The method is archray's own; `docs/methods/several-metrics.md` says what it was compared with.
 
@@ -77,7 +79,7 @@ class RankSurrogateSearch(PoolSearch):
     @cached_property
     def surrogate(self) -> RankSurrogate:
         """What was learnt last; made again after unpickling from the results themselves."""
-        return RankSurrogate(metric_scores(self.pool.columns), self.pool.codes, (self.setting,), self.kappa)
+        return RankSurrogate(metric_scores(self.pool.columns), self.pool.codes, self.setting, self.kappa)
 
     def propose(self, number: int) -> Proposal:
         taken = self.taken()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, ClassVar, Unpack
 
@@ -44,7 +44,7 @@ class RoBoTSearch(PoolSearch):
     Raises: InvalidPool for a table that cannot serve, InvalidInput for any other argument.
     """
 
-    opened: ClassVar[tuple[str, ...]] = (*PoolSearch.opened, "_scaled", "weightings", "_process")
+    opened: ClassVar[tuple[str, ...]] = (*PoolSearch.opened, "_scaled", "weightings", "_processes")
 
     def __init__(
         self,
@@ -71,15 +71,16 @@ class RoBoTSearch(PoolSearch):
         return np.random.default_rng([self.seed, STREAM]).uniform(-1, 1, (CANDIDATES, len(self.metrics)))
 
     @cached_property
-    def _process(self) -> PoolProcess:
-        lengths = np.array(LENGTHS)[:, None] * np.sqrt(len(self.metrics))
+    def _processes(self) -> list[PoolProcess]:
+        """Over the weightings, one for each length of the kernel."""
 
-        def matern(row: int) -> FloatArray:
-            scaled = np.sqrt(5) * np.linalg.norm(self.weightings - self.weightings[row], axis=1) / lengths  # (4, c)
+        def matern(row: int, length: float) -> FloatArray:
+            scaled = np.sqrt(5) * np.linalg.norm(self.weightings - self.weightings[row], axis=1) / length  # (c,)
             return (1 + scaled + scaled**2 / 3) * np.exp(-scaled)
 
-        ones = np.ones((len(LENGTHS), CANDIDATES))
-        return PoolProcess(matern, ones, 0 * ones, np.full(len(LENGTHS), NOISE))
+        lengths = [length * float(np.sqrt(len(self.metrics))) for length in LENGTHS]
+        ones = np.ones(CANDIDATES)
+        return [PoolProcess(partial(matern, length=length), ones, 0 * ones, NOISE) for length in lengths]
 
     # Algorithm 1 ---------------------------------------------------------------------------------------------------
 
@@ -110,10 +111,11 @@ class RoBoTSearch(PoolSearch):
         if not asked:
             return 0
         targets = _standardised([self._value(question, losses) for question in questions])
-        self._process.observe(asked)
-        posterior = self._process.posterior(targets)
-        likeliest = int(np.argmax(posterior.evidence))
-        bound = posterior.mean[likeliest] + KAPPA * posterior.deviation[likeliest]
+        for process in self._processes:
+            process.observe(asked)
+        posteriors = (process.posterior(targets) for process in self._processes)
+        likeliest = max(posteriors, key=lambda posterior: posterior.evidence)
+        bound = likeliest.mean + KAPPA * likeliest.deviation
         bound[asked] = -np.inf
         return int(np.argmax(bound))
 

@@ -14,8 +14,8 @@ import pytest
 
 from archray.errors import InvalidInput, InvalidPool
 from archray.searchers import RankSurrogateSearch, RoBoTSearch, drive
-from archray.searchers.rank_surrogate.normal_scores import metric_scores, normal_scores
-from archray.searchers.rank_surrogate.rank_surrogate import result_scores
+from archray.searchers.normal_scores import normal_scores
+from archray.searchers.rank_surrogate.metric_scores import metric_scores, result_scores
 from archray.trainables.spaces import get_space
 
 Search = RankSurrogateSearch | RoBoTSearch
@@ -170,7 +170,7 @@ def test_what_it_came_to_trust(write: Write) -> None:
     table["noise"] = np.random.default_rng(2).random(ROWS)
     table["against"] = [-values[name] for name in table["architecture"]]
     searcher = RankSurrogateSearch(write(table), budget=40, metric="accuracy", mode="max")
-    assert set(searcher.trust().values()) == {1 / 5}
+    assert list(searcher.trust().values()) == pytest.approx([2 / 3 / 5] * 5)  # one process of three believes no metric
     drive(searcher, lambda config: values[config["architecture"]])
     trust = searcher.trust()
     assert min(trust, key=trust.__getitem__) == "against"

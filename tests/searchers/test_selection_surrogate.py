@@ -11,7 +11,7 @@ from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import Matern
 
 from archray.searchers import HNASSearch, drive
-from archray.searchers.hnas.selection_surrogate import LENGTH_SCALE, NOISE, normal_scores, thompson_sample
+from archray.searchers.hnas.selection_surrogate import LENGTH_SCALE, NOISE, standard_scores, thompson_sample
 
 
 def test_samples_have_the_posterior_of_scikit_learns_gaussian_process() -> None:
@@ -27,9 +27,9 @@ def test_samples_have_the_posterior_of_scikit_learns_gaussian_process() -> None:
 
 def test_only_ranks_count() -> None:
     values = np.array([3.0, 1.0, 2.0, -5.0])
-    np.testing.assert_allclose(normal_scores(values), normal_scores(np.exp(values)))
-    assert normal_scores(values).argmax() == 0
-    assert (normal_scores(np.ones(3)) == 0).all()
+    np.testing.assert_allclose(standard_scores(values), standard_scores(np.exp(values)))
+    assert standard_scores(values).argmax() == 0
+    assert (standard_scores(np.ones(3)) == 0).all()
 
 
 @pytest.fixture(scope="module")

@@ -30,28 +30,39 @@ def tokens_of(architecture: str) -> list[str]:
 def encode_rows(architectures: Sequence[str], encoding: str = TOKENS, table: pd.DataFrame | None = None) -> IntArray:
     """(n, d) codes of n architectures: equal in a column where they agree there.
 
+    Args, Raises: see `word_rows`.
+    """
+    words = word_rows(architectures, encoding, table)
+    codes = [np.unique(column, return_inverse=True)[1] for column in words.T]
+    return np.array(codes, dtype=np.int64).reshape(words.shape[::-1]).T
+
+
+def word_rows(
+    architectures: Sequence[str], encoding: str = TOKENS, table: pd.DataFrame | None = None
+) -> NDArray[np.str_]:
+    """(n, d) what n architectures are made of, in words.
+
     Args:
         encoding: `tokens`, the alphanumeric tokens of the string, position by position, of which every architecture
-            must have as many; `columns:a,b,c`, those of `table`; `none`, no codes, d = 0.
+            must have as many; `columns:a,b,c`, those of `table`; `none`, no words, d = 0.
         table: n rows in the order of `architectures`.
 
     Raises: InvalidInput for an encoding that is none of these or does not fit.
     """
     if encoding == NONE:
-        return np.zeros((len(architectures), 0), dtype=np.int64)
+        return np.zeros((len(architectures), 0), dtype=np.str_)
     if encoding == TOKENS:
-        words = _token_columns(architectures)
+        words = _token_words(architectures)
     elif encoding.startswith(COLUMNS):
-        words = _table_columns(encoding, table)
+        words = _table_words(encoding, table)
     else:
         raise InvalidInput(f"there is no encoding {encoding!r}; choose {FORMS}")
-    codes = np.stack([np.unique(column, return_inverse=True)[1] for column in words], axis=1).astype(np.int64)
-    if len(codes) > 1 and not codes.any():
+    if len(words) > 1 and (words == words[0]).all():
         raise InvalidInput(
-            f"the encoding {encoding} does not fit: it is the same for all {count(len(codes), 'architecture')}; "
+            f"the encoding {encoding} does not fit: it is the same for all {count(len(words), 'architecture')}; "
             f"choose another of {FORMS}"
         )
-    return codes
+    return words
 
 
 def tokens_or_none(architectures: Sequence[str]) -> tuple[str, IntArray]:
@@ -67,7 +78,7 @@ def hamming(codes: IntArray, code: IntArray) -> IntArray:
     return np.count_nonzero(codes != code, axis=1)
 
 
-def _token_columns(architectures: Sequence[str]) -> list[NDArray[np.str_]]:
+def _token_words(architectures: Sequence[str]) -> NDArray[np.str_]:
     rows = [tokens_of(architecture) for architecture in architectures]
     for architecture, row in zip(architectures, rows, strict=True):
         if len(row) != len(rows[0]) or not row:
@@ -75,10 +86,10 @@ def _token_columns(architectures: Sequence[str]) -> list[NDArray[np.str_]]:
                 f"the encoding {TOKENS} does not fit: it wants as many tokens in every architecture, and "
                 f"{architectures[0]!r} has {len(rows[0])}, {architecture!r} {len(row)}; choose another of {FORMS}"
             )
-    return [np.array(column) for column in zip(*rows, strict=True)]
+    return np.array(rows, dtype=np.str_)
 
 
-def _table_columns(encoding: str, table: pd.DataFrame | None) -> list[NDArray[np.str_]]:
+def _table_words(encoding: str, table: pd.DataFrame | None) -> NDArray[np.str_]:
     names = [name.strip() for name in encoding.removeprefix(COLUMNS).split(",")]
     held = [] if table is None else [str(name) for name in table.columns]
     missing = [name for name in names if name not in held]
@@ -87,4 +98,4 @@ def _table_columns(encoding: str, table: pd.DataFrame | None) -> list[NDArray[np
             f"the encoding {encoding} does not fit: the table has no column {', '.join(map(repr, missing))}; it has "
             f"{', '.join(held)}"
         )
-    return [table[name].astype(str).to_numpy(dtype=np.str_) for name in names]
+    return np.stack([table[name].astype(str).to_numpy(dtype=np.str_) for name in names], axis=1)

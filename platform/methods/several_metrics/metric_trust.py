@@ -19,7 +19,7 @@ from archray.platform.run.run import Run
 from archray.plurals import count
 from archray.searchers.pool_file import PoolFile
 from archray.searchers.rank_surrogate.metric_pool import load_metric_pool
-from archray.searchers.rank_surrogate.normal_scores import metric_scores
+from archray.searchers.rank_surrogate.metric_scores import metric_scores
 from archray.searchers.rank_surrogate.rank_surrogate import RankSurrogate
 from archray.trainables.spaces import get_space
 from archray.trainables.spaces.encodings import TOKENS
@@ -27,11 +27,11 @@ from archray.trainables.spaces.table_space import TableSpace
 
 
 def metric_trust(run: Run[Any]) -> pd.DataFrame:
-    """A row per metric, the most trusted first: metric, weight, correlation, rank.
+    """A row per metric, the most trusted first: metric, before, weight, correlation, rank.
 
-    weight: of its normal score in what is expected, a fraction of the 1 that all have together before any training.
-    correlation: Spearman's, with the values of the trainings; NaN where there are under three. rank: of what was found,
-    in the pool by this metric, from 1.
+    before, weight: of its normal score in what is expected, before and after the trainings. correlation: Spearman's,
+    with the values of the trainings; NaN where there are under three. rank: of what was found, in the pool by this
+    metric, from 1.
     """
     table, trials = run.best.table("pool", POOL), Trials.of(run.best)
     named = run.config.searcher_options.get("metrics") or [signed(c) for c in table.columns if c != "architecture"]
@@ -43,9 +43,10 @@ def metric_trust(run: Run[Any]) -> pd.DataFrame:
     known = trials.values.notna()
     rows = [place[name] for name in trials.table["architecture"][known]]
     losses = trials.losses[known].tolist()
-    weights = RankSurrogate(metric_scores(pool.columns), pool.codes).metric_weights(rows, losses)
+    surrogate = RankSurrogate(metric_scores(pool.columns), pool.codes)
     best = rows[int(np.argmin(losses))]
-    frame = pd.DataFrame({"metric": names, "weight": weights})
+    frame = pd.DataFrame({"metric": names, "before": surrogate.metric_weights([], [])})
+    frame["weight"] = surrogate.metric_weights(rows, losses)
     frame["correlation"] = [
         pd.Series(column[rows]).corr(-pd.Series(losses), method="spearman") if len(rows) > 2 else np.nan
         for column in pool.columns.T
@@ -76,7 +77,7 @@ def trust_section(run: Run[Any]) -> Section | None:
     )
     caption = (
         f"What each metric came to weigh after {count(trainings, 'training')}; before, each weighed "
-        f"{1 / len(trust):.2f}. Below zero: the less, the better, as far as these trainings say. They were "
+        f"{trust['before'][0]:.2f}. Below zero: the less, the better, as far as these trainings say. They were "
         "chosen to be good, so a correlation among them is lower than in the pool. The rank says how soon the metric "
         "alone would have come to what was found."
     )

@@ -1,24 +1,13 @@
-"""Ranks as normal scores: what is left of a column when its unit, its scale and its tails are not trusted."""
+"""Several metrics and the results of trainings as normal scores of their ranks, with what is missing."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
-from scipy.special import ndtri
-from scipy.stats import rankdata
 
 from archray.searchers.arguments import FloatArray
-
-
-def normal_scores(values: FloatArray) -> FloatArray:
-    """(n,) -> (n,) the standard normal's quantiles at the ranks; equal values share one, NaN stays NaN.
-
-    Only their order counts. The largest has the largest score.
-    """
-    scores = np.full(len(values), np.nan)
-    finite = np.isfinite(values)
-    if finite.any():
-        scores[finite] = ndtri((rankdata(values[finite]) - 0.5) / finite.sum())
-    return scores
+from archray.searchers.normal_scores import normal_scores
 
 
 def metric_scores(columns: FloatArray) -> FloatArray:
@@ -33,3 +22,9 @@ def metric_scores(columns: FloatArray) -> FloatArray:
     present = np.isfinite(scores)
     totals = np.where(present, scores, 0.0).sum(axis=1)
     return np.where(present, scores, (totals / np.maximum(present.sum(axis=1), 1))[:, None])
+
+
+def result_scores(losses: Sequence[float | None]) -> list[float | None]:
+    """Losses as normal scores, the best the largest; None stays None."""
+    scores = normal_scores(np.array([np.nan if loss is None else -loss for loss in losses]))
+    return [None if loss is None else float(score) for loss, score in zip(losses, scores, strict=True)]
