@@ -2,12 +2,15 @@
 
     python benchmarks/several_metrics.py ../shared/data
     python benchmarks/several_metrics.py ../shared/data --tables transnas-jigsaw --mislead negated
+    python benchmarks/several_metrics.py ../shared/data --parts 0.65 --seeds 200
     python benchmarks/several_metrics.py ../shared/data --leave-one-out
 
 Rows: random (its exact mean), each metric first, the mean of all metrics' ranks first, RoBoT, RankSurrogateSearch. A
 metric first is one order of the table, so it has no seeds. `--mislead` turns all metrics (`negated`), or deals their
-values out anew (`shuffled`). `--leave-one-out`: for each table the setting that is best on the others, from a small
-grid, and what it comes to on the table.
+values out anew (`shuffled`). `--parts`: each seed has random rows of the table of its own, and with `--mislead` its own
+noise; shown is how many end behind random search's mean. Else a seed moves little: what comes first, and ties.
+`--leave-one-out`: for each table the setting that is best on the others, from a small grid, and what it comes to on the
+table.
 """
 
 from __future__ import annotations
@@ -114,9 +117,17 @@ def nasbench1shot1(table: pd.DataFrame) -> Problem:
     return Problem("nasbench1shot1-1", rows[["architecture", "params"]], rows["value"].to_numpy(), ["params"])
 
 
-def misled(problem: Problem, how: str | None) -> Problem:
+def part_of(problem: Problem, share: float, seed: int) -> Problem:
+    """Random rows of a table."""
+    rows = np.random.default_rng(seed).permutation(len(problem.pool))[: int(share * len(problem.pool))]
+    pool = problem.pool.iloc[rows].reset_index(drop=True)
+    metrics = [metric for metric in problem.metrics if pool[metric].nunique() > 1]
+    return Problem(problem.name, pool[["architecture", *metrics]], problem.values[rows], metrics)
+
+
+def misled(problem: Problem, how: str | None, seed: int = 0) -> Problem:
     """The same table with metrics that say the contrary, or nothing."""
-    rng, pool = np.random.default_rng(0), problem.pool.copy()
+    rng, pool = np.random.default_rng(seed), problem.pool.copy()
     for metric in problem.metrics if how else ():
         values = pool[metric].to_numpy()
         pool[metric] = -values if how == "negated" else rng.permutation(values)
@@ -131,17 +142,19 @@ def first(problem: Problem, scores: np.ndarray) -> list[list[float]]:
 
 def searched(problem: Problem, make: Callable[..., Any], seeds: int, budget: int = max(BUDGETS)) -> list[list[float]]:
     """(seeds, budgets): the ranks of the best that a searcher has found."""
-    place = {name: row for row, name in enumerate(problem.pool["architecture"])}
     with tempfile.TemporaryDirectory() as folder:
         pool = Path(folder) / "pool.parquet"
         problem.pool.to_parquet(pool)
-        found = []
-        for seed in range(seeds):
-            search = make(pool, metrics=problem.metrics, budget=budget, seed=seed, metric="value", mode="max")
-            names = drive(search, lambda config: problem.values[place[config["architecture"]]])["architecture"]
-            ranks = problem.ranks[[place[name] for name in names]]
-            found.append([ranks[:some].min() for some in BUDGETS if some <= budget])
-    return found
+        return [searched_once(problem, make, pool, seed, budget) for seed in range(seeds)]
+
+
+def searched_once(problem: Problem, make: Callable[..., Any], pool: Path, seed: int, budget: int) -> list[float]:
+    """(budgets): the ranks of the best that a searcher has found in the file `pool`."""
+    place = {name: row for row, name in enumerate(problem.pool["architecture"])}
+    search = make(pool, metrics=problem.metrics, budget=budget, seed=seed, metric="value", mode="max")
+    names = drive(search, lambda config: problem.values[place[config["architecture"]]])["architecture"]
+    ranks = problem.ranks[[place[name] for name in names]]
+    return [ranks[:some].min() for some in BUDGETS if some <= budget]
 
 
 def row(name: str, found: list[list[float]]) -> str:
@@ -160,6 +173,23 @@ def compare(problem: Problem, seeds: int) -> None:
     print(row("mean of all ranks first", first(problem, scores.mean(axis=1))))
     print(row("robot", searched(problem, RoBoTSearch, seeds)))
     print(row("rank-surrogate", searched(problem, RankSurrogateSearch, seeds)), flush=True)
+
+
+def parts(tables: Sequence[Problem], seeds: int, share: float, mislead: str | None) -> None:
+    """Rank over random search's mean, and the share of the seeds behind it, each on rows of its own."""
+    print("| table | of 20: rank / random's | behind random | of 100: rank / random's | behind random |")
+    print("|---|---|---|---|---|")
+    for table in tables:
+        found = []
+        for seed in range(seeds):
+            part = misled(part_of(table, share, seed), mislead, seed)
+            with tempfile.TemporaryDirectory() as folder:
+                pool = Path(folder) / "pool.parquet"
+                part.pool.to_parquet(pool)
+                ranks = searched_once(part, RankSurrogateSearch, pool, seed, max(BUDGETS))
+            found.append([rank / part.random(budget) for rank, budget in zip(ranks, BUDGETS, strict=True)])
+        cells = [f"{column.mean():.2f} | {100 * (column > 1).mean():.1f} %" for column in np.array(found).T]
+        print(f"| {table.name} | {' | '.join(cells)} |", flush=True)
 
 
 def leave_one_out(tables: Sequence[Problem], seeds: int) -> None:
@@ -185,12 +215,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--tables", nargs="*", help="those whose names begin so; default: all")
     parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--mislead", choices=["negated", "shuffled"])
+    parser.add_argument("--parts", type=float, metavar="SHARE", help="of the rows that each seed has")
     parser.add_argument("--leave-one-out", action="store_true")
     options = parser.parse_args(arguments)
     wanted = tuple(options.tables or [""])
-    tables = [misled(table, options.mislead) for table in problems(options.data) if table.name.startswith(wanted)]
+    tables = [table for table in problems(options.data) if table.name.startswith(wanted)]
     if not tables:
         raise SystemExit(f"expected tables in {options.data}, of names that begin with {' or '.join(wanted)}; got none")
+    if options.parts:
+        parts(tables, options.seeds, options.parts, options.mislead)
+        return
+    tables = [misled(table, options.mislead) for table in tables]
     if options.leave_one_out:
         leave_one_out(tables, options.seeds)
         return
