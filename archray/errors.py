@@ -31,6 +31,10 @@ class DataNotFound(InvalidInput):
     """A data set whose files are not where the user said."""
 
 
+class MissingExtra(InvalidInput):
+    """What was asked for needs packages that come with an extra of archray's, and are not installed."""
+
+
 class RunFolderError(ArchrayError):
     """A run folder that exists already, is not a run, or belongs to other versions."""
 

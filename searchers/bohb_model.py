@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from archray.errors import InvalidInput
+from archray.errors import MissingExtra
 from archray.searchers.arguments import FloatArray, IntArray
 
 logger = logging.getLogger(__name__)
@@ -71,10 +71,10 @@ class DecisionDensity:
 
 
 def check_hpbandster() -> None:
-    """Raises: InvalidInput, with what to install, if hpbandster or ConfigSpace is not there. It imports neither."""
+    """Raises: MissingExtra, with what to install, if hpbandster or ConfigSpace is not there. It imports neither."""
     absent = [name for name in ("hpbandster", "ConfigSpace") if importlib.util.find_spec(name) is None]
     if absent:
-        raise InvalidInput(
+        raise MissingExtra(
             f"BOHB's model is that of hpbandster, and {' and '.join(absent)} cannot be imported; "
             "pip install 'archray[bohb]' installs it, and 'asha' searches without a model"
         )
@@ -92,7 +92,7 @@ def model_draws(
         observed: by budget, what is known there, in the order of suggestion.
         seed: of the draws.
 
-    Raises: InvalidInput if hpbandster is not there.
+    Raises: MissingExtra if hpbandster is not there.
     """
     check_hpbandster()
     own = np.random.RandomState(seed)

@@ -54,7 +54,7 @@ class BOHBSearch(ArchraySearcher):
 
     A trial that failed counts as the worst at the lowest budget. What was handed over counts at the largest.
 
-    Raises: InvalidInput for a wrong argument, one of a continuous domain too, or without hpbandster;
+    Raises: InvalidInput for a wrong argument, one of a continuous domain too; MissingExtra without hpbandster;
         InvalidArchitecture for a point that the space does not have.
     """
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from archray.errors import InvalidInput, InvalidTable
+from archray.errors import InvalidInput, InvalidTable, MissingExtra
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -30,7 +30,8 @@ def nats_bench_rows(place: str | Path, dataset: str = "cifar10") -> pd.DataFrame
     one evaluation; `valid_12@1` to `valid_12@12`, after each epoch; `params` (M), `flops` (M), `latency` (s).
     CIFAR-10's validation accuracies are of trainings on half of its training images, as the benchmark has it.
 
-    Raises: InvalidInput without the package, or for another data set; InvalidTable if the files cannot be read.
+    Raises: MissingExtra without the package; InvalidInput for another data set; InvalidTable for files that cannot
+        be read.
     """
     import pandas as pd
 
@@ -53,7 +54,7 @@ def _package() -> ModuleType:
     try:
         import nats_bench
     except ImportError as error:
-        raise InvalidInput(
+        raise MissingExtra(
             f"NATS-Bench's files are read by its package, which is not installed ({error}): "
             "pip install 'archray[nats-bench]'"
         ) from error

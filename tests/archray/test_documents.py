@@ -17,7 +17,7 @@ from archray_test_documents import Block, blocks_of, pages, parts, write_files
 
 import archray
 import archray.searchers
-from archray.errors import DataNotFound, InvalidPool, InvalidTable
+from archray.errors import DataNotFound, InvalidPool, InvalidTable, MissingExtra
 from archray.platform.cli import application
 from archray.platform.methods import METHODS
 from archray.platform.run.run import Run
@@ -148,5 +148,5 @@ def test_commands_are_understood(
     for part in parts(page):
         write_files(part, tmp_path)
     monkeypatch.chdir(tmp_path)
-    with pytest.raises((Reached, DataNotFound, InvalidPool, InvalidTable)):
+    with pytest.raises((Reached, DataNotFound, InvalidPool, InvalidTable, MissingExtra)):
         typer.main.get_command(application(arguments)).main(arguments, standalone_mode=False)
