@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 import numpy as np
 import pandas as pd
+from ray.tune.experiment import Trial
+from ray.tune.schedulers import TrialScheduler
 from ray.tune.search import Searcher
 from ray.tune.utils import flatten_dict
 
@@ -18,15 +20,17 @@ from archray.searchers.base import ArchraySearcher
 from archray.searchers.ledger import read_metric
 
 logger = logging.getLogger(__name__)
+Reported = Mapping[str, Any] | float | Sequence[Mapping[str, Any]]  # what an evaluation comes to
 
 
 def drive(
     searcher: Searcher,
-    evaluate: Callable[[dict[str, Any]], Mapping[str, Any] | float],
+    evaluate: Callable[[dict[str, Any]], Reported],
     concurrency: int = 1,
     metric: str | None = None,
     mode: str | None = None,
     *,
+    scheduler: TrialScheduler | None = None,
     max_trials: int | None = None,
     stop: Callable[[], bool] | None = None,
     completion_seed: int | None = None,
@@ -39,9 +43,12 @@ def drive(
     searcher has in flight are evaluated first, under their old trial ids: archray's own know theirs.
 
     Args:
-        evaluate: config -> the metric's value, or a result dictionary. An exception is a failed trial.
+        evaluate: config -> the metric's value, or a result dictionary, or one for each step of the trial. An exception
+            is a failed trial.
         concurrency: q, how many trials are in flight at a time.
         metric, mode: as in `TuneConfig`.
+        scheduler: one of Tune's that ends trials early, such as ASHA: after each step but the last it may. One that
+            pauses trials cannot be driven.
         max_trials: stops after so many, as a run that is interrupted would; what is in flight stays so.
         stop: asked after every trial; once it says True nothing more is evaluated, as with max_trials.
         completion_seed: of the order in which trials in flight end; None: the order in which they began.
@@ -49,7 +56,7 @@ def drive(
         in_flight: the configs, by trial id, of the trials in flight of a restored searcher that is none of archray's.
 
     Returns: a row per trial in the order of suggestion: trial_id, the config's keys, value (NaN if it failed),
-    failure, and what `evaluate` reported.
+    failure, and what `evaluate` reported, of several steps the last that was made.
 
     Raises: InvalidInput for a wrong argument; RuntimeError if the searcher waits while nothing is in flight.
     """
@@ -58,6 +65,8 @@ def drive(
     if metric or mode or searcher.metric:
         searcher.set_search_properties(metric, mode, {})
     searcher.set_max_concurrency(concurrency)
+    if scheduler is not None:
+        scheduler.set_search_properties(searcher.metric or metric, searcher.mode or mode)
     order = None if completion_seed is None else np.random.default_rng(completion_seed)
     known = searcher.in_flight() if isinstance(searcher, ArchraySearcher) else {}
     waiting = {**known, **(in_flight or {})}
@@ -81,7 +90,9 @@ def drive(
         names = list(waiting)
         trial_id = names[0 if order is None else int(order.integers(len(names)))]
         config = waiting.pop(trial_id)
-        rows[trial_id] |= config | _evaluate(searcher, trial_id, config, evaluate, searcher.metric or metric or "")
+        rows[trial_id] |= config | _evaluate(
+            searcher, trial_id, config, evaluate, searcher.metric or metric or "", scheduler
+        )
         ended += 1
         if state_path is not None:
             searcher.save(str(state_path))
@@ -94,18 +105,43 @@ def _evaluate(
     searcher: Searcher,
     trial_id: str,
     config: dict[str, Any],
-    evaluate: Callable[[dict[str, Any]], Mapping[str, Any] | float],
+    evaluate: Callable[[dict[str, Any]], Reported],
     metric: str,
+    scheduler: TrialScheduler | None,
 ) -> dict[str, Any]:
-    """Evaluates one config, tells the searcher, and returns the row of results."""
+    """Evaluates one config, tells the searcher and the scheduler, and returns the row of results."""
     try:
         reported = evaluate(dict(config))
     except Exception as error:
         logger.warning("trial %s failed: %r", trial_id, error)
         searcher.on_trial_complete(trial_id=trial_id, error=True)
         return {"value": float("nan"), "failure": repr(error)}
-    result = dict(reported) if isinstance(reported, Mapping) else {metric: float(reported)}
-    flat = flatten_dict({**result, "config": config, "trial_id": trial_id, "training_iteration": 1, "done": True})
-    searcher.on_trial_complete(trial_id=trial_id, result=flat)
+    steps = reported if isinstance(reported, Sequence) else [reported]
+    early = None if scheduler is None else _EarlyEnd(scheduler, trial_id)
+    for iteration, step in enumerate(steps, start=1):
+        result = dict(step) if isinstance(step, Mapping) else {metric: float(step)}
+        done = iteration == len(steps)
+        about = {"config": config, "trial_id": trial_id, "training_iteration": iteration, "done": done}
+        flat = flatten_dict({**result, **about})
+        if not done:
+            searcher.on_trial_result(trial_id, flat)
+        if early is not None and early.ends_after(flat):
+            break
+    searcher.on_trial_complete(trial_id=trial_id, result={**flat, "done": True})
     value, failure = read_metric(flat, metric)
     return {**result, "value": float("nan") if value is None else value, "failure": failure}
+
+
+class _EarlyEnd:
+    """A trial as a scheduler of Tune's sees it, which may end it."""
+
+    def __init__(self, scheduler: Any, trial_id: str) -> None:
+        self._scheduler = scheduler  # it is handed no controller: what only ends trials does not ask for one
+        self._trial = Trial("drive", trial_id=trial_id, stub=True)
+        self._scheduler.on_trial_add(None, self._trial)
+
+    def ends_after(self, result: Mapping[str, Any]) -> bool:
+        if result["done"]:
+            self._scheduler.on_trial_complete(None, self._trial, result)
+            return True
+        return bool(self._scheduler.on_trial_result(None, self._trial, result) == TrialScheduler.STOP)

@@ -91,8 +91,8 @@ def _named(word: str, table: Table, metrics: Sequence[str]) -> list[Entrant]:
     if method.searcher_at is None:
         able = [known for known in METHODS if METHODS.get(known).searcher_at is not None]
         raise InvalidInput(
-            f"{name} cannot be run on a table: it trains weights that architectures share, or ends trainings early, "
-            f"and a table answers whole trainings alone; choose one of {', '.join(able)}"
+            f"{name} cannot be run on a table here: it trains weights that architectures share, or ends trainings "
+            f"early, and in a bench whole trainings are answered; choose one of {', '.join(able)}"
         )
     if not method.by_metric:
         told = [(word, options)]

@@ -161,7 +161,9 @@ def _serves(table: Table) -> dict[str, str]:
         "largest first": f"yes, by {', '.join(table.costs)}" if table.costs else "no: no cost has a column",
         "HNAS": "yes" if KAPPA in table.metrics and len(table.metrics) > 1 else "no: it needs kappa and another metric",
         "early stopping (epochs)": (
-            f"yes, values after epoch {', '.join(map(str, table.epochs))}" if table.epochs else "no: one value each"
+            f"yes, values after epoch {', '.join(map(str, table.epochs))}"
+            if len(table.epochs) > 1
+            else "no: one value each"
         ),
         "a budget in seconds": "yes" if table.seconds is not None else "no: no training seconds",
     }

@@ -153,7 +153,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"budget": 0}, "whole numbers of 1 or more"),
     ({"seeds": 0}, "seeds: expected 1 or more"),
     ({"methods": ["evolutoin"]}, "did you mean 'evolution'"),
-    ({"methods": ["darts"]}, "darts cannot be run on a table"),
+    ({"methods": ["darts"]}, "darts cannot be run on a table here"),
     ({"methods": ["evolution:populatoin=3"]}, "evolution:populatoin=3: .*populatoin"),
     ({"methods": ["evolution:population"]}, "METHOD:OPTION=VALUE"),
     ({"methods": ["hnas"]}, "hnas goes by one training-free metric: name one or several with --metric"),

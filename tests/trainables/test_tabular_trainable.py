@@ -12,7 +12,8 @@ from ray import tune
 from ray.tune.schedulers import ASHAScheduler
 
 from archray.errors import InvalidInput
-from archray.searchers import RandomSearch
+from archray.searchers import RandomSearch, drive
+from archray.trainables.tabular import open_table
 from archray.trainables.tune.tabular_trainable import TabularTrainable
 
 
@@ -109,3 +110,26 @@ def test_a_scheduler_stops_trials_between_two_epochs(curves: str, tmp_path: Path
     assert len(results) == 8 and not results.errors
     assert min(result.metrics["epoch"] for result in results) < 20, "some were stopped"
     assert results.get_best_result().metrics["objective"] == 90.0
+
+
+@pytest.mark.slow
+def test_what_is_driven_ends_where_a_tuner_ends_it(curves: str, tmp_path: Path, ray_session: None) -> None:
+    def searcher() -> RandomSearch:
+        return RandomSearch(f"table:{curves}", budget=8, seed=1, metric="objective", mode="max")
+
+    def scheduler() -> ASHAScheduler:
+        return ASHAScheduler(time_attr="epoch", max_t=20, grace_period=5, reduction_factor=2)
+
+    driven = drive(searcher(), open_table(curves).oracle().by_epoch, scheduler=scheduler())
+    config = tune.TuneConfig(
+        metric="objective", mode="max", search_alg=searcher(), scheduler=scheduler(), num_samples=-1,
+        max_concurrent_trials=1, reuse_actors=True,
+    )  # fmt: skip
+    place = tune.RunConfig(storage_path=str(tmp_path / "tune"), verbose=0)
+    space = {"settings": {"table": curves}}
+    results = tune.Tuner(TabularTrainable, param_space=space, tune_config=config, run_config=place).fit()
+    tuned = {result.config["architecture"]: result.metrics for result in results}
+    assert set(driven["epoch"]) == {5, 10, 20}
+    for row in driven.itertuples():
+        told = tuned[row.architecture]
+        assert (told["epoch"], told["objective"], told["seconds"]) == (row.epoch, row.objective, row.seconds)

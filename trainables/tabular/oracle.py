@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, get_args
@@ -56,6 +57,19 @@ class TableOracle:
         """Raises: InvalidArchitecture, which names the nearest, for one that the table does not have."""
         row = self.table.row(config["architecture"])
         return {OBJECTIVE: self.value(row, int(config.get("seed", 0))), **self.row_facts(row)}
+
+    def by_epoch(self, config: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """config -> a result after each epoch, for `drive` with a scheduler. Raises: as a call of it."""
+        return self.steps(self.table.row(config["architecture"]), int(config.get("seed", 0)))
+
+    def steps(self, row: int, seed: int) -> list[dict[str, Any]]:
+        """The results of a row after each `epoch` that the table knows; `seconds` as far as it was trained."""
+        facts, curve = self.row_facts(row), self.curve(row, seed)
+        whole = facts.get("seconds", math.nan)
+        return [
+            {OBJECTIVE: value, "epoch": epoch, **facts, "seconds": whole * epoch / max(curve)}
+            for epoch, value in curve.items()
+        ]
 
     def row_facts(self, row: int) -> dict[str, Any]:
         """What a result holds beside the objective."""

@@ -46,8 +46,7 @@ class TabularTrainable(TrialTrainable):
     failures = (TrialFailed, InvalidArchitecture)
     _settings: TabularSettings
     _epoch: int  # the last one that was told; 0 before
-    _curve: dict[int, float]
-    _facts: dict[str, Any]
+    _steps: list[dict[str, Any]]
 
     def _read(self, config: dict[str, Any]) -> None:
         architecture = config.get("architecture")
@@ -60,13 +59,12 @@ class TabularTrainable(TrialTrainable):
 
     def _build(self) -> None:
         row = self._oracle.table.row(self._architecture)
-        self._curve, self._facts = self._oracle.curve(row, self._seed), self._oracle.row_facts(row)
+        self._steps = self._oracle.steps(row, self._seed)
 
     def _step(self) -> Result:
-        epoch = min(epoch for epoch in self._curve if epoch > self._epoch)
-        self._epoch = epoch
-        seconds = self._facts.get("seconds", math.nan) * epoch / max(self._curve)
-        return self._told(self._curve[epoch]) | {**self._facts, "seconds": seconds}
+        step = next(step for step in self._steps if step["epoch"] > self._epoch)
+        self._epoch = step["epoch"]
+        return self._told(step[OBJECTIVE]) | step
 
     def _failed(self, reason: str) -> Result:
         costs = dict.fromkeys(self._oracle.table.costs, math.nan)
@@ -86,4 +84,4 @@ class TabularTrainable(TrialTrainable):
         return {"architecture": self._architecture, "epoch": self._epoch}
 
     def _release(self) -> None:
-        self._epoch, self._curve, self._facts = 0, {}, {}
+        self._epoch, self._steps = 0, []

@@ -205,18 +205,37 @@ class AshaConfig(PlainConfig):
     """The configuration of asynchronous successive halving over random architectures.
 
     Fields:
-        rungs: when trainings are compared; `train.epochs` is the highest rung.
+        rungs: when trainings are compared; `train.epochs` is the highest rung, on a table its last epoch.
     """
 
     method: Literal["asha"] = "asha"
     rungs: RungOptions = RungOptions()
 
+    @property
+    def whole(self) -> int:
+        """The epochs of a training that is not ended early."""
+        if not self.on_table:
+            return self.train.epochs
+        from archray.trainables.tabular import open_table  # which imports what reads tables
+
+        return max(open_table(self.space).epochs, default=1)
+
     def check(self) -> None:
         super().check()
-        if self.rungs.grace_period >= self.train.epochs:
+        if self.rungs.grace_period >= self.whole:
             raise InvalidInput(
-                f"expected rungs.grace_period to be below the {count(self.train.epochs, 'epoch')} of a whole training "
-                f"(train.epochs), got {self.rungs.grace_period}: no training could end early"
+                f"expected rungs.grace_period to be below the {count(self.whole, 'epoch')} of a whole training "
+                f"({'the last of the table' if self.on_table else 'train.epochs'}), got {self.rungs.grace_period}: no "
+                "training could end early"
+            )
+
+    def check_table(self, table: Table) -> None:
+        super().check_table(table)
+        if len(table.epochs) < 2:
+            raise InvalidInput(
+                f"{self.method} ends trainings early, and {table.location} has no values after several numbers of "
+                "epochs; name their columns when it is imported (archray bench import --epochs 12=COLUMN --epochs "
+                "200=COLUMN), or choose random or evolution"
             )
 
 
@@ -244,7 +263,8 @@ class BOHBConfig(AshaConfig):
 
     @property
     def searcher_options(self) -> dict[str, Any]:
-        return {**super().searcher_options, "time_attr": "epoch", "budgets": self.rungs.epochs(self.train.epochs)}
+        counted = None if self.on_table else self.rungs.epochs(self.train.epochs)  # a table has but some epochs
+        return {**super().searcher_options, "time_attr": "epoch", "budgets": counted}
 
     def check(self) -> None:
         from archray.searchers.bohb_model import check_hpbandster  # which imports NumPy

@@ -52,13 +52,6 @@ def serves(space: Space) -> str | None:
     return None if isinstance(space, TableSpace) else serves_networks(space)
 
 
-def serves_trainings(space: Space) -> str | None:
-    """None for a space of networks; else why it cannot be searched by what ends trainings early."""
-    if isinstance(space, TableSpace):
-        return "it ends trainings early, and a table answers whole ones; choose random or evolution"
-    return serves_networks(space)
-
-
 def plain_method(
     name: str,
     config: type[PlainConfig],
@@ -88,8 +81,8 @@ def plain_method(
 
 
 def _own(name: str, config: type[PlainConfig], of_pool: bool = False, **fields: Any) -> Method:
-    """One of archray's own, whose recipe is called as the method is; one that a table can answer searches tables."""
-    fields["serves"] = serves if "searcher_at" in fields else serves_trainings
+    """One of archray's own, whose recipe is called as the method is."""
+    fields["serves"] = serves
     own = fields.pop("presets", {})
     presets = {preset: merge(values if of_pool else {}, own.get(preset, {})) for preset, values in POOL_PRESETS.items()}
     flags = {**(POOL_FLAGS if of_pool else {}), **fields.pop("flags", {})}

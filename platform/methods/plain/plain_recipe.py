@@ -89,7 +89,9 @@ def plain_recipe(
     return Recipe(
         stages=(
             *([or_look_up(POOL_STAGE, pool_of_table, lambda config: "the metrics of the table")] if pool else ()),
-            or_look_up(trained, search_of_table(make, problem_of), lambda config: looked_up(config.search.budget)),
+            or_look_up(
+                trained, search_of_table(make, problem_of, scheduler), lambda config: looked_up(config.search.budget)
+            ),
             or_look_up(FINAL_STAGE, final_of_table, lambda config: looked_up(1)),
             or_look_up(BASELINE_STAGE, baseline_of_table, lambda config: looked_up(config.baseline)),
         ),

@@ -11,7 +11,7 @@ from archray.platform.methods.plain.plain_recipe import plain_recipe
 def _rungs(config: AshaConfig) -> ResumedASHA:
     return ResumedASHA(
         time_attr="epoch",
-        max_t=config.train.epochs,
+        max_t=config.whole,
         grace_period=config.rungs.grace_period,
         reduction_factor=config.rungs.reduction_factor,
     )

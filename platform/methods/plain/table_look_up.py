@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import pandas as pd
+from ray.tune.schedulers import TrialScheduler
 
 from archray.errors import ArchrayError
 from archray.files import Folder
@@ -84,15 +85,25 @@ def pool_of_table(context: Context[Any], folder: Folder, table: Table) -> None:
     context.say(f"{count(len(pool), 'architecture')}, their metrics taken from the table")
 
 
-def search_of_table(make: MakeSearcher, problem: Callable[[Context[Any]], BenchProblem]) -> Any:
-    """The search by one searcher, driven. The whole of an extended one: the look-ups of before cost nothing."""
+def search_of_table(
+    make: MakeSearcher,
+    problem: Callable[[Context[Any]], BenchProblem],
+    scheduler: Callable[[Any], TrialScheduler] | None = None,
+) -> Any:
+    """The search by one searcher, driven. The whole of an extended one: the look-ups of before cost nothing.
+
+    scheduler: of what ends trainings early, which are then told epoch by epoch.
+    """
 
     def look_up(context: Context[Any], folder: Folder, table: Table) -> None:
         config: PlainConfig = context.config
         asked = replace(problem(context), objective=OBJECTIVE, mode=table.mode)
         searcher = make(asked, config.search.budget, context.seed("search"), config.searcher_options)
         at_a_time = config.resources.max_concurrent or 1
-        frame = drive(searcher, table.oracle(), at_a_time, OBJECTIVE, table.mode).drop(columns="value")
+        oracle = table.oracle()
+        told = oracle if scheduler is None else oracle.by_epoch
+        ending = None if scheduler is None else scheduler(config)
+        frame = drive(searcher, told, at_a_time, OBJECTIVE, table.mode, scheduler=ending).drop(columns="value")
         folder.write_parquet(TRIALS, frame)
         trials = Trials(frame, table.mode)
         if (best := trials.best) is None:
