@@ -5,18 +5,18 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from functools import cached_property
 from typing import Any, Unpack
 
 import numpy as np
 from ray.tune.search.sample import Domain
 
 from archray.errors import InvalidInput
-from archray.searchers.arguments import IntArray, SearcherOptions, check_whole_number, is_finite_number
-from archray.searchers.base import ArchraySearcher, Proposal
+from archray.searchers.arguments import SearcherOptions, check_whole_number, is_finite_number
+from archray.searchers.base import Proposal
 from archray.searchers.bohb_model import ModelOptions, Observation, check_hpbandster, model_draws
+from archray.searchers.decision_search import NOT_READ, DecisionSearch
 from archray.searchers.ledger import Record, read_metric
-from archray.searchers.search_space import OwnSpace, config_space
+from archray.searchers.search_space import OwnSpace
 from archray.seeds import stream_seed
 from archray.trainables.spaces import Space
 
@@ -24,7 +24,7 @@ DRAWS = 50  # of the model, a third of them random, in search of a config that i
 STREAM = 1_000_213  # random numbers apart from the trials' seeds
 
 
-class BOHBSearch(ArchraySearcher):
+class BOHBSearch(DecisionSearch):
     """Suggests `{"architecture", "seed"}`, from a model that learns; needs back the metric and `time_attr`.
 
     Of a dict of Tune domains, and of a space of your own without archray's base, it suggests that dict's keys, or those
@@ -78,28 +78,18 @@ class BOHBSearch(ArchraySearcher):
         if budgets is not None and (not len(budgets) or not all(map(is_finite_number, budgets))):
             raise InvalidInput(f"budgets: expected numbers, or None, got {budgets!r}")
         check_hpbandster()
-        self._space = config_space(space)
         self.time_attr = time_attr
         self.budgets = None if budgets is None else tuple(sorted({float(each) for each in budgets}))
         self.model = ModelOptions(int(top_n_percent), int(num_samples), float(random_fraction))
-        self._drawn: dict[int, list[int]] = {}  # by number: the places of the choices that were drawn, (D,)
         self._curves: dict[int, dict[float, float]] = {}  # by number: the value at each budget before the last
         self.result_keys = (time_attr,)  # type: ignore[misc]  # of this searcher alone
-        super().__init__(budget=budget, **options)
-        self.prepare()
-
-    @cached_property
-    def choices(self) -> dict[str, list[Any]]:
-        """The values of each decision, by its name."""
-        return self._space.choices()
+        super().__init__(space, budget, **options)
 
     def propose(self, number: int) -> Proposal:
         seen = {self._space.key(record.config) for record in self.records()}
-        sizes = [len(values) for values in self.choices.values()]
         seed = stream_seed(self.seed, number, STREAM)
-        for places, _ in itertools.islice(model_draws(sizes, self.observed(number), seed, self.model), DRAWS):
-            values = zip(self.choices.items(), places, strict=True)
-            config = self._space.chosen({name: choices[place] for (name, choices), place in values})
+        for places, _ in itertools.islice(model_draws(self.sizes, self.observed(number), seed, self.model), DRAWS):
+            config = self.chosen(places)
             if config is not None and self._space.key(config) not in seen:
                 self._drawn[number] = places.tolist()
                 return config
@@ -115,8 +105,8 @@ class BOHBSearch(ArchraySearcher):
         reached = [budget for curve in curves.values() for budget in curve] + list(self.budgets or ())
         observed: dict[float, list[Observation]] = {}
         for k, record in self.known(number).items():
-            places = self._places(k, record.config)
-            if places is None:
+            places = self.places(k, record.config)
+            if NOT_READ in places:
                 continue
             losses = {budget: sign * value for budget, value in curves[k].items()}
             if record.number < 0 and record.value is not None:
@@ -147,34 +137,15 @@ class BOHBSearch(ArchraySearcher):
         if value is not None and self._counts(time):
             self._curves.setdefault(record.number, {})[float(time)] = value  # type: ignore[arg-type]  # a number
 
-    def _places(self, number: int, config: Mapping[str, Any]) -> IntArray | None:
-        """(D,) the places of the choices of one trial; None where one cannot be read off its config."""
-        if number in self._drawn:
-            return np.array(self._drawn[number])
-        values = self._space.choices_of(config)
-        if not all(name in values and values[name] in choices for name, choices in self.choices.items()):
-            return None
-        return np.array([choices.index(values[name]) for name, choices in self.choices.items()])
-
-    def prepare(self) -> None:
-        self._space.prepare()
-        _ = self.choices
-
-    # Points of the user's, and state -------------------------------------------------------------------------------
-
-    def check_point(self, point: dict[str, Any]) -> dict[str, Any]:
-        return self._space.check_point(point)
+    # State ---------------------------------------------------------------------------------------------------------
 
     def own_identity(self) -> dict[str, Any]:
         model = [self.model.top_n_percent, self.model.num_samples, self.model.random_fraction]
-        return {**self._space.identity(), "time_attr": self.time_attr, "budgets": self.budgets, "model": model}
+        return super().own_identity() | {"time_attr": self.time_attr, "budgets": self.budgets, "model": model}
 
     def own_state(self) -> dict[str, Any]:
-        return {
-            "drawn": [[number, *places] for number, places in self._drawn.items()],
-            "curves": [[number, list(curve.items())] for number, curve in self._curves.items()],
-        }
+        return super().own_state() | {"curves": [[k, list(curve.items())] for k, curve in self._curves.items()]}
 
     def set_own_state(self, state: dict[str, Any]) -> None:
-        self._drawn = {number: places for number, *places in state.get("drawn", ())}
+        super().set_own_state(state)
         self._curves = {number: dict(curve) for number, curve in state.get("curves", ())}

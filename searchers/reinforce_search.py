@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any, Unpack
 
 import numpy as np
@@ -13,14 +12,14 @@ from ray.tune.search.sample import Domain
 
 from archray.errors import InvalidInput
 from archray.searchers.arguments import FloatArray, IntArray, SearcherOptions, is_finite_number
-from archray.searchers.base import ArchraySearcher, Proposal
+from archray.searchers.base import Proposal
 from archray.searchers.config_space import DRAWS
-from archray.searchers.search_space import OwnSpace, config_space
+from archray.searchers.decision_search import NOT_READ, DecisionSearch
+from archray.searchers.search_space import OwnSpace
 from archray.trainables.spaces import Space
 
 LEARNING_RATE, MOMENTUM = 0.01, 0.9  # of Dong and Yang's program (NATS-Bench): Adam, and the moving average
 BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-8  # Adam's; Kingma and Ba 2015
-NOT_READ = -1  # a decision of an architecture handed over that cannot be read off it
 STREAM = 1_000_171  # random numbers apart from the trials' seeds
 
 
@@ -102,7 +101,7 @@ def policy_gradient(probabilities: FloatArray, chosen: IntArray, advantage: floa
     return advantage * read * (hit - probabilities) + entropy * of_entropy
 
 
-class ReinforceSearch(ArchraySearcher):
+class ReinforceSearch(DecisionSearch):
     """Suggests `{"architecture", "seed"}`, drawn from a policy that learns; needs back the metric.
 
     Of a dict of Tune domains, and of a space of your own without archray's base, it suggests that dict's keys, or those
@@ -152,17 +151,9 @@ class ReinforceSearch(ArchraySearcher):
             raise InvalidInput(f"momentum: expected a number of 0 or more and below 1, got {momentum!r}")
         if not is_finite_number(entropy) or entropy < 0:
             raise InvalidInput(f"entropy: expected a number of 0 or more, got {entropy!r}")
-        self._space = config_space(space)
         self.learning_rate, self.momentum, self.entropy = float(learning_rate), float(momentum), float(entropy)
-        self._drawn: dict[int, list[int]] = {}  # by number: the places of the choices that were drawn, (D,)
         self._learnt: tuple[list[int], Policy] | None = None  # the numbers of the results it has learnt from, in order
-        super().__init__(budget=budget, **options)
-        self.prepare()
-
-    @cached_property
-    def choices(self) -> dict[str, list[Any]]:
-        """The values of each decision, by its name."""
-        return self._space.choices()
+        super().__init__(space, budget, **options)
 
     def propose(self, number: int) -> Proposal:
         policy = self.policy(number)
@@ -170,8 +161,7 @@ class ReinforceSearch(ArchraySearcher):
         existing = self._space.existing()
         for _ in range(DRAWS):
             places = policy.sample(rng, existing)  # (D,)
-            values = zip(self.choices.items(), places, strict=True)
-            config = self._space.chosen({name: choices[place] for (name, choices), place in values})
+            config = self.chosen(places)
             if config is not None:
                 self._drawn[number] = places.tolist()
                 return config
@@ -183,42 +173,23 @@ class ReinforceSearch(ArchraySearcher):
         told = [k for k, record in known.items() if record.value is not None]
         learnt, policy = self._learnt or ([], None)
         if policy is None or told[: len(learnt)] != learnt:
-            sizes = [len(choices) for choices in self.choices.values()]
             policy = Policy.uniform(
-                sizes, learning_rate=self.learning_rate, momentum=self.momentum, entropy=self.entropy
+                self.sizes, learning_rate=self.learning_rate, momentum=self.momentum, entropy=self.entropy
             )
             learnt = []
         for k in told[len(learnt) :]:
             loss = self.loss(known[k])
             assert loss is not None and math.isfinite(loss)
-            policy.learn(self._places(k, known[k].config), -loss)
+            policy.learn(self.places(k, known[k].config), -loss)
         self._learnt = (told, policy)
         return policy
 
-    def _places(self, number: int, config: Mapping[str, Any]) -> IntArray:
-        """(D,) the places of the choices of one trial: as they were drawn, or as they can be read off its config."""
-        if number in self._drawn:
-            return np.array(self._drawn[number])
-        values = self._space.choices_of(config)
-        decisions = self.choices.items()
-        return np.array([c.index(values[n]) if n in values and values[n] in c else NOT_READ for n, c in decisions])
-
-    def prepare(self) -> None:
-        self._space.prepare()
-        _ = self.choices
-
-    # Points of the user's, and state -------------------------------------------------------------------------------
-
-    def check_point(self, point: dict[str, Any]) -> dict[str, Any]:
-        return self._space.check_point(point)
+    # State ---------------------------------------------------------------------------------------------------------
 
     def own_identity(self) -> dict[str, Any]:
         learning = {"learning_rate": self.learning_rate, "momentum": self.momentum, "entropy": self.entropy}
-        return {**self._space.identity(), **learning}
-
-    def own_state(self) -> dict[str, Any]:
-        return {"drawn": [[number, *places] for number, places in self._drawn.items()]}
+        return super().own_identity() | learning
 
     def set_own_state(self, state: dict[str, Any]) -> None:
-        self._drawn = {number: places for number, *places in state.get("drawn", ())}
+        super().set_own_state(state)
         self._learnt = None
