@@ -17,7 +17,7 @@ BIN := $(abspath $(VENV))/bin
 INSTALLED := $(VENV)/.installed
 ROOMS := platform searchers trainables cluster
 
-.PHONY: help install demo test test-all test-slow test-avx2 test-lower-bounds test-guides test-bohb lint docs format bench constraints clean
+.PHONY: help install demo test test-all test-slow test-avx2 test-lower-bounds test-guides test-bohb test-export lint docs format bench constraints clean
 .DELETE_ON_ERROR:
 
 help:
@@ -37,7 +37,7 @@ $(INSTALLED): pyproject.toml setup.py
 	@touch $@
 
 demo: $(INSTALLED)
-	$(BIN)/archray search hnas --space nasbench201 --data digits --preset demo --out $(RUN)
+	$(BIN)/archray search hnas --space nasbench201 --data glyphs --set data.image_size=16 --preset demo --out $(RUN)
 
 test: $(INSTALLED)
 	$(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder -m "not slow" $(PYTEST_ARGS)
@@ -64,7 +64,13 @@ test-bohb: $(INSTALLED)
 	$(BIN)/python -m pytest -k "bohb" $(PYTEST_ARGS) tests/searchers/test_bohb_search.py tests/platform/test_bohb.py \
 	  tests/platform/test_report_plain.py tests/platform/test_resume_plain.py tests/platform/test_whole_runs.py
 
-test-all: test test-slow test-avx2 test-guides test-bohb test-lower-bounds
+# What needs onnx, onnxscript and onnxruntime; they add 125 MB.
+test-export: $(INSTALLED)
+	$(BIN)/python -m pip install --disable-pip-version-check --quiet --editable '.[export]'
+	$(BIN)/python -m pytest -k "onnx" $(PYTEST_ARGS) tests/trainables/test_exported_program.py \
+	  tests/platform/test_export_formats.py
+
+test-all: test test-slow test-avx2 test-guides test-bohb test-export test-lower-bounds
 
 # The oldest versions that pyproject.toml allows, in an environment of their own, which is removed when it has passed.
 test-lower-bounds: $(INSTALLED)

@@ -23,6 +23,7 @@ _PUBLIC = dict.fromkeys(("search", "resume", "report", "export", "list_names"), 
 _PUBLIC |= dict.fromkeys(("show", "runs"), "archray.platform.show_runs")
 _PUBLIC |= {"watch": "archray.platform.watch"}
 _PUBLIC |= {"load": "archray.platform.run_result", "RunResult": "archray.platform.run_result"}
+_PUBLIC |= {"predict": "archray.platform.predict"}
 _PUBLIC |= {"config": "archray.platform.config_text"}
 _PUBLIC |= {"compare": "archray.platform.compare", "proxies": "archray.platform.proxies"}
 _PUBLIC |= {"bench": "archray.platform.bench.bench_run", "bench_proxies": "archray.platform.bench.correlation_tables"}

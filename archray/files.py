@@ -6,13 +6,14 @@ import hashlib
 import io
 import json
 import os
-import shutil
 import uuid
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from copy import copy
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
+
+from archray.disks import ArrowFiles, LocalDisk
 
 if TYPE_CHECKING:  # imported where used: what only writes local files needs neither
     import pandas as pd
@@ -48,72 +49,10 @@ def write_file(path: str | os.PathLike[str], content: bytes) -> None:
         stream.write(content)
 
 
-class _LocalDisk:
-    """What `Folder` asks of a pyarrow file system, of the local one: to read a run's few files imports no pyarrow."""
-
-    def kind(self, path: str) -> str:
-        return "folder" if os.path.isdir(path) else "file" if os.path.exists(path) else ""
-
-    def entries(self, path: str) -> list[tuple[str, str]]:
-        try:
-            with os.scandir(path) as found:
-                return [(entry.name, "folder" if entry.is_dir() else "file") for entry in found]
-        except FileNotFoundError:
-            return []
-
-    def create(self, path: str) -> None:
-        os.makedirs(path, exist_ok=True)
-
-    def move(self, path: str, to: str) -> None:
-        os.rename(path, to)
-
-    def remove(self, path: str) -> None:
-        shutil.rmtree(path)
-
-    def delete(self, path: str) -> None:
-        os.unlink(path)
-
-    def read(self, path: str) -> bytes:
-        return Path(path).read_bytes()
-
-
-class _ArrowFiles:
-    """The same of any pyarrow file system."""
-
-    def __init__(self, filesystem: fs.FileSystem) -> None:
-        self.filesystem = filesystem
-
-    def kind(self, path: str) -> str:
-        return _KINDS.get(self.filesystem.get_file_info(path).type.name, "")
-
-    def entries(self, path: str) -> list[tuple[str, str]]:
-        from pyarrow import fs
-
-        found = self.filesystem.get_file_info(fs.FileSelector(path, allow_not_found=True))
-        return [(entry.base_name, _KINDS.get(entry.type.name, "")) for entry in found]
-
-    def create(self, path: str) -> None:
-        self.filesystem.create_dir(path, recursive=True)
-
-    def move(self, path: str, to: str) -> None:
-        self.filesystem.move(path, to)
-
-    def remove(self, path: str) -> None:
-        self.filesystem.delete_dir(path)
-
-    def delete(self, path: str) -> None:
-        self.filesystem.delete_file(path)
-
-    def read(self, path: str) -> bytes:
-        with self.filesystem.open_input_stream(path) as stream:
-            return bytes(stream.read())
-
-    def write(self, path: str, content: memoryview) -> None:
-        with self.filesystem.open_output_stream(path) as stream:
-            stream.write(content)
-
-
-_KINDS = {"File": "file", "Directory": "folder"}
+def _without_query(uri: str) -> tuple[str, str]:
+    """A URI and its query, `?...`; a local path has none."""
+    place, mark, query = uri.partition("?") if "://" in uri else (uri, "", "")
+    return place, mark + query
 
 
 class Folder:
@@ -122,7 +61,8 @@ class Folder:
     On a local disk every file is a `whole_file`; object stores show a file only once it is complete.
 
     Args:
-        place: a local path, or a URI that pyarrow understands (`s3://bucket/run`, `file:///...`).
+        place: a local path, or a URI that pyarrow understands (`s3://bucket/run`, `file:///...`), its query with it
+            (`s3://bucket/run?region=eu-central-1`).
         filesystem: the one that `place` is a path on; None: the one that `place` says.
     """
 
@@ -130,7 +70,7 @@ class Folder:
         self.uri = os.fspath(place)
         if filesystem is None and "://" not in self.uri:
             self.path = self.uri = str(Path(self.uri).expanduser().resolve())
-            self._disk: _LocalDisk | _ArrowFiles = _LocalDisk()
+            self._disk: LocalDisk | ArrowFiles = LocalDisk()
             return
         from pyarrow import fs
 
@@ -138,7 +78,7 @@ class Folder:
             self.path = self.uri
         else:
             filesystem, self.path = fs.FileSystem.from_uri(self.uri)
-        self._disk = _LocalDisk() if isinstance(filesystem, fs.LocalFileSystem) else _ArrowFiles(filesystem)
+        self._disk = LocalDisk() if isinstance(filesystem, fs.LocalFileSystem) else ArrowFiles(filesystem)
 
     def _at(self, path: str, uri: str) -> Folder:
         """The folder at another path of the same disk."""
@@ -147,12 +87,14 @@ class Folder:
         return folder
 
     def __truediv__(self, name: str) -> Folder:
-        return self._at(f"{self.path}/{name}", f"{self.uri.rstrip('/')}/{name}")
+        place, query = _without_query(self.uri)
+        return self._at(f"{self.path}/{name}", f"{place.rstrip('/')}/{name}{query}")
 
     @property
     def parent(self) -> Folder:
         """The folder that this one lies in."""
-        return self._at(self.path.rpartition("/")[0], self.uri.rstrip("/").rpartition("/")[0])
+        place, query = _without_query(self.uri)
+        return self._at(self.path.rpartition("/")[0], place.rstrip("/").rpartition("/")[0] + query)
 
     @property
     def name(self) -> str:
@@ -163,7 +105,7 @@ class Folder:
 
     def local_path(self) -> Path | None:
         """The folder as a local path, or None on an object store."""
-        return Path(self.path) if isinstance(self._disk, _LocalDisk) else None
+        return Path(self.path) if isinstance(self._disk, LocalDisk) else None
 
     def create(self) -> Folder:
         self._disk.create(self.path)
@@ -193,6 +135,15 @@ class Folder:
             number += 1
         self._disk.move(self.path, f"{self.path}-before-{number}")
 
+    def sweep(self) -> None:
+        """Deletes the unfinished files that a killed process has left, here and in all folders inside.
+
+        An object store shows none.
+        """
+        if "://" not in self.uri:
+            for left in Path(self.path).rglob(f"{TEMPORARY}*"):
+                left.unlink(missing_ok=True)
+
     def remove(self) -> None:
         """Deletes the folder and all in it."""
         self._disk.remove(self.path)
@@ -208,7 +159,7 @@ class Folder:
     def whole_file(self, name: str) -> Iterator[BinaryIO]:
         """A stream to what becomes the file `name` when the block ends; nothing changes if the block raises."""
         self.create()
-        if isinstance(self._disk, _LocalDisk):
+        if isinstance(self._disk, LocalDisk):
             with whole_file(f"{self.path}/{name}") as stream:
                 yield stream
         else:  # in memory first: closing a stream to an object store completes the file, after an error too
@@ -220,6 +171,25 @@ class Folder:
         """Writes a file whole: after a crash it has its old content or the new one."""
         with self.whole_file(name) as stream:
             stream.write(content)
+
+    def append_line(self, name: str, line: bytes) -> None:
+        """Adds a line to a file, which need not be there; after a kill or a loss of power it is whole, torn, or absent.
+
+        line: without a line break. An object store has no files that grow: there every line is an object of its own,
+        and all other methods show, read and delete them as one file.
+        """
+        self.create()
+        self._disk.append_line(f"{self.path}/{name}", line)
+
+    def read_json_lines(self, name: str) -> list[Any]:
+        """What the lines of a file say, a torn one left out. Raises: FileNotFoundError if it is not there."""
+        values = []
+        for line in self.read_bytes(name).splitlines():
+            try:
+                values.append(json.loads(line))
+            except ValueError:
+                continue
+        return values
 
     def copy_from(self, source: Folder, names: Iterable[str] | None = None) -> None:
         """Copies files of another folder; all of them, or those named."""

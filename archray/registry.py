@@ -123,11 +123,12 @@ class PackageRegistry(Registry[T]):
     Args:
         package: the dotted name of the package, whose modules are all entries.
         separator: what names have where the modules have an underscore.
+        suffix: what the modules' names end with and the entries' do not; another package may have the names.
     """
 
-    def __init__(self, kind: str, package: str, separator: str = "_") -> None:
+    def __init__(self, kind: str, package: str, separator: str = "_", suffix: str = "") -> None:
         super().__init__(kind)
-        self.package, self.separator = package, separator
+        self.package, self.separator, self.suffix = package, separator, suffix
 
     def register(self, name: str, entry: Any = None) -> Any:
         own = entry is not None and getattr(entry, "__module__", None) == self._module(name)
@@ -153,7 +154,8 @@ class PackageRegistry(Registry[T]):
     @cached_property
     def _unloaded(self) -> Collection[str]:
         folders = importlib.import_module(self.package).__path__
-        return frozenset(module.name.replace("_", self.separator) for module in pkgutil.iter_modules(folders))
+        modules = [module.name for module in pkgutil.iter_modules(folders) if module.name.endswith(self.suffix)]
+        return frozenset(module.removesuffix(self.suffix).replace("_", self.separator) for module in modules)
 
     def _load(self, name: str) -> T:
         module = importlib.import_module(self._module(name))  # which may register it
@@ -161,7 +163,7 @@ class PackageRegistry(Registry[T]):
         return entry
 
     def _module(self, name: str) -> str:
-        return f"{self.package}.{name.replace(self.separator, '_')}"
+        return f"{self.package}.{name.replace(self.separator, '_')}{self.suffix}"
 
 
 def import_modules(package: str) -> None:

@@ -9,6 +9,8 @@ from pydantic import BaseModel, ConfigDict, ModelWrapValidatorHandler, model_val
 
 from archray.registry import Registry
 
+REPEATED = "repeated"  # in the metadata of a field whose flag of the command line may come several times
+
 
 class Settings(BaseModel):
     """Validated at construction, frozen; a key that it does not have is refused."""

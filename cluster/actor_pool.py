@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Generator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,13 +15,14 @@ from ray.exceptions import ActorUnschedulableError, RayError, RuntimeEnvSetupErr
 
 from archray.cluster.chunks import Chunk, ChunkQueue
 from archray.cluster.map_actor import MapActor, Reply, describe_error
-from archray.errors import ArchrayError
+from archray.errors import ArchrayError, InvalidInput
 
 logger = logging.getLogger(__name__)
 
 IN_FLIGHT = 2  # chunks per actor: one runs while the next waits beside it, so that no actor waits for the driver
 STARTS = 3  # actors in a row that died while they started before the map gives up
 HOPELESS = 5  # items left out, with none done, before the map gives up: then the worker is wrong, not the items
+RECOUNT = 5.0  # seconds between two looks at how many actors the cluster holds
 TICK = 1.0  # seconds between two looks at `stop` when nothing comes back
 WARN_AFTER = 30.0  # seconds without any actor before a line says what the map is waiting for
 
@@ -63,7 +65,7 @@ class ActorPool:
     """Actors that a function is mapped over many items by; `archray.cluster.actors.actor_map` says how.
 
     Args:
-        options: of Ray's, for each actor. The others: see there.
+        num_actors: asked again and again. options: of Ray's, for each actor. The others: see there.
     """
 
     def __init__(
@@ -71,17 +73,19 @@ class ActorPool:
         worker: Callable[..., Callable[[Any], Any]],
         items: Sequence[Any],
         worker_kwargs: dict[str, Any],
-        num_actors: int,
+        num_actors: Callable[[], int],
         chunk_size: int | None,
         options: dict[str, Any],
-        counter: str | None,
+        title: str,
         stop: Callable[[], bool],
     ) -> None:
         self._name = getattr(worker, "__name__", repr(worker))
-        self._setup = (cloudpickle.dumps(worker), ray.put(worker_kwargs), counter)
+        self._setup = (cloudpickle.dumps(worker), ray.put(worker_kwargs))
+        self._title = f"{title}: {self._name}" if title else self._name
         self._items = items
-        self._num_actors = num_actors
-        self._queue = ChunkQueue(len(items), num_actors, chunk_size)
+        self._count = num_actors
+        self._num_actors, self._counted = num_actors(), time.monotonic()
+        self._queue = ChunkQueue(len(items), self._num_actors, chunk_size)
         self._options = options
         self._stop = stop
         self._remote = ray.remote(MapActor)
@@ -90,6 +94,7 @@ class ActorPool:
         self._running: dict[ObjectRef, _Actor] = {}
         self._ever_ready = False
         self._failed_starts = 0
+        self._made = 0  # actors, those that are gone too
         self._idle_since = time.monotonic()
         self._done = 0
         self._left_out = 0
@@ -118,8 +123,13 @@ class ActorPool:
     # Actors
 
     def _start_actors(self) -> None:
+        if time.monotonic() - self._counted > RECOUNT:  # nodes may have joined or left
+            with suppress(InvalidInput):  # none can hold an actor now; the ones to come may
+                self._num_actors = self._queue.num_actors = self._count()
+            self._counted = time.monotonic()
         while len(self._actors) < min(self._num_actors, len(self._queue) + len(self._running)):
-            actor = _Actor(self._remote.options(**self._options).remote())
+            self._made += 1
+            actor = _Actor(self._remote.options(**self._options).remote(f"{self._title} {self._made}"))
             self._actors.append(actor)
             self._starting[actor.handle.setup.remote(*self._setup)] = actor
 

@@ -23,12 +23,12 @@ def actor_map(
     items: Sequence[Any],
     *,
     worker_kwargs: Mapping[str, Any],
-    num_actors: int,
+    num_actors: int | Callable[[], int],
     chunk_size: int | None = None,
     num_cpus: float = 1,
     num_gpus: float = 0,
     runtime_env: Mapping[str, Any] | None = None,
-    counter: str | None = None,
+    title: str = "",
     stop: Callable[[], bool] = lambda: False,
 ) -> Generator[list[Outcome], None, None]:
     """Calls `worker(**worker_kwargs)(item)` for every item; yields lists of outcomes as they come, in any order.
@@ -45,12 +45,13 @@ def actor_map(
     Args:
         worker: an importable class or function; classes of a script's `__main__` work too.
         worker_kwargs: may hold object references, for arrays that all actors share.
-        num_actors: actors at most; those that the cluster has no room for wait and hold up nothing.
+        num_actors: actors at most; those that the cluster has no room for wait and hold up nothing. A function is asked
+            every few seconds, so that a node that joins gets work; where it raises InvalidInput the number stays.
         chunk_size: items per chunk; None measures, and makes a chunk take about `chunks.CHUNK_SECONDS`.
         num_cpus: CPUs per actor. Ray sets OMP_NUM_THREADS to it (1 for less than 1) unless the variable is set.
         num_gpus: GPUs, or the share of one, per actor.
         runtime_env: Ray's runtime environment for the actors, on top of the job's.
-        counter: the name of a Ray metric that counts the items done (`ray_<name>` on the nodes' metrics ports).
+        title: what the map is for; the actors are shown by it in Ray's dashboard, `title: Worker 3`.
         stop: asked between chunks; once it says True no further chunk is sent, and what is in flight is the last.
 
     Raises: InvalidInput for sizes below 1 or without Ray. While iterating, WorkerFailed if the worker cannot be
@@ -58,9 +59,10 @@ def actor_map(
     """
     if not ray.is_initialized():
         raise InvalidInput("actor_map needs Ray; call it inside `with archray.cluster.connect.connect(...)`")
-    if num_actors < 1 or (chunk_size is not None and chunk_size < 1):
-        raise InvalidInput(f"expected num_actors and chunk_size of 1 or more, got {num_actors} and {chunk_size}")
+    count = num_actors if callable(num_actors) else lambda: num_actors
+    if count() < 1 or (chunk_size is not None and chunk_size < 1):
+        raise InvalidInput(f"expected num_actors and chunk_size of 1 or more, got {count()} and {chunk_size}")
     options: dict[str, Any] = {"num_cpus": num_cpus, "num_gpus": num_gpus, "max_restarts": 0, "max_task_retries": 0}
     if runtime_env:
         options["runtime_env"] = dict(runtime_env)
-    return ActorPool(worker, items, dict(worker_kwargs), num_actors, chunk_size, options, counter, stop).outcomes()
+    return ActorPool(worker, items, dict(worker_kwargs), count, chunk_size, options, title, stop).outcomes()

@@ -24,12 +24,12 @@ class ChunkQueue:
     """What is to be done: items that have not been sent yet, and chunks that go again.
 
     Args:
-        items: how many there are. num_actors: who work on them.
+        items: how many there are. num_actors: who work on them; may change.
         chunk_size: items per chunk; None: as many as take CHUNK_SECONDS, one until it is known how long an item takes.
     """
 
     def __init__(self, items: int, num_actors: int, chunk_size: int | None) -> None:
-        self._items, self._num_actors, self._chunk_size = items, num_actors, chunk_size
+        self._items, self.num_actors, self._chunk_size = items, num_actors, chunk_size
         self._next = 0  # items from here on have not been sent yet
         self._again: deque[Chunk] = deque()
         self._failures: Counter[int] = Counter()  # by item
@@ -59,7 +59,7 @@ class ChunkQueue:
             return self._chunk_size
         if self._seconds_per_item is None:
             return 1
-        even = math.ceil((self._items - self._next) / (2 * self._num_actors))  # smaller towards the end
+        even = math.ceil((self._items - self._next) / (2 * self.num_actors))  # smaller towards the end
         return max(1, min(even, int(CHUNK_SECONDS / max(self._seconds_per_item, 1e-6))))
 
     def took(self, seconds: float, items: int) -> None:

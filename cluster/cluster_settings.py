@@ -46,8 +46,8 @@ def check_address(settings: ClusterSettings) -> str | None:
         host = address.removeprefix("ray://").split(":")[0]
         raise InvalidInput(
             f"{address} is a Ray Client address; over it a search would run on a copy of the searcher and could not "
-            "be resumed. Send the command to the cluster instead: RAY_API_SERVER_ADDRESS="
-            f"http://{host}:8265 ray job submit --working-dir . -- archray search ..."
+            "be resumed. Send the command to the cluster instead: "
+            f"archray submit --address http://{host}:8265 -- search ..."
         )
     if settings.num_cpus is not None or settings.num_gpus is not None:
         raise InvalidInput(

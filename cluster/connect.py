@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import getpass
 import logging
 import os
 import shutil
-import socket
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -17,17 +17,17 @@ from typing import Any
 
 import ray
 from ray.exceptions import RayError
+from ray.job_config import JobConfig
 
 import archray
 from archray.cluster.cluster_settings import LOCAL, ClusterSettings, check_address
+from archray.cluster.find_head import find_head
+from archray.cluster.loopback import LOOPBACK, loopback_only
 from archray.cluster.warm_workers import warm_python
 from archray.errors import ArchrayError
 from archray.references import file_module_name
 
 ROOMS = ("platform", "searchers", "trainables", "cluster")
-AUTO = "auto"  # Ray's word for "the cluster that runs on this machine"
-LOOPBACK = "127.0.0.1"
-ANSWER_SECONDS = 10.0  # for a connection to be accepted
 IMPORT_SECONDS = 120.0  # a worker that unpacks its environment and imports; far more than it takes
 # What Ray says when its raylet is not there: it ends if an agent of its own is not up within 15 s (upstream 65983).
 LATE = "timed out during startup"
@@ -40,11 +40,12 @@ class ClusterError(ArchrayError):
 
 @dataclass(frozen=True)
 class Connection:
-    """A Ray that is up. `started`: it is ours, and ends with the connection."""
+    """A Ray that is up. `started`: it is ours, and ends with the connection. `joined`: its nodes are to be checked."""
 
     started: bool
     address: str
     dashboard_url: str | None
+    joined: bool = False
 
 
 @contextmanager
@@ -52,6 +53,7 @@ def connect(
     settings: ClusterSettings | None = None,
     user_files: Sequence[Path] = (),
     announce: Callable[[str], None] = print,
+    name: str | None = None,
 ) -> Iterator[Connection]:
     """Starts or joins Ray for the length of a `with`; shuts down only what it started, leaves what it joined.
 
@@ -62,6 +64,7 @@ def connect(
     Args:
         user_files: single `.py` files; they travel in Ray's runtime environment, content-addressed.
         announce: called with each line for the user: the dashboard's address, what was joined.
+        name: of this driver among the jobs of Ray's dashboard.
 
     Raises: InvalidInput as `check_address`; ClusterError if Ray does not come up or a worker lacks a module.
     """
@@ -70,19 +73,22 @@ def connect(
     modules, user_files = ["archray.cluster", *by_module], list(by_module.values())
     if ray.is_initialized():
         check_modules(modules)
-        yield Connection(False, ray.get_runtime_context().gcs_address, None)
+        several = sum(node["Alive"] for node in ray.nodes()) > 1
+        yield Connection(False, ray.get_runtime_context().gcs_address, None, joined=several)
         return
     address = check_address(settings)
     doing = "start Ray on this machine" if address is None else f"join the Ray cluster at {address}"
     os.environ.setdefault(USAGE_REPORTS, "0")
     with ExitStack() as stack:
-        warm = address is None and settings.warm_workers and sys.platform == "linux"
+        local = address is None
+        warm = local and settings.warm_workers and sys.platform == "linux"
         python = {"py_executable": stack.enter_context(warm_python())} if warm else {}
         stack.callback(ray.shutdown)  # ends a Ray of ours; from a cluster it only disconnects
-        with tempfile.TemporaryDirectory(prefix="archray-") as scratch:
-            environment = runtime_environment(user_files, Path(scratch), local=address is None)
+        copies = user_files or not local  # else this process may be killed here and leave nothing
+        with tempfile.TemporaryDirectory(prefix="archray-") if copies else nullcontext("") as scratch:
+            environment = runtime_environment(user_files, Path(scratch), local=local)
             try:
-                context = _init(address, settings, environment | python, announce)
+                context = _init(address, settings, environment | python, announce, name)
             except Exception as error:  # what Ray could not do it often says in a plain one
                 raise ClusterError(f"cannot {doing}: {error}") from error
         if address is not None:
@@ -91,13 +97,27 @@ def connect(
             started=address is None,
             address=ray.get_runtime_context().gcs_address,
             dashboard_url=f"http://{context.dashboard_url}" if context.dashboard_url else None,
+            joined=address is not None,
         )
         if address is not None:
             announce(f"Joined the Ray cluster at {connection.address}.")
         if connection.dashboard_url:
             token = " (token: ray get-auth-token)" if os.environ.get("RAY_AUTH_MODE") == "token" else ""
             announce(f"Ray dashboard: {connection.dashboard_url}{token}")
+            if tunnel := ssh_tunnel(connection.dashboard_url):
+                announce(f"From your own machine: {tunnel}")
         yield connection
+
+
+def ssh_tunnel(dashboard_url: str) -> str | None:
+    """The command that brings a dashboard to the machine that this session came from by SSH; None if it did not."""
+    ours = os.environ.get("SSH_CONNECTION", "").split()  # its address and port, ours and our port
+    if len(ours) != 4:
+        return None
+    place = dashboard_url.partition("://")[2]
+    port = place.rpartition(":")[2]
+    elsewhere = "" if ours[3] == "22" else f" -p {ours[3]}"
+    return f"ssh -L {port}:{place}{elsewhere} {getpass.getuser()}@{ours[2]}, then http://127.0.0.1:{port}"
 
 
 def runtime_environment(user_files: Sequence[Path], scratch: Path, *, local: bool) -> dict[str, Any]:
@@ -159,18 +179,23 @@ def check_modules(names: Sequence[str]) -> None:
 
 
 def _init(
-    address: str | None, settings: ClusterSettings, runtime_env: dict[str, Any], announce: Callable[[str], None]
+    address: str | None,
+    settings: ClusterSettings,
+    runtime_env: dict[str, Any],
+    announce: Callable[[str], None],
+    name: str | None,
 ) -> Any:
     """Calls `ray.init`, once more for a Ray of ours that was too slow; the context it returns."""
     options: dict[str, Any] = {
         "runtime_env": runtime_env,
         "log_to_driver": settings.worker_output,
         "logging_level": logging.ERROR,
+        "job_config": JobConfig(metadata={"job_name": name} if name else {}),
     }
     if address is not None:
-        if address != AUTO:
-            _check_answers(address)
-        return ray.init(address=address, **options)
+        head = find_head(address)
+        with loopback_only() if head.loopback else nullcontext():
+            return ray.init(address=head.address, **options)
     start = partial(
         ray.init,
         address=LOCAL,  # None would join whatever cluster was started last on this machine, another run's perhaps
@@ -178,25 +203,14 @@ def _init(
         num_gpus=settings.num_gpus,
         include_dashboard=None if settings.dashboard else False,  # None: where ray[default] is installed
         dashboard_host=LOOPBACK,
+        _node_ip_address=LOOPBACK,
         **options,
     )
-    try:
+    with loopback_only():
+        try:
+            return start()
+        except Exception as error:
+            if LATE not in str(error):
+                raise
+        announce("Ray was not up within its 30 seconds: a busy machine, perhaps. Starting it once more.")
         return start()
-    except Exception as error:
-        if LATE not in str(error):
-            raise
-    announce("Ray was not up within its 30 seconds: a busy machine, perhaps. Starting it once more.")
-    return start()
-
-
-def _check_answers(address: str) -> None:
-    """Raises: ConnectionError if nothing listens there. Ray itself would try for more than ten minutes."""
-    host, _, port = address.rpartition(":")
-    if not host or not port.isdecimal():
-        raise ConnectionError("expected auto, local or ip:port")
-    if host in (LOOPBACK, "localhost"):
-        host = ray.util.get_node_ip_address()  # Ray replaces loopback by it, and listens there
-    try:
-        socket.create_connection((host.strip("[]"), int(port)), timeout=ANSWER_SECONDS).close()
-    except OSError as error:
-        raise ConnectionError(f"nothing answers there ({error}); is the cluster up, and its port open?") from error

@@ -11,7 +11,6 @@ from typing import Any
 import ray
 from ray import cloudpickle
 from ray.exceptions import RayError
-from ray.util.metrics import Counter
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]  # comes with scikit-learn
 
 
@@ -25,9 +24,18 @@ class Reply:
 
 
 class MapActor:
-    """The actor's side: constructs the worker and calls it per item; stops at the first exception."""
+    """The actor's side: constructs the worker and calls it per item; stops at the first exception.
 
-    def setup(self, worker: bytes, kwargs: dict[str, Any], counter: str | None) -> tuple[str, str | None]:
+    title: what Ray's dashboard shows of it.
+    """
+
+    def __init__(self, title: str) -> None:
+        self._title = title
+
+    def __repr__(self) -> str:
+        return self._title
+
+    def setup(self, worker: bytes, kwargs: dict[str, Any]) -> tuple[str, str | None]:
         """Returns the node's id and, if the worker cannot be constructed, why."""
         node = ray.get_runtime_context().get_node_id()
         # Ray's word for the CPUs of this actor; libraries read it when they are imported, which may be long ago.
@@ -36,7 +44,6 @@ class MapActor:
             self._worker = cloudpickle.loads(worker)(**kwargs)
         except Exception as error:
             return node, describe_error(error)
-        self._counter = None if counter is None else Counter(counter, description="Items that archray's actors did.")
         return node, None
 
     def run(self, items: list[Any]) -> Reply:
@@ -49,8 +56,6 @@ class MapActor:
             except Exception as error:
                 failure = describe_error(error)
                 break
-        if self._counter is not None and values:
-            self._counter.inc(len(values))
         return Reply(values, failure, time.perf_counter() - start)
 
 

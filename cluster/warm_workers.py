@@ -61,6 +61,7 @@ def serve(place: str, modules: Sequence[str]) -> dict[str, Any]:
     import gc
     import importlib
     import select
+    import shutil
     import signal
 
     listener = socket.socket(socket.AF_UNIX)
@@ -73,6 +74,7 @@ def serve(place: str, modules: Sequence[str]) -> dict[str, Any]:
     while True:
         ready, _, _ = select.select([listener, sys.stdin], [], [])
         if sys.stdin in ready:
+            shutil.rmtree(os.path.dirname(place), ignore_errors=True)  # who started this may have been killed
             os._exit(0)  # at once, without what libraries say about leaks
         connection, _ = listener.accept()
         if os.fork() == 0:

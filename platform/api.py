@@ -17,9 +17,10 @@ from archray.platform.config import merge, nest, validate
 from archray.platform.engine.tune_options import TuneOptions
 from archray.platform.methods import METHODS, get_method, open_run
 from archray.platform.methods.configure import check_config, make_config
-from archray.platform.run.layout import RUNS
+from archray.platform.run.layout import MANIFEST, RUNS
 from archray.platform.run.run import Run, refuse_existing
 from archray.platform.run.run_summary import RunSummary
+from archray.platform.run.same_search import check_same_search
 from archray.platform.run_result import RunResult
 from archray.plurals import count
 from archray.trainables.spaces import SPACES, Space
@@ -40,6 +41,7 @@ def search(
     tune_config: tune.TuneConfig | None = None,
     callbacks: Sequence[tune.Callback] = (),
     time_budget_s: float | None = None,
+    or_resume: bool = False,
     **options: Any,
 ) -> RunResult:
     """Runs a search from the beginning to a trained architecture and a report.
@@ -54,6 +56,8 @@ def search(
         out: the run's folder, a path or a pyarrow URI; a new one under `archray-runs/` by default.
         run_config, tune_config, callbacks, time_budget_s: as in Ray Tune, for the Tune run of the search;
             `callbacks` serve every stage. They are not kept for a resume.
+        or_resume: whether a run of this configuration that `out` holds is continued, as `resume` does. Only where it
+            runs (`cluster`) may be another; a run of another configuration is refused.
         options: the command's flags (`budget=20`, `epochs=12`, `seed=1`, ...), or any option by its path with
             double underscores (`train__lr=0.05`).
 
@@ -67,6 +71,7 @@ def search(
         config=config,
         out=out,
         tune_options=tune_options,
+        or_resume=or_resume,
     )
 
 
@@ -79,6 +84,7 @@ def begin_run(
     out: str | Path | None = None,
     tune_options: TuneOptions | None = None,
     command: str | None = None,
+    or_resume: bool = False,
 ) -> RunResult:
     """As `search`. options: those of the configuration, `space` and `data` too. command: what the manifest keeps."""
     data = options.get("data")
@@ -86,16 +92,25 @@ def begin_run(
     if arrays is not None and len(arrays) not in (2, 4):
         raise InvalidInput(f"expected data as 2 or 4 arrays, got {len(arrays)}; (x_train, y_train[, x_test, y_test])")
     chosen = make_config(method, preset, config, {**options, "data": data if arrays is None else "arrays:given.npz"})
-    place = new_place(chosen.method, out)
+    if or_resume:
+        if out is None:
+            raise InvalidInput("a search that is to continue what it began needs the folder of the run: give --out")
+        if Folder(str(out)).exists(MANIFEST):
+            run = open_run(str(out), to_resume=True)
+            check_same_search(run, chosen)
+            run.amend(run.config.model_copy(update={"cluster": chosen.cluster}))
+            return _execute(run, tune_options or TuneOptions(), Console())
+    place = new_place(chosen.method, out, or_resume=or_resume)
     check_config(chosen, data_given=arrays is not None)
-    run = Run.create(place, chosen, arrays=arrays, command=command)
+    run = Run.create(place, chosen, arrays=arrays, command=command, again=or_resume)
     return _execute(run, tune_options or TuneOptions(), Console())
 
 
-def new_place(method: str, out: str | Path | None) -> str:
-    """Where a new run goes. Raises: RunFolderError if something is there."""
+def new_place(method: str, out: str | Path | None, *, or_resume: bool = False) -> str:
+    """Where a new run goes, or one that goes on. Raises: RunFolderError if something else is there."""
     place = str(out or Path(RUNS) / f"{method}-{datetime.now():%Y%m%d-%H%M%S}")
-    refuse_existing(Folder(place))
+    if not (or_resume and Folder(place).exists(MANIFEST)):
+        refuse_existing(Folder(place), again=or_resume)
     return place
 
 
@@ -146,19 +161,32 @@ def report(path: str | Path) -> str:
     return write_report(run)
 
 
-def export(path: str | Path, to: str | Path | None = None) -> list[str]:
-    """Writes the trained network as files that load elsewhere; returns their names.
+def export(
+    path: str | Path,
+    to: str | Path | None = None,
+    *,
+    formats: str | Sequence[str] | None = None,
+    int8: bool = False,
+) -> list[str]:
+    """Writes the trained model as files that load elsewhere; returns their paths.
+
+    Beside the model: `model.json`, which says what it takes and gives, `load_model.py`, and a README.
 
     Args:
         to: an empty or new folder; `export` in the run by default.
+        formats: one or several of `onnx`, `torch-export`, `safetensors`, `python` (plain PyTorch source), `state-dict`;
+            None: torch-export and state-dict.
+        int8: with `onnx`, an int8 graph too, calibrated on the run's training images; `model.json` has its accuracy.
 
-    Raises: RunFolderError if the run has no trained network yet, or the folder is not empty.
+    Raises: RunFolderError if the run has no trained model yet, or the folder is not empty; UnknownName for another
+    format; MissingExtra without a format's packages; InvalidInput for a model that a format cannot hold.
     """
     run = open_run(str(path))
-    from archray.platform.models.model_files import export_model
+    from archray.platform.models.export_model import export_model
 
     folder = Folder(to) if to is not None else run.folder / "export"
-    return [f"{folder}/{name}" for name in export_model(run, folder)]
+    chosen = [formats] if isinstance(formats, str) else formats
+    return [f"{folder}/{name}" for name in export_model(run, folder, chosen, int8=int8)]
 
 
 def list_names(kind: str) -> dict[str, str]:
@@ -195,7 +223,8 @@ def _titles(run: Run[Any]) -> dict[str, str]:
 
 def _execute(run: Run[Any], tune_options: TuneOptions, console: Console) -> RunResult:
     from archray.cluster.connect import connect
-    from archray.platform.engine.run_record import recorded
+    from archray.cluster.node_checks import check_nodes
+    from archray.platform.engine.run_record import recorded, run_name
     from archray.platform.engine.stage import Context, run_stages
     from archray.platform.methods.recipe import all_stages, describe, recipe_of
     from archray.platform.repeats import run_repeats
@@ -203,8 +232,15 @@ def _execute(run: Run[Any], tune_options: TuneOptions, console: Console) -> RunR
     if run.config.repeats > 1:
         with (
             recorded(run.folder, _titles(run), partial(describe, run)),
-            connect(run.config.cluster, user_files=run.user_files, announce=console.print),
+            connect(
+                run.config.cluster,
+                user_files=run.user_files,
+                announce=console.print,
+                name=f"{run.config.method} {run_name(run.folder)}",
+            ) as connection,
         ):
+            if connection.joined:
+                check_nodes(run.folder, run.data.paths, announce=console.print)
             return run_repeats(run, lambda repeat: _execute(repeat, tune_options, console), console)
     context = Context(run, console, tune_options)
     run_stages(all_stages(recipe_of(run)), context, partial(describe, run))

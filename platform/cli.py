@@ -1,4 +1,4 @@
-"""The `archray` command. Every command calls the function of the same name in `archray`."""
+"""The `archray` command. Every command calls `archray`'s function of that name; `submit` sends one as a job."""
 
 from __future__ import annotations
 
@@ -16,9 +16,11 @@ from typer.core import TyperGroup
 import archray
 from archray.errors import ArchrayError, RunInterrupted, TrialCrashed
 from archray.platform.bench_run_command import bench_app
+from archray.platform.predict_command import export, predict
 from archray.platform.proxies_command import proxies
 from archray.platform.run.layout import RUNS
 from archray.platform.search_command import config_app, search_app
+from archray.platform.submit_command import submit
 
 CRASHED = 1
 BAD_INPUT = 2
@@ -109,15 +111,6 @@ def compare(
     archray.compare(runs, out=out)
 
 
-def export(
-    run: RunFolder,
-    to: Annotated[str | None, typer.Option(help="Where to; a new folder. Default: DIR/export.")] = None,
-) -> None:
-    """Write the trained network: state_dict, architecture, a loader, and a torch.export program."""
-    for path in archray.export(run, to):
-        typer.echo(path)
-
-
 def list_(kind: Annotated[str, typer.Argument(metavar="spaces|datasets|proxies|methods", help="Which.")]) -> None:
     """List what there is to search, train on, score with, and search by."""
     table = Table(box=None, show_header=False, pad_edge=False)
@@ -126,7 +119,7 @@ def list_(kind: Annotated[str, typer.Argument(metavar="spaces|datasets|proxies|m
     Console().print(table)
 
 
-COMMANDS = (watch, show, runs, resume, report, compare, export, list_, proxies)
+COMMANDS = (watch, show, runs, resume, report, compare, export, predict, list_, proxies, submit)
 
 
 def _version(asked: bool) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +10,7 @@ from rich.console import Console
 
 from archray.errors import InvalidInput, RunFolderError
 from archray.files import Folder, write_file
+from archray.platform.config import flat
 from archray.platform.run.run_summary import RunSummary, read_manifest
 
 if TYPE_CHECKING:  # what compares is imported once it is known that there are runs to compare
@@ -114,7 +115,7 @@ def _check_data(summaries: Sequence[RunSummary]) -> None:
     first, *others = [(summary, read_manifest(Folder(summary.path))) for summary in summaries]
     for summary, manifest in others:
         if manifest["data_checksum"] != first[1]["data_checksum"]:
-            differ = _different(_flat({"data": m["config"]["data"]}) for m in (first[1], manifest))
+            differ = _different(flat({"data": m["config"]["data"]}) for m in (first[1], manifest))
             test_labels = {m.get("test_labels_checksum") for m in (first[1], manifest)}
             if list(differ) == [VALIDATION] and len(test_labels) == 1 and None not in test_labels:
                 continue
@@ -132,23 +133,16 @@ def different_options(runs: Compared) -> dict[str, list[Any]]:
 
     Not among them is what the table has, and what of a run is its own: its seed, where it ran.
     """
-    flat = [_flat(read_manifest(Folder(summary.path))["config"]) for _, summary in runs]
-    different = _different(flat).items()
+    configs = [flat(read_manifest(Folder(summary.path))["config"]) for _, summary in runs]
+    different = _different(configs).items()
     return {key: values for key, values in different if key == VALIDATION or key.partition(".")[0] not in _OWN}
 
 
-def _different(flat: Any) -> dict[str, list[Any]]:
-    configs = list(flat)
+def _different(values_of_runs: Any) -> dict[str, list[Any]]:
+    configs = list(values_of_runs)
     keys = [key for key in configs[0] if all(key in config for config in configs)]
     values = {key: [config[key] for config in configs] for key in keys}
     return {key: each for key, each in values.items() if any(value != each[0] for value in each)}
-
-
-def _flat(nested: Mapping[str, Any], path: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for key, value in nested.items():
-        flat |= _flat(value, f"{path}{key}.") if isinstance(value, Mapping) else {f"{path}{key}": value}
-    return flat
 
 
 def compared_progress(runs: Sequence[Run[Any]]) -> list[Progress]:

@@ -54,6 +54,11 @@ class SearchConfig(Settings):
         """What may name a file of the user's, by its role: the run keeps a copy of it."""
         return {"space": self.space, "data": self.data.name}
 
+    @property
+    def begins_without_data(self) -> bool:
+        """Whether its first stages open no data set; those stages say so themselves."""
+        return False
+
     def check(self) -> None:
         """What the types do not say; called before Ray starts. Raises: ArchrayError."""
 
@@ -100,6 +105,14 @@ def nest(path: str, value: Any) -> dict[str, Any]:
     for key in reversed(path.split(".")):
         value = {key: value}
     return dict(value)
+
+
+def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested settings as one dictionary: `{"train": {"lr": 0.1}}` is `{"train.lr": 0.1}`."""
+    leaves: dict[str, Any] = {}
+    for key, value in values.items():
+        leaves |= flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
+    return leaves
 
 
 def read_config_file(path: Path) -> dict[str, Any]:

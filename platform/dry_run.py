@@ -21,6 +21,7 @@ def dry_run(
     preset: str | None = None,
     config: str | Path | Mapping[str, Any] | None = None,
     out: str | Path | None = None,
+    or_resume: bool = False,
 ) -> str:
     """What `archray search` with these arguments would do, as comments, and its configuration: YAML for `--config`.
 
@@ -29,7 +30,7 @@ def dry_run(
     Raises: ArchrayError, as `archray.search` before Ray starts.
     """
     chosen = make_config(method, preset, config, options)
-    place = new_place(chosen.method, out)
+    place = new_place(chosen.method, out, or_resume=or_resume)
     check_config(chosen)
     return "\n".join([*_plan(chosen, place), "", config_text(chosen)])
 

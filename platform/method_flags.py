@@ -9,6 +9,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from archray.platform.field_help import field_kinds, meaning_of
+from archray.settings import REPEATED
 
 
 @dataclass(frozen=True)
@@ -17,7 +18,7 @@ class Flag:
 
     name: str  # as in Python, `final_epochs`
     path: str  # of the configuration, `final.epochs`
-    type: type  # int, float or str: how the command line reads it; the configuration checks it
+    type: Any  # int, float, str or list[str]: how the command line reads it; the configuration checks it
     help: str  # what the field means, and what it may be
 
 
@@ -31,8 +32,10 @@ def flag_of(config: type[BaseModel], name: str, path: str) -> Flag | None:
         model = model.model_fields[key].annotation
     if last not in model.model_fields:
         return None
-    kinds = field_kinds(model.model_fields[last].annotation)
-    return Flag(name, path, kinds[0] if kinds in ([int], [float]) else str, meaning_of(model, last))
+    field = model.model_fields[last]
+    kinds = field_kinds(field.annotation)
+    kind: Any = list[str] if REPEATED in field.metadata else kinds[0] if kinds in ([int], [float]) else str
+    return Flag(name, path, kind, meaning_of(model, last))
 
 
 def value_at(config: Mapping[str, Any], path: str) -> Any:

@@ -148,6 +148,12 @@ QUANTITIES: Mapping[str, Quantity] = {
         "validation accuracy (mixture)",
         "On the validation split, of a supernet's mixture of all operations, or of the paths that it draws.",
     ),
+    "largest_accuracy": _accuracy(
+        "validation accuracy (largest)", "On the validation split, of the largest network, with a supernet's weights."
+    ),
+    "smallest_accuracy": _accuracy(
+        "validation accuracy (smallest)", "On the validation split, of the smallest network, with a supernet's weights."
+    ),
     "standalone_accuracy": _accuracy(
         "validation accuracy (alone)", "On the validation split, of weights solved for this feature map alone."
     ),
@@ -161,6 +167,15 @@ QUANTITIES: Mapping[str, Quantity] = {
     "mixture_loss": Quantity("validation loss (mixture)", meaning="As mixture_accuracy."),
     "test_nll": Quantity("test NLL", meaning="Mean negative log-likelihood on the test split, nats."),
     "score": Quantity("score", meaning="Mean validation loss, or accuracy, by what the configuration scores."),
+    # Of the neural tangent kernel at initialisation, by NASI.
+    "trace": Quantity("trace norm", digits=3, meaning="Of the NTK, approximated, per image: the mean over samples."),
+    "reward": Quantity("reward", digits=3, meaning="trace - mu max(0, trace - nu), the mean over samples."),
+    "found_trace": Quantity("trace norm (found)", digits=3, meaning="As trace, of the most probable sample."),
+    "found_reward": Quantity(
+        "reward (found)",
+        digits=3,
+        meaning="As reward, of the most probable sample, over random samples' mean trace norm.",
+    ),
     "elbo": Quantity("ELBO", meaning="Evidence lower bound of the posterior, nats."),
     # Of a search on a table of trained architectures, in the table's own units.
     "objective": Quantity("objective", meaning="What a search on a table is told of an architecture."),
@@ -172,6 +187,14 @@ QUANTITIES: Mapping[str, Quantity] = {
     # Costs.
     "parameters": Quantity("parameters", "M", 1e-6, 3, "Of a network of the final training, the mean over them."),
     "multiply_adds": Quantity("multiply-adds", "M", 1e-6, 2, "Of one input to such a network, the mean over them."),
+    "flops": Quantity(
+        "FLOPs", "M", 1e-6, 2, "Floating-point operations of one image, by torch's counter: two for a multiply-add."
+    ),
+    "peak_memory": Quantity("peak memory", "KiB", 2.0**-10, 1, "Activations of one image alive at once, at most."),
+    "latency_ms": Quantity("latency", "ms", 1.0, 3, "Of a batch, the median of repeated passes."),
+    "latency_ms_iqr": Quantity("latency (spread)", "ms", 1.0, 3, "Between the quartiles of the passes."),
+    "expected_cost": Quantity("expected cost", digits=0, meaning="Of the learnt probabilities, in its own unit."),
+    "cost_weight": Quantity("weight of the cost", digits=4, meaning="Of the penalty on what the mixture costs."),
     "trainings": Quantity(
         "trainings",
         digits=0,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from archray.errors import InvalidInput, RunFolderError
 from archray.files import Folder
 from archray.platform.quantities import DECIDING, deciding_accuracy
-from archray.platform.run.layout import TRIALS
+from archray.platform.run.layout import PARETO, TRIALS
 from archray.platform.run.run_summary import RunSummary
 
 if TYPE_CHECKING:
@@ -94,12 +94,35 @@ class RunResult:
         """All trials of all stages."""
         return Folder(self.path).read_parquet(TRIALS)
 
+    @property
+    def pareto(self) -> pd.DataFrame:
+        """What no other training of a search with several objectives betters, the most accurate first.
+
+        A row a member: architecture, number (of the training, from 1), the objectives, hypervolume_contribution.
+        Raises: InvalidInput if the search had one objective, or several repeats.
+        """
+        if self.repeats:
+            raise InvalidInput(f"{self.path} has repeats, each with a set of its own: `.repeats[0].pareto`")
+        folder = Folder(self.path) / "pareto"
+        if not folder.exists(PARETO):
+            raise InvalidInput(f"{self.path} searched for one objective; search by nsga2 or pareto-pool for a set")
+        return folder.read_parquet(PARETO)
+
     def model(self) -> torch.nn.Module | Classifier:
         """The trained network or ensemble, on the CPU, in evaluation mode; of a feature map, its classifier."""
         from archray.platform.methods import open_run
         from archray.platform.models.model_files import load_model
 
         return load_model(open_run(self.path))
+
+    def predict(self, images: Any, *, top: int = 1, normalised: bool = False) -> pd.DataFrame:
+        """The classes of images by the model: a row an image and rank, as `archray.predict`.
+
+        images: files and folders; or arrays or tensors as the data set's were before it normalised them.
+        """
+        from archray.platform.predict import predict
+
+        return predict(self.path, images, top=top, normalised=normalised)
 
 
 def over_repeats(path: str, repeats: Sequence[RunResult], ended: Mapping[str, Any]) -> RunResult:

@@ -8,7 +8,7 @@ import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args
 
 import typer
 
@@ -46,6 +46,10 @@ OF_SEARCH: dict[str, Any] = {
     ],
     "time_budget_s": Annotated[
         float | None, typer.Option(help="Seconds after which the search stage ends with what it has. Default: no end.")
+    ],
+    "or_resume": Annotated[
+        bool,
+        typer.Option("--or-resume", help="Continue the run in --out if this search began one there, else begin it."),
     ],
     "dry_run": Annotated[
         bool, typer.Option("--dry-run", help="Print what it would do, and its configuration; write and start nothing.")
@@ -116,7 +120,7 @@ def _command(
 
     keyword = inspect.Parameter.KEYWORD_ONLY
     parameters = [
-        inspect.Parameter(key, keyword, default=False if key == "dry_run" else None, annotation=kind)
+        inspect.Parameter(key, keyword, default=False if get_args(kind)[0] is bool else None, annotation=kind)
         for key, kind in options.items()
     ]
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # which typer reads
@@ -153,11 +157,11 @@ def _option(flag: Flag, own: Mapping[str, str], defaults: Mapping[str, Any]) -> 
 
 
 def _search(name: str, preset: str | None, config: Mapping[str, Any], options: dict[str, Any]) -> None:
-    out, time_budget_s, dry = (options.pop(key) for key in OF_SEARCH)
+    out, time_budget_s, or_resume, dry = (options.pop(key) for key in OF_SEARCH)
     if dry:
         from archray.platform.dry_run import dry_run
 
-        typer.echo(dry_run(name, options, preset=preset, config=config, out=out), nl=False)
+        typer.echo(dry_run(name, options, preset=preset, config=config, out=out, or_resume=or_resume), nl=False)
         return
     from archray.platform.api import begin_run
     from archray.platform.engine.tune_options import TuneOptions
@@ -170,6 +174,7 @@ def _search(name: str, preset: str | None, config: Mapping[str, Any], options: d
         out=out,
         tune_options=TuneOptions(time_budget_s=time_budget_s),
         command="archray " + shlex.join(sys.argv[1:]),
+        or_resume=or_resume,
     )
     archray.show(result.path)
 

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from archray.searchers.metric_first import MetricFirst, best_of_pool
     from archray.searchers.nesbs.architecture_posterior import Posterior
     from archray.searchers.nesbs.ensemble_search import NESBSSearch
+    from archray.searchers.pareto.nsga2_search import NSGA2Search
+    from archray.searchers.pareto.pareto_pool_search import ParetoPoolSearch
     from archray.searchers.random_search import RandomSearch
     from archray.searchers.rank_surrogate.rank_surrogate_search import RankSurrogateSearch
     from archray.searchers.rank_surrogate.robot_search import RoBoTSearch
@@ -35,6 +37,8 @@ __all__ = [
     "LocalSearch",
     "MetricFirst",
     "NESBSSearch",
+    "NSGA2Search",
+    "ParetoPoolSearch",
     "Posterior",
     "RandomSearch",
     "RankSurrogateSearch",
@@ -59,6 +63,7 @@ __getattr__ = lazy_attributes(
     local_search=("LocalSearch",),
     metric_first=("MetricFirst", "best_of_pool"),
     nesbs=("NESBSSearch", "Posterior"),
+    pareto=("NSGA2Search", "ParetoPoolSearch"),
     random_search=("RandomSearch",),
     reinforce_search=("ReinforceSearch",),
     rank_surrogate=("RankSurrogateSearch", "RoBoTSearch"),

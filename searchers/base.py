@@ -18,6 +18,7 @@ from archray.errors import InvalidInput
 from archray.searchers.arguments import check_metric_mode, check_whole_number
 from archray.searchers.ledger import Record, read_metric
 from archray.searchers.state import RecordingSearcher
+from archray.searchers.stopwatch import Stopwatch
 from archray.seeds import trial_seed
 
 logger = logging.getLogger(__name__)
@@ -73,6 +74,7 @@ class ArchraySearcher(RecordingSearcher):
         self._concurrency = max_concurrent
         self.points_to_evaluate = [self.check_point(dict(point)) for point in points_to_evaluate or ()]
         self._points_used = 0
+        self._stopwatch = Stopwatch()
 
     # What a subclass defines ---------------------------------------------------------------------------------------
 
@@ -98,6 +100,11 @@ class ArchraySearcher(RecordingSearcher):
         """Opens what the searcher needs from outside. Raises its own errors; called before the first trial."""
 
     # What a subclass and a reader use ------------------------------------------------------------------------------
+
+    @property
+    def seconds(self) -> float:
+        """How long it has decided in this process: wall time inside `suggest` and `on_trial_complete`."""
+        return self._stopwatch.seconds
 
     def known(self, number: int) -> dict[int, Record]:
         """The records whose results suggestion `number` may use: those of 1 to number - q, and all handed over."""
@@ -142,6 +149,10 @@ class ArchraySearcher(RecordingSearcher):
 
         Raises: SearcherStateError if the state it was to continue from could not be read.
         """
+        with self._stopwatch:
+            return self._suggestion(trial_id)
+
+    def _suggestion(self, trial_id: str) -> dict[str, Any] | str | None:
         self.check_restored()
         again = self.ledger.of_trial(trial_id)
         if again is not None:
@@ -164,6 +175,10 @@ class ArchraySearcher(RecordingSearcher):
 
     def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
         """Ends a trial. Unknown trials, and a second end of the same trial, are logged and ignored."""
+        with self._stopwatch:
+            self._end(trial_id, result, error)
+
+    def _end(self, trial_id: str, result: dict[str, Any] | None, error: bool) -> None:
         record = self.ledger.of_trial(trial_id)
         if record is None:
             logger.warning("trial %s is none of this searcher's; its result is ignored", trial_id)
@@ -216,9 +231,8 @@ class ArchraySearcher(RecordingSearcher):
             return self.FINISHED
         if (self._concurrency or self.depends_on_results) and self.ledger.running >= self._q:
             return None
-        if self.depends_on_results and not self.asynchronous:
-            if not all(record.ended for record in self.known(number).values()):
-                return None
+        if self.depends_on_results and not self.asynchronous and not self.ledger.have_ended(number - self._q):
+            return None
         config: Proposal = None
         while config is None and self._points_used < len(self.points_to_evaluate):
             self._points_used += 1

@@ -32,6 +32,13 @@ class ConfigSpace(ABC):
     def mutate(self, config: Mapping[str, Any], rng: np.random.Generator) -> Config:
         """`config` after one mutation, or after as many as it takes to be another one."""
 
+    def cross(self, config: Mapping[str, Any], other: Mapping[str, Any], rng: np.random.Generator) -> Config:
+        """Of each decision the choice of one of two configs, by a fair coin: uniform crossover.
+
+        `config` itself where the space has no such architecture, or where decisions cannot be told apart.
+        """
+        return {name: value for name, value in config.items() if name != SEED}
+
     def neighbours(self, config: Mapping[str, Any], rng: np.random.Generator) -> list[Config]:
         """The configs that one mutation may make of `config`, distinct, in random order; `config` is none of them.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, SupportsFloat
@@ -72,6 +72,13 @@ class TuneTrial:
     status: str
     last_result: dict[str, Any]
 
+    @classmethod
+    def read(cls, description: str, progress: str) -> TuneTrial:
+        """The trial whose state is saved in these two parts."""
+        trial = Trial.from_json_state(description, stub=True)
+        trial.restore_run_metadata(progress)
+        return cls(trial.trial_id, dict(trial.config), trial.status, flatten_dict(trial.last_result or {}))
+
     @property
     def ended(self) -> bool:
         return self.status in ("TERMINATED", "ERROR")
@@ -81,20 +88,19 @@ class TuneTrial:
         return self.status == "ERROR"
 
 
-def read_tune_trials(folder: str | Path) -> list[TuneTrial] | None:
-    """The trials in the newest `experiment_state-*.json` of `folder`; None where none can be read."""
+def read_tune_trials(folder: str | Path, known: Collection[str] = ()) -> list[TuneTrial] | None:
+    """The trials in the newest `experiment_state-*.json` of `folder`; None where none can be read.
+
+    known: ids of trials that are not wanted; thousands take seconds, and memory.
+    """
     files = sorted(Path(folder).glob("experiment_state-*.json"))
     if not files:
         return None
     try:
         saved = json.loads(files[-1].read_text(encoding="utf-8"))
-        trials = []
-        for description, progress in saved["trial_data"]:
-            trial = Trial.from_json_state(description, stub=True)
-            trial.restore_run_metadata(progress)
-            trials.append(
-                TuneTrial(trial.trial_id, dict(trial.config), trial.status, flatten_dict(trial.last_result or {}))
-            )
+        trials = [
+            TuneTrial.read(*trial) for trial in saved["trial_data"] if json.loads(trial[0])["trial_id"] not in known
+        ]
     except Exception:  # Tune's own restore reads the same file, and reports what is wrong with it
         return None
     return trials
@@ -106,27 +112,40 @@ class Ledger:
     def __init__(self, result_keys: Sequence[str] = ()) -> None:
         self.result_keys = tuple(result_keys)
         self.records: dict[int, Record] = {}
+        self._last = 0  # the largest number
+        self._open: set[int] = set()  # the numbers of the trials that have not ended
         self._by_trial: dict[str, int] = {}
         self._newest: dict[str, dict[str, Any]] = {}  # of each running trial, its newest `value` and `result`
         self._orphans: list[TuneTrial] = []  # trials of Tune's whose suggestion this book does not hold yet
 
     @property
     def next_number(self) -> int:
-        return 1 + max([0, *self.records])
+        return 1 + self._last
 
     @property
     def running(self) -> int:
-        return sum(not record.ended for record in self.records.values())
+        return len(self._open)
+
+    @property
+    def ended(self) -> set[str]:
+        """The ids of the trials that have ended."""
+        return {trial_id for trial_id, number in self._by_trial.items() if number not in self._open}
+
+    def have_ended(self, last: int) -> bool:
+        """Whether all trials up to number `last` have."""
+        return all(number > last for number in self._open)
 
     @property
     def lost(self) -> Record | None:
         """The first trial that has not ended and that Tune no longer knows: it is to be suggested again."""
-        return next((r for r in self.records.values() if r.trial_id is None and not r.ended), None)
+        return next((r for r in map(self.records.__getitem__, sorted(self._open)) if r.trial_id is None), None)
 
     def add(self, config: dict[str, Any]) -> Record:
         """Opens a record for the next suggestion, under no trial id yet."""
         record = Record(self.next_number, None, config)
         self.records[record.number] = record
+        self._last = record.number
+        self._open.add(record.number)
         return record
 
     def give(self, config: dict[str, Any], value: float | None, failure: str | None) -> Record:
@@ -151,6 +170,7 @@ class Ledger:
     def end(self, record: Record, result: Mapping[str, Any] | None, error: bool, metric: str) -> None:
         """Ends a trial with its last result; one that was stopped without any has its newest value."""
         newest = self._newest.pop(record.trial_id or "", None)
+        self._open.discard(record.number)
         if error:
             record.end(None, FAILED)
         elif not result and newest is not None:
@@ -167,7 +187,7 @@ class Ledger:
     # After a restore: see the docstring of `state`
 
     def reconcile(self, trials: Sequence[TuneTrial], metric: str) -> None:
-        """Brings a book that is older or newer than Tune's own state in line with it."""
+        """Brings a book that is older or newer than Tune's own state in line with it. trials: without those `ended`."""
         tune = {trial.trial_id: trial for trial in trials}
         for record in self.records.values():
             if record.ended or record.trial_id is None:
@@ -201,6 +221,8 @@ class Ledger:
         known = Record.__dataclass_fields__.keys()  # those of a later version are left out
         records = [Record(**{key: entry[key] for key in known & entry.keys()}) for entry in state.get("records", ())]
         self.records = {record.number: record for record in records}
+        self._last = max([0, *self.records])
+        self._open = {record.number for record in records if not record.ended}
         self._by_trial = {record.trial_id: record.number for record in records if record.trial_id is not None}
         self._newest = dict(state.get("newest", {}))
         self._orphans = []

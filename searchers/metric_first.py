@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Unpack, get_args
@@ -12,6 +13,7 @@ from archray.errors import InvalidInput, InvalidPool
 from archray.plurals import count
 from archray.searchers.arguments import SearcherOptions, check_whole_number
 from archray.searchers.base import ArchraySearcher, Proposal
+from archray.searchers.exterior_penalty import ExteriorPenalty, penalty_of
 from archray.searchers.pool_file import PoolFile, check_names
 from archray.searchers.search_space import architecture_of
 
@@ -31,6 +33,8 @@ class MetricFirst(ArchraySearcher):
         by: the column: a training-free metric, or a cost.
         budget: the number of trainings; None: the whole pool.
         order: which values come first, the `largest` or the `smallest`.
+        mu, nu: of `ExteriorPenalty`: with mu, the largest R = M - mu max(0, M - nu) comes first, of equal R the
+            smallest M; nu None is the column's mean.
         points_to_evaluate: `{"architecture"}`, suggested first; they count in budget.
         seed, metric, mode, max_concurrent, asynchronous: see `ArchraySearcher`.
 
@@ -45,19 +49,22 @@ class MetricFirst(ArchraySearcher):
         by: str,
         budget: int | None = 20,
         order: Order = "largest",
+        mu: float | None = None,
+        nu: float | None = None,
         **options: Unpack[SearcherOptions],
     ) -> None:
         _check_order(order)
         self._file = PoolFile.of(pool)
         self.by = by
         self.order: Order = order
+        self.penalty = penalty_of(by, order, mu, nu)
         super().__init__(budget=budget, **options)
         self.prepare()
 
     @cached_property
     def ranking(self) -> list[str]:
         """The architectures in order, read again after unpickling. Raises: InvalidPool if the file has changed."""
-        return _ranking(self._file, self.by, self.order, self.seed)
+        return _ranking(self._file, self.by, self.order, self.penalty, self.seed)
 
     def propose(self, number: int) -> Proposal:
         seen = self._seen()
@@ -76,14 +83,22 @@ class MetricFirst(ArchraySearcher):
         _ = self.ranking
 
     def own_identity(self) -> dict[str, Any]:
-        return {"pool": self._file.checksum, "by": self.by, "order": self.order}
+        constraint = {"mu": None, "nu": None} if self.penalty is None else asdict(self.penalty)
+        return {"pool": self._file.checksum, "by": self.by, "order": self.order, **constraint}
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if name != "ranking"}  # the path travels
 
 
 def best_of_pool(
-    pool: str | Path, by: str, number: int, order: Order = "largest", seed: int = 0
+    pool: str | Path,
+    by: str,
+    number: int,
+    order: Order = "largest",
+    seed: int = 0,
+    *,
+    mu: float | None = None,
+    nu: float | None = None,
 ) -> list[dict[str, str]]:
     """The pool's best `number` by the column `by`, as `points_to_evaluate` of any searcher over architectures.
 
@@ -91,13 +106,13 @@ def best_of_pool(
     Proxies for Lightweight NAS), section 4: `points_to_evaluate=best_of_pool(pool, "synflow", population)`.
 
     Args:
-        pool, by, order, seed: as of `MetricFirst`.
+        pool, by, order, seed, mu, nu: as of `MetricFirst`.
 
     Raises: InvalidPool for a table that cannot serve or has fewer rows with a value; InvalidInput.
     """
     check_whole_number("number", number)
     _check_order(order)
-    ranking = _ranking(PoolFile.of(pool), by, order, seed)
+    ranking = _ranking(PoolFile.of(pool), by, order, penalty_of(by, order, mu, nu), seed)
     if len(ranking) < number:
         raise InvalidPool(
             f"{pool} has {count(len(ranking), 'row')} with a finite {by}, fewer than {number}; ask for less"
@@ -105,7 +120,7 @@ def best_of_pool(
     return [{"architecture": name} for name in ranking[:number]]
 
 
-def _ranking(file: PoolFile, by: str, order: Order, seed: int) -> list[str]:
+def _ranking(file: PoolFile, by: str, order: Order, penalty: ExteriorPenalty | None, seed: int) -> list[str]:
     """The architectures with a value, best first; equal ones in an order that the seed draws."""
     table = file.read(["architecture", by])
     try:
@@ -122,6 +137,8 @@ def _ranking(file: PoolFile, by: str, order: Order, seed: int) -> list[str]:
     names = table["architecture"].tolist()
     check_names(table["architecture"].iloc[kept], file.location)
     kept = np.random.default_rng([seed, STREAM]).permutation(kept)
+    if penalty is not None:
+        return [names[row] for row in kept[penalty.ranking(values[kept])]]
     signed = -values[kept] if order == "largest" else values[kept]
     return [names[row] for row in kept[np.argsort(signed, kind="stable")]]
 

@@ -13,7 +13,7 @@ from archray.errors import InvalidArchitecture, InvalidInput
 from archray.searchers.arguments import HeldSpace, IntArray
 from archray.searchers.config_space import ENUMERABLE, SEED, STEPS, Config, ConfigSpace
 from archray.searchers.tune_domains import Domains
-from archray.trainables.spaces import Space, TableSpace
+from archray.trainables.spaces import ConstrainedSpace, Space
 
 
 @runtime_checkable
@@ -51,6 +51,20 @@ class Architectures(ConfigSpace):
                 break
         return {"architecture": self._held.canonical_string(child)}
 
+    def cross(self, config: Mapping[str, Any], other: Mapping[str, Any], rng: np.random.Generator) -> Config:
+        space = self._held.space
+        one, two = (space.decode(parent["architecture"]) for parent in (config, other))
+        heads = rng.random(len(one)) < 0.5
+        child = tuple(a if head else b for a, b, head in zip(one, two, heads, strict=True))
+        try:
+            space.check(child)
+            possible = not isinstance(space, ConstrainedSpace) or space.meets(child)
+        except InvalidArchitecture:  # choices that mean something together only; a table has not all of its base's
+            possible = False
+        if not possible:
+            return super().cross(config, other, rng)
+        return {"architecture": self._held.canonical_string(child)}
+
     def neighbours(self, config: Mapping[str, Any], rng: np.random.Generator) -> list[Config]:
         mutations = self._held.space.mutations(self._held.space.decode(config["architecture"]))
         if mutations is None:
@@ -73,8 +87,8 @@ class Architectures(ConfigSpace):
             return None
 
     def existing(self) -> IntArray | None:
-        space = self._held.space
-        return space.rows_of_decisions if isinstance(space, TableSpace) else None
+        rows: IntArray | None = getattr(self._held.space, "rows_of_decisions", None)  # of a table
+        return rows
 
     def choices_of(self, config: Mapping[str, Any]) -> dict[str, Any]:
         space = self._held.space
@@ -153,6 +167,13 @@ class Own(ConfigSpace):
             if self.key(child) != self.key(config):
                 break
         return child
+
+    def cross(self, config: Mapping[str, Any], other: Mapping[str, Any], rng: np.random.Generator) -> Config:
+        decisions = getattr(self._space, "decisions", None)
+        if not isinstance(decisions, Mapping):
+            return super().cross(config, other, rng)
+        taken = {name: other[name] for name in decisions if name in other and rng.random() < 0.5}
+        return self.check_point({**super().cross(config, other, rng), **taken})
 
     def choices(self) -> dict[str, list[Any]]:
         decisions = getattr(self._space, "decisions", None)

@@ -189,7 +189,7 @@ class RecordingSearcher(Searcher):
             self.restore(str(file))
             if self._restore_problem is None:
                 break
-        trials = read_tune_trials(checkpoint_dir)
+        trials = read_tune_trials(checkpoint_dir, self.ledger.ended)
         if self._restore_problem is None and trials is not None and self._metric:
             self.ledger.reconcile(trials, self._metric)
 

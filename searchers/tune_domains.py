@@ -52,6 +52,10 @@ class Domains(ConfigSpace):
         values = (self._domains[name].sample(random_state=rng) for _ in range(STEPS))
         return {**config, name: next((other for other in values if other != value), value)}
 
+    def cross(self, config: Mapping[str, Any], other: Mapping[str, Any], rng: np.random.Generator) -> Config:
+        heads = rng.random(len(self._domains)) < 0.5
+        return {name: (config if head else other)[name] for name, head in zip(self._domains, heads, strict=True)}
+
     def neighbours(self, config: Mapping[str, Any], rng: np.random.Generator) -> list[Config]:
         if len(self._choices) < len(self._domains):
             return super().neighbours(config, rng)

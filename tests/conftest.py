@@ -60,26 +60,28 @@ def ray_session() -> Iterator[None]:
     """
     import ray  # not above: most tests need no Ray
 
+    from archray.cluster.loopback import LOOPBACK, loopback_only
     from archray.cluster.warm_workers import MODULES, warm_python
 
     if ray.is_initialized():
         yield
         return
     with warm_python([*MODULES, "sklearn.datasets", "sklearn.linear_model"]) as python:
-        ray.init(
-            address="local",
-            num_cpus=2,
-            num_gpus=0,
-            object_store_memory=OBJECT_STORE_BYTES,
-            include_dashboard=False,
-            log_to_driver=False,
-            logging_level=logging.ERROR,
-            runtime_env={
-                "py_modules": [str(file) for file in sorted(WORKER_MODULES.glob("*.py"))],
-                "py_executable": python,
-            },
-            _node_ip_address="127.0.0.1",
-        )
+        with loopback_only():
+            ray.init(
+                address="local",
+                num_cpus=2,
+                num_gpus=0,
+                object_store_memory=OBJECT_STORE_BYTES,
+                include_dashboard=False,
+                log_to_driver=False,
+                logging_level=logging.ERROR,
+                runtime_env={
+                    "py_modules": [str(file) for file in sorted(WORKER_MODULES.glob("*.py"))],
+                    "py_executable": python,
+                },
+                _node_ip_address=LOOPBACK,
+            )
         yield
         ray.shutdown()
 

@@ -45,8 +45,8 @@ def write_weights(place: str, name: str, state: dict[str, Any]) -> str:
 
 def read_weights(uri: str, device: torch.device | str = "cpu") -> dict[str, Any]:
     """What `write_weights` wrote, its tensors on `device`. Raises: FileNotFoundError."""
-    place, _, name = _uri(uri).rpartition("/")
-    content = io.BytesIO(Folder(place).read_bytes(name))
+    file = Folder(_uri(uri))
+    content = io.BytesIO(file.parent.read_bytes(file.name))
     state: dict[str, Any] = torch.load(content, map_location=device, weights_only=True)
     return state
 

@@ -11,6 +11,7 @@ import torch
 
 from archray.errors import InvalidInput
 
+OUT_OF_MEMORY = "out of memory"  # how the reason of a trial begins that may do better with more of a card
 atexit.register(gc.unfreeze)  # what `free_memory` froze would be leaked, as libraries bound by nanobind complain
 
 
@@ -32,11 +33,27 @@ def choose_device(wanted: str, *, gpus: float | None = None) -> torch.device:
     return device
 
 
+def memory_share(gpus: float | None) -> float:
+    """The part of its card's memory that work with `gpus` of Ray's may take; all of it where Ray was not asked."""
+    return gpus if gpus is not None and 0 < gpus < 1 else 1.0
+
+
+def limit_memory(device: torch.device, gpus: float | None) -> None:
+    """Lets this process take no more of a CUDA card's memory than its share, so that trials beside it keep theirs.
+
+    What it asks for beyond ends as `torch.OutOfMemoryError`. The limit is on what torch's allocator holds; the half
+    gigabyte or so of a CUDA context comes on top. Called again, it sets the limit anew.
+    """
+    if device.type == "cuda":
+        # The index, as torch takes no device without one here; None is the current card, the only one of most trials.
+        torch.cuda.set_per_process_memory_fraction(memory_share(gpus), device.index)
+
+
 def out_of_memory(error: BaseException) -> str | None:
-    """The reason "out of memory: ..." if that is what `error` says, of a GPU or of the CPU; else None."""
+    """The reason, `OUT_OF_MEMORY` and what `error` says, if memory ran out, a GPU's or the CPU's; else None."""
     text = str(error)
     if isinstance(error, (torch.OutOfMemoryError, MemoryError)) or "can't allocate memory" in text:
-        return f"out of memory: {text}"
+        return f"{OUT_OF_MEMORY}: {text}"
     return None
 
 

@@ -13,7 +13,6 @@ from torch import Tensor, nn
 
 from archray.plurals import count
 from archray.seeds import stream_seed
-from archray.trainables.data.augment import Augmentation
 from archray.trainables.training_settings import SGDSettings
 
 if TYPE_CHECKING:
@@ -43,7 +42,7 @@ class EpochTrainer(ABC):
 
     def __init__(self, dataset: Dataset, *, epochs: int, seed: int, amp: bool) -> None:
         self.dataset, self.seed = dataset, seed
-        self.device = dataset.train.images.device
+        self.device = dataset.train.device
         self.epochs_done = 0
         self._epochs, self._amp = epochs, amp
 
@@ -76,9 +75,9 @@ class EpochTrainer(ABC):
                 f"training has finished after {count(self.epochs_done, 'epoch')}; there is no further epoch"
             )
 
-    def _stream(self, purpose: int) -> int:
+    def _stream(self, *purpose: int) -> int:
         """The seed of one purpose in the coming epoch."""
-        return stream_seed(self.seed, self.epochs_done, purpose)
+        return stream_seed(self.seed, self.epochs_done, *purpose)
 
     def _autocast(self) -> AbstractContextManager[Any]:
         return torch.autocast(self.device.type, dtype=torch.bfloat16) if self._amp else nullcontext()
@@ -102,9 +101,7 @@ class SGDTrainer(EpochTrainer, Generic[SettingsT]):
         self._weights = list(module.parameters())
         self._augmentation = None
         if settings.augmentation is not None:
-            self._augmentation = Augmentation(
-                settings.augmentation, image_size=dataset.image_size, flip=dataset.flip, black=dataset.black
-            )
+            self._augmentation = dataset.augmentation(settings.augmentation)
         self.optimizer = torch.optim.SGD(
             self._weights,
             lr=settings.lr,
@@ -115,10 +112,14 @@ class SGDTrainer(EpochTrainer, Generic[SettingsT]):
 
     def _descend(self, loss: Tensor, lr: float) -> None:
         """One step of the weights by the gradient of `loss`. What it does not depend on is not updated at all."""
-        for group in self.optimizer.param_groups:
-            group["lr"] = lr
         self.optimizer.zero_grad(set_to_none=True)
         loss.backward()
+        self._update(lr)
+
+    def _update(self, lr: float) -> None:
+        """One step of the weights by the gradient that is there."""
+        for group in self.optimizer.param_groups:
+            group["lr"] = lr
         if self.settings.grad_clip is not None:
             nn.utils.clip_grad_norm_(self._weights, self.settings.grad_clip)
         self.optimizer.step()

@@ -65,6 +65,10 @@ class TrainingSettings(SGDSettings):
             epochs: p e / epochs in epoch e = 0, 1, ... (Zoph et al. 2018; 0.2 in DARTS).
         channels_last: memory in channels-last layout, which some kernels are faster with.
         compile: `torch.compile`, on CUDA only.
+        micro_batch_size: images in a forward pass of a worker at most; the gradients of a batch's passes are added up
+            before the step, and each pass has batch statistics of its own. None: a worker's whole part of the batch.
+        sync_batch_norm: whether the workers of one training have the statistics of a batch in common, as one worker
+            has; else each its own part's, and the mean of the running ones at the end of each epoch.
     """
 
     epochs: Count = 12
@@ -79,6 +83,8 @@ class TrainingSettings(SGDSettings):
     drop_path: float = Field(0.0, ge=0, lt=1)
     channels_last: bool = False
     compile: bool = False
+    micro_batch_size: Count | None = None
+    sync_batch_norm: bool = True
 
     @model_validator(mode="after")
     def _cycles_have_epochs(self) -> TrainingSettings:

@@ -22,6 +22,7 @@ class BenchProblem:
             cost; a row per architecture (of isomorphic spellings the first), in the table's order.
         metrics: the columns of `pool` that are training-free metrics; the more the better. costs: those that are costs.
         encoding: of its architectures; see `archray.trainables.spaces.encodings`.
+        costs_of: architecture -> the costs that a run looks at, by column; None: the pool has them.
         objective, mode: the key of a trial's result that a search is judged by, and its direction: Tune's metric and
             mode.
     """
@@ -33,6 +34,7 @@ class BenchProblem:
     encoding: str
     objective: str
     mode: Literal["max", "min"]
+    costs_of: Callable[[str], Mapping[str, float]] | None = None
 
 
 # make(problem, budget, seed, options): a new searcher. budget: trainings. options: as a user gave them beside the

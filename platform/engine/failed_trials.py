@@ -72,7 +72,7 @@ class FailureLog(tune.Callback):
         name = f"{trial.trial_id}.json"
         before = folder.read_json(name) if folder.exists(name) else {}
         processes, cause, stack = before.get("processes", []), before.get("cause"), before.get("stack")
-        error = _last_error(trial)
+        error = last_error(trial)
         if _is_death(error):
             number = int(found[1]) if (found := re.search(r"\bpid: (\d+)", str(error))) else 0
             if number not in processes:  # a dead actor that was to be reused fails twice of one death
@@ -99,7 +99,7 @@ def own_keys(config: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in config.items() if key != "settings"}
 
 
-def _last_error(trial: Any) -> BaseException | None:
+def last_error(trial: Any) -> BaseException | None:
     """The error that Tune has just written to the trial's local folder; None if it cannot be read."""
     try:
         error = cloudpickle.loads(Path(trial.pickled_error_file).read_bytes())

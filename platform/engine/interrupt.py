@@ -1,6 +1,7 @@
-"""Ctrl-C: the first ends a stage when what is under way is saved, the second at once.
+"""Ctrl-C: the first ends a stage when what is under way is saved, or after some seconds; the second at once.
 
 In a Tune run that is the next checkpoint of every trial; Tune's own handler drops what trials did since their last one.
+What ends at once continues from what was saved, as after a kill.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from typing import Any
 
 from ray import tune
 from rich.console import Console
+
+PATIENCE_SECONDS = 10.0  # that the first waits: Kubernetes and SLURM kill what has not ended 30 s after a SIGTERM
 
 
 class Interrupt:
@@ -35,12 +38,16 @@ class Interrupt:
     def trial_reported(self, trial_id: str) -> None:
         self._unsaved.add(trial_id)
 
-    def trial_saved(self, trial_id: str, running: set[str]) -> None:
-        """Ends the run once every running trial has saved since the request, and no reported epoch is unsaved."""
+    def trial_saved(self, trial_id: str, trials: list[Any]) -> None:
+        """Ends the run once every running trial has saved since the request, and no reported epoch is unsaved.
+
+        trials: all of Tune's; the one that saved may have ended.
+        """
         self._unsaved.discard(trial_id)
         if not self.requested:
             return
         self._saved.add(trial_id)
+        running = {trial.trial_id for trial in trials if trial.status == "RUNNING"}
         if running <= self._saved and not running & self._unsaved:
             self.stopping = True
             os.kill(os.getpid(), signal.SIGUSR1)  # Tune's graceful stop: it saves its state, then fit() returns
@@ -58,23 +65,16 @@ class StopAtCheckpoint(tune.Callback):
         INTERRUPT.trial_reported(trial.trial_id)
 
     def on_trial_save(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
-        INTERRUPT.trial_saved(trial.trial_id, _running(trials))
+        INTERRUPT.trial_saved(trial.trial_id, trials)
 
-    def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
-        INTERRUPT.trial_saved(trial.trial_id, _running(trials) - {trial.trial_id})
-
-    on_trial_error = on_trial_complete
-
-
-def _running(trials: list[Any]) -> set[str]:
-    return {trial.trial_id for trial in trials if trial.status == "RUNNING"}
+    on_trial_complete = on_trial_error = on_trial_save
 
 
 @contextmanager
 def stop_gracefully(console: Console, when: str) -> Iterator[Interrupt]:
     """Handles Ctrl-C (and SIGTERM) as the module says while the block runs; does nothing off the main thread.
 
-    when: what the first Ctrl-C waits for, as it is told.
+    when: what the first Ctrl-C waits for, as it is told. Raises: KeyboardInterrupt where it ends at once.
     """
     INTERRUPT.reset()
     if threading.current_thread() is not threading.main_thread():
@@ -82,11 +82,15 @@ def stop_gracefully(console: Console, when: str) -> Iterator[Interrupt]:
         return
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
 
+    second = threading.Timer(PATIENCE_SECONDS, os.kill, (os.getpid(), signal.SIGINT))
+    second.daemon = True
+
     def request(number: int, frame: FrameType | None) -> None:
         if INTERRUPT.requested:
             raise KeyboardInterrupt
         INTERRUPT.requested = True
-        console.print(f"\nStopping when {when}; again to stop at once.")
+        second.start()
+        console.print(f"\nStopping when {when}, or in {PATIENCE_SECONDS:.0f} s; again to stop at once.")
 
     disabled = os.environ.get("TUNE_DISABLE_SIGINT_HANDLER")
     os.environ["TUNE_DISABLE_SIGINT_HANDLER"] = "1"
@@ -95,6 +99,7 @@ def stop_gracefully(console: Console, when: str) -> Iterator[Interrupt]:
     try:
         yield INTERRUPT
     finally:
+        second.cancel()
         for number, handler in before.items():
             signal.signal(number, handler)
         if disabled is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
+from functools import partial
 from typing import Any
 
 import pandas as pd
@@ -12,6 +13,7 @@ from rich.console import Console
 
 from archray.cluster.actor_pool import Outcome
 from archray.cluster.actors import actor_map
+from archray.cluster.metrics import RunLabels, ScoredCount
 from archray.cluster.resources import ResourceSettings, actor_count
 from archray.errors import RunInterrupted
 from archray.files import Folder
@@ -24,7 +26,6 @@ from archray.trainables.proxies import ProxySettings
 from archray.trainables.tune.pool_scorer import PoolScorer
 
 POOL = "pool.parquet"
-COUNTER = "archray_scored_architectures"  # a metric of Ray's, on the dashboard and the nodes' metrics ports
 
 
 def score_pool(
@@ -38,6 +39,7 @@ def score_pool(
     console: Console,
     chunk: int | None = None,
     scorer: Callable[..., Callable[[str], dict[str, Any]]] = PoolScorer,
+    labels: RunLabels | None = None,
 ) -> None:
     """Scores the candidates, distinct canonical strings, without training, into the table POOL of `folder`.
 
@@ -47,8 +49,6 @@ def score_pool(
     Args:
         scorer: the worker: `scorer(space=, data=, proxy=, device=)(architecture)` is a row.
     """
-    types = dict.fromkeys(proxy.columns, "float64")
-    types |= {"failure": "string", "seconds": "float64", "parameters": "Int64"}
     table = score_in_shards(
         folder,
         candidates,
@@ -59,10 +59,11 @@ def score_pool(
             "proxy": proxy.model_dump(mode="json"),
             "device": device_of(resources),
         },
-        types=types,
+        types=column_types(proxy),
         resources=resources,
         console=console,
         chunk=chunk,
+        labels=labels,
     )
     folder.write_parquet(POOL, table)
     left_out = int(table["seconds"].isna().sum())
@@ -83,6 +84,7 @@ def score_in_shards(
     console: Console,
     chunk: int | None = None,
     group: int | None = None,
+    labels: RunLabels | None = None,
 ) -> pd.DataFrame:
     """Scores the architectures with actors; returns a row for each, in their order: `architecture` and `types`.
 
@@ -97,6 +99,7 @@ def score_in_shards(
         types: the pandas type of every column; `failure` (why values are missing) is one of them.
         chunk: items an actor gets at a time; None: as many as take about five seconds.
         group: architectures of an item; None: an item is one architecture.
+        labels: of the metric that counts the architectures, and in the names of the actors; None: the folder's name.
 
     Raises: InvalidInput if no node can hold an actor; WorkerFailed if the worker cannot be made at all;
     RunInterrupted after Ctrl-C, when the chunks that were in flight are saved.
@@ -105,6 +108,7 @@ def score_in_shards(
     rows = _read_shards(shards, types)
     rows = rows[rows["architecture"].isin(set(architectures))]
     known = set(rows["architecture"])
+    labels = labels or RunLabels(stage=folder.name)
     missing = [architecture for architecture in architectures if architecture not in known]
     items: Sequence[Any] = missing
     if group is not None:
@@ -113,13 +117,14 @@ def score_in_shards(
         worker,
         items,
         worker_kwargs=worker_kwargs,
-        num_actors=actor_count(resources),
+        num_actors=partial(actor_count, resources),
         chunk_size=chunk,
         num_cpus=resources.cpus_per_trial,
         num_gpus=resources.gpus(),
-        counter=COUNTER,
+        title=labels.title,
         stop=lambda: INTERRUPT.requested,
     )
+    counted = ScoredCount(labels)
     progress = ScoringProgress(console, total=len(architectures), done=len(known), failed=count_failures(rows))
     numbers = [int(name.removeprefix("part-").removesuffix(".parquet")) for name in shards.files()]
     began = time.time()
@@ -129,6 +134,7 @@ def score_in_shards(
         for number, outcomes in enumerate(finished, start=max(numbers, default=-1) + 1):
             table = _table([row for outcome in outcomes for row in _rows(outcome)], types)
             shards.write_parquet(f"part-{number:05d}.parquet", table)
+            counted.add(len(table))
             progress.advance(len(table), failed=count_failures(table))
             folder.write_json(SCORING, {"began": began, **progress.state})
     rows = _read_shards(shards, types).drop_duplicates("architecture").set_index("architecture")
@@ -136,6 +142,12 @@ def score_in_shards(
         of = count(len(architectures), "architecture")
         raise RunInterrupted(f"stopped with {len(rows)} of {of} scored; they are saved")
     return rows.loc[list(architectures)].reset_index()
+
+
+def column_types(proxy: ProxySettings) -> dict[str, str]:
+    """The types of what a `PoolScorer` says of an architecture, by column."""
+    metrics = dict.fromkeys(proxy.columns, "float64")
+    return metrics | {"failure": "string", "seconds": "float64", "parameters": "Int64"}
 
 
 def device_of(resources: ResourceSettings) -> str:

@@ -49,10 +49,15 @@ class TrialProgress(tune.Callback):
         self._quantity = quantity_of(self.metric, self.name)
         self._best = math.nan
         self._started: dict[str, float] = {}
+        self._ended: set[str] = set()
         console = Console(highlight=False)
         self._progress = _bar(console, TimeElapsedColumn())
         self._task = self._progress.add_task(self.name, total=self.total, state="")
         self._progress.start()
+
+    def on_step_begin(self, iteration: int, trials: list[Any], **info: Any) -> None:
+        if not self._started and not self._ended:  # of a run that goes on, what has ended before
+            self._ended = {trial.trial_id for trial in trials if trial.status in ("TERMINATED", "ERROR")}
 
     def on_trial_start(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
         self._started.setdefault(trial.trial_id, time.monotonic())
@@ -60,7 +65,7 @@ class TrialProgress(tune.Callback):
     def on_trial_result(
         self, iteration: int, trials: list[Any], trial: Any, result: dict[str, Any], **info: Any
     ) -> None:
-        self._show(trials, f"epoch {result.get('training_iteration')}")
+        self._show(f"epoch {result.get('training_iteration')}")
 
     def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
         result = trial.last_result or {}
@@ -68,17 +73,18 @@ class TrialProgress(tune.Callback):
         if isinstance(value, float) and not math.isnan(value):
             better = max if self.mode == "max" else min
             self._best = value if math.isnan(self._best) else better(self._best, value)
-        self._line(trials, trial, f"failed: {failure}" if failure else self._quantity.told(value))
+        self._line(trial, f"failed: {failure}" if failure else self._quantity.told(value))
 
     def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
-        self._line(trials, trial, f"error: {failed_trials(experiment_folder(trial))[trial.trial_id].sentence}")
+        self._line(trial, f"error: {failed_trials(experiment_folder(trial))[trial.trial_id].sentence}")
 
     def on_experiment_end(self, trials: list[Any], **info: Any) -> None:
         if self._progress is not None:
             self._progress.stop()
 
-    def _line(self, trials: list[Any], trial: Any, text: str) -> None:
-        ended = self.before + sum(t.status in ("TERMINATED", "ERROR") or t is trial for t in trials)
+    def _line(self, trial: Any, text: str) -> None:
+        self._ended.add(trial.trial_id)
+        ended = self.before + len(self._ended)
         seconds = time.monotonic() - self._started.get(trial.trial_id, time.monotonic())
         assert self._progress is not None  # Tune calls `setup` first
         self._progress.console.print(
@@ -86,11 +92,11 @@ class TrialProgress(tune.Callback):
             markup=False,
             soft_wrap=True,
         )
-        self._show(trials, "")
+        self._show("")
 
-    def _show(self, trials: list[Any], state: str) -> None:
+    def _show(self, state: str) -> None:
         assert self._progress is not None
-        ended = self.before + sum(t.status in ("TERMINATED", "ERROR") for t in trials)
+        ended = self.before + len(self._ended)
         best = "" if math.isnan(self._best) else f"best {self._quantity.told(self._best)}"
         self._progress.update(self._task, completed=ended, state=f"{best} {state}")
 

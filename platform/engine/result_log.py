@@ -2,28 +2,38 @@
 
 Tune copies its files to the run's folder in the background and in place: a kill left a result file empty, and after a
 graceful stop the last state was missing there. A restored trial begins its `result.json` anew.
-These callbacks write through `Folder`, whole files only. They hold no path: Tune pickles callbacks, and a run may be
-moved.
+These callbacks write through `Folder`: whole files, or a line at the end of one. They hold no path: Tune pickles
+callbacks, and a run may be moved. What they write for a trial does not grow with the number of trials.
 """
 
 from __future__ import annotations
 
 import json
 import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 from ray import tune
+from ray.tune import ExperimentAnalysis, ResultGrid
+from ray.tune.execution.experiment_state import _ExperimentCheckpointManager
 
 from archray.files import Folder
+from archray.platform.engine.ended_trials import packed_states, release
 from archray.platform.engine.interrupt import INTERRUPT
 from archray.platform.run.layout import PLAN, RESULTS, STARTED
 from archray.platform.run.listing import plain
-from archray.platform.run.tune_snapshot import experiment_state, is_experiment_state, read_snapshot, write_snapshot
+from archray.platform.run.tune_snapshot import (
+    Event,
+    append_events,
+    experiment_state,
+    write_snapshot,
+)
 
 SHORT = 64  # entries of a list that is kept; the scores of a round of halving may be ten thousand
-STATE_FILES = ("experiment_state-", "search_gen_state-", "searcher-state-")
+STATE_FILES = ("experiment_state-", "search_gen_state-", "searcher-state-", "basic-variant-state-")
 
 
 class ResultLog(tune.Callback):
@@ -31,12 +41,6 @@ class ResultLog(tune.Callback):
 
     And of every trial, as it starts, what it is about: results do not say.
     """
-
-    def __init__(self) -> None:
-        self._lines: dict[str, list[str]] = {}
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {"_lines": {}}
 
     def on_trial_start(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
         config = {name: value for name, value in trial.config.items() if _is_kept(value)}
@@ -48,14 +52,9 @@ class ResultLog(tune.Callback):
     ) -> None:
         if INTERRUPT.stopping:
             return  # Tune's last snapshot does not hold it: the epoch will be trained again
-        folder = experiment_folder(trial) / RESULTS
-        name = f"{trial.trial_id}.jsonl"
-        if trial.trial_id not in self._lines:
-            before = folder.read_bytes(name).decode().splitlines() if folder.exists(name) else []
-            self._lines[trial.trial_id] = before
         kept = {name: value for name, value in result.items() if _is_kept(value)}
-        self._lines[trial.trial_id].append(json.dumps(kept, default=str))
-        folder.write_bytes(name, "\n".join(self._lines[trial.trial_id]).encode())
+        line = json.dumps(kept, default=str).encode()
+        (experiment_folder(trial) / RESULTS).append_line(f"{trial.trial_id}.jsonl", line)
 
 
 def _is_kept(value: Any) -> bool:
@@ -63,65 +62,92 @@ def _is_kept(value: Any) -> bool:
 
 
 class KeepSnapshot(tune.Callback):
-    """Copies Tune's state files after every step in which a trial started, reported, saved or ended, and at the end."""
+    """Keeps a snapshot of Tune's state files whenever Tune has written them, and at the end; between two, a journal.
+
+    Tune writes them at intervals that grow with what it takes (a twentieth of the time at most). Into the journal goes,
+    after every step, the state of each trial that was suggested, saved or ended in it.
+    """
 
     def __init__(self) -> None:
-        self._changed: Any = None
+        self._journal: str | None = None
+        self._changed: dict[str, Any] = {}  # the trials in which something happened, by id
+        self._known: set[str] = set()  # the ids of the trials that the journal or the snapshot has
+        self._written = False  # whether Tune has written its state since it was kept
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"_changed": None}
+        return KeepSnapshot().__dict__
 
-    def on_trial_start(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
-        self._changed = trial
+    def get_state(self) -> None:
+        """Tune asks as it writes its state, in its own staging folder, after the trials' and the searcher's."""
+        self._written = True
 
-    on_trial_save = on_trial_complete = on_trial_error = on_trial_start
+    def on_trial_save(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
+        self._changed[trial.trial_id] = trial
+
+    on_trial_recover = on_trial_save
+
+    def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
+        self._changed[trial.trial_id] = trial
+        release(trial, trials[0])
+
+    on_trial_error = on_trial_complete
 
     def on_step_begin(self, iteration: int, trials: list[Any], **info: Any) -> None:
-        """The step before has written its state: to Tune's own staging folder, in this thread."""
-        if self._changed is not None:
-            _copy_state(self._changed, trials)
-            self._changed = None
+        """Keeps what the step before came to."""
+        # What was suggested comes first: so it was in the step, and later suggestions may rest on what ended in it.
+        suggested = {trial.trial_id: trial for trial in self._suggested(trials)}
+        changed = {**suggested, **self._changed}.values()
+        if self._written and trials:
+            self._journal = _copy_state(trials)
+        elif changed and self._journal is not None:
+            append_events(experiment_folder(trials[0]), self._journal, [_event(trial) for trial in changed])
+        self._known |= suggested.keys()
+        self._changed, self._written = {}, False
+
+    def _suggested(self, trials: list[Any]) -> list[Any]:
+        """The trials that are new. They stand at the end, among those that Tune tries again: it moves these there."""
+        new: list[Any] = []
+        for trial in reversed(trials):
+            if len(self._known) + len(new) == len(trials):
+                break
+            if trial.trial_id not in self._known:
+                new.append(trial)
+        return new[::-1]
 
     def on_experiment_end(self, trials: list[Any], **info: Any) -> None:
         if trials:
-            _copy_state(trials[0], trials)
+            _copy_state(trials)
 
 
-def _copy_state(trial: Any, trials: list[Any]) -> None:
-    """Keeps the state files of the experiment that `trial` belongs to. trials: all of it."""
-    staged = Path(trial.storage.experiment_driver_staging_path)
-    states = {file.name: file.read_bytes() for file in staged.iterdir() if file.name.startswith(STATE_FILES)}
-    for name, state in states.items():
-        states[name] = _with_errors(state, trials) if is_experiment_state(name) else state
-    write_snapshot(experiment_folder(trial), states)
+def _event(trial: Any) -> Event:
+    return [trial.trial_id, *trial.get_json_state()]
 
 
-def _with_errors(state: bytes, trials: list[Any]) -> bytes:
-    """Tune's state with the trials that ended in an error as such: of one whose process died it saves no end."""
-    failed = {trial.trial_id: trial for trial in trials if trial.status == "ERROR"}
-    if not failed:
-        return state
-    whole = json.loads(state)
-    ids = [json.loads(saved)["trial_id"] for saved, _ in whole["trial_data"]]
-    whole["trial_data"] = [
-        failed[trial_id].get_json_state() if trial_id in failed else saved
-        for trial_id, saved in zip(ids, whole["trial_data"], strict=True)
-    ]
-    return json.dumps(whole).encode()
+def _copy_state(trials: list[Any]) -> str:
+    """Keeps Tune's state files; the name of the journal that follows. trials: of the experiment."""
+    staged = Path(trials[0].storage.experiment_driver_staging_path)
+    states = {file.name: file for file in staged.iterdir() if file.name.startswith(STATE_FILES)}
+    return write_snapshot(experiment_folder(trials[0]), states)
 
 
-def restore_state(folder: Folder) -> bool:
-    """Puts the kept state files in the place of Tune's own copies; whether there is a state to restore.
+@contextmanager
+def own_state() -> Iterator[None]:
+    """Leaves to these callbacks what Tune would do beside, while the block runs.
 
-    folder: of a Tune experiment.
+    It writes its whole state at intervals alone. Else it does, at any interval, whenever a trial has saved as many
+    checkpoints as it keeps, lest a state names one that is deleted: the journal has every checkpoint as it is saved.
+    And it does not look for its own files of results, see `with_frames`; of trials that have ended it keeps less, see
+    `ended_trials`.
     """
-    kept = read_snapshot(folder)
-    for name in folder.files():
-        if name.startswith(STATE_FILES) and name not in kept:
-            folder.delete(name)  # of a later session of Tune's, which it would take for the newest
-    for name, state in kept.items():
-        folder.write_bytes(name, state)
-    return folder.exists("tuner.pkl") and any(map(is_experiment_state, kept))
+    forced, frames = _ExperimentCheckpointManager.on_trial_checkpoint, ExperimentAnalysis._fetch_trial_dataframes
+    _ExperimentCheckpointManager.on_trial_checkpoint = lambda self, trial: None  # type: ignore[method-assign]
+    ExperimentAnalysis._fetch_trial_dataframes = lambda self: {}  # type: ignore[method-assign]
+    try:
+        with packed_states():
+            yield
+    finally:
+        _ExperimentCheckpointManager.on_trial_checkpoint = forced  # type: ignore[method-assign]
+        ExperimentAnalysis._fetch_trial_dataframes = frames  # type: ignore[method-assign]
 
 
 def write_plan(folder: Folder, **plan: Any) -> None:
@@ -145,12 +171,37 @@ def read_results(folder: Folder) -> pd.DataFrame:
     A trial that was restored after its last epoch reports that again, under one more `training_iteration`.
     """
     results = folder / RESULTS
-    lines = [line for name in results.files() for line in results.read_bytes(name).decode().splitlines()]
-    if not lines:
+    rows = [row for name in results.files() for row in results.read_json_lines(name)]
+    if not rows:
         return pd.DataFrame()
-    table = pd.DataFrame([json.loads(line) for line in lines])
+    table = pd.DataFrame(rows)
     keys = ["trial_id", "epoch" if "epoch" in table else "training_iteration"]
     return table.drop_duplicates(keys, keep="last").sort_values(keys, ignore_index=True)
+
+
+def with_frames(results: ResultGrid, folder: Folder) -> ResultGrid:
+    """What `fit()` returned, with `metrics_dataframe` of each result: read where it is asked for, for it is large."""
+    analysis: Any = results._experiment_analysis
+    analysis._trial_dataframes = _Frames(folder)
+    return results
+
+
+class _Frames(Mapping[str, pd.DataFrame]):
+    """The results of each trial of the Tune run in `folder`, by its id."""
+
+    def __init__(self, folder: Folder) -> None:
+        self._results = folder / RESULTS
+
+    def __getitem__(self, trial_id: str) -> pd.DataFrame:
+        if not self._results.exists(f"{trial_id}.jsonl"):
+            raise KeyError(trial_id)
+        return pd.DataFrame(self._results.read_json_lines(f"{trial_id}.jsonl"))
+
+    def __iter__(self) -> Iterator[str]:
+        return (name.removesuffix(".jsonl") for name in self._results.files())
+
+    def __len__(self) -> int:
+        return len(self._results.files())
 
 
 def experiment_folder(trial: Any) -> Folder:

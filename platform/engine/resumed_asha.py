@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 from ray.tune.schedulers import AsyncHyperBandScheduler, TrialScheduler
@@ -23,8 +22,8 @@ class ResumedASHA(AsyncHyperBandScheduler):
         done = int((trial.run_metadata.last_result or {}).get("training_iteration", 0))
         if done == 0:
             return
-        lines = (experiment_folder(trial) / RESULTS).read_bytes(f"{trial.trial_id}.jsonl").decode().splitlines()
-        results = [result for result in map(json.loads, lines) if result["training_iteration"] <= done]
+        reported = (experiment_folder(trial) / RESULTS).read_json_lines(f"{trial.trial_id}.jsonl")
+        results = [result for result in reported if result["training_iteration"] <= done]
         actions = [self.on_trial_result(tune_controller, trial, result) for result in results]
         if TrialScheduler.STOP in actions and not trial.is_finished():
             self._trial_info[trial.trial_id] = _Over()

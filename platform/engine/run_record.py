@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -79,10 +79,12 @@ def recorded(folder: Folder, stages: Mapping[str, str], describe: Describe) -> I
             yield record
         except (KeyboardInterrupt, RunInterrupted) as error:
             reason = record.reason or str(error.__cause__ or error)  # the cause: what stopped a repeat of this run
-            record.write("interrupted", reason or "stopped; what was finished is saved")
+            with suppress(OSError):  # a disk that is full may have ended it
+                record.write("interrupted", reason or "stopped; what was finished is saved")
             raise
         except BaseException as error:
-            record.write("failed", f"{type(error).__name__}: {error}")
+            with suppress(OSError):
+                record.write("failed", f"{type(error).__name__}: {error}")
             raise
     record.describe()
     record.write("done")
@@ -92,6 +94,12 @@ def whole_run(folder: Folder) -> Folder:
     """The folder to resume: of a repeat, that of all repeats."""
     parent = folder.parent
     return parent if folder.name.startswith(REPEAT) and parent.exists(MANIFEST) else folder
+
+
+def run_name(folder: Folder) -> str:
+    """What a run is called in Ray's dashboard and metrics: `hnas`; a repeat of it `hnas/repeat-00`."""
+    whole = whole_run(folder)
+    return whole.name if whole is folder else f"{whole.name}/{folder.name}"
 
 
 def write_summary(folder: Folder, stages: Mapping[str, str], describe: Describe, *, ended: bool) -> None:

@@ -15,15 +15,20 @@ from ray import tune
 from rich.console import Console
 
 from archray.cluster.connect import connect
+from archray.cluster.metrics import RunLabels
+from archray.cluster.node_checks import check_nodes
 from archray.errors import RunInterrupted
 from archray.files import Folder
 from archray.platform.config import SearchConfig
-from archray.platform.engine.run_record import Describe, recorded, whole_run
+from archray.platform.engine.damaged_storage import stops_when_full
+from archray.platform.engine.run_costs import check_constraints
+from archray.platform.engine.run_record import Describe, recorded, run_name, whole_run
 from archray.platform.engine.tune_options import TuneOptions
 from archray.platform.run.layout import DONE
 from archray.platform.run.manifest import digest, now
 from archray.platform.run.run import ConfigT, Run
 from archray.seeds import stage_seed
+from archray.trainables.costs import NetworkCosts
 
 ReadsT = TypeVar("ReadsT", bound=SearchConfig, contravariant=True)  # a stage that reads less serves more methods
 
@@ -36,6 +41,7 @@ class Context(Generic[ConfigT]):
     console: Console
     tune_options: TuneOptions = field(default_factory=TuneOptions)
     grids: dict[str, tune.ResultGrid] = field(default_factory=dict)  # of every stage that ran Tune in this process
+    costs: NetworkCosts | None = None  # see `run_costs`
 
     @property
     def config(self) -> ConfigT:
@@ -47,6 +53,10 @@ class Context(Generic[ConfigT]):
     def seed(self, stage: str) -> int:
         """The root seed of one stage."""
         return stage_seed(self.config.seed, stage)
+
+    def labels(self, stage: str) -> RunLabels:
+        """By which Ray's metrics, and the names of trials and actors, tell a stage of this run from others."""
+        return RunLabels(run_name(self.run.folder), self.config.method, stage)
 
     def say(self, text: str) -> None:
         """A line of the terminal under the stage's title."""
@@ -66,12 +76,14 @@ class Stage(ABC, Generic[ReadsT]):
     reads: Sequence[str] = ()  # paths of the configuration, `train.epochs`; properties of it too
     depends: Callable[[Context[ReadsT]], Mapping[str, Any]] = lambda context: {}  # what it reads of other stages
     needs_ray: bool = True
+    without_data: Callable[[ReadsT], bool] = lambda config: False  # whether it opens no data set
     amount: Callable[[ReadsT], str] = lambda config: ""  # how much it does, as far as the configuration says it
 
     def inputs(self, context: Context[ReadsT]) -> dict[str, Any]:
         config, run = context.config, context.run
         values = {path: to_jsonable_python(attrgetter(path)(config)) for path in self.reads}
-        common = {"space": run.space, "data": run.manifest["data_checksum"], "seed": config.seed}
+        data = None if self.without_data(config) else run.data_checksum()
+        common = {"space": run.space, "data": data, "seed": config.seed}
         return {**common, **values, **self.depends(context)}
 
     def requires_ray(self, context: Context[ReadsT]) -> bool:
@@ -121,7 +133,7 @@ def run_stages(stages: Sequence[Stage[ReadsT]], context: Context[ReadsT], descri
     console, run = context.console, context.run
     with ExitStack() as stack:
         record = stack.enter_context(recorded(run.folder, {stage.name: stage.title for stage in stages}, describe))
-        connected = False
+        connected = checked = False
         for number, stage in enumerate(stages, start=1):
             label = f"[{number}/{len(stages)}] {stage.name}"
             if stage.is_done(context):
@@ -131,13 +143,26 @@ def run_stages(stages: Sequence[Stage[ReadsT]], context: Context[ReadsT], descri
             console.print(f"[bold]{label}[/bold]: {stage.title}")
             record.began(stage.name)
             if stage.requires_ray(context) and not connected:
-                stack.enter_context(connect(run.config.cluster, user_files=run.user_files, announce=console.print))
+                connection = stack.enter_context(
+                    connect(
+                        run.config.cluster,
+                        user_files=run.user_files,
+                        announce=console.print,
+                        name=f"{run.config.method} {run_name(run.folder)}",
+                    )
+                )
+                if connection.joined:
+                    check_nodes(run.folder, run.data.paths, announce=console.print)
                 connected = True
+            if not checked:
+                check_constraints(context)
+                checked = True
             try:
-                _execute(stage, context)
-                record.ended(stage.name)
+                with stops_when_full(run.folder):
+                    _execute(stage, context)
+                    record.ended(stage.name)
             except (KeyboardInterrupt, RunInterrupted) as error:
-                record.reason = f"{label}: {error or 'stopped; what was finished is saved'}"
+                record.reason = f"{label}: {str(error) or 'stopped; what was finished is saved'}"
                 raise RunInterrupted(
                     f"{record.reason}. Continue with: archray resume {whole_run(run.folder)}"
                 ) from error

@@ -1,4 +1,4 @@
-"""What trials are called, in Ray's dashboard, in TensorBoard and on the disk: `search-003-seed-12`."""
+"""What trials are called: `hnas-search-003-seed-12` by trackers and Ray's dashboard, without the run on the disk."""
 
 from __future__ import annotations
 
@@ -16,17 +16,23 @@ class TrialName:
     Args:
         stage: that the trial belongs to.
         first: the number of the first trial.
+        run: that the stage belongs to; a slash in it becomes a dash.
         searched: whether a searcher suggests the trials: Tune counts those from 1, and a grid's from 0.
     """
 
     stage: str
     first: int
     searched: bool
+    run: str = ""
 
     def __call__(self, trial: Any) -> str:
         counted = re.match(r"\d+", trial.experiment_tag)
         assert counted is not None  # what Tune calls a trial begins with its number
-        words = [self.stage, f"{self.first + int(counted[0]) - self.searched:03d}"]
+        words = [
+            *filter(None, [self.run.replace("/", "-")]),
+            self.stage,
+            f"{self.first + int(counted[0]) - self.searched:03d}",
+        ]
         keys = ("round", "replica") if "round" in trial.config else ("seed",)
         words += [str(word) for key in keys if key in trial.config for word in (key, trial.config[key])]
         return "-".join(words)

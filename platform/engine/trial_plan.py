@@ -10,7 +10,10 @@ from ray import tune
 from ray.tune import CheckpointConfig, FailureConfig, RunConfig, TuneConfig
 from ray.tune.schedulers import TrialScheduler
 
+from archray.cluster.metrics import RunLabels, RunMetrics
+from archray.cluster.resources import ResourceSettings
 from archray.files import Folder
+from archray.platform.engine.damaged_storage import CheckpointTrouble
 from archray.platform.engine.failed_trials import FailureLog
 from archray.platform.engine.interrupt import StopAtCheckpoint
 from archray.platform.engine.progress import TrialProgress
@@ -36,6 +39,7 @@ class TrialPlan:
     searcher: Callable[[], ArchraySearcher] | None = None  # makes a fresh one; None where `keys` say all
     keys: dict[str, Any] = field(default_factory=dict)  # of every trial's configuration, `tune.grid_search` among them
     scheduler: Callable[[], TrialScheduler] | None = None  # makes a fresh one
+    workers: int = 1  # of each training; each takes what the resources say of a trial
     at_most: int | None = None  # trials at the same time, where the resources hold more
     fixed: bool = False  # their number is kept with the stage when it begins: suggestions depend on it
     # Whether there is a number at all: a trial that a scheduler has paused counts as one in flight, so a limit could
@@ -45,11 +49,19 @@ class TrialPlan:
     resumes: bool = True
 
 
-def tune_config_of(folder: Folder, plan: TrialPlan, options: TuneOptions, at_a_time: int | None) -> TuneConfig:
+def trial_resources(plan: TrialPlan, resources: ResourceSettings) -> dict[str, float] | tune.PlacementGroupFactory:
+    """What a trial takes. One of several workers has a bundle for each, after an empty one for itself."""
+    cpus, gpus = resources.cpus_per_trial, resources.gpus()
+    if plan.workers == 1:
+        return {"cpu": cpus, "gpu": gpus, **resources.custom}
+    return tune.PlacementGroupFactory([{}, *[{"CPU": cpus, "GPU": gpus, **resources.custom}] * plan.workers])
+
+
+def tune_config_of(plan: TrialPlan, options: TuneOptions, labels: RunLabels, at_a_time: int | None) -> TuneConfig:
     """The caller's `TuneConfig`, with what the plan says in it. at_a_time: trials, where the caller names no number."""
     given = options.tune_config or TuneConfig(reuse_actors=True)
     words: dict[str, Any] = {
-        "stage": _stage_name(folder),
+        "stage": labels.stage,
         "first": plan.before + 1,
         "searched": plan.searcher is not None,
     }
@@ -61,22 +73,24 @@ def tune_config_of(folder: Folder, plan: TrialPlan, options: TuneOptions, at_a_t
         scheduler=plan.scheduler() if plan.scheduler else given.scheduler,
         num_samples=-1 if plan.searcher else 1,
         max_concurrent_trials=given.max_concurrent_trials or at_a_time,
-        trial_name_creator=given.trial_name_creator or TrialName(**words),
+        trial_name_creator=given.trial_name_creator or TrialName(**words, run=labels.run),
         trial_dirname_creator=given.trial_dirname_creator or TrialFolder(**words),
         time_budget_s=options.time_budget_s or given.time_budget_s,
     )
 
 
-def run_config_of(folder: Folder, plan: TrialPlan, options: TuneOptions) -> RunConfig:
-    """The caller's `RunConfig`, for a Tune run in `folder`, with the callbacks that keep what a resume needs."""
+def run_config_of(folder: Folder, plan: TrialPlan, options: TuneOptions, labels: RunLabels, searcher: Any) -> RunConfig:
+    """The caller's `RunConfig`, for a Tune run in `folder`, with the callbacks that keep what a resume needs.
+
+    searcher: of the Tune run, for its seconds; None if it has none.
+    """
     given = options.run_config or RunConfig(verbose=0)
     # Tune's own default is none, which a caller who says nothing of failures does not mean.
     no_word = given.failure_config == FailureConfig()
-    parent, _, name = folder.uri.rstrip("/").rpartition("/")
     return replace(
         given,
-        name=name,
-        storage_path=parent,
+        name=folder.name,
+        storage_path=folder.parent.uri,
         failure_config=FailureConfig(max_failures=MAX_FAILURES) if no_word else given.failure_config,
         checkpoint_config=CheckpointConfig(
             checkpoint_frequency=1, num_to_keep=KEPT_CHECKPOINTS, checkpoint_at_end=True
@@ -88,11 +102,8 @@ def run_config_of(folder: Folder, plan: TrialPlan, options: TuneOptions) -> RunC
             KeepSnapshot(),
             StopAtCheckpoint(),
             FailureLog(),
-            TrialProgress(_stage_name(folder), plan.total, plan.before, plan.metric, plan.mode),
+            CheckpointTrouble(),
+            RunMetrics(labels, plan.metric, plan.mode, searcher),
+            TrialProgress(labels.stage, plan.total, plan.before, plan.metric, plan.mode),
         ],
     )
-
-
-def _stage_name(folder: Folder) -> str:
-    """The stage that the Tune run in `folder` belongs to."""
-    return folder.uri.rstrip("/").split("/")[-2]

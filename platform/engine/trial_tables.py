@@ -18,7 +18,7 @@ def trial_table(results: Sequence[Result]) -> pd.DataFrame:
     rows = []
     for result in results:
         failed = failed_trial(result)
-        metrics, config = _metrics_and_config(result, failed)
+        metrics, config = metrics_and_config(result, failed)
         if not metrics and not result.error:
             continue  # a time budget ended it before its first result
         row = {"trial_id": metrics.get("trial_id"), **config}
@@ -37,7 +37,7 @@ def curve_table(folder: Folder, results: Sequence[Result]) -> pd.DataFrame:
     table = read_results(folder)
     if table.empty:
         return table
-    of_trials = [_metrics_and_config(result, failed_trial(result)) for result in results]
+    of_trials = [metrics_and_config(result, failed_trial(result)) for result in results]
     configs = {metrics.get("trial_id"): config for metrics, config in of_trials}
     table = table[table["trial_id"].isin(list(configs))]  # a kill may leave results of a trial Tune forgot
     lists = [name for name in table.columns if table[name].map(lambda value: isinstance(value, list)).any()]
@@ -59,7 +59,13 @@ def failure_reasons(trials: pd.DataFrame) -> str:
     return "; ".join(sorted({str(reason) for reason in reasons(trials).dropna()})) or "no reason was recorded"
 
 
-def _metrics_and_config(result: Result, failed: FailedTrial | None) -> tuple[dict[str, Any], dict[str, Any]]:
+def trial_id_of(result: Result) -> str:
+    """Tune's id of a trial; empty of one that ended before its first result."""
+    metrics, _ = metrics_and_config(result, failed_trial(result))
+    return str(metrics.get("trial_id") or "")
+
+
+def metrics_and_config(result: Result, failed: FailedTrial | None) -> tuple[dict[str, Any], dict[str, Any]]:
     """The last result of a trial, and the keys of its configuration that its searcher, or the plan, set."""
     metrics = result.metrics or {}
     if failed is not None:

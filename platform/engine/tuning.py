@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -13,26 +14,42 @@ import pandas as pd
 from ray import tune
 from ray.tune import Checkpoint, Result, ResultGrid, Tuner
 
-from archray.cluster.resources import ResourceSettings, concurrency
+from archray.cluster.resources import ResourceSettings, concurrency, unused_share
 from archray.errors import RunInterrupted
 from archray.files import Folder
+from archray.platform.engine.card_sharing import with_shared_cards
+from archray.platform.engine.ended_trials import return_memory
 from archray.platform.engine.failed_trials import check_crashes, crashed_trials, quiet_deaths
+from archray.platform.engine.idle_actors import idle_actors
 from archray.platform.engine.interrupt import stop_gracefully
-from archray.platform.engine.result_log import restore_state, trial_statuses, write_plan
+from archray.platform.engine.rerun import (
+    Rerun,
+    larger_share,
+    rerun_curves,
+    rerun_plan,
+    rerun_trials,
+    reruns_of,
+    short_of_memory,
+    tell,
+)
+from archray.platform.engine.result_log import own_state, trial_statuses, with_frames, write_plan
+from archray.platform.engine.run_costs import has_costs, with_costs
 from archray.platform.engine.run_record import whole_run
 from archray.platform.engine.stage import Context, ReadsT, Stage
-from archray.platform.engine.trial_plan import TrialPlan, run_config_of, tune_config_of
-from archray.platform.engine.trial_tables import curve_table, failure_reasons, trial_table
+from archray.platform.engine.state_replay import restore_state
+from archray.platform.engine.trial_plan import TrialPlan, run_config_of, trial_resources, tune_config_of
+from archray.platform.engine.trial_tables import failure_reasons, trial_id_of
 from archray.platform.engine.tune_options import TuneOptions
 from archray.platform.run.layout import CURVES, TRIALS
 from archray.platform.run.manifest import digest
 from archray.platform.run.tune_snapshot import read_snapshot
 from archray.plurals import count
+from archray.searchers.state import RecordingSearcher
 
 CONCURRENCY = "concurrency.json"
 TUNE_ENVIRONMENT = {
-    "TUNE_GLOBAL_CHECKPOINT_S": "0",  # a snapshot after every step: a killed driver repeats no finished trial
-    "TUNE_WARN_EXCESSIVE_EXPERIMENT_CHECKPOINT_SYNC_THRESHOLD_S": "0",
+    "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",  # `ResultLog` writes results; files of TensorBoard's for who asks
+    "TUNE_RESTORE_RETRY_NUM": "2",  # as many checkpoints as are kept: see `CheckpointTrouble`
     "RAY_AIR_NEW_OUTPUT": "0",  # the old engine is silent at verbose=0
 }
 
@@ -44,23 +61,32 @@ class TuneRun:
     folder: Folder
     plan: TrialPlan
     results: ResultGrid
+    reruns: Mapping[str, Rerun] = field(default_factory=dict)  # of the trials that ran out of memory, by their ids
 
     @cached_property
     def trials(self) -> pd.DataFrame:
-        """A row a trial, in the order of suggestion: Tune restores trials with the newest first."""
-        table = trial_table(self.ended)
-        if self.plan.searcher is None or table.empty:
-            return table
-        places = {record.trial_id: place for place, record in enumerate(self.searcher().records())}
-        return table.sort_values("trial_id", key=lambda ids: ids.map(places), kind="stable", ignore_index=True)
+        """A row a trial, in the order of suggestion."""
+        return rerun_trials(self._first, self.reruns)
 
     @cached_property
     def curves(self) -> pd.DataFrame:
-        return curve_table(self.folder, self.ended)
+        return rerun_curves(self.folder, self._first, self.reruns)
 
     @property
     def ended(self) -> list[Result]:
-        return [self.results[number] for number in range(len(self.results))]  # a `ResultGrid` iterates by index only
+        """The last result of each trial, of one that was run again that of its last run."""
+        return [
+            self.reruns[of].result if (of := trial_id_of(result)) in self.reruns else result for result in self._first
+        ]
+
+    @cached_property
+    def _first(self) -> list[Result]:
+        """In the order of suggestion: Tune restores trials with the newest first, and those of a grid in any order."""
+        ended = [self.results[number] for number in range(len(self.results))]  # a `ResultGrid` iterates by index only
+        if self.plan.searcher is None:
+            return sorted(ended, key=trial_id_of)  # they are numbered
+        places = {record.trial_id: place for place, record in enumerate(self.searcher().records())}
+        return sorted(ended, key=lambda result: places.get(trial_id_of(result), len(places)))
 
     @property
     def failures(self) -> str:
@@ -73,13 +99,16 @@ class TuneRun:
         return None if failed else result.checkpoint
 
     def searcher(self) -> Any:
-        """The searcher with the state it ended with."""
+        """The searcher with the state it ended with, and the results of trials that were run again since."""
         assert self.plan.searcher is not None  # whoever asks has planned one
         searcher = self.plan.searcher()
         with tempfile.TemporaryDirectory() as scratch:
             for name, state in read_snapshot(self.folder).items():
                 Folder(scratch).write_bytes(name, state)
             searcher.restore_from_dir(scratch)
+        if isinstance(searcher, RecordingSearcher):
+            tell(searcher.ledger, self.reruns, self.plan.metric)
+        return_memory()
         return searcher
 
     def write_tables(self, folder: Folder, *, keep_earlier: bool = False) -> None:
@@ -114,51 +143,88 @@ class TuneStage(Stage[ReadsT]):
         if plan is None:
             return
         run = run_trials(tuned, plan, context, search=self.search)
-        context.grids["search" if self.search else self.name] = run.results
         run.write_tables(folder, keep_earlier=self.extends)
+        if has_costs(context):
+            folder.write_parquet(TRIALS, with_costs(context, folder.read_parquet(TRIALS)))
         self.finish(context, folder, run)
+        context.grids["search" if self.search else self.name] = with_frames(run.results, tuned)
 
 
+@contextmanager
+def tune_environment() -> Iterator[None]:
+    """Sets what Tune reads of TUNE_ENVIRONMENT, unless the user has; after it a Tuner of the user's is as before."""
+    ours = {name: value for name, value in TUNE_ENVIRONMENT.items() if name not in os.environ}
+    os.environ.update(ours)
+    try:
+        yield
+    finally:
+        for name in ours:
+            os.environ.pop(name, None)
+
+
+@tune_environment()
 def run_trials(folder: Folder, plan: TrialPlan, context: Context[Any], *, search: bool = False) -> TuneRun:
     """Runs the trials of a plan in `folder`, or what is left of them if it was begun before.
 
+    Those that ran out of the memory of their share of a GPU are then run again, see `rerun`.
     Of what the caller told Tune, stages other than the `search` take only the callbacks.
     Raises: RunInterrupted if it ended before its trials did; TrialCrashed if all failed, and processes died of it.
     """
-    for name, value in TUNE_ENVIRONMENT.items():
-        os.environ.setdefault(name, value)
-    resources: ResourceSettings = context.config.resources
+    told = context.tune_options
+    resources = with_shared_cards(folder, plan, context, context.config.resources)
+    results = _tuned(folder, plan, context, resources, told if search else TuneOptions(callbacks=told.callbacks))
+    check_crashes(folder, trial_statuses(folder), f"archray resume {whole_run(context.run.folder)}")
+    run, share = TuneRun(folder, plan, results), resources.gpus()
+    while 0 < share < 1 and (short := short_of_memory(run.ended)):
+        share = larger_share(share)
+        context.say(f"{count(len(short), 'trial')} ran out of memory: again, at {count(share, 'GPU')} each")
+        again = folder.parent / f"{folder.name}-again-{share:g}"
+        more = resources.model_copy(update={"gpus_per_trial": share, "trials_per_gpu": None})
+        results = _tuned(
+            again, rerun_plan(plan, short), context, more, TuneOptions(told.run_config, None, told.callbacks)
+        )
+        run = replace(run, reruns={**run.reruns, **reruns_of(results, again, share)})
+    return_memory()
+    return run
+
+
+def _tuned(
+    folder: Folder, plan: TrialPlan, context: Context[Any], resources: ResourceSettings, options: TuneOptions
+) -> ResultGrid:
+    """What `run_trials` does, once. options: what the caller told this Tuner."""
     cpus, gpus = resources.cpus_per_trial, resources.gpus()
-    options = context.tune_options if search else TuneOptions(callbacks=context.tune_options.callbacks)
     at_a_time = _at_a_time(folder, plan, resources)
     several = "as many trials" if at_a_time is None else count(at_a_time, "trial")
     each = f"{count(cpus, 'CPU')} and {count(gpus, 'GPU')} each"
+    if plan.workers > 1:
+        each = f"{count(plan.workers, 'worker')} in each, of {each}"
     context.say(f"{several} at a time{' as fit' * (at_a_time is None)}, {each}")
+    if 0 < gpus < 1 and (idle := unused_share(gpus)) is not None:
+        context.say(idle)
     if not plan.resumes and folder.exists():
         folder.set_aside()
         context.say("the trials begin anew: Tune does not save what their scheduler had decided")
     if crashed_trials(folder, trial_statuses(folder)):
         folder.set_aside()
         context.say("the trials begin anew: their processes had crashed")
-    trainable = tune.with_resources(plan.trainable, {"cpu": cpus, "gpu": gpus})
+    trainable = tune.with_resources(plan.trainable, trial_resources(plan, resources))
+    # Ray's dashboard shows the class of an actor, and Tune's wrapper has a name of its own.
+    trainable.__name__ = trainable.__qualname__ = plan.trainable.__name__
     param_space = {"settings": plan.settings, **plan.keys}
-    with stop_gracefully(context.console, "every running trial has saved its next checkpoint") as interrupt:
+    waits = "every running trial has saved its next checkpoint"
+    with stop_gracefully(context.console, waits) as interrupt, quiet_deaths(), own_state(), idle_actors(at_a_time):
         write_plan(folder, metric=plan.metric, mode=plan.mode, total=plan.total, before=plan.before)
-        if restore_state(folder):  # without a whole state `Tuner.restore` would begin anew, and say nothing
+        if restore_state(folder, plan):  # without a whole state `Tuner.restore` would begin anew, and say nothing
             tuner = Tuner.restore(folder.uri, trainable=trainable, param_space=param_space)
         else:
-            tuner = Tuner(
-                trainable,
-                param_space=param_space,
-                tune_config=tune_config_of(folder, plan, options, at_a_time),
-                run_config=run_config_of(folder, plan, options),
-            )
-        with quiet_deaths():
-            results = tuner.fit()
+            labels = context.labels(folder.parent.name)
+            tune_config = tune_config_of(plan, options, labels, at_a_time)
+            run_config = run_config_of(folder, plan, options, labels, tune_config.search_alg)
+            tuner = Tuner(trainable, param_space=param_space, tune_config=tune_config, run_config=run_config)
+        results = tuner.fit()
         requested = interrupt.requested
     _check_ended(folder, plan, results, requested)
-    check_crashes(folder, trial_statuses(folder), f"archray resume {whole_run(context.run.folder)}")
-    return TuneRun(folder, plan, results)
+    return results
 
 
 def _at_a_time(folder: Folder, plan: TrialPlan, resources: ResourceSettings) -> int | None:
@@ -166,10 +232,10 @@ def _at_a_time(folder: Folder, plan: TrialPlan, resources: ResourceSettings) -> 
     if not plan.limited:
         return None
     if not plan.fixed:
-        return concurrency(resources, limit=plan.at_most)
+        return concurrency(resources, plan.at_most, plan.workers)
     stage = folder.parent
     if not stage.exists(CONCURRENCY):
-        stage.write_json(CONCURRENCY, concurrency(resources, limit=plan.at_most))
+        stage.write_json(CONCURRENCY, concurrency(resources, plan.at_most, plan.workers))
     return int(stage.read_json(CONCURRENCY))
 
 

@@ -44,6 +44,12 @@ for _name, _place, _summary in (
         "A pool by several metrics at once, each weighed by the trainings: none of them can fool it",
     ),
     ("robot", "several_metrics.several_metrics_config:ROBOT", "RoBoT: learns weights of several metrics (He 2024)"),
+    ("nsga2", "pareto.pareto_config:NSGA2", "NSGA-II: accuracy against costs, a set in the end (Deb et al. 2002)"),
+    (
+        "pareto-pool",
+        "pareto.pareto_config:PARETO_POOL",
+        "A pool whose costs are known first: trains what adds most to the front, a set in the end",
+    ),
     ("darts", "supernets.learned:DARTS", "DARTS, first order (Liu 2019)"),
     ("darts-2nd", "supernets.learned:DARTS_2ND", "DARTS, second order (Liu 2019, Eq. 6-8)"),
     (
@@ -66,7 +72,17 @@ for _name, _place, _summary in (
         "supernets.learned:ENAS",
         "ENAS: a controller that learns by reward from the supernet's accuracy (Pham 2018)",
     ),
+    (
+        "nasi",
+        "supernets.nasi_config:NASI",
+        "NASI: search at initialisation by the neural tangent kernel, without labels or data (Shu 2022, ch. 6)",
+    ),
     ("rs-ws", "supernets.rs_ws_config:RS_WS", "Random search with weight sharing (Li and Talwalkar 2019)"),
+    (
+        "sliced-supernet",
+        "supernets.sliced_config:SLICED_SUPERNET",
+        "One supernet of which every network is a slice; searched under any constraint by evaluations (Chen 2021)",
+    ),
     (
         "supernet-halving",
         "supernets.supernet_halving_config:SUPERNET_HALVING",

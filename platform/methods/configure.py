@@ -9,7 +9,8 @@ from typing import Any
 from archray.cluster.cluster_settings import check_address
 from archray.errors import InvalidInput
 from archray.platform.config import SearchConfig, family_paths, merge, nest, read_config_file, validate
-from archray.platform.methods.catalogue import get_method
+from archray.platform.methods.catalogue import METHODS, get_method
+from archray.platform.methods.space_defaults import space_defaults
 from archray.trainables.data import DATASETS, check_data, data_kind
 from archray.trainables.spaces import get_space
 
@@ -19,9 +20,16 @@ COMMON_FLAGS = {
     "data_dir": "data.data_dir",
     "channels": "network.channels",
     "cells": "network.cells",
+    "constraint": "constraints",
+    "cost": "costs.names",
+    "cost_table": "costs.table",
+    "cost_model": "costs.model",
+    "cost_on": "costs.latency.resources",
     "max_concurrent": "resources.max_concurrent",
     "cpus_per_trial": "resources.cpus_per_trial",
     "gpus_per_trial": "resources.gpus_per_trial",
+    "trials_per_gpu": "resources.trials_per_gpu",
+    "train_workers": "resources.train_workers",
     "address": "cluster.address",
 }
 
@@ -53,7 +61,8 @@ def make_config(
     families = frozenset(family_paths(method.config))
     chosen = merge(method.presets[preset], from_file, *given, {"method": name}, families=families)
     space = chosen.get("space", method.config.model_fields["space"].default)
-    return validate(method.config, merge(method.defaults(space), chosen, families=families))
+    of_space = merge(space_defaults(method.config, space), method.defaults(space))
+    return validate(method.config, merge(of_space, chosen, families=families))
 
 
 def check_config(config: SearchConfig, *, data_given: bool = False) -> None:
@@ -70,6 +79,11 @@ def check_config(config: SearchConfig, *, data_given: bool = False) -> None:
             raise InvalidInput(
                 f"{config.space} is for {space.data_kind}, and {config.data.name} holds {held}; "
                 f"choose --data {', '.join(others)}"
+            )
+        if config.data.streamed and not method.streams:
+            raise InvalidInput(
+                f"{config.method} needs all images of {config.data.name} at once, and they stay in their files; choose "
+                f"one of {', '.join(name for name in METHODS if get_method(name).streams)}, or folder:PATH"
             )
     check_address(config.cluster)
     config.check()

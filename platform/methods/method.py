@@ -49,6 +49,7 @@ class Method:
         serves: None if the method can search the space, else why not.
         searcher_at: where the function is that makes its searcher for a table, `module:function`, see
             `archray.platform.bench.bench_problem.MakeSearcher`; None: `archray bench` cannot run it.
+        streams: whether it serves images that stay in their files (`imagefolder-stream`): it trains networks alone.
         by_metric: whether that searcher goes by one training-free metric, its option `metric`.
         beside: rows that stand beside its own in every bench: their name after the method's -> further options.
     """
@@ -63,6 +64,7 @@ class Method:
     serves: Callable[[Space], str | None] = serves_networks
     searcher_at: str | None = None
     by_metric: bool = False
+    streams: bool = False
     beside: Mapping[str, Values] = field(default_factory=dict)
 
     @property

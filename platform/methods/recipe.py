@@ -13,14 +13,14 @@ from archray.platform.config import SearchConfig
 from archray.platform.engine.stage import Context, Stage, WorkStage
 from archray.platform.methods.catalogue import get_method
 from archray.platform.quantities import HEADLINE
-from archray.platform.report.measured import Measured, costs, headline_key, over_repeats
+from archray.platform.report.measured import TRAINING_STAGES, Measured, costs, headline_key, over_repeats
 from archray.platform.report.page import Headline, MakeSection, render
 from archray.platform.run.layout import DONE, FOUND, MODEL, PROGRESS, REPORT, TRIALS
 from archray.platform.run.listing import Listing
 from archray.platform.run.run import Run
 
 ConfigT = TypeVar("ConfigT", bound=SearchConfig)
-TRAINING_STAGES = ("search", "selection", "final", "baseline")  # whose trials stand in the run's own table
+TRIAL_STAGES = ("search", "selection", "final", "baseline")  # whose trials stand in the run's own table
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,6 +34,7 @@ class Recipe(Generic[ConfigT]):
         headline: the head of the report.
         sections: what the report is made of.
         listings: what the search tried, best first, as tables of the terminal and of `summary.json`.
+        training: the stages whose trials are trainings that the run needs, where it has them.
         progress: the best so far by solver calls, of methods that are compared by it.
     """
 
@@ -43,6 +44,7 @@ class Recipe(Generic[ConfigT]):
     sections: Sequence[MakeSection]
     listings: Callable[[Run[ConfigT]], Sequence[Listing]]
     headlines: Sequence[str] = ("test_accuracy",)
+    training: Sequence[str] = TRAINING_STAGES
     progress: Callable[[Run[ConfigT]], pd.DataFrame] | None = None
 
 
@@ -65,7 +67,7 @@ def all_stages(recipe: Recipe[Any]) -> tuple[Stage[Any], ...]:
     def work(context: Context[Any], folder: Folder) -> None:
         run = context.run
         (run.folder / MODEL).copy_from(run.folder / "final" / MODEL)
-        tables = {stage: run.table(stage, TRIALS) for stage in TRAINING_STAGES}
+        tables = {stage: run.table(stage, TRIALS) for stage in TRIAL_STAGES}
         trials = [table.assign(stage=stage) for stage, table in tables.items() if not table.empty]
         run.folder.write_parquet(TRIALS, pd.concat(trials, ignore_index=True))
         write_report(run)
@@ -81,7 +83,7 @@ def all_stages(recipe: Recipe[Any]) -> tuple[Stage[Any], ...]:
 def describe(run: Run[Any]) -> dict[str, Any]:
     """What the run's `summary.json` says: `result`, as its `architecture.json`, and `listings`; of what is there."""
     recipe = recipe_of(run)
-    measured = over_repeats(run, lambda one: {**recipe.measured(one), **costs(one)})
+    measured = over_repeats(run, lambda one: {**recipe.measured(one), **costs(one, recipe.training)})
     result = {**(run.best.found or {}), HEADLINE: headline_key(measured, recipe.headlines)}
     for key, spread in measured.items():
         result |= spread.entries(key)

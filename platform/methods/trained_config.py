@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from pydantic import Field
+from typing import Annotated, Any, ClassVar
+
+from pydantic import Field, field_validator
 
 from archray.errors import InvalidInput
 from archray.platform.config import SearchConfig
 from archray.plurals import count
+from archray.references import is_reference
+from archray.settings import REPEATED
+from archray.trainables.costs import cost_column
+from archray.trainables.costs.cost_settings import CostSettings, texts_of
 from archray.trainables.nets.network_settings import NetworkSettings
 from archray.trainables.training_settings import TrainingSettings
 
@@ -36,8 +42,55 @@ class TrainedSearchConfig(FinalConfig):
         network: the skeleton that architectures are put in.
         final: how the found architecture is trained.
         baseline: how many random architectures are trained the same way, to compare with; 0 for none.
+        constraints: bounds on what a network costs, all of which everything that is searched meets, the random
+            architectures too: `latency_ms <= 5`, `parameters < 1.5M`.
+        costs: which costs of networks are looked at, and how a latency is measured.
     """
+
+    unconstrained: ClassVar[str | None] = None  # why the method takes no constraints
 
     network: NetworkSettings = NetworkSettings()
     final: TrainingSettings = TrainingSettings(epochs=200)
     baseline: int = Field(0, ge=0)
+    constraints: Annotated[tuple[str, ...], REPEATED] = ()
+    costs: CostSettings = CostSettings()
+
+    @field_validator("constraints", mode="before")
+    @classmethod
+    def _listed(cls, value: Any) -> Any:
+        """`flops <= 5M, latency_ms <= 5` in one text too."""
+        return texts_of(value)
+
+    @field_validator("constraints")
+    @classmethod
+    def _read(cls, texts: tuple[str, ...]) -> tuple[str, ...]:
+        from archray.searchers.constraints import parse_constraints  # which imports NumPy
+
+        parse_constraints(texts)
+        return texts
+
+    @property
+    def cost_names(self) -> tuple[str, ...]:
+        """The costs that are looked at, those of the constraints among them."""
+        if not self.constraints:
+            return self.costs.names
+        from archray.searchers.constraints import costs_named, parse_constraints
+
+        return tuple(dict.fromkeys((*self.costs.names, *costs_named(parse_constraints(self.constraints)))))
+
+    def references(self) -> dict[str, str]:
+        return super().references() | {cost_role(name): name for name in self.cost_names if is_reference(name)}
+
+    def check(self) -> None:
+        super().check()
+        if self.constraints and self.unconstrained is not None:
+            raise InvalidInput(f"{self.method} takes no constraints: {self.unconstrained}; leave constraints out")
+        if self.cost_names:
+            from archray.trainables.costs import check_costs
+
+            check_costs(self.space, self.cost_names, self.costs)
+
+
+def cost_role(name: str) -> str:
+    """Of a cost's file in the run, where it is the user's own."""
+    return f"cost-{cost_column(name)}"

@@ -11,7 +11,7 @@ TRAININGS: Mapping[str, Values] = {
     "smoke": {"network": TINY},
     "demo": {
         "network": {"channels": 8, "cells": 1},
-        # after some 20 epochs nearly every cell has learnt these small digits, and there is nothing to compare
+        # after some 20 epochs nearly every cell has learnt the digits, and there is nothing to compare
         "train": {"epochs": 4, "batch_size": 64},
         "final": {"epochs": 10, "batch_size": 64},
         "final_seeds": 3,

@@ -12,6 +12,7 @@ from ray import tune
 
 from archray.errors import ArchrayError
 from archray.files import Folder
+from archray.platform.engine.run_costs import searched_space
 from archray.platform.engine.stage import Context
 from archray.platform.engine.trial_plan import TrialPlan
 from archray.platform.engine.tuning import TuneRun, TuneStage
@@ -22,14 +23,14 @@ from archray.platform.run.run import Run
 from archray.plurals import count
 from archray.searchers import RandomSearch
 from archray.seeds import first_seeds
-from archray.trainables.supernets.supernet_training_settings import SupernetTrainingSettings
-from archray.trainables.training_settings import TrainingSettings
+from archray.trainables.training_settings import SGDSettings, TrainingSettings
+from archray.trainables.tune.parallel_trainable import ParallelTrainable
 from archray.trainables.tune.standalone_trainable import StandaloneSettings, StandaloneTrainable
 
 ACCURACY = "validation_accuracy"
 
 
-def trainings(number: int, training: TrainingSettings | SupernetTrainingSettings, one: str = "training") -> str:
+def trainings(number: int, training: SGDSettings, one: str = "training") -> str:
     """`8 trainings of 4 epochs`: how much a stage does. one: what is trained, if that is no network."""
     return f"{count(number, one)} of {count(training.epochs, 'epoch')}" if number else "none"
 
@@ -109,7 +110,9 @@ def training_plan(
 
 
 def _final_trials(context: Context[TrainedSearchConfig], **plan: Any) -> TrialPlan:
-    return training_plan(context, context.config.final, test=True, **plan)
+    workers = context.config.resources.train_workers
+    trainable = StandaloneTrainable if workers == 1 else ParallelTrainable
+    return training_plan(context, context.config.final, test=True, trainable=trainable, workers=workers, **plan)
 
 
 def _random_trials(context: Context[TrainedSearchConfig], tuned: Folder) -> TrialPlan | None:
@@ -117,7 +120,7 @@ def _random_trials(context: Context[TrainedSearchConfig], tuned: Folder) -> Tria
     if count == 0:
         context.say("none asked for")
         return None
-    seed, space = context.seed("baseline"), context.run.space
+    seed, space = context.seed("baseline"), searched_space(context)
     return _final_trials(context, total=count, searcher=lambda: RandomSearch(space, budget=count, seed=seed))
 
 

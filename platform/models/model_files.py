@@ -1,4 +1,4 @@
-"""What a run trained, a network, an ensemble or a feature map's classifier: as files, read back, and exported.
+"""What a run trained, a network, an ensemble or a feature map's classifier: as files, and read back.
 
 The description beside the files says what kind it is.
 """
@@ -14,11 +14,13 @@ import torch
 
 from archray.errors import RunFolderError
 from archray.files import Folder
-from archray.platform.models.exported_loader import CLASSIFIER_LOADER, ENSEMBLE_LOADER, NETWORK_LOADER
-from archray.platform.run.layout import CODE, MODEL
-from archray.platform.run.run import Run, refuse_existing
+from archray.platform.models.export_format import FEATURE_MAP, STATE_DICT
+from archray.platform.run.layout import MODEL
+from archray.platform.run.run import Run
 from archray.trainables.checkpoint import STATE_FILE, read_state
-from archray.trainables.data import load_images
+from archray.trainables.data import DataSettings, load_data
+from archray.trainables.data.image_form import ImageForm
+from archray.trainables.data.raw import TextDataset
 from archray.trainables.ensembles.ensemble import KIND as ENSEMBLE
 from archray.trainables.ensembles.ensemble import load_ensemble
 from archray.trainables.feature_maps.classifier import Classifier, load_classifier
@@ -26,9 +28,24 @@ from archray.trainables.nets import NetworkSettings, build, count_parameters
 from archray.trainables.spaces.table_space import PREFIX
 from archray.trainables.tune.standalone_trainable import load_trained
 
-STATE_DICT, DESCRIPTION = "state_dict.pt", "architecture.json"
-FEATURE_MAP = "feature map"
-LOADERS = {None: NETWORK_LOADER, ENSEMBLE: ENSEMBLE_LOADER, FEATURE_MAP: CLASSIFIER_LOADER}  # by kind
+DESCRIPTION = "architecture.json"
+
+
+def input_of(data: DataSettings) -> dict[str, Any]:
+    """What a description says of the images that a model takes, `input` (an ImageForm; None: texts), and of `classes`.
+
+    `image_size` and `num_classes` as well.
+    """
+    dataset = load_data(data)
+    form = None
+    if not isinstance(dataset, TextDataset):
+        form = dataset.form or ImageForm(channels=dataset.in_channels, size=dataset.image_size)
+    return {
+        "input": None if form is None else form.model_dump(mode="json"),
+        "classes": list(dataset.classes),
+        "num_classes": dataset.num_classes,
+        "image_size": None if form is None else form.size,
+    }
 
 
 def write_network(folder: Folder, checkpoint: Path, run: Run) -> None:
@@ -45,8 +62,7 @@ def write_network(folder: Folder, checkpoint: Path, run: Run) -> None:
             "space_file": None,
             "network": state["settings"]["network"],
             "in_channels": state["in_channels"],
-            "num_classes": state["num_classes"],
-            "image_size": load_images(run.data).image_size,
+            **input_of(run.data),
             "parameters": count_parameters(network),
             "final_accuracy": state["result"]["validation_accuracy"],
             "test_accuracy": state["result"]["test_accuracy"],
@@ -68,6 +84,7 @@ def write_classifier(folder: Folder, checkpoint: Path, run: Run) -> None:
             "dimension": result["dimension"],
             "final_accuracy": result["validation_accuracy"],
             "test_accuracy": result["test_accuracy"],
+            **input_of(run.data),
             "data": run.config.data.name,
         },
     )
@@ -80,7 +97,7 @@ def load_model(run: Run[Any]) -> torch.nn.Module | Classifier:
 
     Raises: RunFolderError if there is none yet.
     """
-    run, described = _trained(run)
+    run, described = trained(run)
     folder = run.folder / MODEL
     if described.get("kind") == FEATURE_MAP:
         with tempfile.TemporaryDirectory() as scratch:
@@ -100,38 +117,11 @@ def load_model(run: Run[Any]) -> torch.nn.Module | Classifier:
     return network.eval()
 
 
-def export_model(run: Run[Any], to: Folder) -> list[str]:
-    """Writes state_dict, description, a loader and a `torch.export` program; returns the names of the files.
+def trained(run: Run[Any]) -> tuple[Run[Any], dict[str, Any]]:
+    """The run itself, or of several repeats the best, and what its model is.
 
-    Of a feature map there is no program, and the state says all that its classifier needs. Of several repeats the best
-    on validation is exported. A program that drops paths draws them from torch's global generator.
-
-    Raises: RunFolderError if the run has no trained network yet, or `to` is not empty.
+    Raises: RunFolderError if there is no trained model (yet).
     """
-    run, described = _trained(run)
-    refuse_existing(to, "--to")
-    reference = run.manifest["references"].get("space")
-    if reference is not None:
-        described["space_file"] = reference["file"]
-        to.copy_from(run.folder / CODE / "space", [reference["file"]])
-    to.write_json(DESCRIPTION, described)
-    kind = described.get("kind")
-    to.copy_from(run.folder / MODEL, [STATE_FILE if kind == FEATURE_MAP else STATE_DICT])
-    to.write_bytes("load_model.py", LOADERS[kind].encode())
-    model = load_model(run)
-    if isinstance(model, torch.nn.Module):
-        channels = (described["members"][0] if kind == ENSEMBLE else described)["in_channels"]
-        images = torch.zeros(2, channels, described["image_size"], described["image_size"])  # 2: n may be any number
-        batch = torch.export.Dim("batch", min=1)
-        program = torch.export.export(model, (images,), dynamic_shapes=({0: batch},))
-        buffer = io.BytesIO()
-        torch.export.save(program, buffer)
-        to.write_bytes("program.pt2", buffer.getvalue())
-    return to.files()
-
-
-def _trained(run: Run[Any]) -> tuple[Run[Any], dict[str, Any]]:
-    """The run itself, or of several repeats the best, and what its model is."""
     best = run.best
     if not (best.folder / MODEL).exists(DESCRIPTION) and best.config.data.name.startswith(PREFIX):
         raise RunFolderError(
@@ -140,4 +130,7 @@ def _trained(run: Run[Any]) -> tuple[Run[Any], dict[str, Any]]:
         )
     if not (best.folder / MODEL).exists(DESCRIPTION):
         raise RunFolderError(f"{run.folder} holds no trained network yet; finish it with 'archray resume {run.folder}'")
-    return best, (best.folder / MODEL).read_json(DESCRIPTION)
+    described = (best.folder / MODEL).read_json(DESCRIPTION)
+    if "input" not in described:  # of a version before
+        described |= input_of(best.data)
+    return best, described

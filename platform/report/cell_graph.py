@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from archray.platform.report.decisions import Decided
 from archray.platform.report.section import escape
+from archray.trainables.spaces.darts import NODES, CellEdges
 
 _EDGE = re.compile(r"^(\d+)<-(\d+)$")  # `3<-1`: an edge into node 3 from node 1
 _ABSENT = frozenset({"none", "zero", "zeroize"})  # operations that are no connection at all
@@ -24,8 +25,11 @@ _KEY_LINE = '<path d="M1,8 H25"/>'  # of the legend
 _LABEL_CHARACTERS = 16  # longer names of operations are cut in the drawing; the table beside it has them whole
 
 
-def cell_drawing(edges: Sequence[Edge], nodes: int) -> str:
-    """The cell's graph from left to right, and from top to bottom for a narrow screen: its labels stay readable."""
+def cell_drawing(edges: Sequence[Edge], nodes: int | Sequence[str]) -> str:
+    """The cell's graph from left to right, and from top to bottom for a narrow screen: its labels stay readable.
+
+    nodes: how many, the first being the input and the last the output; or the name of each.
+    """
     flat, upright = (draw_cell(edges, nodes, upright=upright) for upright in (False, True))
     return "".join(
         f'<div class="plot {form}" style="max-width:{width}px">{svg}</div>'
@@ -92,13 +96,33 @@ def cell_edges(decisions: Sequence[Decided]) -> list[Edge]:
     present = [(*_ends(d.name), d) for d in decisions if d.choice not in _ABSENT]
     from_input = _reach([(start, end) for start, end, _ in present], 0)
     to_output = _reach([(end, start) for start, end, _ in present], node_count(decisions) - 1)
+    return [
+        Edge(start, end, d.choice, _colour(d), start in from_input and end in to_output, level)
+        for (start, end, d), level in zip(present, _levels(present), strict=True)
+    ]
+
+
+def genotype_edges(edges: CellEdges, operations: Sequence[str]) -> list[Edge]:
+    """The edges of a cell of DARTS, whose nodes 2 to 5 are all read by its output; placed as `cell_edges` does.
+
+    edges: 8 pairs (operation, source). operations: all there are, for the colours.
+    """
+    present = [
+        (source, NODES[number // 2], Decided("", operation, tuple(operations)))
+        for number, (operation, source) in enumerate(edges)
+    ]
+    return [
+        Edge(start, end, d.choice, _colour(d), True, level)
+        for (start, end, d), level in zip(present, _levels(present), strict=True)
+    ]
+
+
+def _levels(present: Sequence[tuple[int, int, Decided]]) -> list[int]:
+    """A level for each edge."""
     levels: dict[tuple[int, int], int] = {}
     for start, end, _ in sorted(present, key=lambda edge: (edge[1] - edge[0], edge[0])):
         levels[start, end] = 0 if end - start == 1 else _free_level(start, end, levels)
-    return [
-        Edge(start, end, d.choice, _colour(d), start in from_input and end in to_output, levels[start, end])
-        for start, end, d in present
-    ]
+    return [levels[start, end] for start, end, _ in present]
 
 
 def _reach(edges: list[tuple[int, int]], source: int) -> set[int]:
@@ -128,15 +152,20 @@ def _colour(decision: Decided) -> int | None:
     return place % COLOURS + 1
 
 
-def draw_cell(edges: Sequence[Edge], nodes: int, *, upright: bool) -> tuple[str, int]:
-    """The cell as SVG, and its width in CSS pixels; `upright` draws it from top to bottom, for a narrow screen."""
+def draw_cell(edges: Sequence[Edge], nodes: int | Sequence[str], *, upright: bool) -> tuple[str, int]:
+    """The cell as SVG, and its width in CSS pixels; `upright` draws it from top to bottom, for a narrow screen.
+
+    nodes: as of `cell_drawing`.
+    """
+    if isinstance(nodes, int):
+        nodes = ["in", *map(str, range(1, nodes - 1)), "out"]
     apart, stretch = (104.0, 1.0) if upright else (206.0, 0.9)
     beside = max([_label_width(edge) / 2 for edge in edges], default=_RADIUS) + 4 if upright else 18.0
     levels = [edge.level for edge in edges]
     above, below = (
         max(_offset(level) * stretch + beside, _RADIUS + 8) for level in (max([0, *levels]), min([0, *levels]))
     )
-    along, across = apart * (nodes - 1) + 2 * (_RADIUS + 10), above + below
+    along, across = apart * (len(nodes) - 1) + 2 * (_RADIUS + 10), above + below
     width, height = (across, along) if upright else (along, across)
 
     def place(node: float, off: float) -> complex:
@@ -146,10 +175,9 @@ def draw_cell(edges: Sequence[Edge], nodes: int, *, upright: bool) -> tuple[str,
 
     ordered = sorted(edges, key=lambda edge: (edge.live, -abs(edge.level)))
     parts = [_line(edge, place) for edge in ordered] + [_label(edge, place) for edge in ordered]
-    idle = idle_nodes(edges, nodes)
-    for node in range(nodes):
+    idle = idle_nodes(edges, len(nodes))
+    for node, name in enumerate(nodes):
         at = place(node, 0.0)
-        name = "in" if node == 0 else "out" if node == nodes - 1 else str(node)
         look = "node idle" if node in idle else "node"
         parts.append(f'<circle class="{look}" cx="{at.real:.1f}" cy="{at.imag:.1f}" r="{_RADIUS}"/>')
         parts.append(f'<text class="name" x="{at.real:.1f}" y="{at.imag:.1f}" dy=".35em">{name}</text>')

@@ -14,7 +14,7 @@ from archray.platform.run.layout import CURVES, TRIALS
 from archray.platform.run.run import Run
 
 Measured = Mapping[str, Spread]  # by the keys of `quantities`; without those that are not known
-_TRAINING_STAGES = ("supernet", "pool", "search", "selection", "final")  # what they train, a run needs
+TRAINING_STAGES = ("supernet", "pool", "search", "selection", "final")  # what they train, a run needs
 _LOOKS = {"random_test_accuracy": "random"}  # of a card; the headline's is `found`, another's `trial`
 
 
@@ -32,11 +32,11 @@ def measured_networks(run: Run[Any]) -> Measured:
     return {key: spread for key, spread in spreads.items() if spread}
 
 
-def costs(run: Run[Any]) -> Measured:
-    """Of one run: the size of its networks, and how many trainings it took."""
+def costs(run: Run[Any], stages: Sequence[str] = TRAINING_STAGES) -> Measured:
+    """Of one run: the size of its networks, and how many trainings it took in those of the stages that it has."""
     final = run.table("final", TRIALS)
     spreads = {key: Spread.of([numbers(final, key).mean()], "") for key in ("parameters", "multiply_adds")}
-    curves = [run.table(stage, CURVES) for stage in _TRAINING_STAGES]
+    curves = [run.table(stage, CURVES) for stage in stages]
     trainings = sum(table["trial_id"].nunique() for table in curves if "trial_id" in table)
     spreads["trainings"] = Spread.of([trainings], "") if trainings else None
     return {key: spread for key, spread in spreads.items() if spread}

@@ -14,7 +14,8 @@ from archray.platform.report.measured import tested
 from archray.platform.report.page import MakeSection
 from archray.platform.report.section import Column, Section, escape, numeric, table
 from archray.platform.report.short_names import short_names
-from archray.platform.report.table_columns import failures
+from archray.platform.report.table_columns import failures, numbers
+from archray.platform.run.layout import RERUN_GPUS
 from archray.platform.run.run import Run
 from archray.plurals import count
 
@@ -77,9 +78,26 @@ def failures_section(tables: Tables) -> MakeSection:
                 "<p>A failure is a result with a reason; it takes no part in means, rankings or the figures above.</p>"
                 + table(columns, rows, label="Failures by stage and reason")
             )
-        return Section("failures", "Failures", body)
+        again = [sentence for stage, frame in stages.items() if (sentence := _rerun(stage, frame))]
+        return Section("failures", "Failures", body + "".join(f"<p>{escape(sentence)}</p>" for sentence in again))
 
     return make
+
+
+def _rerun(stage: str, frame: pd.DataFrame) -> str | None:
+    """What became of the trials that had run out of memory; None if there was none."""
+    shares = numbers(frame, RERUN_GPUS).dropna()
+    if shares.empty:
+        return None
+    failed = int(failures(frame)[shares.index].notna().sum())
+    ended = f"{failed} of them failed again" if failed else "none of them failed again"
+    which = ", ".join(map(str, frame["trial_id"][shares.index]))
+    gpus = " or ".join(count(share, "GPU") for share in sorted(shares.unique()))
+    return (
+        f"{count(len(shares), 'trial')} of the {stage} ran out of memory, and were run again at {gpus} each: {which}. "
+        f"Their rows are those of the last run; {ended}. What the search suggested after them, it suggested without "
+        "these results."
+    )
 
 
 def failed(run: Run[Any], tables: Tables) -> str | None:

@@ -67,6 +67,9 @@ def git_commit() -> str | None:
         return None
 
 
+NO_CHECKSUMS: Mapping[str, None] = {"data_checksum": None, "test_labels_checksum": None}  # of data not yet opened
+
+
 def data_checksums(settings: DataSettings) -> dict[str, str | None]:
     """Of the data, and of the labels of their test part. A table that is looked up is its own data, without labels."""
     import numpy as np

@@ -19,7 +19,15 @@ from archray.files import Folder
 from archray.platform.config import SearchConfig
 from archray.platform.quantities import deciding_accuracy
 from archray.platform.run.layout import ARRAYS, CODE, DONE, FOUND, MANIFEST, REPEAT
-from archray.platform.run.manifest import check_versions, data_checksums, git_commit, hardware, now, versions
+from archray.platform.run.manifest import (
+    NO_CHECKSUMS,
+    check_versions,
+    data_checksums,
+    git_commit,
+    hardware,
+    now,
+    versions,
+)
 from archray.platform.run.run_summary import read_manifest
 from archray.references import is_reference, load_reference, split_reference, worker_reference
 from archray.trainables.data import DataSettings, save_arrays
@@ -50,13 +58,16 @@ class Run(Generic[ConfigT]):
         *,
         arrays: Sequence[Any] | None = None,
         command: str | None = None,
+        again: bool = False,
     ) -> Run[ConfigT]:
         """Makes the folder of a new run. arrays: the user's, see `save_arrays`.
 
-        Raises: RunFolderError if there is something in the folder already.
+        again: whether the folder may hold what a process left that was killed while it made a run there.
+
+        Raises: RunFolderError if there is something (else) in the folder already.
         """
         folder = Folder(place)
-        refuse_existing(folder)
+        refuse_existing(folder, again=again)
         references = {}
         for role, reference in config.references().items():
             file, attribute = split_reference(reference) if is_reference(reference) else ("", "")
@@ -75,7 +86,7 @@ class Run(Generic[ConfigT]):
             "versions": versions(),
             "hardware": hardware(),
             "git_commit": git_commit(),
-            **data_checksums(run.data),
+            **(dict(NO_CHECKSUMS) if config.begins_without_data else data_checksums(run.data)),
             "command": command,
             "created": now(),
             "amended": [],
@@ -92,7 +103,11 @@ class Run(Generic[ConfigT]):
         force: bool = False,
         to_resume: bool = False,
     ) -> Run[ConfigT]:
-        """The run in a folder. config_of: name of a method -> the class of its configuration.
+        """The run in a folder.
+
+        Args:
+            config_of: name of a method -> the class of its configuration.
+            to_resume: whether its versions are checked, and files deleted that a killed driver left unfinished.
 
         Raises: RunFolderError if the folder holds no run, or other versions made it.
         """
@@ -100,6 +115,7 @@ class Run(Generic[ConfigT]):
         manifest = read_manifest(folder)
         if to_resume:
             check_versions(manifest, str(folder), force)
+            folder.sweep()
         try:
             config = config_of(manifest["config"]["method"]).model_validate(manifest["config"])
         except ValidationError as error:
@@ -118,6 +134,14 @@ class Run(Generic[ConfigT]):
         manifest = {**self.manifest, "config": config.model_dump(mode="json"), "amended": []}
         folder.write_json(MANIFEST, manifest)
         return Run(folder, manifest, config)
+
+    def data_checksum(self) -> str | None:
+        """The manifest's; where the run began without data they are read now, for the manifest, too."""
+        if self.config.begins_without_data and self.manifest["data_checksum"] is None:
+            self.manifest |= data_checksums(self.data)
+            self.folder.write_json(MANIFEST, self.manifest)
+        checksum: str | None = self.manifest["data_checksum"]
+        return checksum
 
     def amend(self, config: SearchConfig) -> None:
         """Changes the configuration of a run that exists; the manifest keeps the one it replaces."""
@@ -235,13 +259,18 @@ def _by_its_key(document: dict[str, Any]) -> dict[str, Any]:
     return {**document, document["metric"]: document["value"]} if "metric" in document else document
 
 
-def refuse_existing(folder: Folder, option: str = "--out") -> None:
-    """Raises: RunFolderError if the folder holds anything. option: what named it."""
+def refuse_existing(folder: Folder, option: str = "--out", *, again: bool = False) -> None:
+    """Raises: RunFolderError if the folder holds anything. option: what named it.
+
+    again: what `Run.create` writes before the manifest may be there.
+    """
     if folder.exists(MANIFEST):
         raise RunFolderError(
             f"{folder} holds a run already; continue it with 'archray resume {folder}', or choose another {option}"
         )
     if (local := folder.local_path()) is not None and local.is_file():
         raise RunFolderError(f"{folder} is a file; choose another {option}")
+    if again and {*folder.files(), *folder.folders()} <= {CODE, ARRAYS}:
+        return
     if not folder.is_empty():
         raise RunFolderError(f"{folder} exists and is not empty; choose another {option}")

@@ -130,7 +130,7 @@ def _tune_run(folder: Folder, plan: Mapping[str, Any]) -> StageProgress:
 
 def _trial(folder: Folder, started: Mapping[str, Any], metric: str, statuses: Mapping[str, str]) -> TrialProgress:
     trial_id = started["trial_id"]
-    lines = list(_lines(folder / RESULTS, f"{trial_id}.jsonl"))
+    lines = _lines(folder / RESULTS, f"{trial_id}.jsonl")
     last: Mapping[str, Any] = lines[-1] if lines else {}
     status = _STATUSES.get(statuses.get(trial_id, ""), "ended" if last.get("done") else "running")
     return TrialProgress(
@@ -154,19 +154,12 @@ def _statuses(folder: Folder) -> Iterator[tuple[str, str]]:
         yield trial["trial_id"], trial["status"]
 
 
-def _lines(folder: Folder, name: str) -> Iterator[dict[str, Any]]:
+def _lines(folder: Folder, name: str) -> list[dict[str, Any]]:
     """The lines of a file of JSON lines; one that is half written is no line yet."""
     try:
-        text = folder.read_bytes(name).decode(errors="replace")
+        return [line for line in folder.read_json_lines(name) if isinstance(line, dict)]
     except FileNotFoundError:
-        return
-    for line in text.splitlines():
-        try:
-            result = json.loads(line)
-        except ValueError:
-            continue
-        if isinstance(result, dict):
-            yield result
+        return []
 
 
 def _read(folder: Folder, name: str) -> dict[str, Any] | None:

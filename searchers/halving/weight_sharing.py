@@ -193,8 +193,9 @@ class WeightSharingHalving(ArchraySearcher):
         if record is None or not ends_now:
             return
         try:
-            reply_of(record, result or {})
-            self._ended_rounds()
+            with self._stopwatch:
+                reply_of(record, result or {})
+                self._ended_rounds()
         except InvalidInput as problem:  # raised here, Tune would take it for a failed trial, and run that again
             self._problem = self._problem or problem
 

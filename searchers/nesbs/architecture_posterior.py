@@ -14,6 +14,7 @@ they stay 0.
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,9 +23,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from archray.errors import InvalidInput
+from archray.errors import InvalidArchitecture, InvalidInput
 from archray.searchers.arguments import FloatArray, HeldSpace, IntArray
-from archray.trainables.spaces import Decision, Space
+from archray.trainables.spaces import ConstrainedSpace, Decision, Space
+
+REDRAWS = 1000  # of a member that does not meet the space's constraint
 
 
 class Posterior:
@@ -103,6 +106,32 @@ class Posterior:
         below = np.cumsum(np.exp(self.log_probs), -1)  # (B, C)
         below /= below[:, -1:]  # at the end exactly 1, above every uniform number
         return (rng.random((*shape, len(self.sizes), 1)) >= below).sum(-1)
+
+    def feasible(self, choices: IntArray, rng: np.random.Generator) -> IntArray:
+        """Draws that meet the space's constraint, if it has one: those that do not are drawn again. (n, B) -> (n, B).
+
+        Raises: InvalidInput if a thousand draws give none.
+        """
+        if not isinstance(self.space, ConstrainedSpace):
+            return choices
+        met = choices.copy()
+        for place, row in enumerate(choices):
+            draws = itertools.chain([row], (self.draw((), rng) for _ in range(REDRAWS)))
+            kept = next((each for each in draws if self._meets(each)), None)
+            if kept is None:
+                raise InvalidInput(
+                    f"none of {REDRAWS} draws from the posterior meets {self.space.told}; loosen the constraint, or "
+                    "raise temperature"
+                )
+            met[place] = kept
+        return met
+
+    def _meets(self, choices: IntArray) -> bool:
+        try:
+            self.architecture(choices)
+        except InvalidArchitecture:
+            return False
+        return True
 
     def count(self) -> int:
         """How many draws are possible."""

@@ -21,6 +21,7 @@ class RankSurrogate:
     Args:
         scores: (n, m) normal scores of the metrics. codes: (n, d). See `RankKernel`.
         kappa: of the upper confidence bound.
+        hypotheses: None: those of `setting`.
     """
 
     def __init__(
@@ -29,8 +30,9 @@ class RankSurrogate:
         codes: IntArray,
         setting: KernelSetting | None = None,
         kappa: float = KAPPA,
+        hypotheses: Sequence[KernelSetting] | None = None,
     ) -> None:
-        self._hypotheses = (setting or KernelSetting()).hypotheses
+        self._hypotheses = tuple(hypotheses or (setting or KernelSetting()).hypotheses)
         self.kappa = kappa
         self._kernel = kernel = RankKernel(scores, codes)
         self.scores = kernel.scores  # as the linear part sees them
@@ -53,7 +55,7 @@ class RankSurrogate:
             rows: the architectures evaluated, or in flight, in the order of suggestion.
             losses: of each, the smaller the better; None: not in yet.
         """
-        posteriors = self._posteriors(rows, result_scores(losses))
+        posteriors = self.posteriors(rows, result_scores(losses))
         bounds = np.stack([posterior.mean + self.kappa * posterior.deviation for posterior in posteriors])
         return mixture([posterior.evidence for posterior in posteriors]) @ bounds
 
@@ -67,10 +69,14 @@ class RankSurrogate:
             noisy = covariance + hypothesis.noise * np.eye(len(rows))
             solved = np.linalg.solve(noisy, np.array(targets) - kernel.mean(hypothesis)[observed])
             weights.append((hypothesis.prior + hypothesis.linear * scores.T @ solved) / max(metrics, 1))
-        evidence = [posterior.evidence for posterior in self._posteriors(observed, targets)]
+        evidence = [posterior.evidence for posterior in self.posteriors(observed, targets)]
         return mixture(evidence) @ np.array(weights)
 
-    def _posteriors(self, rows: Sequence[int], targets: Sequence[float | None]) -> list[Posterior]:
+    def posteriors(self, rows: Sequence[int], targets: Sequence[float | None]) -> list[Posterior]:
+        """What each hypothesis expects of all architectures, in normal scores; `mixture` weighs them by evidence.
+
+        rows: as of `promise`. targets: the normal scores of their results; None: not in yet.
+        """
         for process in self._processes:
             process.observe(rows)
         return [process.posterior(targets) for process in self._processes]

@@ -14,7 +14,6 @@ from ray.tune.search import Searcher
 
 from archray.references import load_reference
 from archray.searchers.drive_searcher import drive
-from archray.searchers.testing.expectations import Expectations
 from archray.searchers.testing.recorded_runs import (
     Configs,
     Evaluator,
@@ -25,12 +24,13 @@ from archray.searchers.testing.recorded_runs import (
     recorded,
     tune_result,
 )
+from archray.searchers.testing.replayed import ReplayConformance
 
 COMPLETION_SEEDS = (1, 2)  # orders in which trials in flight end
 CONCURRENCIES = (1, 3)
 
 
-class SearcherConformance(Expectations):
+class SearcherConformance(ReplayConformance):
     """Subclass it in a test file and define `make`; pytest collects the rest.
 
     A searcher that does not give one of the guarantees says so in `lacks`, by the name of the test: an expected

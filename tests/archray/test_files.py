@@ -134,6 +134,22 @@ def test_a_folder_on_an_object_store(tmp_path: Path) -> None:
     assert (tmp_path / "bucket" / "run" / "a.json").is_file()
 
 
+@pytest.mark.parametrize("make", [Folder, object_store])
+def test_a_file_grows_by_lines(tmp_path: Path, make: type[Folder]) -> None:
+    folder = make(tmp_path)
+    assert not folder.exists("log")
+    for number in range(12):
+        folder.append_line("log", b"%d" % number)
+    folder.append_line("log-2", b"[]")
+    assert folder.files() == ["log", "log-2"] and folder.exists("log")
+    assert folder.read_json_lines("log") == list(range(12)) and folder.read_json_lines("log-2") == [[]]
+    assert folder.read_bytes("log").splitlines() == [b"%d" % number for number in range(12)]
+    folder.delete("log")
+    assert folder.files() == ["log-2"] and not folder.exists("log")
+    with pytest.raises(FileNotFoundError):
+        folder.read_json_lines("log")
+
+
 def test_a_folder_copies_files_of_another(tmp_path: Path) -> None:
     source, all_of_it, some = Folder(tmp_path / "source"), Folder(tmp_path / "all"), object_store(tmp_path)
     source.write_bytes("a", b"1")
@@ -160,3 +176,12 @@ def test_a_folder_is_set_aside_under_the_first_free_name(tmp_path: Path) -> None
         folder.write_bytes("a", b"")
         folder.set_aside()
     assert Folder(tmp_path).folders() == ["run-before-1", "run-before-2"]
+
+
+def test_what_a_killed_process_left_is_swept(tmp_path):
+    folder = Folder(tmp_path)
+    (folder / "stage").create().write_bytes("done.json", b"{}")
+    for left in (".tmp-1-a.json", "stage/.tmp-2-b.json"):
+        (tmp_path / left).write_bytes(b"{")
+    folder.sweep()
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["done.json", "stage"]

@@ -66,7 +66,7 @@ def test_platform_is_the_standard_librarys_in_a_worker_of_a_shipped_checkout(rep
     code = """
 import logging, sys, ray, platform
 ray.init(address="local", num_cpus=1, num_gpus=0, include_dashboard=False, log_to_driver=False,
-         object_store_memory=100 * 2**20, logging_level=logging.ERROR, _node_ip_address="127.0.0.1",
+         object_store_memory=100 * 2**20, logging_level=logging.ERROR,
          runtime_env={"working_dir": sys.argv[1], "excludes": [".git", ".venv", "build", "archray-runs"]})
 
 @ray.remote

@@ -11,7 +11,7 @@ import pytest
 from pydantic import ValidationError
 
 from archray.cluster.cluster_settings import ClusterSettings, check_address
-from archray.cluster.connect import ClusterError, connect, runtime_environment
+from archray.cluster.connect import ClusterError, connect, runtime_environment, ssh_tunnel
 from archray.errors import InvalidInput
 from archray.references import file_module_name, load_reference, worker_reference
 
@@ -30,9 +30,7 @@ def user_file(tmp_path: Path) -> Path:
 
 
 def test_ray_client_is_refused_with_the_command_to_use() -> None:
-    with pytest.raises(
-        InvalidInput, match=r"RAY_API_SERVER_ADDRESS=http://head:8265 ray job submit --working-dir \. -- "
-    ):
+    with pytest.raises(InvalidInput, match="archray submit --address http://head:8265 -- search "):
         check_address(ClusterSettings(address="ray://head:10001"))
 
 
@@ -67,6 +65,18 @@ def test_references_to_files_become_modules(user_file: Path) -> None:
     assert load_reference(f"{user_file}:Thing") is load_reference(reference)
     assert worker_reference("nasbench201") == "nasbench201"
     assert worker_reference("package.module:Thing") == "package.module:Thing"
+
+
+def test_a_session_over_ssh_is_told_how_to_reach_the_dashboard(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SSH_CONNECTION", raising=False)
+    assert ssh_tunnel("http://127.0.0.1:8265") is None
+    monkeypatch.setenv("LOGNAME", "ada")
+    monkeypatch.setenv("SSH_CONNECTION", "198.51.100.7 50022 192.0.2.10 22")
+    assert ssh_tunnel("http://127.0.0.1:8266") == (
+        "ssh -L 8266:127.0.0.1:8266 ada@192.0.2.10, then http://127.0.0.1:8266"
+    )
+    monkeypatch.setenv("SSH_CONNECTION", "198.51.100.7 50022 192.0.2.10 2222")
+    assert "8265 -p 2222 ada@" in (ssh_tunnel("http://127.0.0.1:8265") or "")
 
 
 # A Ray that is there already

@@ -5,7 +5,15 @@ from __future__ import annotations
 import pytest
 from pydantic import ValidationError
 
-from archray.cluster.resources import ResourceSettings, actor_count, capacity, concurrency
+from archray.cluster.resources import (
+    ResourceSettings,
+    actor_count,
+    capacity,
+    card_share,
+    concurrency,
+    trials_per_card,
+    unused_share,
+)
 from archray.errors import InvalidInput
 
 
@@ -35,20 +43,77 @@ def test_settings_that_ray_cannot_place_are_refused(wrong: dict[str, float]) -> 
         ResourceSettings.model_validate(wrong)
 
 
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (
+            {"gpus_per_trial": 0.6},
+            "at 0.6 of a GPU has its card to itself, and no other can use the 0.4 .* 0.5 for two",
+        ),
+        ({"gpus_per_trial": 0.00001}, "at least 0.0001 of a GPU"),
+        ({"gpus_per_trial": 0.5, "trials_per_gpu": 2}, "trials_per_gpu=2 and gpus_per_trial=0.5 both say"),
+        ({"gpus_per_trial": 0, "trials_per_gpu": "auto"}, "trials_per_gpu=auto and gpus_per_trial=0 both say"),
+        ({"trials_per_gpu": 0}, "auto or a whole number of trials from 1"),
+        ({"trials_per_gpu": "atuo"}, "auto or a whole number of trials from 1"),
+        ({"autoscales": True, "max_concurrent": 4}, "give max_concurrent, and gpus_per_trial or a number"),
+        ({"custom": {"GPUs": 1}}, "no custom resource 'GPUs': use gpus_per_trial"),
+        ({"custom": {"cpu": 1}}, "no custom resource 'cpu': use cpus_per_trial"),
+        ({"custom": {"disk": 0}}, "more than 0 of 'disk'"),
+    ],
+)
+def test_shares_and_names_that_mean_something_else_are_refused(wrong: dict[str, object], message: str) -> None:
+    with pytest.raises((InvalidInput, ValidationError), match=message):
+        ResourceSettings.model_validate(wrong)
+
+
+@pytest.mark.parametrize("trials", range(1, 33))
+def test_the_share_of_so_many_trials_holds_exactly_as_many(trials: int) -> None:
+    assert trials_per_card(card_share(trials)) == trials
+    assert ResourceSettings(trials_per_gpu=trials).gpus() == card_share(trials)
+    assert unused_share(card_share(trials)) is None
+
+
+def test_what_is_told_of_a_share_that_leaves_some_of_a_card() -> None:
+    assert unused_share(0.3) == "3 trials on a card leave 0.1 of it idle; 0.3333 each would use it all"
+    assert unused_share(0.33) is None
+
+
 @pytest.mark.usefixtures("ray_session")
 def test_concurrency_on_two_cpus() -> None:
     assert ResourceSettings().gpus() == 0
+    assert ResourceSettings(trials_per_gpu="auto").gpus() == 0
     assert concurrency(ResourceSettings()) == 2
     assert concurrency(ResourceSettings(), limit=1) == 1
     assert concurrency(ResourceSettings(max_concurrent=7), limit=4) == 7  # the user's word decides
+    assert concurrency(ResourceSettings(), workers=2) == 1
     assert actor_count(ResourceSettings(cpus_per_trial=2)) == 1
     assert actor_count(ResourceSettings(actors=1)) == 1
 
 
 @pytest.mark.usefixtures("ray_session")
-@pytest.mark.parametrize("wrong", [{"cpus_per_trial": 64}, {"gpus_per_trial": 1}])
-def test_a_trial_larger_than_every_node_is_refused(wrong: dict[str, float]) -> None:
+@pytest.mark.parametrize("key", ["cpus_per_trial", "gpus_per_trial"])
+def test_a_trial_larger_than_every_node_is_refused(key: str) -> None:
+    settings = ResourceSettings.model_validate({key: 64})
     with pytest.raises(InvalidInput, match=r"more than any node has; the cluster's nodes: 2 CPUs and 0 GPUs"):
-        concurrency(ResourceSettings.model_validate(wrong))
-    with pytest.raises(InvalidInput, match=r"Lower cpus_per_trial or gpus_per_trial"):
-        actor_count(ResourceSettings.model_validate(wrong))
+        concurrency(settings)
+    with pytest.raises(InvalidInput, match=rf"Lower {key}$"):
+        actor_count(settings)
+
+
+@pytest.mark.usefixtures("ray_session")
+def test_a_cluster_that_grows_is_believed() -> None:
+    growing = ResourceSettings(gpus_per_trial=1, max_concurrent=8, autoscales=True)
+    assert concurrency(growing, limit=4) == 8
+    assert actor_count(growing) == 8
+
+
+@pytest.mark.usefixtures("ray_session")
+def test_more_workers_than_the_cluster_holds_are_refused() -> None:
+    with pytest.raises(InvalidInput, match="3 workers of 1 CPU and 0 GPUs each, and the cluster holds 2"):
+        concurrency(ResourceSettings(), workers=3)
+
+
+@pytest.mark.usefixtures("ray_session")
+def test_a_resource_that_no_node_has_is_refused() -> None:
+    with pytest.raises(InvalidInput, match=r"no node of the cluster has the resource 'disc' \(resources.custom\)"):
+        concurrency(ResourceSettings(custom={"disc": 1}))

@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Iterator
+from functools import cache
 from typing import Any
 
 import pytest
+from archray_test_faults import options_of
 from archray_test_runs import RUNS, EndedTrials
 
 import archray
@@ -29,9 +31,21 @@ def finished_run(ray_session: None, tmp_path_factory: pytest.TempPathFactory) ->
 
     def run(method: str) -> archray.RunResult:
         if method not in runs:
-            out = tmp_path_factory.mktemp(method) / "run"
+            out = tmp_path_factory.mktemp(method) / f"whole-{method}"  # no other run is called so, in Ray's metrics
             runs[method] = archray.search(method, **RUNS[method], out=out, callbacks=[EndedTrials()])
         return runs[method]
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def undisturbed(ray_session: None, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., archray.RunResult]:
+    """Hands out the run of `options_of(...)` to which nothing happened, made once."""
+
+    @cache
+    def run(method: str, *at_a_time: int) -> archray.RunResult:
+        out = tmp_path_factory.mktemp(f"undisturbed-{method}") / "run"
+        return archray.search(method, **options_of(method, *at_a_time), out=out)
 
     return run
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 SEARCH = ("search", "hnas", "--preset", "smoke", "--out", "run")
+NASI = ("search", "nasi", "--preset", "smoke", "--out", "run")
 MAPS = ("search", "halving", "--preset", "smoke", "--out", "run")
 
 
@@ -31,7 +32,7 @@ CASES: list[tuple[tuple[str, ...], str]] = [
     ((*SEARCH, "--space", "absent.py:Space"), "does not exist"),
     (("search", "hnas", "--preset", "smoke", "--out", "taken"), "not empty"),
     (("search", "hnas", "--preset", "smoke", "--out", "finished"), "archray resume"),
-    ((*SEARCH, "--address", "ray://head:10001"), "ray job submit"),
+    ((*SEARCH, "--address", "ray://head:10001"), "archray submit"),
     ((*SEARCH, "--space", "fourier"), "its architectures are feature maps, not networks"),
     (
         ("search", "nesbs", "--space", "fourier"),
@@ -41,6 +42,10 @@ CASES: list[tuple[tuple[str, ...], str]] = [
         ("search", "gaea-darts", "--space", "space.py:Own"),
         "it has no supernet; choose darts, darts-none, nasbench1shot",
     ),
+    ((*NASI, "--agreement", "1"), "expected an agreement of 3 architectures or more, or 0 for none, got 1"),
+    ((*NASI, "--mu", "-1"), "nasi.mu"),
+    ((*NASI, "--labels", "noise"), "nasi.labels"),
+    ((*NASI, "--space", "fourier"), "feature maps, not networks; choose darts, darts-none, nasbench1shot1-1"),
     ((*SEARCH, "--data", "docstrings"), "nasbench201 is for images, and docstrings holds text"),
     ((*MAPS, "--space", "nasbench201"), "it is no space of feature maps; choose fourier or ngrams"),
     ((*MAPS, "--space", "ngrams"), "ngrams is for text, and digits holds images; choose --data docstrings"),

@@ -176,6 +176,20 @@ def test_bad_input(table: tuple[Path, pd.DataFrame], tmp_path: Path, changed: di
     assert not (tmp_path / "out").exists()
 
 
+def test_a_metric_is_taken_by_its_direction_and_under_a_constraint(
+    table: tuple[Path, pd.DataFrame], tmp_path: Path
+) -> None:
+    methods = ["zero-cost:metric=kappa", "zero-cost:metric=snip,mu=2", "zero-cost:metric=snip,mu=1,nu=1.5"]
+    question = {"table": table[0], "seeds": 1, "budget": 1}
+    chosen = bench_here(methods, out=tmp_path / "bench", **question).searches.set_index("method")["architecture"]
+    values = table[1].set_index("architecture")
+    assert chosen[methods[0]] == values["kappa"].idxmin()
+    assert chosen[methods[1]] == (values["snip"] - values["snip"].mean()).abs().idxmin()
+    assert chosen[methods[2]] == values["snip"][values["snip"] >= 1.5].idxmin()
+    with pytest.raises(InvalidInput, match="zero-cost:metric=kappa,mu=2: mu: expected a metric whose largest values"):
+        archray.bench(["zero-cost:metric=kappa,mu=2"], out=tmp_path / "refused", **question)
+
+
 def test_a_metric_that_is_the_same_in_every_row_is_left_out_and_said(
     table: tuple[Path, pd.DataFrame], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

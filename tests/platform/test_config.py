@@ -91,3 +91,12 @@ def test_every_method_has_valid_presets_and_flags(name):
                 assert key in level, f"the flag's path {path} is an option"
                 level = level[key]
     assert set(method.extendable) <= set(method.flags)
+
+
+def test_what_a_space_needs_lies_under_presets_files_and_options():
+    config = make_config("zero-cost", "demo", {"final": {"grad_clip": 5.0}}, {"space": "vit"})
+    assert (config.train.grad_clip, config.final.grad_clip, config.search.proxy) == (1.0, 5.0, "snip")
+    config = make_config("zero-cost", "demo", None, {"space": "vit", "proxy": "parameters"})
+    assert config.search.proxy == "parameters"
+    config = make_config("zero-cost", "demo", None, {})
+    assert (config.train.grad_clip, config.search.proxy) == (None, "synflow")

@@ -1,12 +1,15 @@
 """Ctrl-C loses nothing that was finished, and says how to continue."""
 
 import signal
+import time
+from pathlib import Path
 
 import pandas as pd
 import pytest
 from archray_test_command import HNAS_COMMAND, PATIENCE, epochs_trained, finish, start, wait_until
 from typer.testing import CliRunner
 
+import archray
 from archray.platform.cli import application
 
 
@@ -44,3 +47,37 @@ def test_ctrl_c_loses_no_finished_epoch(tmp_path):
     assert not (stage / "done.json").exists()
     finish("resume", "run", cwd=tmp_path)
     assert set(epochs_trained(stage).values()) == {3}, "every epoch of every trial was trained once"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_ctrl_c_does_not_wait_for_a_long_epoch(tmp_path):
+    """Once: it ends within seconds, long before the epoch does; twice: at once. Both can be resumed."""
+    long = ("--set", "network.channels=64", "--set", "network.cells=5", "--set", "train.batch_size=4")
+    process = start(*HNAS_COMMAND, *long, "--max-concurrent", "2", "--out", "run", cwd=tmp_path)
+    stage = tmp_path / "run" / "search"
+    for presses in (1, 2):
+        if presses == 2:
+            process = start("resume", "run", cwd=tmp_path)
+        before = (tmp_path / "log.txt").stat().st_size
+        wait_until(process, lambda before=before: "2 trials at a time" in log_after(tmp_path, before), tmp_path)
+        begun = time.time()
+        wait_until(process, lambda begun=begun: len(started_since(stage, begun)) == 2, tmp_path)
+        for press in range(presses):
+            process.send_signal(signal.SIGINT)
+            if press + 1 < presses:
+                wait_until(process, lambda before=before: "again to stop" in log_after(tmp_path, before), tmp_path)
+        assert process.wait(timeout=PATIENCE) == 130, (tmp_path / "log.txt").read_text()
+        said = log_after(tmp_path, before)
+        assert "stopped; what was finished is saved" in said and f"archray resume {tmp_path / 'run'}" in said
+        assert epochs_trained(stage) == {}, "it waited for an epoch"
+        assert archray.runs(tmp_path)[0].state == "interrupted"
+
+
+def started_since(stage: Path, moment: float) -> list[Path]:
+    """The trials that started after a moment; one that is restored starts again."""
+    return [trial for trial in stage.glob("tune-*/started/*.json") if trial.stat().st_mtime > moment]
+
+
+def log_after(folder: Path, size: int) -> str:
+    return (folder / "log.txt").read_bytes()[size:].decode()

@@ -36,8 +36,10 @@ def test_commands_stand_in_the_order_of_a_first_day() -> None:
             "report",
             "compare",
             "export",
+            "predict",
             "list",
             "proxies",
+            "submit",
             "bench",
             "config",
         ]

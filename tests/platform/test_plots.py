@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 from archray_test_ensemble_report import repeated_ensemble_run
 from archray_test_feature_map_report import feature_map_run
-from archray_test_plain_report import plain_run
+from archray_test_plain_report import pareto_run, plain_run
 from archray_test_report import hnas_run, summarised, write_run
-from archray_test_supernet_report import gradient_run, scored_run
+from archray_test_supernet_report import gradient_run, nasi_run, scored_run
 from matplotlib.figure import Figure
 
 import archray
@@ -35,6 +35,15 @@ MAKERS: dict[str, Callable[[Path], Run[Any]]] = {
     "feature_maps": partial(feature_map_run, repeats=2, candidates=16),
     "supernets": gradient_run,
     "ensembles": repeated_ensemble_run,
+    "pareto": pareto_run,
+}
+OWN_RUN = {  # of figures that not every run of the family has the data of
+    "supernet_shared_scores": scored_run,
+    "nasi_samples": nasi_run,
+    "nasi_constants": nasi_run,
+    "nasi_against_accuracy": nasi_run,
+    "nasi_agreement": nasi_run,
+    "nasi_training_curves": nasi_run,
 }
 
 
@@ -48,8 +57,20 @@ def drawn(figure: object) -> bool:
 @pytest.mark.parametrize("name", OF_A_RUN)
 def test_every_figure_draws_a_run_of_its_family(tmp_path: Path, name: str) -> None:
     family = OF_A_RUN[name].split(".")[-2]
-    make = scored_run if name == "supernet_shared_scores" else MAKERS[family]  # only one-shot searches have the scores
+    make = OWN_RUN.get(name, MAKERS[family])
     assert drawn(getattr(plots, name)(make(tmp_path / "run")))
+
+
+@pytest.mark.parametrize("name", ["nasi_samples", "nasi_constants", "nasi_agreement", "nasi_against_accuracy"])
+def test_a_run_that_trained_a_supernet_has_no_trace_norms(tmp_path: Path, name: str) -> None:
+    with pytest.raises(NothingToDraw):
+        getattr(plots, name)(gradient_run(tmp_path / "run"))
+
+
+@pytest.mark.parametrize("name", ["supernet_entropies", "supernet_discretisation", "supernet_shared_scores"])
+def test_a_run_of_nasi_has_no_mixture(tmp_path: Path, name: str) -> None:
+    with pytest.raises(NothingToDraw):
+        getattr(plots, name)(nasi_run(tmp_path / "run"))
 
 
 @pytest.mark.parametrize("name", OF_SEVERAL_RUNS)
@@ -67,6 +88,7 @@ METHODS = {
     "feature_maps": "halving",
     "supernets": "darts",
     "ensembles": "nesbs",
+    "pareto": "nsga2",
 }
 
 
@@ -76,7 +98,8 @@ def test_a_run_without_the_data_says_so(tmp_path: Path, name: str) -> None:
     for method in sorted(set(METHODS.values())):
         space = {"space": "fourier"} if method == "halving" else {}
         empty = write_run(tmp_path / method, method, config=space)
-        other = method != own and name != "test_accuracies"
+        plain = own == METHODS["plain"] and method == METHODS["pareto"]  # which has all figures of plain searches
+        other = method != own and not plain and name != "test_accuracies"
         with pytest.raises(NothingToDraw, match=f"is no figure of a run of {method}" if other else r"\w{3,} \w+"):
             getattr(plots, name)(empty)
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
-from archray_test_plain_report import plain_run
+from archray_test_plain_report import plain_content, plain_run
 from archray_test_report import MISSING_NUMBER, cells, rendered, section_ids, words, write_run
 from archray_test_runs import skip_without_extra
 
@@ -106,7 +107,7 @@ def test_sizes_that_are_not_given_are_those_of_small_searches(method: str, tmp_p
         objective="value",
         mode="max",
     )
-    options = {"metric": "synflow"} if method == "zero-cost-evolution" else {}
+    options: dict[str, Any] = {"metric": "synflow"} if method == "zero-cost-evolution" else {}
     make = get_method(method).make_searcher
     assert make is not None
     searchers = [make(problem, budget, 0, options) for budget in (20, 1000)]
@@ -116,6 +117,8 @@ def test_sizes_that_are_not_given_are_those_of_small_searches(method: str, tmp_p
         assert first == pool["architecture"][::-1][:10].tolist()
         smallest = make(problem, 20, 0, {**options, "order": "smallest"})
         assert smallest.points_to_evaluate[0]["architecture"] == pool["architecture"][0]
+        constrained = make(problem, 20, 0, {**options, "mu": 2.0, "nu": 40.0})
+        assert constrained.points_to_evaluate[0]["architecture"] == pool["architecture"][40]
 
 
 def test_a_metric_that_promises_more_when_smaller_goes_from_the_smallest() -> None:
@@ -126,6 +129,42 @@ def test_a_metric_that_promises_more_when_smaller_goes_from_the_smallest() -> No
     assert order(proxy="synflow") == "largest" and order(proxy="kappa") == "smallest"
     assert order(proxy="kappa", search__order="largest") == "largest"
     assert order(proxy="anything", pool="of_another_program.parquet") == "largest"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"mu": 0.5}, "mu: expected 1 or more, got 0.5"),
+        ({"nu": 2.0}, "nu: expected it beside mu"),
+        ({"mu": 1.0, "proxy": "kappa"}, "expected a metric whose largest values come first, got kappa, smallest first"),
+        ({"mu": 1.0, "search__order": "smallest"}, "got synflow, smallest first"),
+    ],
+)
+@pytest.mark.parametrize("method", ["zero-cost", "zero-cost-evolution"])
+def test_constraints_that_are_none_are_refused(method: str, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidInput, match=message):
+        check_config(make_config(method, "smoke", None, {"data": "digits", **options}))
+
+
+def test_the_page_says_the_constraint(tmp_path: Path) -> None:
+    tables, documents = plain_content()
+    asked = tables["search", "trials.parquet"]["architecture"]
+    pool = pd.DataFrame({"architecture": asked, "ntk_trace_batch": [*range(11), np.nan]})
+    tables = {**tables, ("pool", "pool.parquet"): pool}
+    found = pool["ntk_trace_batch"][asked == documents["", "architecture.json"]["architecture"]].item()
+
+    def told(name: str, **search: Any) -> str:
+        config = {"search": {"proxy": "ntk_trace_batch", **search}}
+        run = write_run(tmp_path / name, "zero-cost", config=config, tables=tables, documents=documents)
+        return words(rendered(run))
+
+    exceeding = "what exceeds ν = 5.00 (the mean of 11 architectures) was subtracted μ = 2.00 times."
+    text = told("mean", mu=2.0)
+    assert f"ordered by ntk_trace_batch under a constraint (Shu 2022, Eq. 6.8): {exceeding}" in text
+    assert "5 of 11 architectures are above ν" in text
+    assert np.isnan(found) or f"the one that was chosen has {found:.3g}" in text
+    assert "ν = 8.50 (as asked for)" in (text := told("asked", mu=1.0, nu=8.5)) and "2 of 11" in text
+    assert "under a constraint" not in told("none")
 
 
 def test_a_population_as_large_as_the_budget_is_refused() -> None:

@@ -5,9 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from ray import tune
 
 from archray.files import Folder
-from archray.platform.engine.result_log import restore_state, trial_statuses
+from archray.platform.engine.result_log import trial_statuses
+from archray.platform.engine.state_replay import restore_state
+from archray.platform.engine.trial_plan import TrialPlan
 from archray.platform.run.layout import SNAPSHOT
 from archray.platform.run.tune_snapshot import read_snapshot, write_snapshot
 
@@ -16,6 +19,8 @@ KEPT = {
     "search_gen_state-1.json": b"{}",
     "searcher-state-1.pkl": b"1",
 }
+
+PLAN = TrialPlan(trainable=tune.Trainable, settings={}, metric="score", mode="max", total=1)
 
 
 @pytest.fixture
@@ -29,7 +34,7 @@ def experiment(tmp_path: Path) -> Folder:
 
 
 def test_a_restored_state_is_that_of_one_moment(experiment: Folder) -> None:
-    assert restore_state(experiment)
+    assert restore_state(experiment, PLAN)
     assert {name: experiment.read_bytes(name) for name in experiment.files()} == {
         **KEPT,
         "tuner.pkl": b"",
@@ -40,6 +45,6 @@ def test_a_restored_state_is_that_of_one_moment(experiment: Folder) -> None:
 def test_without_a_snapshot_there_is_nothing_to_restore(tmp_path: Path) -> None:
     folder = Folder(tmp_path)
     folder.write_bytes("tuner.pkl", b"")
-    assert not restore_state(folder)
+    assert not restore_state(folder, PLAN)
     assert read_snapshot(folder) == {}
     assert trial_statuses(folder) == []

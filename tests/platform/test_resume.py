@@ -67,3 +67,19 @@ def test_killed_in_every_stage(tmp_path, concurrent):
         assert {trial: now[trial] for trial in counts} == counts, f"no finished trial of {stage} ran again"
     assert len(epochs_trained(run / "search")) == 4
     assert found_values(run) == found_values(tmp_path / "undisturbed")
+
+
+@pytest.mark.slow
+def test_killed_and_moved(finished_run, tmp_path):
+    """The folder was moved while its search was half done; the pool, the trials and what generates them lie in it."""
+    arguments = as_arguments(RUNS["hnas"])
+    process = start("search", "hnas", *arguments, "--out", "run", "--set", "cluster.dashboard=false", cwd=tmp_path)
+    kill_when(process, lambda: some_but_not_all_ended(tmp_path / "run" / "search"), tmp_path)
+    run = (tmp_path / "run").rename(tmp_path / "elsewhere")
+    trained = epochs_trained(run / "search")
+    finished = {trial: trained[trial] for trial in ended_trials(run / "search")}
+    archray.resume(run)
+    now = epochs_trained(run / "search")
+    assert finished and {trial: now[trial] for trial in finished} == finished
+    assert found_values(run) == found_values(Path(finished_run("hnas").path))
+    assert not (tmp_path / "run").exists(), "nothing is written to the old place"

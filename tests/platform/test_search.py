@@ -9,10 +9,12 @@ import pandas as pd
 import pytest
 import torch
 from archray_test_command import outputs_without_archray
+from archray_test_metrics import value, wait_for
 from archray_test_runs import ONE_AT_A_TIME, RUNS, EndedTrials
 from ray import tune
 
 import archray
+from archray.cluster.metrics import RunLabels
 from archray.errors import InvalidInput, RunFolderError
 from archray.files import Folder
 from archray.platform.methods import open_run
@@ -31,6 +33,17 @@ def result(finished_run):
 def copied(result, tmp_path):
     """A copy of the run, to change."""
     return shutil.copytree(result.path, tmp_path / "copy")
+
+
+def test_a_nodes_metrics_port_has_the_run_and_its_method(result):
+    """Its counters: gauges are gone from the port some time after they were set (tests/cluster/test_metrics.py)."""
+    scored = "ray_archray_architectures_scored_total"
+    for stage, number in (("pool", RUNS["hnas"]["pool_size"]), ("search", RUNS["hnas"]["budget"])):
+        search = wait_for(
+            RunLabels("whole-hnas", "hnas", stage), lambda told, number=number: value(told, scored) == number
+        )
+        assert value(search, scored) == number
+    assert value(search, "ray_archray_searcher_seconds_total") > 0
 
 
 def test_the_run_folder_holds_everything(result):
@@ -85,7 +98,7 @@ def test_export_loads_with_and_without_archray(result, tmp_path):
     archray.export(result.path, tmp_path / "export")
     images = load_data(DATA).test.images[:5]
     expected = result.model()(images)
-    program = torch.export.load(tmp_path / "export" / "program.pt2").module()
+    program = torch.export.load(tmp_path / "export" / "model.pt2").module()
     torch.testing.assert_close(program(images), expected)
     torch.testing.assert_close(outputs_without_archray(tmp_path / "export", images), expected)
     built = runpy.run_path(str(tmp_path / "export" / "load_model.py"))["build_model"]()

@@ -10,8 +10,7 @@ import torch
 from archray.errors import InvalidInput
 from archray.platform.methods import METHODS, get_method
 from archray.platform.methods.configure import check_config, make_config
-from archray.platform.methods.method import network_spaces
-from archray.platform.methods.supernets.supernet_config import SupernetSearchConfig
+from archray.platform.methods.supernets.supernet_config import SupernetSearchConfig, mixed_spaces
 from archray.platform.methods.supernets.supernet_search import settings_of
 from archray.trainables.spaces import get_space
 from archray.trainables.supernets.networks import SUPERNETS
@@ -92,7 +91,7 @@ def test_the_papers_options_go_together_in_every_space(name: str, space: str) ->
 
 def test_every_space_of_networks_has_a_supernet() -> None:
     """So a method that needs one can tell what it serves without the supernets, and torch."""
-    assert set(SUPERNETS) == set(network_spaces())
+    assert set(SUPERNETS) == set(mixed_spaces())
 
 
 @pytest.mark.parametrize("objective", ["bilevel", "erm"])
@@ -105,6 +104,7 @@ def test_the_objective_is_a_flag(objective: str) -> None:
     ("name", "options", "told"),
     [
         ("gaea-darts", {"space": "fourier"}, "feature maps, not networks"),
+        ("gaea-darts", {"space": "vit"}, "it has no operations to mix"),
         ("gaea-darts", {"selection__epoch": 2}, "selection.epoch"),
         ("gaea-darts", {"network__auxiliary": True, "space": "nasbench201"}, "auxiliary"),
         ("gaea-pc-darts", {"search_channels": 6}, "partial_channels"),

@@ -25,6 +25,8 @@ needs_hpbandster = pytest.mark.skipif(
     find_spec("hpbandster") is None, reason="needs hpbandster: pip install 'archray[bohb]'"
 )
 METRIC: dict[str, dict[str, Any]] = {name: {"proxy": "snip"} for name in PLAIN if get_method(name).by_metric}
+METRIC |= {name: {"objectives": "validation_accuracy, -params"} for name in ("nsga2", "pareto-pool")}
+OF_SOME = ("trust", "pareto", "hypervolume")  # sections of searches with several metrics, or several objectives
 
 
 @pytest.fixture
@@ -55,13 +57,24 @@ def test_every_search_that_a_table_can_answer(method: str, table: Path, tmp_path
     assert len(asked) == 12 and asked["objective"].tolist() == rows[asked["architecture"]].tolist()
     assert run.architecture == asked["architecture"][asked["objective"].idxmax()]
     assert run.summary.result["result"] == rows[run.architecture] and run.summary.result["headline"] == "result"
-    assert run.test_accuracy is None and unknown(Path(run.path)) == []
+    assert run.test_accuracy is None
+    assert [name for name in unknown(Path(run.path)) if not name.endswith(": params")] == []  # a cost of the table's
     page = (Path(run.path) / "report.html").read_text()
     expected = ["cell", "choice", "progress", "trials", "names", "failures", "manifest"]
-    assert [section for section in section_ids(page) if section != "trust"] == expected  # of several metrics
+    assert [section for section in section_ids(page) if section not in OF_SOME] == expected
     assert f"In the end the table says {rows[run.architecture]:.4f} of it" in words(page)
     with pytest.raises(RunFolderError, match="holds no network: it searched a table"):
         archray.export(run.path)
+
+
+def test_the_best_by_a_metric_under_a_constraint(table: Path, tmp_path: Path) -> None:
+    options = {"space": f"table:{table}", "preset": "smoke", "budget": 5, "proxy": "snip", "mu": 2.0}
+    run = archray.search("zero-cost", **options, out=tmp_path / "run")
+    rows = pd.read_csv(table).set_index("architecture")["snip"]
+    nearest = (rows - rows.mean()).abs().sort_values().index[:5].tolist()
+    assert trials(run)["architecture"].tolist() == nearest
+    text = words((Path(run.path) / "report.html").read_text())
+    assert f"ν = {rows.mean():.1f} (the mean of 60 architectures) was subtracted μ = 2.00 times" in text
 
 
 def test_it_goes_on_elsewhere_with_the_trials_that_it_would_have_had(

@@ -74,3 +74,5 @@ def test_of_a_round() -> None:
         experiment_tag, config = "12_round=3", {"round": 3, "replica": 1, "seed": 5}
 
     assert TrialName("search", first=1, searched=True)(Trial()) == "search-012-round-3-replica-1"
+    of_a_repeat = TrialName("search", first=1, searched=True, run="hnas/repeat-01")
+    assert of_a_repeat(Trial()) == "hnas-repeat-01-search-012-round-3-replica-1"

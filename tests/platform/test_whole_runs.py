@@ -19,7 +19,11 @@ from archray.trainables.spaces import get_space
 SECTION = re.compile('<section id="([^"]+)"')
 SMALL: dict[str, Any] = {"preset": "smoke", "seed": 1, **ONE_AT_A_TIME}
 # The space of a run: the first of these that the method serves.
-SPACES = {"nasbench201": {"data": "digits", "data__limit": 200}, "darts": {"data": "digits", "data__limit": 60}}
+SPACES = {
+    "nasbench201": {"data": "digits", "data__limit": 200},
+    "darts": {"data": "digits", "data__limit": 60},
+    "vit": {"data": "digits", "data__limit": 200},
+}
 MAPS = {"fourier": {"data": "digits", "data__limit": 200}, "ngrams": {"data": "docstrings", "data__limit": 200}}
 OPTIONS: dict[str, dict[str, Any]] = {  # what a run by the preset alone does not show
     "gaea-darts": {"search_seeds": 3, "selection__keep": 1, "selection__epoch": 1},

@@ -114,6 +114,7 @@ def test_reads_what_tune_saves(tmp_path: Path) -> None:
     ).fit()
     trials = read_tune_trials(tmp_path / "run")
     assert {trial.trial_id for trial in trials} == {result.metrics["trial_id"] for result in results}
+    assert read_tune_trials(tmp_path / "run", {trials[0].trial_id}) == trials[1:]
     assert all(trial.ended and not trial.failed and trial.config["architecture"] in NAMES for trial in trials)
     assert all(
         trial.last_result["score"] == hashed_score({"architecture": t["architecture"]})

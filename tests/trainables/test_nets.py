@@ -177,7 +177,8 @@ def test_a_network_to_be_scored_has_every_metric_and_changes_no_state(name):
     before = {name: tensor.clone() for name, tensor in network.state_dict().items()}
     network(images())
     assert all(torch.equal(before[name], tensor) for name, tensor in network.state_dict().items())
-    metrics = PROXIES.names()
+    # these read batch normalisations and ReLUs, of which a transformer has none (test_nets_vit.py)
+    metrics = [metric for metric in PROXIES if name != "vit" or metric not in ("naswot", "synflow", "zen")]
     scores = score(network, images(6), torch.arange(6) % 3, metrics, ProxySettings())
     assert {name: one.failure for name, one in scores.items()} == dict.fromkeys(metrics)
 

@@ -23,7 +23,7 @@ from archray.trainables.tune.supernet_settings import SupernetOptions
 from archray.trainables.tune.supernet_trainable import SupernetTrainable
 
 KEYS = {"elbo", "kl", "expected_loss", "scale", "entropy", "entropies", "posterior", "architecture", "epoch", "epochs"}
-KEYS |= {"lr", "parameters", "seconds_epoch", "failure", "done"}
+KEYS |= {"lr", "parameters", "seconds_epoch", "gpu_memory_peak", "failure", "done"}
 DATA = {"name": "digits", "limit": 40, "validation_fraction": 0.3}
 NETWORK = {"channels": 2, "cells": 1}
 BEST_RESPONSE = {

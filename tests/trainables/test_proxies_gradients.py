@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from archray.trainables.nasi.trace_norm import trace_norm
 from archray.trainables.nets import NetworkSettings, build
 from archray.trainables.proxies import ProxySettings, score
 from archray.trainables.proxies.layers import WEIGHT_LAYERS, batch_statistics, forward
@@ -195,6 +196,26 @@ def test_both_identities_under_batch_normalisation() -> None:
 
 
 @pytest.mark.parametrize("name", NETWORKS)
+def test_trace_norms_are_those_of_nasi(name: str) -> None:
+    """On a network of its own: Eq. 6.6 and 6.7 by a loop over images, and what NASI measures of a path."""
+    network, (images, labels) = make(name), batch()
+    every, logits = list(network.parameters()), network(images)
+    losses = F.cross_entropy(logits, labels, reduction="none")
+    of_images = [torch.autograd.grad(loss, every, retain_graph=True) for loss in losses]  # grad L_x, batch norm and all
+    means = [torch.stack(of_parameter).mean(0) for of_parameter in zip(*of_images, strict=True)]
+    expected = sum(float(mean.square().sum()) for mean in means)
+    assert trace_norm(logits, labels, every, "batch") == pytest.approx(expected, rel=1e-10)
+    metrics = ["ntk_trace_batch", "ntk_trace_samples", "grad_norm"]
+    scores = score(network, images, labels, metrics, ProxySettings(grad_norm="global"))
+    mean_of_squares = sum(float(g.square().sum()) for of_image in of_images for g in of_image) / len(labels)
+    assert scores["ntk_trace_samples"].value == pytest.approx(mean_of_squares, rel=1e-10)
+    assert trace_norm(network(images), labels, every, "samples") == pytest.approx(mean_of_squares, rel=1e-10)
+    assert scores["ntk_trace_batch"].value == pytest.approx(expected, rel=1e-10)
+    assert scores["ntk_trace_batch"].value == pytest.approx(scores["grad_norm"].value ** 2, rel=1e-12)
+    assert scores["ntk_trace_batch"].direction == "max"
+
+
+@pytest.mark.parametrize("name", NETWORKS)
 def test_grad_norm_and_snip(name: str) -> None:
     network, (images, labels) = make(name), batch()
     weights, every = weights_of(network), list(network.parameters())
@@ -236,7 +257,17 @@ def test_fisher(name: str) -> None:
 
 def test_float32_keeps_four_digits() -> None:
     network, (images, labels) = make("cell"), batch()
-    metrics = ("grad_norm", "snip", "grasp", "ntk_trace", "kappa", "knas", "fisher")
+    metrics = (
+        "grad_norm",
+        "snip",
+        "grasp",
+        "ntk_trace",
+        "ntk_trace_batch",
+        "ntk_trace_samples",
+        "kappa",
+        "knas",
+        "fisher",
+    )
     exact = score(network, images, labels, metrics, ProxySettings())
     single = score(network.float(), images.float(), labels, metrics, ProxySettings())
     for name in metrics:

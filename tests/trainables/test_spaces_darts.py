@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from archray.errors import InvalidArchitecture
 from archray.trainables.spaces import DARTS, DARTSWithNone, get_space
+from archray.trainables.spaces.cell_shape import cell_shape
 from archray.trainables.spaces.darts import NODES, Genotype
 
 SPACE, WITH_NONE = DARTS(), DARTSWithNone()
@@ -172,3 +173,19 @@ def test_the_source_of_a_none_has_no_meaning():
     other = WITH_NONE.decode(DARTS_V2.replace("('dil_conv_3x3', 2)", "('none', 4)"))
     assert architecture != other
     assert WITH_NONE.canonical(architecture) == WITH_NONE.canonical(other)
+
+
+def cell_of(*sources):
+    return tuple(("skip_connect", source) for source in sources)
+
+
+def test_width_and_depth_of_a_cell():
+    """DARTS' own normal cell is 3.5 wide and 3 deep, as the thesis says in section 4.2.2; then the extremes."""
+    genotype = SPACE.genotype(SPACE.decode(DARTS_V2))
+    assert cell_shape(genotype.normal) == (3.5, 3)
+    assert cell_shape(cell_of(*(0, 1) * 4)) == (4.0, 2), "the widest and shallowest"
+    assert cell_shape(cell_of(0, 1, 1, 2, 2, 3, 3, 4)) == (1.5, 5), "the narrowest and deepest"
+    for architecture in map(SPACE.sample, [np.random.default_rng(0)] * 50):
+        for cell in SPACE.genotype(architecture)[:2]:
+            width, depth = cell_shape(cell)
+            assert 1 <= width <= 4 and 2 <= depth <= 5

@@ -18,7 +18,8 @@ from archray.trainables.devices import choose_device, out_of_memory
 from archray.trainables.tune.standalone_trainable import METRICS, StandaloneTrainable, load_trained
 
 CELL = "|nor_conv_3x3~0|+|none~0|nor_conv_1x1~1|+|skip_connect~0|none~1|avg_pool_3x3~2|"
-KEYS = {*METRICS, "epoch", "epochs", "lr", "parameters", "multiply_adds", "seconds_epoch", "failure", "done"}
+KEYS = {*METRICS, "epoch", "epochs", "lr", "parameters", "multiply_adds", "seconds_epoch", "gpu_memory_peak"}
+KEYS |= {"failure", "done"}
 
 GREEDY_SPACE = """
 import torch

@@ -18,7 +18,7 @@ from archray.trainables.spaces import get_space
 from archray.trainables.tune.supernet_trainable import SupernetTrainable
 
 EVERY = {"train_loss", "train_accuracy", "shared_loss", "shared_accuracy", "epoch", "epochs", "lr"}
-EVERY |= {"parameters", "seconds_epoch", "failure", "done"}
+EVERY |= {"parameters", "seconds_epoch", "gpu_memory_peak", "failure", "done"}
 SEARCH = EVERY | {"architecture", "mixture_loss", "mixture_accuracy", "discretisation_drop", "entropy"}
 HALVING = EVERY | {"scores", "score", "weights", "candidates_left"}
 CELLS = (
@@ -71,7 +71,7 @@ def test_results_of_a_search(space: str) -> None:
     get_space(space).decode(last["architecture"])
     assert last["discretisation_drop"] == last["mixture_accuracy"] - last["shared_accuracy"]
     assert (last["failure"], last["lr"]) == (None, pytest.approx(0.001))
-    assert all(math.isfinite(last[key]) for key in EVERY - {"failure"})
+    assert all(math.isfinite(last[key]) for key in EVERY - {"failure", "gpu_memory_peak"})
     operations = [each for group in groups if "inputs" not in group for each in last[f"entropies_{group}"]]
     assert last["entropy"] == pytest.approx(sum(operations) / len(operations))
     assert 0 < last["entropy"] < math.log(5 if space == "nasbench201" else 8)

@@ -24,6 +24,7 @@ from archray.trainables.data import (
     load_text,
 )
 from archray.trainables.data import docstrings as source
+from archray.trainables.data.data_cache import cache_folder, cached_json
 from archray.trainables.data.docstring_extraction import (
     ALIASES,
     NAMES,
@@ -32,7 +33,6 @@ from archray.trainables.data.docstring_extraction import (
     module_names,
     package_folder,
 )
-from archray.trainables.data.docstrings import cache_folder, cached_json
 from archray.trainables.data.load import read_data
 
 ALL = DataSettings(name="docstrings")

@@ -16,6 +16,8 @@ from archray.trainables.nets import NetworkSettings
 from archray.trainables.spaces import get_space
 from archray.trainables.supernets.networks import build_supernet
 from archray.trainables.tune.feature_map_trainable import FeatureMapTrainable
+from archray.trainables.tune.nasi_agreement_trainable import NASIAgreementTrainable
+from archray.trainables.tune.nasi_trainable import NASITrainable
 from archray.trainables.tune.posterior_trainable import PosteriorTrainable
 from archray.trainables.tune.standalone_trainable import StandaloneTrainable
 from archray.trainables.tune.supernet_trainable import SupernetTrainable
@@ -52,6 +54,11 @@ def supernet(relaxation: Any, optimizer: Any, partial: int = 1, **training: Any)
 def posterior(**posterior: Any) -> dict[str, Any]:
     own = {"space": "nasbench201", "supernet": {"network": NETWORK}, "epochs": 2, "batch_size": 20, "threads": 1}
     return {"data": {"name": "digits", "limit": 40}, **own, "posterior": posterior}
+
+
+def nasi(**settings: Any) -> dict[str, Any]:
+    own = {"space": "nasbench201", "network": NETWORK, "steps": 4, "every": 2, "samples": 2, "batch_size": 6}
+    return {"data": {"name": "digits", "limit": 40}, "threads": 1, **own, **settings}
 
 
 def feature_map(**settings: Any) -> dict[str, Any]:
@@ -91,6 +98,9 @@ TRIALS: dict[str, tuple[type[TrialTrainable], dict[str, Any], dict[str, Any]]] =
     "halving": (SupernetTrainable, on_digits(), ROUND),
     "straight-through": (PosteriorTrainable, posterior(gumbel_temperature=0.5), {}),
     "score-function": (PosteriorTrainable, posterior(estimator="score-function", samples=2), {}),
+    "nasi": (NASITrainable, nasi(mu=2.0), {}),
+    "nasi without data": (NASITrainable, nasi(space="darts", labels="random", inputs="random", image_size=8), {}),
+    "nasi's agreement": (NASIAgreementTrainable, nasi(exact_images=2), {}),
     "feature map": (FeatureMapTrainable, feature_map(rungs=(20, 40, 90)), {"architecture": MAPS[0]}),
     "shared solve": (FeatureMapTrainable, feature_map(solve={"gram": "int8"}), {"candidates": MAPS}),
     "map of texts": (FeatureMapTrainable, feature_map(**TEXTS), {"architecture": TEXT}),

@@ -9,6 +9,8 @@ import numpy as np
 import pandas as pd
 from archray_test_report import cells, write_repeats, write_run
 
+from archray.platform.methods.pareto.pareto_stage import ObjectiveTable
+from archray.platform.methods.plain.plain_tables import Trials
 from archray.platform.run.run import Run
 
 EPOCHS = 3
@@ -20,6 +22,16 @@ def plain_run(place: str | Path, method: str = "evolution", *, repeats: int = 1,
         tables, documents = plain_content(**content)
         return write_run(place, method, tables=tables, documents=documents)
     return write_repeats(place, method, [plain_content(seed=seed, **content) for seed in range(repeats)])
+
+
+def pareto_run(place: str | Path) -> Run[Any]:
+    """A run of nsga2, whose trainings cost some parameters."""
+    tables, documents = plain_content()
+    trials = tables["search", "trials.parquet"]
+    costs = pd.DataFrame({"parameters": np.arange(len(trials)) % 5 * 1e3 + 1e4, "number": range(1, len(trials) + 1)})
+    table = ObjectiveTable.of(Trials(trials.assign(parameters=costs["parameters"])), ("parameters",))
+    further = {("pareto", "costs.parquet"): costs, ("pareto", "pareto.parquet"): table.front()}
+    return write_run(place, "nsga2", tables={**tables, **further}, documents=documents)
 
 
 def plain_content(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import numpy as np
 import pandas as pd
 from archray_test_report import cells, write_repeats, write_run
 
+from archray.platform.methods.supernets.nasi_tables import METRICS
 from archray.platform.run.run import Run
 
 SEEDS = (2968811710, 3677149159, 745650761, 2884920346, 1503136570)
@@ -22,6 +24,8 @@ _FILES = {
     "entropies": ("search", "entropies.parquet"),
     "scores": ("search", "scores.parquet"),
     "rounds": ("search", "rounds.parquet"),
+    "agreement": ("agreement", "agreement.parquet"),
+    "table": ("table", "table.parquet"),
     "selection": ("selection", "selected.parquet"),
     "selection_curves": ("selection", "curves.parquet"),
     "final": ("final", "trials.parquet"),
@@ -136,6 +140,35 @@ def scored_tables(scored: int = 200) -> dict[str, pd.DataFrame]:
         row = {**key, "architecture": names[best], "shared_accuracy": accuracy[best]}
         found.append({**row, "mixture_accuracy": math.nan, "failure": None})
     return {"found": pd.DataFrame(found), "scores": pd.concat(scores, ignore_index=True)}
+
+
+def nasi_run(place: str | Path, *, steps: int = 20) -> Run[Any]:
+    """A search of NASI by two seeds, with the trace norms of ten architectures compared, and a table's accuracies."""
+    rng = np.random.default_rng(2)
+    found = []
+    for number, (seed, name) in enumerate(zip(SEEDS, CELLS[:2], strict=False)):
+        traces, trace = rng.lognormal(2.0, 0.5, steps), 7.0 - number
+        constant = {"architecture": name, "trace": trace, "parameters": 9000}
+        tried = [{"nu": nu, "mu": mu, **constant} for mu in (0.0, 1.0) for nu in (4.0, 8.0)]
+        texts = {
+            "distribution": json.dumps({"edge": [0.5, 0.5]}),
+            "samples": json.dumps({"trace": traces.tolist(), "nu": [8.0] * steps}),
+            "constants": json.dumps(tried),
+        }
+        key = {"trial_id": f"n{number}", "seed": seed, "architecture": name}
+        found.append({**key, "found_trace": trace, "found_reward": trace, "nu": 8.0, **texts, "failure": None})
+    exact = rng.lognormal(1.0, 0.5, 10)
+    names = ("samples", "batch_4", "batch_8", "batch", "random_labels", "random_inputs")
+    compared = {name: exact * rng.uniform(0.8, 1.2, 10) for name in names}
+    own = gradient_tables(6)
+    tables = {name: own[name] for name in ("selection", "selection_curves", "final", "baseline")}
+    tables |= {"found": pd.DataFrame(found), "agreement": pd.DataFrame({"exact": exact, **compared, "failure": None})}
+    metrics = {name: rng.lognormal(1.0, 0.5, 12) for name in METRICS}
+    scored = {"architecture": cells(12), **metrics, "parameters": 9000, "result": rng.uniform(80, 94, 12)}
+    tables["table"] = pd.DataFrame({**scored, "drawn": True, "failure": None})
+    tables, documents = _content(tables, CELLS[1])
+    documents["table", "table.json"] = {"column": "test_accuracy", "mode": "max", "best": 94.4}
+    return write_run(place, "nasi", config={"space": "nasbench201"}, tables=tables, documents=documents)
 
 
 def _content(

@@ -16,6 +16,7 @@ from archray.trainables.data.augmentation_settings import AugmentationSettings
 
 if TYPE_CHECKING:
     from archray.trainables.data.dataset import Dataset
+    from archray.trainables.data.image_stream import View
 
 
 def pad_crop(images: torch.Tensor, offsets: torch.Tensor, padding: int, fill: Sequence[float] = (0.0,)) -> torch.Tensor:
@@ -82,17 +83,30 @@ class Augmentation:
         self.cutout = settings.cutout
         self.black = tuple(black)
 
-    def __call__(self, images: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-        """Args: images (n, C, H, W); generator, on the images' device or the CPU. Returns: the same shape."""
-        n, _, height, width = images.shape
+    def view(self, seed: int) -> View | None:
+        """How images are cut as they are read: those that are held are not."""
+        return None
+
+    def __call__(
+        self, images: torch.Tensor, generator: torch.Generator, part: slice = slice(None), of: int | None = None
+    ) -> torch.Tensor:
+        """The images, (n, C, H, W), augmented; the same shape.
+
+        Args:
+            generator: on the images' device or the CPU.
+            part: where these images stand in their batch, for which numbers are drawn as if the whole were here.
+            of: images in that batch; n if None.
+        """
+        _, _, height, width = images.shape
+        n = len(images) if of is None else of
         if self.crop > 0:
-            offsets = _integers(2 * self.crop + 1, (n, 2), images, generator)
+            offsets = _integers(2 * self.crop + 1, (n, 2), images, generator)[part]
             images = pad_crop(images, offsets, self.crop, self.black)
         if self.flip:
-            images = flip(images, _integers(2, (n,), images, generator).bool())
+            images = flip(images, _integers(2, (n,), images, generator)[part].bool())
         if self.cutout > 0:
-            rows = _integers(height, (n, 1), images, generator)
-            columns = _integers(width, (n, 1), images, generator)
+            rows = _integers(height, (n, 1), images, generator)[part]
+            columns = _integers(width, (n, 1), images, generator)[part]
             images = cutout(images, torch.cat([rows, columns], dim=1), self.cutout)
         return images
 
@@ -115,16 +129,14 @@ def proxy_batch(
     Returns: images (size, C, H, W), labels (size,), on the data set's device.
     Raises: InvalidInput if there are fewer training images than `size`.
     """
-    images, labels = dataset.train.images, dataset.train.labels
+    labels = dataset.train.labels
     if not 1 <= size <= len(labels):
         raise InvalidInput(
             f"expected a batch of 1 to {count(len(labels), 'image')} (what {dataset.name} has for training), got {size}"
         )
     generator = torch.Generator().manual_seed(seed)
     chosen = torch.randperm(len(labels), generator=generator)[:size].to(labels.device)
-    batch = images[chosen]
+    settings = None
     if augment and dataset.name != "gaussian":
         settings = AugmentationSettings() if augment is True else augment
-        draw = Augmentation(settings, image_size=dataset.image_size, flip=dataset.flip, black=dataset.black)
-        batch = draw(batch, generator)
-    return batch, labels[chosen]
+    return dataset.sampled(chosen, settings, generator), labels[chosen]

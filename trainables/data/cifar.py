@@ -61,6 +61,7 @@ def read(settings: DataSettings) -> RawData:
         train=_part(train),
         test=_part(test),
         num_classes=CLASSES[name],
+        classes=tuple(train.classes),
         mean=tuple(value / 255 for value in MEAN[name]),
         std=tuple(value / 255 for value in STD[name]),
         # NAS-Bench-201: CIFAR-10's training images in two halves, CIFAR-100's test images in two halves.

@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 
 from archray.errors import InvalidInput
+from archray.trainables.data.augment import Augmentation
+from archray.trainables.data.augmentation_settings import AugmentationSettings
 from archray.trainables.data.data_settings import DataSettings
+from archray.trainables.data.image_form import ImageForm
 from archray.trainables.data.raw import RawData, split_parts
+
+if TYPE_CHECKING:
+    from archray.trainables.data.image_stream import View
+
+
+ROUNDING = 1e-4  # by which resizing may leave 0..1
 
 
 @dataclass(frozen=True)
@@ -24,6 +34,18 @@ class Split:
 
     def __len__(self) -> int:
         return len(self.labels)
+
+    @property
+    def device(self) -> torch.device:
+        return self.labels.device
+
+    def batches(self, indices: Sequence[torch.Tensor], view: View | None = None) -> Iterator[torch.Tensor]:
+        """The images at `indices`, (b,) each. view: of images that are cut as they are read; here they are not."""
+        return (self.images[batch] for batch in indices)
+
+    def in_order(self, size: int, part: slice = slice(None)) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+        """The images and labels of a part of it, `size` at a time."""
+        return zip(self.images[part].split(size), self.labels[part].split(size), strict=True)
 
     def to(self, device: str | torch.device) -> Split:
         return Split(self.images.to(device), self.labels.to(device))
@@ -44,11 +66,24 @@ class Dataset:
     image_size: int  # height and width, in pixels
     black: tuple[float, ...] = (0.0,)  # per channel, what normalisation made of black; crops and cutouts fill with it
     flip: bool = True  # whether a mirrored image keeps its label
+    form: ImageForm | None = None  # how pictures become its tensors; None: a user's function that does not say
+    classes: tuple[str, ...] = ()  # what the labels 0..K-1 are called; none: not known
 
     def to(self, device: str | torch.device) -> Dataset:
         return replace(
             self, train=self.train.to(device), validation=self.validation.to(device), test=self.test.to(device)
         )
+
+    def augmentation(self, settings: AugmentationSettings) -> Augmentation:
+        """What is done to its training images."""
+        return Augmentation(settings, image_size=self.image_size, flip=self.flip, black=self.black)
+
+    def sampled(
+        self, chosen: torch.Tensor, augmentation: AugmentationSettings | None, generator: torch.Generator
+    ) -> torch.Tensor:
+        """The training images at `chosen`, (b,), as one batch, augmented. generator: of what augmentation draws."""
+        images = self.train.images[chosen]
+        return images if augmentation is None else self.augmentation(augmentation)(images, generator)
 
     def checksum(self) -> str:
         """SHA-256, in hex, of all tensors with their shapes, in the order train, validation, test."""
@@ -78,6 +113,7 @@ def make_dataset(raw: RawData, settings: DataSettings) -> Dataset:
     size = settings.image_size or height
     tensors = [_scaled(images, size) for images, _ in parts]
     mean, std = _statistics(raw, tensors[0])
+    low, high = torch.aminmax(tensors[0])
     train, validation, test = (
         Split(tensor.sub_(mean).div_(std), torch.from_numpy(np.ascontiguousarray(labels, dtype=np.int64)))
         for tensor, (_, labels) in zip(tensors, parts, strict=True)
@@ -92,6 +128,14 @@ def make_dataset(raw: RawData, settings: DataSettings) -> Dataset:
         image_size=size,
         black=tuple((-mean / std).flatten().tolist()),
         flip=raw.flip if settings.flip is None else settings.flip,
+        form=ImageForm(
+            channels=tensors[0].shape[1],
+            size=size,
+            mean=tuple(mean.flatten().tolist()),
+            std=tuple(std.flatten().tolist()),
+            unit=bool(low >= -ROUNDING and high <= 1 + ROUNDING),
+        ),
+        classes=raw.classes,
     )
 
 

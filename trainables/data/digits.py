@@ -23,7 +23,13 @@ def read(settings: DataSettings) -> RawData:
     """All 1,797 images, (n, 1, 8, 8), to be split 60/20/20 unless the settings say otherwise."""
     rows = np.loadtxt(_table(), delimiter=",")  # (n, 65)
     images = (rows[:, :-1].reshape(-1, 1, 8, 8) / PIXEL_MAXIMUM).astype(np.float32)
-    return RawData(train=(images, rows[:, -1].astype(np.int64)), num_classes=10, validation_fraction=0.25, flip=False)
+    return RawData(
+        train=(images, rows[:, -1].astype(np.int64)),
+        num_classes=10,
+        validation_fraction=0.25,
+        classes=tuple("0123456789"),
+        flip=False,
+    )
 
 
 def _table() -> Path:

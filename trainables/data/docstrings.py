@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-import json
-import logging
-import os
 from collections import defaultdict
-from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from archray.errors import DataNotFound, InvalidInput
-from archray.files import write_file
+from archray.trainables.data.data_cache import cached_json
 from archray.trainables.data.data_settings import DataSettings
 from archray.trainables.data.docstring_extraction import docstrings_of, masker, module_names, package_folder
 from archray.trainables.data.raw import RawText
@@ -25,8 +19,6 @@ PACKAGES = {"numpy": "numpy", "scipy": "scipy", "scikit-learn": "sklearn", "pand
 PER_LIBRARY = 2000  # NumPy has 1,100 or so, scikit-learn 1,500, the others more
 MINIMUM_WORDS = 10  # after masking
 FORMAT = 1  # of the cached file and of what is taken and masked; raise it when any of that changes
-
-logger = logging.getLogger(__name__)
 
 
 def check(settings: DataSettings) -> None:
@@ -109,32 +101,3 @@ def _version(library: str) -> str:
         return version(library)
     except PackageNotFoundError as error:
         raise DataNotFound(f"docstrings: {library} is not installed (pip install {library})") from error
-
-
-def cache_folder() -> Path:
-    """As the XDG base directory specification says: a relative `XDG_CACHE_HOME` counts as none."""
-    named = os.environ.get("XDG_CACHE_HOME", "")
-    root = Path(named) if Path(named).is_absolute() else Path("~/.cache").expanduser()
-    return root / "archray"
-
-
-def cached_json(name: str, make: Callable[[], Any]) -> Any:
-    """What `make` returned, from the file `name` in the cache folder; made and written if it is not there.
-
-    The file is complete or absent, whoever else writes it. A cache that cannot be read or written costs time and a
-    warning, nothing else.
-    """
-    file = cache_folder() / name
-    try:
-        return json.loads(file.read_bytes())
-    except FileNotFoundError:
-        pass
-    except (OSError, ValueError) as error:
-        logger.warning("%s cannot be read and is made again (%s)", file, error)
-    made = make()
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        write_file(file, json.dumps(made, ensure_ascii=True).encode())
-    except OSError as error:
-        logger.warning("%s cannot be written, so it is made again in each process (%s)", file, error)
-    return made

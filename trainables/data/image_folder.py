@@ -32,16 +32,16 @@ def check(settings: DataSettings) -> None:
 
     Raises: DataNotFound if the folder or an image is missing; InvalidInput if parts disagree about the classes.
     """
-    parts = _part_folders(settings.path)
-    classes = _classes(parts["train"])
+    parts = part_folders(settings.path)
+    classes = classes_of(parts["train"])
     if len(classes) < 2:
         raise DataNotFound(
             f"expected two class folders or more in {parts['train']}, got {', '.join(classes) or 'none'}; "
             f"arrange images as {FORM}"
         )
     for name, folder in parts.items():
-        if _classes(folder) != classes:
-            different = sorted(set(_classes(folder)) ^ set(classes))
+        if classes_of(folder) != classes:
+            different = sorted(set(classes_of(folder)) ^ set(classes))
             raise InvalidInput(f"{name} and train of {settings.path} differ in the classes {', '.join(different)}")
         for label in classes:
             if not any(file.suffix.lower() in SUFFIXES for file in (folder / label).rglob("*")):
@@ -57,12 +57,13 @@ def read(settings: DataSettings) -> RawData:
     Raises: InvalidInput, with the file's name, if an image cannot be read.
     """
     size = settings.image_size or IMAGE_SIZE
-    folders = _part_folders(settings.path)
+    folders = part_folders(settings.path)
     parts: dict[str, Any] = {name: _read_part(folder, size) for name, folder in folders.items()}
-    return RawData(**parts, num_classes=len(_classes(folders["train"])))
+    classes = tuple(classes_of(folders["train"]))
+    return RawData(**parts, num_classes=len(classes), classes=classes)
 
 
-def _part_folders(path: Path) -> dict[str, Path]:
+def part_folders(path: Path) -> dict[str, Path]:
     """The folders of train, and of validation and test if there are any."""
     if not path.is_dir():
         raise DataNotFound(f"there is no folder {path}; give one that holds {FORM}")
@@ -71,7 +72,7 @@ def _part_folders(path: Path) -> dict[str, Path]:
     return {part: path / name for name, part in PART_FOLDERS.items() if (path / name).is_dir()}
 
 
-def _classes(folder: Path) -> list[str]:
+def classes_of(folder: Path) -> list[str]:
     return sorted(entry.name for entry in folder.iterdir() if entry.is_dir() and not entry.name.startswith("."))
 
 
@@ -94,7 +95,7 @@ def _read_part(folder: Path, size: int) -> Part:
         """torchvision takes hidden folders (of editors, of file systems) for classes; `check` does not."""
 
         def find_classes(self, directory: str) -> tuple[list[str], dict[str, int]]:
-            classes = _classes(Path(directory))
+            classes = classes_of(Path(directory))
             return classes, {name: number for number, name in enumerate(classes)}
 
     found = VisibleImageFolder(str(folder), is_valid_file=is_image)

@@ -11,9 +11,20 @@ from typing import TYPE_CHECKING, Any
 from archray.errors import InvalidInput, UnknownName
 from archray.references import is_reference, load_reference
 from archray.registry import Registry
-from archray.trainables.data import arrays, cifar, digits, docstrings, gaussian, image_folder, imagenet16, imdb
+from archray.trainables.data import (
+    arrays,
+    cifar,
+    digits,
+    docstrings,
+    gaussian,
+    glyphs,
+    image_folder,
+    image_names,
+    imagenet16,
+    imdb,
+)
 from archray.trainables.data.data_settings import PATH_PREFIXES, DataSettings
-from archray.trainables.data.raw import RawData, RawText, TextDataset, make_text_dataset
+from archray.trainables.data.raw import RawData, RawFiles, RawText, TextDataset, make_text_dataset
 
 if TYPE_CHECKING:
     import torch
@@ -38,8 +49,12 @@ for _name, _source_of_name in {
     "cifar10": DataSource("60,000 images 32 x 32 of 10 classes; from --data-dir", cifar),
     "cifar100": DataSource("60,000 images 32 x 32 of 100 classes; from --data-dir", cifar),
     "imagenet16-120": DataSource("ImageNet's first 120 classes at 16 x 16; from --data-dir", imagenet16),
+    "glyphs": DataSource("letters of matplotlib's fonts, 32 x 32, hard; 20 classes, or glyphs:10 to glyphs:50", glyphs),
     "gaussian": DataSource("random images and labels, 3 x 32 x 32; for training-free metrics", gaussian),
     "folder:PATH": DataSource("your images, as PATH/CLASS/IMAGE or PATH/train/CLASS/IMAGE", image_folder),
+    "imagefolder-stream:PATH": DataSource(
+        "the same, for more than memory holds: read as they are trained on", image_names
+    ),
     "arrays:PATH": DataSource("your arrays, in an .npz that save_arrays writes", arrays),
     "docstrings": DataSource(
         "texts: installed libraries' docstrings; of two: docstrings:numpy,torch", docstrings, "text"
@@ -47,6 +62,8 @@ for _name, _source_of_name in {
     "imdb": DataSource("texts: 50,000 film reviews of 2 classes; from --data-dir", imdb, "text"),
 }.items():
     DATASETS.register(_name, _source_of_name)
+
+PREFIXES = {docstrings.PREFIX: "docstrings", glyphs.PREFIX: "glyphs"}  # of names that say which part or how many
 
 
 def check_data(settings: DataSettings) -> None:
@@ -98,9 +115,13 @@ def read_data(settings: DataSettings, device: str | torch.device = "cpu") -> Dat
     if source is None:
         return _made_by_user(settings, device)
     _check(source, settings)
-    raw: RawData | RawText = source.reader.read(settings)
+    raw: RawData | RawText | RawFiles = source.reader.read(settings)
     if isinstance(raw, RawText):
         return make_text_dataset(raw, settings)
+    if isinstance(raw, RawFiles):
+        from archray.trainables.data.streamed import make_streamed_dataset
+
+        return make_streamed_dataset(raw, settings).to(device)
     from archray.trainables.data.dataset import make_dataset
 
     return make_dataset(raw, settings).to(device)
@@ -141,8 +162,9 @@ def _source(settings: DataSettings) -> DataSource | None:
     for prefix in PATH_PREFIXES:
         if settings.name.startswith(prefix) and len(settings.name) > len(prefix):
             return DATASETS.get(f"{prefix}PATH")
-    if settings.name.startswith(docstrings.PREFIX):
-        return DATASETS.get("docstrings")
+    for prefix, name in PREFIXES.items():
+        if settings.name.startswith(prefix):
+            return DATASETS.get(name)
     if settings.name in DATASETS or not is_reference(settings.name):
         return DATASETS.get(settings.name)
     return None

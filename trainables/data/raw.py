@@ -14,7 +14,9 @@ from archray.plurals import count
 from archray.trainables.data.data_settings import DataSettings
 
 Labels = npt.NDArray[np.int64]  # (n,) in 0..K-1
-Part = tuple[npt.NDArray[Any], Labels]  # points: texts, (n,) of str, or images, (n, C, H, W), uint8 in 0..255 or float
+Part = tuple[
+    npt.NDArray[Any], Labels
+]  # points: texts, (n,) of str, names, or images, (n, C, H, W), uint8 in 0..255 or float
 
 TEST_FRACTION = 0.2  # of all points, where a data set has no test part of its own
 
@@ -28,13 +30,19 @@ class RawParts:
     validation: Part | None = None
     test: Part | None = None
     validation_fraction: float | None = 0.2  # share of `train`, when the settings name none; None halves `test`
+    classes: tuple[str, ...] = ()  # what the labels 0..K-1 are called; none: not known
 
 
 @dataclass(frozen=True)
 class RawText(RawParts):
     """Texts."""
 
-    classes: tuple[str, ...] = ()  # K names
+
+@dataclass(frozen=True)
+class RawFiles(RawParts):
+    """Images that stay in files: points are names, (n,) of bytes, relative to `folder`."""
+
+    folder: str = ""
 
 
 @dataclass(frozen=True)

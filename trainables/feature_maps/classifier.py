@@ -14,7 +14,14 @@ from torch import Tensor
 from archray.errors import InvalidInput
 from archray.trainables.checkpoint import read_state
 from archray.trainables.feature_maps.features import blocks, rows_in_block
-from archray.trainables.feature_maps.fourier_features import FourierBases, FourierFeatures, FourierMap, Statistics
+from archray.trainables.feature_maps.fourier_features import (
+    FourierBases,
+    FourierFeatures,
+    FourierMap,
+    Statistics,
+    row_scale,
+)
+from archray.trainables.feature_maps.fourier_network import FourierNetwork
 from archray.trainables.feature_maps.hashed_ngrams import BinWeights, Corpus, NGramMap, featurise, weighted
 from archray.trainables.feature_maps.linear import decisions
 from archray.trainables.feature_maps.ridge import LinearModel
@@ -50,6 +57,23 @@ class FourierClassifier(Classifier):
         features = FourierFeatures(inputs, [self._map], only, self._bases, self._statistics)
         rows = blocks(len(inputs), rows_in_block(self._bases.dimension))
         return torch.cat([self._model.decisions(features.block(part)) for part in rows])
+
+    @torch.no_grad()
+    def network(self) -> FourierNetwork:
+        """The same as a torch module on the CPU, in evaluation mode: its basis is held, not drawn again."""
+        basis, offset = self._bases.draw(self._bases.key(str(self._map["kernel"]), 0))
+        how, given = self._map["preprocess"], self._statistics
+        inputs, dimension = basis.shape
+        network = FourierNetwork(inputs, dimension, len(self._model.intercept), unit_length=how == "normalise")
+        if how in ("minmax", "standard"):
+            network.shift.copy_(given.low if how == "minmax" else given.mean)
+            network.width.copy_(given.width if how == "minmax" else given.deviation)
+        network.scale.fill_(row_scale(self._map))
+        network.basis.copy_(basis)
+        network.offset.copy_(offset)
+        network.weights.copy_(self._model.weights)
+        network.intercept.copy_(self._model.intercept)
+        return network.eval().requires_grad_(False)
 
     def state(self) -> dict[str, Any]:
         """The basis is drawn again from its seed; a few of its numbers prove that it is the same one."""

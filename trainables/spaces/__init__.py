@@ -5,6 +5,7 @@ from __future__ import annotations
 from archray.errors import InvalidInput
 from archray.references import is_reference, load_reference
 from archray.registry import import_modules
+from archray.trainables.spaces.constrained_space import ConstrainedSpace
 from archray.trainables.spaces.darts import DARTS, DARTSWithNone
 from archray.trainables.spaces.feature_map import FeatureMapSpace, Fourier, LogUniform, NGrams
 from archray.trainables.spaces.named_tables import open_table_space
@@ -17,6 +18,7 @@ from archray.trainables.spaces.nasbench1shot1 import (
 from archray.trainables.spaces.nasbench201 import NASBench201
 from archray.trainables.spaces.space import SPACES, Architecture, Decision, Space
 from archray.trainables.spaces.table_space import PREFIX, TableSpace
+from archray.trainables.spaces.vit import VisionTransformers
 
 import_modules(__name__)
 
@@ -24,6 +26,7 @@ __all__ = [
     "DARTS",
     "SPACES",
     "Architecture",
+    "ConstrainedSpace",
     "DARTSWithNone",
     "Decision",
     "FeatureMapSpace",
@@ -37,6 +40,7 @@ __all__ = [
     "NGrams",
     "Space",
     "TableSpace",
+    "VisionTransformers",
     "get_space",
 ]
 

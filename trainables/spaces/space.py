@@ -41,6 +41,7 @@ class Space(ABC):
     name: ClassVar[str]
     kind: ClassVar[str] = "network"  # what an architecture describes: "network" or "feature map"
     data_kind: ClassVar[str] = "images"  # what its architectures are for: "images" or "text"
+    sliced: ClassVar[bool] = False  # whether a supernet of it shares slices of weights, and mixes no operations
     decisions: tuple[Decision, ...]
 
     def __eq__(self, other: object) -> bool:

@@ -22,6 +22,7 @@ from archray.trainables.data.raw import stratified_split
 from archray.trainables.devices import own_randomness
 from archray.trainables.epoch_trainer import NO_METRICS, Metrics, SGDTrainer, cosine
 from archray.trainables.supernets.batches import Batch, Batches, Block, both_blocks
+from archray.trainables.supernets.cost_penalty import CostPenalty
 from archray.trainables.supernets.evaluation import evaluate, score_architectures
 from archray.trainables.supernets.mixings.mixing import Mixing, Mixture, lesson_of, unrolled_gradient
 from archray.trainables.supernets.networks import Supernet
@@ -56,13 +57,22 @@ class SupernetTrainer(SGDTrainer[SupernetTrainingSettings]):
         supernet: moved to the data's device.
         mixing: where each step's mixture comes from; its tensors lie on that device too.
         seed: of everything but initial weights and architecture parameters, which the caller made.
+        penalty: what the cost of the mixture adds to the architecture's loss; None: nothing.
 
     Raises: InvalidInput if the training data cannot be divided, or the mixing cannot learn by these settings.
     """
 
     def __init__(
-        self, supernet: Supernet, dataset: Dataset, mixing: Mixing, settings: SupernetTrainingSettings, *, seed: int
+        self,
+        supernet: Supernet,
+        dataset: Dataset,
+        mixing: Mixing,
+        settings: SupernetTrainingSettings,
+        *,
+        seed: int,
+        penalty: CostPenalty | None = None,
     ) -> None:
+        self.penalty = penalty
         self.supernet, self.mixing = supernet.to(dataset.train.images.device), mixing
         super().__init__(self.supernet, dataset, settings, seed=seed)
         self.updates = UpdateCounter(supernet.groups)
@@ -136,6 +146,8 @@ class SupernetTrainer(SGDTrainer[SupernetTrainingSettings]):
         lesson = lesson_of(partial(self._logits, self.supernet, batch.images), batch.labels)
         if self.settings.objective == SECOND_ORDER:
             lesson = replace(lesson, gradient=lambda leaves: self._gradient_ahead(batch, upcoming(), leaves, step))
+        if self.penalty is not None:
+            lesson = self.penalty.added(lesson)
         try:
             return self.mixing.learn(lesson, self._progress(step))
         except FloatingPointError as error:
@@ -194,7 +206,8 @@ class SupernetTrainer(SGDTrainer[SupernetTrainingSettings]):
         )
 
     def _parts(self) -> dict[str, Any]:
-        return {"supernet": self.supernet, "optimizer": self.optimizer, "mixing": self.mixing, "updates": self.updates}
+        parts = {"supernet": self.supernet, "optimizer": self.optimizer, "mixing": self.mixing, "updates": self.updates}
+        return parts if self.penalty is None else parts | {"penalty": self.penalty}
 
     def _lr(self, step: int) -> float:
         """The rate of a step of the coming epoch; a step is one pass's share of the weights' batches."""

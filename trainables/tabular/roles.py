@@ -18,7 +18,8 @@ RESULTS = ("result", "test_accuracy", "cifar10_test_200")
 SECONDS = ("seconds", "training_seconds", "train_seconds", "training_time")
 METRICS = (
     *("epe_nas", "fisher", "grad_norm", "grasp", "jacov", "jacob_cov", "knas", "kappa", "l2_norm", "naswot", "nwot"),
-    *("ntk_trace", "plain", "snip", "synflow", "zen", "zico", "naswot_bayeswatch"),
+    *("ntk_trace", "ntk_trace_batch", "ntk_trace_samples", "plain", "snip", "synflow", "zen", "zico"),
+    "naswot_bayeswatch",
 )
 SIZES = ("params", "parameters", "flops", "macs", "multiply_adds")  # costs that say how large a network is
 COST = re.compile(rf"({'|'.join(SIZES)})(_.*)?|.*(latency|energy)(_.*)?")

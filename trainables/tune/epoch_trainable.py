@@ -1,28 +1,18 @@
-"""What the Tune trainables with a trainer have in common: a step is an epoch, which Ray's metrics show."""
+"""What the Tune trainables with a trainer have in common: a step is an epoch, and what it took."""
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping
-from functools import cache
 from typing import Any, Generic, TypeVar
 
-import ray
-from ray.util.metrics import Gauge
+import torch
 
 from archray.trainables.checkpoint import read_state
 from archray.trainables.epoch_trainer import EpochTrainer
 from archray.trainables.tune.trial import Result, TrialTrainable
 
 TrainerT = TypeVar("TrainerT", bound=EpochTrainer)
-SHOWN = {  # as `archray_train_loss`, ..., by a node's metrics port and the dashboard
-    "train_loss": "Mean training loss of the epoch, in nats.",
-    "validation_loss": "Validation loss after the epoch, in nats.",
-    "validation_accuracy": "Validation accuracy after the epoch, a fraction.",
-    "mixture_accuracy": "Validation accuracy of a supernet's mixture after the epoch, a fraction.",
-    "shared_accuracy": "Validation accuracy with shared weights after the epoch, a fraction.",
-}
 
 
 class EpochTrainable(TrialTrainable, Generic[TrainerT]):
@@ -30,7 +20,8 @@ class EpochTrainable(TrialTrainable, Generic[TrainerT]):
 
     A subclass's `_read` sets `_epochs` and its `_build` sets `_trainer` and `_parameters`. It says `_epoch()`, the
     values of one epoch, and `_no_values()`, the same of a trial that failed. To these every result adds `epoch`,
-    `epochs`, `lr` (of the next step), `parameters`, `seconds_epoch`, `failure`, `done`.
+    `epochs`, `lr` (of the next step), `parameters`, `seconds_epoch`, `gpu_memory_peak` (bytes that torch held at most
+    during the epoch; NaN without a GPU), `failure`, `done`.
     """
 
     _trainer: TrainerT | None
@@ -57,16 +48,21 @@ class EpochTrainable(TrialTrainable, Generic[TrainerT]):
             self._result = state["result"]
 
     def _step(self) -> Result:
+        on_gpu = self._device.type == "cuda"
+        if on_gpu:
+            torch.cuda.reset_peak_memory_stats(self._device)
         start = time.perf_counter()
         values = self._epoch()
-        result = self._results(values, seconds=time.perf_counter() - start)
-        _show_epoch(self.trial_id, result)
-        return result
+        seconds = time.perf_counter() - start
+        memory = float(torch.cuda.max_memory_allocated(self._device)) if on_gpu else math.nan
+        return self._results(values, seconds=seconds, memory=memory)
 
     def _failed(self, reason: str) -> Result:
         return self._results(self._no_values(), seconds=math.nan, failure=reason)
 
-    def _results(self, values: dict[str, Any], *, seconds: float, failure: str | None = None) -> Result:
+    def _results(
+        self, values: dict[str, Any], *, seconds: float, memory: float = math.nan, failure: str | None = None
+    ) -> Result:
         trainer = self._trainer
         return {
             **values,
@@ -75,6 +71,7 @@ class EpochTrainable(TrialTrainable, Generic[TrainerT]):
             "lr": trainer.lr if trainer else math.nan,
             "parameters": self._parameters,
             "seconds_epoch": seconds,
+            "gpu_memory_peak": memory,
             "failure": failure,
             "done": failure is not None or (trainer is not None and trainer.finished),
         }
@@ -96,17 +93,3 @@ class EpochTrainable(TrialTrainable, Generic[TrainerT]):
 
     def _no_values(self) -> dict[str, Any]:
         raise NotImplementedError
-
-
-def _show_epoch(trial: str | None, result: Mapping[str, Any]) -> None:
-    """Sets the gauges of one trial, but for values that are not finite or not there; outside Ray or a trial, none."""
-    if trial is None or not ray.is_initialized():
-        return
-    for name in SHOWN:
-        if math.isfinite(result.get(name, math.nan)):
-            _gauge(name).set(result[name], tags={"trial": trial})
-
-
-@cache
-def _gauge(name: str) -> Gauge:
-    return Gauge(f"archray_{name}", description=SHOWN[name], tag_keys=("trial",))

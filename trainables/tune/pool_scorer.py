@@ -6,6 +6,7 @@ import time
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from archray.trainables.data import DataSettings, load_images, proxy_batch
 from archray.trainables.devices import choose_device
@@ -26,10 +27,15 @@ class PoolScorer:
         self.space = get_space(space)
         self.settings = ProxySettings.model_validate(proxy)
         self.device = choose_device(device)
-        dataset = load_images(DataSettings.model_validate(data))
-        images, labels = proxy_batch(dataset, self.settings.batch_size, self.settings.seed, self.settings.augment)
+        images, labels, self.num_classes = self.batch(DataSettings.model_validate(data))
         self.images, self.labels = images.to(self.device), labels.to(self.device)
-        self.in_channels, self.num_classes = dataset.in_channels, dataset.num_classes
+        self.in_channels = images.shape[1]
+
+    def batch(self, data: DataSettings) -> tuple[Tensor, Tensor, int]:
+        """The images that every architecture is scored on, their labels, and how many classes there are."""
+        dataset = load_images(data)
+        chosen = proxy_batch(dataset, self.settings.batch_size, self.settings.seed, self.settings.augment)
+        return *chosen, dataset.num_classes
 
     def __call__(self, architecture: str) -> dict[str, float | str | None]:
         """One row of a pool: the canonical string, a value per metric, why some are NaN, seconds, parameters.

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from pydantic import Field
 from torch import nn
@@ -15,6 +16,7 @@ from archray.errors import InvalidArchitecture, InvalidInput
 from archray.settings import Settings
 from archray.trainables.checkpoint import read_state
 from archray.trainables.data import DataSettings, load_images
+from archray.trainables.data_parallel import ALONE, Team
 from archray.trainables.devices import choose_device
 from archray.trainables.ensembles.prediction import DROP_PATH, DroppedPaths, predict
 from archray.trainables.epoch_trainer import NO_METRICS, Metrics
@@ -70,32 +72,12 @@ class StandaloneTrainable(EpochTrainable[Trainer]):
         self._multiply_adds = 0
 
     def _build(self) -> None:
-        settings = self._settings
-        dataset = load_images(settings.data, device=self._device)
-        network = build(
-            settings.space,
-            self._architecture,
-            network=settings.network,
-            in_channels=dataset.in_channels,
-            num_classes=dataset.num_classes,
-            seed=self._seed,
+        self._trainer, self._parameters, self._multiply_adds = build_trainer(
+            self._settings, self._architecture, seed=self._seed, device=self._device
         )
-        self._parameters = count_parameters(network)
-        size = dataset.image_size
-        self._multiply_adds = count_multiply_adds(network, (dataset.in_channels, size, size))
-        self._trainer = Trainer(network, dataset, settings.training, seed=self._seed)
 
     def _epoch(self) -> dict[str, Any]:
-        trainer = self.trainer
-        train = trainer.epoch()
-        validation = trainer.evaluate(trainer.dataset.validation)
-        when = self._settings.evaluate_test
-        tested = when == "every" or (when == "last" and trainer.finished)
-        test = trainer.evaluate(trainer.dataset.test) if tested else NO_METRICS
-        for split, metrics in (("training", train), ("validation", validation)):
-            if math.isinf(metrics.loss) or (math.isnan(metrics.loss) and not math.isnan(metrics.accuracy)):
-                raise TrialFailed(f"the {split} loss is {metrics.loss} in epoch {trainer.epochs_done}")
-        return self._values(train, validation, test)
+        return self._values(*train_epoch(self.trainer, self._settings.evaluate_test))
 
     def _no_values(self) -> dict[str, Any]:
         return self._values(NO_METRICS, NO_METRICS, NO_METRICS)
@@ -106,6 +88,42 @@ class StandaloneTrainable(EpochTrainable[Trainer]):
 
     def _state(self) -> dict[str, Any]:
         return {"architecture": self._architecture, **super()._state()}
+
+
+def build_trainer(
+    settings: StandaloneSettings, architecture: str, *, seed: int, device: torch.device, team: Team = ALONE
+) -> tuple[Trainer, int, int]:
+    """A trainer before its first epoch, and the parameters and multiply-adds of its network.
+
+    Raises: InvalidArchitecture.
+    """
+    dataset = load_images(settings.data, device=device)
+    network = build(
+        settings.space,
+        architecture,
+        network=settings.network,
+        in_channels=dataset.in_channels,
+        num_classes=dataset.num_classes,
+        seed=seed,
+    )
+    parameters, size = count_parameters(network), dataset.image_size
+    multiply_adds = count_multiply_adds(network, (dataset.in_channels, size, size))
+    return Trainer(network, dataset, settings.training, seed=seed, team=team), parameters, multiply_adds
+
+
+def train_epoch(trainer: Trainer, evaluate_test: str) -> tuple[Metrics, Metrics, Metrics]:
+    """Trains one epoch; its metrics on training, validation and test images.
+
+    evaluate_test: as of `StandaloneSettings`. Raises: TrialFailed for a loss that is not finite.
+    """
+    train = trainer.epoch()
+    validation = trainer.evaluate(trainer.dataset.validation)
+    tested = evaluate_test == "every" or (evaluate_test == "last" and trainer.finished)
+    test = trainer.evaluate(trainer.dataset.test) if tested else NO_METRICS
+    for split, metrics in (("training", train), ("validation", validation)):
+        if math.isinf(metrics.loss) or (math.isnan(metrics.loss) and not math.isnan(metrics.accuracy)):
+            raise TrialFailed(f"the {split} loss is {metrics.loss} in epoch {trainer.epochs_done}")
+    return train, validation, test
 
 
 def load_trained(folder: str | Path, space: str | Space | None = None) -> nn.Module:

@@ -8,9 +8,12 @@ from typing import TYPE_CHECKING, Literal, Self
 from pydantic import Field, SerializeAsAny, field_validator, model_validator
 
 from archray.settings import Settings
+from archray.trainables.costs import BoundSettings
+from archray.trainables.costs.edge_costs import EdgeCosts
 from archray.trainables.data import DataSettings
 from archray.trainables.nets import NetworkSettings
 from archray.trainables.spaces import Space
+from archray.trainables.supernets.cost_penalty_settings import CostPenaltySettings
 from archray.trainables.supernets.optimizer_settings import OptimizerSettings
 from archray.trainables.supernets.optimizers.mirror_descent import MirrorDescentSettings
 from archray.trainables.supernets.relaxation_settings import RelaxationSettings, check_together
@@ -35,6 +38,7 @@ class SupernetOptions(Settings):
         relaxation: how the weights of a mixture of operations are made of the architecture's parameters.
         optimizer: how the architecture's parameters learn.
         training: of the weights, and when the architecture learns.
+        penalty: how much what the mixture costs counts while the architecture learns.
     """
 
     network: NetworkSettings = NetworkSettings()
@@ -43,6 +47,7 @@ class SupernetOptions(Settings):
     relaxation: SerializeAsAny[RelaxationSettings] = SimplexSettings()
     optimizer: SerializeAsAny[OptimizerSettings] = MirrorDescentSettings()
     training: SupernetTrainingSettings = SupernetTrainingSettings()
+    penalty: CostPenaltySettings = CostPenaltySettings()
 
     @model_validator(mode="after")
     def _go_together(self) -> Self:
@@ -75,6 +80,10 @@ class SupernetSettings(SupernetOptions):
             reads. None stores none, and the next round starts from new weights.
         device: "auto" (a GPU if the trial was given one, else the CPU), or torch's own word.
         seed: of a trial whose config has no `seed` of its own.
+        bounds: constraints that the architecture which a trial ends with meets: the most probable one near to what the
+            weights say. None: there are none.
+        edge_costs: by column, what each operation of each edge costs: of the penalty's cost, and of bounds on costs
+            that are measured elsewhere.
     """
 
     space: str = "nasbench201"
@@ -83,6 +92,11 @@ class SupernetSettings(SupernetOptions):
     weights_dir: str | None = None
     device: str = "auto"
     seed: int = Field(0, ge=0)
+    bounds: BoundSettings | None = None
+    edge_costs: dict[str, EdgeCosts] = Field(default_factory=dict)
+
+    def __hash__(self) -> int:
+        return hash(self.model_dump_json())
 
     @field_validator("weights_dir")
     @classmethod

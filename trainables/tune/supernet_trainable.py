@@ -5,17 +5,22 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 from archray.errors import InvalidArchitecture, InvalidInput
 from archray.trainables.checkpoint import load_weights, read_weights, write_weights
+from archray.trainables.costs import BoundSettings
 from archray.trainables.data import load_images
 from archray.trainables.epoch_trainer import NO_METRICS
 from archray.trainables.nets import count_parameters
 from archray.trainables.spaces import get_space
 from archray.trainables.supernets import SupernetTrainer, build_mixing
+from archray.trainables.supernets.cost_penalty import CostPenalty
+from archray.trainables.supernets.feasible_path import feasible_architecture, path_cost
 from archray.trainables.supernets.mixings.drawn_paths import CandidatePaths
 from archray.trainables.supernets.mixings.mixing import Mixing
+from archray.trainables.supernets.mixings.relaxation import ArchitectureParameters
 from archray.trainables.supernets.trainer import Diverged
 from archray.trainables.supernets.updates import update_table
 from archray.trainables.tune.epoch_trainable import EpochTrainable
@@ -50,6 +55,8 @@ class SupernetTrainable(EpochTrainable[SupernetTrainer]):
       `discretisation_drop`: mixture_accuracy - shared_accuracy. With the relaxation `path` there is nothing to
       discretise: None and NaN. With the relaxation `controller` the best of its samples, see there;
       with `posterior` its most probable one.
+    - with a penalty on what the mixture costs, `expected_cost`: of the learnt probabilities, and `cost_weight`, of the
+      penalty.
     - with the relaxations `path` and `posterior`, after the last epoch, `updates`: JSON of a table's columns, `group`,
       `edge`, `operation`, `updates` (the weights' steps that took it), `steps` (of the weights, in all), and `chance`,
       the probability that a step of uniform paths takes it (None where draws are learned). With `posterior`,
@@ -102,7 +109,20 @@ class SupernetTrainable(EpochTrainable[SupernetTrainer]):
             mixing = build_mixing(
                 supernet, settings.relaxation, settings.optimizer, seed=self._seed, device=self._device
             )
-        self._trainer = SupernetTrainer(supernet, dataset, mixing, self._training, seed=self._seed)
+        penalty = self._penalty() if self._round is None else None
+        self._trainer = SupernetTrainer(supernet, dataset, mixing, self._training, seed=self._seed, penalty=penalty)
+
+    def _penalty(self) -> CostPenalty | None:
+        """What the cost of the mixture adds to the loss. Raises: InvalidInput without what operations cost."""
+        settings = self._settings
+        if not settings.penalty.active:
+            return None
+        costs = settings.edge_costs.get(settings.penalty.cost or "")
+        if costs is None:
+            raise InvalidInput(
+                f"penalty: expected edge_costs of {settings.penalty.cost}; see `edge_costs`, which counts"
+            )
+        return CostPenalty(settings.penalty, costs, {group.name: group.shape for group in self._groups})
 
     def _epoch(self) -> dict[str, Any]:
         trainer = self.trainer
@@ -122,17 +142,19 @@ class SupernetTrainable(EpochTrainable[SupernetTrainer]):
         values |= dict.fromkeys((*names, "discretisation_drop"), math.nan) | {"architecture": None}
         rows = self._settings.relaxation.entropy_rows(get_space(self._settings.space), self._groups)
         entropies = self._entropies({name: [math.nan] * count for name, count in rows.items()})
-        return values | entropies | self._drawn(None)
+        return values | entropies | self._drawn(None) | self._priced(None)
 
     # A search by gradients or reward -------------------------------------------------------------------------------
 
     def _searched(self) -> dict[str, Any]:
         """Of the mixture and the discretised architecture. Raises: Diverged."""
-        trainer = self.trainer
+        trainer, settings = self.trainer, self._settings
         validation = trainer.evaluate(trainer.dataset.validation)
         if not math.isfinite(validation.loss):
             raise Diverged(f"the validation loss is {validation.loss} in epoch {trainer.epochs_done}")
         architecture = trainer.derive()
+        if architecture is not None and trainer.finished and settings.bounds is not None:
+            architecture = self._feasible(architecture, settings.bounds)
         path = NO_METRICS if architecture is None else trainer.score([architecture])[0]
         return {
             "mixture_loss": validation.loss,
@@ -143,7 +165,38 @@ class SupernetTrainable(EpochTrainable[SupernetTrainer]):
             "discretisation_drop": validation.accuracy - path.accuracy,
             **self._entropies(trainer.mixing.entropies()),
             **self._drawn(trainer),
+            **self._priced(trainer),
         }
+
+    def _priced(self, trainer: SupernetTrainer | None) -> dict[str, Any]:
+        """With a penalty, the expected cost of the learnt probabilities and the penalty's weight; NaN of a failure."""
+        if not self._settings.penalty.active:
+            return {}
+        if trainer is None or trainer.penalty is None:
+            return {"expected_cost": math.nan, "cost_weight": math.nan}
+        assert isinstance(trainer.mixing, ArchitectureParameters)  # the configuration has been checked
+        expected = float(trainer.penalty.costs.expected(trainer.mixing.probabilities()))
+        return {"expected_cost": expected, "cost_weight": trainer.penalty.weight}
+
+    def _feasible(self, architecture: str, bounds: BoundSettings) -> str:
+        """Of what meets the constraints, what the learnt weights favour. Raises: InvalidArchitecture without any."""
+        trainer, dataset = self.trainer, self.trainer.dataset
+        violation = bounds.violation(
+            self._settings.space,
+            in_channels=dataset.in_channels,
+            image_size=dataset.image_size,
+            num_classes=dataset.num_classes,
+        )
+        for column, costs in self._settings.edge_costs.items():
+            violation.costs.count_by(column, partial(path_cost, trainer.supernet, costs))
+        learnt = trainer.mixing.probabilities() if isinstance(trainer.mixing, ArchitectureParameters) else None
+        found = feasible_architecture(trainer.supernet, architecture, learnt, violation, self._seed)
+        if violation(found) > 0.0:
+            raise InvalidArchitecture(
+                f"nothing near {architecture} meets {', '.join(bounds.constraints)}: {found}, which comes nearest, has "
+                f"{violation.describe(found)}; give the cost a weight (--cost-weight), or loosen the constraint"
+            )
+        return found
 
     def _drawn(self, trainer: SupernetTrainer | None) -> dict[str, Any]:
         """Of the paths that trained the weights; None for a trial that failed."""

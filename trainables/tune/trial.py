@@ -11,7 +11,7 @@ from ray import tune
 
 from archray.errors import InvalidInput
 from archray.trainables.checkpoint import write_state
-from archray.trainables.devices import choose_device, free_memory, out_of_memory
+from archray.trainables.devices import choose_device, free_memory, limit_memory, out_of_memory
 
 Result = dict[str, Any]
 SettingsT = TypeVar("SettingsT", bound=BaseModel)
@@ -53,6 +53,10 @@ class TrialTrainable(tune.Trainable):
     _device: torch.device
     _begun: bool  # whether `_build` was called
     _result: Result | None  # the last one; before the first step None, or the failure that building met
+
+    def __repr__(self) -> str:
+        """The trial's name, which Ray's dashboard shows of the actor: of one that is reused, its first trial's."""
+        return self.trial_name if self.trial_id is not None else super().__repr__()
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
         self._release()
@@ -99,10 +103,13 @@ class TrialTrainable(tune.Trainable):
         self._seed = read_whole_number(config, "seed", self._settings.seed, least=0)
         self._read(config)
         allotment = self.trial_resources  # by Tune; None outside it
-        resources = allotment.required_resources if allotment is not None else None
-        self._device = choose_device(
-            self._settings.device, gpus=None if resources is None else resources.get("GPU", 0.0)
-        )
+        self._take(allotment.required_resources if allotment is not None else None)
+
+    def _take(self, resources: Mapping[str, float] | None) -> None:
+        """Takes the device and the threads that Tune gave the trial. resources: None outside of Tune."""
+        gpus = None if resources is None else resources.get("GPU", 0.0)
+        self._device = choose_device(self._settings.device, gpus=gpus)
+        limit_memory(self._device, gpus)  # anew for each trial: the actor may be another's
         # Of the settings, or of their training; else as many as the trial has CPUs: sums, and so results, depend on it.
         threads: int | None = getattr(self._settings, "training", self._settings).threads
         if threads is None and resources is not None:

@@ -100,7 +100,7 @@ def _posterior_trial(context: Context[NESBSConfig], tuned: Folder) -> TrialPlan 
         space=run.space,
         data=run.data,
         supernet=config.supernet,
-        weights=f"{context.folder(SUPERNET).uri}/{WEIGHTS}",
+        weights=(context.folder(SUPERNET) / WEIGHTS).uri,
     ).model_dump(mode="json")
     return _single_trial(context, POSTERIOR_LEARNT, trainable=PosteriorTrainable, settings=settings, metric="elbo")
 

@@ -22,6 +22,7 @@ from archray.errors import ArchrayError, RunInterrupted
 from archray.files import Folder
 from archray.platform.engine.interrupt import INTERRUPT, stop_gracefully
 from archray.platform.engine.pool_scoring import device_of
+from archray.platform.engine.run_costs import searched_space
 from archray.platform.engine.stage import Context, WorkStage
 from archray.platform.engine.trial_tables import failure_reasons
 from archray.platform.methods.ensembles.ensemble_config import NESBSConfig, SamplingOptions
@@ -100,19 +101,19 @@ def _posterior(context: Context[NESBSConfig]) -> Posterior:
     """The posterior that was learnt, or the uniform one over what the supernet can find."""
     run, config = context.run, context.config
     if config.search.sampler.of_the_posterior:
-        return Posterior(context.folder(POSTERIOR_LEARNT).read_json(POSTERIOR), run.space)
+        return Posterior(context.folder(POSTERIOR_LEARNT).read_json(POSTERIOR), searched_space(context))
     known = config.supernet.groups(run.space)
     equal = {
         decision.name: [0.0 if choice in possible_choices(decision, known) else None for choice in decision.choices]
         for decision in get_space(run.space).posterior_decisions
     }
-    return Posterior(equal, run.space)  # type: ignore[arg-type]  # None is an impossible choice
+    return Posterior(equal, searched_space(context))  # type: ignore[arg-type]  # None is an impossible choice
 
 
 def _evaluator(context: Context[NESBSConfig], folder: Folder) -> CachedEnsembles:
     """Predictions of members by actors over the cluster; what is in the folder is not computed again."""
     config, resources = context.config, context.config.resources
-    weights = arrays_of(read_weights(f"{context.folder(SUPERNET).uri}/{WEIGHTS}"))
+    weights = arrays_of(read_weights((context.folder(SUPERNET) / WEIGHTS).uri))
     kwargs = {"settings": supernet_settings(context), "weights": ray.put(weights), "device": device_of(resources)}
 
     def predict(members: Sequence[str]) -> Iterator[list[Outcome]]:
@@ -124,6 +125,7 @@ def _evaluator(context: Context[NESBSConfig], folder: Folder) -> CachedEnsembles
             chunk_size=1,
             num_cpus=resources.cpus_per_trial,
             num_gpus=resources.gpus(),
+            title=context.labels(folder.name).title,
             stop=lambda: INTERRUPT.requested,
         )
         with stop_gracefully(context.console, "the members under way are predicted"), closing(answers):

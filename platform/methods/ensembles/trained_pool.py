@@ -15,6 +15,7 @@ import pandas as pd
 
 from archray.errors import ArchrayError
 from archray.files import Folder
+from archray.platform.engine.run_costs import searched_space
 from archray.platform.engine.stage import Context, WorkStage
 from archray.platform.engine.trial_plan import TrialPlan
 from archray.platform.engine.tuning import TuneRun, TuneStage
@@ -68,13 +69,13 @@ class EnsembleParents:
 
 def _drawn(context: Context[PooledConfig]) -> ArchraySearcher:
     """Draws as many networks as the space has at most."""
-    return RandomSearch(context.run.space, budget=context.config.pool, seed=context.seed(POOL))
+    return RandomSearch(searched_space(context), budget=context.config.pool, seed=context.seed(POOL))
 
 
 def _evolved(context: Context[EvolvedNESConfig]) -> ArchraySearcher:
     config, run = context.config, context.run
     return RegularizedEvolution(
-        run.space,
+        searched_space(context),
         budget=config.pool,
         population=config.evolution.population,
         parents=EnsembleParents(config.evolution.parents, run.data),

@@ -19,6 +19,7 @@ from archray.platform.engine.pool_scoring import device_of
 from archray.platform.engine.stage import Context
 from archray.platform.methods.ensembles.ensemble_config import EnsembleConfig
 from archray.platform.methods.ensembles.ensemble_tables import ENSEMBLE
+from archray.platform.models.model_files import input_of
 from archray.platform.quantities import quantity_of
 from archray.platform.run.layout import MODEL
 from archray.trainables.data import load_images
@@ -46,6 +47,7 @@ def _predictions(context: Context[EnsembleConfig], checkpoints: Sequence[Checkpo
         chunk_size=1,
         num_cpus=resources.cpus_per_trial,
         num_gpus=resources.gpus(),
+        title=context.labels("final").title,
     )
     predictions = {}
     with closing(answers):
@@ -109,7 +111,7 @@ def write_ensemble(
         networks.append(network)
         described.append(member)
     more = {
-        "image_size": dataset.image_size,
+        **input_of(context.run.data),
         "test_accuracy": measures["test_accuracy"],
         "data": context.config.data.name,
     }

@@ -112,6 +112,7 @@ HNAS = Method(
     name="hnas",
     config=HNASConfig,
     recipe_at="archray.platform.methods.hnas.hnas_recipe:RECIPE",
+    streams=True,
     presets={preset: merge(TRAININGS[preset], SCORINGS[preset], own) for preset, own in _OWN.items()},
     flags={
         "proxy": "search.proxy",

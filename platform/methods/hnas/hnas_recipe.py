@@ -27,7 +27,7 @@ MAX_CONCURRENT = 4  # more trials in flight than this, and the optimiser decides
 
 
 def _trials(context: Context[HNASConfig], tuned: Folder) -> TrialPlan:
-    config, pool = context.config, f"{context.folder('pool').uri}/{POOL}"
+    config, pool = context.config, (context.folder("pool") / POOL).uri
     options = config.search.model_dump() | {"proxy": config.metric}
 
     def searcher() -> HNASSearch:

@@ -42,7 +42,13 @@ FLAGS: Mapping[str, str] = {
     "final_seeds": "final_seeds",
     "random": "baseline",
 }
-POOL_FLAGS: Mapping[str, str] = {"proxy": "search.proxy", "pool": "pool.table", "pool_size": "pool.size"}
+POOL_FLAGS: Mapping[str, str] = {
+    "proxy": "search.proxy",
+    "mu": "search.mu",
+    "nu": "search.nu",
+    "pool": "pool.table",
+    "pool_size": "pool.size",
+}
 SIZES: Mapping[str, str] = {"population": "search.population", "sample_size": "search.sample_size"}
 EXTENDABLE = ("budget", "final_epochs", "final_seeds", "random")
 
@@ -76,6 +82,7 @@ def plain_method(
         presets={preset: merge(values, (presets or {}).get(preset, {})) for preset, values in PRESETS.items()},
         flags={**FLAGS, **(flags or {})},
         extendable=extendable,
+        streams=True,
         **fields,
     )
 

@@ -12,6 +12,7 @@ from archray.errors import ArchrayError
 from archray.files import Folder
 from archray.platform.bench.bench_problem import BenchProblem, MakeSearcher
 from archray.platform.engine.pool_scoring import POOL
+from archray.platform.engine.run_costs import has_costs, run_costs, searched_space
 from archray.platform.engine.stage import Context, file_digests
 from archray.platform.engine.trial_plan import TrialPlan
 from archray.platform.engine.tuning import TuneRun, TuneStage
@@ -35,6 +36,7 @@ from archray.platform.methods.training_stages import ACCURACY, BASELINE_STAGE, F
 from archray.platform.quantities import quantity_of
 from archray.platform.run.layout import FOUND, TRIALS
 from archray.plurals import count
+from archray.trainables.costs import cost_column
 from archray.trainables.proxies import column_of
 from archray.trainables.spaces import get_space
 from archray.trainables.spaces.table_space import TableSpace
@@ -113,16 +115,21 @@ def problem_of(context: Context[Any]) -> BenchProblem:
         metrics, costs = tuple(table.metrics), tuple(table.costs)
     elif isinstance(config, PooledConfig):
         scored = config.needed if config.pool.table is not None else config.scored.metrics
-        metrics, costs = tuple(map(column_of, scored)), COSTS
+        metrics, costs = tuple(map(column_of, scored)), (*COSTS, *_further(config.cost_names))
     return BenchProblem(
-        space=space,
-        pool=f"{context.folder('pool').uri}/{POOL}",
+        space=get_space(searched_space(context)),
+        pool=(context.folder("pool") / POOL).uri,
         metrics=metrics,
         costs=costs,
         encoding=space.encoding if isinstance(space, TableSpace) else "tokens",
         objective=ACCURACY,
         mode="max",
+        costs_of=run_costs(context) if has_costs(context) else None,
     )
+
+
+def _further(names: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(column for column in map(cost_column, names) if column not in COSTS)
 
 
 def _write_found(context: Context[PlainConfig], folder: Folder, run: TuneRun) -> None:

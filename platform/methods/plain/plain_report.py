@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 from archray.platform.methods.found_networks import list_trials
 from archray.platform.methods.plain.best_so_far import best_so_far_section
 from archray.platform.methods.plain.plain_tables import ASKED, Trials, names_of
+from archray.platform.methods.plain.pool_constraint import constraint_words
 from archray.platform.number_words import significant
 from archray.platform.quantities import Spread, quantity_of
 from archray.platform.report.cell import cell_section
@@ -71,7 +72,8 @@ def choice_section(run: Run[Any]) -> Section | None:
         text += f". {count(stopped, 'training')} ended before the last epoch and took no part"
     if broken := int(failures(trials.table).notna().sum()):
         text += f". {count(broken, 'training')} failed and took no part"
-    return Section("choice", "Why this one", paragraphs([f"{text}."]))
+    constraint = constraint_words(run)
+    return Section("choice", "Why this one", paragraphs([f"{text}.", *([constraint] if constraint else [])]))
 
 
 def rungs_section(run: Run[Any]) -> Section | None:

@@ -17,6 +17,7 @@ from archray.errors import ArchrayError
 from archray.files import Folder
 from archray.platform.bench.bench_problem import BenchProblem, MakeSearcher
 from archray.platform.engine.pool_scoring import POOL
+from archray.platform.engine.run_costs import feasible_rows, searched_space, with_costs
 from archray.platform.engine.stage import Context, Stage
 from archray.platform.methods.plain.plain_config import PlainConfig
 from archray.platform.methods.plain.plain_tables import Trials
@@ -81,8 +82,8 @@ def pool_of_table(context: Context[Any], folder: Folder, table: Table) -> None:
     """Metrics and costs of every network of the table, as a pool."""
     columns: Mapping[str, Any] = {**table.metrics, **table.costs}
     pool = pd.DataFrame({"architecture": table.architectures, **columns}).iloc[table.rows]
-    folder.write_parquet(POOL, pool.reset_index(drop=True))
     context.say(f"{count(len(pool), 'architecture')}, their metrics taken from the table")
+    folder.write_parquet(POOL, feasible_rows(context, with_costs(context, pool.reset_index(drop=True))))
 
 
 def search_of_table(
@@ -104,7 +105,7 @@ def search_of_table(
         told = oracle if scheduler is None else oracle.by_epoch
         ending = None if scheduler is None else scheduler(config)
         frame = drive(searcher, told, at_a_time, OBJECTIVE, table.mode, scheduler=ending).drop(columns="value")
-        folder.write_parquet(TRIALS, frame)
+        folder.write_parquet(TRIALS, with_costs(context, frame))
         trials = Trials(frame, table.mode)
         if (best := trials.best) is None:
             raise ArchrayError(f"none of {count(len(frame), 'look-up')} has a value: {frame['failure'].iloc[0]}")
@@ -118,7 +119,7 @@ def search_of_table(
 
 def final_of_table(context: Context[Any], folder: Folder, table: Table) -> None:
     """What the table says of what was found; there is no network to write."""
-    folder.write_parquet(TRIALS, _results(table, [str(context.run.architecture)]))
+    folder.write_parquet(TRIALS, with_costs(context, _results(table, [str(context.run.architecture)])))
     context.say("looked up in the table: nothing is trained, and there is no model")
 
 
@@ -128,9 +129,11 @@ def baseline_of_table(context: Context[Any], folder: Folder, table: Table) -> No
     if number == 0:
         context.say("none asked for")
         return
-    searcher = RandomSearch(table.space, number, seed=context.seed("baseline"), metric=RESULT, mode=table.mode)
+    searcher = RandomSearch(
+        searched_space(context), number, seed=context.seed("baseline"), metric=RESULT, mode=table.mode
+    )
     drawn = drive(searcher, lambda config: float(table.result[table.row(config["architecture"])]))
-    folder.write_parquet(TRIALS, _results(table, drawn["architecture"]))
+    folder.write_parquet(TRIALS, with_costs(context, _results(table, drawn["architecture"])))
 
 
 def _results(table: Table, architectures: Any) -> pd.DataFrame:

@@ -11,6 +11,7 @@ from archray.platform.methods.pooled_config import PooledConfig
 from archray.trainables.proxies import column_of
 
 if TYPE_CHECKING:
+    from archray.searchers.exterior_penalty import ExteriorPenalty
     from archray.trainables.tabular import Table
 
 
@@ -22,11 +23,16 @@ class PoolOptions(PlainOptions):
             of its columns.
         order: which of its values come first. None: those that promise more by the metric's own direction, and the
             largest of a column that is none of archray's metrics.
+        mu: weight of the penalty on what the metric exceeds nu by, 1 or more (Shu 2022, Eq. 6.8): above nu a larger
+            value then promises no more (1) or less (2). None: no constraint. For metrics that are to be large.
+        nu: the largest value that is not penalised, in the metric's unit. None: its mean over the pool (Eq. 6.14).
     """
 
     budget: int = Field(20, ge=1)
     proxy: str = "synflow"
     order: Literal["largest", "smallest"] | None = None
+    mu: float | None = None
+    nu: float | None = None
 
 
 class ZeroCostConfig(PlainConfig, PooledConfig):
@@ -43,6 +49,17 @@ class ZeroCostConfig(PlainConfig, PooledConfig):
     def metric(self) -> str:
         """The column of the pool that the search goes by."""
         return column_of(self.search.proxy)
+
+    @property
+    def penalty(self) -> ExteriorPenalty | None:
+        """The constraint on the metric. Raises: InvalidInput."""
+        from archray.searchers.exterior_penalty import penalty_of  # which imports NumPy
+
+        return penalty_of(self.metric, self._order, self.search.mu, self.search.nu)
+
+    def check(self) -> None:
+        super().check()
+        _ = self.penalty
 
     def check_table(self, table: Table) -> None:
         super().check_table(table)

@@ -38,7 +38,7 @@ def metric_trust(run: Run[Any]) -> pd.DataFrame:
     names = [name for name in named if table[name.removeprefix("-")].nunique() > 1]
     space = get_space(run.space)
     encoding = codes_of(space, space.encoding if isinstance(space, TableSpace) else TOKENS)
-    pool = load_metric_pool(PoolFile.of((run.best.folder / "pool").uri + f"/{POOL}"), names, encoding)
+    pool = load_metric_pool(PoolFile.of((run.best.folder / "pool" / POOL).uri), names, encoding)
     place = {name: row for row, name in enumerate(pool.architectures)}
     known = trials.values.notna()
     rows = [place[name] for name in trials.table["architecture"][known]]

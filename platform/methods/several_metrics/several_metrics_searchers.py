@@ -9,7 +9,7 @@ from archray.platform.bench.bench_problem import BenchProblem
 from archray.searchers import RankSurrogateSearch, RoBoTSearch
 from archray.searchers.pool_file import PoolFile
 from archray.trainables.proxies import low_is_good
-from archray.trainables.spaces import Space
+from archray.trainables.spaces import ConstrainedSpace, Space
 from archray.trainables.spaces.table_space import DECISIONS, TableSpace
 
 Options = Mapping[str, Any]
@@ -28,6 +28,7 @@ def robot(problem: BenchProblem, budget: int, seed: int, options: Options) -> Ro
 
 def codes_of(space: Space, encoding: str) -> str | Space:
     """What says which architectures are alike: a space's decisions, or the encoding of a table of its own."""
+    space = space.unconstrained if isinstance(space, ConstrainedSpace) else space
     if not isinstance(space, TableSpace):
         return space
     return space.base if encoding == DECISIONS and space.base is not None else encoding

@@ -13,7 +13,6 @@ from archray.platform.engine.trial_tables import reasons
 from archray.platform.engine.tuning import TuneRun, TuneStage
 from archray.platform.methods.supernets.search_seeds import FOUND_CELLS, SELECTED
 from archray.platform.methods.supernets.supernet_config import SupernetSearchConfig
-from archray.platform.methods.supernets.supernet_search import METRIC as SHARED
 from archray.platform.methods.training_stages import ACCURACY, training_plan, trainings
 from archray.platform.quantities import quantity_of
 from archray.platform.run.layout import FOUND
@@ -26,7 +25,7 @@ SELECTION = "selection_accuracy"
 def _architectures(context: Context[SupernetSearchConfig]) -> list[str]:
     """The distinct architectures that the search seeds found, in the order of the seeds."""
     table = context.run.table("search", FOUND_CELLS)
-    return list(dict.fromkeys(table.loc[table["shared_accuracy"].notna(), "architecture"].dropna()))
+    return list(dict.fromkeys(table.loc[table["failure"].isna(), "architecture"].dropna()))
 
 
 def _trials(context: Context[SupernetSearchConfig], tuned: Folder) -> TrialPlan | None:
@@ -60,8 +59,9 @@ def _select(context: Context[SupernetSearchConfig], folder: Folder, run: TuneRun
     best = usable.iloc[0]  # the table is sorted
     value, name = float(best[SELECTION]), best["architecture"]
     cells = context.run.table("search", FOUND_CELLS)
-    shared = float(cells.loc[cells["architecture"] == name, SHARED].max())
-    found = {"architecture": name, "value": value, "metric": SELECTION, SELECTION: value, SHARED: shared}
+    before = context.folder("search").read_json(FOUND)["metric"]  # what the search seeds were compared by
+    at_search = float(cells.loc[cells["architecture"] == name, before].max())
+    found = {"architecture": name, "value": value, "metric": SELECTION, SELECTION: value, before: at_search}
     folder.write_json(FOUND, found)
     context.say(
         f"selected {name}  ({quantity_of(SELECTION).told(value)}; {len(usable)} of {len(selected)} trained to the end)"

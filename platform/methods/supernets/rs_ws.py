@@ -13,6 +13,7 @@ from typing import Any
 import pandas as pd
 
 from archray.files import Folder
+from archray.platform.engine.run_costs import searched_space
 from archray.platform.engine.stage import Context
 from archray.platform.engine.trial_tables import reasons
 from archray.platform.engine.tuning import TuneRun, TuneStage
@@ -56,11 +57,12 @@ def _write_best(context: Context[RandomSearchWSConfig], folder: Folder, run: Tun
             samples = stream_seed(context.seed("samples"), trial["seed"])  # each has architectures of its own
             scores = score_with_shared_weights(
                 folder / f"scores-{trial['trial_id']}",
-                draw_architectures(context.run.space, config.supernet, config.samples, samples),
+                draw_architectures(searched_space(context), config.supernet, config.samples, samples),
                 settings=supernet_settings(context),
                 weights=weights,
                 resources=config.resources,
                 console=context.console,
+                labels=context.labels(folder.name),
             )
             tables.append(scores.assign(**key))
             best = best_of(scores)

@@ -82,7 +82,8 @@ def scored_supernets(run: Run[Any]) -> list[Scored]:
     scores, cells = run.table("search", SCORES), run.table("search", FOUND_CELLS)
     if scores.empty:
         return []
-    found = dict(zip(cells["trial_id"], cells["architecture"], strict=True))
+    firsts = cells.drop_duplicates("trial_id")  # of several candidates of one supernet the best
+    found = dict(zip(firsts["trial_id"], firsts["architecture"], strict=True))
     scored = []
     for net in supernets(run, scores):
         accuracy = numbers(net.rows, "shared_accuracy")

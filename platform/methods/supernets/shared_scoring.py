@@ -12,12 +12,13 @@ import ray
 import torch
 from rich.console import Console
 
+from archray.cluster.metrics import RunLabels
 from archray.cluster.resources import ResourceSettings, actor_count
 from archray.errors import InvalidInput
 from archray.files import Folder
 from archray.platform.engine.pool_scoring import count_failures, device_of, score_in_shards
 from archray.plurals import count
-from archray.trainables.spaces import Space, get_space
+from archray.trainables.spaces import ConstrainedSpace, Space, get_space
 from archray.trainables.supernets.networks import discretise
 from archray.trainables.tune.supernet_scorer import SCORES, SupernetScorer
 from archray.trainables.tune.supernet_settings import SupernetOptions
@@ -34,10 +35,11 @@ def draw_architectures(space: Space | str, options: SupernetOptions, number: int
     is not drawn: its steps would never have trained that path. Isomorphic architectures count apart, as their shared
     weights differ.
 
-    Raises: InvalidInput if there are fewer.
+    space: under a constraint, only what meets it is drawn. Raises: InvalidInput if there are fewer.
     """
+    meets = space.meets if isinstance(space, ConstrainedSpace) else lambda architecture: True
+    space = get_space(space.unconstrained if isinstance(space, ConstrainedSpace) else space)
     parameters = options.groups(space)
-    space = get_space(space)
     if number > space.size:
         there = count(int(space.size), "architecture")
         raise InvalidInput(f"{space.name} has {there}, and {number} were asked for; ask for fewer")
@@ -47,13 +49,15 @@ def draw_architectures(space: Space | str, options: SupernetOptions, number: int
     while len(drawn) < number:
         weights = {group.name: torch.rand(group.shape, generator=generator) for group in parameters}
         architecture = discretise(space, weights)
-        repeats = repeats + 1 if architecture in drawn else 0
+        refused = architecture in drawn or not meets(space.decode(architecture))
+        repeats = repeats + 1 if refused else 0
         if repeats == REPEATS:
             raise InvalidInput(
                 f"the supernet of {space.name} gave {count(len(drawn), 'different architecture')} before {REPEATS} "
                 f"draws gave none that was new, and {number} were asked for; ask for fewer"
             )
-        drawn[architecture] = None
+        if not refused:
+            drawn[architecture] = None
     return list(drawn)
 
 
@@ -65,6 +69,7 @@ def score_with_shared_weights(
     weights: Mapping[str, np.ndarray],
     resources: ResourceSettings,
     console: Console,
+    labels: RunLabels | None = None,
 ) -> pd.DataFrame:
     """A row for each architecture, in order: `architecture`, `shared_loss`, `shared_accuracy`, `failure`.
 
@@ -82,6 +87,7 @@ def score_with_shared_weights(
         resources=resources,
         console=console,
         group=max(1, min(GROUP, math.ceil(len(architectures) / actor_count(resources)))),
+        labels=labels,
     )
     console.print(f"    {count(len(table), 'architecture')} scored, {count_failures(table)} of them without a score")
     return table

@@ -12,6 +12,7 @@ import pandas as pd
 
 from archray.errors import ArchrayError
 from archray.files import Folder
+from archray.platform.engine.run_costs import searched_space
 from archray.platform.engine.stage import Context
 from archray.platform.engine.trial_plan import TrialPlan
 from archray.platform.engine.tuning import TuneRun, TuneStage
@@ -29,7 +30,7 @@ from archray.trainables.tune.supernet_trainable import SupernetTrainable
 def _trials(context: Context[SupernetHalvingConfig], tuned: Folder) -> TrialPlan:
     config = context.config
     seed = context.seed("candidates")
-    candidates = draw_architectures(context.run.space, config.supernet, config.candidates, seed)
+    candidates = draw_architectures(searched_space(context), config.supernet, config.candidates, seed)
 
     def searcher() -> WeightSharingHalving:
         return WeightSharingHalving(

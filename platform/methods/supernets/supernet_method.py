@@ -83,6 +83,8 @@ RANDOM_PATHS: Values = {"supernet": {"relaxation": {"name": "path"}, "optimizer"
 FLAGS: Mapping[str, str] = {
     "epochs": "supernet.training.epochs",
     "objective": "supernet.training.objective",
+    "cost_weight": "supernet.penalty.weight",
+    "cost_target": "supernet.penalty.target",
     "search_channels": "supernet.network.channels",
     "search_cells": "supernet.network.cells",
     "search_seeds": "search_seeds",

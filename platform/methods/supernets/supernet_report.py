@@ -81,6 +81,7 @@ def _of_what_was_chosen(run: Run[Any], curves: pd.DataFrame) -> pd.Series:
 
 _CURVES = TrainingCurves(
     stages=(
+        Trainings("supernet", "supernet", "of a supernet", in_full=False, accuracy="largest_accuracy"),
         Trainings("search", "search", "of supernets", word="of a supernet", in_full=False, accuracy="mixture_accuracy"),
         Trainings("selection", "selection", "in the selection"),
         FINAL,

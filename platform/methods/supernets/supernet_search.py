@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import pandas as pd
@@ -12,6 +13,13 @@ from ray import tune
 from archray.errors import ArchrayError
 from archray.files import Folder
 from archray.platform.engine.result_log import read_results
+from archray.platform.engine.run_costs import (
+    constraints_of,
+    describe,
+    run_costs,
+    searched_space,
+    with_costs,
+)
 from archray.platform.engine.stage import Context
 from archray.platform.engine.trial_plan import TrialPlan
 from archray.platform.engine.trial_tables import failure_reasons, reasons
@@ -23,6 +31,9 @@ from archray.platform.quantities import quantity_of
 from archray.platform.run.layout import FOUND
 from archray.plurals import count
 from archray.seeds import first_seeds
+from archray.trainables.costs import COSTS, BoundSettings, NetworkCosts, cost_column, get_cost
+from archray.trainables.costs.edge_costs import EdgeCosts, edge_costs
+from archray.trainables.spaces import ConstrainedSpace, get_space
 from archray.trainables.tune.supernet_settings import SupernetSettings
 from archray.trainables.tune.supernet_trainable import SupernetTrainable
 
@@ -38,7 +49,37 @@ def settings_of(config: SupernetSearchConfig, **more: Any) -> dict[str, Any]:
 
 def supernet_settings(context: Context[SupernetSearchConfig], **more: Any) -> dict[str, Any]:
     """As `settings_of`, with space and data as they hold in the run's folder."""
-    return settings_of(context.config, space=context.run.space, data=context.run.data, **more)
+    config = context.config
+    more = {"edge_costs": _edge_costs(context)} | more
+    if config.supernet.penalty.active:
+        more["penalty"] = config.supernet.penalty.model_copy(update={"cost": cost_column(config.penalised)})
+    bounds = None
+    if config.constraints:
+        texts = tuple(f"{each.cost} {each.relation} {each.bound!r}" for each in constraints_of(context))
+        bounds = BoundSettings(constraints=texts, network=config.network, costs=config.costs)
+    return settings_of(config, space=context.run.space, data=context.run.data, **({"bounds": bounds} | more))
+
+
+def _edge_costs(context: Context[SupernetSearchConfig]) -> dict[str, EdgeCosts]:
+    """By column, of the cost that is penalised, and of those that are bounded and cannot be counted in a trial."""
+    config = context.config
+    wanted = [config.penalised] if config.supernet.penalty.active else []
+    wanted += [each.cost for each in constraints_of(context) if each.cost in COSTS and get_cost(each.cost).measured]
+    if not wanted:
+        return {}
+    costs, space = run_costs(context), get_space(context.run.space)
+    groups = config.supernet.groups(space)
+    tables = {}
+    for name in dict.fromkeys(wanted):
+        column = cost_column(name)
+        tables[column] = edge_costs(space, groups, partial(_cost, costs, column))
+        context.say(f"{column} of each operation on each edge: {tables[column].base:.5g} of a network that skips")
+    return tables
+
+
+def _cost(costs: NetworkCosts, column: str, architecture: str) -> float:
+    [name] = [name for name in costs.names if cost_column(name) == column]
+    return costs(architecture, [name])[column]
 
 
 def supernet_trials(context: Context[SupernetSearchConfig], *, metric: str = METRIC) -> TrialPlan:
@@ -89,25 +130,40 @@ def entropy_table(results: pd.DataFrame, trials: pd.DataFrame, operations: Mappi
     return table[[*keys, "group", "edge", "entropy", "operations"]]
 
 
-def write_found(context: Context[Any], folder: Folder, found: pd.DataFrame) -> None:
+def write_found(context: Context[Any], folder: Folder, found: pd.DataFrame, metric: str = METRIC) -> None:
     """Writes what each search seed found, and the best of it.
 
-    found: `trial_id`, `seed`, `architecture`, `shared_accuracy`, `mixture_accuracy` (see `quantities`), `failure`.
+    found: `trial_id`, `seed`, `architecture`, `failure`, and further columns (see `quantities`), `metric` among them,
+    whose largest value is best.
     Raises: ArchrayError if no seed found an architecture.
     """
+    found = _that_meet(context, found)
     folder.write_parquet(FOUND_CELLS, found)
-    usable = found[found[METRIC].notna() & found["architecture"].notna()]
+    usable = found[found[metric].notna() & found["architecture"].notna()]
     if usable.empty:
         raise ArchrayError(
             f"none of {count(len(found), 'search', 'searches')} found an architecture: {failure_reasons(found)}"
         )
-    best = usable.sort_values(METRIC, ascending=False, kind="stable").iloc[0]
-    value = float(best[METRIC])
-    folder.write_json(FOUND, {"architecture": best["architecture"], "value": value, "metric": METRIC, METRIC: value})
+    best = usable.sort_values(metric, ascending=False, kind="stable").iloc[0]
+    value = float(best[metric])
+    folder.write_json(FOUND, {"architecture": best["architecture"], "value": value, "metric": metric, metric: value})
     context.say(
         f"{count(usable['architecture'].nunique(), 'architecture')} found, the best of them "
-        f"{best['architecture']}  ({quantity_of(METRIC).told(value)})"
+        f"{best['architecture']}  ({quantity_of(metric).told(value)})"
     )
+
+
+def _that_meet(context: Context[Any], found: pd.DataFrame) -> pd.DataFrame:
+    """With a failure for each architecture that violates the constraints, and the costs as columns."""
+    space = searched_space(context)
+    if isinstance(space, ConstrainedSpace):
+        named = found["architecture"].map(lambda name: isinstance(name, str))
+        wrong = [row for row in found.index[named] if not space.meets(space.decode(found.loc[row, "architecture"]))]
+        for row in wrong:
+            name = str(found.loc[row, "architecture"])
+            found.loc[row, "failure"] = f"{name} does not meet {space.told}: it has {describe(space, name)}"
+        found.loc[wrong, "architecture"] = None
+    return with_costs(context, found)
 
 
 def _write_discretised(context: Context[SupernetSearchConfig], folder: Folder, run: TuneRun) -> None:
@@ -120,6 +176,7 @@ def _write_discretised(context: Context[SupernetSearchConfig], folder: Folder, r
             "architecture": trials.get("architecture"),
             METRIC: trials.get(METRIC, math.nan),
             "mixture_accuracy": trials.get("mixture_accuracy", math.nan),
+            **{name: trials[name] for name in ("expected_cost", "cost_weight") if name in trials},
             "failure": reasons(trials),
         }
     )

@@ -44,6 +44,7 @@ class EnsembleSampler(RegisteredSettings):
         most, drawn = 0, 0
         for choices in self.ensembles(posterior, n, 0.0 if delta is None else delta, rng):
             drawn += 1
+            choices = posterior.feasible(choices, rng)
             distinct = len({row.tobytes() for row in choices})
             if distinct == n:  # spelling architectures and finding their canonical forms takes longer
                 members = [posterior.architecture(row) for row in choices]

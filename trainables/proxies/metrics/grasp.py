@@ -10,6 +10,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 from torch.nn import functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from archray.trainables.proxies.proxy_registry import proxy
 from archray.trainables.proxies.shared_pass import SharedPass, Target
@@ -52,7 +53,8 @@ def grasp(shared: SharedPass) -> float:
         weights = {id(w): g for w, g in zip(record.weights, shared.loss_gradients(record.weights), strict=True)}
         outputs, norm_outputs = shared.loss_gradients(record.edges), shared.loss_gradients(record.norm_edges)
         return -theta_hessian_gradient(shared.network, record, shared.images, weights, outputs, norm_outputs)
-    loss = F.cross_entropy(shared.network(shared.images), shared.labels)  # a graph to differentiate twice
+    with sdpa_kernel(SDPBackend.MATH):  # torch's faster kernels of attention cannot be differentiated twice
+        loss = F.cross_entropy(shared.network(shared.images), shared.labels)  # a graph to differentiate twice
     if shared.settings.grasp == "signed":
         return double_backward(loss, record.weights)
     return abs(double_backward(loss, shared.parameters))

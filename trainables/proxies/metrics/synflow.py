@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from archray.trainables.proxies.layers import BATCH_NORMS, WEIGHT_LAYERS
-from archray.trainables.proxies.proxy_registry import proxy
+from archray.trainables.proxies.proxy_registry import NoScore, proxy
 from archray.trainables.proxies.shared_pass import SharedPass
 
 
@@ -20,8 +20,13 @@ def synaptic_flow(network: nn.Module, image: Tensor, variant: Literal["no-bn", "
     their absolute values, in float64 (note H1). `no-bn`: batch normalisations are left out, as SynFlow's authors over
     architectures do; `bn`: kept.
 
-    image: (C, H, W) any image of the right shape.
+    image: (C, H, W) any image of the right shape. Raises: NoScore if the network has layer normalisations.
     """
+    if any(isinstance(module, nn.LayerNorm) for module in network.modules()):
+        raise NoScore(
+            "the network has layer normalisations, which take out the mean, so that absolute weights make no positive "
+            "flow"
+        )
     linear = copy.deepcopy(network).double().train()
     with torch.no_grad():
         for parameter in linear.parameters():

@@ -25,9 +25,13 @@ def zen_score(network: nn.Module, images: Tensor, seed: int) -> float:
     Frobenius'); it averages 32 draws, this is one. Residual links, which they take out of their own networks, stay: in
     a cell a skip connection is one of the choices.
 
-    seed: of weights, x and e. Raises: NoScore if the network has no feature map, or what goes into a normalisation does
-    not vary.
+    seed: of weights, x and e. Raises: NoScore if the network has no feature map or layer normalisations, or what goes
+    into a batch normalisation does not vary.
     """
+    if any(isinstance(module, nn.LayerNorm) for module in network.modules()):
+        raise NoScore(
+            "the network has layer normalisations, which take out the scale that zen adds up over batch normalisations"
+        )
     network = copy.deepcopy(network).train()
     generator = torch.Generator().manual_seed(seed)
 

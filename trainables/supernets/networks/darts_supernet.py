@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from archray.errors import InvalidInput
 from archray.trainables.nets.darts_network import Cell, DARTSNetwork, reductions
@@ -34,14 +35,19 @@ HALVING = tuple(edge._replace(stride=2 if edge.source < INPUTS else 1) for edge 
 
 
 class MixedDARTSCell(nn.Module):
-    """The cell of all architectures, with the preprocessing of a standalone one."""
+    """The cell of all architectures, with the preprocessing of a standalone one.
 
-    def __init__(self, cell: Cell, channels: int, reduction: bool, operations: Sequence[str], partial: int) -> None:
+    pooled: a reduction cell halves its inputs by max-pooling, and all of its operations have stride 1.
+    """
+
+    def __init__(
+        self, cell: Cell, channels: int, reduction: bool, operations: Sequence[str], partial: int, *, pooled: bool
+    ) -> None:
         super().__init__()
-        self.reduction = reduction
+        self.reduction, self.pooled = reduction, pooled and reduction
         self.preprocess_0, self.preprocess_1 = cell.preprocess_0, cell.preprocess_1
         self.mixed = MixedCell(
-            HALVING if reduction else EDGES,
+            HALVING if reduction and not pooled else EDGES,
             INPUTS,
             operations,
             lambda operation, width, stride: MODULES[operation](width, stride, "search"),
@@ -52,6 +58,8 @@ class MixedDARTSCell(nn.Module):
 
     def forward(self, before: Tensor, last: Tensor, rows: Rows, edge_weights: Tensor) -> Tensor:
         inputs = [self.preprocess_0(before), self.preprocess_1(last)]
+        if self.pooled:
+            inputs = [functional.max_pool2d(x, 2, ceil_mode=True) for x in inputs]
         return torch.cat(self.mixed(inputs, rows, edge_weights), dim=1)
 
 
@@ -68,6 +76,7 @@ class DARTSSupernet(Supernet):
     Raises: InvalidInput if the space is not of DARTS' genotypes, or `partial_channels` does not divide the channels.
     """
 
+    pooled: ClassVar[bool] = False  # see `MixedDARTSCell`
     space: DARTS
 
     def __init__(self, space: Space, *, channels: int, partial_channels: int, none: bool, **size: Any) -> None:
@@ -80,7 +89,10 @@ class DARTSSupernet(Supernet):
             assert isinstance(cell, Cell)
             reduction = number in reductions(len(network.cells))
             channels *= 2 if reduction else 1
-            self.cells.append(MixedDARTSCell(cell, channels, reduction, self.groups[0].operations, partial_channels))
+            operations = self.groups[0].operations
+            self.cells.append(
+                MixedDARTSCell(cell, channels, reduction, operations, partial_channels, pooled=self.pooled)
+            )
 
     def logits(self, images: Tensor, rows: Mapping[str, Rows]) -> Tensor:
         dense = {name: weights.dense for name, weights in rows.items()}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -105,12 +105,23 @@ class ParentsGroup(Group):
         return operation in choice.split(",")
 
 
+# What an entry of a group's weights, (row, column), would multiply; evaluated when it is called
+Offer = tuple[int, int, Callable[[], Tensor]]
+# What a node has taken, and the offers that its sum is of -> what the node is
+Probe = Callable[[Tensor, Sequence[Offer]], Tensor]
+
+
 @dataclass(frozen=True)
 class Rows:
-    """The weights of one group as a supernet's cells take them."""
+    """The weights of one group as a supernet's cells take them.
+
+    With a probe the weights are those of a path, 0 or 1, and multiply nothing: what they would multiply is offered to
+    the probe, node by node in the order of computation. The pass can then be differentiated any number of times.
+    """
 
     dense: Tensor  # (edges, operations)
     chosen: tuple[int, ...] | None = None  # per edge the column evaluated alone, or LEFT_OUT; None if all are mixed
+    probe: Probe | None = None
 
 
 def rows_of(groups: Sequence[Group], weights: Weights) -> dict[str, Rows]:

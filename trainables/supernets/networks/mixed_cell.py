@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from archray.trainables.supernets.networks.group import LEFT_OUT, NONE, Rows
+from archray.trainables.supernets.networks.group import LEFT_OUT, NONE, Offer, Rows
 from archray.trainables.supernets.networks.partial_channels import Edge, channels_seen, passing, seen, shuffled
 from archray.trainables.supernets.networks.weighted_sum import Term, weighted_sum
 
@@ -57,32 +58,35 @@ class MixedCell(nn.Module):
     def forward(self, inputs: Sequence[Tensor], rows: Rows, edge_weights: Tensor) -> list[Tensor]:
         """The nodes beyond the inputs, (n, C, H/s, W/s).
 
-        inputs: (n, C, H, W) each. rows: one per edge. edge_weights: (edges,), which multiply them; ones but for partial
-        channels.
+        inputs: (n, C, H, W) each. rows: one per edge; a probe needs whole channels. edge_weights: (edges,), which
+        multiply them; ones but for partial channels.
         """
         operations = rows.dense if self.partial == 1 else rows.dense * edge_weights[:, None]
         nodes = list(inputs)
         arriving: dict[int, list[Term]] = {edge.target: [] for edge in self.graph}
         bypass: dict[int, list[Term]] = {target: [] for target in arriving}
+        offers: dict[int, list[Offer]] = {target: [] for target in arriving}
         for source in range(self.inputs + len(arriving)):
             if source >= self.inputs:
-                nodes.append(self._node(source, nodes, arriving[source], bypass[source]))
+                node = self._node(source, nodes, arriving[source], bypass[source])
+                nodes.append(node if rows.probe is None else rows.probe(node, offers[source]))
             leaving = [number for number, edge in enumerate(self.graph) if edge.source == source]
             if not leaving:
                 continue
-            terms = self._terms(seen(nodes[source], self.partial), leaving, operations, rows.chosen)
+            terms = self._terms(seen(nodes[source], self.partial), leaving, operations, rows)
             for number, of_edge in zip(leaving, terms, strict=True):
                 arriving[self.graph[number].target] += of_edge
+                if rows.probe is not None:
+                    offers[self.graph[number].target] += self._offers(nodes[source], number)
             if self.partial > 1:
                 rest = passing(nodes[source], self.partial, self.graph[leaving[0]].stride)
                 for number in leaving:
                     bypass[self.graph[number].target].append((rest, edge_weights[number]))
         return nodes[self.inputs :]
 
-    def _terms(
-        self, x: Tensor, leaving: Sequence[int], weights: Tensor, chosen: Sequence[int] | None
-    ) -> list[list[Term]]:
+    def _terms(self, x: Tensor, leaving: Sequence[int], weights: Tensor, rows: Rows) -> list[list[Term]]:
         """What each of the edges `leaving` a node makes of it: terms of the edge's target."""
+        chosen = rows.chosen
         modules: list[Any] = [self.edges[self.graph[number].key] for number in leaving]
         training_on_cpu = self.training and x.device.type == "cpu" and not torch.is_autocast_enabled("cpu")
         if chosen is None and self.fused is not None and training_on_cpu:
@@ -91,12 +95,18 @@ class MixedCell(nn.Module):
         columns = [every if chosen is None else (chosen[number],) for number in leaving]
         return [
             [
-                (of_edge[self.operations[column]](x), weights[number, column])
+                (of_edge[self.operations[column]](x), weights[number, column] if rows.probe is None else None)
                 for column in of_row
                 if column != LEFT_OUT and self.operations[column] != NONE
             ]
             for number, of_edge, of_row in zip(leaving, modules, columns, strict=True)
         ]
+
+    def _offers(self, x: Tensor, number: int) -> list[Offer]:
+        """What each operation of an edge would make of x. `none` makes nothing."""
+        of_edge: Any = self.edges[self.graph[number].key]
+        names = enumerate(self.operations)
+        return [(number, column, partial(of_edge[name], x)) for column, name in names if name != NONE]
 
     def _node(self, target: int, nodes: Sequence[Tensor], arriving: list[Term], bypass: list[Term]) -> Tensor:
         if arriving:

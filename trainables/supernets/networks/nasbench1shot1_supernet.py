@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import torch
@@ -17,6 +18,7 @@ from archray.trainables.supernets.networks.group import (
     LEFT_OUT,
     Group,
     MixtureWeights,
+    Offer,
     ParentsGroup,
     Rows,
     path_weights,
@@ -55,11 +57,13 @@ class MixedSearchCell(nn.Module):
         for node in self.nodes:
             parents = [self.projections[str(node)](x), *values]
             of_parents = rows.get(f"parents_{node}")  # none for the only possible parent
-            weights = [None] if of_parents is None else of_parents.dense[0].unbind()
-            values.append(self._node(node, weighted_sum(list(zip(parents, weights, strict=True))), rows[GROUP]))
+            values.append(self._node(node, _sum_of(parents, of_parents), rows[GROUP]))
         outputs = [self.projections[OUTPUT](x), *values]
-        of_outputs = rows[f"parents_{len(outputs)}"].dense[0]
-        return torch.cat([weight * value for weight, value in zip(of_outputs, outputs, strict=True)], dim=1)
+        of_outputs = rows[f"parents_{len(outputs)}"]
+        taken = [weight * value for weight, value in zip(of_outputs.dense[0], outputs, strict=True)]
+        if (probe := of_outputs.probe) is not None:
+            taken = [probe(part, [_offer(column, outputs)]) for column, part in enumerate(taken)]
+        return torch.cat(taken, dim=1)
 
     def _node(self, node: int, x: Tensor, rows: Rows) -> Tensor:
         index = node - 1
@@ -68,10 +72,30 @@ class MixedSearchCell(nn.Module):
         assert isinstance(block, nn.ModuleDict)
         some = seen(x, self.partial)
         terms: list[Term] = [
-            (block[OPERATIONS[column]](some), rows.dense[index, column]) for column in chosen if column != LEFT_OUT
+            (block[OPERATIONS[column]](some), rows.dense[index, column] if rows.probe is None else None)
+            for column in chosen
+            if column != LEFT_OUT
         ]
         mixed = weighted_sum(terms) if terms else torch.zeros_like(some)
+        if rows.probe is not None:
+            mixed = rows.probe(
+                mixed, [(index, column, partial(block[name], some)) for column, name in enumerate(OPERATIONS)]
+            )
         return mixed if self.partial == 1 else shuffled(mixed, passing(x, self.partial, stride=1))
+
+
+def _sum_of(parents: list[Tensor], rows: Rows | None) -> Tensor:
+    """What a node reads: the sum of its parents, weighted. rows: None for the only possible parent."""
+    if rows is None:
+        return weighted_sum([(parent, None) for parent in parents])
+    if rows.probe is None:
+        return weighted_sum(list(zip(parents, rows.dense[0].unbind(), strict=True)))
+    taken = [(parent, None) for parent, weight in zip(parents, rows.dense[0].tolist(), strict=True) if weight]
+    return rows.probe(weighted_sum(taken), [_offer(column, parents) for column in range(len(parents))])
+
+
+def _offer(column: int, values: list[Tensor]) -> Offer:
+    return 0, column, lambda: values[column]
 
 
 @SUPERNETS.register("nasbench1shot1-1")

@@ -91,6 +91,7 @@ def build_supernet(
     seed: int | None,
     partial_channels: int = 1,
     none: bool = True,
+    form: type[Supernet] | None = None,
 ) -> Supernet:
     """The supernet of a space, in train mode, on the CPU, in channels-last layout.
 
@@ -99,6 +100,7 @@ def build_supernet(
             auxiliary tower are for standalone networks.
         seed: of the initial weights; torch's global generator is left as it was. None draws from that generator.
         partial_channels, none: as `groups`.
+        form: another class than the one registered for the space.
 
     Raises: UnknownName if the space has no supernet; InvalidInput if `network` has another normalisation than
     `auto`, another stem than `cifar` or an auxiliary tower, or if `partial_channels` does not divide the cells'
@@ -116,7 +118,7 @@ def build_supernet(
         )
     groups(space, partial_channels=partial_channels, none=none)  # raises
 
-    supernet_of: Callable[..., Supernet] = SUPERNETS.get(space.name)
+    supernet_of: Callable[..., Supernet] = form or SUPERNETS.get(space.name)
     with nullcontext() if seed is None else own_randomness(seed):  # weights are drawn on the CPU
         supernet = supernet_of(
             space,

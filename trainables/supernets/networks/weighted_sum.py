@@ -8,6 +8,7 @@ is again of that form, a_t g + c_t y_t + d_t.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import reduce
 from typing import Any
 
 import torch
@@ -20,11 +21,13 @@ Term = tuple[Tensor, Tensor | None]  # a tensor and its weight, () or (1,); None
 
 
 def weighted_sum(terms: Sequence[Term]) -> Tensor:
-    """sum_t w_t x_t, for tensors of one shape. It can be differentiated once.
+    """sum_t w_t x_t, for tensors of one shape. It can be differentiated once; without weights any number of times.
 
     On a CPU the products are added as they are computed; elsewhere that would wait for the device at each weight.
     """
     tensors = [tensor for tensor, _ in terms]
+    if all(weight is None for _, weight in terms):
+        return reduce(torch.add, tensors)
     if tensors[0].device.type != "cpu":
         products = [tensor if weight is None else weight * tensor for tensor, weight in terms]
         return torch.stack(products).sum(0)

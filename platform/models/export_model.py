@@ -1,0 +1,100 @@
+"""A run's trained model as a folder that leaves the house: the formats asked for, `model.json`, a loader, a README."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+import archray
+from archray.errors import InvalidInput
+from archray.files import Folder
+from archray.platform.models.export_folder import LOADER, README, loader_text, readme_text
+from archray.platform.models.export_format import CARD, FEATURE_MAP, FORMATS, NETWORK, Portable
+from archray.platform.models.formats.onnx import FILE as ONNX_FILE
+from archray.platform.models.model_files import load_model, trained
+from archray.platform.models.quantised import FILE as INT8_FILE
+from archray.platform.models.quantised import int8_entry, quantise
+from archray.platform.run.layout import CODE, MODEL
+from archray.platform.run.run import Run, refuse_existing
+from archray.trainables.checkpoint import STATE_FILE
+from archray.trainables.data import load_images
+from archray.trainables.ensembles.ensemble import KIND as ENSEMBLE
+from archray.trainables.feature_maps.classifier import FourierClassifier
+
+DEFAULT = ("torch-export", "state-dict")
+OUTPUTS = {NETWORK: "logits", ENSEMBLE: "probabilities", FEATURE_MAP: "decision values"}
+
+
+def export_model(run: Run[Any], to: Folder, formats: Sequence[str] | None = None, *, int8: bool = False) -> list[str]:
+    """Writes the run's model in one format or several, and beside it `model.json`, `load_model.py` and `README.md`.
+
+    Of several repeats the best on validation. Nothing is written before all contents are there.
+
+    Args:
+        to: a new or empty folder.
+        formats: names of FORMATS; None: torch-export and state-dict, of a feature map over texts the latter alone.
+        int8: an int8 ONNX graph as well, calibrated on the run's training images, with its test accuracy.
+
+    Returns: the names of the files.
+    Raises: RunFolderError if the run has no trained model yet, or `to` is not empty; UnknownName for another format;
+    MissingExtra; InvalidInput for a model that a format cannot hold.
+    """
+    names = _checked(formats, int8)
+    run, described = trained(run)
+    refuse_existing(to, "--to")
+    model = portable(run, described)
+    if formats is None and model.module is None:
+        names = ["state-dict"]
+    contents: dict[str, bytes] = {}
+    files = {}
+    for name in names:
+        written = FORMATS.get(name).write(model)
+        contents |= written
+        files[name] = sorted(written)
+    if int8:
+        contents[INT8_FILE] = quantise(contents[ONNX_FILE], load_images(run.data).train)
+        model.card["int8"] = int8_entry(contents[ONNX_FILE], contents[INT8_FILE], load_images(run.data))
+    card = {**model.card, "formats": files}
+    if card["space_file"] is not None:
+        to.copy_from(run.folder / CODE / "space", [card["space_file"]])
+    contents[LOADER] = loader_text(names, card).encode()
+    contents[README] = readme_text(names, files, card).encode()
+    contents[CARD] = (json.dumps(card, indent=2, ensure_ascii=False) + "\n").encode()  # last: with it all is there
+    for name, content in contents.items():
+        to.write_bytes(name, content)
+    return to.files()
+
+
+def portable(run: Run[Any], described: dict[str, Any]) -> Portable:
+    """The model of a run, and `model.json` as far as no format is needed. described: of `trained`."""
+    model = load_model(run)
+    kind = described.get("kind", NETWORK)
+    reference = run.manifest["references"].get("space")
+    card = {
+        "kind": kind,
+        **described,
+        "space_file": None if reference is None else reference["file"],
+        "output": OUTPUTS[kind],
+        "archray": archray.__version__,
+        "torch": torch.__version__,
+    }
+    if isinstance(model, FourierClassifier):
+        return Portable(card, model.network(), run.space)
+    if isinstance(model, torch.nn.Module):
+        return Portable(card, model, run.space)
+    return Portable(card, None, run.space, (run.folder / MODEL).read_bytes(STATE_FILE))
+
+
+def _checked(formats: Sequence[str] | None, int8: bool) -> list[str]:
+    """The formats, each once. Raises: UnknownName; MissingExtra; InvalidInput for none, or int8 without onnx."""
+    names = list(dict.fromkeys(DEFAULT if formats is None else formats))
+    if not names:
+        raise InvalidInput(f"expected a format or several, got none; choose of {', '.join(FORMATS)}")
+    for name in names:
+        FORMATS.get(name).check()
+    if int8 and "onnx" not in names:
+        raise InvalidInput(f"expected the format onnx for --int8, got {', '.join(names)}; add --format onnx")
+    return names

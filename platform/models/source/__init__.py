@@ -1,0 +1,1 @@
+"""A found network as plain PyTorch: one file that reads like a model written by hand, and needs no archray."""

@@ -1,0 +1,142 @@
+"""What a run's model, or an exported one, makes of images: files, folders, arrays or tensors."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import torch
+from torch import Tensor
+
+from archray.errors import InvalidInput, RunFolderError
+from archray.files import Folder
+from archray.platform.methods import open_run
+from archray.platform.models.export_format import CARD, FEATURE_MAP, FORMATS, Predict, prediction_of
+from archray.platform.models.export_model import portable
+from archray.platform.models.formats.onnx import onnx_prediction
+from archray.platform.models.model_files import trained
+from archray.platform.run.layout import MANIFEST
+from archray.trainables.data.image_folder import SUFFIXES
+from archray.trainables.data.image_form import ImageForm
+
+BATCH = 256  # images at once
+INT8 = "int8"  # of an export, beside its formats
+
+
+def predict(
+    path: str | os.PathLike[str],
+    images: Any,
+    *,
+    top: int = 1,
+    normalised: bool = False,
+    export_format: str | None = None,
+) -> pd.DataFrame:
+    """The classes of images by the model of a run or of an export.
+
+    Args:
+        path: the folder of a run, or of an export, a path or a pyarrow URI.
+        images: files and folders of files, one or a list; or images, (n, C, H, W) or (n, H, W, C), an array or a
+            tensor, as the data set's were before it normalised them: 8-bit, or floats (0..1, as a rule). Channels and
+            size are made those of the data set.
+        top: rows per image: its most probable classes.
+        normalised: of arrays: whether they are normalised already, as what `run.model()` takes.
+        export_format: of an export that has several; also `int8`. None: the first.
+
+    Returns: a row an image and rank: `image` (its path, or its number), `rank` from 1, `class` (its name, or its number
+    as text), `label` (its number), and `probability`; of a feature map `decision_value`, which is none.
+    Raises: RunFolderError for a folder that holds no model (yet); InvalidInput for what is no image, other channels,
+    and for a model of texts; MissingExtra.
+    """
+    folder = Folder(os.fspath(path))
+    if folder.exists(CARD):
+        with tempfile.TemporaryDirectory() as scratch:
+            model, card = _exported(folder, export_format, Path(scratch))
+            return _table(model, card, images, top, normalised)
+    if not folder.exists(MANIFEST):
+        raise RunFolderError(f"{folder} holds neither a run nor an export; give the folder of one")
+    if export_format is not None:
+        raise InvalidInput(f"expected no format of a run, got {export_format}; give the folder of its export")
+    run, described = trained(open_run(os.fspath(path)))
+    if described["input"] is None:
+        raise _of_texts(folder)
+    run_model = portable(run, described)
+    return _table(prediction_of(run_model.network), run_model.card, images, top, normalised)
+
+
+def _exported(folder: Folder, name: str | None, scratch: Path) -> tuple[Predict, dict[str, Any]]:
+    """The model of an export, and its `model.json`. scratch: for the files of one that is elsewhere."""
+    card = folder.read_json(CARD)
+    if card["input"] is None:
+        raise _of_texts(folder)
+    place = folder.local_path()
+    if place is None:
+        Folder(scratch).copy_from(folder)
+        place = scratch
+    choices = [*card["formats"], *([INT8] if INT8 in card else [])]
+    name = choices[0] if name is None else name
+    if name not in choices:
+        raise InvalidInput(f"expected a format that {folder} has, {', '.join(choices)}, got {name!r}")
+    if name == INT8:
+        return onnx_prediction((place / card[INT8]["file"]).read_bytes()), card
+    return FORMATS.get(name).open(place, card), card
+
+
+def _of_texts(folder: Folder) -> InvalidInput:
+    return InvalidInput(
+        f"expected a model of images, got a feature map over texts in {folder}; give texts to its classifier: "
+        "archray.load(RUN).model().predict([...])"
+    )
+
+
+def _table(model: Predict, card: dict[str, Any], images: Any, top: int, normalised: bool) -> pd.DataFrame:
+    form = ImageForm.model_validate(card["input"])
+    classes = list(card["classes"]) or [str(label) for label in range(card["num_classes"])]
+    if not 1 <= top <= len(classes):
+        raise InvalidInput(f"expected top from 1 to the {len(classes)} classes, got {top}")
+    outputs: list[Tensor] = []
+    names: list[str | int] = []
+    if files := _files(images):
+        if normalised:
+            raise InvalidInput("expected files without normalised=True: it is said of arrays")
+        for start in range(0, len(files), BATCH):
+            outputs.append(model(form.of_files(files[start : start + BATCH])))
+        names += map(str, files)
+    else:
+        for batch in form.of_arrays(images, normalised=normalised).split(BATCH):
+            outputs.append(model(batch))
+        names += range(sum(map(len, outputs)))
+    values, column = torch.cat(outputs).detach().double(), "probability"
+    if card["kind"] == FEATURE_MAP:
+        column = "decision_value"
+    elif card["output"] == "logits":
+        values = values.softmax(1)
+    best = values.topk(top, dim=1)
+    rows = [
+        {"image": name, "rank": rank, "class": classes[label], "label": label, column: value}
+        for name, labels, numbers in zip(names, best.indices.tolist(), best.values.tolist(), strict=True)
+        for rank, (label, value) in enumerate(zip(labels, numbers, strict=True), 1)
+    ]
+    return pd.DataFrame(rows)
+
+
+def _files(images: Any) -> list[Path]:
+    """The files that are meant, of folders all images in them, sorted; none if `images` are no paths."""
+    if isinstance(images, str | os.PathLike):
+        images = [images]
+    if not (isinstance(images, Sequence) and images and all(isinstance(each, str | os.PathLike) for each in images)):
+        return []
+    return [file for each in images for file in _files_of(Path(each).expanduser())]
+
+
+def _files_of(path: Path) -> Iterator[Path]:
+    if not path.is_dir():
+        yield path
+        return
+    files = sorted(file for file in path.rglob("*") if file.suffix.lower() in SUFFIXES and file.is_file())
+    if not files:
+        raise InvalidInput(f"there is no image ({', '.join(sorted(SUFFIXES))}) in {path}; give another folder")
+    yield from files

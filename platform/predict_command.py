@@ -1,0 +1,58 @@
+"""The commands `archray export` and `archray predict`: a run's model as files, and what it makes of images."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+import archray
+
+FORMATS_HELP = "onnx, torch-export, safetensors, python or state-dict; may be given several times."
+
+
+def export(
+    run: Annotated[str, typer.Argument(metavar="DIR", help="The folder of a run.")],
+    to: Annotated[str | None, typer.Option(help="Where to; a new folder. Default: DIR/export.")] = None,
+    formats: Annotated[
+        list[str] | None, typer.Option("--format", help=f"{FORMATS_HELP} Default: torch-export and state-dict.")
+    ] = None,
+    int8: Annotated[bool, typer.Option("--int8", help="With onnx: an int8 graph too, and what it costs.")] = False,
+) -> None:
+    """Write the trained model as files that load elsewhere, with a loader, a README and model.json."""
+    paths = archray.export(run, to, formats=formats or None, int8=int8)
+    for path in paths:
+        typer.echo(path)
+    if int8:
+        from archray.files import Folder
+        from archray.platform.models.export_format import CARD
+
+        entry = Folder(to if to is not None else f"{run.rstrip('/')}/export").read_json(CARD)["int8"]
+        typer.echo(
+            f"int8: test accuracy {entry['test_accuracy']:.4f} instead of {entry['float_test_accuracy']:.4f} "
+            f"({entry['test_images']} images), {entry['bytes']:,} bytes instead of {entry['float_bytes']:,}"
+        )
+
+
+def predict(
+    model: Annotated[str, typer.Argument(metavar="DIR", help="The folder of a run, or of an export.")],
+    images: Annotated[list[str], typer.Argument(metavar="IMAGES...", help="Image files, and folders of them.")],
+    top: Annotated[int, typer.Option(help="How many classes of each image, the most probable first.", min=1)] = 1,
+    export_format: Annotated[
+        str | None, typer.Option("--format", help="Of an export with several; also int8. Default: the first.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
+) -> None:
+    """Print the classes of images by the trained model of a run or of an export."""
+    rows = archray.predict(model, images, top=top, export_format=export_format).to_dict("records")
+    if as_json:
+        typer.echo(json.dumps(rows, indent=2, ensure_ascii=False))
+        return
+    value = next(name for name in rows[0] if name in ("probability", "decision_value"))
+    table = Table("image", "class", value.replace("_", " "), box=None, pad_edge=False)
+    for row in rows:
+        table.add_row(str(row["image"]) if row["rank"] == 1 else "", str(row["class"]), f"{row[value]:.4f}")
+    Console(soft_wrap=True).print(table)

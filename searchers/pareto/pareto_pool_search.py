@@ -1,0 +1,160 @@
+"""A search for the best results at every cost, over a pool whose costs are known before anything is trained."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any, ClassVar, Unpack
+
+import numpy as np
+import pandas as pd
+
+from archray.errors import InvalidInput, InvalidPool
+from archray.searchers.arguments import BoolArray, FloatArray, SearcherOptions, is_finite_number
+from archray.searchers.base import Proposal
+from archray.searchers.ledger import Record
+from archray.searchers.pareto.front_surrogate import EXPLORATION, FrontSurrogate
+from archray.searchers.pareto.objectives import check_reference, losses_of, read_objectives
+from archray.searchers.pareto.trained_front import front_of
+from archray.searchers.rank_surrogate.metric_scores import metric_scores
+from archray.searchers.rank_surrogate.pool_search import PoolSearch
+from archray.trainables.spaces import Space
+
+STREAM = 1_000_217  # random numbers apart from the trials' seeds
+SPREAD = 0.5  # of the weights that choose the first architecture, relative to their mean
+
+
+class ParetoPoolSearch(PoolSearch):
+    """Searches a pool for all that is best at some cost. Suggests `{"architecture", "seed"}`, each row at most once.
+
+    Tune has one metric per run. It is what is trained for; `further` names columns of the pool, known for every row,
+    that are objectives beside it. For suggestion k, with the results of suggestions 1 to k - q:
+    1. a `FrontSurrogate`, told the metrics and the architectures' codes but no cost, expects a value of every row, and
+       says how far it may deviate;
+    2. what is trained or in flight is taken at what is expected of it, which smooths the noise of single trainings;
+    3. the row is suggested that is expected to add most hypervolume: over all costs from its own to the reference, how
+       far it surpasses the best there, on average over what it may come to.
+    Before the first result the metrics alone are asked, by weights drawn about equal ones.
+
+    The method is archray's own; `docs/pareto.md` says what it was compared with.
+
+    Args:
+        pool: path or URI of a table (Parquet, CSV) with a column `architecture`, one row per canonical form, the
+            columns of `further`, and any number of metrics. A row without a finite number in each of `further` is
+            never suggested.
+        further: the columns that are objectives: `-latency_ms` if less is better.
+        metrics: as of `RankSurrogateSearch`; None: every column of numbers but those in `results` and in `further`.
+        encoding, budget, results: as of `RankSurrogateSearch`.
+        reference: the worst values of interest, by objective; of one of `further` that is not named the worst of the
+            pool; of the metric what a fifth of the results is expected to fall below.
+        exploration: how many of the surrogate's standard deviations a value is taken to deviate by; at 0 nothing
+            unexpected is tried.
+        points_to_evaluate: `{"architecture"}`, suggested first; they count in budget.
+        seed, metric, mode, max_concurrent, asynchronous: see `ArchraySearcher`.
+
+    Raises: InvalidPool for a table that cannot serve, InvalidInput for any other argument.
+    """
+
+    opened: ClassVar[tuple[str, ...]] = (*PoolSearch.opened, "surrogate", "costs")
+
+    def __init__(
+        self,
+        pool: str | Path,
+        further: str | Iterable[str],
+        metrics: Sequence[str] | None = None,
+        encoding: str | Space = "tokens",
+        budget: int = 20,
+        results: Sequence[str] = (),
+        reference: Mapping[str, float] | None = None,
+        exploration: float = EXPLORATION,
+        **options: Unpack[SearcherOptions],
+    ) -> None:
+        if not is_finite_number(exploration) or exploration < 0:
+            raise InvalidInput(f"exploration: expected a number of 0 or more, got {exploration!r}")
+        self.further = read_objectives(further)
+        self.reference = dict(reference or {})
+        self.exploration = float(exploration)
+        if metrics is None and not isinstance(results, str):
+            results = (*results, *(objective.name for objective in self.further))
+        super().__init__(pool, metrics, encoding, budget, results, **options)
+
+    def prepare(self) -> None:
+        super().prepare()
+        names = [objective.name for objective in self.further]
+        check_reference(self.reference, [*names, *([self._metric] if self._metric else self.reference)])
+        _ = self.costs
+
+    @cached_property
+    def costs(self) -> FloatArray:
+        """(n, k) the columns of `further`, less is better; NaN where there is no finite number."""
+        names = [objective.name for objective in self.further]
+        table = self._file.read(["architecture", *names])
+        try:
+            costs = losses_of({name: table[name] for name in names}, self.further)
+        except (TypeError, ValueError) as error:
+            raise InvalidPool(
+                f"the pool {self._file.location}: expected numbers in the columns {', '.join(names)} ({error})"
+            ) from error
+        costs[~np.isfinite(costs)] = np.nan
+        if not np.isfinite(costs).all(axis=1).any():
+            raise InvalidPool(
+                f"the pool {self._file.location} has no row with a finite number in each of {', '.join(names)}"
+            )
+        return costs
+
+    @cached_property
+    def surrogate(self) -> FrontSurrogate:
+        """What was learnt last; made again after unpickling from the results themselves."""
+        worst = np.nanmax(self.costs[self._usable], axis=0)
+        for place, objective in enumerate(self.further):
+            if objective.name in self.reference:
+                worst[place] = objective.loss(self.reference[objective.name])
+        given = self.reference.get(self._metric or "")
+        base = None if given is None else (given if self._mode == "max" else -given)
+        scores = metric_scores(self.pool.columns)
+        return FrontSurrogate(scores, self.pool.codes, self.costs, worst, base, self.exploration)
+
+    @property
+    def _usable(self) -> BoolArray:
+        return np.asarray(np.isfinite(self.costs).all(axis=1), dtype=bool)
+
+    def propose(self, number: int) -> Proposal:
+        left = np.flatnonzero(~self.taken() & self._usable)
+        if not len(left):
+            return None
+        left = np.random.default_rng([self.seed, STREAM, number]).permutation(left)  # ties: by chance
+        rows, losses = self.observed(number)
+        if any(loss is not None for loss in losses):
+            gain = self.surrogate.gain(rows, losses)
+        else:
+            gain = self.surrogate.first_gain(self._first_weights(), rows)
+        return {"architecture": self.pool.architectures[left[np.argmax(gain[left])]]}
+
+    def _first_weights(self) -> FloatArray:
+        """(m,) of the metrics, drawn about equal ones."""
+        return 1 + SPREAD * np.random.default_rng([self.seed, STREAM]).standard_normal(len(self.metrics))
+
+    def vector(self, record: Record) -> FloatArray | None:
+        """(1 + k,) the objectives of a trial, less is better; None if one of them is not known."""
+        row, loss = self._places.get(record.config["architecture"]), self.loss(record)
+        if row is None or loss is None or not self._usable[row]:
+            return None
+        return np.array([loss, *self.costs[row]])
+
+    def front(self) -> pd.DataFrame:
+        """The trials that no other betters, as rows of `history`, with the columns of `further`."""
+        return front_of(self.history(), self.records(), self.vector)
+
+    def row(self, record: Record) -> dict[str, Any]:
+        row = self._places.get(record.config["architecture"])
+        values = [np.nan] * len(self.further) if row is None else self.costs[row]
+        known = {o.name: float(o.loss(value)) for o, value in zip(self.further, values, strict=True)}
+        return super().row(record) | known
+
+    def own_identity(self) -> dict[str, Any]:
+        return super().own_identity() | {
+            "further": [str(objective) for objective in self.further],
+            "reference": self.reference,
+            "exploration": self.exploration,
+        }

@@ -1,0 +1,148 @@
+"""A cluster that asks for a token, met with the right one, a wrong one and none; what stands at other ports."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from archray_test_node import NODE
+
+TOKEN = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "0123456789abcdef" * 4}
+WRONG = {"RAY_AUTH_TOKEN": "fedcba9876543210" * 4}
+SECONDS = 45.0  # Ray itself tries for 20 s with a wrong token, and for over ten minutes at a wrong port
+
+# Of real processes, on loopback: a head, and below a second node with a token of its own. Ports that other Rays of
+# this machine have by default are left to them.
+HEAD = """
+import sys
+from ray.cluster_utils import Cluster
+from archray.cluster.loopback import loopback_only
+
+with loopback_only():
+    cluster = Cluster(initialize_head=True, head_node_args=dict(
+        num_cpus=1, num_gpus=0, include_dashboard=False, dashboard_port=None, dashboard_agent_listen_port=0
+    ))
+print(cluster.address, cluster.head_node.node_manager_port, flush=True)
+sys.stdin.readline()
+cluster.shutdown()
+"""
+
+JOIN = """
+import sys
+import ray
+from archray.cluster.cluster_settings import ClusterSettings
+from archray.cluster.connect import ClusterError, connect
+
+for address in sys.argv[1:]:
+    try:
+        with connect(ClusterSettings(address=address), announce=lambda line: None):
+            nodes = [node for node in ray.nodes() if node["Alive"]]
+            print("joined", len(nodes), ray.get(ray.remote(num_cpus=0)(lambda: 7).remote()))
+    except ClusterError as error:
+        print(error)
+"""
+
+
+def environment(home: Path, token: dict[str, str]) -> dict[str, str]:
+    """Without this machine's own token: another home has no `.ray/auth_token`."""
+    ours = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
+    return {**ours, "HOME": str(home), **token}
+
+
+def start(home: Path, token: dict[str, str], program: str, *arguments: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", program, *arguments],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=environment(home, token),
+        text=True,
+    )
+
+
+def output(home: Path, token: dict[str, str], program: str, *arguments: str) -> list[str]:
+    said, _ = start(home, token, program, *arguments).communicate(timeout=SECONDS)
+    return said.splitlines()
+
+
+@pytest.fixture(scope="module")
+def head(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[str]]:
+    """The address of the head of a cluster that asks for a token, and the port of its raylet."""
+    process = start(tmp_path_factory.mktemp("home"), TOKEN, HEAD)
+    yield process.stdout.readline().split()
+    process.communicate("\n")
+
+
+def test_without_a_token_and_at_wrong_ports_a_sentence_says_which(head: list[str], tmp_path: Path) -> None:
+    address, raylet_port = head
+    places = [address, f"127.0.0.1:{raylet_port}", "127.0.0.1:1", "head"]
+    lines = output(tmp_path, {}, JOIN, *places)
+    reasons = [
+        "it asks for a token, and none was given; 'ray get-auth-token' on the head prints it; give it as RAY_AUTH",
+        r"what answers there is not the head of a Ray cluster \(UNIMPLEMENTED\); give the port of its GCS server, 6379",
+        "nothing answers there .*; is the cluster up, and its port open",
+        "expected auto, local or ip:port",
+    ]
+    for line, place, reason in zip(lines, places, reasons, strict=True):
+        assert re.match(rf"cannot join the Ray cluster at {place}: {reason}", line)
+
+
+@pytest.mark.parametrize(
+    ("token", "reason"),
+    [
+        (WRONG, "it does not take the token in RAY_AUTH_TOKEN; 'ray get-auth-token'"),
+        (TOKEN | WRONG, "it does not take the token in RAY_AUTH_TOKEN; 'ray get-auth-token'"),
+        (
+            {"RAY_AUTH_TOKEN_PATH": "/nowhere/token"},
+            "RAY_AUTH_TOKEN_PATH=/nowhere/token is no file with a token; 'ray get-auth-token'",
+        ),
+        ({"RAY_AUTH_MODE": "token"}, "RAY_AUTH_MODE=token, and there is no token; 'ray get-auth-token'"),
+        (
+            TOKEN | {"RAY_AUTH_MODE": "disabled"},
+            "it asks for a token, and RAY_AUTH_MODE=disabled keeps Ray from sending one; leave that out",
+        ),
+    ],
+    ids=["wrong", "wrong-mode", "no-file", "mode-alone", "mode-off"],
+)
+@pytest.mark.slow
+def test_a_wrong_token_is_told_from_none(token: dict[str, str], reason: str, head: list[str], tmp_path: Path) -> None:
+    (line,) = output(tmp_path, token, JOIN, head[0])
+    assert line.startswith(f"cannot join the Ray cluster at {head[0]}: {reason}")
+
+
+@pytest.mark.slow
+def test_the_command_says_it_too_and_exits_with_2(head: list[str], tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "archray.platform.cli", "search", "random", "--preset", "smoke"]
+    done = subprocess.run(
+        [*command, "--address", head[0], "--out", str(tmp_path / "run")],
+        env=environment(tmp_path, WRONG),
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+    )
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[-1].startswith(
+        f"archray: cannot join the Ray cluster at {head[0]}: it does not take the token in RAY_AUTH_TOKEN"
+    )
+
+
+@pytest.mark.slow
+def test_nodes_join_with_the_right_token_alone(head: list[str], tmp_path: Path) -> None:
+    right, wrong, none = (start(tmp_path, token, NODE, head[0]) for token in (TOKEN, TOKEN | WRONG, {}))
+    assert right.stdout.readline() == "a node\n"
+    for refused in (wrong, none):
+        said, errors = refused.communicate()
+        assert refused.returncode != 0
+        assert not said
+        assert "Unauthenticated" in errors
+    # A token in a variable, and one in a file; the mode is found out.
+    file = tmp_path / "token"
+    file.write_text(TOKEN["RAY_AUTH_TOKEN"])
+    for token in ({"RAY_AUTH_TOKEN": TOKEN["RAY_AUTH_TOKEN"]}, {"RAY_AUTH_TOKEN_PATH": str(file)}):
+        assert output(tmp_path, token, JOIN, head[0]) == ["joined 2 7"]
+    right.communicate("\n")

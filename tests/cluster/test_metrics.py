@@ -1,0 +1,153 @@
+"""Ray's metrics of a run, as a node's port serves them, and the Grafana dashboard that shows them."""
+
+from __future__ import annotations
+
+import json
+import math
+import pickle
+import re
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from archray_test_metrics import value, wait_for
+from ray import tune
+
+from archray.cluster.metrics import GRAFANA, LABEL_KEYS, METRICS, RunLabels, RunMetrics, ScoredCount
+from archray.searchers import RandomSearch
+from archray.searchers.stopwatch import Stopwatch
+
+HISTOGRAM = ("bucket", "count")  # the series of a histogram
+
+
+class OwnAgain(RandomSearch):
+    """Takes its time to decide."""
+
+    def propose(self, number: int) -> Any:
+        time.sleep(0.05)
+        return super().propose(number)
+
+
+@pytest.mark.usefixtures("ray_session")
+def test_a_nodes_port_serves_what_a_run_measures(tmp_path: Path) -> None:
+    def trial(config: dict[str, Any]) -> None:
+        if config["architecture"] == "c":
+            raise ValueError("no")
+        accuracy = {"a": 0.25, "b": 0.75, "d": math.nan}[config["architecture"]]
+        tune.report({"accuracy": accuracy / 2, "seconds_epoch": 0.5, "gpu_memory_peak": 2e9})
+        tune.report({"accuracy": accuracy, "seconds_epoch": 7.0, "gpu_memory_peak": 1e9})
+
+    labels, pool = RunLabels("digits", "random", "search"), RunLabels("digits", "random", "pool")
+    searcher = OwnAgain(["a", "b", "c", "d"], budget=4, metric="accuracy", mode="max")
+    callback = RunMetrics(labels, "accuracy", "max", searcher)
+    tune.Tuner(
+        trial,
+        param_space={"settings": {}},
+        tune_config=tune.TuneConfig(
+            search_alg=searcher, num_samples=-1, max_concurrent_trials=1, metric="accuracy", mode="max"
+        ),
+        run_config=tune.RunConfig(name="run", storage_path=str(tmp_path), callbacks=[callback], verbose=0),
+    ).fit()
+    ScoredCount(pool).add(5)
+    ScoredCount(pool).add(0)
+    told = wait_for(labels, lambda told: value(told, "ray_archray_trials", state="ERROR") == 1)
+    states = {more["state"]: number for more, number in told["ray_archray_trials"]}
+    assert states == {"PENDING": 0, "RUNNING": 0, "PAUSED": 0, "TERMINATED": 3, "ERROR": 1}
+    assert value(told, "ray_archray_best_score", metric="accuracy") == 0.75
+    assert value(told, "ray_archray_architectures_scored_total") == 2, "neither the NaN nor the error"
+    buckets = [count for _, count in told["ray_archray_epoch_seconds_bucket"]]  # by upper end, cumulated
+    assert buckets == [0, 0, 3, 3, 3, 3, 6, 6, 6, 6, 6, 6, 6, 6, 6, 6]
+    assert value(told, "ray_archray_epoch_seconds_count") == 6
+    assert value(told, "ray_archray_gpu_memory_peak_bytes") == 2e9
+    assert (
+        value(told, "ray_archray_searcher_seconds_total") == pytest.approx(searcher.seconds) and searcher.seconds > 0.2
+    )
+    assert value(wait_for(pool), "ray_archray_architectures_scored_total") == 5
+    assert {key for samples in told.values() for more, _ in samples for key in more} == {"state", "metric"}
+
+
+def test_a_callback_that_was_pickled_with_its_searcher_looks_at_that() -> None:
+    """Tune pickles both, and a resumed run reads them."""
+    searcher = RandomSearch(["a"], budget=1, metric="accuracy", mode="max")
+    callback = RunMetrics(RunLabels(), "accuracy", "max", searcher)
+    again, callback_again = pickle.loads(pickle.dumps((searcher, callback)))
+    assert callback_again.searcher is again
+
+
+def test_a_block_inside_another_is_timed_once() -> None:
+    stopwatch = Stopwatch()
+    with stopwatch:
+        with stopwatch:
+            time.sleep(0.02)
+        assert stopwatch.seconds == 0
+    inside = stopwatch.seconds
+    assert inside >= 0.02
+    time.sleep(0.01)
+    assert stopwatch.seconds == inside
+
+
+# The Grafana dashboard
+
+
+@pytest.fixture(scope="module")
+def dashboard() -> dict[str, Any]:
+    return json.loads(GRAFANA.read_text(encoding="utf-8"))
+
+
+def expressions(dashboard: dict[str, Any]) -> list[str]:
+    return [target["expr"] for panel in dashboard["panels"] for target in panel["targets"]]
+
+
+def test_grafana_shows_every_metric_and_no_other(dashboard: dict[str, Any]) -> None:
+    shown = {name for text in expressions(dashboard) for name in re.findall(r"\bray_\w+", text)}
+    parts = {f"{metric.series}_{part}" for metric in METRICS if metric.kind == "histogram" for part in HISTOGRAM}
+    plain = {metric.series for metric in METRICS if metric.kind != "histogram"}
+    assert shown == parts | plain
+    variables = {variable["name"]: variable for variable in dashboard["templating"]["list"]}
+    for label in ("run", "method"):
+        query = variables[label]["query"]["query"]
+        assert re.fullmatch(rf"label_values\((\w+), {label}\)", query)[1] in shown  # type: ignore[index]  # it matches
+
+
+def test_grafana_asks_for_labels_that_the_metrics_have(dashboard: dict[str, Any]) -> None:
+    by_series = {metric.series: metric for metric in METRICS}
+    for text in expressions(dashboard):
+        assert text.count("(") == text.count(")") and text.count("{") == text.count("}") > 0
+        [series] = {
+            name for name in by_series if f"{name}{{" in text or any(f"{name}_{part}{{" in text for part in HISTOGRAM)
+        }
+        labels = {*LABEL_KEYS, *by_series[series].labels, "le"}
+        grouped = re.findall(r"by \(([^)]*)\)", text)
+        assert grouped and {label for group in grouped for label in group.split(", ")} <= labels
+        selections = re.findall(r"\{([^}]*)\}", text)
+        assert set(selections) == {'run=~"$run", method=~"$method"'}
+
+
+def test_grafana_can_read_it(dashboard: dict[str, Any]) -> None:
+    """What Grafana 10's importer insists on: panels of its own types, on a grid of 24 columns, none over another."""
+    assert dashboard["schemaVersion"] >= 36 and dashboard["uid"] == "archray" and dashboard["title"]
+    cells: set[tuple[int, int]] = set()
+    for panel in dashboard["panels"]:
+        place = panel["gridPos"]
+        own = {
+            (x, y)
+            for x in range(place["x"], place["x"] + place["w"])
+            for y in range(place["y"], place["y"] + place["h"])
+        }
+        assert not own & cells and max(x for x, _ in own) < 24
+        cells |= own
+        assert panel["type"] == "timeseries" and panel["title"] and panel["fieldConfig"]["defaults"]["unit"]
+        letters = [target["refId"] for target in panel["targets"]]
+        assert letters == list("ABCDEFGH"[: len(letters)]) and letters
+        sources = [panel["datasource"], *(target["datasource"] for target in panel["targets"])]
+        assert all(source == {"type": "prometheus", "uid": "${datasource}"} for source in sources)
+        legends = {label for target in panel["targets"] for label in re.findall(r"{{(\w+)}}", target["legendFormat"])}
+        grouped = {
+            label
+            for target in panel["targets"]
+            for group in re.findall(r"by \(([^)]*)\)", target["expr"])
+            for label in group.split(", ")
+        }
+        assert legends <= grouped
+    assert len({panel["id"] for panel in dashboard["panels"]}) == len(dashboard["panels"])

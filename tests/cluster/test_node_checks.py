@@ -1,0 +1,130 @@
+"""What nodes report of themselves before the first trial, and what of it is an error."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import ray
+from archray_test_node import NODE
+
+from archray.cluster.connect import ClusterError
+from archray.cluster.node_checks import NodeReport, check_nodes, compare, look
+from archray.errors import InvalidInput
+from archray.files import Folder
+
+
+def report_of_a_worker(variables: dict[str, str], *arguments: Any) -> NodeReport:
+    """The report of a worker whose environment has these variables."""
+    task = ray.remote(num_cpus=0)(look).options(runtime_env={"env_vars": variables})
+    return ray.get(task.remote(*arguments))
+
+
+@pytest.mark.usefixtures("ray_session")
+def test_the_nodes_of_this_machine_pass(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    said: list[str] = []
+    run = Folder(tmp_path / "run").create()
+    (report,) = check_nodes(run, [str(tmp_path / "data"), __file__], said.append)
+    assert not said, "of one node there is nothing to say"
+    assert not os.listdir(tmp_path / "run"), "the marker is removed"
+    assert report.versions["ray"] == ray.__version__
+    assert list(report.places.values()) == ["a folder with 0 entries", f"a file of {os.stat(__file__).st_size} bytes"]
+
+
+@pytest.mark.usefixtures("ray_session")
+def test_a_node_with_another_torch_is_named(tmp_path: Path) -> None:
+    # As an environment with another torch looks to importlib.metadata: its folder comes first on the path.
+    (tmp_path / "torch-1.2.3.dist-info").mkdir()
+    (tmp_path / "torch-1.2.3.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: torch\nVersion: 1.2.3\n")
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "marker").write_text("content")
+    seen = ("10.0.0.2 (id ab12)", str(tmp_path / "run"), "marker", [])
+    ours = look("the driver", *seen[1:])
+    compare(ours, [report_of_a_worker({}, *seen)])
+    theirs = report_of_a_worker({"PYTHONPATH": str(tmp_path)}, *seen)
+    message = (
+        rf"^node 10\.0\.0\.2 \(id ab12\) has torch 1\.2\.3, the driver has {ours.versions['torch'][:3]}.*\. Install"
+    )
+    with pytest.raises(ClusterError, match=message):
+        compare(ours, [theirs])
+
+
+@pytest.mark.usefixtures("ray_session")
+def test_a_node_that_does_not_see_the_run_or_the_data_is_named(tmp_path: Path) -> None:
+    # What a worker sees at one path and at another stands for what two nodes see at the same.
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "marker").write_text("content")
+    for name in ("mounted", "empty"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "mounted" / "train.npz").write_text("images")
+
+    def seen(run: str, data: str) -> NodeReport:
+        path = str(tmp_path / data)
+        report = report_of_a_worker({}, "10.0.0.2", str(tmp_path / run), "marker", [path])
+        return replace(report, places={"/data": report.places[path]})
+
+    ours = seen("run", "mounted")
+    compare(ours, [ours])
+    with pytest.raises(
+        InvalidInput, match=r"^node 10\.0\.0\.2 does not see the run's folder: FileNotFoundError: .*s3://"
+    ):
+        compare(ours, [ours, seen("nowhere", "mounted")])
+    for data, there in (("empty", "a folder with 0 entries"), ("nowhere", "nothing that can be read (No such file")):
+        with pytest.raises(InvalidInput, match=re.escape(f"node 10.0.0.2 has {there}")) as caught:
+            compare(ours, [seen("run", data)])
+        assert "at /data, the driver has a folder with 1 entries (train.npz to train.npz)" in str(caught.value)
+
+
+# Two nodes, of which one has another file system: a mount namespace, as a machine without the mount has it.
+
+HEAD = """
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from ray.cluster_utils import Cluster
+from archray.cluster.loopback import loopback_only
+
+with loopback_only():
+    cluster = Cluster(initialize_head=True, head_node_args=dict(
+        num_cpus=2, num_gpus=0, include_dashboard=False, dashboard_port=None, dashboard_agent_listen_port=0
+    ))
+    second = subprocess.Popen(
+        ["unshare", "--mount", "sh", "-c", 'mount -t tmpfs none "$0" && exec "$@"', sys.argv[1]]
+        + [sys.executable, "-c", sys.argv[2], cluster.address],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    )
+assert second.stdout.readline() == "a node\\n"
+command = [sys.executable, "-m", "archray.platform.cli", "search", "random", "--preset", "smoke"]
+command += ["--address", cluster.address, "--out", f"{sys.argv[1]}/run"]
+done = subprocess.run(command, stderr=subprocess.PIPE, text=True)
+print(done.returncode, done.stderr.strip().splitlines()[-1])
+second.communicate("\\n")
+cluster.shutdown()
+"""
+
+
+@pytest.mark.slow
+def test_a_search_ends_where_a_node_has_not_mounted_its_folder(tmp_path: Path) -> None:
+    unshare = shutil.which("unshare")
+    if unshare is None or subprocess.run([unshare, "--mount", "true"], stderr=subprocess.DEVNULL).returncode:
+        pytest.skip("a node with a file system of its own needs unshare --mount, and the right to it")
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    done = subprocess.run(
+        [sys.executable, "-c", HEAD, str(shared), NODE], stdout=subprocess.PIPE, text=True, check=True
+    )
+    said = done.stdout.splitlines()[-1]
+    assert said.startswith("2 archray: node 127.0.0.1 (id "), done.stdout
+    assert (
+        f"does not see the run's folder: FileNotFoundError: [Errno 2] No such file or directory: '{shared}/run" in said
+    )
+    assert not [name for name in os.listdir(shared / "run") if name.startswith("node-check")]

@@ -1,0 +1,129 @@
+"""How many trials share a card: the arithmetic, what is measured, and what a machine without CUDA is told."""
+
+import json
+
+import pytest
+import torch
+from archray_test_command import PATIENCE, finish, start
+from ray import tune
+
+from archray.platform.engine.card_sharing import (
+    AT_MOST,
+    GB,
+    TRIALS_PER_GPU,
+    first_configs,
+    sharing_told,
+    trials_that_fit,
+)
+from archray.platform.engine.trial_plan import TrialPlan
+from archray.searchers import RandomSearch
+from archray.trainables.devices import limit_memory, memory_share
+from archray.trainables.tune.memory_probe import BATCHES, MemoryProbe, short_epochs
+from archray.trainables.tune.standalone_trainable import StandaloneSettings, StandaloneTrainable
+
+MEASURED = {"trials_per_gpu": 6, "taken": 3_100_000_000, "card": 24_000_000_000, "failure": None}
+
+
+@pytest.mark.parametrize(
+    ("taken", "card", "trials"),
+    [
+        (3.1, 24, 6),  # 21.6 GB / 3.6 GB
+        (10, 24, 2),
+        (20, 24, 1),
+        (30, 24, 1),  # it ran on this card
+        (0, 24, 16),
+        (4.0, 80, 16),
+        (8.5, 80, 8),
+    ],
+)
+def test_as_many_trials_as_fit_with_a_margin(taken: float, card: float, trials: int) -> None:
+    assert trials_that_fit(round(taken * GB), round(card * GB)) == trials <= AT_MOST
+
+
+def test_what_is_told_of_a_measurement() -> None:
+    assert sharing_told(MEASURED) == "a trial takes 3.1 GB of 24: 6 at a time on a card"
+    failed = {"trials_per_gpu": 1, "taken": None, "card": 24_000_000_000, "failure": "the training loss is nan"}
+    assert sharing_told(failed) == (
+        "the memory of a trial is unknown, it failed: the training loss is nan; 1 at a time on a card"
+    )
+
+
+def plan(**fields: object) -> TrialPlan:
+    return TrialPlan(trainable=StandaloneTrainable, settings={}, metric="accuracy", mode="max", total=9, **fields)
+
+
+def test_the_trials_that_are_measured_are_the_first_of_the_plan() -> None:
+    grid = plan(keys={"architecture": "a", "seed": tune.grid_search([3, 1, 2])})
+    assert first_configs(grid, 2) == [{"architecture": "a", "seed": 3}, {"architecture": "a", "seed": 1}]
+
+    def searcher() -> RandomSearch:
+        return RandomSearch("nasbench201", budget=3, seed=1)
+
+    suggested = first_configs(plan(searcher=searcher))
+    assert len(suggested) == 3 == len({config["architecture"] for config in suggested})
+    assert suggested[0]["architecture"] == searcher_first(searcher())
+
+
+def searcher_first(searcher: RandomSearch) -> str:
+    searcher.set_search_properties("accuracy", "max", {})
+    return searcher.suggest("a")["architecture"]
+
+
+def test_an_epoch_of_the_measured_training_is_a_few_batches() -> None:
+    settings = StandaloneSettings(training={"batch_size": 256}).model_dump(mode="json")
+    assert short_epochs(settings)["data"]["limit"] == BATCHES * 256
+    assert StandaloneSettings.model_validate(short_epochs(settings)).training.batch_size == 256
+    settings["data"]["limit"] = 100
+    assert short_epochs(settings) == settings
+    assert short_epochs({"dimension": 9}) == {"dimension": 9}
+
+
+def test_the_part_of_a_card_that_a_trial_may_take() -> None:
+    assert [memory_share(gpus) for gpus in (None, 0.0, 0.25, 1.0, 4.0)] == [1, 1, 0.25, 1, 1]
+    limit_memory(torch.device("cpu"), 0.25)  # of which torch knows no limit
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="what is told where there is no CUDA device")
+def test_without_cuda_there_is_nothing_to_measure() -> None:
+    assert MemoryProbe().measure(StandaloneTrainable, {}, [{}]) == {"card": None, "taken": None, "failures": []}
+
+
+CONFIG = {"architecture": "|nor_conv_3x3~0|+|none~0|skip_connect~1|+|skip_connect~0|none~1|none~2|", "seed": 1}
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_a_trial_on_a_card_is_measured_and_kept_to_its_share() -> None:
+    settings = {"data": {"name": "digits"}, "training": {"epochs": 1, "batch_size": 64}}
+    measured = MemoryProbe().measure(StandaloneTrainable, settings, [CONFIG])
+    assert measured["failures"] == []
+    assert 0 < measured["taken"] < measured["card"]
+    device = torch.device("cuda")
+    try:
+        limit_memory(device, 0.01)
+        with pytest.raises(torch.OutOfMemoryError):
+            torch.empty(measured["card"] // 50, dtype=torch.uint8, device=device)
+    finally:
+        limit_memory(device, None)
+    torch.empty(measured["card"] // 50, dtype=torch.uint8, device=device)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(torch.cuda.is_available(), reason="the GPU must be a pretended one")
+def test_a_pretended_gpu_is_told_of_in_a_sentence_and_a_number_that_is_kept_is_taken(tmp_path) -> None:
+    process = start(
+        "search", "random", "--data", "digits", "--preset", "smoke", "--trials-per-gpu", "auto", "--out", "run",
+        "--budget", "2", "--random", "0", "--max-concurrent", "2",
+        "--set", "cluster.num_gpus=1", "--set", "cluster.dashboard=false", cwd=tmp_path,
+    )  # fmt: skip
+    assert process.wait(timeout=PATIENCE) == 2
+    log = (tmp_path / "log.txt").read_text()
+    assert "Traceback" not in log
+    assert "torch sees none in a worker that Ray gave a GPU; give a number, --trials-per-gpu 2" in log
+
+    for stage in ("search", "final"):
+        (tmp_path / "run" / stage).mkdir(exist_ok=True)
+        (tmp_path / "run" / stage / TRIALS_PER_GPU).write_text(json.dumps(MEASURED))
+    finish("resume", "run", cwd=tmp_path)
+    log = (tmp_path / "log.txt").read_text()
+    assert log.count("a trial takes 3.1 GB of 24: 6 at a time on a card") == 2
+    assert log.count("1 CPU and 0.1666 GPUs each") == 2

@@ -1,0 +1,140 @@
+"""Constraints on costs: every family of methods ends with what meets them; what nothing meets is an error at once."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import archray
+from archray.errors import InvalidInput
+from archray.platform.methods.configure import make_config
+from archray.trainables.costs import costs_of
+from archray.trainables.nets import NetworkSettings
+from archray.trainables.spaces import get_space
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    """80 cells of NAS-Bench-201 with an accuracy, a metric, and what a board needs for each."""
+    rng = np.random.default_rng(0)
+    space = get_space("nasbench201")
+    names = list(dict.fromkeys(space.encode(space.canonical(space.sample(rng))) for _ in range(120)))[:80]
+    convolutions = np.array([name.count("nor_conv_3x3") + 0.3 * name.count("nor_conv_1x1") for name in names])
+    values = 60 + 5 * convolutions + rng.normal(0, 1, len(names))
+    rows = pd.DataFrame({"arch": names, "val_accuracy": values, "snip": values + rng.normal(0, 3, len(names))})
+    rows["board_latency_ms"] = 1 + 2 * convolutions
+    rows.to_csv(tmp_path / "own.csv", index=False)
+    return tmp_path / "own.csv"
+
+
+def trials(run: Any) -> pd.DataFrame:
+    return pd.read_parquet(Path(run.path) / "search" / "trials.parquet")
+
+
+@pytest.mark.parametrize(
+    ("method", "options"),
+    [
+        pytest.param("random", {}, marks=pytest.mark.slow),
+        ("evolution", {"population": 3, "sample_size": 2}),
+        pytest.param("local-search", {"initial": 2}, marks=pytest.mark.slow),
+        ("reinforce", {}),
+        ("zero-cost", {"proxy": "snip"}),
+        pytest.param("zero-cost-evolution", {"proxy": "snip", "population": 3}, marks=pytest.mark.slow),
+        ("rank-surrogate", {}),
+        pytest.param("robot", {}, marks=pytest.mark.slow),
+    ],
+)
+def test_everything_that_is_looked_up_meets_them(
+    method: str, options: dict[str, Any], table: Path, tmp_path: Path
+) -> None:
+    run = archray.search(
+        method,
+        space=f"table:{table}",
+        preset="smoke",
+        budget=10,
+        constraint=["board_latency_ms <= 4", "board_latency_ms > 1"],
+        random=3,
+        out=tmp_path / "run",
+        **options,
+    )
+    asked = trials(run)
+    assert len(asked) == 10 and asked["board_latency_ms"].between(1.0, 4.0, inclusive="right").all()
+    drawn = pd.read_parquet(Path(run.path) / "baseline" / "trials.parquet")
+    assert drawn["board_latency_ms"].between(1.0, 4.0, inclusive="right").all()
+    if (Path(run.path) / "pool").exists():
+        pool = pd.read_parquet(Path(run.path) / "pool" / "pool.parquet")
+        assert 10 <= len(pool) < 80 and pool["board_latency_ms"].between(1.0, 4.0, inclusive="right").all()
+
+
+def test_counted_costs_are_columns_beside_those_of_a_table(table: Path, tmp_path: Path) -> None:
+    run = archray.search(
+        "random", space=f"table:{table}", preset="smoke", budget=5, cost="flops", constraint="parameters <= 0.5M",
+        channels=4, cells=1, out=tmp_path / "run",
+    )  # fmt: skip
+    asked = trials(run)
+    network = NetworkSettings(channels=4, cells=1)
+    expected = costs_of("nasbench201", asked["architecture"], ("flops", "parameters"), network=network)
+    assert asked["flops"].tolist() == expected["flops"].tolist()
+    assert asked["parameters"].tolist() == expected["parameters"].tolist()
+
+
+def test_what_nothing_meets_is_an_error_that_says_how_near(table: Path, tmp_path: Path) -> None:
+    least = pd.read_csv(table)["board_latency_ms"].min()
+    for method in ("random", "zero-cost"):
+        proxy = {"proxy": "snip"} if method == "zero-cost" else {}
+        with pytest.raises(
+            InvalidInput, match=rf"nothing meets board_latency_ms <= 0\.5.*has board_latency_ms {least:g}"
+        ):
+            archray.search(
+                method, space=f"table:{table}", preset="smoke", constraint="board_latency_ms <= 0.5",
+                out=tmp_path / method, **proxy,
+            )  # fmt: skip
+        assert not (tmp_path / method / "search" / "trials.parquet").exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("speed <= 5", "there is no cost 'speed'"),
+        ("flops = 5", "expected a constraint of a cost"),
+        ("flops <= 1M, flops > 2M", "nothing meets both"),
+    ],
+)
+def test_wrong_ones_are_refused_before_anything_starts(text: str, message: str, tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match=message):
+        archray.search("random", preset="smoke", constraint=text, out=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_the_flag_comes_several_times_and_nasis_own_is_another() -> None:
+    config: Any = make_config("random", "smoke", None, {"constraint": ["flops <= 1M", "parameters <= 5k"]})
+    assert config.constraints == ("flops <= 1M", "parameters <= 5k")
+    for flags in ({"constraint": ["flops <= 1M"], "nu_rule": "adaptive"}, {"constraint": ["adaptive", "flops <= 1M"]}):
+        config = make_config("nasi", "smoke", None, flags)
+        assert (config.constraints, config.nasi.constraint, config.nasi.steps) == (("flops <= 1M",), "adaptive", 4)
+
+
+SMALL: dict[str, Any] = {"preset": "smoke", "channels": 4, "cells": 1, "space": "nasbench201"}
+METHODS: dict[str, dict[str, Any]] = {
+    "random": {"budget": 2, "random": 0},
+    "hnas": {"budget": 2, "pool_size": 8, "random": 0},
+    "gdas": {"epochs": 1, "search_seeds": 1, "random": 0, "cost_weight": 0.5, "cost": "flops"},
+    "rs-ws": {"epochs": 1, "search_seeds": 1, "random": 0},
+    "urs": {"random": 0},
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", METHODS)
+def test_what_is_trained_meets_them(method: str, ray_session: None, tmp_path: Path) -> None:
+    run = archray.search(method, **SMALL, **METHODS[method], constraint="parameters <= 9k", out=tmp_path / "run")
+    found = json.loads((Path(run.path) / "architecture.json").read_text())
+    names = found.get("members") or [found["architecture"]]
+    network = NetworkSettings(channels=4, cells=1)
+    costs = costs_of("nasbench201", names, ("parameters",), network=network, in_channels=1, image_size=8)
+    assert (costs["parameters"] <= 9000).all()

@@ -1,0 +1,99 @@
+"""A run whose disk was full when a trial saved, and one whose last checkpoint was cut off: nothing is lost."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from archray_test_command import PATIENCE, ended_trials, finish, found_values, kill_when, start, wait_until
+from ray.tune.experiment import Trial
+
+from archray.files import Folder
+from archray.platform.run.tune_snapshot import experiment_state
+
+COMMAND = (
+    "search", "hnas", "--preset", "smoke", "--pool-size", "8", "--budget", "2", "--epochs", "8", "--final-epochs", "2",
+    "--random", "1", "--seed", "3", "--max-concurrent", "1", "--set", "resources.actors=1",
+    "--set", "cluster.dashboard=false", "--set", "train.batch_size=16", "--set", "final.batch_size=16",
+)  # fmt: skip
+DISK = 2**25  # bytes; such a run takes some four million
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A folder on a disk of its own."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={DISK}", "tmpfs", place], capture_output=True)
+    if mounted.returncode:
+        pytest.skip(f"no file system can be mounted here: {mounted.stderr.decode().strip()}")
+    yield place
+    subprocess.run(["umount", "-l", place], check=True)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What the search finds."""
+    folder = tmp_path_factory.mktemp("undisturbed")
+    finish(*COMMAND, "--out", "run", cwd=folder)
+    return found_values(folder / "run")
+
+
+def checkpoints(stage: Path) -> list[Path]:
+    """Of the trial that trains, its checkpoints that Tune's kept state names, the last one last."""
+    folders = sorted(stage.glob("tune-*/snapshot.zip"))
+    state = experiment_state(Folder(folders[-1].parent)) if folders else None
+    for description, progress in json.loads(state)["trial_data"] if state else ():
+        trial = Trial.from_json_state(description, stub=True)
+        trial.restore_run_metadata(progress)
+        if not trial.is_finished():
+            kept = trial.run_metadata.checkpoint_manager.best_checkpoint_results
+            return [Path(result.checkpoint.path) for result in kept]
+    return []
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_a_disk_full_at_checkpoint_time(small_disk: Path, tmp_path: Path, undisturbed: dict[str, Any]) -> None:
+    run = small_disk / "run"
+    process = start(*COMMAND, "--out", str(run), cwd=tmp_path)
+    wait_until(process, lambda: checkpoints(run / "search"), tmp_path)
+    ballast = small_disk / "ballast"
+    with ballast.open("wb", buffering=0) as file:
+        while free(small_disk) > 4096:  # whatever is next has no room, a checkpoint most likely
+            file.write(b"\0" * 4096)
+    assert process.wait(timeout=PATIENCE) == 130, (tmp_path / "log.txt").read_text()
+    said = " ".join((tmp_path / "log.txt").read_text().split())
+    assert "is full; what was finished is saved. Make room there" in said, said
+    assert f"Continue with: archray resume {run}" in said, said
+    ballast.unlink()
+    finish("resume", str(run), cwd=tmp_path)
+    assert found_values(run) == undisturbed
+
+
+def free(place: Path) -> int:
+    disk = os.statvfs(place)
+    return disk.f_bavail * disk.f_frsize
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("damaged", [1, 2])
+def test_a_checkpoint_that_was_cut_off(tmp_path: Path, undisturbed: dict[str, Any], damaged: int) -> None:
+    """The last one, or all that are kept: the trial goes on from the one before, or from its beginning."""
+    run = tmp_path / "run"
+    process = start(*COMMAND, "--out", "run", cwd=tmp_path)
+    kill_when(process, lambda: len(checkpoints(run / "search")) == 2, tmp_path)
+    ended = ended_trials(run / "search")
+    for checkpoint in checkpoints(run / "search")[-damaged:]:
+        os.truncate(checkpoint / "state.pt", (checkpoint / "state.pt").stat().st_size // 2)
+    finish("resume", "run", cwd=tmp_path)
+    said = " ".join((tmp_path / "log.txt").read_text().split())
+    assert "cannot be read; it goes on from " + ("the one before" if damaged == 1 else "its beginning") in said, said
+    assert set(ended) <= set(ended_trials(run / "search"))
+    assert found_values(run) == undisturbed

@@ -1,0 +1,93 @@
+"""What is let go of a trial that has ended, and what is not."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from archray_test_schedule import Climb
+from ray import tune
+from ray.tune.utils.serialization import TuneFunctionEncoder
+
+from archray.files import Folder
+from archray.platform.engine.ended_trials import PackedState
+from archray.platform.engine.result_log import KeepSnapshot, ResultLog, own_state, with_frames
+from archray.platform.run.tune_snapshot import experiment_state
+from archray.searchers.ledger import TuneTrial
+
+OWN = {"date", "timestamp", "trial_id", "pid", "time_this_iter_s", "time_total_s", "time_since_restore", "config"}
+
+
+def test_a_packed_state_is_written_as_it_was() -> None:
+    states = [(json.dumps({"config": {"seed": seed}, "nul": "\0é"}), f'{{"score": {seed}}}') for seed in range(3)]
+    packed = [PackedState(state, "".join(states[0]).encode()) for state in states]
+    assert [tuple(state) for state in packed] == states
+    file = io.StringIO()
+    json.dump({"trial_data": packed}, file, cls=TuneFunctionEncoder)  # as Tune's controller does
+    assert json.loads(file.getvalue()) == {"trial_data": [list(state) for state in states]}
+
+
+def fit(folder: Path, *callbacks: tune.Callback) -> tune.ResultGrid:
+    """Three trials of two steps, of which the last fails in its second."""
+    keys = {
+        "settings": {"layers": [1, 2]},
+        "value": tune.grid_search([1.0, 2.0, 3.0]),
+        "steps": 2,
+        "log": str(folder.with_suffix(".log")),
+        "fails": {"3.0": 2},
+    }
+    checkpoints = tune.CheckpointConfig(checkpoint_frequency=1, num_to_keep=2)
+    run = tune.RunConfig(
+        name=folder.name,
+        storage_path=str(folder.parent),
+        callbacks=list(callbacks),
+        checkpoint_config=checkpoints,
+        verbose=0,
+    )
+    told = tune.TuneConfig(metric="value", mode="max", reuse_actors=True, max_concurrent_trials=1)
+    return tune.Tuner(Climb, param_space=keys, tune_config=told, run_config=run).fit()
+
+
+def shown(results: tune.ResultGrid) -> list[Any]:
+    """What a `ResultGrid` says of its trials, without times, places and ids."""
+
+    def facts(metrics: dict[str, Any] | None) -> dict[str, Any]:
+        return {name: value for name, value in (metrics or {}).items() if name not in OWN}
+
+    rows = []
+    for result in (results[number] for number in range(len(results))):
+        checkpoint = result.checkpoint and Path(result.checkpoint.path).name
+        kept = [(Path(place.path).name, facts(metrics)) for place, metrics in result.best_checkpoints]
+        config = {**(result.config or {}), "log": None}
+        rows.append([facts(result.metrics), config, checkpoint, kept, type(result.error).__name__])
+    best = results.get_best_result(scope="all")
+    table = results.get_dataframe()["value"].tolist()
+    return [rows, facts(best.metrics), table, results.num_errors, results.num_terminated]
+
+
+@pytest.mark.usefixtures("ray_session")
+def test_results_are_the_same_and_hold_less(tmp_path: Path) -> None:
+    plain = fit(tmp_path / "plain")
+    with own_state():
+        results = fit(tmp_path / "kept", ResultLog(), KeepSnapshot())
+        results = with_frames(results, Folder(str(tmp_path / "kept")))
+    assert shown(results) == shown(plain)
+    trials = results._experiment_analysis.trials
+    assert [trial.status for trial in trials] == ["TERMINATED", "TERMINATED", "ERROR"]
+    for trial in trials:
+        assert trial.metric_n_steps == {} and trial._default_result_or_future is None
+        assert (trial._state_json, trial.run_metadata._cached_json) == (None, None)
+        assert trial.config["settings"] is trials[0].config["settings"]
+        assert trial.storage.syncer is trials[0].storage.syncer
+
+    state = json.loads(experiment_state(Folder(str(tmp_path / "kept"))) or b"")
+    saved = [TuneTrial.read(*parts) for parts in state["trial_data"]]
+    # Tune saves those that ended meanwhile in the order of a set.
+    assert sorted((trial.status, trial.last_result["value"]) for trial in saved) == sorted(
+        (trial.status, trial.last_result["value"]) for trial in trials
+    )
+    restored = tune.Tuner.restore(str(tmp_path / "kept"), trainable=Climb).get_results()
+    assert sorted(shown(restored)[0], key=repr) == sorted(shown(results)[0], key=repr)

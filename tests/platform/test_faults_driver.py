@@ -1,0 +1,97 @@
+"""The driver killed (SIGKILL) at five random moments of a search: the run ends as an undisturbed one."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from archray_test_command import PATIENCE, start
+from archray_test_faults import METHODS, found, options_of, steps_trained
+from archray_test_run_files import unknown
+from archray_test_runs import as_arguments
+
+import archray
+
+KILLS = 5
+AT_A_TIME = 2  # trials
+MARK = "ARCHRAY_TEST_RUN"  # in the environment of a command, and so of all that it starts
+
+
+def files(run: Path) -> set[str]:
+    """All that is in the folder of a run by now; what is deleted meanwhile is no error to `os.walk`."""
+    walked = os.walk(run)
+    return {os.path.join(at, name) for at, inner, names in walked for name in inner + names if name[0] != "."}
+
+
+def left_of(mark: str) -> list[str]:
+    """The command lines of the processes that have the mark in their environment."""
+    lines = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            if f"{MARK}={mark}".encode() in (process / "environ").read_bytes().split(b"\0"):
+                lines.append((process / "cmdline").read_bytes().replace(b"\0", b" ").decode())
+        except OSError:  # it has ended
+            continue
+    return lines
+
+
+def wait_until_gone(mark: str) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while left := left_of(mark):
+        assert time.monotonic() < deadline, left
+        time.sleep(0.1)
+
+
+@contextmanager
+def temporary_folder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """What commands started in the block take for /tmp; short, as Ray's sockets lie there too."""
+    with tempfile.TemporaryDirectory(prefix="at-", dir="/tmp", ignore_cleanup_errors=True) as folder:
+        monkeypatch.setenv("TMPDIR", folder)
+        yield Path(folder)
+        monkeypatch.delenv("TMPDIR")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("method", METHODS)
+def test_a_driver_killed_five_times(
+    method: str,
+    undisturbed: Callable[..., archray.RunResult],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Killed alone: what it had started must end by itself. A moment is a number of files that the run has had."""
+    expected, run, mark = Path(undisturbed(method, AT_A_TIME).path), tmp_path / "run", f"{method}-{os.getpid()}"
+    monkeypatch.setenv(MARK, mark)
+    moments = sorted(random.Random(method).sample(range(1, len(files(expected))), KILLS))
+    arguments = ["search", method, *as_arguments(options_of(method, AT_A_TIME)), "--out", "run"]
+    arguments += ["--set", "cluster.dashboard=false"]
+    seen: set[str] = set()
+    with temporary_folder(monkeypatch) as temporary:
+        for moment in moments:
+            process = start(*arguments, cwd=tmp_path)
+            least = max(moment, len(seen) + 1)
+            while len(seen) < least or not (run / "manifest.json").exists():
+                assert process.poll() is None, "it ended too early: " + (tmp_path / "log.txt").read_text()
+                seen |= files(run)
+                time.sleep(0.005)
+            process.kill()
+            assert process.wait() == -signal.SIGKILL
+            arguments = ["resume", "run"]
+        process = start(*arguments, cwd=tmp_path)
+        assert process.wait(timeout=2 * PATIENCE) == 0, (tmp_path / "log.txt").read_text()
+        wait_until_gone(mark)  # once: some of Ray's processes miss a head that was killed for a minute
+        assert list(temporary.glob("archray-*")) == [], "Ray and torch leave their own, under their names"
+    assert found(run) == found(expected)
+    assert unknown(run) == []
+    for stage in {path.parent.parent.name for path in expected.glob("*/tune-*/results")}:
+        once, now = steps_trained(expected / stage), steps_trained(run / stage)
+        assert len(now) == len(once)
+        assert sum(now.values()) <= sum(once.values()) + KILLS * AT_A_TIME, "a kill costs an epoch of what runs"

@@ -1,0 +1,89 @@
+"""The actors that a Tune run keeps without a trial, and that none of them is reused whose process is gone."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import pytest
+import ray
+from ray.exceptions import RayActorError
+from ray.tune.execution import tune_controller
+from ray.tune.execution.tune_controller import TuneController
+from ray.tune.utils.object_cache import _ObjectCache
+
+from archray.platform.engine.idle_actors import IdleActors, idle_actors
+
+
+def test_as_many_are_kept_as_run_side_by_side() -> None:
+    cache = IdleActors(2)
+    assert [cache.cache_object("cpu", number) for number in range(3)] == [True, True, False]
+    assert list(cache.flush_cached_objects()) == []
+    assert [cache.pop_cached_object("cpu"), cache.pop_cached_object("cpu")] == [0, 1]
+    assert not cache.has_cached_object("cpu")
+    assert cache.cache_object("cpu", 4) and list(cache.flush_cached_objects(force_all=True)) == [4]
+
+
+@ray.remote(num_cpus=0)
+class Process:
+    def number(self) -> int:
+        return os.getpid()
+
+
+def end(actor: Any) -> None:
+    """`ray.kill` only asks for it: a call may be answered after it, and is not after this."""
+    ray.kill(actor)
+    with pytest.raises(RayActorError):
+        while True:
+            ray.get(actor.number.remote(), timeout=60)
+
+
+class Manager:
+    """What a controller knows of its actors: `tracked` is anything that can be told what to do when it stops."""
+
+    def __init__(self, actors: list[Any]) -> None:
+        self._live_actors_to_ray_actors_resources = {tracked: (actor, None) for tracked, actor in enumerate(actors)}
+
+
+class Tracked(int):
+    def set_on_stop(self, then: Any) -> None:
+        assert then is None
+
+    set_on_error = set_on_stop
+
+
+class Controller:
+    def __init__(self, actors: list[Any], cache: _ObjectCache) -> None:
+        self._actor_manager, self._actor_cache, self.removed = Manager(actors), cache, list[int]()
+
+    def _remove_actor(self, tracked_actor: int) -> None:
+        self.removed.append(tracked_actor)
+
+
+class Trial:
+    placement_group_factory = "cpu"
+
+
+def test_an_actor_that_is_gone_gets_no_trial(ray_session: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Real actors, of which the first two are killed; Tune's own choice takes the first that is left."""
+    actors = [Process.remote() for _ in range(3)]
+    ray.get([actor.number.remote() for actor in actors])
+    for actor in actors[:2]:
+        end(actor)
+    cache = IdleActors(3)
+    for number in range(3):
+        cache.cache_object("cpu", Tracked(number))
+    controller = Controller(actors, cache)
+    taken: list[int] = []
+
+    def take(controller: Controller, trial: Trial) -> bool:
+        taken.append(controller._actor_cache.pop_cached_object("cpu"))
+        return True
+
+    monkeypatch.setattr(TuneController, "_maybe_reuse_cached_actor", take)
+    with idle_actors(3):
+        assert isinstance(tune_controller._ObjectCache(may_keep_one=True), IdleActors)
+        assert TuneController._maybe_reuse_cached_actor(controller, Trial())  # type: ignore[arg-type]
+    assert (controller.removed, taken) == ([0, 1], [2])
+    assert tune_controller._ObjectCache is _ObjectCache and TuneController._maybe_reuse_cached_actor is take
+    ray.kill(actors[2])

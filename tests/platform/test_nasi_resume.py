@@ -1,0 +1,48 @@
+"""NASI's driver killed in every stage, and resumed: the same cells and scores as undisturbed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from archray_test_command import finish, kill_when, start
+from archray_test_faults import found
+
+from archray.trainables.spaces import get_space
+
+STAGES = ("search", "agreement", "table", "selection", "final", "baseline")
+COMMAND = (
+    "search", "nasi", "--preset", "smoke", "--space", "nasbench201", "--data", "digits", "--seed", "3",
+    "--search-seeds", "3", "--final-seeds", "2", "--random", "2", "--steps", "8", "--agreement", "6",
+    "--agreement-table", "known.csv", "--agreement-rows", "30",
+    "--max-concurrent", "1", "--set", "nasi.every=1", "--set", "cluster.dashboard=false",
+)  # fmt: skip
+
+
+def begun(stage: Path) -> bool:
+    """Whether a trial of the stage has reported, or its scoring has begun, and the stage has not ended."""
+    started = stage.name == "table" and (stage / "scoring.json").exists()
+    return (started or any(stage.glob("tune-*/results/*.jsonl"))) and not (stage / "done.json").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_nasi_killed_in_every_stage(tmp_path: Path) -> None:
+    space, rng = get_space("nasbench201"), np.random.default_rng(0)
+    cells = sorted({space.encode(space.canonical(space.sample(rng))) for _ in range(60)})
+    pd.DataFrame({"architecture": cells, "accuracy@1": range(len(cells))}).to_csv(tmp_path / "known.csv", index=False)
+    finish(*COMMAND, "--out", "undisturbed", cwd=tmp_path)
+    run = tmp_path / "killed"
+    command = (*COMMAND, "--out", "killed")
+    for stage in STAGES:
+        process = start(*command, cwd=tmp_path)
+        kill_when(process, lambda stage=stage: begun(run / stage), tmp_path)
+        command = ("resume", "killed")
+    finish(*command, cwd=tmp_path)
+    assert found(run) == found(tmp_path / "undisturbed")
+    for table in ("search/found.parquet", "agreement/agreement.parquet", "table/table.parquet"):
+        one, other = (pd.read_parquet(folder / table) for folder in (run, tmp_path / "undisturbed"))
+        own = [name for name in one if name.startswith(("trial_id", "seconds"))]
+        pd.testing.assert_frame_equal(one.drop(columns=own), other.drop(columns=own))

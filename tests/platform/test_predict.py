@@ -1,0 +1,156 @@
+"""`archray predict`: classes of files and arrays by a run's model and by an exported one, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from archray_test_models import a_run, run_of_ensemble, run_of_map, run_of_network
+from PIL import Image
+from typer.testing import CliRunner
+
+import archray
+from archray.errors import InvalidInput, RunFolderError
+from archray.platform.cli import application
+from archray.platform.models.model_files import load_model
+from archray.platform.run.run import Run
+from archray.platform.run_result import RunResult
+from archray.trainables.data import load_images
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run[Any]:
+    return run_of_network(tmp_path_factory.mktemp("predict") / "run", "nasbench201")
+
+
+def bytes_of(images: torch.Tensor, run: Run[Any]) -> np.ndarray:
+    """Normalised digits as 8-bit pictures, (n, 8, 8)."""
+    form = load_images(run.data).form
+    assert form is not None and form.mean and form.std
+    return ((images[:, 0] * form.std[0] + form.mean[0]) * 255).round().to(torch.uint8).numpy()
+
+
+@pytest.fixture
+def pictures(run: Run[Any], tmp_path: Path) -> Path:
+    """A folder of the first five test images, one of them in a folder inside, beside a file that is none."""
+    folder = tmp_path / "pictures"
+    (folder / "more").mkdir(parents=True)
+    for number, pixels in enumerate(bytes_of(load_images(run.data).test.images[:5], run)):
+        Image.fromarray(pixels).save(folder / ("more" if number == 4 else "") / f"{number}.png")
+    (folder / "notes.txt").write_text("no picture")
+    return folder
+
+
+def told(run: Run[Any], images: torch.Tensor) -> torch.Tensor:
+    with torch.no_grad():
+        return load_model(run)(images).softmax(1)
+
+
+def test_files_and_folders_by_a_run(run: Run[Any], pictures: Path) -> None:
+    table = archray.predict(run.folder.uri, pictures)
+    assert table["image"].tolist() == [
+        str(pictures / name) for name in ("0.png", "1.png", "2.png", "3.png", "more/4.png")
+    ]
+    expected = told(run, load_images(run.data).test.images[:5])
+    np.testing.assert_allclose(table["probability"], expected.amax(1), atol=0.01)  # 16 shades of 256
+    one = archray.predict(run.folder.uri, [pictures / "0.png", str(pictures / "more")])
+    assert one["image"].tolist() == [str(pictures / "0.png"), str(pictures / "more" / "4.png")]
+    assert list(table.columns) == ["image", "rank", "class", "label", "probability"]
+
+
+def test_arrays_and_tensors_in_python(run: Run[Any]) -> None:
+    images = load_images(run.data).test.images[:7]
+    expected = told(run, images)
+    result = RunResult(run.folder.uri, "", None)
+    normalised = result.predict(images, normalised=True, top=3)
+    assert normalised["image"].tolist() == [number for number in range(7) for _ in range(3)]
+    assert normalised["rank"].tolist() == [1, 2, 3] * 7
+    np.testing.assert_allclose(normalised["probability"], expected.topk(3).values.flatten(), rtol=1e-5)
+    assert normalised["label"].tolist() == expected.topk(3).indices.flatten().tolist()
+    form = load_images(run.data).form
+    assert form is not None and form.mean and form.std
+    raw = images * form.std[0] + form.mean[0]
+    for given in (raw, raw.numpy(), raw[:, 0], raw.permute(0, 2, 3, 1)):
+        np.testing.assert_allclose(result.predict(given)["probability"], expected.amax(1), rtol=1e-4)
+    np.testing.assert_allclose(result.predict(bytes_of(images, run))["probability"], expected.amax(1), atol=0.01)
+
+
+def test_an_export_predicts_as_its_run_does(run: Run[Any], tmp_path: Path) -> None:
+    images = load_images(run.data).test.images[:7]
+    expected = archray.predict(run.folder.uri, images, normalised=True)
+    archray.export(run.folder.uri, tmp_path / "out", formats=["state-dict", "safetensors", "python"])
+    for name in ("state-dict", "safetensors", "python", None):
+        table = archray.predict(tmp_path / "out", images, normalised=True, export_format=name)
+        np.testing.assert_allclose(table["probability"], expected["probability"], rtol=1e-5)
+    with pytest.raises(
+        InvalidInput, match=r"expected a format that .* has, state-dict, safetensors, python, got 'onnx'"
+    ):
+        archray.predict(tmp_path / "out", images, normalised=True, export_format="onnx")
+
+
+def test_an_ensemble_gives_probabilities_and_a_feature_map_decision_values(tmp_path: Path) -> None:
+    ensemble, mapped = (
+        run_of_ensemble(tmp_path / "ensemble", "nasbench201", [0, 1]),
+        run_of_map(tmp_path / "map", "kernel=gaussian|preprocess=normalise|gamma=0.5"),
+    )
+    images = load_images(mapped.data).test.images[:7]
+    with torch.no_grad():
+        averaged = archray.predict(ensemble.folder.uri, images, normalised=True, top=10).groupby("image")["probability"]
+        np.testing.assert_allclose(averaged.sum(), 1, atol=1e-5)
+        values = load_model(mapped)(images)
+    archray.export(mapped.folder.uri, tmp_path / "out", formats="state-dict")
+    for place in (mapped.folder.uri, tmp_path / "out"):
+        table = archray.predict(place, images, normalised=True)
+        assert table["label"].tolist() == values.argmax(1).tolist() and "probability" not in table
+        np.testing.assert_allclose(table["decision_value"], values.amax(1), atol=1e-5)
+
+
+def test_the_command(run: Run[Any], pictures: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    arguments = ["predict", run.folder.uri, str(pictures / "0.png"), "--top", "2"]
+    printed = CliRunner().invoke(application(arguments), arguments)
+    assert printed.exit_code == 0, printed.output
+    header, first, second = printed.output.splitlines()
+    assert header.split() == ["image", "class", "probability"] and first.split()[0] == str(pictures / "0.png")
+    assert len(second.split()) == 2
+    answer = CliRunner().invoke(application(arguments), [*arguments, "--json"])
+    rows = json.loads(answer.output)
+    assert [row["rank"] for row in rows] == [1, 2] and rows[0]["probability"] == pytest.approx(
+        float(first.split()[2]), abs=1e-4
+    )
+
+
+def test_bad_input(run: Run[Any], tmp_path: Path) -> None:
+    place = run.folder.uri
+    (tmp_path / "notes.png").write_text("no picture")
+    (tmp_path / "empty").mkdir()
+    for images, said in (
+        (tmp_path / "notes.png", "notes.png cannot be read as an image"),
+        (tmp_path / "empty", "there is no image"),
+        ("absent.png", r"there is no file absent\.png"),
+        (np.zeros((2, 3, 8, 8)), r"expected images of 1 channel, .*got \(2, 3, 8, 8\)"),
+        ([], "expected images of 1 channel"),
+    ):
+        with pytest.raises(InvalidInput, match=said):
+            archray.predict(place, images)
+    with pytest.raises(InvalidInput, match="expected top from 1 to the 10 classes, got 11"):
+        archray.predict(place, np.zeros((1, 8, 8)), top=11)
+    with pytest.raises(InvalidInput, match="expected no format of a run"):
+        archray.predict(place, np.zeros((1, 8, 8)), export_format="onnx")
+    with pytest.raises(RunFolderError, match="holds neither a run nor an export"):
+        archray.predict(tmp_path, np.zeros((1, 8, 8)))
+    a_run(tmp_path / "begun", "nasbench201")
+    with pytest.raises(RunFolderError, match="holds no trained network yet"):
+        archray.predict(tmp_path / "begun", np.zeros((1, 8, 8)))
+
+
+def test_a_feature_map_over_texts_takes_no_images(tmp_path: Path) -> None:
+    begun = a_run(tmp_path / "run", "ngrams", "halving", data="docstrings", data__limit=60)
+    described = {"kind": "feature map", "architecture": "", "input": None, "classes": [], "num_classes": 5}
+    (begun.folder / "model").write_json("architecture.json", described)
+    with pytest.raises(InvalidInput, match="expected a model of images, got a feature map over texts"):
+        archray.predict(begun.folder.uri, np.zeros((1, 8, 8)))

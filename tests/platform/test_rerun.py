@@ -1,0 +1,74 @@
+"""Trials that ran out of memory are run again with more of a card, and stand in the tables as what became of them."""
+
+import json
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from archray_test_command import finish, kill_when, start
+
+from archray.platform.engine.rerun import larger_share, tell
+from archray.searchers.ledger import Ledger
+
+
+@pytest.mark.parametrize(
+    ("share", "larger"),
+    [(0.1, 0.2), (0.15, 0.3333), (0.2, 0.5), (0.25, 0.5), (0.3, 1), (0.3333, 1), (0.5, 1), (1, 1)],
+)
+def test_the_next_share_is_twice_as_large_and_leaves_nothing_idle(share, larger):
+    assert larger_share(share) == larger
+
+
+def test_a_trial_that_was_not_suggested_changes_no_book():
+    ledger = Ledger()
+    tell(ledger, {}, "accuracy")
+    assert ledger.records == {}
+
+
+@pytest.mark.slow
+def test_a_search_whose_trials_run_out_of_memory(repository, tmp_path):
+    """At a quarter of a card width 6 fails, at half of it trains; width 8 fails on a whole one, and stays failed."""
+    space = repository / "tests" / "worker_modules" / "archray_test_memory.py"
+    process = start(
+        "search", "random", "--space", f"{space}:MemorySpace", "--data", "digits", "--preset", "smoke", "--budget", "6",
+        "--epochs", "2", "--random", "0", "--gpus-per-trial", "0.25", "--out", "run",
+        "--set", "cluster.dashboard=false", "--set", "cluster.num_gpus=1",
+        "--set", "cluster.num_cpus=4", "--max-concurrent", "2", cwd=tmp_path,
+    )  # fmt: skip
+    search = tmp_path / "run" / "search"
+    kill_when(process, lambda: list(search.glob("tune-*-again-0.5/results/*")), cwd=tmp_path)
+    finish("resume", "run", cwd=tmp_path)
+
+    log = (tmp_path / "log.txt").read_text()
+    trials = pd.read_parquet(search / "trials.parquet")
+    widths = trials["architecture"].str.extract(r"width=(\d)")[0]
+    assert {"6", "8"} <= set(widths), "the seed draws none that runs out of memory"
+    short = int(widths.isin(["6", "8"]).sum())
+    assert "ran out of memory: again, at 0.5 GPUs each" in log
+    assert f"{short} trial" in log
+    assert trials["validation_accuracy"].isna().eq(widths == "8").all()
+    assert trials.loc[widths == "8", "failure"].str.startswith("out of memory").all()
+    assert trials["rerun_gpus"].fillna(0).tolist() == [{"4": 0, "6": 0.5, "8": 1}[width] for width in widths]
+    first = pd.read_json(path_or_buf=_lines(search, "results"), lines=True)
+    assert set(trials["trial_id"]) == set(first["trial_id"])  # the ids that they had at first
+    curves = pd.read_parquet(search / "curves.parquet")
+    assert set(curves["trial_id"]) == set(trials["trial_id"])
+    assert curves[curves["trial_id"].isin(trials.loc[widths != "8", "trial_id"])].groupby("trial_id").size().eq(2).all()
+    report = (tmp_path / "run" / "report.html").read_text()
+    assert f"{short} trials of the search ran out of memory, and were run again" in report
+    found = json.loads((tmp_path / "run" / "architecture.json").read_text())
+    assert "width=8" not in found["architecture"]
+    state = json.loads((search / "searcher.json").read_text())
+    values = {record["trial_id"]: record["value"] for record in state["ledger"]["records"]}
+    assert values == {
+        trial_id: None if pd.isna(value) else value
+        for trial_id, value in zip(trials["trial_id"], trials["validation_accuracy"], strict=True)
+    }
+
+
+def _lines(search: Path, folder: str):
+    """What the trials of the first Tuner reported."""
+    import io
+
+    [tuned] = [place for place in search.glob("tune-*") if "again" not in place.name]
+    return io.StringIO("\n".join(file.read_text().strip() for file in (tuned / folder).glob("*.jsonl")))

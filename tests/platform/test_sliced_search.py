@@ -1,0 +1,122 @@
+"""A sliced supernet from end to end, killed and resumed; its weights under another constraint; what does not fit."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from archray_test_command import finish, kill_when, start
+from archray_test_faults import found
+from archray_test_runs import as_arguments
+
+import archray
+from archray.errors import InvalidInput
+from archray.files import Folder
+from archray.platform.methods.configure import check_config, make_config
+from archray.platform.methods.supernets.trained_supernet import DESCRIPTION, WEIGHTS, TrainedSupernet
+from archray.trainables.spaces import get_space
+
+TINY: dict[str, Any] = {"preset": "smoke", "seed": 3, "data__limit": 100, "max_concurrent": 1, "random": 0}
+
+
+def config_of(**options: Any) -> Any:
+    return make_config("sliced-supernet", "smoke", None, options)
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"space": "nasbench201"}, "no slices of its largest one; choose vit"),
+        ({"population": 8}, "search.population to be below the budget"),
+        ({"candidates": 9, "selection__keep": 9}, "candidates to be at most search.budget, 8, got 9"),
+        ({"supernet": "no/such/run"}, "expected the supernet of another run, got .*no/such/run"),
+        ({"selection__epoch": 2}, "selection.epoch"),
+    ],
+)
+def test_what_does_not_fit_is_refused_before_ray(options: dict[str, Any], told: str) -> None:
+    with pytest.raises(InvalidInput, match=told):
+        check_config(config_of(**options))
+
+
+def supernet_run(folder: Path, **options: Any) -> Path:
+    """A run's folder with a trained supernet, as far as a configuration looks at it."""
+    stage = Folder(folder / "supernet").create()
+    stage.write_bytes(WEIGHTS, b"weights")
+    config = config_of(**options).model_dump(mode="json")
+    Folder(folder).write_json("manifest.json", {"config": config, "versions": {}, "data_checksum": "d"})
+    TrainedSupernet(stage.uri, stage.sha256(WEIGHTS), {}, config, "d").write(stage)
+    stage.write_json("done.json", {})
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"channels": 6}, r"expected network.channels 4, with which the supernet in .* was trained, got 6"),
+        ({"data": "gaussian"}, r"expected data.name 'digits'"),
+        ({"data__limit": 50}, r"expected data.limit None"),
+    ],
+)
+def test_another_networks_or_datas_supernet_is_refused(tmp_path: Path, options: dict[str, Any], told: str) -> None:
+    run = supernet_run(tmp_path / "run")
+    check_config(config_of(supernet=str(run)))
+    with pytest.raises(InvalidInput, match=told):
+        check_config(config_of(supernet=str(run), **options))
+
+
+def test_weights_that_are_gone_or_others_are_refused(tmp_path: Path) -> None:
+    run = supernet_run(tmp_path / "run")
+    place = run / "supernet" / WEIGHTS
+    place.write_bytes(b"others")
+    with pytest.raises(InvalidInput, match="are others than when this run began"):
+        TrainedSupernet.of_run(str(run)).weights()
+    place.unlink()
+    with pytest.raises(InvalidInput, match="are gone; put the run that trained them back"):
+        TrainedSupernet.of_run(str(run)).weights()
+    shutil.rmtree(run / "supernet")
+    with pytest.raises(InvalidInput, match="has no trained sliced supernet"):
+        TrainedSupernet.of_run(str(run))
+
+
+def begun(stage: Path) -> bool:
+    """Whether the stage's trial has reported an epoch, and the stage has not ended."""
+    return any(stage.glob("tune-*/results/*.jsonl")) and not (stage / "done.json").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_killed_and_resumed_and_taken_under_a_constraint(tmp_path: Path) -> None:
+    """Killed in the supernet's training it ends as undisturbed; another run searches with its weights."""
+    command = ("search", "sliced-supernet", *as_arguments({**TINY, "epochs": 4}), "--set", "cluster.dashboard=false")
+    finish(*command, "--out", "undisturbed", cwd=tmp_path)
+    run = tmp_path / "killed"
+    process = start(*command, "--out", "killed", cwd=tmp_path)
+    stage = run / "supernet"
+    kill_when(
+        process, lambda: any(stage.glob("tune-*/results/*.jsonl")) and not (stage / "done.json").exists(), tmp_path
+    )
+    finish("resume", "killed", cwd=tmp_path)
+    assert found(run) == found(tmp_path / "undisturbed")
+    scores = pd.read_parquet(run / "search" / "scores.parquet")
+    other = pd.read_parquet(tmp_path / "undisturbed" / "search" / "scores.parquet")
+    pd.testing.assert_frame_equal(scores, other)
+    assert scores["shared_accuracy"].is_monotonic_decreasing and scores["architecture"].is_unique
+
+    constrained = (*command, "--supernet", "killed", "--constraint", "flops <= 600k", "--out", "small")
+    finish(*constrained, cwd=tmp_path)
+    small = tmp_path / "small"
+    assert not (small / "supernet" / WEIGHTS).exists() and not list(small.glob("supernet/tune-*"))
+    told = json.loads((small / "supernet" / DESCRIPTION).read_text())
+    assert told["sha256"] == json.loads((stage / DESCRIPTION).read_text())["sha256"]
+    assert told["place"].endswith("killed/supernet")
+    table, space = pd.read_parquet(small / "search" / "scores.parquet"), get_space("vit")
+    assert (table["flops"] <= 600_000).all() and np.isfinite(table["shared_accuracy"]).all()
+    result = archray.load(small)
+    space.check(space.decode(result.architecture))
+    assert result.architecture in set(table["architecture"])
+    assert "Scores with shared weights" in (small / "report.html").read_text()

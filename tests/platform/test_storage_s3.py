@@ -1,0 +1,101 @@
+"""A run on an object store: moto's server on loopback, with the driver killed in the middle."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from archray_test_command import finish, found_values, kill_when, start, wait_until
+
+import archray
+from archray.files import Folder
+from archray.platform.run.layout import STARTED
+from archray.platform.run.tune_snapshot import experiment_state
+
+moto = pytest.importorskip("moto.server", reason="moto is not installed: pip install archray[test]")
+
+COMMAND = (
+    "search", "hnas", "--preset", "smoke", "--pool-size", "8", "--budget", "3", "--epochs", "3", "--final-epochs", "2",
+    "--random", "1", "--seed", "3", "--max-concurrent", "1", "--set", "resources.actors=1",
+    "--set", "cluster.dashboard=false", "--set", "train.batch_size=16", "--set", "final.batch_size=16",
+)  # fmt: skip
+
+
+@pytest.fixture
+def store(monkeypatch, tmp_path):
+    """The URI of a run that is not there yet, on a server of this process; the keys come by the environment."""
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "for-tests")
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    server = moto.ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    yield f"s3://bucket/{tmp_path.name}?endpoint_override={host}:{port}&scheme=http&allow_bucket_creation=true"
+    server.stop()
+
+
+def test_a_folder_keeps_the_query_of_its_uri(store):
+    folder = Folder(store)
+    (folder / "stage").write_json("done.json", {"seconds": 1.5})
+    place, _, query = store.partition("?")
+    assert (folder / "stage").uri == f"{place}/stage?{query}"
+    assert (folder / "stage").parent.uri == store and (folder / "stage").name == "stage"
+    again = Folder((folder / "stage").uri)
+    assert again.read_json("done.json") == {"seconds": 1.5}
+    assert folder.folders() == ["stage"] and again.files() == ["done.json"]
+
+
+def statuses(stage: Folder) -> list[str]:
+    """Of the trials of a stage, in Tune's last snapshot."""
+    for name in stage.folders():
+        state = experiment_state(stage / name) if (stage / name).exists("snapshot.zip") else None
+        if state is not None:
+            return [json.loads(trial)["status"] for trial, _ in json.loads(state)["trial_data"]]
+    return []
+
+
+def downloaded(folder: Folder, to: Path) -> Path:
+    """All files of a run on the store, on the local disk."""
+    for name in folder.folders():
+        downloaded(folder / name, to / name)
+    Folder(to).create().copy_from(folder)
+    return to
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_a_run_on_a_store_killed_and_resumed_ends_as_one_on_a_disk(store, tmp_path, capsys):
+    finish(*COMMAND, "--out", "local", cwd=tmp_path)
+
+    run = Folder(store)
+    process = start(*COMMAND, "--out", store, cwd=tmp_path)
+    wait_until(process, lambda: "TERMINATED" in statuses(run / "search"), tmp_path)
+    seen = archray.watch(store, once=True)
+    kill_when(process, lambda: True, tmp_path)
+    assert seen.stage is not None and seen.stage.name == "search" and "of 3 trials" in capsys.readouterr().out
+    assert not (run / "search").exists("done.json")
+    begun = started(run / "search")
+    finish("resume", store, cwd=tmp_path)
+
+    assert begun <= started(run / "search") and len(started(run / "search")) == 3, "no trial was begun anew"
+    assert found_values(downloaded(run, tmp_path / "copy")) == found_values(tmp_path / "local")
+    assert sorted(files_of(tmp_path / "copy")) == sorted(files_of(tmp_path / "local"))
+
+    loaded = archray.load(store)
+    assert loaded.architecture == archray.load(tmp_path / "local").architecture
+    archray.show(store)
+    assert loaded.architecture is not None and loaded.architecture in capsys.readouterr().out
+    assert archray.report(store).startswith(store.partition("?")[0])
+    finish("export", store, "--to", "exported", cwd=tmp_path)
+    assert any((tmp_path / "exported").iterdir())
+
+
+def started(stage: Folder) -> set[str]:
+    """The trials that were begun."""
+    return {file for name in stage.folders() for file in (stage / name / STARTED).files()}
+
+
+def files_of(run: Path) -> set[str]:
+    """What a run holds beside what is Tune's own, and the names that no two runs share."""
+    kept = {file.relative_to(run).as_posix() for file in run.rglob("*") if file.is_file()}
+    return {re.sub(r"part-\d+", "part", name) for name in kept if "tune-" not in name}

@@ -1,0 +1,50 @@
+"""Searches on images that stay in their files: a whole one, and the methods that refuse them."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import archray
+from archray.errors import InvalidInput
+from archray.platform.methods import get_method
+from archray.platform.methods.catalogue import METHODS
+from archray.platform.methods.configure import check_config, make_config
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """40 images of two classes, dark and bright."""
+    folder, rng = tmp_path_factory.mktemp("images"), np.random.default_rng(0)
+    for label in (0, 1):
+        (folder / str(label)).mkdir()
+        for index in range(20):
+            pixels = rng.integers(label * 100, 150 + label * 100, (24, 20, 3), dtype=np.uint8)
+            Image.fromarray(pixels).save(folder / str(label) / f"{index}.jpg")
+    return f"imagefolder-stream:{folder}"
+
+
+def test_methods_that_need_all_images_at_once_refuse_them(data: str, repository: Path) -> None:
+    streaming = [name for name in METHODS if get_method(name).streams]
+    page = (repository / "docs" / "guides" / "own-data.md").read_text(encoding="utf-8")
+    assert f"by themselves: {', '.join(f'`{name}`' for name in streaming[:-1])} and `{streaming[-1]}`;" in page
+    check_config(make_config("random", "smoke", None, {"data": data}))
+    for name in ("gaea-darts", "nesbs", "fast-halving"):
+        assert name not in streaming
+        with pytest.raises(InvalidInput, match="at once, and they stay in their files; choose one of asha, bohb"):
+            check_config(make_config(name, "smoke", None, {"data": data}))
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("ray_session")
+def test_hnas_on_them(data: str, tmp_path: Path) -> None:
+    sizes = {"pool_size": 4, "budget": 2, "random": 1, "final_epochs": 1, "max_concurrent": 1, "resources__actors": 1}
+    own = {"data__image_size": 8, "data__workers": 1, "proxies__batch_size": 8}
+    run = archray.search("hnas", preset="smoke", data=data, out=tmp_path / "run", **sizes, **own)
+    trials = run.trials
+    assert trials["failure"].isna().all() and (trials["validation_loss"] < math.inf).all()
+    assert run.test_accuracy is not None and run.model() is not None

@@ -1,0 +1,225 @@
+"""`archray submit` to a head on this machine, with a token: what is sent, what it prints, killed and resumed."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from archray_test_command import PATIENCE, ended_trials, epochs_trained
+
+from archray.errors import InvalidInput
+from archray.platform.submit_command import job_command, job_name
+
+TOKEN = "0123456789abcdef" * 4
+HEAD = """
+import sys
+from ray.cluster_utils import Cluster
+from archray.cluster.loopback import LOOPBACK, loopback_only
+
+with loopback_only():
+    cluster = Cluster(initialize_head=True, head_node_args=dict(
+        num_cpus=2, num_gpus=0, include_dashboard=True, dashboard_host=LOOPBACK,
+        dashboard_port=None, dashboard_agent_listen_port=0,  # free ones: other Rays of this machine have theirs
+    ))
+print(f"http://{cluster.head_node.webui_url}", flush=True)
+sys.stdin.readline()
+cluster.shutdown()
+"""
+SEARCH = (
+    "search", "random", "--space", "own_space.py:ResidualSpace", "--config", "small.yaml", "--data", "digits",
+    "--preset", "smoke", "--seed", "3", "--max-concurrent", "1", "--random", "0", "--set", "final.epochs=1",
+)  # fmt: skip
+
+
+# What is sent
+
+
+def test_files_that_a_command_names_are_sent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    outside = tmp_path.parent / "outside.py"
+    for file in (Path("spaces/own.py"), Path("small.yaml"), outside, Path("rows.csv"), Path("digits")):
+        file.parent.mkdir(exist_ok=True)
+        file.touch()
+    words, files = job_command(
+        [
+            *("search", "hnas", "--space", "spaces/own.py:Space", "--config=small.yaml"),
+            *("--proxy", f"{outside}:norm,snip"),
+            *("--data", "digits", "--set", "space=table:rows.csv", "--out", "s3://bucket/run"),
+        ]
+    )
+    assert words == [
+        *("search", "hnas", "--space", "spaces/own.py:Space", "--config=small.yaml"),
+        *("--proxy", "sent-2/outside.py:norm,snip"),
+        *("--data", "digits", "--set", "space=table:rows.csv", "--out", "s3://bucket/run"),
+    ]
+    assert {name: file.name for name, file in files.items()} == {
+        "spaces/own.py": "own.py",
+        "small.yaml": "small.yaml",
+        "sent-2/outside.py": "outside.py",
+        "rows.csv": "rows.csv",
+    }
+
+
+def test_a_search_without_a_place_gets_one_that_outlives_the_job() -> None:
+    words, _ = job_command(["search", "hnas"])
+    assert words[2] == "--out" and words[3].startswith("~/archray-runs/hnas-")
+    assert job_command(["search", "hnas", "--dry-run"])[0] == ["search", "hnas", "--dry-run"]
+
+
+@pytest.mark.parametrize(
+    ("words", "place"),
+    [
+        (["search", "hnas", "--out", "runs/1"], "--out runs/1"),
+        (["search", "hnas", "--data-dir=data"], "--data-dir data"),
+        (["resume", "runs/1"], "RUN runs/1"),
+    ],
+)
+def test_a_place_of_this_machine_alone_is_refused(words: list[str], place: str) -> None:
+    with pytest.raises(InvalidInput, match=f"^{place}: expected a place that every node of the cluster sees"):
+        job_command(words)
+
+
+@pytest.mark.parametrize(
+    ("command", "name"),
+    [
+        ("search hnas --space own_space.py:Space --out /shared/runs/digits-1", "hnas digits-1"),
+        ("search random --out=s3://bucket/runs/digits-2?region=eu", "random digits-2"),
+        ("resume /shared/runs/digits-1/ --budget 40", "resume digits-1"),
+        ("list methods", "list"),
+    ],
+)
+def test_jobs_are_told_apart_by_method_and_run(command: str, name: str) -> None:
+    assert job_name(command.split()) == name
+
+
+# A head, and jobs
+
+
+class Sender:
+    """Sends jobs to a head, from a folder with a person's files."""
+
+    def __init__(self, address: str, environment: dict[str, str], folder: Path) -> None:
+        self.address, self.environment, self.folder = address, environment, folder
+
+    def start(self, *arguments: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [sys.executable, "-m", "archray.platform.cli", "submit", "--address", self.address, *arguments],
+            cwd=self.folder,
+            env=self.environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+    def output(self, *arguments: str, code: int = 0) -> str:
+        return ended(self.start(*arguments), code)
+
+
+def ended(process: subprocess.Popen[str], code: int) -> str:
+    said, _ = process.communicate(timeout=PATIENCE)
+    assert process.returncode == code, said
+    return said
+
+
+@pytest.fixture(scope="module")
+def sender(tmp_path_factory: pytest.TempPathFactory, repository: Path) -> Iterator[Sender]:
+    folder, home = tmp_path_factory.mktemp("sender"), tmp_path_factory.mktemp("home")
+    shutil.copyfile(repository / "examples" / "own_space.py", folder / "own_space.py")
+    (folder / "small.yaml").write_text("data: {limit: 100}\n")
+    ours = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
+    ours |= {"HOME": str(home), "PATH": f"{Path(sys.executable).parent}{os.pathsep}{ours['PATH']}"}
+    ours |= {"RAY_AUTH_TOKEN": TOKEN, "PYTHONPATH": ""}
+    # A job runs on the Ray that was started last with this temporary folder. Paths of sockets must be short.
+    temporary = tempfile.mkdtemp(prefix="ar-", dir="/tmp")
+    head = subprocess.Popen(
+        [sys.executable, "-c", HEAD],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env=ours | {"RAY_AUTH_MODE": "token", "RAY_TMPDIR": temporary},
+        text=True,
+    )
+    yield Sender(head.stdout.readline().strip(), ours, folder)
+    head.communicate("\n")
+    shutil.rmtree(temporary)
+
+
+def wait_until(process: subprocess.Popen[str], condition: Callable[[], object]) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not condition():
+        assert process.poll() is None, process.communicate()[0]
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+def trials(run: Path) -> list[dict[str, Any]]:
+    table = pd.read_parquet(run / "search" / "trials.parquet")
+    return table[["architecture", "seed", "epoch", "validation_accuracy"]].to_dict("records")
+
+
+def told_of_job(sender: Sender, job: str) -> dict[str, Any]:
+    """What the dashboard's page of jobs says of one."""
+    request = urllib.request.Request(f"{sender.address}/api/jobs/{job}", headers={"Authorization": f"Bearer {TOKEN}"})
+    with urllib.request.urlopen(request, timeout=PATIENCE) as answer:
+        return json.load(answer)
+
+
+@pytest.mark.slow
+def test_a_job_whose_driver_was_killed_is_resumed_from_outside(sender: Sender, tmp_path: Path) -> None:
+    undisturbed, run = tmp_path / "undisturbed", tmp_path / "killed"
+    said = sender.output("--", *SEARCH, "--out", str(undisturbed))
+    assert "ended with exit code 0" in said and "Ray dashboard: http://127.0.0.1:" in said, said
+    process, search = sender.start("--", *SEARCH, "--out", str(run)), run / "search"
+    wait_until(process, lambda: ended_trials(search) and not (search / "done.json").exists())
+    os.kill(json.loads((run / "heartbeat.json").read_text())["pid"], signal.SIGKILL)
+    killed = ended(process, 128 + signal.SIGKILL)
+    assert f"archray submit --address {sender.address} --resume {run}" in killed
+    trained = epochs_trained(search)
+    finished = {trial: trained[trial] for trial in ended_trials(search)}
+    resumed = sender.output("--resume", str(run))
+    print(said, killed, resumed, sep="\n")
+    now = epochs_trained(search)
+    assert finished and {trial: now[trial] for trial in finished} == finished, "no finished trial ran again"
+    assert json.loads((run / "summary.json").read_text())["state"] == "done"
+    assert trials(run) == trials(undisturbed)
+
+
+@pytest.mark.slow
+def test_a_job_goes_on_without_us_and_is_stopped(sender: Sender, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    process = sender.start("--", *SEARCH, "--out", str(run), "--budget", "1000")
+    wait_until(process, lambda: list(run.glob("search/tune-*/results/*")))
+    process.send_signal(signal.SIGINT)
+    job = ended(process, 130).rpartition("--attach ")[2].strip()
+    assert told_of_job(sender, job)["metadata"]["job_name"] == "random run"
+    following = sender.start("--attach", job)
+    assert "ended" not in sender.output("--stop", job)
+    said = ended(following, 130)
+    assert f"Job {job} ended with exit code 130." in said
+    assert "had ended" in sender.output("--stop", job)
+
+
+@pytest.mark.slow
+def test_what_is_wrong_is_a_sentence(sender: Sender) -> None:
+    token = sender.environment
+    said = "cannot reach the Ray cluster at "
+    for environment, address, reason in [
+        ({**token, "RAY_AUTH_TOKEN": ""}, sender.address, "it asks for a token, and none was given"),
+        ({**token, "RAY_AUTH_TOKEN": "wrong"}, sender.address, "it does not take the token in RAY_AUTH_TOKEN"),
+        (token, "http://127.0.0.1:1", "nothing answers there"),
+        (token, "127.0.0.1:8265", "expected the URL of its dashboard"),
+    ]:
+        line = Sender(address, environment, sender.folder).output("--", "list", "methods", code=2)
+        assert line.startswith(f"archray: {said}{address}: {reason}"), line
+    assert "there is no method" in sender.output("--", "search", "hnass", "--out", "/tmp/run", code=2)

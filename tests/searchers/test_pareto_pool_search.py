@@ -1,0 +1,139 @@
+"""ParetoPoolSearch: the conformance suite, costs known beforehand, and that it finds a front in few trainings."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from archray.errors import InvalidInput, InvalidPool
+from archray.searchers import ParetoPoolSearch, drive
+from archray.searchers.pareto.hypervolume import hypervolume
+from archray.searchers.testing import SearcherConformance, TunerConformance
+
+TOLD: dict[str, Any] = {"metric": "score", "mode": "max"}
+
+
+def table(digits: int = 3) -> pd.DataFrame:
+    """Strings of digits, their worth, a metric that says something of it, and what they cost."""
+    rng = np.random.default_rng(0)
+    rows = np.array(list(itertools.product(range(4), repeat=digits)))
+    worth = np.sqrt(rows @ np.arange(1, digits + 1)) + (rows == 2).sum(axis=1) / 4
+    frame = pd.DataFrame({"architecture": ["-".join(map(str, row)) for row in rows], "worth": worth})
+    frame["hint"] = worth + rng.normal(0, 0.5, len(rows))
+    frame["noise"] = rng.random(len(rows))
+    frame["cost"] = 1 + rows.sum(axis=1) + 0.1 * rng.random(len(rows))
+    frame["memory"] = rng.random(len(rows))
+    return frame
+
+
+@pytest.fixture(scope="module")
+def pool(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("pool") / "pool.parquet"
+    table().drop(columns="worth").to_parquet(path)
+    return path
+
+
+class ParetoPoolConformance(SearcherConformance):
+    further = "-cost"
+
+    @pytest.fixture(autouse=True)
+    def _take_pool(self, pool: Path) -> None:
+        self.pool = pool
+
+    def make(self, **arguments: Any) -> ParetoPoolSearch:
+        return ParetoPoolSearch(self.pool, self.further, **arguments)
+
+
+class TestOneCost(ParetoPoolConformance):
+    pass
+
+
+class TestTwoCosts(ParetoPoolConformance):
+    further = "-cost, -memory"
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("ray_session")
+class TestInATuner(ParetoPoolConformance, TunerConformance):
+    pass
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, pd.DataFrame]:
+    path, frame = tmp_path_factory.mktemp("large") / "pool.parquet", table(5)
+    frame.drop(columns="worth").to_parquet(path)
+    return path, frame
+
+
+def share(frame: pd.DataFrame, names: Any) -> float:
+    """Of the hypervolume of all, what these have."""
+    losses, corner = np.stack([-frame["worth"], frame["cost"]], axis=1), [0.0, frame["cost"].max()]
+    return hypervolume(losses[frame["architecture"].isin(names)], corner) / hypervolume(losses, corner)
+
+
+@pytest.mark.parametrize("sign", [1, -1])  # a metric that says the contrary costs some trainings
+def test_finds_most_of_a_front_in_twenty_trainings(sign: int, tmp_path: Path) -> None:
+    frame = table(5)
+    frame["hint"] *= sign
+    frame.drop(columns="worth").to_parquet(tmp_path / "pool.parquet")
+    worth = dict(zip(frame["architecture"], frame["worth"], strict=True))
+    search = ParetoPoolSearch(tmp_path / "pool.parquet", "-cost", ["hint", "noise"], budget=20, **TOLD)
+    names = drive(search, lambda config: worth[config["architecture"]], concurrency=2)["architecture"]
+    drawn = [share(frame, frame["architecture"].sample(20, random_state=seed)) for seed in range(20)]
+    assert share(frame, names) > (0.95 if sign > 0 else np.mean(drawn))
+    assert share(frame, names) > np.mean(drawn)
+
+
+def test_what_is_beyond_the_reference_is_not_trained(large: tuple[Path, pd.DataFrame]) -> None:
+    path, frame = large
+    cost = dict(zip(frame["architecture"], frame["cost"], strict=True))
+    search = ParetoPoolSearch(path, "-cost", budget=12, reference={"cost": 6.0, "score": 0.0}, **TOLD)
+    names = drive(search, lambda config: float(cost[config["architecture"]]))["architecture"]
+    assert max(cost[name] for name in names) < 6.0
+    assert search.front()["cost"].is_monotonic_decreasing  # here what costs more is better
+
+
+def test_a_row_without_its_cost_is_not_suggested(tmp_path: Path) -> None:
+    frame = table().drop(columns="worth").head(10)
+    frame.loc[[2, 5], "cost"] = np.nan
+    frame.to_parquet(tmp_path / "pool.parquet")
+    search = ParetoPoolSearch(tmp_path / "pool.parquet", "-cost", budget=20, **TOLD)
+    names = set(drive(search, lambda config: 1.0)["architecture"])
+    assert names == set(frame["architecture"]) - {frame["architecture"][2], frame["architecture"][5]}
+
+
+def test_costs_are_no_metrics_unless_they_are_named(pool: Path) -> None:
+    assert ParetoPoolSearch(pool, "-cost", **TOLD).metrics == ("hint", "noise", "memory")
+    assert ParetoPoolSearch(pool, "-cost", ["hint", "-cost"], **TOLD).metrics == ("hint", "-cost")
+
+
+def test_history_tells_the_costs(pool: Path) -> None:
+    search = ParetoPoolSearch(pool, "-cost", budget=3, **TOLD)
+    drive(search, lambda config: float("nan"))
+    costs = table().set_index("architecture")["cost"]
+    history = search.history()
+    assert history["cost"].tolist() == costs[history["architecture"]].tolist()
+    assert search.front().empty
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"further": "-latency"}, InvalidPool, "no column latency"),
+        ({"further": "-architecture"}, InvalidPool, "has no column architecture|numbers in the columns architecture"),
+        ({"further": ""}, InvalidInput, "expected names"),
+        ({"exploration": -1}, InvalidInput, "exploration"),
+        ({"reference": {"price": 3.0}}, InvalidInput, "expected values of cost, score, got 'price'"),
+        ({"reference": {"cost": float("nan")}}, InvalidInput, "finite number for cost"),
+        ({"results": "worth"}, InvalidInput, "results: expected a list"),
+    ],
+)
+def test_wrong_arguments(pool: Path, arguments: Mapping[str, Any], error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        ParetoPoolSearch(pool, **{"further": "-cost", **TOLD, **arguments})

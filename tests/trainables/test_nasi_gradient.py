@@ -1,0 +1,158 @@
+"""The gradient of the NTK's trace norm: against finite differences in float64 (note N2), and against autograd's own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from archray.trainables.nasi.darts_form import form_of
+from archray.trainables.nasi.sampled_decisions import decisions_of, path_of
+from archray.trainables.nasi.trace_norm import Approximation, differentiated, trace_gradient, trace_norm
+from archray.trainables.nets.network_settings import NetworkSettings
+from archray.trainables.supernets.mixings.gumbel_noise import gumbel_weights
+from archray.trainables.supernets.networks import Supernet, build_supernet, mixed_cell, nasbench1shot1_supernet
+
+SPACES = ("nasbench201", "darts", "nasbench1shot1-1", "nasbench1shot1-3")
+# Elsewhere finite differences would cross kinks: max-pooling of the zeros that a node of NAS-Bench-1Shot1 does not
+# read, or of what another pooling has made equal. Space, seed of the sample, approximation, every which weight.
+SMOOTH: tuple[tuple[str, int, Approximation, int], ...] = (
+    ("nasbench201", 3, "batch", 3),
+    ("nasbench201", 3, "samples", 9),
+    ("nasbench201", 3, "exact", 9),
+    ("darts", 6, "batch", 16),
+)
+STEP = 1e-6  # of finite differences: few pixels cross a kink of ReLU within it
+
+
+def tiny(space: str) -> Supernet:
+    """In float64, in evaluation mode, in which nothing is fused; its normalisation is by the batch all the same."""
+    network = NetworkSettings(channels=4, cells=1)
+    supernet = build_supernet(space, network, 3, 4, seed=1, none=space != "darts", form=form_of(space))
+    return supernet.double().eval()
+
+
+def batch(size: int = 3) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(2)
+    return torch.randn(size, 3, 8, 8, generator=generator, dtype=torch.float64), torch.arange(size) % 4
+
+
+def sampled(supernet: Supernet, seed: int) -> Tensor:
+    """(B, C) one-hot rows of a random architecture that is not without connections."""
+    decisions = decisions_of(supernet)
+    draws = torch.rand(decisions.allowed.shape, generator=torch.Generator().manual_seed(seed))
+    chosen = draws.masked_fill(~decisions.allowed, -1.0).argmax(-1)
+    return F.one_hot(chosen, decisions.allowed.shape[1]).float()
+
+
+def squared_gradient(
+    supernet: Supernet, dense: Mapping[str, Tensor], approximation: Approximation, *, graph: bool = False
+) -> Tensor:
+    """R at any weights: of all operations, mixed; nothing of `trace_gradient` but what is differentiated."""
+    images, labels = batch()
+    functions, factor = differentiated(supernet(images, dense), labels, approximation)
+    squares = []
+    for function in functions:
+        gradients = torch.autograd.grad(
+            function, list(supernet.parameters()), retain_graph=True, create_graph=graph, allow_unused=True
+        )
+        squares += [g.square().sum() for g in gradients if g is not None]
+    return factor * torch.stack(squares).sum()
+
+
+@pytest.mark.parametrize(("space", "seed", "approximation", "every"), SMOOTH)
+def test_gradient_by_weights_is_that_of_finite_differences(
+    space: str, seed: int, approximation: Approximation, every: int
+) -> None:
+    supernet = tiny(space)
+    decisions = decisions_of(supernet)
+    rows = sampled(supernet, seed)
+    mixture, wanted = decisions.mixture(rows), decisions.wanted(rows)
+    images, labels = batch()
+    found = trace_gradient(supernet, images, labels, path_of(supernet, mixture), wanted, approximation)
+    dense = {name: weights.dense.double() for name, weights in mixture.items()}
+    assert found.trace == pytest.approx(float(squared_gradient(supernet, dense, approximation)), rel=1e-9)
+    checked = 0
+    for name, weights in dense.items():
+        for row, column in wanted[name].nonzero().tolist()[::every]:
+            sides = []
+            for sign in (1.0, -1.0):
+                moved = weights.clone()
+                moved[row, column] += sign * STEP
+                sides.append(float(squared_gradient(supernet, dense | {name: moved}, approximation)))
+            difference = (sides[0] - sides[1]) / (2 * STEP)
+            assert float(found.by_weights[name][row, column]) == pytest.approx(difference, rel=1e-4, abs=1e-5)
+            checked += 1
+    assert checked >= 3
+
+
+@pytest.mark.parametrize("space", SPACES)
+def test_gradient_by_weights_is_that_of_a_double_backward_pass(space: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Through the whole supernet, every operation mixed; its own sum of operations can be differentiated once only."""
+
+    def plain_sum(terms: Sequence[tuple[Tensor, Tensor | None]]) -> Tensor:
+        return torch.stack([tensor if weight is None else weight * tensor for tensor, weight in terms]).sum(0)
+
+    for module in (mixed_cell, nasbench1shot1_supernet):
+        monkeypatch.setattr(module, "weighted_sum", plain_sum)
+    supernet = tiny(space)
+    decisions = decisions_of(supernet)
+    for seed in range(3):
+        rows = sampled(supernet, seed)
+        mixture, wanted = decisions.mixture(rows), decisions.wanted(rows)
+        found = trace_gradient(supernet, *batch(), path_of(supernet, mixture), wanted)
+        dense = {name: weights.dense.double().requires_grad_() for name, weights in mixture.items()}
+        expected = torch.autograd.grad(squared_gradient(supernet, dense, "batch", graph=True), list(dense.values()))
+        for (name, gradient), mask in zip(found.by_weights.items(), wanted.values(), strict=True):
+            by_autograd = torch.where(mask, expected[list(dense).index(name)], 0.0)
+            torch.testing.assert_close(gradient.double(), by_autograd, rtol=1e-4, atol=1e-4)
+
+
+def test_gradient_by_alpha_is_the_softmax_jacobian_of_that_by_weights() -> None:
+    """As note N2 says: straight-through is one-hot forwards, and the softmax of the perturbed logits backwards."""
+    supernet = tiny("nasbench201")
+    decisions = decisions_of(supernet)
+    noise = torch.randn(decisions.allowed.shape, generator=torch.Generator().manual_seed(4))
+    alpha = torch.zeros_like(noise, requires_grad=True)
+    rows = gumbel_weights(alpha, noise, 1.0, hard=True).dense
+    mixture = decisions.mixture(rows)
+    images, labels = batch()
+    found = trace_gradient(supernet, images, labels, path_of(supernet, mixture), decisions.wanted(rows.detach()))
+    by_weights = found.by_weights["edges"]
+    torch.autograd.backward([mixture["edges"].dense], [by_weights])
+    p = noise.softmax(-1)  # (B, C)
+    jacobian = torch.diag_embed(p) - p[:, :, None] * p[:, None, :]
+    expected = (jacobian @ by_weights[:, :, None])[:, :, 0]
+    assert alpha.grad is not None
+    torch.testing.assert_close(alpha.grad, expected)
+    assert float(expected.abs().max()) > 0
+
+
+def test_trace_norms_are_ordered_by_what_they_bound() -> None:
+    """Eq. 6.5 and 6.6: the batch's is at most the samples', which is at most gamma^2 (2) times the exact one."""
+    supernet = tiny("nasbench201")
+    images, labels = batch(6)
+    parameters = list(supernet.parameters())
+    for seed in range(5):
+        path = path_of(supernet, decisions_of(supernet).mixture(sampled(supernet, seed)))
+        traces = [
+            trace_norm(supernet.logits(images, path), labels, parameters, name)
+            for name in ("batch", "samples", "exact")
+        ]
+        assert traces[0] <= traces[1] * (1 + 1e-9) and traces[1] <= 2 * traces[2] * (1 + 1e-9)
+
+
+def test_weights_that_take_two_choices_are_not_wanted() -> None:
+    """Of DARTS: the chosen input's operations and the chosen operation on every input; both have a gradient."""
+    supernet = tiny("darts")
+    decisions = decisions_of(supernet)
+    rows = sampled(supernet, seed=5)
+    leaf = rows.clone().requires_grad_()
+    dense = decisions.mixture(leaf)["normal"].dense
+    wanted = decisions.wanted(rows)["normal"]
+    torch.autograd.backward([dense], [torch.where(wanted, 0.0, 1.0)])
+    assert leaf.grad is not None and float(leaf.grad.abs().max()) == 0
+    assert int(wanted.sum()) == sum(7 + node - 1 for node in (2, 3, 4, 5))

@@ -1,0 +1,1 @@
+"""The costs that archray knows, a file each: `NAME_cost.py` holds NAME."""

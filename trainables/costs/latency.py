@@ -1,0 +1,176 @@
+"""How long a network takes: passes timed one by one, through a program of torch.export or ONNX Runtime."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from importlib.util import find_spec
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import nn
+
+from archray.errors import InvalidInput, MissingExtra
+from archray.trainables.costs.cost_settings import LatencySettings
+
+MILLISECONDS = 1e3
+NO_RUNTIME = "needs onnx, onnxscript and onnxruntime: pip install 'archray[export]', or choose the runtime torch-export"
+
+
+class Timing(NamedTuple):
+    """Of repeated passes: their median, and the range between the quartiles. Milliseconds."""
+
+    median: float
+    iqr: float
+
+
+def time_calls(
+    call: Callable[[], Any], *, warmup: int, repeats: int, clock: Callable[[], float] = time.perf_counter
+) -> Timing:
+    """Each call's time by the clock, seconds, after `warmup` that do not count; `repeats` is 1 or more."""
+    for _ in range(warmup):
+        call()
+    times = []
+    for _ in range(repeats):
+        start = clock()
+        call()
+        times.append((clock() - start) * MILLISECONDS)
+    low, median, high = np.quantile(times, (0.25, 0.5, 0.75))
+    return Timing(float(median), float(high - low))
+
+
+def _timed(call: Callable[[], Any], settings: LatencySettings) -> Timing:
+    clock = time.perf_counter if settings.clock == "wall" else time.thread_time
+    return time_calls(call, warmup=settings.warmup, repeats=settings.repeats, clock=clock)
+
+
+def network_latency(network: nn.Module, image_shape: tuple[int, int, int], settings: LatencySettings) -> Timing:
+    """Of a batch of `settings.batch_size` images, through `settings.runtime`, on the CPU.
+
+    Raises: MissingExtra without ONNX Runtime; whatever torch.export says of a network that it cannot export.
+    """
+    images = torch.randn(settings.batch_size, *image_shape, generator=torch.Generator().manual_seed(0))
+    network = network.eval().cpu()
+    with torch_threads(settings.threads), torch.no_grad():
+        call = RUNTIMES[settings.runtime](network, images, settings)
+        return _timed(call, settings)
+
+
+def exported(network: nn.Module, images: torch.Tensor) -> torch.export.ExportedProgram:
+    """The program of the forward pass, for batches of this size."""
+    with torch.no_grad():
+        return torch.export.export(network, (images,))
+
+
+def _torch_export(network: nn.Module, images: torch.Tensor, settings: LatencySettings) -> Callable[[], Any]:
+    program = exported(network, images).module()
+    return lambda: program(images)
+
+
+def _onnxruntime(network: nn.Module, images: torch.Tensor, settings: LatencySettings) -> Callable[[], Any]:
+    missing = [name for name in ("onnx", "onnxscript", "onnxruntime") if find_spec(name) is None]
+    if missing:
+        raise MissingExtra(f"a latency by ONNX Runtime {NO_RUNTIME}; not installed: {', '.join(missing)}")
+    import onnxruntime
+
+    program = torch.onnx.export(network, (images,), dynamo=True, verbose=False)
+    if program is None:
+        raise InvalidInput("torch.onnx exported nothing; choose the runtime torch-export")
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = settings.threads
+    options.inter_op_num_threads = 1
+    session = onnxruntime.InferenceSession(
+        program.model_proto.SerializeToString(), options, providers=["CPUExecutionProvider"]
+    )
+    inputs = {session.get_inputs()[0].name: images.numpy()}
+    return lambda: session.run(None, inputs)
+
+
+RUNTIMES: dict[str, Callable[[nn.Module, torch.Tensor, LatencySettings], Callable[[], Any]]] = {
+    "torch-export": _torch_export,
+    "onnxruntime": _onnxruntime,
+}
+
+
+@contextmanager
+def torch_threads(threads: int) -> Iterator[None]:
+    """torch with so many threads, and as it was afterwards."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+# By operation ------------------------------------------------------------------------------------------------------
+
+
+class Operation(NamedTuple):
+    """One node of an exported program: what it computes, of what shapes. Equal ones take as long."""
+
+    key: str
+    call: Callable[[], Any]
+
+
+def operations_of(network: nn.Module, images: torch.Tensor) -> list[Operation]:
+    """Every operation of the exported program on these images, in order, callable on random inputs of its shapes."""
+    from torch.utils._pytree import tree_map
+
+    program = exported(network, images)
+    operations = []
+    for node in program.graph.nodes:
+        if node.op != "call_function":
+            continue
+        shapes: list[str] = []
+
+        def concrete(value: Any, shapes: list[str] = shapes) -> Any:
+            if not isinstance(value, torch.fx.Node):
+                return value
+            held = value.meta["val"]
+            shapes.append(_shape(held))
+            return _random(held)
+
+        args, kwargs = tree_map(concrete, (node.args, node.kwargs))
+        constants = tree_map(lambda value: "x" if isinstance(value, torch.fx.Node) else value, (node.args, node.kwargs))
+        key = f"{node.target} {constants} {' '.join(shapes)}"
+        operations.append(Operation(key, partial(node.target, *args, **kwargs)))
+    return operations
+
+
+def _shape(value: Any) -> str:
+    if isinstance(value, torch.Tensor):
+        return f"{'x'.join(map(str, value.shape))}:{value.dtype}:{'x'.join(map(str, value.stride()))}"
+    return f"[{', '.join(map(_shape, value))}]" if isinstance(value, list | tuple) else str(value)
+
+
+def _random(value: Any) -> Any:
+    """Random tensors of the shapes, strides and types of fake ones."""
+    if isinstance(value, list | tuple):
+        return type(value)(map(_random, value))
+    if not isinstance(value, torch.Tensor):
+        return value
+    made = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype)
+    return made.normal_().abs_() if made.is_floating_point() else made.zero_()
+
+
+def operation_latencies(
+    network: nn.Module, image_shape: tuple[int, int, int], settings: LatencySettings, known: dict[str, Timing]
+) -> list[str]:
+    """The keys of a network's operations, in order; what is not known of them is timed, into `known`."""
+    images = torch.randn(settings.batch_size, *image_shape, generator=torch.Generator().manual_seed(0))
+    operations = operations_of(network.eval().cpu(), images)
+    with torch_threads(settings.threads), torch.no_grad():
+        for operation in operations:
+            if operation.key not in known:
+                known[operation.key] = _timed(operation.call, settings)
+    return [operation.key for operation in operations]
+
+
+def summed(timings: list[Timing]) -> Timing:
+    """Of operations one after the other: medians add; spreads as if they were independent."""
+    return Timing(sum(timing.median for timing in timings), math.sqrt(sum(timing.iqr**2 for timing in timings)))

@@ -1,0 +1,134 @@
+"""What times the networks of a space, here or in an actor on a device; and what keeps each time that was taken."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, Protocol
+
+from archray.errors import InvalidInput
+from archray.trainables.costs.cost_settings import LatencySettings
+from archray.trainables.nets.network_settings import NetworkSettings
+from archray.trainables.spaces import Space
+
+Pair = tuple[float, float]  # milliseconds: the median, and the range between the quartiles
+
+
+class LatencyMeter:
+    """Builds the network of an architecture, with weights drawn from a fixed seed, and times it where it lives.
+
+    Args:
+        space: a space, its name or reference.
+        network, in_channels, image_size, num_classes: what networks are built with.
+        settings: how they are timed, as JSON.
+    """
+
+    def __init__(
+        self,
+        space: Space | str,
+        network: NetworkSettings,
+        in_channels: int,
+        image_size: int,
+        num_classes: int,
+        settings: Mapping[str, Any],
+    ) -> None:
+        self.space, self.network, self.settings = space, network, LatencySettings.model_validate(dict(settings))
+        self.in_channels, self.image_shape = in_channels, (in_channels, image_size, image_size)
+        self.num_classes = num_classes
+
+    def whole(self, architecture: str) -> Pair:
+        """Of the whole network."""
+        from archray.trainables.costs.latency import network_latency
+
+        timing = network_latency(self._built(architecture), self.image_shape, self.settings)
+        return timing.median, timing.iqr
+
+    def operations(self, architecture: str, known: list[str]) -> tuple[list[str], dict[str, Pair]]:
+        """The operations of the network, in order, and the times of those that are not `known`."""
+        from archray.trainables.costs.latency import Timing, operation_latencies
+
+        timings: dict[str, Timing] = {key: Timing(0.0, 0.0) for key in known}
+        keys = operation_latencies(self._built(architecture), self.image_shape, self.settings, timings)
+        new = set(timings) - set(known)
+        return keys, {key: (timings[key].median, timings[key].iqr) for key in sorted(new)}
+
+    def _built(self, architecture: str) -> Any:
+        from archray.trainables.nets.build_network import build
+
+        return build(
+            self.space,
+            architecture,
+            network=self.network,
+            in_channels=self.in_channels,
+            num_classes=self.num_classes,
+            seed=0,
+        )
+
+
+class Times(Protocol):
+    """What is asked for times: a `LatencyMeter`, or something that asks one elsewhere."""
+
+    def whole(self, architecture: str) -> Pair: ...
+
+    def operations(self, architecture: str, known: list[str]) -> tuple[list[str], dict[str, Pair]]: ...
+
+
+class Latencies:
+    """architecture -> its latency, each network, or by `lookup` each distinct operation, timed once.
+
+    Args:
+        times: makes what times; called when the first time is taken.
+        model: `whole`, or `lookup`: the sum over the operations of the network's program.
+        record: what was taken before, `{"whole", "operations", "networks"}`; it is added to.
+        save: called with the record whenever a time was added, so that a resumed run takes none anew.
+
+    Raises: InvalidInput for a look-up of another runtime than torch-export.
+    """
+
+    def __init__(
+        self,
+        times: Callable[[], Times],
+        model: Literal["whole", "lookup"],
+        record: dict[str, Any] | None = None,
+        save: Callable[[Mapping[str, Any]], None] = lambda record: None,
+    ) -> None:
+        self._make, self.model, self._save = times, model, save
+        self._times: Times | None = None
+        self.record: dict[str, Any] = {"whole": {}, "operations": {}, "networks": {}, **(record or {})}
+
+    def __call__(self, architecture: str) -> Pair:
+        """Milliseconds of a batch: the median, and the range between the quartiles."""
+        return self._looked_up(architecture) if self.model == "lookup" else self._whole(architecture)
+
+    @property
+    def times(self) -> Times:
+        if self._times is None:
+            self._times = self._make()
+        return self._times
+
+    def _whole(self, architecture: str) -> Pair:
+        if architecture not in self.record["whole"]:
+            self.record["whole"][architecture] = list(self.times.whole(architecture))
+            self._save(self.record)
+        median, iqr = self.record["whole"][architecture]
+        return median, iqr
+
+    def _looked_up(self, architecture: str) -> Pair:
+        known: dict[str, list[float]] = self.record["operations"]
+        if architecture not in self.record["networks"]:
+            keys, new = self.times.operations(architecture, list(known))
+            known |= {key: list(pair) for key, pair in new.items()}
+            numbers = {key: number for number, key in enumerate(known)}
+            self.record["networks"][architecture] = [numbers[key] for key in keys]
+            self._save(self.record)
+        pairs = list(known.values())
+        used = [pairs[number] for number in self.record["networks"][architecture]]
+        return sum(median for median, _ in used), sum(iqr**2 for _, iqr in used) ** 0.5
+
+
+def check_lookup(model: str, settings: LatencySettings) -> None:
+    """Raises: InvalidInput for a look-up of another runtime than torch-export."""
+    if model == "lookup" and settings.runtime != "torch-export":
+        raise InvalidInput(
+            f"expected costs.model whole with the runtime {settings.runtime}, which fuses operations, got lookup; "
+            "choose the runtime torch-export, or whole"
+        )

@@ -1,0 +1,160 @@
+"""How a picture becomes what a network takes: its channels, its size, its normalisation. Files and arrays alike."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import Field, model_validator
+
+from archray.errors import InvalidInput
+from archray.plurals import count
+from archray.settings import Settings
+
+if TYPE_CHECKING:
+    import torch
+
+MODES = {1: "L", 3: "RGB", 4: "RGBA"}  # what PIL calls pictures of so many channels
+
+
+class ImageForm(Settings):
+    """What was done to the images of a data set, so that it can be done to others.
+
+    Attributes:
+        channels, size: of the tensors, (channels, size, size).
+        mean, std: per channel, what normalisation subtracts and divides by. None: not known, of a data set of the
+            user's that does not say.
+        unit: whether the values before normalisation lie in 0..1, as those of files do.
+        crop: the square in the middle that is resized, as a share of the shorter side; None: the whole picture is
+            resized, and a picture that is not square is squeezed.
+    """
+
+    channels: int = Field(ge=1)
+    size: int = Field(ge=1)
+    mean: tuple[float, ...] | None = None
+    std: tuple[float, ...] | None = None
+    unit: bool = True
+    crop: float | None = Field(None, gt=0, le=1)
+
+    @model_validator(mode="after")
+    def _one_for_each_channel(self) -> ImageForm:
+        for values in (self.mean, self.std):
+            if values is not None and len(values) != self.channels:
+                raise ValueError(f"expected a mean and a std for each of {self.channels} channels, got {values}")
+        return self
+
+    def read(self, file: str | Path) -> npt.NDArray[np.uint8]:
+        """The picture in a file, (size, size, channels) of 8 bits: its channels as the data set's, then resized.
+
+        Raises: InvalidInput, with the file's name, if it is no picture; or if pictures have no such channels.
+        """
+        from PIL import Image
+
+        if self.channels not in MODES:
+            raise InvalidInput(
+                f"expected a network for pictures of {', '.join(map(str, MODES))} channels, got one for "
+                f"{self.channels}; give arrays (n, {self.channels}, H, W)"
+            )
+        try:
+            with Image.open(file) as image:
+                box = None if self.crop is None else middle(*image.size, self.crop)
+                picture = image.convert(MODES[self.channels])
+                resized = picture.resize((self.size, self.size), Image.Resampling.BILINEAR, box=box)
+        except FileNotFoundError as error:
+            raise InvalidInput(f"there is no file {file}; give images or folders of images") from error
+        except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:  # SyntaxError: a broken PNG
+            raise InvalidInput(f"{file} cannot be read as an image ({error}); leave it out or mend it") from error
+        return np.asarray(resized).reshape(self.size, self.size, self.channels)
+
+    def of_files(self, files: Sequence[str | Path]) -> torch.Tensor:
+        """Pictures as a network takes them, (n, channels, size, size) float32. Raises: InvalidInput as `read`."""
+        self._check_known()
+        if not self.unit:
+            raise InvalidInput(
+                "expected arrays on the scale of the data that the network was trained on, whose values are not in "
+                "0..1, got image files; give arrays from Python: run.predict(images)"
+            )
+        pixels = np.stack([self.read(file) for file in files]).transpose(0, 3, 1, 2)
+        return self.of_arrays(np.ascontiguousarray(pixels))
+
+    def of_arrays(self, images: Any, *, normalised: bool = False) -> torch.Tensor:
+        """Arrays or tensors as a network takes them, (n, channels, size, size) float32.
+
+        Args:
+            images: (n, C, H, W), (n, H, W, C) or, of one channel, (n, H, W); of 8 bits, or floats on the scale of the
+                data set's own (0..1 of files). One image may come without n.
+            normalised: whether that was done to them already; they are then only resized.
+
+        Raises: InvalidInput for another shape, other channels, or values that are not finite.
+        """
+        import torch
+        from torch.nn import functional
+
+        tensor = images.detach().cpu() if isinstance(images, torch.Tensor) else _tensor(images)
+        if tensor.dtype == torch.bool or tensor.is_complex():
+            raise InvalidInput(f"expected images of 8 bits or floats, got {str(tensor.dtype).removeprefix('torch.')}")
+        whole = tensor.dtype == torch.uint8
+        tensor = self._channels_first(tensor).float()
+        if not tensor.isfinite().all():
+            raise InvalidInput("expected finite images, got NaN or infinity; remove those images")
+        if whole and not normalised:
+            tensor = tensor / 255
+        if tensor.shape[-2:] != (self.size, self.size):
+            tensor = functional.interpolate(
+                tensor, size=(self.size, self.size), mode="bilinear", antialias=True, align_corners=False
+            )
+        if normalised:
+            return tensor
+        mean, std = self._check_known()
+        return (tensor - torch.tensor(mean).view(1, -1, 1, 1)) / torch.tensor(std).view(1, -1, 1, 1)
+
+    def _channels_first(self, tensor: torch.Tensor) -> torch.Tensor:
+        shape = tuple(tensor.shape)
+        if self.channels == 1 and tensor.ndim == 2:
+            tensor = tensor[None, None]
+        elif self.channels == 1 and tensor.ndim == 3 and 1 not in (shape[0], shape[2]):
+            tensor = tensor[:, None]  # (n, H, W)
+        elif tensor.ndim == 3:
+            tensor = tensor[None]
+        if tensor.ndim == 4 and tensor.shape[1] != self.channels and tensor.shape[3] == self.channels:
+            tensor = tensor.permute(0, 3, 1, 2)
+        if tensor.ndim != 4 or tensor.shape[1] != self.channels or 0 in tensor.shape:
+            plain = ", (n, H, W)" if self.channels == 1 else ""
+            raise InvalidInput(
+                f"expected images of {count(self.channels, 'channel')}, (n, {self.channels}, H, W) or "
+                f"(n, H, W, {self.channels}){plain}, got {shape}"
+            )
+        return tensor
+
+    def _check_known(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
+        if self.mean is None or self.std is None:
+            raise InvalidInput(
+                "expected a data set that says how its images are normalised, and this one's function does not; give "
+                "its Dataset a `form` (an ImageForm), or give normalised arrays: run.predict(images, normalised=True)"
+            )
+        return self.mean, self.std
+
+
+def _tensor(images: Any) -> torch.Tensor:
+    """Raises: InvalidInput for what is no array of numbers."""
+    import torch
+
+    try:
+        array = np.asarray(images)
+    except ValueError as error:  # images of several sizes
+        raise InvalidInput(f"expected images of one size in an array, got {error}; give them one by one") from error
+    if array.dtype.kind not in "uif":
+        raise InvalidInput(f"expected images as numbers, got an array of {array.dtype}; give arrays, tensors or files")
+    if array.dtype != np.uint8:
+        array = array.astype(np.float32)
+    return torch.from_numpy(np.ascontiguousarray(array))
+
+
+def middle(width: int, height: int, share: float) -> tuple[float, float, float, float]:
+    """The square in the middle of a picture, `share` of its shorter side: left, top, right, bottom, in pixels."""
+    side = share * min(width, height)
+    left, top = (width - side) / 2, (height - side) / 2
+    return left, top, left + side, top + side

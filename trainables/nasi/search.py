@@ -1,0 +1,187 @@
+"""Algorithm 6.1: gradients of samples' trace norms at alpha_0, and the architecture of alpha*. Shu 2022, 6.2.3."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from archray.errors import InvalidInput
+from archray.seeds import stream_seed
+from archray.trainables.nasi.mini_batches import NASIBatches
+from archray.trainables.nasi.one_step import LOOSE, Constraint, Numbers, constraints, one_step, reward
+from archray.trainables.nasi.sampled_decisions import decisions_of, one_hot_rows, path_of
+from archray.trainables.nasi.trace_norm import Approximation, Path, trace_gradient, trace_norm
+from archray.trainables.supernets.mixings.gumbel_noise import gumbel_noise, gumbel_weights
+from archray.trainables.supernets.networks import Supernet
+from archray.trainables.supernets.networks.group import Rows
+
+NOISE, RANDOM, FOUND = 10, 11, 12  # purposes of random streams, beside those of batches
+
+
+class NotFinite(ArithmeticError):
+    """A trace norm or its gradient is not finite; the message says in which step."""
+
+
+class NothingLearnt(ArithmeticError):
+    """No step had a gradient, so that every architecture is as probable as another."""
+
+
+class Constants(NamedTuple):
+    """Of the reward and the step, Eq. 6.8 and 6.13."""
+
+    mu: float
+    nu_0: float
+    constraint: Constraint
+    xi: float = 1.0
+
+
+class NASISearch:
+    """Collects, step by step, trace norms of architectures sampled at alpha_0 = 0 and their gradients by alpha.
+
+    Everything random in step t is a function of the seed and t, so a state is what was collected.
+
+    Args:
+        supernet: at its initial weights; it is not changed.
+        temperature: tau of Eq. 6.16.
+        samples: N of Eq. 6.14.
+    """
+
+    def __init__(
+        self,
+        supernet: Supernet,
+        batches: NASIBatches,
+        *,
+        approximation: Approximation,
+        temperature: float,
+        samples: int,
+        seed: int,
+    ) -> None:
+        if supernet.partial_channels > 1:
+            raise InvalidInput(f"expected whole channels, got partial_channels {supernet.partial_channels}")
+        self.supernet, self.batches, self.seed = supernet, batches, seed
+        self.approximation: Approximation = approximation
+        self.temperature, self.samples = temperature, samples
+        self.decisions = decisions_of(supernet, batches.device)
+        self.alpha_0 = torch.zeros(self.decisions.allowed.shape, device=batches.device)
+        self._traces: list[float] = []
+        self._gradients: list[Numbers] = []  # (B, C) each
+        self._mean: float | None = None
+
+    @property
+    def steps_done(self) -> int:
+        return len(self._traces)
+
+    @property
+    def traces(self) -> Numbers:
+        """(t,)."""
+        return np.array(self._traces)
+
+    def step(self) -> None:
+        """Lines 3 to 5 of Algorithm 6.1. Raises: NotFinite."""
+        number = self.steps_done
+        alpha = self.alpha_0.clone().requires_grad_()
+        log_p = alpha.masked_fill(~self.decisions.allowed, -torch.inf).log_softmax(-1)
+        noise = gumbel_noise(log_p, self._generator(number, NOISE))
+        rows = gumbel_weights(log_p, noise, self.temperature, hard=True).dense
+        mixture = self.decisions.mixture(rows)
+        images, labels = self.batches.take(number)
+        path, wanted = path_of(self.supernet, mixture), self.decisions.wanted(rows.detach())
+        found = trace_gradient(self.supernet, images, labels, path, wanted, self.approximation)
+        dense = [weights.dense for weights in mixture.values()]
+        torch.autograd.backward(dense, [found.by_weights[name] for name in mixture])
+        assert alpha.grad is not None
+        gradient = alpha.grad.double().cpu().numpy()
+        if not (np.isfinite(found.trace) and np.isfinite(gradient).all()):
+            raise NotFinite(f"the trace norm or its gradient is not finite in step {number + 1}")
+        self._traces.append(found.trace)
+        self._gradients.append(gradient)
+
+    def mean_trace(self) -> float:
+        """Of N architectures drawn uniformly, Eq. 6.14; computed once. Raises: NotFinite."""
+        if self._mean is None:
+            traces = [self._trace(self.random_path(number), RANDOM, number) for number in range(self.samples)]
+            if not np.isfinite(traces).all():
+                raise NotFinite("the trace norm of a random architecture is not finite")
+            self._mean = float(np.mean(traces))
+        return self._mean
+
+    def nu_0(self, constraint: Constraint) -> float:
+        """The mean of Eq. 6.14, or five times that for the adaptive rule, which starts loose (section 6.4.1)."""
+        return self.mean_trace() * (LOOSE if constraint == "adaptive" else 1.0)
+
+    def nus(self, constants: Constants) -> Numbers:
+        """(t,), the constraint of each step."""
+        return constraints(self.traces, constants.nu_0, constants.constraint)
+
+    def probabilities(self, constants: Constants) -> Tensor:
+        """p_alpha* of each decision, (B, C), from the steps so far; uniform before the first."""
+        alpha = self.alpha_0.double().cpu()
+        if self.steps_done:
+            gradients = np.stack(self._gradients)
+            alpha = alpha + torch.from_numpy(
+                one_step(gradients, self.traces, self.nus(constants), constants.mu, constants.xi)
+            )
+        return self._softmax(alpha)
+
+    def architecture(self, constants: Constants) -> str | None:
+        """The mode of p_alpha*, lines 6 and 7 of Algorithm 6.1, as the space's string; None if nothing was learnt."""
+        probabilities = self.probabilities(constants)
+        if torch.equal(probabilities, self._softmax(self.alpha_0.double().cpu())):
+            return None
+        return self.supernet.space.encode(self.decisions.mode(probabilities))
+
+    def mode_trace(self, constants: Constants, batches: int = 4) -> float:
+        """The trace norm of the most probable sample, over some batches: like the samples', of the supernet's path.
+
+        Of DARTS that has one input for each node, where the architecture that is found has two.
+        """
+        chosen = self.probabilities(constants).argmax(-1)
+        path = self._path(chosen)
+        return float(np.mean([self._trace(path, FOUND, number) for number in range(batches)]))
+
+    def rewards(self, constants: Constants) -> Numbers:
+        """(t,), Eq. 6.8 of each step's sample."""
+        return reward(self.traces, self.nus(constants), constants.mu)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Tensors and plain data only."""
+        gradients = np.stack(self._gradients) if self._gradients else np.zeros((0, *self.alpha_0.shape))
+        return {"traces": list(self._traces), "gradients": torch.from_numpy(gradients), "mean_trace": self._mean}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self._traces, self._mean = list(state["traces"]), state["mean_trace"]
+        self._gradients = list(state["gradients"].cpu().numpy())
+
+    def random_path(self, number: int) -> dict[str, Rows]:
+        """The path of a uniformly drawn architecture, a function of the seed and the number."""
+        log_p = self._uniform().log()
+        return self._path((log_p + gumbel_noise(log_p, self._generator(number, RANDOM))).argmax(-1))
+
+    def trace_on(self, path: Path, batch: tuple[Tensor, Tensor], approximation: Approximation) -> float:
+        """The trace norm of a path, whose network is in training mode, on a batch of images and labels."""
+        images, labels = batch
+        with torch.enable_grad():
+            logits = self.supernet.logits(images.contiguous(memory_format=torch.channels_last), path)
+            return trace_norm(logits, labels, list(self.supernet.parameters()), approximation)
+
+    def _path(self, chosen: Tensor) -> dict[str, Rows]:
+        """chosen: (B,) numbers of choices."""
+        rows = one_hot_rows(chosen, self.decisions.allowed).to(self.alpha_0.device)
+        return path_of(self.supernet, self.decisions.mixture(rows))
+
+    def _uniform(self) -> Tensor:
+        """p_alpha_0, (B, C)."""
+        return self._softmax(self.alpha_0.cpu())
+
+    def _softmax(self, alpha: Tensor) -> Tensor:
+        return alpha.masked_fill(~self.decisions.allowed.cpu(), -torch.inf).softmax(-1)
+
+    def _trace(self, path: Path, *batch: int) -> float:
+        return self.trace_on(path, self.batches.take(stream_seed(self.seed, *batch)), self.approximation)
+
+    def _generator(self, *words: int) -> torch.Generator:
+        return torch.Generator().manual_seed(stream_seed(self.seed, *words))

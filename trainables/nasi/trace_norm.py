@@ -1,0 +1,184 @@
+"""The trace norm of the neural tangent kernel, its two approximations, and their gradient. Shu 2022, Eq. 6.4-6.7.
+
+R(z) = sum_k ||grad_theta F_k||^2 of a supernet whose every choice is a row of weights z, at a path: rows of 0 and 1.
+Straight-through estimators want dR/dz there. As R = ||g||^2 with g = grad_theta F,
+
+    dR/dz = 2 g^T d(grad_theta F)/dz = 2 d/de dF/dz (theta + e g) at e = 0,
+
+and dF/dz_o = <b, o(x)>, where o is the operation that z_o weighs, x what it reads and b the gradient of F by the node
+that it would be added to. So the derivative along g is
+
+    dR/dz_o = 2 (<b', o(x)> + <b, o'>),
+
+with o' the tangent of o(x) as theta moves along g, which for an operation off the path comes through x alone, and b'
+the tangent of b, which is grad_u (g^T grad_theta F) for something u added to the node. Hence two passes:
+
+1. Along the path alone, a forward pass and a double backward pass: g, b and b'.
+2. A forward pass with tangents in which each offered operation is evaluated, used, and forgotten.
+
+No graph reaches an operation off the path, which a double backward pass through the supernet would differentiate
+twice, and memory is that of the path.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+from torch.autograd import forward_ad
+from torch.func import functional_call
+from torch.nn import functional as F
+
+from archray.errors import InvalidInput
+from archray.trainables.proxies.inner_products import inner_product
+from archray.trainables.supernets.networks import Supernet
+from archray.trainables.supernets.networks.group import Offer, Rows
+
+Approximation = Literal["exact", "samples", "batch"]
+Path = Mapping[str, Rows]  # group -> weights of 0 and 1, without probes
+
+
+def differentiated(logits: Tensor, labels: Tensor, approximation: Approximation) -> tuple[list[Tensor], float]:
+    """The functions F_k of the weights, (), and the factor of the sum of their squared gradient norms.
+
+    Per image, so that the three can be compared; m / gamma of Eq. 6.7 is a constant of all architectures.
+
+    - `exact`: b^-1 sum_x ||grad f(x)||_F^2, Eq. 6.4, a function for every image and class.
+    - `samples`: b^-1 sum_x ||grad L_x||^2, the first bound of Eq. 6.6.
+    - `batch`: ||b^-1 sum_x grad L_x||^2, Eq. 6.7.
+
+    L is the cross-entropy. logits: (b, n). labels: (b,).
+    """
+    if approximation == "exact":
+        return list(logits.flatten().unbind()), 1.0 / len(logits)
+    losses = F.cross_entropy(logits, labels, reduction="none")
+    if approximation == "samples":
+        return list(losses.unbind()), 1.0 / len(logits)
+    return [losses.mean()], 1.0
+
+
+def trace_norm(logits: Tensor, labels: Tensor, parameters: Sequence[Tensor], approximation: Approximation) -> float:
+    """The (approximated) trace norm per image, of a forward pass that has a graph to the parameters."""
+    functions, factor = differentiated(logits, labels, approximation)
+    total = 0.0
+    for number, function in enumerate(functions, 1):
+        keep = number < len(functions)
+        gradients = torch.autograd.grad(function, parameters, retain_graph=keep, allow_unused=True)
+        total += sum(float(g.double().square().sum()) for g in gradients if g is not None)
+    return factor * total
+
+
+@dataclass(frozen=True)
+class TraceGradient:
+    """The trace norm of a path, and its gradient by the weights of each group, (edges, operations)."""
+
+    trace: float
+    by_weights: dict[str, Tensor]
+
+
+def trace_gradient(
+    supernet: Supernet,
+    images: Tensor,
+    labels: Tensor,
+    path: Path,
+    wanted: Mapping[str, Tensor],
+    approximation: Approximation = "batch",
+) -> TraceGradient:
+    """The trace norm of a path through a supernet of whole channels, and its gradient by the weights of choices.
+
+    Args:
+        images: (b, C, H, W), on the supernet's device. labels: (b,).
+        wanted: group -> (edges, operations) bool; the gradient is zero where it is False, as it is for `none`.
+
+    With `samples` it costs b times as much as with `batch`, with `exact` b n times. Raises: InvalidInput if the
+    supernet, one of a user's, asks no probe.
+    """
+    images = images.contiguous(memory_format=torch.channels_last)
+    nodes: list[Tensor] = []
+
+    def moved(value: Tensor, offers: Sequence[Offer]) -> Tensor:
+        nodes.append(torch.zeros_like(value, requires_grad=True))
+        return value + nodes[-1]
+
+    names, parameters = zip(*supernet.named_parameters(), strict=True)
+    with torch.enable_grad():
+        logits = supernet.logits(images, {name: _probed(rows, moved) for name, rows in path.items()})
+        functions, factor = differentiated(logits, labels, approximation)
+    if not nodes:
+        raise InvalidInput(f"the supernet of {supernet.space.name} has no probes; see Rows.probe")
+    measured = _Measured({name: torch.zeros_like(rows.dense, device=images.device) for name, rows in path.items()})
+    for number, function in enumerate(functions, 1):
+        found = torch.autograd.grad(function, [*parameters, *nodes], create_graph=True, allow_unused=True)
+        reached = {name: g for name, g in zip(names, found, strict=False) if g is not None}
+        tangents = {name: g.detach() for name, g in reached.items()}
+        along = torch.stack([(g * tangents[name]).sum() for name, g in reached.items()]).sum()
+        measured.trace += factor * float(along.detach())
+        by_nodes = _or_zeros(found[len(parameters) :], nodes)
+        moving = torch.autograd.grad(along, nodes, retain_graph=number < len(functions), allow_unused=True)
+        _measure(supernet, images, path, tangents, by_nodes, _or_zeros(moving, nodes), wanted, measured, 2.0 * factor)
+    return TraceGradient(measured.trace, measured.by_weights)
+
+
+@dataclass
+class _Measured:
+    by_weights: dict[str, Tensor]
+    trace: float = field(default=0.0)
+
+
+@torch.no_grad()
+def _measure(
+    supernet: Supernet,
+    images: Tensor,
+    path: Path,
+    tangents: Mapping[str, Tensor],
+    by_nodes: Sequence[Tensor],
+    moving: Sequence[Tensor],
+    wanted: Mapping[str, Tensor],
+    measured: _Measured,
+    factor: float,
+) -> None:
+    """The second pass. tangents: g. by_nodes, moving: b and b' of each node, in the order of computation."""
+    of_nodes: Iterator[tuple[Tensor, Tensor]] = iter(zip(by_nodes, moving, strict=True))
+
+    def measure(group: str, value: Tensor, offers: Sequence[Offer]) -> Tensor:
+        b, b_moving = next(of_nodes)
+        for row, column, operation in offers:
+            if wanted[group][row, column]:
+                out, tangent = forward_ad.unpack_dual(operation())
+                change = inner_product(b_moving, out)
+                if tangent is not None:
+                    change = change + inner_product(b, tangent)
+                measured.by_weights[group][row, column] += factor * change
+        return value
+
+    with forward_ad.dual_level():
+        own = dict(supernet.named_parameters())
+        duals = {f"supernet.{n}": forward_ad.make_dual(own[n].detach(), g) for n, g in tangents.items()}
+        rows = {name: _probed(of_group, partial(measure, name)) for name, of_group in path.items()}
+        functional_call(_Logits(supernet), duals, (images, rows))
+
+
+class _Logits(nn.Module):
+    """`Supernet.logits` as a module's forward pass."""
+
+    def __init__(self, supernet: Supernet) -> None:
+        super().__init__()
+        self.supernet = supernet
+
+    def forward(self, images: Tensor, rows: Path) -> Tensor:
+        return self.supernet.logits(images, rows)
+
+
+def _probed(rows: Rows, probe: Callable[[Tensor, Sequence[Offer]], Tensor]) -> Rows:
+    return Rows(rows.dense, rows.chosen, probe)
+
+
+def _or_zeros(gradients: Sequence[Tensor | None], like: Sequence[Tensor]) -> list[Tensor]:
+    return [
+        torch.zeros_like(tensor) if gradient is None else gradient.detach()
+        for gradient, tensor in zip(gradients, like, strict=True)
+    ]

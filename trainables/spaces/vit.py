@@ -1,0 +1,86 @@
+"""Vision transformers for small images: depth, width, heads and MLP ratio of each layer. Chen et al. 2021, sec. 3."""
+
+from __future__ import annotations
+
+from typing import ClassVar, NamedTuple
+
+from archray.trainables.spaces.space import SPACES, Architecture, Decision, Space
+
+DEPTHS = ("3", "4", "5", "6")
+WIDTHS = ("4", "6", "8")  # in channels C: the numbers of a token are width x C
+HEADS = ("2", "3", "4")  # of 2 C numbers each, whatever the width
+RATIOS = ("1", "2", "4")  # hidden units of the MLP, in widths
+
+LAYERS = int(DEPTHS[-1])
+SHARED = 2  # decisions of the whole network, before those of the layers
+PER_LAYER = 2
+
+
+class TransformerLayer(NamedTuple):
+    """One layer: the heads of its attention, and the hidden units of its MLP per number of a token."""
+
+    heads: int
+    ratio: int
+
+
+class TransformerShape(NamedTuple):
+    """What an architecture describes: numbers of a token in channels C, and its layers."""
+
+    width: int
+    layers: tuple[TransformerLayer, ...]
+
+    @property
+    def depth(self) -> int:
+        return len(self.layers)
+
+
+@SPACES.register("vit")
+class VisionTransformers(Space):
+    """Transformers for images of 8 to 32 pixels a side: 6.4 million choices, 1,793,340 networks.
+
+    As in AutoFormer (Chen et al. 2021, Table 1) depth and width are of the whole network, heads and MLP ratio of each
+    layer, and a head has the same size at any width. The choices are smaller: theirs are for images of 224 pixels and
+    depths of 12 and more. Strings are `depth=3|width=4|heads_1=2|ratio_1=1|...|heads_6=2|ratio_6=1`, with choices for
+    layers that the depth leaves out too; these mean nothing, and are the first ones in the canonical form.
+    """
+
+    name: ClassVar[str] = "vit"
+    sliced: ClassVar[bool] = True
+    decisions = (
+        Decision("depth", DEPTHS),
+        Decision("width", WIDTHS),
+        *(
+            decision
+            for layer in range(1, LAYERS + 1)
+            for decision in (Decision(f"heads_{layer}", HEADS), Decision(f"ratio_{layer}", RATIOS))
+        ),
+    )
+
+    def shape(self, architecture: Architecture) -> TransformerShape:
+        """The network's width and its layers, as many as it is deep. Raises: InvalidArchitecture."""
+        self.check(architecture)
+        depth, width, *choices = map(int, architecture)
+        layers = zip(choices[::PER_LAYER], choices[1::PER_LAYER], strict=True)
+        return TransformerShape(width, tuple(TransformerLayer(*layer) for layer in layers)[:depth])
+
+    def canonical(self, architecture: Architecture) -> Architecture:
+        """The first choices for the layers beyond the depth, which there are none of."""
+        used = SHARED + PER_LAYER * self.shape(architecture).depth
+        return (*architecture[:used], *(decision.choices[0] for decision in self.decisions[used:]))
+
+    def condition(self, decision: str) -> tuple[str, tuple[str, ...]] | None:
+        """The heads and the ratio of a layer matter where the depth reaches it."""
+        _, _, layer = decision.partition("_")
+        if not layer or layer <= DEPTHS[0]:
+            return None
+        return "depth", tuple(depth for depth in DEPTHS if int(depth) >= int(layer))
+
+    @property
+    def smallest(self) -> Architecture:
+        """The architecture of the least of everything, canonical."""
+        return tuple(decision.choices[0] for decision in self.decisions)
+
+    @property
+    def largest(self) -> Architecture:
+        """The architecture of the most of everything."""
+        return tuple(decision.choices[-1] for decision in self.decisions)
