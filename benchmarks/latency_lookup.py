@@ -1,9 +1,10 @@
 """How far a latency that is looked up by operation is from the whole network's, on cells of NAS-Bench-201.
 
-    python benchmarks/latency_lookup.py [--cells 30] [--repeats 51] [--stages 1] [--clock cpu]
+    python benchmarks/latency_lookup.py [--cells 30] [--repeats 51] [--stages 1] [--channels 16] [--clock cpu]
 
 Each network is timed whole, as its program of torch.export runs, and by the sum over the operations of that program,
-each distinct one of which is timed once. Whole networks are timed twice, in two passes over them, so that the error of
+each distinct one of which is timed once: the sum as it is, and on the line that is fitted to a few other networks,
+none of which is among the cells here. Whole networks are timed twice, in two passes over them, so that the error of
 the look-up can be read against that of measuring again. Every time is the median of the repeats, on one thread.
 """
 
@@ -15,6 +16,7 @@ import numpy as np
 import pandas as pd
 
 from archray.trainables.costs import CostSettings, LatencySettings
+from archray.trainables.costs.latency_calibration import calibration_candidates
 from archray.trainables.costs.latency_meter import Latencies, LatencyMeter
 from archray.trainables.nets import NetworkSettings
 from archray.trainables.spaces import get_space
@@ -25,24 +27,29 @@ def main() -> None:
     parser.add_argument("--cells", type=int, default=30)
     parser.add_argument("--repeats", type=int, default=51)
     parser.add_argument("--stages", type=int, default=1, help="cells a stage")
+    parser.add_argument("--channels", type=int, default=16)
+    parser.add_argument("--size", type=int, default=32, help="pixels a side")
     parser.add_argument("--clock", choices=("wall", "cpu"), default="wall", help="cpu where others use the machine")
     options = parser.parse_args()
     space, rng = get_space("nasbench201"), np.random.default_rng(0)
+    fitted = calibration_candidates(space)
     forms: dict[str, None] = {}
     while len(forms) < options.cells:
-        forms[space.encode(space.canonical(space.sample(rng)))] = None
+        name = space.encode(space.canonical(space.sample(rng)))
+        if name not in fitted:
+            forms[name] = None
     settings = CostSettings(latency=LatencySettings(repeats=options.repeats, clock=options.clock))
-    network = NetworkSettings(cells=options.stages)
+    network = NetworkSettings(channels=options.channels, cells=options.stages)
     how = settings.latency.model_dump(mode="json")
-    meter = LatencyMeter("nasbench201", network, 3, 32, 10, how)
+    meter = LatencyMeter("nasbench201", network, 3, options.size, 10, how)
     first, again = Latencies(lambda: meter, "whole"), Latencies(lambda: meter, "whole")
-    looked_up = Latencies(lambda: meter, "lookup")
-    columns = {"whole": first, "again": again, "lookup": looked_up}
+    looked_up = Latencies(lambda: meter, "lookup", candidates=lambda: fitted, announce=print)
+    columns = {"whole": first, "again": again, "sum": looked_up.sum, "lookup": looked_up}
     frame = pd.DataFrame({name: [times(form)[0] for form in forms] for name, times in columns.items()})
     frame["iqr"] = [first(form)[1] for form in forms]
     print(frame.round(3).to_string())
     print(f"{len(looked_up.record['operations'])} distinct operations timed for {options.cells} networks")
-    for name in ("again", "lookup"):
+    for name in ("again", "sum", "lookup"):
         ratio = frame[name] / frame["whole"]
         scaled = ratio / ratio.median()
         ranks = frame[name].corr(frame["whole"], method="spearman")

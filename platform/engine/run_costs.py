@@ -15,6 +15,7 @@ from archray.plurals import count
 from archray.searchers.constraints import Constraint, parse_constraints, violation
 from archray.seeds import stream_seed
 from archray.trainables.costs import LatencySettings, NetworkCosts, Violation
+from archray.trainables.costs.latency_calibration import calibration_candidates
 from archray.trainables.costs.latency_meter import Latencies, Times
 from archray.trainables.costs.network_costs import cost_table
 from archray.trainables.data import load_images
@@ -50,6 +51,8 @@ def run_costs(context: Context[Any]) -> NetworkCosts:
                 config.costs.model,
                 written,
                 lambda record: folder.write_json(LATENCY, record),
+                candidates=partial(calibration_candidates, costs.space),
+                announce=context.say,
             )
         )
         context.costs = costs

@@ -9,11 +9,19 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from archray.errors import InvalidInput
-from archray.trainables.costs import CostSettings, LatencySettings, NetworkCosts, costs_of
+from archray.trainables.costs import CostFailed, CostSettings, LatencySettings, NetworkCosts, costs_of
 from archray.trainables.costs.latency import Timing, network_latency, operation_latencies, operations_of, time_calls
+from archray.trainables.costs.latency_calibration import (
+    calibration_candidates,
+    fit_line,
+    left_out_errors,
+    spread_choice,
+)
 from archray.trainables.costs.latency_meter import Latencies, LatencyMeter
 from archray.trainables.nets import NetworkSettings
 from archray.trainables.spaces import get_space
@@ -98,6 +106,64 @@ def test_the_look_up_sums_operations_that_are_timed_once() -> None:
     assert again("ab")[0] == 195.0 and device.asked == ["ab", "aab"]
 
 
+def test_a_look_up_is_calibrated_on_networks_that_are_timed_whole() -> None:
+    class WithOverhead(Counted):
+        """Whole networks take what their operations take twice, and 50 ms more."""
+
+        def whole(self, architecture: str) -> tuple[float, float]:
+            self.asked.append(architecture)
+            return 50.0 + 2.0 * sum(map(ord, architecture)), 0.5
+
+    device, told = WithOverhead(), list[str]()
+    latencies = Latencies(lambda: device, "lookup", candidates=lambda: ["a", "aa", "aaa", "aaaa"], announce=told.append)
+    assert latencies("ab") == (pytest.approx(50.0 + 2.0 * 195.0), pytest.approx(2.0 * 18**0.5))
+    fitted = latencies.record["calibration"]
+    assert (fitted["overhead"], fitted["factor"]) == (pytest.approx(50.0), pytest.approx(2.0))
+    assert fitted["networks"].keys() == {"a", "aa", "aaa", "aaaa"} and fitted["error"] < 1e-6
+    assert "50 ms + 2 times the sum over operations, from 4 networks" in told[0]
+    device.asked.clear()
+    again = Latencies(lambda: device, "lookup", latencies.record, candidates=lambda: ["b"])
+    assert again("ab") == latencies("ab") and device.asked == [] and len(told) == 1  # the line is kept
+
+
+def test_a_network_that_cannot_be_timed_is_left_out_of_the_calibration() -> None:
+    class Broken(Counted):
+        def operations(self, architecture: str, known: list[str]) -> tuple[list[str], dict[str, tuple[float, float]]]:
+            if architecture.startswith("x"):
+                raise RuntimeError("it cannot be exported")
+            return super().operations(architecture, known)
+
+    latencies = Latencies(Broken, "lookup", candidates=lambda: ["xa", "a", "aa"])
+    assert latencies.line.factor > 0.0 and "xa" not in latencies.record["calibration"]["networks"]
+    with pytest.raises(CostFailed, match="xa: RuntimeError: it cannot be exported"):
+        Latencies(Broken, "lookup", candidates=lambda: ["xa"])("a")
+
+
+@given(
+    st.floats(0.0, 5.0),
+    st.floats(0.1, 5.0),
+    st.lists(st.floats(0.5, 20.0), min_size=3, max_size=8, unique_by=lambda total: round(total, 1)),
+)
+def test_a_line_is_found_again(overhead: float, factor: float, sums: list[float]) -> None:
+    whole = [overhead + factor * total for total in sums]
+    line = fit_line(sums, whole)
+    assert [line(total) for total in sums] == pytest.approx(whole)
+    assert max(left_out_errors(sums, whole)) < 1e-6
+
+
+def test_a_line_without_a_slope_is_a_factor_alone() -> None:
+    assert fit_line([2.0], [6.0]) == (0.0, pytest.approx(3.0))
+    assert fit_line([2.0, 2.0], [6.0, 6.0]) == (0.0, pytest.approx(3.0))
+    assert fit_line([1.0, 2.0], [4.0, 1.0]).overhead == 0.0 < fit_line([1.0, 2.0], [4.0, 1.0]).factor
+
+
+def test_the_networks_that_are_timed_whole_are_spread_from_cheapest_to_dearest() -> None:
+    assert spread_choice([5.0, 1.0, 9.0, 1.1, 1.2], 3) == [1, 0, 2]
+    assert sorted(spread_choice([2.0, 2.0, 2.0], 6)) == [0, 1, 2]
+    names = calibration_candidates(get_space("nasbench201"))
+    assert len(names) == len(set(names)) > 10 and names == calibration_candidates(get_space("nasbench201"))
+
+
 def test_the_meter_builds_and_times_the_networks_of_a_space() -> None:
     meter = LatencyMeter("nasbench201", SMALL, 3, 8, 10, FEW.model_dump(mode="json"))
     name = "|nor_conv_3x3~0|+|none~0|none~1|+|skip_connect~0|nor_conv_3x3~1|none~2|"
@@ -109,20 +175,31 @@ def test_the_meter_builds_and_times_the_networks_of_a_space() -> None:
 
 
 def test_a_latency_is_a_column_with_its_spread() -> None:
-    space = get_space("nasbench201")
-    rng = np.random.default_rng(0)
-    names = [space.encode(space.sample(rng)) for _ in range(2)]
-    settings = CostSettings(latency=FEW, model="lookup")
-    frame = costs_of(space, names, ("flops", "latency_ms"), network=SMALL, image_size=8, settings=settings)
+    name = "|nor_conv_3x3~0|+|none~0|none~1|+|skip_connect~0|nor_conv_3x3~1|none~2|"
+    settings = CostSettings(latency=FEW)
+    frame = costs_of("nasbench201", [name], ("flops", "latency_ms"), network=SMALL, image_size=8, settings=settings)
     assert list(frame.columns) == ["architecture", "flops", "latency_ms", "latency_ms_iqr"]
     assert (frame["latency_ms"] > 0).all()
 
 
+@pytest.mark.slow
+def test_a_look_up_is_calibrated_on_six_networks_of_the_space() -> None:
+    space = get_space("nasbench201")
+    settings = CostSettings(latency=FEW, model="lookup")
+    costs = NetworkCosts(space, ("latency_ms",), network=SMALL, image_size=8, settings=settings)
+    assert costs(space.sample(np.random.default_rng(0)))["latency_ms"] > 0
+    assert len(costs.latencies.record["calibration"]["networks"]) == len(costs.latencies.record["whole"]) == 6
+
+
 def test_onnxruntime_times_too() -> None:
-    pytest.importorskip("onnxruntime", reason="needs onnxruntime: pip install 'archray[export]'")
-    pytest.importorskip("onnxscript", reason="needs onnxscript: pip install 'archray[export]'")
-    settings = LatencySettings(warmup=1, repeats=3, runtime="onnxruntime")
-    assert network_latency(TwoTerms(), (4, 8, 8), settings).median > 0.0
+    for extra in ("onnx", "onnxscript", "onnxruntime"):
+        pytest.importorskip(extra, reason=f"needs {extra}: pip install 'archray[export]'")
+    cell = "|nor_conv_3x3~0|+|none~0|none~1|+|skip_connect~0|nor_conv_1x1~1|none~2|"
+    for options in ({}, {"batch_size": 3, "threads": 2}):
+        settings = CostSettings(latency=LatencySettings(warmup=1, repeats=3, runtime="onnxruntime", **options))
+        costs = NetworkCosts("nasbench201", ("latency_ms",), network=SMALL, image_size=8, settings=settings)
+        times = costs(cell)
+        assert times["latency_ms"] > 0.0 and times["latency_ms_iqr"] >= 0.0
 
 
 def test_what_fuses_operations_has_no_look_up() -> None:

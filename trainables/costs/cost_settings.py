@@ -70,7 +70,7 @@ class CostSettings(Settings):
             `latency_ms`), `path.py:function`, or columns of `table`. What `constraints` bound is added.
         table: a file with costs of the space's architectures, as `archray bench import` takes it.
         model: `whole`: every network is measured; `lookup`: a latency is the sum over a network's operations, each
-            distinct one of which is measured once.
+            distinct one of which is measured once, on a line fitted to six networks that are measured whole.
         latency: how a network is timed.
     """
 

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import logging
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, Protocol
 
-from archray.errors import InvalidInput
+from archray.errors import ArchrayError, InvalidInput
+from archray.trainables.costs.cost_registry import CostFailed
 from archray.trainables.costs.cost_settings import LatencySettings
+from archray.trainables.costs.latency_calibration import Line, calibration, spread_choice, told
 from archray.trainables.nets.network_settings import NetworkSettings
 from archray.trainables.spaces import Space
+
+logger = logging.getLogger(__name__)
 
 Pair = tuple[float, float]  # milliseconds: the median, and the range between the quartiles
 
@@ -77,11 +82,13 @@ class Latencies:
 
     Args:
         times: makes what times; called when the first time is taken.
-        model: `whole`, or `lookup`: the sum over the operations of the network's program.
-        record: what was taken before, `{"whole", "operations", "networks"}`; it is added to.
+        model: `whole`, or `lookup`: the sum over the operations of the network's program, on a line that is fitted to
+            a few networks that are timed whole.
+        record: what was taken before, `{"whole", "operations", "networks", "calibration"}`; it is added to.
         save: called with the record whenever a time was added, so that a resumed run takes none anew.
-
-    Raises: InvalidInput for a look-up of another runtime than torch-export.
+        candidates: architectures of which some are timed whole before the first look-up, for the line. None: the sum
+            is the latency.
+        announce: told of the line once it is fitted.
     """
 
     def __init__(
@@ -90,14 +97,23 @@ class Latencies:
         model: Literal["whole", "lookup"],
         record: dict[str, Any] | None = None,
         save: Callable[[Mapping[str, Any]], None] = lambda record: None,
+        *,
+        candidates: Callable[[], Sequence[str]] | None = None,
+        announce: Callable[[str], None] = logger.info,
     ) -> None:
         self._make, self.model, self._save = times, model, save
+        self._candidates, self._announce = candidates, announce
         self._times: Times | None = None
-        self.record: dict[str, Any] = {"whole": {}, "operations": {}, "networks": {}, **(record or {})}
+        self.record: dict[str, Any] = {"whole": {}, "operations": {}, "networks": {}, "calibration": None}
+        self.record |= record or {}
 
     def __call__(self, architecture: str) -> Pair:
         """Milliseconds of a batch: the median, and the range between the quartiles."""
-        return self._looked_up(architecture) if self.model == "lookup" else self._whole(architecture)
+        if self.model == "whole":
+            return self.whole(architecture)
+        line = self.line
+        total, iqr = self.sum(architecture)
+        return line(total), line.factor * iqr
 
     @property
     def times(self) -> Times:
@@ -105,14 +121,16 @@ class Latencies:
             self._times = self._make()
         return self._times
 
-    def _whole(self, architecture: str) -> Pair:
+    def whole(self, architecture: str) -> Pair:
+        """Of the whole network, timed once."""
         if architecture not in self.record["whole"]:
             self.record["whole"][architecture] = list(self.times.whole(architecture))
             self._save(self.record)
         median, iqr = self.record["whole"][architecture]
         return median, iqr
 
-    def _looked_up(self, architecture: str) -> Pair:
+    def sum(self, architecture: str) -> Pair:
+        """Over the network's operations, each distinct one timed once; spreads as if they were independent."""
         known: dict[str, list[float]] = self.record["operations"]
         if architecture not in self.record["networks"]:
             keys, new = self.times.operations(architecture, list(known))
@@ -123,6 +141,39 @@ class Latencies:
         pairs = list(known.values())
         used = [pairs[number] for number in self.record["networks"][architecture]]
         return sum(median for median, _ in used), sum(iqr**2 for _, iqr in used) ** 0.5
+
+    @property
+    def line(self) -> Line:
+        """What makes a latency of a sum; the networks that it needs are timed when it is first asked for.
+
+        Raises: CostFailed if none of the candidates can be timed.
+        """
+        if self._candidates is None:
+            return Line(0.0, 1.0)
+        if self.record["calibration"] is None:
+            calibrated = self._calibrated(self._candidates())
+            self.record["calibration"] = calibrated
+            self._save(self.record)
+            self._announce(told(calibrated))
+        fitted: dict[str, Any] = self.record["calibration"]
+        return Line(fitted["overhead"], fitted["factor"])
+
+    def _calibrated(self, candidates: Sequence[str]) -> dict[str, Any]:
+        sums: dict[str, float] = {}
+        reason = "there are none"
+        for name in candidates:
+            try:
+                sums[name] = self.sum(name)[0]
+            except ArchrayError:  # of the device, and of no one network
+                raise
+            except Exception as error:  # of whatever a network of the user's does
+                reason = f"{name}: {type(error).__name__}: {error}"
+                logger.warning("%s is left out of the calibration", reason)
+        if not sums:
+            raise CostFailed(f"no network to calibrate the look-up of latencies with can be timed: {reason}")
+        names = list(sums)
+        chosen = [names[place] for place in spread_choice(list(sums.values()))]
+        return calibration(chosen, [sums[name] for name in chosen], [self.whole(name)[0] for name in chosen])
 
 
 def check_lookup(model: str, settings: LatencySettings) -> None:

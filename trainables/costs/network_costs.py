@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,6 +13,7 @@ from archray.errors import ArchrayError, InvalidArchitecture, UnknownName
 from archray.references import is_reference
 from archray.trainables.costs.cost_registry import COSTS, Cost, CostFailed, cost_column, get_cost
 from archray.trainables.costs.cost_settings import CostSettings
+from archray.trainables.costs.latency_calibration import calibration_candidates
 from archray.trainables.costs.latency_meter import Latencies, LatencyMeter, check_lookup
 from archray.trainables.nets.network_settings import NetworkSettings
 from archray.trainables.spaces import Architecture, Space, TableSpace, get_space
@@ -142,7 +143,8 @@ class NetworkCosts:
     def latencies(self) -> Latencies:
         """What measures a latency."""
         if self._latencies is None:
-            self._latencies = Latencies(self.meter, self.settings.model)
+            candidates = partial(calibration_candidates, self.space)
+            self._latencies = Latencies(self.meter, self.settings.model, candidates=candidates)
         return self._latencies
 
     def count_by(self, column: str, function: Callable[[str], float]) -> None:
