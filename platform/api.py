@@ -130,7 +130,8 @@ def resume(
         force: resume also what another version of archray or Ray began. Tune's state is pickled objects: resume
             only folders that you trust.
         run_config, tune_config, callbacks, time_budget_s: as in `search`.
-        options: what the method allows to change: for HNAS budget, final_epochs, final_seeds, random.
+        options: what the method allows to change: for HNAS budget, final_epochs, final_seeds, random; for searches
+            with several objectives also final_members.
 
     Raises: RunFolderError for a folder that holds no run, or another version's; InvalidInput.
     """
@@ -167,26 +168,35 @@ def export(
     *,
     formats: str | Sequence[str] | None = None,
     int8: bool = False,
+    member: int | None = None,
 ) -> list[str]:
     """Writes the trained model as files that load elsewhere; returns their paths.
 
     Beside the model: `model.json`, which says what it takes and gives, `load_model.py`, and a README.
 
     Args:
-        to: an empty or new folder; `export` in the run by default.
+        to: an empty or new folder; `export` in the run by default, of a member `export-member-K`.
         formats: one or several of `onnx`, `torch-export`, `safetensors`, `python` (plain PyTorch source), `state-dict`;
             None: torch-export and state-dict.
         int8: with `onnx`, an int8 graph too, calibrated on the run's training images; `model.json` has its accuracy.
+        member: of a run that ends with a set, the number of a member in `run.pareto`, one that had the final training
+            (`archray.resume(path, final_members="all")`); None: the most accurate.
 
     Raises: RunFolderError if the run has no trained model yet, or the folder is not empty; UnknownName for another
-    format; MissingExtra without a format's packages; InvalidInput for a model that a format cannot hold.
+    format; MissingExtra without a format's packages; InvalidInput for a model that a format cannot hold, or a member
+    that there is not.
     """
     run = open_run(str(path))
     from archray.platform.models.export_model import export_model
 
-    folder = Folder(to) if to is not None else run.folder / "export"
+    folder = Folder(to) if to is not None else run.folder / export_name(member)
     chosen = [formats] if isinstance(formats, str) else formats
-    return [f"{folder}/{name}" for name in export_model(run, folder, chosen, int8=int8)]
+    return [f"{folder}/{name}" for name in export_model(run, folder, chosen, int8=int8, member=member)]
+
+
+def export_name(member: int | None = None) -> str:
+    """The folder in a run that is exported to, where no other is named."""
+    return "export" if member is None else f"export-member-{member}"
 
 
 def list_names(kind: str) -> dict[str, str]:

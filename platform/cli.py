@@ -35,6 +35,9 @@ def resume(
     budget: Annotated[int | None, typer.Option(help="Trainings in the search; ensembles that are sampled.")] = None,
     final_epochs: Annotated[int | None, typer.Option(help="Epochs of the final training.")] = None,
     final_seeds: Annotated[int | None, typer.Option(help="Final trainings, each from its own random numbers.")] = None,
+    final_members: Annotated[
+        str | None, typer.Option(metavar="N|all", help="Members of the set that have the final training.")
+    ] = None,
     random: Annotated[int | None, typer.Option(help="Random architectures trained beside the found one.")] = None,
     correlation: Annotated[int | None, typer.Option(help="Feature maps of the correlation of halving.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Also if another version of archray or Ray made it.")] = False,
@@ -43,8 +46,14 @@ def resume(
 
     Resuming reads state that Tune pickled: resume only folders that you trust.
     """
-    options = {"budget": budget, "final_epochs": final_epochs, "final_seeds": final_seeds, "random": random}
-    archray.show(archray.resume(run, force=force, correlation=correlation, **options).path)
+    options: dict[str, Any] = {
+        "budget": budget,
+        "final_epochs": final_epochs,
+        "final_seeds": final_seeds,
+        "random": random,
+    }
+    options |= {"final_members": final_members, "correlation": correlation}
+    archray.show(archray.resume(run, force=force, **options).path)
 
 
 def show(

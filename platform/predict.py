@@ -34,6 +34,7 @@ def predict(
     top: int = 1,
     normalised: bool = False,
     export_format: str | None = None,
+    member: int | None = None,
 ) -> pd.DataFrame:
     """The classes of images by the model of a run or of an export.
 
@@ -45,14 +46,17 @@ def predict(
         top: rows per image: its most probable classes.
         normalised: of arrays: whether they are normalised already, as what `run.model()` takes.
         export_format: of an export that has several; also `int8`. None: the first.
+        member: of a run that ends with a set, the number of a member in `run.pareto`; None: the most accurate.
 
     Returns: a row an image and rank: `image` (its path, or its number), `rank` from 1, `class` (its name, or its number
     as text), `label` (its number), and `probability`; of a feature map `decision_value`, which is none.
     Raises: RunFolderError for a folder that holds no model (yet); InvalidInput for what is no image, other channels,
-    and for a model of texts; MissingExtra.
+    a member that there is not, and for a model of texts; MissingExtra.
     """
     folder = Folder(os.fspath(path))
     if folder.exists(CARD):
+        if member is not None:
+            raise InvalidInput(f"expected no member of an export, got {member}; give the folder of the run")
         with tempfile.TemporaryDirectory() as scratch:
             model, card = _exported(folder, export_format, Path(scratch))
             return _table(model, card, images, top, normalised)
@@ -60,10 +64,10 @@ def predict(
         raise RunFolderError(f"{folder} holds neither a run nor an export; give the folder of one")
     if export_format is not None:
         raise InvalidInput(f"expected no format of a run, got {export_format}; give the folder of its export")
-    run, described = trained(open_run(os.fspath(path)))
-    if described["input"] is None:
+    run = open_run(os.fspath(path))
+    if trained(run, member)[2]["input"] is None:
         raise _of_texts(folder)
-    run_model = portable(run, described)
+    run_model = portable(run, member)
     return _table(prediction_of(run_model.network), run_model.card, images, top, normalised)
 
 

@@ -12,6 +12,7 @@ from rich.table import Table
 import archray
 
 FORMATS_HELP = "onnx, torch-export, safetensors, python or state-dict; may be given several times."
+MEMBER_HELP = "Of a run that ends with a set: which member, by the number that 'archray show' has. Default: the first."
 
 
 def export(
@@ -21,16 +22,18 @@ def export(
         list[str] | None, typer.Option("--format", help=f"{FORMATS_HELP} Default: torch-export and state-dict.")
     ] = None,
     int8: Annotated[bool, typer.Option("--int8", help="With onnx: an int8 graph too, and what it costs.")] = False,
+    member: Annotated[int | None, typer.Option(metavar="K", help=f"{MEMBER_HELP} To: DIR/export-member-K.")] = None,
 ) -> None:
     """Write the trained model as files that load elsewhere, with a loader, a README and model.json."""
-    paths = archray.export(run, to, formats=formats or None, int8=int8)
+    paths = archray.export(run, to, formats=formats or None, int8=int8, member=member)
     for path in paths:
         typer.echo(path)
     if int8:
         from archray.files import Folder
+        from archray.platform.api import export_name
         from archray.platform.models.export_format import CARD
 
-        entry = Folder(to if to is not None else f"{run.rstrip('/')}/export").read_json(CARD)["int8"]
+        entry = Folder(to if to is not None else f"{run.rstrip('/')}/{export_name(member)}").read_json(CARD)["int8"]
         typer.echo(
             f"int8: test accuracy {entry['test_accuracy']:.4f} instead of {entry['float_test_accuracy']:.4f} "
             f"({entry['test_images']} images), {entry['bytes']:,} bytes instead of {entry['float_bytes']:,}"
@@ -44,15 +47,17 @@ def predict(
     export_format: Annotated[
         str | None, typer.Option("--format", help="Of an export with several; also int8. Default: the first.")
     ] = None,
+    member: Annotated[int | None, typer.Option(metavar="K", help=MEMBER_HELP)] = None,
     as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
 ) -> None:
     """Print the classes of images by the trained model of a run or of an export."""
-    rows = archray.predict(model, images, top=top, export_format=export_format).to_dict("records")
+    table = archray.predict(model, images, top=top, export_format=export_format, member=member)
+    rows = table.to_dict("records")
     if as_json:
         typer.echo(json.dumps(rows, indent=2, ensure_ascii=False))
         return
     value = next(name for name in rows[0] if name in ("probability", "decision_value"))
-    table = Table("image", "class", value.replace("_", " "), box=None, pad_edge=False)
+    shown = Table("image", "class", value.replace("_", " "), box=None, pad_edge=False)
     for row in rows:
-        table.add_row(str(row["image"]) if row["rank"] == 1 else "", str(row["class"]), f"{row[value]:.4f}")
-    Console(soft_wrap=True).print(table)
+        shown.add_row(str(row["image"]) if row["rank"] == 1 else "", str(row["class"]), f"{row[value]:.4f}")
+    Console(soft_wrap=True).print(shown)

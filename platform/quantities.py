@@ -204,7 +204,12 @@ QUANTITIES: Mapping[str, Quantity] = {
     "seconds": Quantity("time", "s", 1.0, 1, "Of all stages together, by the clock."),
 }
 # What of a stage's weights a `validation_accuracy` or `validation_loss` of its trials says.
-_OF_STAGE = {"selection": "selection", "final": "final training", "baseline": "final training"}
+_OF_STAGE = {
+    "selection": "selection",
+    "final": "final training",
+    "members": "final training",
+    "baseline": "final training",
+}
 # By which of them a run chose what it found: the first that is known.
 HEADLINE = "headline"  # in a run's JSON: the key of its headline, the less flattering where there are two
 DECIDING = ("selection_accuracy", "validation_accuracy", "shared_accuracy")

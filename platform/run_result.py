@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 from archray.errors import InvalidInput, RunFolderError
 from archray.files import Folder
 from archray.platform.quantities import DECIDING, deciding_accuracy
-from archray.platform.run.layout import PARETO, TRIALS
+from archray.platform.run.layout import TRIALS
+from archray.platform.run.pareto_front import front_of
 from archray.platform.run.run_summary import RunSummary
 
 if TYPE_CHECKING:
@@ -98,31 +99,39 @@ class RunResult:
     def pareto(self) -> pd.DataFrame:
         """What no other training of a search with several objectives betters, the most accurate first.
 
-        A row a member: architecture, number (of the training, from 1), the objectives, hypervolume_contribution.
+        A row a member: member (its number, from 1), architecture, number (of the training, from 1), the objectives,
+        hypervolume_contribution, further costs; of those that had the final training test_accuracy, its deviation,
+        parameters, multiply_adds, and where the model lies; of a table, its result.
         Raises: InvalidInput if the search had one objective, or several repeats.
         """
         if self.repeats:
             raise InvalidInput(f"{self.path} has repeats, each with a set of its own: `.repeats[0].pareto`")
-        folder = Folder(self.path) / "pareto"
-        if not folder.exists(PARETO):
+        if (front := front_of(Folder(self.path))).empty:
             raise InvalidInput(f"{self.path} searched for one objective; search by nsga2 or pareto-pool for a set")
-        return folder.read_parquet(PARETO)
+        return front
 
-    def model(self) -> torch.nn.Module | Classifier:
-        """The trained network or ensemble, on the CPU, in evaluation mode; of a feature map, its classifier."""
+    def model(self, member: int | None = None) -> torch.nn.Module | Classifier:
+        """The trained network or ensemble, on the CPU, in evaluation mode; of a feature map, its classifier.
+
+        member: one of `pareto` that had the final training, by its number; None: the most accurate.
+        Raises: InvalidInput if there is no such member; RunFolderError if it was not trained.
+        """
         from archray.platform.methods import open_run
         from archray.platform.models.model_files import load_model
 
-        return load_model(open_run(self.path))
+        return load_model(open_run(self.path), member)
 
-    def predict(self, images: Any, *, top: int = 1, normalised: bool = False) -> pd.DataFrame:
+    def predict(
+        self, images: Any, *, top: int = 1, normalised: bool = False, member: int | None = None
+    ) -> pd.DataFrame:
         """The classes of images by the model: a row an image and rank, as `archray.predict`.
 
         images: files and folders; or arrays or tensors as the data set's were before it normalised them.
+        member: as of `model`.
         """
         from archray.platform.predict import predict
 
-        return predict(self.path, images, top=top, normalised=normalised)
+        return predict(self.path, images, top=top, normalised=normalised, member=member)
 
 
 def over_repeats(path: str, repeats: Sequence[RunResult], ended: Mapping[str, Any]) -> RunResult:

@@ -29,6 +29,7 @@ PANELS = {
     "cluster": "Cluster",
     "final": "Final training",
     "final_seeds": "Final training",
+    "final_members": "Final training",
     "baseline": "Final training",
 }
 # What every method takes that is no field of its configuration: its name here, its type and option.

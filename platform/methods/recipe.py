@@ -20,7 +20,7 @@ from archray.platform.run.listing import Listing
 from archray.platform.run.run import Run
 
 ConfigT = TypeVar("ConfigT", bound=SearchConfig)
-TRIAL_STAGES = ("search", "selection", "final", "baseline")  # whose trials stand in the run's own table
+TRIAL_STAGES = ("search", "selection", "final", "members", "baseline")  # whose trials stand in the run's own table
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ray import tune
+from ray.tune import Checkpoint, Result
 
 from archray.errors import ArchrayError
 from archray.files import Folder
@@ -58,11 +59,10 @@ def final_stage(
         return trials(context, total=len(seeds), keys=keys)
 
     def finish(context: Context[FinalConfig], folder: Folder, run: TuneRun) -> None:
-        ended = [((result.metrics or {}).get(ACCURACY, math.nan), result.checkpoint) for result in run.ended]
-        trained = [(accuracy, kept) for accuracy, kept in ended if kept is not None and not math.isnan(accuracy)]
-        if not trained:
+        best = best_checkpoint(run.ended)
+        if best is None:
             raise ArchrayError(f"the final training of {context.run.architecture} failed: {run.failures}")
-        with max(trained, key=itemgetter(0))[1].as_directory() as place:
+        with best.as_directory() as place:
             write(folder / MODEL, Path(place), context.run)
 
     return TuneStage(
@@ -74,6 +74,13 @@ def final_stage(
         finish=finish,
         amount=amount,
     )
+
+
+def best_checkpoint(results: Sequence[Result]) -> Checkpoint | None:
+    """That of the best on validation; None if all failed."""
+    ended = [((result.metrics or {}).get(ACCURACY, math.nan), result.checkpoint) for result in results]
+    trained = [(accuracy, kept) for accuracy, kept in ended if kept is not None and not math.isnan(accuracy)]
+    return max(trained, key=itemgetter(0))[1] if trained else None
 
 
 def training_plan(
@@ -109,7 +116,8 @@ def training_plan(
     )
 
 
-def _final_trials(context: Context[TrainedSearchConfig], **plan: Any) -> TrialPlan:
+def final_trials(context: Context[TrainedSearchConfig], **plan: Any) -> TrialPlan:
+    """A plan of trainings in full, as the configuration has them under `final`."""
     workers = context.config.resources.train_workers
     trainable = StandaloneTrainable if workers == 1 else ParallelTrainable
     return training_plan(context, context.config.final, test=True, trainable=trainable, workers=workers, **plan)
@@ -121,13 +129,13 @@ def _random_trials(context: Context[TrainedSearchConfig], tuned: Folder) -> Tria
         context.say("none asked for")
         return None
     seed, space = context.seed("baseline"), searched_space(context)
-    return _final_trials(context, total=count, searcher=lambda: RandomSearch(space, budget=count, seed=seed))
+    return final_trials(context, total=count, searcher=lambda: RandomSearch(space, budget=count, seed=seed))
 
 
 FINAL_STAGE = final_stage(
     "train the found architecture from scratch",
     reads=("network", "final"),
-    trials=_final_trials,
+    trials=final_trials,
     write=write_network,
     amount=lambda config: trainings(config.final_seeds, config.final),
 )

@@ -17,7 +17,7 @@ from archray.platform.models.formats.onnx import FILE as ONNX_FILE
 from archray.platform.models.model_files import load_model, trained
 from archray.platform.models.quantised import FILE as INT8_FILE
 from archray.platform.models.quantised import int8_entry, quantise
-from archray.platform.run.layout import CODE, MODEL
+from archray.platform.run.layout import CODE
 from archray.platform.run.run import Run, refuse_existing
 from archray.trainables.checkpoint import STATE_FILE
 from archray.trainables.data import load_images
@@ -28,7 +28,14 @@ DEFAULT = ("torch-export", "state-dict")
 OUTPUTS = {NETWORK: "logits", ENSEMBLE: "probabilities", FEATURE_MAP: "decision values"}
 
 
-def export_model(run: Run[Any], to: Folder, formats: Sequence[str] | None = None, *, int8: bool = False) -> list[str]:
+def export_model(
+    run: Run[Any],
+    to: Folder,
+    formats: Sequence[str] | None = None,
+    *,
+    int8: bool = False,
+    member: int | None = None,
+) -> list[str]:
     """Writes the run's model in one format or several, and beside it `model.json`, `load_model.py` and `README.md`.
 
     Of several repeats the best on validation. Nothing is written before all contents are there.
@@ -37,15 +44,16 @@ def export_model(run: Run[Any], to: Folder, formats: Sequence[str] | None = None
         to: a new or empty folder.
         formats: names of FORMATS; None: torch-export and state-dict, of a feature map over texts the latter alone.
         int8: an int8 ONNX graph as well, calibrated on the run's training images, with its test accuracy.
+        member: of a run that ends with a set, the number of a member, from 1; None: the most accurate.
 
     Returns: the names of the files.
     Raises: RunFolderError if the run has no trained model yet, or `to` is not empty; UnknownName for another format;
-    MissingExtra; InvalidInput for a model that a format cannot hold.
+    MissingExtra; InvalidInput for a model that a format cannot hold, or a member that there is not.
     """
     names = _checked(formats, int8)
-    run, described = trained(run)
+    best, _, _ = trained(run, member)
     refuse_existing(to, "--to")
-    model = portable(run, described)
+    model, run = portable(run, member), best
     if formats is None and model.module is None:
         names = ["state-dict"]
     contents: dict[str, bytes] = {}
@@ -68,14 +76,16 @@ def export_model(run: Run[Any], to: Folder, formats: Sequence[str] | None = None
     return to.files()
 
 
-def portable(run: Run[Any], described: dict[str, Any]) -> Portable:
-    """The model of a run, and `model.json` as far as no format is needed. described: of `trained`."""
-    model = load_model(run)
+def portable(run: Run[Any], member: int | None = None) -> Portable:
+    """The model of a run, and `model.json` as far as no format is needed. Raises: as `trained`."""
+    model = load_model(run, member)
+    run, folder, described = trained(run, member)
     kind = described.get("kind", NETWORK)
     reference = run.manifest["references"].get("space")
     card = {
         "kind": kind,
         **described,
+        **({} if member is None else {"member": member}),
         "space_file": None if reference is None else reference["file"],
         "output": OUTPUTS[kind],
         "archray": archray.__version__,
@@ -85,7 +95,7 @@ def portable(run: Run[Any], described: dict[str, Any]) -> Portable:
         return Portable(card, model.network(), run.space)
     if isinstance(model, torch.nn.Module):
         return Portable(card, model, run.space)
-    return Portable(card, None, run.space, (run.folder / MODEL).read_bytes(STATE_FILE))
+    return Portable(card, None, run.space, folder.read_bytes(STATE_FILE))
 
 
 def _checked(formats: Sequence[str] | None, int8: bool) -> list[str]:

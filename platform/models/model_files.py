@@ -15,6 +15,7 @@ import torch
 from archray.errors import RunFolderError
 from archray.files import Folder
 from archray.platform.models.export_format import FEATURE_MAP, STATE_DICT
+from archray.platform.models.member_model import member_folder, member_row
 from archray.platform.run.layout import MODEL
 from archray.platform.run.run import Run
 from archray.trainables.checkpoint import STATE_FILE, read_state
@@ -90,15 +91,14 @@ def write_classifier(folder: Folder, checkpoint: Path, run: Run) -> None:
     )
 
 
-def load_model(run: Run[Any]) -> torch.nn.Module | Classifier:
+def load_model(run: Run[Any], member: int | None = None) -> torch.nn.Module | Classifier:
     """The trained network of a run, or its ensemble, on the CPU, in evaluation mode, or its feature map's classifier.
 
-    Of several repeats that of the best on validation.
+    Of several repeats that of the best on validation. member: of a run that ends with a set, its number from 1.
 
-    Raises: RunFolderError if there is none yet.
+    Raises: RunFolderError if there is none yet; InvalidInput if there is no such member.
     """
-    run, described = trained(run)
-    folder = run.folder / MODEL
+    run, folder, described = trained(run, member)
     if described.get("kind") == FEATURE_MAP:
         with tempfile.TemporaryDirectory() as scratch:
             Folder(scratch).copy_from(folder, [STATE_FILE])
@@ -117,12 +117,14 @@ def load_model(run: Run[Any]) -> torch.nn.Module | Classifier:
     return network.eval()
 
 
-def trained(run: Run[Any]) -> tuple[Run[Any], dict[str, Any]]:
-    """The run itself, or of several repeats the best, and what its model is.
+def trained(run: Run[Any], member: int | None = None) -> tuple[Run[Any], Folder, dict[str, Any]]:
+    """The run itself, or of several repeats the best, where its model lies, and what that is.
 
-    Raises: RunFolderError if there is no trained model (yet).
+    Raises: RunFolderError if there is no trained model (yet); InvalidInput if there is no such member.
     """
     best = run.best
+    if member is not None:
+        member_row(run, member)
     if not (best.folder / MODEL).exists(DESCRIPTION) and best.config.data.name.startswith(PREFIX):
         raise RunFolderError(
             f"{run.folder} holds no network: it searched a table of trained architectures, and trained none itself; "
@@ -130,7 +132,8 @@ def trained(run: Run[Any]) -> tuple[Run[Any], dict[str, Any]]:
         )
     if not (best.folder / MODEL).exists(DESCRIPTION):
         raise RunFolderError(f"{run.folder} holds no trained network yet; finish it with 'archray resume {run.folder}'")
-    described = (best.folder / MODEL).read_json(DESCRIPTION)
+    folder = best.folder / MODEL if member is None else member_folder(run, member)
+    described = folder.read_json(DESCRIPTION)
     if "input" not in described:  # of a version before
         described |= input_of(best.data)
-    return best, described
+    return best, folder, described

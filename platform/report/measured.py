@@ -14,7 +14,7 @@ from archray.platform.run.layout import CURVES, TRIALS
 from archray.platform.run.run import Run
 
 Measured = Mapping[str, Spread]  # by the keys of `quantities`; without those that are not known
-TRAINING_STAGES = ("supernet", "pool", "search", "selection", "final")  # what they train, a run needs
+TRAINING_STAGES = ("supernet", "pool", "search", "selection", "final", "members")  # what they train, a run needs
 _LOOKS = {"random_test_accuracy": "random"}  # of a card; the headline's is `found`, another's `trial`
 
 

@@ -15,6 +15,7 @@ RERUN_GPUS = "rerun_gpus"  # column of both: the share of a GPU of a trial that 
 ROUNDS = "rounds.parquet"  # of successive halving: a row a round and candidate
 PROGRESS = "progress.parquet"  # the best so far by solver calls and seconds
 PARETO = "pareto.parquet"  # what no other of a search betters, a row a member
+MEMBERS = "members.parquet"  # the members of it that were trained in full, a row each
 MODEL = "model"
 REPORT = "report.html"
 REPEAT = "repeat-"  # and two digits: the folder of one repeat, a run of its own

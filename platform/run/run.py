@@ -176,7 +176,8 @@ class Run(Generic[ConfigT]):
     @property
     def found(self) -> dict[str, Any] | None:
         """What the search found, or what was selected of it: `architecture` or `members`, `value`; None before."""
-        document = self.document("selection") or self.document("search")
+        stages = ("selection", "pareto", "search")
+        document = next(filter(None, map(self.document, stages)), None)
         return None if document is None else _by_its_key(document)
 
     @property

@@ -61,6 +61,28 @@ def crowding_distance(losses: FloatArray) -> FloatArray:
     return distance
 
 
+def spread_order(losses: FloatArray) -> IntArray:
+    """All places of the points of one front, in an order of which every beginning is spread along it.
+
+    The best in the first objective, then in the others, then always the point that is farthest from those before, each
+    objective in units of its range: who takes more of them later keeps what was taken. Of equal ones the first.
+    losses: (n, k), less is better.
+    """
+    if not len(losses):
+        return np.zeros(0, dtype=np.int64)
+    spread = np.ptp(losses, axis=0)
+    points = (losses - losses.min(axis=0)) / np.where(spread > 0, spread, 1.0)  # (n, k) in [0, 1]
+    order = list(dict.fromkeys(int(place) for place in losses.argmin(axis=0)))
+    nearest = np.linalg.norm(points[:, None] - points[order], axis=2).min(axis=1)  # (n,) to what was taken
+    nearest[order] = -1.0  # behind copies of what was taken, too
+    while len(order) < len(losses):
+        place = int(nearest.argmax())
+        order.append(place)
+        nearest = np.minimum(nearest, np.linalg.norm(points - points[place], axis=1))
+        nearest[place] = -1.0
+    return np.array(order, dtype=np.int64)
+
+
 def crowded_order(losses: FloatArray) -> IntArray:
     """All places, the best first: by front, within one the least crowded first; of equal ones the first.
 

@@ -41,6 +41,7 @@ def test_on_a_table_it_ends_with_what_no_other_betters(method: str, table: Path,
         space=f"table:{table}",
         objectives="validation_accuracy, -board_latency_ms",
         budget=30,
+        final_members=2,
         out=tmp_path / "run",
     )
     trials = pd.read_parquet(Path(run.path) / "search" / "trials.parquet")
@@ -50,6 +51,11 @@ def test_on_a_table_it_ends_with_what_no_other_betters(method: str, table: Path,
     assert run.pareto["objective"].is_monotonic_decreasing and run.pareto["board_latency_ms"].is_monotonic_decreasing
     assert run.pareto["hypervolume_contribution"].between(0, 1).all()
     assert run.architecture == run.pareto["architecture"][0]
+    ends = run.pareto[run.pareto["result"].notna()]
+    assert ends["member"].tolist() == [1, len(run.pareto)], "looked up in the end: the most accurate and the cheapest"
+    assert (
+        ends["result"].tolist() == pd.read_csv(table).set_index("arch")["val_accuracy"][ends["architecture"]].tolist()
+    )
     assert archray.load(run.path).pareto.equals(run.pareto)
     page = (Path(run.path) / "report.html").read_text(encoding="utf-8")
     assert "The set" in page and "Hypervolume by trainings" in page

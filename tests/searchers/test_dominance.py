@@ -8,7 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from archray.searchers.pareto.dominance import crowded_order, crowding_distance, front_ranks, non_dominated
+from archray.searchers.pareto.dominance import (
+    crowded_order,
+    crowding_distance,
+    front_ranks,
+    non_dominated,
+    spread_order,
+)
 
 
 def dominates(one: np.ndarray, other: np.ndarray) -> bool:
@@ -46,3 +52,11 @@ def test_crowding_by_hand() -> None:
 def test_the_crowded_order_is_by_front_and_then_by_room() -> None:
     losses = np.array([[5.0, 5.0], [1.0, 3.0], [0.0, 4.0], [2.0, 1.0], [4.0, 0.0]])
     assert crowded_order(losses).tolist() == [2, 4, 3, 1, 0]
+
+
+def test_every_beginning_of_the_spread_order_is_spread_out() -> None:
+    line = np.array([[float(x), 10.0 - x] for x in (0, 1, 2, 5, 8.5, 10)])
+    assert spread_order(line).tolist() == [0, 5, 3, 2, 4, 1]  # the ends, the middle, then the largest gap
+    assert spread_order(line * [1e6, 1e-6]).tolist() == spread_order(line).tolist(), "in units of the ranges"
+    assert spread_order(np.array([[0.0, 2, 3], [1, 0, 5], [2, 9, 0]]))[:3].tolist() == [0, 1, 2], "the best in each"
+    assert spread_order(np.zeros((0, 2))).tolist() == [] and spread_order(np.ones((2, 2))).tolist() == [0, 1]

@@ -51,7 +51,11 @@ def unknown(run: Path) -> list[str]:
         known = frozenset().union(*(each.names for each in matching))
         if file.name in ("trials.parquet", "curves.parquet"):
             known |= of_trials
-        if "/tune-" not in name and "/shards/" not in name and not name.startswith(("model/", "final/model/")):
+        if (
+            "/tune-" not in name
+            and "/shards/" not in name
+            and not name.startswith(("model/", "final/model/", "members/model-"))
+        ):
             missing += [f"{name}: {key}" for key in sorted(keys(file)) if not is_told(key, known)]
     return missing
 

@@ -11,7 +11,7 @@ from pydantic import Field, field_validator
 from archray.errors import InvalidInput
 from archray.platform.methods.method import Values
 from archray.platform.methods.plain.plain_config import PlainConfig, PlainOptions, check_population
-from archray.platform.methods.plain.plain_methods import POOL_PRESETS, plain_method, serves
+from archray.platform.methods.plain.plain_methods import EXTENDABLE, POOL_PRESETS, plain_method, serves
 from archray.platform.methods.several_metrics.several_metrics_config import RankSurrogateConfig, SeveralMetricsOptions
 from archray.settings import REPEATED
 from archray.trainables.costs import cost_column
@@ -31,9 +31,12 @@ class SeveralObjectivesConfig(PlainConfig):
         objectives: `validation_accuracy` (of a table, what it is searched for), and one cost or more, each with a minus
             before it: by name (`parameters`, `flops`, `peak_memory`, `latency_ms`), a column of the table or of
             `costs.table`, or path.py:function.
+        final_members: how many members of the set have the final training, spread along it: the most accurate, the
+            cheapest, then what lies farthest from those; or `all`.
     """
 
     objectives: Annotated[tuple[str, ...], REPEATED] = (ACCURACY, "-parameters")
+    final_members: Annotated[int, Field(ge=1)] | Literal["all"] = 1
 
     @field_validator("objectives", mode="before")
     @classmethod
@@ -136,18 +139,19 @@ class ParetoPoolConfig(SeveralObjectivesConfig, RankSurrogateConfig):
         return tuple(map(str, PoolFile.of(pool).read().columns))
 
 
+_FLAGS: Mapping[str, str] = {"objectives": "objectives", "final_members": "final_members"}
 _PRESETS: Mapping[str, Values] = {
     "smoke": {"search": {"budget": 4, "population": 2}},
     "demo": {"search": {"population": 6}},
 }
-_method = partial(plain_method, serves=serves)
+_method = partial(plain_method, serves=serves, extendable=(*EXTENDABLE, "final_members"))
 NSGA2 = _method(
     "nsga2",
     NSGA2Config,
     recipe_at=f"{_AT}.pareto_recipes:NSGA2",
     searcher_at=f"{_AT}.pareto_searchers:nsga2",
     presets=_PRESETS,
-    flags={"objectives": "objectives", "population": "search.population"},
+    flags={**_FLAGS, "population": "search.population"},
 )
 PARETO_POOL = _method(
     "pareto-pool",
@@ -156,7 +160,7 @@ PARETO_POOL = _method(
     searcher_at=f"{_AT}.pareto_searchers:pareto_pool",
     presets=POOL_PRESETS,
     flags={
-        "objectives": "objectives",
+        **_FLAGS,
         "metrics": "search.metrics",
         "pool": "pool.table",
         "pool_size": "pool.size",

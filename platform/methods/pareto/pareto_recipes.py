@@ -1,28 +1,36 @@
-"""What a search with several objectives does: a plain search, the set it ends with, and a final training of one."""
+"""What a search with several objectives does: a plain search, the set it ends with, and final trainings of members."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from archray.platform.bench.bench_problem import MakeSearcher
+from archray.platform.engine.stage import Stage
 from archray.platform.methods.pareto import pareto_searchers as searchers
-from archray.platform.methods.pareto.pareto_report import hypervolume_section, set_section
+from archray.platform.methods.pareto.member_stage import MEMBERS_STAGE
+from archray.platform.methods.pareto.pareto_report import hypervolume_section, set_listings, set_section
 from archray.platform.methods.pareto.pareto_stage import PARETO_STAGE
 from archray.platform.methods.plain.best_so_far import best_so_far_section
 from archray.platform.methods.plain.plain_recipe import plain_recipe
 from archray.platform.methods.recipe import Recipe
 
+_AFTER: Mapping[str, Sequence[Stage[Any]]] = {"search": [PARETO_STAGE], "final": [MEMBERS_STAGE]}
+
 
 def _recipe(make: MakeSearcher, title: str, pool: bool = False) -> Recipe[Any]:
-    """A plain search, of which the most accurate is trained in the end, and a set with its report."""
+    """A plain search, the set it ends with, of which some members are trained in the end, and a report of it."""
     recipe = plain_recipe(make, title=title, pool=pool)
-    after = 1 + next(place for place, stage in enumerate(recipe.stages) if stage.name == "search")
+    stages = []
+    for stage in recipe.stages:
+        stages += [stage, *_AFTER.get(stage.name, ())]
     place = recipe.sections.index(best_so_far_section)
     return replace(
         recipe,
-        stages=(*recipe.stages[:after], PARETO_STAGE, *recipe.stages[after:]),
+        stages=stages,
         sections=(*recipe.sections[:place], set_section, hypervolume_section, *recipe.sections[place:]),
+        listings=lambda run: (*set_listings(run), *recipe.listings(run)),
     )
 
 

@@ -11,11 +11,11 @@ import pandas as pd
 from archray.errors import ArchrayError
 from archray.files import Folder
 from archray.platform.engine.pool_scoring import POOL
-from archray.platform.engine.run_costs import with_costs
+from archray.platform.engine.run_costs import has_costs, run_costs, with_costs
 from archray.platform.engine.stage import Context, WorkStage, file_digests
 from archray.platform.methods.pareto.pareto_config import SeveralObjectivesConfig
 from archray.platform.methods.plain.plain_tables import Trials
-from archray.platform.run.layout import PARETO, TRIALS
+from archray.platform.run.layout import FOUND, PARETO, TRIALS
 from archray.platform.run.run import Run
 from archray.plurals import count
 from archray.searchers.arguments import FloatArray
@@ -91,7 +91,11 @@ def _write_set(context: Context[SeveralObjectivesConfig], folder: Folder) -> Non
     front = objectives.front()
     numbered = table[list(columns)].astype("float64").assign(number=np.arange(1, len(table) + 1))
     folder.write_parquet("costs.parquet", numbered.reset_index(drop=True))
-    folder.write_parquet(PARETO, front)
+    further = [name for name in run_costs(context).frame_columns if name not in front] if has_costs(context) else []
+    folder.write_parquet(PARETO, front.merge(numbered[["number"]].join(table[further]), on="number", how="left"))
+    best = front.iloc[0]  # of equally accurate ones the search found the first, the set has the cheapest
+    document = {"architecture": best["architecture"], "value": float(best[trials.key]), "number": int(best["number"])}
+    folder.write_json(FOUND, {**(run.document("search") or {}), **document})
     context.say(f"{count(len(front), 'architecture')} that no other of {len(objectives.table)} betters")
 
 

@@ -32,6 +32,7 @@ from archray.plurals import count
 _TABLES: Tables = {
     "search": ASKED,
     "final training": ("final", TRIALS),
+    "further members": ("members", TRIALS),
     "random architectures": ("baseline", TRIALS),
 }
 HEADLINES = ("test_accuracy", "result")
@@ -54,11 +55,17 @@ def _thing(run: Run[Any]) -> str:
     return "look-up" if run.config.on_table else "training"
 
 
+def _found_row(run: Run[Any], trials: Trials) -> int | None:
+    """The row of what was found, one of those with the best value; None if no row has a value."""
+    number = (run.found or {}).get("number")
+    return trials.best if number is None else int(number) - 1
+
+
 def choice_section(run: Run[Any]) -> Section | None:
     """Why what was found was chosen: its place among the trials. Nothing for a run that found nothing."""
     names, run = names_of(run), run.best
     trials = Trials.of(run)
-    best, quantity = trials.best, trials.quantity
+    best, quantity = _found_row(run, trials), trials.quantity
     if run.found is None or best is None:
         return None
     values = trials.values[trials.order].dropna()
@@ -106,7 +113,7 @@ def trials_section(run: Run[Any]) -> Section | None:
         return None
     values, reasons, epochs = trials.values, failures(trials.table), numbers(trials.table, "epoch")
     reached, seconds = numbers(trials.table, trials.key), numbers(trials.table, _SECONDS[trials.key])
-    order, best, several, timed = trials.order, trials.best, epochs.nunique() > 1, seconds.notna().any()
+    order, best, several, timed = trials.order, _found_row(run, trials), epochs.nunique() > 1, seconds.notna().any()
     sorted_so = "ascending" if trials.mode == "min" else "descending"
     columns = [Column("Architecture", "name"), Column(trials.quantity.heading, "number", sorted_so)]
     columns += numeric("No.", *(["Epochs"] if several else []), *(["Seconds"] if timed else []))

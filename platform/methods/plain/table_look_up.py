@@ -119,7 +119,7 @@ def search_of_table(
 
 def final_of_table(context: Context[Any], folder: Folder, table: Table) -> None:
     """What the table says of what was found; there is no network to write."""
-    folder.write_parquet(TRIALS, with_costs(context, _results(table, [str(context.run.architecture)])))
+    folder.write_parquet(TRIALS, with_costs(context, results_of_table(table, [str(context.run.architecture)])))
     context.say("looked up in the table: nothing is trained, and there is no model")
 
 
@@ -133,10 +133,11 @@ def baseline_of_table(context: Context[Any], folder: Folder, table: Table) -> No
         searched_space(context), number, seed=context.seed("baseline"), metric=RESULT, mode=table.mode
     )
     drawn = drive(searcher, lambda config: float(table.result[table.row(config["architecture"])]))
-    folder.write_parquet(TRIALS, with_costs(context, _results(table, drawn["architecture"])))
+    folder.write_parquet(TRIALS, with_costs(context, results_of_table(table, drawn["architecture"])))
 
 
-def _results(table: Table, architectures: Any) -> pd.DataFrame:
+def results_of_table(table: Table, architectures: Any) -> pd.DataFrame:
+    """What the table says of architectures in the end, and its costs: a row each."""
     rows = [table.row(name) for name in architectures]
     columns = {name: cost[rows] for name, cost in table.costs.items()}
     told = {"architecture": list(architectures), RESULT: table.result[rows], "row": rows, **columns}

@@ -1,0 +1,183 @@
+"""Members of a set: which are trained in full, their models by number, what a resume adds, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+import ray
+import torch
+from archray_test_command import ended_trials, epochs_trained, kill_when, start
+from archray_test_models import SMALL, run_of_network
+from archray_test_run_files import unknown
+from typer.testing import CliRunner
+
+import archray
+from archray.errors import InvalidInput, RunFolderError
+from archray.platform.cli import application
+from archray.platform.run.run import Run
+from archray.platform.run_result import RunResult
+from archray.trainables.data import load_images
+from archray.trainables.spaces import get_space
+
+OPTIONS: dict[str, Any] = {
+    "preset": "smoke", "space": "nasbench201", "data": "digits", "data__limit": 200, "seed": 1, "budget": 6,
+    "population": 2, "final_epochs": 2, "random": 0, "max_concurrent": 1, "costs__names": "peak_memory",
+    **{f"network__{key}": value for key, value in SMALL.items()},
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run[Any]:
+    """A run of nsga2 with four members: the first and the fourth were trained, the third failed."""
+    place = tmp_path_factory.mktemp("members")
+    run = run_of_network(place / "run", "nasbench201", 0, method="nsga2", final_members=3)
+    other = run_of_network(place / "other", "nasbench201", 1)
+    first, last = ((each.folder / "model").read_json("architecture.json")["architecture"] for each in (run, other))
+    names = [first, "b", "c", last]
+    (run.folder / "members" / "model-009").copy_from(other.folder / "model")
+    front = pd.DataFrame({"architecture": names, "number": [4, 2, 7, 9], "validation_accuracy": [0.9, 0.8, 0.7, 0.6]})
+    (run.folder / "pareto").write_parquet("pareto.parquet", front.assign(parameters=[4e3, 3e3, 2e3, 1e3]))
+    trained = pd.DataFrame({"number": [4, 9, 7], "architecture": [names[0], names[3], names[2]]})
+    trained["test_accuracy"] = [0.85, 0.55, None]
+    trained["failure"] = [None, None, "train_loss is NaN at epoch 3"]
+    trained["model"] = ["model", "members/model-009", None]
+    (run.folder / "members").write_parquet("members.parquet", trained.assign(settings="0"))
+    return run
+
+
+def test_models_by_their_number(run: Run[Any], tmp_path: Path) -> None:
+    result = RunResult(run.folder.uri, None, None)
+    assert result.pareto["member"].tolist() == [1, 2, 3, 4] and "settings" not in result.pareto
+    assert result.pareto["test_accuracy"].notna().tolist() == [True, False, False, True]
+    images = load_images(run.data).test.images[:3]
+    outputs = {member: result.model(member)(images) for member in (None, 1, 4)}
+    assert torch.equal(outputs[None], outputs[1]) and not torch.equal(outputs[1], outputs[4])
+    told = result.predict(images, normalised=True, member=4)
+    expected = outputs[4].softmax(1).amax(1).detach().double()
+    torch.testing.assert_close(torch.tensor(told["probability"]), expected, rtol=1e-5, atol=0)
+    done = CliRunner().invoke(
+        application(["export"]), ["export", run.folder.uri, "--member", "4", "--format", "state-dict"]
+    )
+    assert done.exit_code == 0 and "export-member-4/model.json" in done.output, done.output
+    exported = Path(run.folder.uri) / "export-member-4"
+    assert archray.predict(exported, images, normalised=True).equals(told)
+    with pytest.raises(InvalidInput, match="expected no member of an export, got 4"):
+        archray.predict(exported, images, member=4)
+
+
+@pytest.mark.parametrize(
+    ("member", "error", "message"),
+    [
+        (0, InvalidInput, "expected a member from 1 to 4, as .* ended with 4 members, got 0; 'archray show"),
+        (5, InvalidInput, "expected a member from 1 to 4, .* got 5"),
+        (2, RunFolderError, "has not had the final training; .* 'archray resume .*/run --final-members all'"),
+        (3, RunFolderError, "final training of member 3 of .* failed: train_loss is NaN at epoch 3"),
+    ],
+)
+def test_members_without_a_model(run: Run[Any], member: int, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message) as caught:
+        archray.export(run.folder.uri, member=member)
+    assert "\n" not in str(caught.value)
+    with pytest.raises(error, match=message):
+        archray.predict(run.folder.uri, torch.zeros(1, 1, 8, 8), member=member)
+
+
+def test_a_run_without_a_set_has_no_members(tmp_path: Path) -> None:
+    plain = run_of_network(tmp_path / "plain", "nasbench201")
+    with pytest.raises(InvalidInput, match="searched for one objective and has one model; leave the member out"):
+        archray.export(plain.folder.uri, member=1)
+    begun = run_of_network(tmp_path / "begun", "nasbench201", method="nsga2")
+    with pytest.raises(RunFolderError, match="has no set yet; finish it with 'archray resume"):
+        archray.export(begun.folder.uri, member=1)
+    with pytest.raises(InvalidInput, match="final_members"):
+        run_of_network(tmp_path / "none", "nasbench201", method="nsga2", final_members="some")
+
+
+# By training
+
+
+def told_of(run: RunResult) -> list[dict[str, Any]]:
+    """What is known of the members, without what NaN would keep from being equal."""
+    rows = run.pareto.astype(object).where(run.pareto.notna(), None)
+    return rows.to_dict("records")
+
+
+@pytest.fixture(scope="module")
+def of_all(ray_session: None, tmp_path_factory: pytest.TempPathFactory) -> RunResult:
+    """An undisturbed run of which every member was trained."""
+    place = tmp_path_factory.mktemp("all")
+    space = get_space("nasbench201")
+    names = [space.encode(each) for each in space.enumerate()]
+    # Less of it is more of flops, so that nearly every training is a member.
+    costs = pd.DataFrame({"architecture": names, "board_latency_ms": [20 - name.count("nor_conv") for name in names]})
+    costs.to_csv(place / "costs.csv", index=False)
+    options = {
+        **OPTIONS,
+        "objectives": "validation_accuracy, -flops, -board_latency_ms",
+        "costs__table": str(place / "costs.csv"),
+    }
+    return archray.search("nsga2", **options, final_members="all", out=place / "run")
+
+
+def searched(of_all: RunResult, place: Path, final_members: int | str) -> Path:
+    """The same run before the final trainings of members."""
+    shutil.copytree(of_all.path, place)
+    shutil.rmtree(place / "members")
+    manifest = json.loads((place / "manifest.json").read_text())
+    manifest["config"]["final_members"] = final_members
+    manifest["config"]["cluster"]["address"] = ray.get_runtime_context().gcs_address
+    (place / "manifest.json").write_text(json.dumps(manifest))
+    return place
+
+
+@pytest.mark.slow
+def test_all_members_are_trained(of_all: RunResult) -> None:
+    front = of_all.pareto
+    assert len(front) > 2, "another seed, for a set that has a middle"
+    assert front["test_accuracy"].between(0, 1).all() and front["failure"].isna().all()
+    assert front["model"][0] == "model" and front["model"].nunique() == len(front)
+    assert of_all.trials["stage"].value_counts()["members"] == len(front) - 1
+    for row in front.to_dict("records"):
+        member = int(row["member"])
+        folder = Path(of_all.path).parent / f"{member}"
+        archray.export(of_all.path, folder, formats="state-dict", member=member)
+        card = json.loads((folder / "model.json").read_text())
+        for key in ("architecture", "member", "test_accuracy", "parameters"):
+            assert card[key] == row[key]
+    assert [name for name in unknown(Path(of_all.path)) if not name.endswith("board_latency_ms")] == []
+
+
+@pytest.mark.slow
+def test_a_finished_run_is_asked_for_more_members(of_all: RunResult, tmp_path: Path) -> None:
+    """It trains those that are missing, keeps those it has, and ends as if all had been asked for at once."""
+    place = searched(of_all, tmp_path / "run", 1)
+    one = archray.resume(place)
+    assert one.pareto["model"].notna().sum() == 1 and epochs_trained(place / "members") == {}
+    two = archray.resume(place, final_members=2).pareto
+    ends = [0, int(two["flops"].argmin())]
+    assert two.index[two["model"].notna()].tolist() == ends, "the most accurate, and the best in the next objective"
+    before = epochs_trained(place / "members")
+    now = archray.resume(place, final_members="all")
+    assert told_of(now) == told_of(of_all)
+    after = epochs_trained(place / "members")
+    assert len(before) == 1 and len(after) == len(now.pareto) - 1 and before.items() <= after.items()
+    table = pd.read_parquet(place / "members" / "trials.parquet")
+    assert sorted(table["architecture"]) == sorted(now.pareto["architecture"][1:])
+
+
+@pytest.mark.slow
+def test_killed_among_the_final_trainings(of_all: RunResult, tmp_path: Path) -> None:
+    place = searched(of_all, tmp_path / "run", "all")
+    process = start("resume", "run", cwd=tmp_path)
+    stage = place / "members"
+    kill_when(process, lambda: ended_trials(stage) and not (stage / "done.json").exists(), tmp_path)
+    finished = {trial: epochs_trained(stage)[trial] for trial in ended_trials(stage)}
+    now = archray.resume(place)
+    after = epochs_trained(stage)
+    assert finished and {trial: after[trial] for trial in finished} == finished, "no finished training ran again"
+    assert told_of(now) == told_of(of_all)
