@@ -29,6 +29,11 @@ class Violation:
         except CostFailed:
             return float("inf")
 
+    @property
+    def one_sided(self) -> bool:
+        """Whether all costs are bounded from above, or all from below."""
+        return len({each.relation[0] for each in self.constraints}) == 1
+
     def describe(self, architecture: str) -> str:
         """`latency_ms 5.3, flops 1.2e+07`, of those that are bounded."""
         try:

@@ -10,11 +10,13 @@ import numpy as np
 from archray.errors import InvalidArchitecture, InvalidInput
 from archray.plurals import count
 from archray.trainables.spaces.encodings import IntArray
+from archray.trainables.spaces.even_architectures import even_architectures
 from archray.trainables.spaces.space import Architecture, Decision, Space
 
 DRAWS = 100  # rejected at random before the nearest of them is repaired
 REPAIRS = 500  # mutations tried on the way from an architecture that violates to one that does not
 PATIENCE = 100  # mutations in a row that bring it no nearer, before the repair is given up
+NEAR_END = 40  # the same on the walk from an end of the space, which begins near what it looks for
 TOLD = 4  # significant digits of how near the nearest comes
 
 
@@ -28,7 +30,8 @@ class ConstrainedSpace(Space):
     Args:
         space: the whole space.
         violation: string of a canonical form -> by how much it violates, 0 or more; infinite of one that has no costs.
-            It must pickle, and answer the same in a resumed run.
+            It must pickle, and answer the same in a resumed run. Its attribute `one_sided`, if it has one: whether
+            all that it bounds is bounded from above, or all from below.
         told: the constraint in words.
     """
 
@@ -46,16 +49,16 @@ class ConstrainedSpace(Space):
     def meets(self, architecture: Architecture) -> bool:
         return self.violation_of(architecture) == 0.0
 
-    def repair(self, architecture: Architecture, rng: np.random.Generator) -> Architecture:
+    def repair(self, architecture: Architecture, rng: np.random.Generator, patience: int = PATIENCE) -> Architecture:
         """The first on a walk of mutations from `architecture` that meets the constraint; itself if it does.
 
-        A mutation that violates more is no step. Where none of 500 meets it, or 100 in a row came no nearer, the last
-        step is returned: nothing on the walk violates less.
+        A mutation that violates more is no step. Where none of 500 meets it, or `patience` in a row came no nearer, the
+        last step is returned: nothing on the walk violates less.
         """
         violation = self.violation_of(architecture)
         idle = 0  # mutations since the last that violated less
         for _ in range(REPAIRS):
-            if violation == 0.0 or idle == PATIENCE:
+            if violation == 0.0 or idle == patience:
                 break
             child = self.unconstrained.mutate(architecture, rng)
             of_child = self.violation_of(child)
@@ -64,9 +67,36 @@ class ConstrainedSpace(Space):
                 architecture, violation = child, of_child
         return architecture
 
+    def from_the_ends(self, rng: np.random.Generator) -> Architecture | None:
+        """An architecture that meets the constraint, or the one that comes nearest to it, of those of one choice
+        throughout, the cheapest and the dearest among them, and of what mutations make of the nearest of these; None
+        where the space has none of one choice throughout.
+        """
+        nearest: Architecture | None = None
+        least = math.inf
+        for architecture in even_architectures(self.unconstrained):
+            violation = self.violation_of(architecture)
+            if nearest is None or violation < least:
+                nearest, least = architecture, violation
+            if violation == 0.0:
+                return architecture
+        if nearest is None or not self._mutable:
+            return nearest
+        return self.repair(nearest, rng, NEAR_END)
+
     def check_met(self, rng: np.random.Generator) -> None:
-        """Raises: InvalidInput, which says how near the nearest comes, if no architecture is found that meets it."""
-        self.sample(rng)
+        """Raises: InvalidInput, which says how near the nearest comes, if no architecture is found that meets it.
+
+        Where all that is bounded is bounded from above, or all from below, the ends of the space are its cheapest and
+        its dearest architectures: what no walk from there meets is looked for nowhere else.
+        """
+        nearest = self.from_the_ends(rng)
+        if nearest is not None and self.meets(nearest):
+            return
+        if nearest is None or not getattr(self.violation, "one_sided", False):
+            self.sample(rng)
+            return
+        raise InvalidInput(self.not_met(nearest, "those of one choice throughout"))
 
     # What every space does -----------------------------------------------------------------------------------------
 
@@ -86,24 +116,25 @@ class ConstrainedSpace(Space):
             if nearest is None or violation < least:
                 nearest, least = architecture, violation
         assert nearest is not None  # there was a draw
-        repaired = nearest
-        if self.unconstrained.size > 1 and self._mutable:
-            repaired = self.repair(nearest, rng)
-        if not self.meets(repaired):
-            raise InvalidInput(self.not_met(repaired, DRAWS, "drawn at random"))
-        return repaired
+        repaired = self.repair(nearest, rng) if self._mutable else nearest
+        if self.meets(repaired):
+            return repaired
+        other = self.from_the_ends(rng)  # where what meets it is rarer than draws and their repair find
+        if other is not None and self.meets(other):
+            return other
+        raise InvalidInput(self.not_met(repaired, f"{count(DRAWS, 'architecture')} drawn at random"))
 
-    def not_met(self, nearest: Architecture, number: int, which: str) -> str:
+    def not_met(self, nearest: Architecture, which: str) -> str:
         """An error's text: nothing meets the constraint, and how near the nearest comes."""
         space = self.unconstrained
         name = space.encode(space.canonical(nearest))
-        describe, told = getattr(self.violation, "describe", None), count(number, "architecture")
+        describe = getattr(self.violation, "describe", None)
         costs = f" has {describe(name)}" if describe else ""
         violation = self.violation_of(nearest)
         beyond = "its costs are not known" if math.isinf(violation) else f"{100 * violation:.{TOLD}g} % beyond"
         return (
-            f"nothing meets {self.told}: of {told} of {space.name} {which}, and of what mutations made "
-            f"of them, the nearest, {name},{costs} ({beyond}); loosen it, or choose another space or network"
+            f"nothing meets {self.told}: of the architectures of {space.name}, {which}, and of what mutations made of "
+            f"them, the nearest, {name},{costs} ({beyond}); loosen it, or choose another space or network"
         )
 
     @property
