@@ -85,6 +85,10 @@ class TrainedSearchConfig(FinalConfig):
         super().check()
         if self.constraints and self.unconstrained is not None:
             raise InvalidInput(f"{self.method} takes no constraints: {self.unconstrained}; leave constraints out")
+        self.check_costs()
+
+    def check_costs(self) -> None:
+        """Raises: UnknownName, InvalidInput or InvalidTable if there is no such cost, before anything starts."""
         if self.cost_names:
             from archray.trainables.costs import check_costs
 

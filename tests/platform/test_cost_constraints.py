@@ -9,10 +9,16 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+import ray
+from archray_test_command import ended_trials, kill_when, start
+from archray_test_runs import as_arguments, skip_without_extra
 
 import archray
 from archray.errors import InvalidInput
+from archray.platform.methods import METHODS, get_method
 from archray.platform.methods.configure import make_config
+from archray.platform.methods.plain.plain_config import PlainConfig
+from archray.platform.methods.trained_config import TrainedSearchConfig
 from archray.trainables.costs import costs_of
 from archray.trainables.nets import NetworkSettings
 from archray.trainables.spaces import get_space
@@ -111,6 +117,20 @@ def test_wrong_ones_are_refused_before_anything_starts(text: str, message: str, 
     assert not (tmp_path / "run").exists()
 
 
+TRAINED = [name for name in METHODS if issubclass(get_method(name).config, TrainedSearchConfig)]
+
+
+@pytest.mark.parametrize("method", TRAINED)
+def test_every_method_refuses_a_cost_that_there_is_not(method: str, table: Path) -> None:
+    skip_without_extra(method)
+    for flags in ({"cost": ["speed"]}, {"constraint": ["speed <= 5"]}):
+        with pytest.raises(InvalidInput, match="there is no cost 'speed'"):
+            make_config(method, "smoke", None, flags).check()
+    if issubclass(get_method(method).config, PlainConfig):
+        with pytest.raises(InvalidInput, match="there is no cost 'speed'"):
+            make_config(method, "smoke", None, {"space": f"table:{table}", "constraint": ["speed <= 5"]}).check()
+
+
 def test_the_flag_comes_several_times_and_nasis_own_is_another() -> None:
     config: Any = make_config("random", "smoke", None, {"constraint": ["flops <= 1M", "parameters <= 5k"]})
     assert config.constraints == ("flops <= 1M", "parameters <= 5k")
@@ -120,21 +140,53 @@ def test_the_flag_comes_several_times_and_nasis_own_is_another() -> None:
 
 
 SMALL: dict[str, Any] = {"preset": "smoke", "channels": 4, "cells": 1, "space": "nasbench201"}
-METHODS: dict[str, dict[str, Any]] = {
+ONE_SEED: dict[str, Any] = {"search_seeds": 1, "random": 0}
+SEARCHES: dict[str, dict[str, Any]] = {
     "random": {"budget": 2, "random": 0},
     "hnas": {"budget": 2, "pool_size": 8, "random": 0},
-    "gdas": {"epochs": 1, "search_seeds": 1, "random": 0, "cost_weight": 0.5, "cost": "flops"},
-    "rs-ws": {"epochs": 1, "search_seeds": 1, "random": 0},
+    "gdas": {"epochs": 1, **ONE_SEED, "cost_weight": 0.5, "cost": "flops"},
+    "enas": {"epochs": 1, **ONE_SEED},
+    "rs-ws": {"epochs": 1, **ONE_SEED},
+    "supernet-halving": {"epochs": 1, **ONE_SEED},
+    "nesbs": {"random": 0},
     "urs": {"random": 0},
+    "single-best": {"random": 0},
+    "deep-ensemble": {"random": 0, "pool": 2},
+    "nes-rs": {"random": 0, "pool": 4},
+    "nes-re": {"random": 0, "pool": 4},
 }
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", SEARCHES)
 def test_what_is_trained_meets_them(method: str, ray_session: None, tmp_path: Path) -> None:
-    run = archray.search(method, **SMALL, **METHODS[method], constraint="parameters <= 9k", out=tmp_path / "run")
+    run = archray.search(method, **SMALL, **SEARCHES[method], constraint="parameters <= 9k", out=tmp_path / "run")
     found = json.loads((Path(run.path) / "architecture.json").read_text())
     names = found.get("members") or [found["architecture"]]
     network = NetworkSettings(channels=4, cells=1)
     costs = costs_of("nasbench201", names, ("parameters",), network=network, in_channels=1, image_size=8)
     assert (costs["parameters"] <= 9000).all()
+
+
+@pytest.mark.slow
+def test_times_outlive_a_kill(ray_session: None, tmp_path: Path) -> None:
+    """A search under a bound on a measured latency, killed and resumed: no network is timed twice."""
+    options = {**SMALL, "budget": 6, "random": 0, "max_concurrent": 1, "seed": 3, "final_epochs": 1}
+    options |= {"constraint": "latency_ms <= 60000", "costs__latency__warmup": 1, "costs__latency__repeats": 3}
+    run, address = tmp_path / "killed", ray.get_runtime_context().gcs_address
+    process = start(
+        "search", "evolution", *as_arguments(options), "--address", address, "--out", "killed", cwd=tmp_path
+    )
+    times = run / "costs" / "latency.json"
+    kill_when(process, lambda: times.is_file() and len(ended_trials(run / "search")) >= 2, tmp_path)
+    before = json.loads(times.read_text())["whole"]
+    archray.resume(run)
+    after = json.loads(times.read_text())["whole"]
+    assert before and {name: after[name] for name in before} == before
+    asked = pd.read_parquet(run / "search" / "trials.parquet")
+    assert len(asked) == 6 and asked["latency_ms"].between(0, 60000).all()
+    space = get_space("nasbench201")
+    forms = [space.encode(space.canonical(space.decode(name))) for name in asked["architecture"]]
+    assert [after[form][0] for form in forms] == asked["latency_ms"].tolist()
+    found = json.loads((run / "architecture.json").read_text())["architecture"]
+    assert after[space.encode(space.canonical(space.decode(found)))][0] <= 60000

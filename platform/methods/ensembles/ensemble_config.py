@@ -38,6 +38,7 @@ class EnsembleConfig(TrainedSearchConfig):
 
     def check(self) -> None:
         """Builds the standalone network without memory: what does not go together is refused before Ray starts."""
+        super().check()
         space = get_space(self.space)
         if self.ensemble_size > space.size:
             raise InvalidInput(

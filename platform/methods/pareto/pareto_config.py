@@ -78,13 +78,6 @@ class SeveralObjectivesConfig(PlainConfig):
     def cost_names(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys((*super().cost_names, *(objective.name for objective in self.further))))
 
-    def check(self) -> None:
-        super().check()
-        if self.on_table:  # whose check asks of no costs
-            from archray.trainables.costs import check_costs
-
-            check_costs(self.space, self.cost_names, self.costs)
-
     @property
     def searcher_options(self) -> dict[str, Any]:
         return super().searcher_options | {"further": [f"-{column}" for column in self.cost_columns]}

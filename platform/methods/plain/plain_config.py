@@ -70,6 +70,7 @@ class PlainConfig(TrainedSearchConfig):
         if not self.on_table:
             super().check()
             return
+        self.check_costs()
         from archray.trainables.tabular import Table  # which imports what reads tables
 
         space = get_space(self.space)

@@ -83,6 +83,7 @@ class NASIConfig(TrainedSearchConfig):
 
     def check(self) -> None:
         """Builds both networks without memory: what does not go together is refused before Ray starts."""
+        super().check()
         check_selection(self.search_seeds, self.selection, self.final)
         if self.agreement in (1, 2):
             raise InvalidInput(

@@ -8,7 +8,6 @@ from archray.errors import InvalidInput
 from archray.platform.methods.method import network_spaces, serves_networks
 from archray.platform.methods.trained_config import TrainedSearchConfig
 from archray.settings import Settings
-from archray.trainables.costs import check_costs
 from archray.trainables.nets.network_settings import NetworkSettings
 from archray.trainables.spaces import SPACES, Space, get_space
 from archray.trainables.supernets.supernet_registry import SUPERNETS
@@ -63,8 +62,7 @@ class SupernetSearchConfig(TrainedSearchConfig):
 
     def check(self) -> None:
         """Builds both networks without memory: what does not go together is refused before Ray starts."""
-        if self.cost_names:
-            check_costs(self.space, self.cost_names, self.costs)
+        super().check()
         check_penalty(self.supernet)
         check_selection(self.search_seeds, self.selection, self.final)
         check_supernet(self.space, self.supernet)
