@@ -27,6 +27,7 @@ from archray.platform.methods.ensembles.posterior_curves import posterior_sectio
 from archray.platform.methods.ensembles.sampled_ensembles import ensemble_delta_section, ensembles_section
 from archray.platform.methods.found_networks import list_trials
 from archray.platform.quantities import Spread
+from archray.platform.report.cost_sections import cost_sections
 from archray.platform.report.curves import BASELINE, CURVES_HEIGHT, OWN_SCHEDULE, TrainingCurves, Trainings
 from archray.platform.report.figures import FOUND, figure
 from archray.platform.report.measured import Measured, headline_cards, measured_networks, over_repeats
@@ -122,7 +123,13 @@ def curves_section(run: Run[Any]) -> Section:
 
 _TRAINED: tuple[MakeSection, ...] = (ensemble_result_section, member_cells_section, diversity_section)
 _NAMES = names_section(names_of, "architectures", "in the order of their accuracy alone, where it is known")
-_ENDING: tuple[MakeSection, ...] = (curves_section, _NAMES, failures_section(_TABLES), manifest_section)
+_ENDING: tuple[MakeSection, ...] = (
+    curves_section,
+    *cost_sections(names_of),
+    _NAMES,
+    failures_section(_TABLES),
+    manifest_section,
+)
 SAMPLED_SECTIONS: Sequence[MakeSection] = (
     *_TRAINED,
     posterior_section,

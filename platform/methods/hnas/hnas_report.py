@@ -30,6 +30,7 @@ from archray.platform.methods.hnas.pool_scatter import pool_section
 from archray.platform.number_words import as_float, significant
 from archray.platform.report.cell import cell_section
 from archray.platform.report.comparison import accuracy_cards, accuracy_lead, comparison_section
+from archray.platform.report.cost_sections import cost_sections
 from archray.platform.report.curves import BASELINE, CURVES_HEIGHT, FINAL, OWN_SCHEDULE, SEARCH, TrainingCurves
 from archray.platform.report.figures import figure
 from archray.platform.report.page import Card, Headline, MakeSection, network_size
@@ -129,6 +130,7 @@ SECTIONS: tuple[MakeSection, ...] = (
     pool_section,
     curves_section,
     trials_section,
+    *cost_sections(names_of),
     names_section(names_of, "architectures", "in the order of the value they were trained to"),
     failures_section(_TABLES),
     manifest_section,

@@ -16,6 +16,7 @@ from archray.platform.number_words import significant
 from archray.platform.quantities import Spread, quantity_of
 from archray.platform.report.cell import cell_section
 from archray.platform.report.comparison import accuracy_cards, accuracy_lead, comparison_section
+from archray.platform.report.cost_sections import cost_sections
 from archray.platform.report.curves import BASELINE, CURVES_HEIGHT, FINAL, OWN_SCHEDULE, SEARCH, TrainingCurves
 from archray.platform.report.figures import figure
 from archray.platform.report.measured import Measured, headline_cards, measured_networks
@@ -143,6 +144,7 @@ SECTIONS: tuple[MakeSection, ...] = (
     curves_section,
     rungs_section,
     trials_section,
+    *cost_sections(names_of),
     names_section(names_of, "architectures", "in the order of the value they were trained to"),
     failures_section(_TABLES),
     manifest_section,

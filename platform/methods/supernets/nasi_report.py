@@ -18,6 +18,7 @@ from archray.platform.number_words import significant
 from archray.platform.quantities import quantity_of
 from archray.platform.report.cell import cell_section
 from archray.platform.report.comparison import accuracy_cards, accuracy_lead, comparison_section
+from archray.platform.report.cost_sections import cost_sections
 from archray.platform.report.curves import BASELINE, CURVES_HEIGHT, FINAL, TrainingCurves, Trainings
 from archray.platform.report.figures import FOUND, INK, MUTED, RANDOM, NothingToDraw, drawing, figure
 from archray.platform.report.page import Headline, MakeSection, network_size
@@ -163,6 +164,7 @@ SECTIONS: tuple[MakeSection, ...] = (
     accuracies_section,
     selection_section,
     curves_section,
+    *cost_sections(names_of),
     names_section(names_of, "architectures", "in the order of their reward"),
     failures_section(_TABLES),
     manifest_section,

@@ -12,6 +12,7 @@ from archray.platform.methods.supernets.shared_score_plot import shared_scores_s
 from archray.platform.methods.supernets.supernet_report import curves_section
 from archray.platform.report.cell import cell_section
 from archray.platform.report.comparison import accuracy_cards, accuracy_lead, comparison_section
+from archray.platform.report.cost_sections import cost_sections
 from archray.platform.report.page import Headline, MakeSection, network_size
 from archray.platform.report.run_sections import Tables, failed, failures_section, manifest_section, repeats_section
 from archray.platform.report.short_names import names_section
@@ -34,6 +35,7 @@ SECTIONS: tuple[MakeSection, ...] = (
     shared_scores_section,
     selection_section,
     curves_section,
+    *cost_sections(names_of),
     names_section(names_of, "architectures", "in the order of their accuracy with shared weights"),
     failures_section(_TABLES),
     manifest_section,

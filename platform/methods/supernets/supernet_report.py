@@ -24,6 +24,7 @@ from archray.platform.methods.supernets.shared_score_plot import shared_scores_s
 from archray.platform.number_words import as_float
 from archray.platform.report.cell import cell_section
 from archray.platform.report.comparison import accuracy_cards, accuracy_lead, comparison_section
+from archray.platform.report.cost_sections import cost_sections
 from archray.platform.report.curves import (
     BASELINE,
     CURVES_HEIGHT,
@@ -119,6 +120,7 @@ SECTIONS: tuple[MakeSection, ...] = (
     rounds_section,
     selection_section,
     curves_section,
+    *cost_sections(names_of),
     names_section(names_of, "architectures", "in the order of their accuracy with shared weights"),
     failures_section(_TABLES),
     manifest_section,

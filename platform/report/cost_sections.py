@@ -1,0 +1,177 @@
+"""What the networks of a run cost, whether they meet its bounds, and how far looked-up latencies are off."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from archray.platform.number_words import MISSING, significant
+from archray.platform.quantities import Quantity, quantity_of
+from archray.platform.report.page import MakeSection
+from archray.platform.report.section import Column, Section, captioned, folded, numeric, paragraphs, table
+from archray.platform.report.short_names import NamesOf, ShortNames, found_strings
+from archray.platform.report.table_columns import numbers
+from archray.platform.run.layout import TRIALS
+from archray.platform.run.run import Run
+from archray.plurals import count
+from archray.trainables.costs import COSTS, cost_column
+from archray.trainables.costs.latency_calibration import Line, left_out_errors
+from archray.trainables.spaces.constraint import Constraint, parse_constraints, violation
+
+# The stages whose networks are shown, and what each trained them for; the search first.
+_STAGES = {
+    "search": "search",
+    "selection": "selection",
+    "final": "final training",
+    "members": "final training",
+    "baseline": "random",
+}
+_VALUES = ("validation_accuracy", "objective")  # of a training of the search
+_OPEN = 24  # rows; more are folded
+_DIGITS = 4  # significant ones of a cost
+_SHARE = Quantity("share", "%", 100.0, 1)
+
+
+def cost_sections(names_of: NamesOf) -> tuple[MakeSection, ...]:
+    """The costs with their bounds, and the look-up of latencies. Nothing of a run that looks at no costs."""
+
+    def costs(run: Run[Any]) -> Section | None:
+        seen = _Costs.of(run.best)
+        return None if seen is None else seen.section(names_of(run))
+
+    def look_up(run: Run[Any]) -> Section | None:
+        return _look_up(run.best, names_of(run))
+
+    return costs, look_up
+
+
+@dataclass(frozen=True)
+class _Costs:
+    """What a run trained, and what it costs.
+
+    Args:
+        networks: a row a network: architecture, stage, a column per cost, and the value of its training in the search.
+        columns: the costs. key: the value; None where the search trained none of them by itself.
+        constraints: as they were asked for, and read. found: what the run found.
+        random: by column, the mean of random architectures; NaN without them.
+    """
+
+    networks: pd.DataFrame
+    columns: Sequence[str]
+    key: str | None
+    constraints: Sequence[tuple[str, Constraint]]
+    found: Sequence[str]
+    random: pd.Series
+
+    @classmethod
+    def of(cls, run: Run[Any]) -> _Costs | None:
+        """None of a run that looks at no costs, or has trained nothing that has them yet."""
+        asked = list(dict.fromkeys(map(cost_column, getattr(run.config, "cost_names", ()))))
+        tables = {stage: run.table(stage, TRIALS) for stage in _STAGES} if asked else {}
+        rows = [
+            trials[["architecture"]].assign(stage=stage, **{name: numbers(trials, name) for name in (*asked, *_VALUES)})
+            for stage, trials in tables.items()
+            if "architecture" in trials
+        ]
+        if not rows:
+            return None
+        every = pd.concat(rows, ignore_index=True).dropna(subset=["architecture"])
+        networks, random = every.drop_duplicates("architecture"), every[every["stage"] == "baseline"]
+        columns = [name for name in asked if networks[name].notna().any()]
+        in_search = networks[networks["stage"] == "search"]
+        key = next((name for name in _VALUES if in_search[name].notna().any()), None)
+        texts = getattr(run.config, "constraints", ())
+        bounds = [(text, bound) for text in texts for bound in parse_constraints([text]) if bound.column in columns]
+        if not columns:
+            return None
+        return cls(networks, columns, key, bounds, found_strings(run), random[columns].mean())
+
+    def broken(self, row: Mapping[Any, Any]) -> list[str]:
+        """The bounds that a network does not meet."""
+        return [text for text, bound in self.constraints if violation([bound], row) > 0]
+
+    def section(self, names: ShortNames) -> Section:
+        text = f"{count(len(self.networks), 'network')} that the run trained, what they cost"
+        if self.constraints:
+            left = sum(bool(self.broken(row)) for row in self.networks.to_dict("records"))
+            met = f"{left} of them {'does' if left == 1 else 'do'} not meet them" if left else "every one meets them"
+            text += f", and the bounds; {met}"
+        each = self._each(names)
+        if len(self.networks) > _OPEN:
+            each = folded(f"All {count(len(self.networks), 'network')}", each)
+        return Section("costs", "What the networks cost", paragraphs([f"{text}."]) + self._summary() + each)
+
+    def _summary(self) -> str:
+        """A row a cost: its bounds, what was found, and the networks that were trained."""
+        found = self.networks[self.networks["architecture"].isin(self.found)]
+        broken = {text for row in found.to_dict("records") for text in self.broken(row)}
+        rows = []
+        for column in self.columns:
+            bounds = [text for text, bound in self.constraints if bound.column == column]
+            met = ("no" if broken.intersection(bounds) else "yes") if bounds and len(found) else MISSING
+            spread = (_range(self.networks[column]), significant(self.random[column], _DIGITS))
+            rows.append((_heading(column), " and ".join(bounds) or "none", _range(found[column]), met, *spread))
+        columns = [Column("Cost"), Column("Bound"), *numeric("Found"), Column("Met")]
+        columns += numeric("Least to most", "Random, mean")
+        return table(columns, rows, label="What was found costs, and the bounds", sortable=False)
+
+    def _each(self, names: ShortNames) -> str:
+        """A row a network, what was found first, the others in the order in which they were trained."""
+        value = None if self.key is None else quantity_of(self.key)
+        columns = [Column("Architecture", "name"), Column("Trained for")]
+        columns += numeric(*([value.heading] if value else []), *map(_heading, self.columns))
+        columns += [Column("Bounds")] if self.constraints else []
+        first = ~self.networks["architecture"].isin(self.found)
+        rows = []
+        for row in self.networks.loc[first.sort_values(kind="stable").index].to_dict("records"):
+            searched = row["stage"] == "search"
+            told = [value.bare(row[self.key] if searched else None)] if value else []
+            told += [significant(row[column], _DIGITS) for column in self.columns]
+            told += [_met(self.broken(row))] if self.constraints else []
+            rows.append((names.of(row["architecture"]), _STAGES[row["stage"]], *told))
+        return table(columns, rows, label="The networks and their costs", marked=0 if not first.all() else None)
+
+
+def _heading(column: str) -> str:
+    """A cost with its unit."""
+    unit = COSTS.get(column).unit if column in COSTS else ""
+    return f"{column} ({unit})" if unit and not column.endswith(f"_{unit}") else column
+
+
+def _met(broken: Sequence[str]) -> str:
+    return f"not {', '.join(broken)}" if broken else "met"
+
+
+def _range(values: pd.Series) -> str:
+    """The least and the largest; one where all are equal."""
+    ends = [significant(value, _DIGITS) for value in (values.min(), values.max())]
+    return " to ".join(dict.fromkeys(ends))
+
+
+# The look-up
+
+
+def _look_up(run: Run[Any], names: ShortNames) -> Section | None:
+    """The line from sums over operations to latencies, and how far it misses networks. Nothing without one."""
+    folder = run.folder / "costs"
+    record = folder.read_json("latency.json") if folder.exists("latency.json") else {}
+    if not (fitted := record.get("calibration")):
+        return None
+    sums, whole = zip(*fitted["networks"].values(), strict=True)
+    line = Line(fitted["overhead"], fitted["factor"])
+    missed = left_out_errors(sums, whole) if len(whole) > 2 else [math.nan] * len(whole)
+    rows = [
+        (names.of(name), *map(significant, (total, line(total), time)), _SHARE.show(error))
+        for name, total, time, error in zip(fitted["networks"], sums, whole, missed, strict=True)
+    ]
+    columns = [Column("Architecture", "name"), *numeric("Sum (ms)", "Looked up (ms)", "Whole (ms)", "Missed by")]
+    text = f"Latencies were looked up: {significant(line.overhead)} ms + {significant(line.factor)} times the sum over "
+    text += f"a network's operations, each timed once. The line is fitted to {count(len(rows), 'network')} that were "
+    text += "timed whole; the last column: by how much a line of the others misses each"
+    text += "." if fitted["error"] is None else f", the median {_SHARE.show(fitted['error'])}."
+    body = table(columns, rows, label="The networks that the look-up is fitted to")
+    return Section("look-up", "Latencies by look-up", captioned(body, text))
