@@ -68,7 +68,7 @@ test-bohb: $(INSTALLED)
 test-export: $(INSTALLED)
 	$(BIN)/python -m pip install --disable-pip-version-check --quiet --editable '.[export]'
 	$(BIN)/python -m pytest -k "onnx" $(PYTEST_ARGS) tests/trainables/test_exported_program.py \
-	  tests/platform/test_export_formats.py
+	  tests/platform/test_export_formats.py tests/trainables/test_latency.py tests/platform/test_device_latency.py
 
 test-all: test test-slow test-avx2 test-guides test-bohb test-export test-lower-bounds
 

@@ -27,7 +27,7 @@ assert whole_resources({"raspberry": 1}) == {"raspberry": 2.0}  # the whole devi
 with pytest.raises(InvalidInput, match="no node has the resources .*; the cluster has .*raspberry"):
     whole_resources({"phone": 1})
 
-how = {"warmup": 1, "repeats": 3}
+how = {"warmup": 1, "repeats": 3, "runtime": sys.argv[2], "batch_size": 2}
 meter = DeviceMeter({"raspberry": 1}, ("nasbench201", NetworkSettings(channels=4, cells=1), 1, 8, 10, how))
 cell = "|nor_conv_3x3~0|+|none~0|none~1|+|skip_connect~0|none~1|none~2|"
 assert meter.whole(cell)[0] > 0
@@ -38,7 +38,8 @@ del meter
 
 run = archray.search(
     "random", preset="smoke", budget=2, random=0, channels=4, cells=1, constraint="latency_ms <= 60000",
-    cost_on='{"raspberry": 1}', address=cluster.address, out=out,
+    cost_on='{"raspberry": 1}', costs__latency__runtime=sys.argv[2], costs__latency__threads=2,
+    address=cluster.address, out=out,
 )
 trials = pd.read_parquet(out / "search" / "trials.parquet")
 kept = json.loads((out / "costs" / "latency.json").read_text())["whole"]
@@ -48,5 +49,8 @@ assert {median for median, _ in kept.values()} >= set(trials["latency_ms"])
 
 
 @pytest.mark.slow
-def test_networks_are_timed_on_a_node_that_a_resource_names(tmp_path: Path) -> None:
-    subprocess.run([sys.executable, "-c", PROGRAM, str(tmp_path / "run")], check=True)
+@pytest.mark.parametrize("runtime", ["torch-export", "onnxruntime"])
+def test_networks_are_timed_on_a_node_that_a_resource_names(runtime: str, tmp_path: Path) -> None:
+    for extra in ("onnx", "onnxscript", "onnxruntime") if runtime == "onnxruntime" else ():
+        pytest.importorskip(extra, reason=f"needs {extra}: pip install 'archray[export]'")
+    subprocess.run([sys.executable, "-c", PROGRAM, str(tmp_path / "run"), runtime], check=True)
