@@ -148,6 +148,7 @@ SEARCHES: dict[str, dict[str, Any]] = {
     "enas": {"epochs": 1, **ONE_SEED},
     "rs-ws": {"epochs": 1, **ONE_SEED},
     "supernet-halving": {"epochs": 1, **ONE_SEED},
+    "nasi": ONE_SEED,
     "nesbs": {"random": 0},
     "urs": {"random": 0},
     "single-best": {"random": 0},

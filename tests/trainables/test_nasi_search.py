@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
+from archray.trainables.costs import NetworkCosts
 from archray.trainables.data import DataSettings, load_images
 from archray.trainables.data.dataset import Dataset
 from archray.trainables.nasi.darts_form import PooledDARTSSupernet, form_of
@@ -277,6 +278,20 @@ def test_nothing_is_found_where_no_step_had_a_gradient() -> None:
     result = NASITrainable({"settings": options, "seed": 1}).step()
     assert result["done"] and result["architecture"] is None
     assert result["failure"].startswith("no step had a gradient") and "set mu to 2" in result["failure"]
+
+
+@pytest.mark.parametrize("space", ["nasbench201", pytest.param("darts", marks=pytest.mark.slow)])
+def test_what_is_found_under_bounds_is_within_them(space: str) -> None:
+    options = {**WITHOUT_DATA, "space": space, "steps": 2, "every": 2, "batch_size": 2, "in_channels": 1}
+    costs = NetworkCosts(space, ("parameters",), network=TINY)  # of three channels, whatever is searched with
+    unbounded = NASITrainable({"settings": options, "seed": 1}).step()["architecture"]
+    most = 0.9 * costs(unbounded)["parameters"]
+    bounds = {"constraints": (f"parameters <= {most}",), "network": TINY.model_dump()}
+    bounded = {**options, "bounds": bounds, "bounded_images": (3, 32, 10)}
+    result = NASITrainable({"settings": bounded, "seed": 1}).step()
+    assert result["failure"] is None and costs(result["architecture"])["parameters"] <= most
+    bounds["constraints"] = ("parameters <= 1",)
+    assert NASITrainable({"settings": bounded, "seed": 1}).step()["architecture"] == unbounded  # which the run refuses
 
 
 def test_the_constants_that_are_tried_hold_the_own_ones() -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import Field
 
 from archray.settings import Settings
+from archray.trainables.costs import BoundSettings
 from archray.trainables.data.data_settings import DataSettings
 from archray.trainables.nets.network_settings import NetworkSettings
 from archray.trainables.spaces import Space
@@ -92,12 +93,17 @@ class NASISettings(NASIOptions):
         data: where batches are from, unless both inputs and labels are random.
         device: "auto" (a GPU if the trial was given one, else the CPU), or torch's own word.
         seed: of a trial whose config has no `seed` of its own.
+        bounds: constraints that the architecture which a trial ends with meets. None: there are none.
+        bounded_images: channels, pixels a side and classes of the data that the bounded networks are built for; None:
+            those of the search, which may be random.
     """
 
     space: str = "darts"
     data: DataSettings = DataSettings()
     device: str = "auto"
     seed: int = Field(0, ge=0)
+    bounds: BoundSettings | None = None
+    bounded_images: tuple[int, int, int] | None = None
 
     def batches(self, seed: int, device: torch.device) -> NASIBatches:
         """The mini-batches of a search; the data set is opened unless none of it is used. Raises: as `load_images`."""

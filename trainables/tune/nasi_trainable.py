@@ -14,6 +14,7 @@ from archray.trainables.checkpoint import read_state
 from archray.trainables.nasi.one_step import reward
 from archray.trainables.nasi.search import Constants, NASISearch, NotFinite, NothingLearnt
 from archray.trainables.nets import build, count_parameters
+from archray.trainables.supernets.feasible_path import feasible_architecture
 from archray.trainables.tune.nasi_settings import NASISettings
 from archray.trainables.tune.trial import Result, TrialTrainable
 
@@ -30,7 +31,8 @@ class NASITrainable(TrialTrainable):
     - `epoch`, `epochs`: steps of NASI done, and T.
     - `trace`: the mean trace norm of the samples of this step; `above`: the share of them above nu; `reward`: the mean
       of Eq. 6.8; `nu`: the constraint of the last of them.
-    - `architecture`: the mode of p_alpha* so far; `entropy`: of p_alpha*, the mean over decisions in nats.
+    - `architecture`: the mode of p_alpha* so far, after the last step within `bounds`, if something near it is;
+      `entropy`: of p_alpha*, the mean over decisions in nats.
     - `parameters`: of the supernet; `seconds_epoch`; `gpu_memory_peak`: as of an `EpochTrainable`.
 
     After the last step it holds further, and before it NaN and None,
@@ -103,6 +105,8 @@ class NASITrainable(TrialTrainable):
                 f"no step had a gradient: the trace norm of every sample is above nu, {constants.nu_0:.4g}, where "
                 f"mu {constants.mu:g} leaves none; raise nu, or set mu to 2"
             )
+        if done and architecture is not None:
+            architecture = self._bounded(search, constants, architecture)
         probabilities = search.probabilities(constants)
         traces, nus = search.traces[before:], search.nus(constants)[before:]
         values = {
@@ -117,6 +121,23 @@ class NASITrainable(TrialTrainable):
         seconds = time.perf_counter() - start
         memory = float(torch.cuda.max_memory_allocated(self._device)) if on_gpu else math.nan
         return self._results(values, done=done, seconds=seconds, memory=memory)
+
+    def _bounded(self, search: NASISearch, constants: Constants, mode: str) -> str:
+        """The mode, or, where it violates the bounds, what meets them near it and is most probable; the mode again if
+        there is none."""
+        settings = self._settings
+        if settings.bounds is None:
+            return mode
+        batches = search.batches
+        shape = (*batches.shape[:2], batches.classes) if settings.bounded_images is None else settings.bounded_images
+        channels, size, classes = shape
+        violation = settings.bounds.violation(
+            settings.space, in_channels=channels, image_size=size, num_classes=classes
+        )
+        rows = search.probabilities(constants).to(search.alpha_0)
+        learnt = {name: weights.dense for name, weights in search.decisions.mixture(rows).items()}
+        found = feasible_architecture(search.supernet, mode, learnt, violation, self._seed)
+        return found if violation(found) == 0.0 else mode
 
     @property
     def _constants(self) -> Constants:

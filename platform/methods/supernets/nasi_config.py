@@ -98,9 +98,9 @@ class NASIConfig(TrainedSearchConfig):
         check_network(self.space, self.network)
 
 
-def settings_of(run: Run[NASIConfig]) -> dict[str, Any]:
-    """The settings of a run's `NASITrainable`s, JSON-able."""
-    options = {**dict(run.config.nasi), "space": run.space, "data": run.data}
+def settings_of(run: Run[NASIConfig], **more: Any) -> dict[str, Any]:
+    """The settings of a run's `NASITrainable`s, JSON-able. more: fields of `NASISettings` over the run's own."""
+    options = {**dict(run.config.nasi), "space": run.space, "data": run.data, **more}
     return NASISettings(**options).model_dump(mode="json")
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pandas as pd
 from ray import tune
 
 from archray.files import Folder
+from archray.platform.engine.run_costs import run_costs
 from archray.platform.engine.stage import Context
 from archray.platform.engine.trial_plan import TrialPlan
 from archray.platform.engine.trial_tables import reasons
@@ -18,7 +20,7 @@ from archray.platform.methods.supernets.nasi_config import NASIConfig, settings_
 from archray.platform.methods.supernets.nasi_report import SECTIONS, headline, listings
 from archray.platform.methods.supernets.nasi_table_stage import TABLE_STAGE
 from archray.platform.methods.supernets.nasi_tables import AGREEMENT, REWARD
-from archray.platform.methods.supernets.supernet_search import write_found
+from archray.platform.methods.supernets.supernet_search import bounds_of, measured_bounds, write_found
 from archray.platform.methods.training_stages import BASELINE_STAGE, FINAL_STAGE
 from archray.platform.report.measured import measured_networks
 from archray.plurals import count
@@ -39,9 +41,14 @@ def _searches(context: Context[NASIConfig], tuned: Folder) -> TrialPlan:
     if context.config.nasi.without_data:
         context.say(f"no data set is opened: {context.config.nasi.drawn_words}")
     seeds = first_seeds(context.seed("search"), context.config.search_seeds)
+    bounds: dict[str, Any] = {}
+    if context.config.constraints and not measured_bounds(context):
+        costs = run_costs(context)
+        shape = (costs.in_channels, costs.image_size, costs.num_classes)
+        bounds = {"bounds": bounds_of(context), "bounded_images": shape}
     return TrialPlan(
         trainable=NASITrainable,
-        settings=settings_of(context.run),
+        settings=settings_of(context.run, **bounds),
         metric="reward",
         mode="max",
         total=len(seeds),

@@ -53,18 +53,28 @@ def supernet_settings(context: Context[SupernetSearchConfig], **more: Any) -> di
     more = {"edge_costs": _edge_costs(context)} | more
     if config.supernet.penalty.active:
         more["penalty"] = config.supernet.penalty.model_copy(update={"cost": cost_column(config.penalised)})
-    bounds = None
-    if config.constraints:
-        texts = tuple(f"{each.cost} {each.relation} {each.bound!r}" for each in constraints_of(context))
-        bounds = BoundSettings(constraints=texts, network=config.network, costs=config.costs)
+    bounds = bounds_of(context)
     return settings_of(config, space=context.run.space, data=context.run.data, **({"bounds": bounds} | more))
+
+
+def bounds_of(context: Context[Any]) -> BoundSettings | None:
+    """The constraints of the run as a trial is told of them; None if there are none."""
+    texts = tuple(f"{each.cost} {each.relation} {each.bound!r}" for each in constraints_of(context))
+    if not texts:
+        return None
+    return BoundSettings(constraints=texts, network=context.config.network, costs=context.config.costs)
+
+
+def measured_bounds(context: Context[Any]) -> list[str]:
+    """The bounded costs that are timed, and so are none of a trial's: it runs beside others."""
+    return [each.cost for each in constraints_of(context) if each.cost in COSTS and get_cost(each.cost).measured]
 
 
 def _edge_costs(context: Context[SupernetSearchConfig]) -> dict[str, EdgeCosts]:
     """By column, of the cost that is penalised, and of those that are bounded and cannot be counted in a trial."""
     config = context.config
     wanted = [config.penalised] if config.supernet.penalty.active else []
-    wanted += [each.cost for each in constraints_of(context) if each.cost in COSTS and get_cost(each.cost).measured]
+    wanted += measured_bounds(context)
     if not wanted:
         return {}
     costs, space = run_costs(context), get_space(context.run.space)
