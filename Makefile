@@ -17,7 +17,7 @@ BIN := $(abspath $(VENV))/bin
 INSTALLED := $(VENV)/.installed
 ROOMS := platform searchers trainables cluster
 
-.PHONY: help install demo test test-all test-slow test-avx2 test-lower-bounds test-guides test-bohb test-export lint docs format bench constraints clean
+.PHONY: help install demo test test-all test-slow test-avx2 test-lower-bounds test-guides test-bohb test-export test-timm lint docs format bench constraints clean
 .DELETE_ON_ERROR:
 
 help:
@@ -70,7 +70,13 @@ test-export: $(INSTALLED)
 	$(BIN)/python -m pytest -k "onnx" $(PYTEST_ARGS) tests/trainables/test_exported_program.py \
 	  tests/platform/test_export_formats.py tests/trainables/test_latency.py tests/platform/test_device_latency.py
 
-test-all: test test-slow test-avx2 test-guides test-bohb test-export test-lower-bounds
+# What needs timm; it adds 40 MB.
+test-timm: $(INSTALLED)
+	$(BIN)/python -m pip install --disable-pip-version-check --quiet --editable '.[timm]'
+	$(BIN)/python -m pytest -k "timm" $(PYTEST_ARGS) tests/trainables/test_nets_timm.py tests/trainables/test_nets.py \
+	  tests/platform/test_timm_spaces.py
+
+test-all: test test-slow test-avx2 test-guides test-bohb test-export test-timm test-lower-bounds
 
 # The oldest versions that pyproject.toml allows, in an environment of their own, which is removed when it has passed.
 test-lower-bounds: $(INSTALLED)

@@ -63,7 +63,7 @@ def proxies(
     if not out.parent.is_dir():
         raise InvalidInput(f"there is no folder {out.parent}; create it, or choose another --out")
     space = absolute_name(space)
-    get_space(space)
+    get_space(space).check_packages()
     check_proxies(scored)
     check_data(given)
     check_address(cluster)

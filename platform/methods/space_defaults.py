@@ -20,8 +20,11 @@ class SpaceDefaults:
 
 
 # A transformer at the learning rate of convolutional networks, 0.1, learnt nothing of digits without clipping; and
-# synflow has no value on it.
-OF_SPACE: Mapping[str, SpaceDefaults] = {"vit": SpaceDefaults({"grad_clip": 1.0}, "snip")}
+# synflow has no value on it. Nor on ConvNeXts, which learn at that rate.
+OF_SPACE: Mapping[str, SpaceDefaults] = {
+    "vit": SpaceDefaults({"grad_clip": 1.0}, "snip"),
+    "timm:convnext": SpaceDefaults({}, "snip"),
+}
 
 
 def space_defaults(config: type[SearchConfig], space: str) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from archray.settings import REPEATED
 from archray.trainables.costs import cost_column
 from archray.trainables.costs.cost_settings import CostSettings, texts_of
 from archray.trainables.nets.network_settings import NetworkSettings
+from archray.trainables.spaces import get_space
 from archray.trainables.training_settings import TrainingSettings
 
 
@@ -83,6 +84,7 @@ class TrainedSearchConfig(FinalConfig):
 
     def check(self) -> None:
         super().check()
+        get_space(self.space).check_packages()
         if self.constraints and self.unconstrained is not None:
             raise InvalidInput(f"{self.method} takes no constraints: {self.unconstrained}; leave constraints out")
         self.check_costs()

@@ -58,6 +58,14 @@ def test_rows_of_pixels_give_what_pixels_give(channels: int, mean: float) -> Non
     assert y.stride() == x.stride()
 
 
+@pytest.mark.parametrize("channels", [4, 8])
+def test_its_output_may_be_changed_in_place(channels: int) -> None:
+    x = normal(6, channels, 5, 9).contiguous(memory_format=CHANNELS_LAST).requires_grad_()
+    in_place = PairwiseBatchNorm.apply(x, None, None, 1e-5).relu_().sum()
+    apart = PairwiseBatchNorm.apply(x, None, None, 1e-5).relu().sum()
+    assert torch.equal(*(torch.autograd.grad(y, x)[0] for y in (in_place, apart)))
+
+
 def test_a_constant_channel_is_zero() -> None:
     x = torch.full((4, 2, 8, 8), 7.3).contiguous(memory_format=CHANNELS_LAST)
     y = PairwiseBatchNorm.apply(x, None, None, 1e-5)

@@ -46,7 +46,9 @@ class PairwiseBatchNorm(torch.autograd.Function):
             return y
         scale = r if gamma is None else r * gamma
         shift = -mean * scale if beta is None else beta - mean * scale
-        return _of_rows(torch.addcmul(_repeated(shift, x), _rows(x), _repeated(scale, x)), x)
+        y = torch.empty_like(x)  # not a view of what is computed, which no ReLU could change in place
+        torch.addcmul(_repeated(shift, x), _rows(x), _repeated(scale, x), out=_rows(y))
+        return y
 
     @staticmethod
     @once_differentiable

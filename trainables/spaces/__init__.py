@@ -18,6 +18,9 @@ from archray.trainables.spaces.nasbench1shot1 import (
 from archray.trainables.spaces.nasbench201 import NASBench201
 from archray.trainables.spaces.space import SPACES, Architecture, Decision, Space
 from archray.trainables.spaces.table_space import PREFIX, TableSpace
+from archray.trainables.spaces.timm_convnext import TimmConvNeXts
+from archray.trainables.spaces.timm_family import TimmFamily
+from archray.trainables.spaces.timm_resnet import TimmResNets
 from archray.trainables.spaces.vit import VisionTransformers
 
 import_modules(__name__)
@@ -40,6 +43,9 @@ __all__ = [
     "NGrams",
     "Space",
     "TableSpace",
+    "TimmConvNeXts",
+    "TimmFamily",
+    "TimmResNets",
     "VisionTransformers",
     "get_space",
 ]
@@ -59,7 +65,9 @@ def get_space(name_or_reference: str | Space) -> Space:
         return name_or_reference
     if name_or_reference.startswith(PREFIX):
         return open_table_space(name_or_reference)
-    if name_or_reference in SPACES or not is_reference(name_or_reference):
+    family = name_or_reference.partition(":")[0] + ":"  # of registered names, timm:resnet: no module of the user's
+    registered = name_or_reference in SPACES or any(name.startswith(family) for name in SPACES)
+    if registered or not is_reference(name_or_reference):
         return SPACES.get(name_or_reference)()
     space = load_reference(name_or_reference)
     if isinstance(space, type) and issubclass(space, Space):

@@ -7,11 +7,12 @@ import math
 from abc import ABC
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import ClassVar
 
 import numpy as np
 
-from archray.errors import InvalidArchitecture, InvalidInput
+from archray.errors import InvalidArchitecture, InvalidInput, MissingExtra
 from archray.plurals import count
 from archray.registry import Registry
 
@@ -42,6 +43,8 @@ class Space(ABC):
     kind: ClassVar[str] = "network"  # what an architecture describes: "network" or "feature map"
     data_kind: ClassVar[str] = "images"  # what its architectures are for: "images" or "text"
     sliced: ClassVar[bool] = False  # whether a supernet of it shares slices of weights, and mixes no operations
+    standalone: ClassVar[bool] = False  # whether archray has no supernet of it
+    package: ClassVar[str | None] = None  # that its networks are made of, if it comes with the extra of its name
     decisions: tuple[Decision, ...]
 
     def __eq__(self, other: object) -> bool:
@@ -114,6 +117,14 @@ class Space(ABC):
     def condition(self, decision: str) -> tuple[str, tuple[str, ...]] | None:
         """Under which choices of another one a decision matters, `(its name, the choices)`; None: always."""
         return None
+
+    def check_packages(self) -> None:
+        """Raises: MissingExtra if its networks need a package that is not installed."""
+        if self.package is not None and find_spec(self.package) is None:
+            raise MissingExtra(
+                f"the networks of {self.name} are made of {self.package}'s modules, and {self.package} cannot be "
+                f"imported; install it, on every node, with: pip install 'archray[{self.package}]'"
+            )
 
     def encode(self, architecture: Architecture) -> str:
         """The string of an architecture: `decision=choice|decision=choice`."""

@@ -152,6 +152,10 @@ class TableSpace(Space):
                 "table is imported (--encoding tokens or columns:a,b), or search it by a method that mutates nothing"
             )
 
+    def check_packages(self) -> None:
+        if self.base is not None:
+            self.base.check_packages()
+
     def canonical(self, architecture: Architecture) -> Architecture:
         """The row that stands for all spellings of the architecture."""
         return self._read(self.row(self.encode(architecture)))

@@ -118,7 +118,7 @@ def check_network(space: str, network: NetworkSettings) -> None:
 
 def mixed_spaces() -> list[str]:
     """The names of archray's spaces that have a supernet of mixed operations."""
-    return [name for name in network_spaces() if not SPACES.get(name).sliced]
+    return [name for name in network_spaces() if not (SPACES.get(name).sliced or SPACES.get(name).standalone)]
 
 
 def serves(space: Space) -> str | None:
@@ -130,6 +130,7 @@ def serves(space: Space) -> str | None:
             "it has no operations to mix, its networks share slices of weights; choose sliced-supernet, a method that "
             f"trains or scores networks (random, evolution, zero-cost, hnas), or {', '.join(mixed_spaces())}"
         )
-    if space.name in SPACES or space.name in SUPERNETS:  # archray's have one each; a user's file registers its own
+    of_archray = space.name in SPACES and not space.standalone
+    if of_archray or space.name in SUPERNETS:  # a user's file registers its own
         return None
     return f"it has no supernet; choose {', '.join(mixed_spaces())}, or register one for it (docs/extending.md)"

@@ -75,14 +75,16 @@ SOURCES: Registry[Callable[[Described, str], str]] = Registry("plain source")
 def source_of(described: Described, suffix: str = "") -> str:
     """The classes of a network, `Network` and what it uses, their names with a suffix.
 
-    Raises: InvalidInput for a space that has none: of the user's own, which builds its networks itself.
+    Raises: InvalidInput for a space that has none: of the user's own, which builds its networks itself, or of another
+    package's modules.
     """
     name = described.space.name
     if hasattr(described.space, "build") or name not in SOURCES:
+        package = described.space.package
+        instead = "take the file that builds it, and" if package is None else f"its modules are {package}'s; take"
         raise InvalidInput(
             f"expected a network of {', '.join(SOURCES)} for the format python, got one of {name}, whose source "
-            "archray does not write; take the file that builds it, and another format: torch-export, onnx, "
-            "state-dict or safetensors"
+            f"archray does not write; {instead} another format: torch-export, onnx, state-dict or safetensors"
         )
     return SOURCES.get(name)(described, suffix)
 

@@ -1,0 +1,169 @@
+"""Networks of timm's own classes, of the sizes that a space says. timm: Wightman 2019; He et al. 2016; Liu et al. 2022.
+
+Where normalisation is `scoring` (note P5), batch normalisations have no running statistics, and what timm begins with
+zeros or nearly so, for trainings' sake, begins with ones: the last normalisation of a residual branch, and ConvNeXt's
+layer scale. Of weights behind a factor of zero metrics of gradients see nothing.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, TypeVar
+
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from archray.errors import InvalidInput
+from archray.trainables.nets.network_registry import NETWORKS
+from archray.trainables.nets.network_settings import Stem
+from archray.trainables.nets.operations import Normalisation
+from archray.trainables.spaces.space import Architecture, Space
+from archray.trainables.spaces.timm_convnext import TimmConvNeXts
+from archray.trainables.spaces.timm_family import STAGES, TimmFamily
+from archray.trainables.spaces.timm_resnet import TimmResNets
+
+# Narrower ResNets are as wide: oneDNN's gradient of a strided 1 x 1 convolution of 2 to 7 channels writes past its
+# memory on CPUs with AVX2 and no AVX-512 (see `operations.every_second_pixel`), and timm's shortcuts are such.
+LEAST_WIDTH = 8
+DEEP_STEMS = {"c": "deep", "d": "deep", "t": "deep_tiered"}  # by variant: what timm calls a stem of three convolutions
+AVERAGING = ("d", "t")  # variants whose shortcuts average before their convolution
+LINEAR_FROM = 6  # C: as wide and wider, timm publishes ConvNeXts with linear layers, else with 1 x 1 convolutions
+LAYER_SCALE = 1e-6  # of ConvNeXt, to begin with
+
+FamilyT = TypeVar("FamilyT", bound=TimmFamily)
+
+
+class TimmNetwork(nn.Module):
+    """Images (n, in_channels, H, W) of any size, resized, through a model of timm's to logits (n, num_classes).
+
+    Args:
+        model: whose state is that of timm's own model of the same shape.
+        resolution: sides of what the model sees, per side of the images; at 1 they go in as they are.
+        least: pixels a side that the model needs; smaller images are enlarged to it.
+    """
+
+    def __init__(self, model: nn.Module, resolution: float, least: int) -> None:
+        super().__init__()
+        self.model, self.resolution, self.least = model, resolution, least
+
+    @property
+    def classifier(self) -> nn.Module:
+        """The last linear layer."""
+        classifier: nn.Module = self.model.get_classifier()  # type: ignore[operator]  # which every model of timm's has
+        return classifier
+
+    def forward(self, images: Tensor) -> Tensor:
+        height, width = (max(round(side * self.resolution), self.least) for side in images.shape[-2:])
+        if (height, width) != tuple(images.shape[-2:]):
+            images = F.interpolate(images, (height, width), mode="bilinear", align_corners=False)
+        logits: Tensor = self.model(images)
+        return logits
+
+
+@NETWORKS.register("timm:resnet")
+def timm_resnet(
+    space: Space,
+    architecture: Architecture,
+    *,
+    channels: int,
+    in_channels: int,
+    num_classes: int,
+    stem: Stem,
+    normalisation: Normalisation,
+) -> TimmNetwork:
+    """A `timm.models.resnet.ResNet`.
+
+    Args:
+        channels: C; the first stage has `width` x C channels, an even number of 8 at least.
+        stem: `imagenet` is timm's, which makes the map smaller by 4; `cifar` begins with a 3 x 3 convolution of
+            stride 1 instead, and does not pool.
+
+    Raises: MissingExtra without timm; InvalidInput for another space; InvalidArchitecture.
+    """
+    family = _of_family(space, TimmResNets)
+    shape = family.shape(architecture)
+    from timm.models.resnet import BasicBlock, Bottleneck, ResNet
+
+    blocks: dict[str, Any] = {"basic": BasicBlock, "bottleneck": Bottleneck}
+    width = max(LEAST_WIDTH, 2 * round(shape.width * channels / 2))
+    trained = normalisation == "training"
+    # timm's plain stem has 64 channels whatever the stages have, a deep one those that it is told
+    model: Any = ResNet(
+        blocks[shape.block],
+        shape.depths,
+        num_classes=num_classes,
+        in_chans=in_channels,
+        stem_type=DEEP_STEMS.get(shape.variant, "deep"),
+        stem_width=width // 2,
+        avg_down=shape.variant in AVERAGING,
+        channels=_widths(width),
+        norm_layer=partial(nn.BatchNorm2d, track_running_stats=trained),
+        zero_init_last=trained,
+        block_args={} if shape.attention == "none" else {"attn_layer": shape.attention},
+    )
+    small = stem == "cifar"
+    if shape.variant not in DEEP_STEMS:
+        kernel, stride = (3, 1) if small else (7, 2)
+        model.conv1 = nn.Conv2d(in_channels, width, kernel, stride, padding=kernel // 2, bias=False)
+        nn.init.kaiming_normal_(model.conv1.weight, mode="fan_out", nonlinearity="relu")  # as timm does
+    elif small:
+        model.conv1[0].stride = (1, 1)
+    if small:
+        model.maxpool = nn.Identity()
+    return TimmNetwork(model, shape.resolution, least=1)
+
+
+@NETWORKS.register("timm:convnext")
+def timm_convnext(
+    space: Space,
+    architecture: Architecture,
+    *,
+    channels: int,
+    in_channels: int,
+    num_classes: int,
+    stem: Stem,
+    normalisation: Normalisation,
+) -> TimmNetwork:
+    """A `timm.models.convnext.ConvNeXt`.
+
+    Args:
+        channels: C; the first stage has `width` x C channels.
+        stem: `imagenet` is timm's patches of 4 x 4; `cifar` a 3 x 3 convolution of stride 1 instead.
+
+    Raises: MissingExtra without timm; InvalidInput for another space; InvalidArchitecture.
+    """
+    family = _of_family(space, TimmConvNeXts)
+    shape = family.shape(architecture)
+    from timm.models.convnext import ConvNeXt
+
+    widths, small = _widths(max(1, round(shape.width * channels))), stem == "cifar"
+    scale = LAYER_SCALE if normalisation == "training" else 1.0
+    model: Any = ConvNeXt(
+        in_chans=in_channels,
+        num_classes=num_classes,
+        depths=shape.depths,
+        dims=widths,
+        kernel_sizes=shape.kernels,
+        patch_size=1 if small else 4,
+        conv_mlp=shape.width < LINEAR_FROM,
+        use_grn=shape.version == 2,
+        ls_init_value=scale if shape.version == 1 else None,
+    )
+    if small:  # of one pixel of one channel a normalisation over channels would leave no more than its sign
+        model.stem[0] = nn.Conv2d(in_channels, widths[0], 3, padding=1)
+        nn.init.trunc_normal_(model.stem[0].weight, std=0.02)  # as timm does
+        nn.init.zeros_(model.stem[0].bias)
+    return TimmNetwork(model, shape.resolution, least=2 ** (STAGES - 1) * (1 if small else 4))
+
+
+def _widths(first: int) -> tuple[int, ...]:
+    """Channels of each stage."""
+    return tuple(first * 2**stage for stage in range(STAGES))
+
+
+def _of_family(space: Space, family: type[FamilyT]) -> FamilyT:
+    """`space`, known to be one of a family, with timm. Raises: InvalidInput if it is another; MissingExtra."""
+    if not isinstance(space, family):
+        raise InvalidInput(f"expected the space {family.name}, got {space.name!r}")
+    space.check_packages()
+    return space
