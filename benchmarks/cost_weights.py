@@ -1,63 +1,134 @@
 """A supernet at several weights of the expected cost in its loss: the expected and the real cost of what it finds.
 
-    python benchmarks/cost_weights.py [--method gaea-darts] [--weights 0 0.3 3] [--seeds 2] [--epochs 10]
+    python benchmarks/cost_weights.py --out weights [--method gaea-darts] [--weights 0 0.3 3] [--seeds 4]
 
-NAS-Bench-201 without `none`, digits, 8 channels, one cell a stage; the method's own relaxation and optimizer, in this
-process, without Ray. The cost is flops, counted; accuracies are of the validation data with shared weights.
+NAS-Bench-201 without `none`; the method's own relaxation and optimizer, in this process, without Ray. The supernet is
+as deep as the networks whose flops are counted, which the preset `demo` trains. What was found is trained by itself
+afterwards, as that preset trains it, under two seeds. Beside it stand the cells without a convolution and with six of
+them, and random ones.
+
+A search, and a training, is a line of a file in OUT: a run that was interrupted goes on.
 """
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pandas as pd
 import torch
+from data_spread import SPACE, Lines, data_settings, settings_of, trained
 
 from archray.platform.methods.configure import make_config
 from archray.trainables.costs import NetworkCosts
 from archray.trainables.costs.edge_costs import edge_costs
-from archray.trainables.data import DataSettings, load_images
+from archray.trainables.data import Dataset, DataSettings, load_images
+from archray.trainables.nets import NetworkSettings
 from archray.trainables.spaces import get_space
 from archray.trainables.supernets import SupernetTrainer, build_mixing
 from archray.trainables.supernets.cost_penalty import CostPenalty
 from archray.trainables.supernets.cost_penalty_settings import CostPenaltySettings
 
+TRAININGS = 2  # seeds of the trainings of what was found
+CELL = "|{0}~0|+|{0}~0|{0}~1|+|{0}~0|{0}~1|{0}~2|"
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--method", default="gaea-darts")
-    parser.add_argument("--weights", type=float, nargs="+", default=[0.0, 0.3, 3.0])
-    parser.add_argument("--seeds", type=int, default=2)
-    parser.add_argument("--epochs", type=int, default=10)
-    options = parser.parse_args()
-    torch.set_num_threads(1)
-    flags = {"epochs": options.epochs, "search_channels": 8, "channels": 8, "space": "nasbench201"}
-    config = make_config(options.method, "smoke", None, flags)
-    supernet_options, space = config.supernet, get_space("nasbench201")  # type: ignore[attr-defined]
-    data = load_images(DataSettings(name="digits"))
-    shape = {"in_channels": data.in_channels, "num_classes": data.num_classes}
-    network = config.network  # type: ignore[attr-defined]
-    costs = NetworkCosts(space, ("flops",), network=network, image_size=data.image_size, **shape)
+
+def costs_on(data: Dataset, network: NetworkSettings) -> NetworkCosts:
+    shape = {"in_channels": data.in_channels, "num_classes": data.num_classes, "image_size": data.image_size}
+    return NetworkCosts(SPACE, ("flops",), network=network, **shape)
+
+
+def searched(options: argparse.Namespace, data: Dataset, costs: NetworkCosts, weight: float, seed: int) -> dict:
+    """One search: the cost that the mixture ended with, and what it became."""
+    flags = {"epochs": options.epochs, "search_channels": costs.network.channels, "space": SPACE}
+    config: Any = make_config(options.method, "smoke", None, flags)
+    space, supernet_options = get_space(SPACE), config.supernet
+    network = supernet_options.network.model_copy(
+        update={"channels": costs.network.channels, "cells": costs.network.cells}
+    )
+    supernet_options = supernet_options.model_copy(
+        update={
+            "network": network,
+            "optimizer": supernet_options.optimizer.model_copy(update={"lr": options.rate}),
+            "training": supernet_options.training.model_copy(
+                update={"batch_size": 64, "lr": 0.1, "warmup_epochs": options.warmup, "threads": 1}
+            ),
+        }
+    )
     groups = supernet_options.groups(space)
     table = edge_costs(space, groups, lambda name: costs(name)["flops"])
-    rows = []
-    for weight in options.weights:
-        for seed in range(options.seeds):
-            supernet = supernet_options.build(space, seed=seed, **shape)
-            mixing = build_mixing(supernet, supernet_options.relaxation, supernet_options.optimizer, seed=seed)
-            penalty = CostPenalty(CostPenaltySettings(weight=weight), table, {g.name: g.shape for g in groups})
-            trainer = SupernetTrainer(supernet, data, mixing, supernet_options.training, seed=seed, penalty=penalty)
-            for _ in range(options.epochs):
-                trainer.epoch()
-            found = trainer.derive()
-            assert found is not None  # a mixture of operations was learnt
-            expected = float(table.expected(mixing.probabilities()))  # type: ignore[attr-defined]
-            accuracy = trainer.score([found])[0].accuracy
-            row = {"weight": weight, "seed": seed, "expected": expected, "real": costs(found)["flops"]}
-            rows.append(row | {"shared accuracy": accuracy, "architecture": found})
-            print(rows[-1], flush=True)
-    frame = pd.DataFrame(rows)
-    print(frame.groupby("weight")[["expected", "real", "shared accuracy"]].agg(["mean", "min", "max"]).to_string())
+    supernet = supernet_options.build(space, seed=seed, in_channels=data.in_channels, num_classes=data.num_classes)
+    mixing = build_mixing(supernet, supernet_options.relaxation, supernet_options.optimizer, seed=seed)
+    penalty = CostPenalty(CostPenaltySettings(weight=weight), table, {g.name: g.shape for g in groups})
+    trainer = SupernetTrainer(supernet, data, mixing, supernet_options.training, seed=seed, penalty=penalty)
+    for _ in range(options.epochs):
+        trainer.epoch()
+    found = trainer.derive()
+    assert found is not None  # a mixture of operations was learnt
+    probabilities = mixing.probabilities()  # type: ignore[attr-defined]
+    return {
+        "uniform": penalty.unit,
+        "expected": float(table.expected(probabilities)),
+        "largest": float(torch.cat([rows.max(dim=-1).values for rows in probabilities.values()]).mean()),
+        "real": costs(found)["flops"],
+        "shared accuracy": trainer.score([found])[0].accuracy,
+        "architecture": found,
+    }
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Searches and trains what is left of it, and prints the tables."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, required=True, help="folder of the results; one that exists is continued")
+    parser.add_argument("--method", default="gaea-darts")
+    parser.add_argument("--data", default="glyphs:10@16", help="default: %(default)s")
+    parser.add_argument("--weights", type=float, nargs="+", default=[0.0, 0.3, 3.0])
+    parser.add_argument("--seeds", type=int, default=4, help="of searches (default: %(default)s)")
+    parser.add_argument("--epochs", type=int, default=20, help="of a search (default: %(default)s)")
+    parser.add_argument("--warmup", type=int, default=5, help="of them of weights alone (default: %(default)s)")
+    parser.add_argument("--rate", type=float, default=0.1, help="of the architecture (default: %(default)s)")
+    parser.add_argument("--random", type=int, default=6, help="random cells (default: %(default)s)")
+    options = parser.parse_args(arguments)
+    torch.set_num_threads(1)
+    searches, trainings = Lines(options.out / "searches.jsonl"), Lines(options.out / "trainings.jsonl")
+    data = load_images(DataSettings.model_validate(data_settings(options.data, 0)))
+    costs = costs_on(data, NetworkSettings.model_validate(settings_of(options.data, 0, {}).network))
+    how = {name: getattr(options, name) for name in ("method", "data", "epochs", "warmup", "rate")}
+    rows: list[dict[str, Any]] = []
+    for seed in range(options.seeds):
+        for weight in options.weights:
+            key = {**how, "weight": weight, "seed": seed}
+            row = searches.row(key, partial(searched, options, data, costs, weight, seed))
+            rows.append({"cells": f"found at weight {weight:g}", **row})
+            print({name: row[name] for name in ("weight", "seed", "expected", "largest", "real")}, flush=True)
+    space, rng = get_space(SPACE), np.random.default_rng(0)
+    drawn: list[str] = []
+    while len(drawn) < options.random:
+        name = space.encode(space.canonical(space.sample(rng)))
+        if "none" not in name and name not in drawn:
+            drawn.append(name)
+    others = {"without a convolution": ["skip_connect"], "six convolutions": ["nor_conv_3x3"]}
+    named = {kind: [CELL.format(operation) for operation in listed] for kind, listed in others.items()}
+    for kind, cells in {**named, "random": drawn}.items():
+        rows += [{"cells": kind, "architecture": cell, "real": costs(cell)["flops"]} for cell in cells]
+    for row in rows:
+        cell = space.encode(space.canonical(space.decode(row["architecture"])))
+        of_seeds = [
+            trainings.row(
+                {"data": options.data, "seed": seed, "cell": cell},
+                partial(trained, settings_of(options.data, seed, {}), cell, seed),
+            )
+            for seed in range(TRAININGS)
+        ]
+        row["accuracy"] = float(np.mean([each["test_accuracy"] for each in of_seeds]))
+    columns = ["expected", "largest", "real", "shared accuracy", "accuracy"]
+    table = pd.DataFrame(rows).groupby("cells", sort=False)[columns].agg(["mean", "min", "max"])
+    with pd.option_context("display.width", 250, "display.max_columns", None):
+        print(table.round(3).to_string())
 
 
 if __name__ == "__main__":
