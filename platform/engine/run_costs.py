@@ -140,19 +140,23 @@ def feasible_candidates(context: Context[Any], size: int | None, seed: int) -> l
     return list(drawn)
 
 
-def with_costs(context: Context[Any], table: pd.DataFrame) -> pd.DataFrame:
-    """A table with a column `architecture`, and the run's costs as columns of their own where it lacks them."""
+def with_costs(context: Context[Any], table: pd.DataFrame, *, fill: bool = False) -> pd.DataFrame:
+    """A table with a column `architecture`, and the run's costs as columns of their own where it lacks them.
+
+    fill: also in rows that lack what others have, as the new trials of a search that was extended.
+    """
     if not has_costs(context) or table.empty or "architecture" not in table:
         return table
     costs = run_costs(context)
-    columns = [column for column in costs.frame_columns if column not in table or table[column].isna().all()]
-    if not columns:
-        return table
-    named = table["architecture"].map(lambda name: isinstance(name, str))
-    frame = costs.frame(table["architecture"][named].unique())[["architecture", *columns]]
-    return table.drop(columns=[column for column in columns if column in table]).merge(
-        frame, on="architecture", how="left", validate="many_to_one"
-    )
+    empty = pd.DataFrame(index=table.index, columns=list(costs.frame_columns), dtype="float64")
+    missing = table.reindex(columns=empty.columns).isna()
+    columns = [name for name in costs.frame_columns if (missing[name].any() if fill else missing[name].all())]
+    named = table["architecture"].map(lambda name: isinstance(name, str)) & missing[columns].any(axis=1)
+    if not columns or not named.any():
+        return table.assign(**{name: empty[name] for name in columns if name not in table})
+    frame = costs.frame(table["architecture"][named].unique()).set_index("architecture")
+    known = {name: pd.to_numeric(table[name]) if name in table else empty[name] for name in columns}
+    return table.assign(**{name: known[name].fillna(table["architecture"].map(frame[name])) for name in columns})
 
 
 def feasible_rows(context: Context[Any], table: pd.DataFrame) -> pd.DataFrame:

@@ -145,7 +145,7 @@ class TuneStage(Stage[ReadsT]):
         run = run_trials(tuned, plan, context, search=self.search)
         run.write_tables(folder, keep_earlier=self.extends)
         if has_costs(context):
-            folder.write_parquet(TRIALS, with_costs(context, folder.read_parquet(TRIALS)))
+            folder.write_parquet(TRIALS, with_costs(context, folder.read_parquet(TRIALS), fill=True))
         self.finish(context, folder, run)
         context.grids["search" if self.search else self.name] = with_frames(run.results, tuned)
 

@@ -6,9 +6,13 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from archray_test_models import a_run
 from archray_test_plain_report import plain_content
-from archray_test_report import rendered, section_ids, words, write_run
+from archray_test_report import cells, rendered, section_ids, words, write_run
+from rich.console import Console
 
+from archray.platform.engine.run_costs import with_costs
+from archray.platform.engine.stage import Context
 from archray.trainables.costs.latency_calibration import calibration
 
 
@@ -30,3 +34,17 @@ def test_the_report_has_costs_bounds_and_the_look_up(tmp_path: Path) -> None:
     assert "fitted to 3 networks that were timed whole" in text and f"the median {100 * fitted['error']:.1f}" in text
     plain = write_run(tmp_path / "plain", "random", tables=tables, documents=documents)
     assert not {"costs", "look-up"} & set(section_ids(rendered(plain))), "of a run that looks at no costs"
+
+
+def test_rows_that_lack_a_cost_get_it(tmp_path: Path) -> None:
+    """Those of before a search was extended have their costs already, and the new ones not."""
+    context = Context(a_run(tmp_path / "run", "nasbench201", costs__names=["flops", "parameters"]), Console())
+    trials = pd.DataFrame({"architecture": [*cells(3, 0), None], "value": range(4)})
+    whole = with_costs(context, trials)
+    assert whole[["flops", "parameters"]].notna().all(axis=1).tolist() == [True, True, True, False]
+    partly = whole.assign(flops=[1.0, None, None, None])
+    filled = with_costs(context, partly, fill=True)
+    assert filled["flops"].tolist()[:3] == [1.0, *whole["flops"][1:3]] and filled["parameters"].equals(
+        whole["parameters"]
+    )
+    pd.testing.assert_frame_equal(with_costs(context, partly), partly)

@@ -73,6 +73,7 @@ def _trained_before(context: Context[SeveralObjectivesConfig], folder: Folder) -
     if not folder.exists(MEMBERS):
         return pd.DataFrame(columns=_COLUMNS)
     rows = folder.read_parquet(MEMBERS)
+    rows = rows[rows["architecture"] != context.run.architecture]  # which the stage before trains
     return rows[(rows["settings"] == _settings(context.config)) & (rows["model"] != MODEL)]
 
 
