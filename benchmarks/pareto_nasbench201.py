@@ -1,7 +1,7 @@
 """The share of the true front's hypervolume that 20 and 100 trainings reach on NAS-Bench-201, for several devices.
 
     python benchmarks/pareto_nasbench201.py ../shared/data
-    python benchmarks/pareto_nasbench201.py ../shared/data --pretended
+    python benchmarks/pareto_nasbench201.py ../shared/data --pretended 24 40 --seeds 3
     python benchmarks/pareto_nasbench201.py ../shared/data --pool all --seeds 5 --parts 0.65
 
 The search sees the 12-epoch validation accuracy of what it trains, the costs of all, and training-free metrics. Judged
@@ -9,7 +9,9 @@ is the 200-epoch test accuracy above 80 % against the cost, up to the largest co
 trained, and of the set that the search would hand over, what is best by the validation that it saw. `--pool scored`:
 the 9,445 networks for which all metrics are at hand; `all`: the table, spellings of one network with the metrics of one
 of them.
-`--pretended`: costs that are no device's. `--parts`: each seed has random rows of its own, and the true front of these.
+`--pretended`: latencies on devices that do not exist, from one number to before another; the searcher's setting was
+chosen on 0 to 23. `--sizes`: multiply-adds and parameters as costs. `--parts`: each seed has random rows of its own,
+and the true front of these.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from pretended_devices import pretended_latency
 
 from archray.searchers import NSGA2Search, ParetoPoolSearch, RandomSearch, drive
 from archray.searchers.pareto.dominance import non_dominated
@@ -95,23 +98,9 @@ def devices(table: pd.DataFrame) -> Iterator[tuple[str, np.ndarray]]:
             yield column.removesuffix("_latency_ms"), table[column].to_numpy()
 
 
-def pretended(table: pd.DataFrame) -> Iterator[tuple[str, np.ndarray]]:
-    """Costs that no device has: sums over operations, sizes, a flat one, one that falls with size, noise."""
-    rng, n = np.random.default_rng(5), len(table)
-    words = table["arch"].str.findall(r"\w+(?=~)").tolist()
-    names = ["none", "skip_connect", "avg_pool_3x3", "nor_conv_1x1", "nor_conv_3x3"]
-    counts = np.array([[row.count(name) for name in names] for row in words])  # (n, 5)
-    flops, noise = table["flops_m_cifar10"].to_numpy(), lambda width: np.exp(rng.normal(0, width, n))
-    yield "flops", flops
+def sizes(table: pd.DataFrame) -> Iterator[tuple[str, np.ndarray]]:
+    yield "flops", table["flops_m_cifar10"].to_numpy()
     yield "parameters", table["params_m_cifar10"].to_numpy()
-    for place in range(3):
-        yield f"operations {place + 1}", 1 + counts @ (np.exp(rng.normal(0, 1, 5)) * [0.05, 0.3, 0.5, 1, 3])
-    yield "energy", (2 + 0.3 * flops + counts @ [0, 1.0, 2.0, 2.0, 3.0]) * noise(0.05)
-    yield "convolutions alike", (1 + counts @ [0.1, 1.0, 2.0, 1.2, 1.3]) * noise(0.15)
-    yield "nearly flat", 5 + 0.1 * rng.random(n) + 0.2 * flops / flops.max()
-    yield "falls with size", 1.2 - pd.Series(flops).rank().to_numpy() / n + 0.15 * rng.random(n)
-    yield "steep", np.exp(flops / 40) * noise(0.2)
-    yield "random", 0.1 + rng.random(n)
 
 
 # The searches: problem, budget, seed -> rows in the order of training
@@ -204,7 +193,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", type=Path)
     parser.add_argument("--pool", choices=["scored", "all"], default="scored")
-    parser.add_argument("--pretended", action="store_true")
+    parser.add_argument("--pretended", type=int, nargs=2, metavar=("FIRST", "END"))
+    parser.add_argument("--sizes", action="store_true")
     parser.add_argument("--parts", type=float, metavar="SHARE")
     parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--searches", nargs="*", choices=list(SEARCHES), default=list(SEARCHES))
@@ -213,7 +203,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     heads = [f"{budget} trained, {what}" for budget in BUDGETS for what in ("mean", "worst", "set handed over")]
     print(f"{len(table)} networks, {options.seeds} seeds\n\n| cost | search | {' | '.join(heads)} |")
     print("|---|---" + "|---" * len(heads) + "|")
-    for device, cost in (pretended if options.pretended else devices)(table):
+    costs = (sizes if options.sizes else devices)(table)
+    if options.pretended:
+        names = table["arch"].tolist()
+        costs = ((f"pretended {number}", pretended_latency(names, number)) for number in range(*options.pretended))
+    for device, cost in costs:
         for name in options.searches:
             search, moved = SEARCHES[name]
             seeds = range(options.seeds if moved or options.parts else 1)

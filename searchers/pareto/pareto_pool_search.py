@@ -9,12 +9,13 @@ from typing import Any, ClassVar, Unpack
 
 import numpy as np
 import pandas as pd
+from scipy.stats import rankdata
 
 from archray.errors import InvalidInput, InvalidPool
-from archray.searchers.arguments import BoolArray, FloatArray, SearcherOptions, is_finite_number
+from archray.searchers.arguments import BoolArray, FloatArray, IntArray, SearcherOptions, is_finite_number
 from archray.searchers.base import Proposal
 from archray.searchers.ledger import Record
-from archray.searchers.pareto.front_surrogate import EXPLORATION, FrontSurrogate
+from archray.searchers.pareto.front_surrogate import FrontSurrogate
 from archray.searchers.pareto.objectives import check_reference, losses_of, read_objectives
 from archray.searchers.pareto.trained_front import front_of
 from archray.searchers.rank_surrogate.metric_scores import metric_scores
@@ -22,6 +23,8 @@ from archray.searchers.rank_surrogate.pool_search import PoolSearch
 from archray.trainables.spaces import Space
 
 STREAM = 1_000_217  # random numbers apart from the trials' seeds
+EXPLORATION = 1.0
+FALL = 0.5  # of the exploration, with the budget: what is learnt late is of use to few trainings
 SPREAD = 0.5  # of the weights that choose the first architecture, relative to their mean
 
 
@@ -35,7 +38,7 @@ class ParetoPoolSearch(PoolSearch):
     2. what is trained or in flight is taken at what is expected of it, which smooths the noise of single trainings;
     3. the row is suggested that is expected to add most hypervolume: over all costs from its own to the reference, how
        far it surpasses the best there, on average over what it may come to.
-    Before the first result the metrics alone are asked, by weights drawn about equal ones.
+    Before the first result the metrics alone are asked, by weights drawn about equal ones, about the cheaper half.
 
     The method is archray's own; `docs/pareto.md` says what it was compared with.
 
@@ -47,9 +50,9 @@ class ParetoPoolSearch(PoolSearch):
         metrics: as of `RankSurrogateSearch`; None: every column of numbers but those in `results` and in `further`.
         encoding, budget, results: as of `RankSurrogateSearch`.
         reference: the worst values of interest, by objective; of one of `further` that is not named the worst of the
-            pool; of the metric what a fifth of the results is expected to fall below.
-        exploration: how many of the surrogate's standard deviations a value is taken to deviate by; at 0 nothing
-            unexpected is tried.
+            pool; of the metric what a tenth of the results is expected to fall below.
+        exploration: how many of the surrogate's standard deviations a value is taken to deviate by at first; it falls
+            evenly with the budget, to a half. At 0 nothing unexpected is tried.
         points_to_evaluate: `{"architecture"}`, suggested first; they count in budget.
         seed, metric, mode, max_concurrent, asynchronous: see `ArchraySearcher`.
 
@@ -106,14 +109,19 @@ class ParetoPoolSearch(PoolSearch):
     @cached_property
     def surrogate(self) -> FrontSurrogate:
         """What was learnt last; made again after unpickling from the results themselves."""
+        given = self.reference.get(self._metric or "")
+        base = None if given is None else (given if self._mode == "max" else -given)
+        scores = metric_scores(self.pool.columns)
+        return FrontSurrogate(scores, self.pool.codes, self.costs, self._worst, base)
+
+    @property
+    def _worst(self) -> FloatArray:
+        """(k,) the largest costs of interest."""
         worst = np.nanmax(self.costs[self._usable], axis=0)
         for place, objective in enumerate(self.further):
             if objective.name in self.reference:
                 worst[place] = objective.loss(self.reference[objective.name])
-        given = self.reference.get(self._metric or "")
-        base = None if given is None else (given if self._mode == "max" else -given)
-        scores = metric_scores(self.pool.columns)
-        return FrontSurrogate(scores, self.pool.codes, self.costs, worst, base, self.exploration)
+        return worst
 
     @property
     def _usable(self) -> BoolArray:
@@ -125,15 +133,20 @@ class ParetoPoolSearch(PoolSearch):
             return None
         left = np.random.default_rng([self.seed, STREAM, number]).permutation(left)  # ties: by chance
         rows, losses = self.observed(number)
-        if any(loss is not None for loss in losses):
-            gain = self.surrogate.gain(rows, losses)
-        else:
-            gain = self.surrogate.first_gain(self._first_weights(), rows)
+        if all(loss is None for loss in losses):
+            return {"architecture": self.pool.architectures[self._first(left, number)]}
+        assert self.budget is not None
+        gain = self.surrogate.gain(rows, losses, self.exploration * (1 - FALL * (number - 1) / self.budget))
         return {"architecture": self.pool.architectures[left[np.argmax(gain[left])]]}
 
-    def _first_weights(self) -> FloatArray:
-        """(m,) of the metrics, drawn about equal ones."""
-        return 1 + SPREAD * np.random.default_rng([self.seed, STREAM]).standard_normal(len(self.metrics))
+    def _first(self, left: IntArray, number: int) -> int:
+        """Of the cheaper half of what is of interest the row that promises most, by weights drawn about equal ones."""
+        within = left[(self.costs[left] < self._worst).all(axis=1)]
+        left = within if len(within) else left
+        costs = rankdata(self.costs[left], axis=0).mean(axis=1)
+        left = left[costs <= np.median(costs)]
+        deviations = np.random.default_rng([self.seed, STREAM, number, 1]).standard_normal(len(self.metrics))
+        return int(left[np.argmax(metric_scores(self.pool.columns)[left] @ (1 + SPREAD * deviations))])
 
     def vector(self, record: Record) -> FloatArray | None:
         """(1 + k,) the objectives of a trial, less is better; None if one of them is not known."""

@@ -99,6 +99,16 @@ def test_what_is_beyond_the_reference_is_not_trained(large: tuple[Path, pd.DataF
     assert search.front()["cost"].is_monotonic_decreasing  # here what costs more is better
 
 
+def test_first_come_rows_of_the_cheaper_half(large: tuple[Path, pd.DataFrame]) -> None:
+    path, frame = large
+    cost = frame.set_index("architecture")["cost"]
+    for seed in range(5):
+        search = ParetoPoolSearch(path, "-cost", ["hint"], budget=3, seed=seed, max_concurrent=3, **TOLD)
+        names = [search.suggest(str(trial))["architecture"] for trial in range(3)]  # none has a result yet
+        assert len(set(names)) == 3
+        assert cost[names].max() <= cost.median()
+
+
 def test_a_row_without_its_cost_is_not_suggested(tmp_path: Path) -> None:
     frame = table().drop(columns="worth").head(10)
     frame.loc[[2, 5], "cost"] = np.nan
