@@ -12,9 +12,8 @@ from scipy.stats import qmc
 from archray.searchers.arguments import FloatArray
 
 SAMPLES = 512  # places in the space of two costs or more; one cost is exact
-STEPS = np.array(
-    [-np.sqrt(1.5), 0.0, np.sqrt(1.5)]
-)  # three equally likely values with the mean and the variance of a normal one
+# Three equally likely values with the mean and the variance of a normal one.
+STEPS = np.array([-np.sqrt(1.5), 0.0, np.sqrt(1.5)])
 STEEPEST = 4  # the top one in four results says how values go on above the best
 
 
