@@ -1,10 +1,11 @@
 """GAEA against DARTS on NAS-Bench-201's supernet, single level and bilevel. Li et al. 2021, Figure 1 and App. C.3.
 
-Both methods train the same supernets on digits, with the same batches, and differ in what the architecture parameters
-are and how they are updated. What they find is looked up in NAS-Bench-201's table, knowing that its data are others:
-CIFAR-10.
+Both methods train the same supernets on small images, with the same batches, and differ in what the architecture
+parameters are and how they are updated. What they find is looked up in NAS-Bench-201's table, knowing that its data are
+others: CIFAR-10.
 
     python benchmarks/gaea_nasbench201.py --table nasbench201.csv.gz --out docs
+    python benchmarks/gaea_nasbench201.py --data glyphs --channels 4 --epochs 15 --seeds 2 --runs gaea-glyphs --out gaea
 """
 
 from __future__ import annotations
@@ -32,10 +33,10 @@ COLUMNS = ["epoch", "entropy", "mixture_accuracy", "shared_accuracy", "discretis
 
 
 def settings(method: str, objective: str, options: argparse.Namespace) -> dict[str, Any]:
-    """A method's own options, as the command has them, on a small supernet and digits made larger."""
+    """A method's own options, as the command has them, on a small supernet and images of one size."""
     training = {"objective": objective, "epochs": options.epochs, "batch_size": options.batch}
     small = {"channels": options.channels, "cells": options.cells}
-    data = {"name": "digits", "image_size": options.image_size}
+    data = {"name": options.data, "image_size": options.image_size}
     given = {"supernet": {"network": small, "training": training}, "data": data}
     config = make_config(method, "paper", given, {"space": "nasbench201"})
     assert isinstance(config, SupernetSearchConfig)  # both methods train a supernet
@@ -126,6 +127,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--table", type=Path, default=TABLE, help="NAS-Bench-201 as CSV (default: %(default)s)")
     parser.add_argument("--out", type=Path, required=True, help="folder for the figure, gaea_nasbench201.png")
     parser.add_argument("--runs", type=Path, default=Path("gaea-runs"), help="folder of Tune's runs (%(default)s)")
+    parser.add_argument("--data", default="digits", help="of images (default: %(default)s)")
     parser.add_argument("--seeds", type=int, default=4)
     parser.add_argument("--epochs", type=int, default=50)
     parser.add_argument("--batch", type=int, default=32)
