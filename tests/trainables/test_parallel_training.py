@@ -69,7 +69,8 @@ def config(epochs: int = 3, **training: Any) -> dict[str, Any]:
             "training": {"epochs": epochs, "batch_size": 16, "lr": 0.05, "threads": 1, **training},
         },
         "architecture": CELL,
-        "seed": 1,
+        # At 1 a unit lies at its ReLU's kink: weights that differ by 1e-7 then end in losses that differ by 1e-3.
+        "seed": 2,
     }
 
 
@@ -97,11 +98,9 @@ def curves(results: ResultGrid, number: int = 0) -> pd.DataFrame:
 
 
 def assert_equal_curves(ours: pd.DataFrame, theirs: pd.DataFrame, **tolerance: float) -> None:
-    """Losses within ``tolerance``; accuracies within two of the 90 images, any of which may lie at a boundary."""
     assert list(ours["epoch"]) == list(theirs["epoch"])
     for metric in (*METRICS, "lr", "parameters", "multiply_adds"):
-        allowed = {"abs": 2 / 90} if metric.endswith("accuracy") else tolerance
-        assert ours[metric].tolist() == pytest.approx(theirs[metric].tolist(), nan_ok=True, **allowed), metric
+        assert ours[metric].tolist() == pytest.approx(theirs[metric].tolist(), nan_ok=True, **tolerance), metric
 
 
 def without_batch_norm(space: dict[str, Any]) -> dict[str, Any]:
