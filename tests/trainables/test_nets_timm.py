@@ -48,6 +48,18 @@ def changed(space, architecture, **choices):
     return tuple(choices.get(name, choice) for name, choice in zip(names, architecture, strict=True))
 
 
+def test_no_strided_pointwise_convolution_is_narrow():
+    """Of 2 to 7 channels oneDNN's AVX2 kernel writes past its memory: test_strided_pointwise.py."""
+    narrowest = RESNETS.decisions[[decision.name for decision in RESNETS.decisions].index("width")].choices[0]
+    channels = set()
+    for member in RESNETS.published.values():
+        with torch.device("meta"):
+            network = network_of(RESNETS, changed(RESNETS, member, width=narrowest), network=SMALL)
+        layers = [layer for layer in network.modules() if isinstance(layer, torch.nn.Conv2d)]
+        channels |= {each.in_channels for each in layers if each.kernel_size == (1, 1) and max(each.stride) > 1}
+    assert min(channels) >= 8
+
+
 @pytest.mark.parametrize(("space", "member"), MEMBERS)
 def test_a_published_member_has_the_parameters_and_the_state_of_timms(space, member):
     with torch.device("meta"):
