@@ -87,8 +87,12 @@ class ArrowFiles:
             raise
 
     def _read(self, path: str) -> bytes:
-        with self.filesystem.open_input_stream(path) as stream:
-            return bytes(stream.read())
+        """Whole, even if it is replaced meanwhile: an object's size is asked for first, then as many bytes of it."""
+        while True:
+            with self.filesystem.open_input_stream(path) as stream:
+                content = bytes(stream.read())
+            if self.filesystem.get_file_info(path).size in (None, len(content)):
+                return content
 
     def write(self, path: str, content: bytes | memoryview) -> None:
         with self.filesystem.open_output_stream(path) as stream:

@@ -8,6 +8,7 @@ import pytest
 from archray_test_command import finish, found_values, kill_when, start, wait_until
 
 import archray
+from archray.disks import ArrowFiles
 from archray.files import Folder
 from archray.platform.run.layout import STARTED
 from archray.platform.run.tune_snapshot import experiment_state
@@ -43,6 +44,36 @@ def test_a_folder_keeps_the_query_of_its_uri(store):
     again = Folder((folder / "stage").uri)
     assert again.read_json("done.json") == {"seconds": 1.5}
     assert folder.folders() == ["stage"] and again.files() == ["done.json"]
+
+
+class ReplacedOnce:
+    """A file system on which a file is replaced right after it was opened, the first time."""
+
+    def __init__(self, filesystem, content):
+        self.filesystem, self.content = filesystem, content
+
+    def __getattr__(self, name):
+        return getattr(self.filesystem, name)
+
+    def open_input_stream(self, path):
+        stream = self.filesystem.open_input_stream(path)
+        if self.content is not None:
+            with self.filesystem.open_output_stream(path) as replaced:
+                replaced.write(self.content)
+            self.content = None
+        return stream
+
+
+@pytest.mark.parametrize("content", [b"longer than before", b"short"])
+def test_a_file_that_is_replaced_while_it_is_read_is_read_whole(store, content):
+    folder = Folder(store)
+    folder.create().write_bytes("snapshot.zip", b"as before")
+    filesystem = folder._disk.filesystem
+    cut = ReplacedOnce(filesystem, content).open_input_stream(f"{folder.path}/snapshot.zip").read()
+    assert len(cut) <= len(b"as before"), "what pyarrow does by itself"
+    folder.write_bytes("snapshot.zip", b"as before")
+    folder._disk = ArrowFiles(ReplacedOnce(filesystem, content))
+    assert folder.read_bytes("snapshot.zip") == content
 
 
 def statuses(stage: Folder) -> list[str]:
