@@ -9,6 +9,7 @@ VENV ?= .venv
 CONSTRAINTS ?=
 RUN ?= archray-runs/demo-$(shell date +%Y%m%d-%H%M%S)
 PYTEST_ARGS ?=
+SLOW ?= slow
 # Processes that run tests, each with a Ray of its own; a test file stays in one process (tests/conftest.py).
 TEST_PROCESSES ?= 2
 
@@ -43,7 +44,7 @@ test: $(INSTALLED)
 	$(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder -m "not slow" $(PYTEST_ARGS)
 
 test-slow: $(INSTALLED)
-	$(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder -m slow $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder -m "$(SLOW)" $(PYTEST_ARGS)
 
 # What builds networks once more, with oneDNN's kernels for CPUs without AVX-512 (in Ray's workers too), and with a heap
 # that glibc checks (from 2.34 on that needs the library; where there is none the loader says so and goes on).

@@ -36,6 +36,10 @@ RUN = {"python", "sh"}
 SEARCHES = re.compile(
     r"archray (search|proxies|bench)\b(?!.*--help)|archray\.(search|proxies)\(|\.fit\(\)|python examples/"
 )
+NIGHTLY = {  # minutes each, of what other tests run too
+    "docs/guides/own-data.md", "docs/guides/own-metric.md",
+    "docs/methods/ensembles.md", "docs/methods/feature-maps.md", "docs/methods/nasi.md",
+}  # fmt: skip
 SMALLEST = ["--preset", "smoke", "--max-concurrent", "1", "--set", "resources.actors=1"]
 REAL = """#!{python}
 import sys
@@ -56,7 +60,8 @@ def is_run(block: Block) -> bool:
 
 def parameter(page: Path) -> Any:
     searches = any(SEARCHES.search(block.text) for block in blocks_of(page) if is_run(block))
-    return pytest.param(page, id=label(page), marks=[pytest.mark.slow] if searches else [])
+    marks = [*[pytest.mark.slow] * searches, *[pytest.mark.nightly] * (label(page) in NIGHTLY)]
+    return pytest.param(page, id=label(page), marks=marks)
 
 
 ALL = {page: blocks_of(page) for page in pages()}

@@ -15,7 +15,12 @@ import archray
 from archray.platform.methods import METHODS, get_method
 from archray.platform.methods.plain.plain_config import PlainConfig
 
-PLAIN = [name for name in METHODS if issubclass(get_method(name).config, PlainConfig)]
+IN_CI = ("random", "evolution", "asha", "bohb", "nsga2", "rank-surrogate")  # the others are of these kinds
+PLAIN = [
+    pytest.param(name, marks=[] if name in IN_CI else [pytest.mark.nightly])
+    for name in METHODS
+    if issubclass(get_method(name).config, PlainConfig)
+]
 OPTIONS: dict[str, Any] = {
     "preset": "smoke", "space": "nasbench201", "data": "digits", "seed": 3, "data__limit": 100, "random": 0,
     "final_epochs": 1, "max_concurrent": 1, "resources__actors": 1,

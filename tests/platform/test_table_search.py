@@ -26,7 +26,12 @@ needs_hpbandster = pytest.mark.skipif(
 )
 METRIC: dict[str, dict[str, Any]] = {name: {"proxy": "snip"} for name in PLAIN if get_method(name).by_metric}
 METRIC |= {name: {"objectives": "validation_accuracy, -params"} for name in ("nsga2", "pareto-pool")}
-OF_SOME = ("trust", "pareto", "hypervolume")  # sections of searches with several metrics, or several objectives
+OF_SOME = (
+    "trust",
+    "pareto",
+    "hypervolume",
+    "costs",
+)  # sections of searches with several metrics, or several objectives
 
 
 @pytest.fixture

@@ -38,9 +38,19 @@ def options_of(method: str) -> dict[str, Any]:
     return {**SMALL, "space": space, **(SPACES | MAPS)[space], **OPTIONS.get(method, {})}
 
 
+# Others differ by parts that stand in one of these or in test_supernet_methods.py: see the marker `nightly`.
+IN_CI = (
+    "hnas", "zero-cost", "random", "asha", "bohb", "rank-surrogate", "nsga2", "pareto-pool", "halving", "fast-halving",
+    "gaea-darts", "gdas", "enas", "rs-ws", "supernet-halving", "sliced-supernet", "nasi", "nesbs", "deep-ensemble",
+    "snapshot", "mc-droppath", "nes-re",
+)  # fmt: skip
+
+
 @pytest.mark.slow
 @pytest.mark.usefixtures("ray_session")
-@pytest.mark.parametrize("method", METHODS.names())
+@pytest.mark.parametrize(
+    "method", [pytest.param(name, marks=[] if name in IN_CI else [pytest.mark.nightly]) for name in METHODS.names()]
+)
 def test_a_whole_run(method: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     skip_without_extra(method)
     result = archray.search(method, **options_of(method), out=tmp_path / "run")
