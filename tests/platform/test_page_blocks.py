@@ -38,7 +38,8 @@ SEARCHES = re.compile(
 )
 NIGHTLY = {  # minutes each, of what other tests run too
     "docs/guides/own-data.md", "docs/guides/own-metric.md",
-    "docs/methods/ensembles.md", "docs/methods/feature-maps.md", "docs/methods/nasi.md",
+    "docs/methods/ensembles.md", "docs/methods/feature-maps.md", "docs/methods/nasi.md", "docs/methods/plain.md",
+    "docs/methods/several-metrics.md", "docs/methods/supernets.md",
 }  # fmt: skip
 SMALLEST = ["--preset", "smoke", "--max-concurrent", "1", "--set", "resources.actors=1"]
 REAL = """#!{python}
