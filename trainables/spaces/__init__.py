@@ -5,6 +5,7 @@ from __future__ import annotations
 from archray.errors import InvalidInput
 from archray.references import is_reference, load_reference
 from archray.registry import import_modules
+from archray.trainables.spaces.activations import Activations
 from archray.trainables.spaces.constrained_space import ConstrainedSpace
 from archray.trainables.spaces.darts import DARTS, DARTSWithNone
 from archray.trainables.spaces.feature_map import FeatureMapSpace, Fourier, LogUniform, NGrams
@@ -28,6 +29,7 @@ import_modules(__name__)
 __all__ = [
     "DARTS",
     "SPACES",
+    "Activations",
     "Architecture",
     "ConstrainedSpace",
     "DARTSWithNone",

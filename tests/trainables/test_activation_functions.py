@@ -1,0 +1,67 @@
+"""The space of activations, and the functions of its choices."""
+
+import math
+
+import pytest
+import torch
+
+from archray.errors import InvalidInput, UnknownName
+from archray.platform.methods.method import network_spaces, serves_networks
+from archray.trainables.activations.activation_functions import ACTIVATIONS, get_activations
+from archray.trainables.spaces import Activations, get_space
+
+PLAIN = {  # by their definitions, one number at a time
+    "relu": lambda z: max(z, 0.0),
+    "leaky-relu": lambda z: z if z > 0 else 0.01 * z,
+    "elu": lambda z: z if z > 0 else math.exp(z) - 1,
+    "softplus": lambda z: math.log(1 + math.exp(z)),
+    "gelu": lambda z: z * (1 + math.erf(z / math.sqrt(2))) / 2,
+    "silu": lambda z: z / (1 + math.exp(-z)),
+    "sigmoid": lambda z: 1 / (1 + math.exp(-z)),
+    "tanh": math.tanh,
+    "erf": math.erf,
+    "sin": math.sin,
+    "cos": math.cos,
+    "quadratic": lambda z: z * z,
+    "identity": lambda z: z,
+}
+
+
+def test_every_choice_of_the_space_is_a_function_and_the_other_way_round():
+    (decision,) = get_space("activations").decisions
+    assert sorted(decision.choices) == ACTIVATIONS.names() == sorted(PLAIN)
+
+
+@pytest.mark.parametrize("name", list(PLAIN))
+def test_an_activation_is_what_its_name_says(name):
+    z = torch.linspace(-3, 3, 13, dtype=torch.float64)
+    expected = torch.tensor([PLAIN[name](value) for value in z.tolist()], dtype=torch.float64)
+    torch.testing.assert_close(ACTIVATIONS.get(name)(z), expected)
+    assert ACTIVATIONS.get(name)(z.reshape(1, 13)).shape == (1, 13)
+
+
+def test_functions_come_in_the_order_of_their_names():
+    assert get_activations(["tanh", "relu"]) == [torch.tanh, torch.relu]
+    with pytest.raises(UnknownName, match="there is no activation 'sine'; did you mean 'sin'"):
+        get_activations(["sine"])
+
+
+def test_a_space_of_some_of_them():
+    space = Activations(("relu", "tanh", "sin"))
+    assert space.size == 3 and [space.encode(a) for a in space.enumerate()] == [
+        "activation=relu",
+        "activation=tanh",
+        "activation=sin",
+    ]
+    assert space != Activations() and space == Activations(("relu", "tanh", "sin"))
+
+
+@pytest.mark.parametrize("names", [(), ("relu",), ("relu", "relu")])
+def test_fewer_than_two(names):
+    with pytest.raises(InvalidInput, match="expected two activations or more, none of them twice, got"):
+        Activations(names)
+
+
+def test_methods_of_networks_refuse_it():
+    assert "activations" not in network_spaces()
+    assert serves_networks(get_space("activations")).startswith("its architectures are activations, not networks")

@@ -1,0 +1,4 @@
+"""Two-layer networks that share weights and differ in their activation. Roberts et al. 2022.
+
+Importing this loads no torch.
+"""
