@@ -1,0 +1,270 @@
+"""The widest and the narrowest linear cell, and the bounds of Theorems 4.3 and 4.4 against what is measured.
+
+Shu 2022, sections 4.3.3 and A.2; notes U1 and U2. In the widest cell y_i = W_i x, in the narrowest
+y_i = W_i W_{i-1} ... W_1 x; z is all y_i one after another, f an objective of z, lambda_i = |W_i| the spectral norm
+("largest eigenvalue" in the thesis). Here everything is exact, in float64, for a batch of instances at once.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import product
+
+import pandas as pd
+import torch
+from torch import Tensor
+
+from archray.errors import InvalidInput
+from archray.trainables.landscape.linear_objectives import OBJECTIVES, Objective, spectral_norm
+
+NODES = (2, 3, 5)  # n, of a cell
+WIDTHS = (3, 6)  # of x and of every node
+# Ranges of the weights' spectral norms, log-uniform: all contract, some of either, all expand.
+NORMS = {"below 1": (0.3, 0.95), "around 1": (0.5, 2.0), "above 1": (1.05, 3.0)}
+TARGETS = 4  # K, what the objective compares: rows of C, or classes
+SAMPLES = 16  # over which Theorem 4.4 takes its expectation
+STEPS = 8  # random pairs (W, W') of a block, beside the pair along the largest curvature
+COLUMNS = ("instance", "objective", "nodes", "width", "norms", "theorem", "gradient", "block")
+BOUNDS = ("printed", "corrected", "measured")
+
+
+@dataclass(frozen=True)
+class LinearCells:
+    """Instances N of a cell's weights and inputs with an objective each.
+
+    Attributes:
+        weights: (N, n, d, d) float64. inputs: (N, M, d), of M samples. objective: of z (N, ..., n d).
+    """
+
+    weights: Tensor
+    inputs: Tensor
+    objective: Objective
+
+    @property
+    def nodes(self) -> int:
+        return self.weights.shape[1]
+
+    @property
+    def width(self) -> int:
+        return self.weights.shape[2]
+
+    @property
+    def norms(self) -> Tensor:
+        """lambda: (N, n)."""
+        return spectral_norm(self.weights)
+
+    def blocks(self, first: int, last: int | None = None) -> slice:
+        """The coordinates of z that are y_first ... y_last; last None: of `first` alone."""
+        return slice(first * self.width, (1 + (first if last is None else last)) * self.width)
+
+    def wide(self) -> Tensor:
+        """z of the widest cell: (N, M, n d)."""
+        return torch.einsum("nkab,nmb->nmka", self.weights, self.inputs).flatten(2)
+
+    def narrow(self) -> Tensor:
+        """z of the narrowest cell: (N, M, n d)."""
+        nodes, y = [], self.inputs
+        for k in range(self.nodes):
+            y = torch.einsum("nab,nmb->nma", self.weights[:, k], y)
+            nodes.append(y)
+        return torch.cat(nodes, -1)
+
+    def before(self, block: int) -> Tensor:
+        """B = W_{i-1} ... W_1, of the narrowest cell: (N, d, d)."""
+        b = torch.eye(self.width, dtype=torch.float64).expand(len(self.weights), -1, -1)
+        for k in range(block):
+            b = self.weights[:, k] @ b
+        return b
+
+    def after(self, block: int) -> Tensor:
+        """A_k = W_k ... W_{i+1} for k = i ... n, of the narrowest cell: (N, n - i + 1, d, d)."""
+        parts = [torch.eye(self.width, dtype=torch.float64).expand(len(self.weights), -1, -1)]
+        for k in range(block + 1, self.nodes):
+            parts.append(self.weights[:, k] @ parts[-1])
+        return torch.stack(parts, 1)
+
+    def by_outputs(self, z: Tensor, targets: Tensor) -> Tensor:
+        """df/dy_k at z (N, ..., n d): (N, ..., n, d)."""
+        gradient = self.objective.gradient(self.objective.matrix, z, targets)
+        return gradient.unflatten(-1, (self.nodes, self.width))
+
+    def narrow_gradients(self, block: int, by_outputs: Tensor) -> Tensor:
+        """Eq. A.2: df/dW_i of the narrowest cell by sample, (N, M, d, d), given df/dy_k (N, M, n, d)."""
+        left = torch.einsum("nkba,nmkb->nma", self.after(block), by_outputs[:, :, block:])
+        right = torch.einsum("nab,nmb->nma", self.before(block), self.inputs)
+        return left[..., None] * right[..., None, :]
+
+    def scales(self, block: int) -> Tensor:
+        """(1 / lambda_i) prod_{j <= k} lambda_j for k = i ... n: (N, n - i + 1)."""
+        norms = self.norms
+        before = norms[:, :block].prod(1, keepdim=True)
+        return before * torch.cat([torch.ones_like(before), norms[:, block + 1 :].cumprod(1)], 1)
+
+    def smoothness(self, first: int, last: int | None = None) -> Tensor:
+        """That of f in the blocks, (N,)."""
+        return self.objective.smoothness(self.objective.matrix, self.blocks(first, last))
+
+
+def draw_cells(
+    instances: int,
+    *,
+    objective: Callable[[int, int, int, int, torch.Generator], Objective],
+    nodes: int,
+    width: int,
+    norms: tuple[float, float],
+    generator: torch.Generator,
+    samples: int = SAMPLES,
+) -> LinearCells:
+    """Normal weights scaled to spectral norms drawn log-uniformly from `norms`; normal inputs.
+
+    objective: one of OBJECTIVES. Raises: InvalidInput for fewer than one instance, node or coordinate, or two samples.
+    """
+    if min(instances, nodes, width) < 1 or samples < 2:
+        raise InvalidInput(
+            "expected at least one instance, node and coordinate and two samples, got "
+            f"{instances}, {nodes}, {width} and {samples}"
+        )
+    weights = torch.randn(instances, nodes, width, width, generator=generator, dtype=torch.float64)
+    low, high = map(math.log, norms)
+    drawn = low + (high - low) * torch.rand(instances, nodes, generator=generator, dtype=torch.float64)
+    weights *= (drawn.exp() / spectral_norm(weights))[..., None, None]
+    inputs = torch.randn(instances, samples, width, generator=generator, dtype=torch.float64)
+    return LinearCells(weights, inputs, objective(instances, samples, nodes * width, TARGETS, generator))
+
+
+def lipschitz_bounds(cells: LinearCells, block: int, generator: torch.Generator) -> dict[str, tuple[Tensor, ...]]:
+    """Theorem 4.3 for the block W_i: (printed, corrected, measured), (N,) each, by whose gradient is measured.
+
+    `proof`: what the proof bounds, its Eq. A.8 with the terms k != i dropped and the widest cell's df/dy_i in place of
+    the narrowest's: |dG_i B^T| / |dW|. The printed bound, L_i prod_{j<i} lambda_j, is right about it.
+    `narrow`: the narrowest cell's own gradient. W_i moves every y_k with k >= i, by A_k dW B x, and the gradient of f
+    comes back through A^T and (B x)^T. With L the smoothness of f in the blocks i ... n together,
+    |dG| <= L |A|^2 |B x|^2 |dW| <= L |x|^2 sum_{k>=i} ((1/lambda_i) prod_{j<=k} lambda_j)^2 |dW|: `corrected`.
+
+    The samples are one x here, the first. L_i = (smoothness of f in y_i) |x|^2 is the widest cell's own constant, and
+    no smaller one holds for all W. measured: the largest of |dG| / |dW|, spectral norms, over STEPS random pairs and
+    the pair along the largest curvature.
+    """
+    x = cells.inputs[:, 0]
+    squared = x.square().sum(-1)
+    printed = cells.norms[:, :block].prod(1) * cells.smoothness(block) * squared
+    corrected = cells.smoothness(block, cells.nodes - 1) * squared * cells.scales(block).square().sum(1)
+    a, b = cells.after(block), cells.before(block)
+    identity = torch.zeros_like(a)
+    identity[:, 0] = torch.eye(cells.width, dtype=torch.float64)
+    ways = {
+        "proof": (printed, cells.wide()[:, 0], identity, x, torch.einsum("nab,nb->na", b, x)),
+        "narrow": (corrected, cells.narrow()[:, 0], a, torch.einsum("nab,nb->na", b, x), None),
+    }
+    found: dict[str, tuple[Tensor, ...]] = {}
+    for gradient, (right_bound, z, through, moved_by, read_by) in ways.items():
+        measured = _steepest(cells, block, z, through, moved_by, moved_by if read_by is None else read_by, generator)
+        found[gradient] = (printed, right_bound, measured)
+    return found
+
+
+def _steepest(
+    cells: LinearCells, block: int, z: Tensor, a: Tensor, u: Tensor, right: Tensor, generator: torch.Generator
+) -> Tensor:
+    """(N,): the largest |A^T (g(z + A dW u) - g(z)) right^T| / |dW| over dW, with g = df/dy_k, k >= i.
+
+    z: (N, n d). a: (N, n - i + 1, d, d). u, right: (N, d).
+    """
+    n, d = len(z), cells.width
+    low = cells.blocks(block, cells.nodes - 1)
+    targets = cells.objective.targets[:, 0]
+    hessian = cells.objective.hessian(cells.objective.matrix, z)[:, low, low]
+    stacked = a.flatten(1, 2)  # ((n - i + 1) d, d) for each instance
+    values, vectors = torch.linalg.eigh(stacked.mT @ hessian @ stacked)
+    steep = torch.gather(vectors, 2, values.abs().argmax(1)[:, None, None].expand(-1, d, 1))  # (N, d, 1)
+    # A short step, so that an objective whose curvature changes has the curvature at z; and random ones of all lengths.
+    along = 1e-3 * steep @ (u / u.norm(dim=1, keepdim=True))[:, None]
+    lengths = torch.logspace(-2, 1, STEPS, dtype=torch.float64).view(1, -1, 1, 1)
+    drawn = torch.randn(n, STEPS, d, d, generator=generator, dtype=torch.float64) * lengths
+    steps = torch.cat([along[:, None], drawn], 1)  # (N, 1 + STEPS, d, d)
+    moved = z[:, None].repeat(1, steps.shape[1], 1)
+    moved[..., low] += torch.einsum("nkab,nsbc,nc->nska", a, steps, u).flatten(2)
+    many = targets[:, None].expand(-1, steps.shape[1], -1)
+    change = cells.by_outputs(moved, many) - cells.by_outputs(z, targets)[:, None]  # (N, S, n, d)
+    left = torch.einsum("nkab,nska->nsb", a, change[:, :, block:])
+    return (left.norm(dim=-1) * right.norm(dim=-1)[:, None] / spectral_norm(steps)).amax(1)
+
+
+def variance_bounds(cells: LinearCells, block: int) -> dict[str, tuple[Tensor, ...]]:
+    """Theorem 4.4 for the block W_i: (printed, corrected, measured), (N,) each, by whose gradient is measured.
+
+    The variance E|G - E G|^2 is over the samples, G (d, d) with its norm as a vector (|A M B| <= |A| |M| |B| with
+    spectral norms of A and B holds for it). sigma_k^2 is the variance of df/dy_k x^T.
+
+    `proof`: the narrowest cell's gradient with the widest cell's df/dy_k in it, Eq. A.4. The printed bound,
+    n sum_{k>=i} (sigma_k (1/lambda_i) prod_{j<=k} lambda_j)^2, holds, and does with n - i + 1, the number of terms.
+    `narrow`: the narrowest cell's own gradient. The same holds with sigma_k at its own activations, `corrected`; the
+    printed bound has the widest cell's, at the same weights.
+    `uniform`: the same gradient, with sigma_k a bound over all weights, where the objective has one. The narrowest
+    cell is a widest one with the weights W_k ... W_1, so the printed bound holds then.
+    """
+    x, targets = cells.inputs, cells.objective.targets
+    scales = cells.scales(block).square()
+    terms = cells.nodes - block
+
+    def sigmas(by_outputs: Tensor) -> Tensor:
+        """sigma_k^2 for k = i ... n: (N, n - i + 1)."""
+        per_weight = by_outputs[:, :, block:, :, None] * x[:, :, None, None, :]  # (N, M, n - i + 1, d, d)
+        return _variance(per_weight.flatten(3))
+
+    wide, narrow = (cells.by_outputs(z, targets) for z in (cells.wide(), cells.narrow()))
+    of_wide, of_narrow = ((sigmas(by) * scales).sum(1) for by in (wide, narrow))
+    of_proof, measured = (_variance(cells.narrow_gradients(block, by).flatten(2)) for by in (wide, narrow))
+    found: dict[str, tuple[Tensor, ...]] = {
+        "proof": (cells.nodes * of_wide, terms * of_wide, of_proof),
+        "narrow": (cells.nodes * of_wide, terms * of_narrow, measured),
+    }
+    bound = cells.objective.bound
+    if bound is not None:
+        largest = torch.stack(
+            [bound(cells.objective.matrix, cells.blocks(k)) for k in range(block, cells.nodes)], 1
+        ).square() * x.square().sum(-1).mean(1, keepdim=True)  # E|g_k x^T|^2 is no less than its variance
+        everywhere = (largest * scales).sum(1)
+        found["uniform"] = (cells.nodes * everywhere, terms * everywhere, measured)
+    return found
+
+
+def _variance(samples: Tensor) -> Tensor:
+    """E|g - E g|^2 over the second axis: (N, M, ..., p) -> (N, ...)."""
+    return (samples - samples.mean(1, keepdim=True)).square().sum(-1).mean(1)
+
+
+def bounds_table(instances: int = 1000, seed: int = 0) -> pd.DataFrame:
+    """Both theorems on random cells: a row per instance, block, theorem and `gradient`; see the two functions above.
+
+    Columns: `instance`, `objective`, `nodes` (n), `width` (d), `norms` (of the weights), `theorem` ("4.3" or "4.4"),
+    `gradient` (`proof`, `narrow`, `uniform`), `block` (i, from 1), and the `printed` and the `corrected` bound beside
+    the `measured` value. The instances are shared out evenly among objectives, n, widths and ranges of norms, and
+    those of a kind are computed together. Raises: InvalidInput for fewer than one.
+    """
+    if instances < 1:
+        raise InvalidInput(f"expected at least one instance, got {instances}")
+    generator = torch.Generator().manual_seed(seed)
+    tables, first = [], 0
+    kinds = list(product(OBJECTIVES, NODES, WIDTHS, NORMS))
+    for number, (objective, nodes, width, norms) in enumerate(kinds):
+        size = instances // len(kinds) + (number < instances % len(kinds))
+        if size == 0:
+            continue
+        cells = draw_cells(size, objective=objective, nodes=nodes, width=width, norms=NORMS[norms], generator=generator)
+        for theorem, gradient, block, values in _values(cells, generator):
+            told = (range(first, first + size), cells.objective.name, nodes, width, norms, theorem, gradient, block + 1)
+            bounds = {name: value.numpy() for name, value in zip(BOUNDS, values, strict=True)}
+            tables.append(pd.DataFrame({**dict(zip(COLUMNS, told, strict=True)), **bounds}))
+        first += size
+    return pd.concat(tables, ignore_index=True)
+
+
+def _values(cells: LinearCells, generator: torch.Generator) -> Iterator[tuple[str, str, int, tuple[Tensor, ...]]]:
+    for block in range(cells.nodes):
+        for gradient, values in lipschitz_bounds(cells, block, generator).items():
+            yield "4.3", gradient, block, values
+        for gradient, values in variance_bounds(cells, block).items():
+            yield "4.4", gradient, block, values
