@@ -129,7 +129,7 @@ def test_citations_are_found_in_every_form(text: str, found: list[Key]) -> None:
 def test_every_note_that_is_named_is_written() -> None:
     written = NOTE_ENTRY.findall(NOTES.read_text(encoding="utf-8"))
     assert len(set(written)) == len(written)
-    order = "PHWGEN"
+    order = "PHWGENU"
     assert written == sorted(written, key=lambda letter: (order.index(letter[0]), int(letter[1:])))
     named = defaultdict(set)
     for page in pages():
