@@ -19,7 +19,7 @@ if (_root / "pyproject.toml").is_file() and (_root / "searchers").is_dir():
     __path__.append(str(_root))
 
 # Public functions, loaded when first used: `import archray` must not import Ray or torch.
-_PUBLIC = dict.fromkeys(("search", "resume", "report", "export", "list_names"), "archray.platform.api")
+_PUBLIC = dict.fromkeys(("search", "understand", "resume", "report", "export", "list_names"), "archray.platform.api")
 _PUBLIC |= dict.fromkeys(("show", "runs"), "archray.platform.show_runs")
 _PUBLIC |= {"watch": "archray.platform.watch"}
 _PUBLIC |= {"load": "archray.platform.run_result", "RunResult": "archray.platform.run_result"}

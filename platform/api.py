@@ -15,7 +15,7 @@ from archray.errors import InvalidInput
 from archray.files import Folder
 from archray.platform.config import merge, nest, validate
 from archray.platform.engine.tune_options import TuneOptions
-from archray.platform.methods import METHODS, get_method, open_run
+from archray.platform.methods import METHODS, STUDIES, get_method, open_run
 from archray.platform.methods.configure import check_config, make_config
 from archray.platform.run.layout import MANIFEST, RUNS
 from archray.platform.run.run import Run, refuse_existing
@@ -63,6 +63,7 @@ def search(
 
     Raises: ArchrayError for anything that is wrong with these, before Ray starts; RunInterrupted.
     """
+    METHODS.check(method)
     tune_options = TuneOptions(run_config, tune_config, tuple(callbacks), time_budget_s)
     return begin_run(
         method,
@@ -73,6 +74,22 @@ def search(
         tune_options=tune_options,
         or_resume=or_resume,
     )
+
+
+def understand(study: str, **options: Any) -> RunResult:
+    """Runs a study from the beginning to its report: what explains a cell, a supernet or a problem, and finds nothing.
+
+    Args:
+        study: see `archray list studies`.
+        options: as those of `search`.
+
+    Returns: the run; what the study concludes is in its `findings`. Raises: as `search`.
+    """
+    STUDIES.check(study)
+    names = ("run_config", "tune_config", "callbacks", "time_budget_s")
+    of_tune = TuneOptions(**{name: options.pop(name) for name in names if name in options})
+    of_run = {name: options.pop(name) for name in ("preset", "config", "out", "or_resume") if name in options}
+    return begin_run(study, options, tune_options=of_tune, **of_run)
 
 
 def begin_run(
@@ -200,7 +217,7 @@ def export_name(member: int | None = None) -> str:
 
 
 def list_names(kind: str) -> dict[str, str]:
-    """What is registered of a kind (`spaces`, `datasets`, `proxies`, `methods`): names and one-line descriptions.
+    """What is registered of a kind (`spaces`, `datasets`, `proxies`, `methods`, `studies`): names and descriptions.
 
     Raises: InvalidInput for another kind.
     """
@@ -214,9 +231,10 @@ def list_names(kind: str) -> dict[str, str]:
         from archray.trainables.proxies import PROXIES
 
         return {name: PROXIES.summary(name) for name in PROXIES}
-    if kind == "methods":
-        return {name: METHODS.summary(name) for name in METHODS}
-    raise InvalidInput(f"there is nothing called {kind!r} to list; choose one of spaces, datasets, proxies, methods")
+    if kind in (known := {"methods": METHODS, "studies": STUDIES}):
+        return {name: known[kind].summary(name) for name in known[kind]}
+    kinds = "spaces, datasets, proxies, methods, studies"
+    raise InvalidInput(f"there is nothing called {kind!r} to list; choose one of {kinds}")
 
 
 def _size(space: Space) -> str:

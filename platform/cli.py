@@ -19,7 +19,7 @@ from archray.platform.bench_run_command import bench_app
 from archray.platform.predict_command import export, predict
 from archray.platform.proxies_command import proxies
 from archray.platform.run.layout import RUNS
-from archray.platform.search_command import config_app, search_app
+from archray.platform.search_command import config_app, search_app, understand_app
 from archray.platform.submit_command import submit
 
 CRASHED = 1
@@ -120,8 +120,10 @@ def compare(
     archray.compare(runs, out=out)
 
 
-def list_(kind: Annotated[str, typer.Argument(metavar="spaces|datasets|proxies|methods", help="Which.")]) -> None:
-    """List what there is to search, train on, score with, and search by."""
+def list_(
+    kind: Annotated[str, typer.Argument(metavar="spaces|datasets|proxies|methods|studies", help="Which.")],
+) -> None:
+    """List what there is to search, train on, score with, search by, and explain by."""
     table = Table(box=None, show_header=False, pad_edge=False)
     for name, description in archray.list_names(kind).items():
         table.add_row(name, description)
@@ -149,7 +151,7 @@ class _Commands(TyperGroup):
     """The commands in the order of a first day."""
 
     def list_commands(self, ctx: Any) -> list[str]:
-        order = ["search", *(function.__name__.rstrip("_") for function in COMMANDS), "bench"]
+        order = ["search", *(function.__name__.rstrip("_") for function in COMMANDS), "bench", "understand"]
         return sorted(self.commands, key=lambda name: (*order, name).index(name))
 
 
@@ -168,7 +170,7 @@ def application(arguments: Sequence[str]) -> typer.Typer:
         context_settings=CONTEXT,
     )
     app.callback()(_options)
-    for name, app_of in (("search", search_app), ("config", config_app)):
+    for name, app_of in (("search", search_app), ("understand", understand_app), ("config", config_app)):
         app.add_typer(app_of(arguments[1:] if arguments[:1] == [name] else None, CONTEXT), name=name)
     app.add_typer(bench_app(CONTEXT), name="bench")
     for function in COMMANDS:

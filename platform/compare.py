@@ -11,6 +11,7 @@ from rich.console import Console
 from archray.errors import InvalidInput, RunFolderError
 from archray.files import Folder, write_file
 from archray.platform.config import flat
+from archray.platform.run.layout import REPORT
 from archray.platform.run.run_summary import RunSummary, read_manifest
 
 if TYPE_CHECKING:  # what compares is imported once it is known that there are runs to compare
@@ -92,6 +93,9 @@ def compared_runs(paths: Sequence[str | Path]) -> Compared:
                 f"{summary.path} has not ended and cannot be compared yet; continue it with "
                 f"'archray resume {summary.path}'"
             )
+        if summary.findings:
+            told = f"expected runs of searches, got {summary.path}, a study ({summary.method}), which finds nothing"
+            raise InvalidInput(f"{told}; its report is {summary.path}/{REPORT}")
     _check_data(summaries)
     names = labels([(summary.method, summary.path) for summary in summaries])
     return list(zip(names, summaries, strict=True))

@@ -7,7 +7,7 @@ import json
 import tomllib
 from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import yaml
 from pydantic import BaseModel, Field, ValidationError, field_validator
@@ -36,6 +36,7 @@ class SearchConfig(Settings):
         cluster: the Ray to run on.
     """
 
+    kind: ClassVar[str] = "method"  # what `method` names
     method: str
     space: str = "nasbench201"
     data: DataSettings = DataSettings()

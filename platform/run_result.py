@@ -31,6 +31,7 @@ class RunResult:
         path: its folder.
         architecture: what was found, as the space's string; None for an ensemble.
         members: the architectures of the ensemble that was found.
+        findings: of a study, what it concludes, a sentence each.
         test_accuracy: the mean over the final trainings; of repeats, over them. A fraction, as all accuracies.
         validation_accuracy: of weights that the search trained for this architecture alone; None without them.
         selection_accuracy: on validation data, in the selection; None without one.
@@ -46,6 +47,7 @@ class RunResult:
     selection_accuracy: float | None = None
     shared_accuracy: float | None = None
     members: Sequence[str] = ()
+    findings: Sequence[str] = ()
     grids: Mapping[str, tune.ResultGrid] = field(default_factory=dict, repr=False)
     repeats: Sequence[RunResult] = field(default=(), repr=False)
 
@@ -72,6 +74,7 @@ class RunResult:
             selection_accuracy=result.get("selection_accuracy"),
             shared_accuracy=result.get("shared_accuracy"),
             members=tuple(result.get("members", ())),
+            findings=tuple(summary.findings),
             grids=grids or {},
         )
 

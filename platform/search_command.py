@@ -1,4 +1,4 @@
-"""`archray search METHOD` and `archray config METHOD`: a command for each method, with the method's own options."""
+"""`archray search METHOD`, `understand STUDY`, `config NAME`: a command for each method, with its own options."""
 
 from __future__ import annotations
 
@@ -8,15 +8,23 @@ import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, get_args
+from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
 
 import archray
 from archray.errors import InvalidInput
 from archray.platform.method_flags import Flag, flag_of, value_at
+from archray.registry import CatalogueRegistry
+
+if TYPE_CHECKING:
+    from archray.platform.methods import Method
 
 SEARCH = "Search an architecture, train it, and write a report. 'archray search METHOD --help' has a method's options."
+UNDERSTAND = (
+    "Explain: run a study of cells, of architecture parameters or of validation data, and write a report. "
+    "'archray understand STUDY --help' has a study's options."
+)
 CONFIG = "Print the whole configuration of a search, with the meaning of each key, as YAML that --config takes."
 PRESET = (
     "smoke (seconds), demo (minutes on two cores, the default), paper. Other options override it; the defaults shown "
@@ -32,6 +40,7 @@ PANELS = {
     "final_members": "Final training",
     "baseline": "Final training",
 }
+WORDS = "words"  # of a command: those after the method's name, see `Method.words`
 # What every method takes that is no field of its configuration: its name here, its type and option.
 COMMON: dict[str, Any] = {
     "preset": Annotated[str | None, typer.Option(help=PRESET)],
@@ -60,16 +69,22 @@ OF_SEARCH: dict[str, Any] = {
 
 def search_app(arguments: Sequence[str] | None, context_settings: dict[str, Any]) -> typer.Typer:
     """The commands of `archray search ARGUMENTS`; see `_app`."""
-    return _app(SEARCH, _search, OF_SEARCH, arguments, context_settings)
+    return _app(SEARCH, ("Methods",), _search, OF_SEARCH, arguments, context_settings)
+
+
+def understand_app(arguments: Sequence[str] | None, context_settings: dict[str, Any]) -> typer.Typer:
+    """The commands of `archray understand ARGUMENTS`; see `_app`."""
+    return _app(UNDERSTAND, ("Studies",), _search, OF_SEARCH, arguments, context_settings)
 
 
 def config_app(arguments: Sequence[str] | None, context_settings: dict[str, Any]) -> typer.Typer:
     """The commands of `archray config ARGUMENTS`; see `_app`."""
-    return _app(CONFIG, _config, {}, arguments, context_settings)
+    return _app(CONFIG, ("Methods", "Studies"), _config, {}, arguments, context_settings)
 
 
 def _app(
     text: str,
+    panels: Sequence[str],
     call: Callable[..., None],
     further: Mapping[str, Any],
     arguments: Sequence[str] | None,
@@ -78,43 +93,61 @@ def _app(
     """The command of the method that the arguments name, or else one for each method, of which there is only help.
 
     Args:
-        text: the help. call: what a command calls, with the method's name. further: options beside those of a method.
+        text: the help. panels: of it, `Methods` and `Studies`: what may be named.
+        call: what a command calls, with the method's name. further: options beside those of a method.
         arguments: None for another command, of which this is only a neighbour.
 
     Raises: UnknownName for an unknown method, with the nearest of the known ones.
     """
     app = typer.Typer(
-        help=text, no_args_is_help=True, context_settings=context_settings, subcommand_metavar="METHOD [OPTIONS]"
+        help=text,
+        no_args_is_help=True,
+        context_settings=context_settings,
+        subcommand_metavar=f"{'METHOD' if 'Methods' in panels else 'STUDY'} [OPTIONS]",
     )
     app.callback()(lambda: None)  # so that one command alone is a command of a group
     if arguments is None:
         return app
-    from archray.platform.methods import METHODS
+    from archray.platform.methods import METHODS, STUDIES
 
-    named = bool(arguments) and not arguments[0].startswith("-")
-    for name in arguments[:1] if named else METHODS.names():
-        run = _command(name, call, further, arguments) if named else lambda: None
-        app.command(
-            name, help=f"{METHODS.summary(name)}.", context_settings=context_settings, rich_help_panel="Methods"
-        )(run)
+    registries = {"Methods": METHODS, "Studies": STUDIES}
+    named = arguments[0] if arguments and not arguments[0].startswith("-") else None
+    if named is not None:
+        panels = [panel for panel in panels if named in registries[panel]] or panels[:1]
+    for panel in panels:
+        registry = registries[panel]
+        for name in registry if named is None else [named]:
+            run = _command(name, registry, call, further, arguments) if named else lambda: None
+            app.command(
+                name, help=f"{registry.summary(name)}.", context_settings=context_settings, rich_help_panel=panel
+            )(run)
     return app
 
 
 def _command(
-    name: str, call: Callable[..., None], further: Mapping[str, Any], arguments: Sequence[str]
+    name: str,
+    registry: CatalogueRegistry[Method],
+    call: Callable[..., None],
+    further: Mapping[str, Any],
+    arguments: Sequence[str],
 ) -> Callable[..., None]:
     """A function with the options of a method in its signature, which typer reads."""
-    from archray.platform.methods import get_method
     from archray.platform.methods.configure import COMMON_FLAGS
 
-    method, defaults = get_method(name), _defaults(name, arguments)
+    method, defaults = registry.get(name), _defaults(name, arguments)
     paths = {**{path: path for path in ("space", "seed", "repeats")}, **COMMON_FLAGS, **method.flags}
     flags = [flag for key, path in paths.items() if (flag := flag_of(method.config, key, path)) is not None]
     options = {flag.name: _option(flag, method.flags, defaults) for flag in flags} | COMMON | dict(further)
+    if method.words is not None:
+        [of_words] = [flag for flag in flags if flag.name == method.words]
+        metavar = f"[{of_words.name.upper()}]..."
+        options[WORDS] = Annotated[list[str] | None, typer.Argument(metavar=metavar, help=of_words.help)]
 
     def command(*, preset: str | None, config: Path | None, assignments: list[str] | None, **options: Any) -> None:
         from archray.platform.config import family_paths, merge, parse_assignment, read_config_file
 
+        if method.words is not None and (words := options.pop(WORDS)):
+            options[method.words] = [*words, *(options[method.words] or [])]
         layers = [read_config_file(config)] if config else []
         layers += [parse_assignment(text) for text in assignments or []]
         call(name, preset, merge(*layers, families=frozenset(family_paths(method.config))), options)
@@ -185,5 +218,6 @@ def _config(name: str, preset: str | None, config: Mapping[str, Any], options: d
     from archray.platform.methods.configure import make_config
 
     chosen = make_config(name, preset, config, options)
-    title = comment(f"Of archray {shlex.join(sys.argv[1:])}; for archray search {name} --config FILE. None is null.")
+    command = "search" if chosen.kind == "method" else "understand"
+    title = comment(f"Of archray {shlex.join(sys.argv[1:])}; for archray {command} {name} --config FILE. None is null.")
     typer.echo("\n".join([*title, config_text(chosen)]), nl=False)

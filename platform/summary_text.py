@@ -72,7 +72,7 @@ def state_words(summary: RunSummary) -> str:
 
 
 def _found(summary: RunSummary) -> Iterator[tuple[str, str]]:
-    names = summary.architectures
+    names = summary.architectures or summary.findings
     yield from zip(("found", *[""] * len(names)), names or ["nothing yet"], strict=False)
     if names:
         yield from _measures(summary)

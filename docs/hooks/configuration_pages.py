@@ -15,7 +15,7 @@ from pydantic import BaseModel
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # a checkout that is not installed has its docs too
 
 from archray.platform.field_help import description_of, field_kinds
-from archray.platform.methods import METHODS, get_method
+from archray.platform.methods import METHODS, STUDIES, get_method
 from archray.platform.methods.configure import make_config
 from archray.settings import RegisteredSettings
 
@@ -37,13 +37,13 @@ def on_config(config: Any) -> None:
     """Puts the pages under the page "Configuration" of the navigation."""
     reference = next(entry["Reference"] for entry in config["nav"] if "Reference" in entry)
     at = reference.index("configuration.md")
-    pages: list[Any] = ["configuration.md", *({name: f"{FOLDER}/{name}.md"} for name in METHODS)]
+    pages: list[Any] = ["configuration.md", *({name: f"{FOLDER}/{name}.md"} for name in (*METHODS, *STUDIES))]
     reference[at : at + 1] = [{"Configuration": pages}]
 
 
 def on_files(files: Any, config: Any) -> Any:
-    """Adds a page for each method."""
-    for name in METHODS:
+    """Adds a page for each method and study."""
+    for name in (*METHODS, *STUDIES):
         files.append(File.generated(config, f"{FOLDER}/{name}.md", content=page_of(name)))
     return files
 
@@ -55,8 +55,10 @@ def page_of(name: str) -> str:
     flags: dict[str, list[str]] = {}
     for flag, path in method.flags.items():
         flags.setdefault(path, []).append(f"`--{flag.replace('_', '-')}`")
+    registry, command = (METHODS, "search") if name in METHODS else (STUDIES, "understand")
+    summary = registry.summary(name)
     front = "---\nsearch:\n  boost: 0.3\n---\n\n"  # the pages that explain come first
-    blocks = [f"{front}# {name}\n\n{METHODS.summary(name)}.\n\n`archray search {name} --help` shows the short flags.\n"]
+    blocks = [f"{front}# {name}\n\n{summary}.\n\n`archray {command} {name} --help` shows the short flags.\n"]
     section = None
     for key in keys(method.config):
         head = key.path.partition(".")[0] if "." in key.path else ""

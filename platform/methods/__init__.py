@@ -1,6 +1,6 @@
 """The methods, each with its configuration, stages, presets and the sections of its report."""
 
-from archray.platform.methods.catalogue import METHODS, get_method, open_run
+from archray.platform.methods.catalogue import METHODS, STUDIES, get_method, open_run
 from archray.platform.methods.method import Method
 
-__all__ = ["METHODS", "Method", "get_method", "open_run"]
+__all__ = ["METHODS", "STUDIES", "Method", "get_method", "open_run"]

@@ -1,4 +1,4 @@
-"""The methods by name, each with a summary and where it is. A method is imported when it is chosen."""
+"""The methods and studies by name, each with a summary and where it is. One is imported when it is chosen."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from archray.platform.methods.method import Method
 from archray.platform.run.run import Run
 from archray.registry import CatalogueRegistry
 
-METHODS: CatalogueRegistry[Method] = CatalogueRegistry("method")
+METHODS: CatalogueRegistry[Method] = CatalogueRegistry("method")  # of `archray search`
+STUDIES: CatalogueRegistry[Method] = CatalogueRegistry("study")  # of `archray understand`
 
 for _name, _place, _summary in (
     (
@@ -158,8 +159,8 @@ for _name, _place, _summary in (
 
 
 def get_method(name: str) -> Method:
-    """The method called `name`. Raises: UnknownName, with the known ones."""
-    return METHODS.get(name)
+    """The method or the study called `name`. Raises: UnknownName, with the known methods."""
+    return (STUDIES if name in STUDIES else METHODS).get(name)
 
 
 def open_run(place: str | PathLike[str] | Folder, *, force: bool = False, to_resume: bool = False) -> Run[Any]:

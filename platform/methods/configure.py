@@ -59,7 +59,9 @@ def make_config(
     if from_file.get("method", name) != name:
         raise InvalidInput(f"the configuration is one of {from_file['method']}, not of {name}; search by that method")
     families = frozenset(family_paths(method.config))
-    chosen = merge(method.presets[preset], from_file, *given, {"method": name}, families=families)
+    given_all = merge(from_file, *given, families=families)
+    stood_for = method.stands_for(given_all)
+    chosen = merge(method.presets[preset], stood_for, given_all, {"method": name}, families=families)
     space = chosen.get("space", method.config.model_fields["space"].default)
     of_space = merge(space_defaults(method.config, space), method.defaults(space))
     return validate(method.config, merge(of_space, chosen, families=families))

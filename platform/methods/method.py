@@ -1,4 +1,4 @@
-"""What is known of a method before it is run: its configuration, presets and flags, and the spaces it serves."""
+"""What is known of a method, or a study, before it is run: configuration, presets, flags, the spaces it serves."""
 
 from __future__ import annotations
 
@@ -52,6 +52,8 @@ class Method:
         streams: whether it serves images that stay in their files (`imagefolder-stream`): it trains networks alone.
         by_metric: whether that searcher goes by one training-free metric, its option `metric`.
         beside: rows that stand beside its own in every bench: their name after the method's -> further options.
+        words: the flag whose values the command also takes as words after the method's name; of a list.
+        stands_for: the options that given ones stand for, laid under them: those of a run whose folder they name.
     """
 
     name: str
@@ -66,6 +68,8 @@ class Method:
     by_metric: bool = False
     streams: bool = False
     beside: Mapping[str, Values] = field(default_factory=dict)
+    words: str | None = None
+    stands_for: Callable[[Values], Values] = lambda given: {}
 
     @property
     def recipe(self) -> Recipe[Any]:

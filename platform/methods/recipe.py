@@ -1,4 +1,4 @@
-"""What a method does: its stages, and what it shows; the last stage of every run, which writes that."""
+"""What a method or a study does: its stages, what it shows; the last stage of every run, which writes that."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from archray.platform.methods.catalogue import get_method
 from archray.platform.quantities import HEADLINE
 from archray.platform.report.measured import TRAINING_STAGES, Measured, costs, headline_key, over_repeats
 from archray.platform.report.page import Headline, MakeSection, render
-from archray.platform.run.layout import DONE, FOUND, MODEL, PROGRESS, REPORT, TRIALS
+from archray.platform.run.layout import DONE, FINDINGS, FOUND, MODEL, PROGRESS, REPORT, TRIALS
 from archray.platform.run.listing import Listing
 from archray.platform.run.run import Run
 
@@ -29,6 +29,7 @@ class Recipe(Generic[ConfigT]):
 
     Attributes:
         stages: what it does, in order, before the report.
+        findings: of a study, which finds no architecture: what it concludes, a sentence each; its `findings.json`.
         measured: how good what one run found is, by the keys of `quantities`; its `architecture.json` says it.
         headlines: the keys of those test accuracies of which the lowest is the headline.
         headline: the head of the report.
@@ -39,10 +40,11 @@ class Recipe(Generic[ConfigT]):
     """
 
     stages: Sequence[Stage[ConfigT]]
-    measured: Callable[[Run[ConfigT]], Measured]
     headline: Callable[[Run[ConfigT]], Headline]
     sections: Sequence[MakeSection]
     listings: Callable[[Run[ConfigT]], Sequence[Listing]]
+    findings: Callable[[Run[ConfigT]], Sequence[str]] | None = None
+    measured: Callable[[Run[ConfigT]], Measured] = lambda run: {}
     headlines: Sequence[str] = ("test_accuracy",)
     training: Sequence[str] = TRAINING_STAGES
     progress: Callable[[Run[ConfigT]], pd.DataFrame] | None = None
@@ -69,11 +71,12 @@ def all_stages(recipe: Recipe[Any]) -> tuple[Stage[Any], ...]:
         (run.folder / MODEL).copy_from(run.folder / "final" / MODEL)
         tables = {stage: run.table(stage, TRIALS) for stage in TRIAL_STAGES}
         trials = [table.assign(stage=stage) for stage, table in tables.items() if not table.empty]
-        run.folder.write_parquet(TRIALS, pd.concat(trials, ignore_index=True))
+        if trials:
+            run.folder.write_parquet(TRIALS, pd.concat(trials, ignore_index=True))
         write_report(run)
         if recipe.progress is not None:
             run.folder.write_parquet(PROGRESS, recipe.progress(run))
-        run.folder.write_json(FOUND, describe(run)["result"])
+        run.folder.write_json(FOUND if recipe.findings is None else FINDINGS, describe(run)["result"])
 
     title = "write what was found, and why"
     report = WorkStage[Any](name="report", title=title, depends=depends, work=work, needs_ray=False)
@@ -81,13 +84,16 @@ def all_stages(recipe: Recipe[Any]) -> tuple[Stage[Any], ...]:
 
 
 def describe(run: Run[Any]) -> dict[str, Any]:
-    """What the run's `summary.json` says: `result`, as its `architecture.json`, and `listings`; of what is there."""
+    """What the run's `summary.json` says of what is there: `result`, as its `architecture.json` or `findings.json`,
+    and `listings`."""
     recipe = recipe_of(run)
+    listings = [] if run.repeats else [asdict(listing) for listing in recipe.listings(run)]
+    if recipe.findings is not None:
+        return {"result": {"findings": list(recipe.findings(run.best))}, "listings": listings}
     measured = over_repeats(run, lambda one: {**recipe.measured(one), **costs(one, recipe.training)})
     result = {**(run.best.found or {}), HEADLINE: headline_key(measured, recipe.headlines)}
     for key, spread in measured.items():
         result |= spread.entries(key)
-    listings = [] if run.repeats else [asdict(listing) for listing in recipe.listings(run)]
     return {"result": result, "listings": listings}
 
 

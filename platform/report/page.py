@@ -106,8 +106,13 @@ def write_page(title: str, header: str, sections: Sequence[Section]) -> str:
 
 def title(run: Run[Any]) -> str:
     """What the page is about, in a few words."""
-    text = f"{display_method(run.config.method)} on {run.config.data.name}"
+    text = f"{_shown_name(run)} on {run.config.data.name}"
     return text[:1].upper() + text[1:]
+
+
+def _shown_name(run: Run[Any]) -> str:
+    """Of a method as in a sentence; of a study its own, a plain word."""
+    return display_method(run.config.method) if run.config.kind == "method" else run.config.method
 
 
 def display_method(method: str) -> str:
@@ -138,7 +143,7 @@ def header(run: Run[Any], headline: Headline) -> str:
 def _facts(run: Run[Any], facts: Mapping[str, object]) -> str:
     commit = run.manifest.get("git_commit")
     shown = {
-        "Method": display_method(run.config.method),
+        run.config.kind.capitalize(): _shown_name(run),
         "Space": run.config.space,
         "Data": run.config.data.name,
         **facts,

@@ -10,6 +10,7 @@ CODE = "code"  # copies of the user's files, as they were when the run began
 ARRAYS = "arrays.npz"  # arrays given through Python
 DONE = "done.json"  # of a stage that has ended, written last
 FOUND = "architecture.json"  # what a search, a selection, a run has found
+FINDINGS = "findings.json"  # of a study: what it concludes
 TRIALS, CURVES = "trials.parquet", "curves.parquet"  # of a stage that trains: a row a trial, a row an epoch of each
 RERUN_GPUS = "rerun_gpus"  # column of both: the share of a GPU of a trial that was run again
 ROUNDS = "rounds.parquet"  # of successive halving: a row a round and candidate

@@ -53,7 +53,8 @@ class RunSummary:
         reason: why it is not done, or what is missing in the folder.
         seconds: of all stages that have ended, of all repeats.
         stages: in order; none of a run of several repeats, which have their own.
-        result: what was found, and its measures, as in `architecture.json`; of several repeats, of the best.
+        result: what was found, and its measures, as in `architecture.json`; of several repeats, of the best. Of a
+            study its `findings`.
         listings: tables of what the search tried, best first.
         repeats: the repeats that have begun; none of a run of one.
         asked_repeats: how many there are to be; 1 of a run of one.
@@ -125,6 +126,11 @@ class RunSummary:
         """What was found: one architecture, or the members of an ensemble; none before."""
         one = self.result.get("architecture")
         return self.result.get("members") or ([] if one is None else [one])
+
+    @property
+    def findings(self) -> Sequence[str]:
+        """Of a study: what it concludes, a sentence each; none of a search, and before."""
+        return self.result.get("findings", [])
 
     def to_dict(self) -> dict[str, Any]:
         """As `archray show --json` prints it."""

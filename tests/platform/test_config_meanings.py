@@ -8,7 +8,7 @@ import pytest
 from pydantic import BaseModel
 
 from archray.platform.field_help import description_of, field_kinds
-from archray.platform.methods import METHODS, get_method
+from archray.platform.methods import METHODS, STUDIES, get_method
 from archray.settings import RegisteredSettings
 
 
@@ -24,6 +24,6 @@ def keys_without_meaning(model: type[BaseModel], prefix: str = "") -> Iterator[s
                 yield from keys_without_meaning(kind, f"{prefix}{name}.")
 
 
-@pytest.mark.parametrize("method", METHODS.names())
+@pytest.mark.parametrize("method", [*METHODS, *STUDIES])
 def test_every_key_has_a_meaning(method: str) -> None:
     assert list(keys_without_meaning(get_method(method).config)) == []

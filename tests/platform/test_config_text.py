@@ -16,13 +16,13 @@ from archray.platform.cli import application
 from archray.platform.config_text import WIDTH, config_text
 from archray.platform.dry_run import dry_run
 from archray.platform.field_help import description_of
-from archray.platform.methods import METHODS, get_method
+from archray.platform.methods import METHODS, STUDIES, get_method
 from archray.platform.methods.configure import make_config
 from archray.plurals import count
 from archray.searchers.nesbs.samplers import SAMPLERS
 from archray.trainables.supernets import OPTIMIZERS, RELAXATIONS
 
-EVERY = [(name, preset) for name in METHODS for preset in get_method(name).presets]
+EVERY = [(name, preset) for name in (*METHODS, *STUDIES) for preset in get_method(name).presets]
 
 
 def shown(*arguments: str) -> str:
@@ -54,7 +54,7 @@ def meaningless(settings: BaseModel, prefix: str = "") -> list[str]:
     return keys
 
 
-@pytest.mark.parametrize("name", METHODS.names())
+@pytest.mark.parametrize("name", [*METHODS, *STUDIES])
 def test_every_key_has_a_meaning(name: str) -> None:
     assert meaningless(make_config(name, "demo", None, {})) == []
 

@@ -41,6 +41,7 @@ def test_commands_stand_in_the_order_of_a_first_day() -> None:
             "proxies",
             "submit",
             "bench",
+            "understand",
             "config",
         ]
     )
@@ -64,7 +65,7 @@ def test_an_option_says_its_values_in_its_text() -> None:
 
 
 def test_a_list_of_nothing_says_of_what_there_are_lists() -> None:
-    assert "Missing argument 'spaces|datasets|proxies|methods'" in shown("list")
+    assert "Missing argument 'spaces|datasets|proxies|methods|studies'" in shown("list")
 
 
 def test_all_metrics_are_archrays_own_each_once() -> None:

@@ -1,0 +1,1 @@
+"""Studies, which explain and find nothing: their configurations, stages, presets and figures."""

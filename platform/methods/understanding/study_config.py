@@ -1,0 +1,13 @@
+"""What every study is told."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from archray.platform.config import SearchConfig
+
+
+class StudyConfig(SearchConfig):
+    """A study's configuration: that of a search, without anything that is searched. Its own adds to it."""
+
+    kind: ClassVar[str] = "study"
