@@ -24,6 +24,7 @@ from archray.platform.run.same_search import check_same_search
 from archray.platform.run_result import RunResult
 from archray.plurals import count
 from archray.trainables.spaces import SPACES, Space
+from archray.trainables.spaces.named_architectures import named_architectures
 
 if TYPE_CHECKING:  # what runs a search is imported once there is something to run
     from ray import tune
@@ -216,13 +217,20 @@ def export_name(member: int | None = None) -> str:
     return "export" if member is None else f"export-member-{member}"
 
 
+LISTED = ("spaces", "architectures", "datasets", "proxies", "methods", "studies")
+
+
 def list_names(kind: str) -> dict[str, str]:
-    """What is registered of a kind (`spaces`, `datasets`, `proxies`, `methods`, `studies`): names and descriptions.
+    """What is registered of a kind: names and one-line descriptions.
+
+    kind: `spaces`, `architectures` (published ones, by name), `datasets`, `proxies`, `methods` or `studies`.
 
     Raises: InvalidInput for another kind.
     """
     if kind == "spaces":
         return {name: _size(SPACES.get(name)()) for name in SPACES}
+    if kind == "architectures":
+        return {name: f"of {', '.join(spaces)}" for name, spaces in sorted(named_architectures().items())}
     if kind == "datasets":
         from archray.trainables.data import DATASETS
 
@@ -233,8 +241,7 @@ def list_names(kind: str) -> dict[str, str]:
         return {name: PROXIES.summary(name) for name in PROXIES}
     if kind in (known := {"methods": METHODS, "studies": STUDIES}):
         return {name: known[kind].summary(name) for name in known[kind]}
-    kinds = "spaces, datasets, proxies, methods, studies"
-    raise InvalidInput(f"there is nothing called {kind!r} to list; choose one of {kinds}")
+    raise InvalidInput(f"there is nothing called {kind!r} to list; choose one of {', '.join(LISTED)}")
 
 
 def _size(space: Space) -> str:

@@ -121,7 +121,9 @@ def compare(
 
 
 def list_(
-    kind: Annotated[str, typer.Argument(metavar="spaces|datasets|proxies|methods|studies", help="Which.")],
+    kind: Annotated[
+        str, typer.Argument(metavar="spaces|architectures|datasets|proxies|methods|studies", help="Which.")
+    ],
 ) -> None:
     """List what there is to search, train on, score with, search by, and explain by."""
     table = Table(box=None, show_header=False, pad_edge=False)

@@ -20,17 +20,17 @@ from archray.platform.report.short_names import ShortNames, short_names
 from archray.platform.run.run import Run
 from archray.trainables.spaces import get_space
 from archray.trainables.spaces.cell_shape import cell_shape
-from archray.trainables.spaces.darts import CELLS, DARTS, NODES
+from archray.trainables.spaces.genotypes import CELLS, GenotypeSpace
 
 
 def cell_section(run: Run[Any]) -> Section | None:
-    """The cell as a graph (of DARTS both), or a table of decisions. Nothing where no one architecture was found."""
+    """The cell as a graph (of a genotype both), or a table of decisions. Nothing without one architecture."""
     names, run = short_names(run), run.best
     if run.architecture is None:
         return None
     space = get_space(run.space)
     decisions = decided(space, run.architecture)
-    if isinstance(space, DARTS):
+    if isinstance(space, GenotypeSpace):
         return Section("cell", "The cells", _genotype(space, run.architecture, names) + _whole(decisions))
     if not is_graph(decisions):
         return Section("cell", "What was found", decision_table(decisions))
@@ -49,11 +49,11 @@ def cell_section(run: Run[Any]) -> Section | None:
     return Section("cell", "The cell", captioned(drawn, caption) + _whole(decisions))
 
 
-def _genotype(space: DARTS, architecture: str, names: ShortNames) -> str:
+def _genotype(space: GenotypeSpace, architecture: str, names: ShortNames) -> str:
     """The two cells, and their width and depth."""
     genotype = space.genotype(space.decode(architecture))
     cells = [genotype_edges(edges, space.operations) for edges in genotype]
-    nodes = ["in 0", "in 1", *map(str, NODES)]
+    nodes = ["in 0", "in 1", *map(str, space.nodes)]
     drawn = ""
     for name, edges, placed in zip(CELLS, genotype, cells, strict=True):
         shape = cell_shape(edges)
@@ -61,7 +61,7 @@ def _genotype(space: DARTS, architecture: str, names: ShortNames) -> str:
         drawn += f"<h3>{escape(heading)}</h3>{cell_drawing(placed, nodes)}"
     caption = (
         f"The two cells of {names.of(architecture)}. Circles are feature maps: the outputs of the cells before, and "
-        "the nodes, each the sum of two arrows' operations; a cell's output concatenates its four nodes. The width "
+        "the nodes, each the sum of two arrows' operations; {space.outputs_rule}. The width "
         "counts a node as far as its inputs are the cell's own, the depth the longest path to the output."
     )
     return captioned(drawn + cell_legend(cells, len(nodes)), caption)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import itertools
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from archray.platform.report.decisions import Decided
 from archray.platform.report.section import escape
-from archray.trainables.spaces.darts import NODES, CellEdges
+from archray.trainables.spaces.genotypes import INPUTS, CellEdges
 
 _EDGE = re.compile(r"^(\d+)<-(\d+)$")  # `3<-1`: an edge into node 3 from node 1
 _ABSENT = frozenset({"none", "zero", "zeroize"})  # operations that are no connection at all
@@ -103,12 +103,12 @@ def cell_edges(decisions: Sequence[Decided]) -> list[Edge]:
 
 
 def genotype_edges(edges: CellEdges, operations: Sequence[str]) -> list[Edge]:
-    """The edges of a cell of DARTS, whose nodes 2 to 5 are all read by its output; placed as `cell_edges` does.
+    """The edges of a cell of a genotype, every node of which leads to its output; placed as `cell_edges` does.
 
-    edges: 8 pairs (operation, source). operations: all there are, for the colours.
+    edges: pairs (operation, source), two per node. operations: all there are, for the colours.
     """
     present = [
-        (source, NODES[number // 2], Decided("", operation, tuple(operations)))
+        (source, INPUTS + number // 2, Decided("", operation, tuple(operations)))
         for number, (operation, source) in enumerate(edges)
     ]
     return [
@@ -119,10 +119,11 @@ def genotype_edges(edges: CellEdges, operations: Sequence[str]) -> list[Edge]:
 
 def _levels(present: Sequence[tuple[int, int, Decided]]) -> list[int]:
     """A level for each edge."""
-    levels: dict[tuple[int, int], int] = {}
-    for start, end, _ in sorted(present, key=lambda edge: (edge[1] - edge[0], edge[0])):
-        levels[start, end] = 0 if end - start == 1 else _free_level(start, end, levels)
-    return [levels[start, end] for start, end, _ in present]
+    taken: dict[int, tuple[int, int, int]] = {}  # of an edge, by its place: its ends and its level
+    for at, (start, end, _) in sorted(enumerate(present), key=lambda each: (each[1][1] - each[1][0], each[1][0])):
+        straight = end - start == 1 and (start, end, 0) not in taken.values()
+        taken[at] = (start, end, 0 if straight else _free_level(start, end, taken.values()))
+    return [taken[at][2] for at in range(len(present))]
 
 
 def _reach(edges: list[tuple[int, int]], source: int) -> set[int]:
@@ -136,10 +137,10 @@ def _reach(edges: list[tuple[int, int]], source: int) -> set[int]:
     return seen
 
 
-def _free_level(start: int, end: int, taken: dict[tuple[int, int], int]) -> int:
+def _free_level(start: int, end: int, taken: Iterable[tuple[int, int, int]]) -> int:
     """The level nearest to the line that no arc over the same nodes has; above before below."""
     sides = (side for level in itertools.count(1) for side in (level, -level))
-    over = {level for (s, e), level in taken.items() if s < end and start < e}
+    over = {level for s, e, level in taken if s < end and start < e}
     return next(side for side in sides if side not in over)
 
 

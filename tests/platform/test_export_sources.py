@@ -18,7 +18,7 @@ from archray.trainables.nets import NetworkSettings, build
 from archray.trainables.nets.network_registry import NETWORKS
 from archray.trainables.spaces import get_space
 
-SPACES = ["nasbench201", "darts", "darts-none", "nasbench1shot1-1", "nasbench1shot1-2", "nasbench1shot1-3", "vit"]
+SPACES = ["nasbench201", "darts", "darts-none", *(f"nasbench1shot1-{number}" for number in (1, 2, 3)), "nasnet", "vit"]
 SIZES = {"in_channels": 2, "num_classes": 3}
 
 

@@ -65,7 +65,7 @@ def test_an_option_says_its_values_in_its_text() -> None:
 
 
 def test_a_list_of_nothing_says_of_what_there_are_lists() -> None:
-    assert "Missing argument 'spaces|datasets|proxies|methods|studies'" in shown("list")
+    assert "spaces|architectures|datasets|proxies|methods|studies" in shown("list")
 
 
 def test_all_metrics_are_archrays_own_each_once() -> None:

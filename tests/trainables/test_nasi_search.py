@@ -23,7 +23,8 @@ from archray.trainables.nasi.trace_norm import trace_norm
 from archray.trainables.nets.build_network import build
 from archray.trainables.nets.network_settings import NetworkSettings
 from archray.trainables.spaces import get_space
-from archray.trainables.spaces.darts import CELLS, NODES
+from archray.trainables.spaces.darts import NODES
+from archray.trainables.spaces.genotypes import CELLS
 from archray.trainables.supernets.networks import Supernet, build_supernet, copy_weights
 from archray.trainables.tune.nasi_agreement_trainable import NASIAgreementTrainable
 from archray.trainables.tune.nasi_scorer import NASIScorer

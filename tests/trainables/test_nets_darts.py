@@ -144,7 +144,7 @@ def test_an_operation_keeps_or_halves_the_size(operation, form):
         out = MODULES[operation](6, stride, form)(x)
         assert out.shape == (2, 6, *size)
         assert (out == 0).all() == (operation == "none")
-    assert tuple(MODULES) == OPERATIONS
+    assert tuple(MODULES)[: len(OPERATIONS)] == OPERATIONS
 
 
 def test_normalisation_of_the_forms():
@@ -237,7 +237,7 @@ def test_what_cannot_be_built():
         network_of(channels=1)
     with pytest.raises(InvalidInput, match="at least 2 channels and a cell per stage"):
         network_of(cells=0)
-    with pytest.raises(InvalidInput, match="expected a space of DARTS' genotypes, got 'nasbench201'"):
+    with pytest.raises(InvalidInput, match="expected a space of genotypes, got 'nasbench201'"):
         DARTSNetwork(
             NASBench201(),
             ("none",) * 6,

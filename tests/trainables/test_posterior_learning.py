@@ -14,7 +14,8 @@ from torch import Tensor
 from archray.trainables.checkpoint import write_weights
 from archray.trainables.nets import NetworkSettings
 from archray.trainables.spaces import get_space
-from archray.trainables.spaces.darts import CELLS, NODES
+from archray.trainables.spaces.darts import NODES
+from archray.trainables.spaces.genotypes import CELLS
 from archray.trainables.supernets import score_architectures
 from archray.trainables.supernets.mixings.mixing import Lesson, Mixture, Outcome, mixture_gradient
 from archray.trainables.supernets.mixings.relaxed_decisions import RelaxedDecisions

@@ -10,7 +10,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from archray.trainables.spaces import Architecture, Decision
-from archray.trainables.spaces.darts import CELLS, NODES, Genotype
+from archray.trainables.spaces.darts import NODES
+from archray.trainables.spaces.genotypes import CELLS, Genotype
 from archray.trainables.supernets.mixings.relaxed_decisions import RelaxedDecisions
 from archray.trainables.supernets.networks import MixtureWeights, Supernet
 from archray.trainables.supernets.networks.darts_supernet import DARTSSupernet

@@ -39,7 +39,7 @@ def build(
         space: a space, its name or a reference. One with a method `build` (a user's) builds its network itself:
             `build(architecture, *, in_channels, num_classes)`; it is handed `channels`, `cells`, `stem`,
             `auxiliary` and `normalisation` too if its signature takes them.
-        architecture: choices, or the space's string for them.
+        architecture: choices, the space's string for them, or the name of a published one.
         network: width, depth, stem, auxiliary tower, initialisation, normalisation. An initialisation other than
             `pytorch-default` is applied over whatever a user's space has made.
         seed: of the initial weights; the same seed gives the same weights, and torch's global generator is left
@@ -51,7 +51,9 @@ def build(
     user's `build` returns no module; UnknownName if a space has neither a `build` nor a registered network.
     """
     space = get_space(space)
-    choices = space.decode(architecture) if isinstance(architecture, str) else tuple(architecture)
+    if isinstance(architecture, str):
+        architecture = space.decode(space.named.get(architecture, architecture))
+    choices = tuple(architecture)
     space.check(choices)
     if isinstance(space, TableSpace) and space.base is not None:  # whose architectures those of the table are
         space = space.base

@@ -1,10 +1,12 @@
-"""The networks of a DARTS genotype: search form, evaluation form, the form for large images. Liu et al. 2019, sec. 3.
+"""The networks of a genotype: search form, evaluation form, the form for large images. Liu et al. 2019, sec. 3.
 
 The forms of normalisation are those of `darts_operations`. The search form with 8 cells is what a supernet with one
 forced path computes (note G3); the evaluation form has 20 cells of 36 channels, the form for large images 14 of 48.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import torch
 from torch import nn
@@ -16,7 +18,7 @@ from archray.trainables.nets.darts_operations import OPERATIONS, FactorizedReduc
 from archray.trainables.nets.network_registry import NETWORKS
 from archray.trainables.nets.network_settings import Stem
 from archray.trainables.nets.operations import ReLUConvBN, batch_norm, edge_name
-from archray.trainables.spaces.darts import DARTS, INPUTS, NODES, CellEdges
+from archray.trainables.spaces.genotypes import INPUTS, CellEdges, GenotypeSpace, cell_nodes
 from archray.trainables.spaces.space import Architecture, Space
 
 STAGES = 3  # of normal cells, with a reduction cell between one and the next
@@ -35,15 +37,26 @@ def drop_path(x: torch.Tensor, probability: float | torch.Tensor) -> torch.Tenso
     return x * (mask / kept).to(x.dtype)
 
 
+def cell_terms(edges: CellEdges) -> list[tuple[str, int, int]]:
+    """For each edge its key, the node it leads to and its source; the second of two from one source has a key apart."""
+    terms: list[tuple[str, int, int]] = []
+    for number, (_, source) in enumerate(edges):
+        target = INPUTS + number // 2
+        again = number % 2 == 1 and edges[number - 1][1] == source
+        terms.append((edge_name(target, source) + ("-again" if again else ""), target, source))
+    return terms
+
+
 class Cell(nn.Module):
-    """One cell, (n, C_before, H', W') and (n, C_last, H, W) -> (n, 4C, H/s, W/s) with s = 2 in a reduction cell.
+    """One cell, (n, C_before, H', W') and (n, C_last, H, W) -> (n, kC, H/s, W/s) with s = 2 in a reduction cell.
 
     Both inputs are brought to C channels, the first also to the size of the second if the cell before was a reduction.
     Each edge is one operation, of stride 2 when it leads from an input in a reduction cell. A node is the sum of its
-    two edges, the output the concatenation of the four nodes.
+    two edges, the output the concatenation of the k nodes `outputs`: all four of DARTS'.
 
     Args:
-        edges: 8 pairs (operation, source), two per node.
+        edges: pairs (operation, source), two per node.
+        outputs: the nodes that are concatenated; None for all.
         before, last: channels of the outputs of the cell before the last and of the last cell.
         after_reduction: whether the last cell was a reduction cell.
     """
@@ -58,19 +71,19 @@ class Cell(nn.Module):
         reduction: bool,
         after_reduction: bool,
         form: Form,
+        outputs: Sequence[int] | None = None,
     ) -> None:
         super().__init__()
         self.preprocess_0 = (
             FactorizedReduce(before, channels, form) if after_reduction else cell_conv(before, channels, form)
         )
         self.preprocess_1 = cell_conv(last, channels, form)
-        self.terms = [(NODES[number // 2], source) for number, (_, source) in enumerate(edges)]
+        self.outputs = tuple(outputs or cell_nodes(edges))
+        self.terms = cell_terms(edges)
         self.edges = nn.ModuleDict(
             {
-                edge_name(target, source): OPERATIONS[operation](
-                    channels, 2 if reduction and source < INPUTS else 1, form
-                )
-                for (target, source), (operation, _) in zip(self.terms, edges, strict=True)
+                key: OPERATIONS[operation](channels, 2 if reduction and source < INPUTS else 1, form)
+                for (key, _, source), (operation, _) in zip(self.terms, edges, strict=True)
             }
         )
 
@@ -79,13 +92,13 @@ class Cell(nn.Module):
     ) -> torch.Tensor:
         """drop: probability of setting an edge to zero per sample, in train mode; an identity is never dropped."""
         nodes = {0: self.preprocess_0(before), 1: self.preprocess_1(last)}
-        for target, source in self.terms:
-            operation = self.edges[edge_name(target, source)]
+        for key, target, source in self.terms:
+            operation = self.edges[key]
             term = operation(nodes[source])
             if self.training and drop is not None and not isinstance(operation, nn.Identity):
                 term = drop_path(term, drop)
             nodes[target] = nodes[target] + term if target in nodes else term
-        return torch.cat([nodes[node] for node in NODES], dim=1)
+        return torch.cat([nodes[node] for node in self.outputs], dim=1)
 
 
 class Auxiliary(nn.Module):
@@ -160,6 +173,7 @@ STEMS: dict[Stem, type[CIFARStem | ImageNetStem]] = {"cifar": CIFARStem, "imagen
 
 @NETWORKS.register("darts")
 @NETWORKS.register("darts-none")
+@NETWORKS.register("nasnet")
 class DARTSNetwork(nn.Module):
     """Images (n, in_channels, H, W) to logits (n, num_classes); in train mode with an auxiliary tower to both logits.
 
@@ -189,8 +203,8 @@ class DARTSNetwork(nn.Module):
         auxiliary: bool = False,
     ) -> None:
         super().__init__()
-        if not isinstance(space, DARTS):
-            raise InvalidInput(f"expected a space of DARTS' genotypes, got {space.name!r}")
+        if not isinstance(space, GenotypeSpace):
+            raise InvalidInput(f"expected a space of genotypes, got {space.name!r}")
         if channels < 2 or cells < 1:
             raise InvalidInput(
                 f"expected at least 2 channels and a cell per stage, got {count(channels, 'channel')} and "
@@ -210,18 +224,21 @@ class DARTSNetwork(nn.Module):
             reduction = number in reductions(depth)
             if reduction:
                 width *= 2
+            edges = reduce if reduction else normal
+            outputs = space.outputs(edges)
             self.cells.append(
                 Cell(
-                    reduce if reduction else normal,
+                    edges,
                     before,
                     last,
                     width,
                     reduction=reduction,
                     after_reduction=after_reduction,
                     form=normalisation,
+                    outputs=outputs,
                 )
             )
-            before, last, after_reduction = last, len(NODES) * width, reduction
+            before, last, after_reduction = last, len(outputs) * width, reduction
             if auxiliary and number == reductions(depth)[1]:
                 self.auxiliary = Auxiliary(last, num_classes, stem)
         self.classifier = nn.Linear(last, num_classes)

@@ -1,4 +1,4 @@
-"""The eight operations of a DARTS cell, and what stands before and between cells. Liu et al. 2019, section 3.1.1.
+"""The operations of DARTS' and NASNet's cells, and what stands before and between cells. Liu et al. 2019, sec. 3.1.1.
 
 Three forms. `search`, for supernets and their standalone counterparts (note G3): batch normalisation without affine
 parameters, by the statistics of the batch at hand in evaluation too, and also after pooling. DARTS' program keeps
@@ -81,12 +81,24 @@ class DilConv(nn.Sequential):
         )
 
 
+class FactorizedConv(nn.Sequential):
+    """ReLU, convolution of a row, convolution of a column, normalisation; each strides along its own axis."""
+
+    def __init__(self, channels: int, kernel: int, stride: int, form: Form) -> None:
+        super().__init__(
+            nn.ReLU(),
+            nn.Conv2d(channels, channels, (1, kernel), (1, stride), (0, kernel // 2), bias=False),
+            nn.Conv2d(channels, channels, (kernel, 1), (stride, 1), (kernel // 2, 0), bias=False),
+            cell_norm(channels, form),
+        )
+
+
 def _pool(pool: nn.Module, channels: int, form: Form) -> nn.Module:
     return nn.Sequential(pool, cell_norm(channels, form)) if form == "search" else pool
 
 
 # channels, stride (1 or 2), form -> the module of an edge, (n, C, H, W) -> (n, C, H/stride, W/stride) rounded up.
-# In the order of the original, which is the order of a supernet's columns.
+# DARTS' eight in the order of the original, then NASNet's.
 OPERATIONS: dict[str, Callable[[int, int, Form], nn.Module]] = {
     "none": lambda channels, stride, form: Zero(stride),
     "max_pool_3x3": lambda channels, stride, form: _pool(nn.MaxPool2d(3, stride, 1), channels, form),
@@ -100,4 +112,6 @@ OPERATIONS: dict[str, Callable[[int, int, Form], nn.Module]] = {
     "sep_conv_5x5": lambda channels, stride, form: SepConv(channels, 5, stride, form),
     "dil_conv_3x3": lambda channels, stride, form: DilConv(channels, 3, stride, form),
     "dil_conv_5x5": lambda channels, stride, form: DilConv(channels, 5, stride, form),
+    "sep_conv_7x7": lambda channels, stride, form: SepConv(channels, 7, stride, form),
+    "conv_7x1_1x7": lambda channels, stride, form: FactorizedConv(channels, 7, stride, form),
 }

@@ -17,6 +17,7 @@ from archray.trainables.spaces.nasbench1shot1 import (
     NASBench1Shot1Space3,
 )
 from archray.trainables.spaces.nasbench201 import NASBench201
+from archray.trainables.spaces.nasnet import NASNet
 from archray.trainables.spaces.space import SPACES, Architecture, Decision, Space
 from archray.trainables.spaces.table_space import PREFIX, TableSpace
 from archray.trainables.spaces.timm_convnext import TimmConvNeXts
@@ -42,6 +43,7 @@ __all__ = [
     "NASBench1Shot1Space2",
     "NASBench1Shot1Space3",
     "NASBench201",
+    "NASNet",
     "NGrams",
     "Space",
     "TableSpace",

@@ -1,10 +1,10 @@
-"""Width and depth of a cell of DARTS. Shu 2022 (thesis), section 4.2.2."""
+"""Width and depth of a cell. Shu 2022 (thesis), section 4.2.2."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-from archray.trainables.spaces.darts import INPUTS, NODES, CellEdges
+from archray.trainables.spaces.genotypes import INPUTS, CellEdges, cell_nodes
 
 
 class CellShape(NamedTuple):
@@ -12,8 +12,8 @@ class CellShape(NamedTuple):
 
     Attributes:
         width: in c, the width of a node: the sum over intermediate nodes of the share of their connections that come
-            from the cell's inputs. At most 4.
-        depth: connections on the longest path from an input to the output; from 2 to 5.
+            from the cell's inputs. At most n, the number of intermediate nodes.
+        depth: connections on the longest path from an input to the output; from 2 to n + 1.
     """
 
     width: float
@@ -21,10 +21,10 @@ class CellShape(NamedTuple):
 
 
 def cell_shape(edges: CellEdges) -> CellShape:
-    """edges: 8 pairs (operation, source), as a `Genotype` has them. DARTS' own normal cell: 3.5 and 3."""
+    """edges: pairs (operation, source), as a `Genotype` has them. DARTS' own normal cell: 3.5 and 3."""
     reached = dict.fromkeys(range(INPUTS), 0)  # connections on the longest path to a node
     width = 0.0
-    for number, node in enumerate(NODES):
+    for number, node in enumerate(cell_nodes(edges)):
         sources = [source for _, source in edges[2 * number : 2 * number + 2]]
         width += sum(source < INPUTS for source in sources) / len(sources)
         reached[node] = 1 + max(reached[source] for source in sources)

@@ -8,6 +8,7 @@ from abc import ABC
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
+from types import MappingProxyType
 from typing import ClassVar
 
 import numpy as np
@@ -44,6 +45,7 @@ class Space(ABC):
     data_kind: ClassVar[str] = "images"  # what its architectures are for: "images" or "text"
     sliced: ClassVar[bool] = False  # whether a supernet of it shares slices of weights, and mixes no operations
     standalone: ClassVar[bool] = False  # whether archray has no supernet of it
+    named: ClassVar[Mapping[str, str]] = MappingProxyType({})  # published architectures: their names and strings
     package: ClassVar[str | None] = None  # that its networks are made of, if it comes with the extra of its name
     decisions: tuple[Decision, ...]
 

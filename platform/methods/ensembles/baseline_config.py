@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, ValidationInfo, field_validator
 
 from archray.errors import InvalidInput
 from archray.platform.methods.ensembles.ensemble_config import EnsembleConfig
 from archray.settings import Settings
 from archray.trainables.spaces import get_space
+from archray.trainables.spaces.named_architectures import is_name, spelt_out
 from archray.trainables.training_settings import TrainingSettings
 
 DROPPED = 0.01  # of the paths: Shu 2022, Table 5.2
@@ -31,17 +32,26 @@ class OneArchitectureConfig(PooledConfig):
     """An ensemble whose members have one architecture.
 
     Fields:
-        architecture: which, as the space's string: one that another run found, say. None: of a pool of random ones
-            the best on validation; with one, no pool is trained.
+        architecture: which, as the space's string (one that another run found, say) or by name (`archray list
+            architectures`). None: of a pool of random ones the best on validation; with one, no pool is trained.
     """
 
     method: str = "deep-ensemble"
     architecture: str | None = None
 
+    @field_validator("architecture")
+    @classmethod
+    def _by_name(cls, text: str | None, info: ValidationInfo) -> str | None:
+        """A name's string, in the configuration too: a run says what it trained. What is wrong, `check` says."""
+        if text is None or not is_name(text) or "space" not in info.data:
+            return text
+        space = get_space(info.data["space"])
+        return spelt_out(space, text) if text in space.named else text
+
     def check(self) -> None:
         super().check()
         if self.architecture is not None:
-            get_space(self.space).decode(self.architecture)
+            spelt_out(get_space(self.space), self.architecture)
 
 
 class SnapshotConfig(OneArchitectureConfig):

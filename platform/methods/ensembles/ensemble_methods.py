@@ -32,7 +32,7 @@ from archray.platform.methods.method import Method, Values
 from archray.platform.methods.supernets.supernet_config import serves
 from archray.platform.methods.supernets.supernet_method import PLAIN, defaults_of
 from archray.trainables.spaces import Space, get_space
-from archray.trainables.spaces.darts import DARTS
+from archray.trainables.spaces.genotypes import GenotypeSpace
 
 _RECIPES = "archray.platform.methods.ensembles.ensemble_recipes"
 
@@ -137,7 +137,8 @@ def _presets(**own: Values) -> dict[str, Values]:
 
 def _has_paths(space: Space) -> str | None:
     """None for a space whose networks have paths to drop; else why it cannot be searched."""
-    return None if isinstance(space, DARTS) else "its networks have no paths to drop; choose darts or darts-none"
+    has = isinstance(space, GenotypeSpace)
+    return None if has else "its networks have no paths to drop; choose darts, darts-none or nasnet"
 
 
 _pooled = partial(

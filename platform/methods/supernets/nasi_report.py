@@ -32,7 +32,8 @@ from archray.platform.run.run import Run
 from archray.plurals import count
 from archray.trainables.spaces import get_space
 from archray.trainables.spaces.cell_shape import cell_shape
-from archray.trainables.spaces.darts import CELLS, DARTS
+from archray.trainables.spaces.darts import DARTS
+from archray.trainables.spaces.genotypes import CELLS
 
 _TABLES: Tables = {
     "searches": ("search", FOUND_CELLS),

@@ -1,10 +1,10 @@
-"""The text of a network of DARTS."""
+"""The text of a network of DARTS, or of NASNet's space."""
 
 from __future__ import annotations
 
 from archray.platform.models.source.network_source import SOURCES, Described, module_table
-from archray.trainables.nets.operations import edge_name
-from archray.trainables.spaces.darts import DARTS, INPUTS, NODES, CellEdges
+from archray.trainables.nets.darts_network import cell_terms
+from archray.trainables.spaces.genotypes import INPUTS, CellEdges, GenotypeSpace
 
 # operation -> its text, of stride 1 and of stride 2
 OPERATIONS = {
@@ -19,6 +19,8 @@ OPERATIONS = {
     "sep_conv_5x5": ("SepConv(channels, 5)", "SepConv(channels, 5, stride=2)"),
     "dil_conv_3x3": ("DilConv(channels, 3)", "DilConv(channels, 3, stride=2)"),
     "dil_conv_5x5": ("DilConv(channels, 5)", "DilConv(channels, 5, stride=2)"),
+    "sep_conv_7x7": ("SepConv(channels, 7)", "SepConv(channels, 7, stride=2)"),
+    "conv_7x1_1x7": ("FactorizedConv(channels, 7)", "FactorizedConv(channels, 7, stride=2)"),
 }
 
 _CELL = '''
@@ -60,7 +62,7 @@ class NetworkSUFFIX(nn.Module):
                 channels *= 2
             cell = ReductionCellSUFFIX if reduction else NormalCellSUFFIX
             self.cells.append(cell(before, last, channels, after_reduction))
-            before, last, after_reduction = last, 4 * channels, reductionAUXILIARY_MADE
+            before, last, after_reduction = last, OUTPUTS * channels, reductionAUXILIARY_MADE
         self.classifier = nn.Linear(last, num_classes)
 
     def forward(self, images: Tensor) -> RETURNS:
@@ -84,36 +86,39 @@ TOWERS = {
 STEMS = {"cifar": "CIFARStem", "imagenet": "ImageNetStem"}
 
 
-def _cell(name: str, doc: str, edges: CellEdges, *, reduction: bool) -> str:
+def _cell(name: str, doc: str, edges: CellEdges, outputs: tuple[int, ...], *, reduction: bool) -> str:
     made, nodes = dict[str, str](), dict[int, list[str]]()
-    for number, (operation, source) in enumerate(edges):
-        target = NODES[number // 2]
-        key = edge_name(target, source)
+    for (key, target, source), (operation, _) in zip(cell_terms(edges), edges, strict=True):
         made[key] = OPERATIONS[operation][reduction and source < INPUTS]
         nodes.setdefault(target, []).append(f'self.edges["{key}"](node_{source})')
     lines = [f"node_{node} = {' + '.join(terms)}" for node, terms in nodes.items()]
     return (
         _CELL.replace("NAME", name)
         .replace("DOC", doc)
-        .replace("SHAPE", "(n, 4C, H/2, W/2)" if reduction else "(n, 4C, H, W)")
+        .replace("SHAPE", f"(n, {len(outputs)}C, H/2, W/2)" if reduction else f"(n, {len(outputs)}C, H, W)")
         .replace("(EDGES)", module_table(made))
         .replace("FORWARD", "\n        ".join(lines))
-        .replace("OUTPUTS", ", ".join(f"node_{node}" for node in NODES))
+        .replace("OUTPUTS", ", ".join(f"node_{node}" for node in outputs))
     )
 
 
 @SOURCES.register("darts")
 @SOURCES.register("darts-none")
+@SOURCES.register("nasnet")
 def darts_source(described: Described, suffix: str) -> str:
     """`NormalCell`, `ReductionCell` and `Network`."""
-    assert isinstance(described.space, DARTS)  # as it is registered
+    assert isinstance(described.space, GenotypeSpace)  # as it is registered
     normal, reduce = described.space.genotype(described.architecture)
+    outputs = [described.space.outputs(edges) for edges in (normal, reduce)]
+    normal_width, reduce_width = (str(len(nodes)) for nodes in outputs)
+    width = normal_width if normal_width == reduce_width else f"({reduce_width} if reduction else {normal_width})"
     stem, tower = described.network.stem, described.network.auxiliary
     network = (
         _NETWORK.replace("AUXILIARY_MADE", _AUXILIARY_MADE if tower else "")
         .replace("AUXILIARY_USED", _AUXILIARY_USED if tower else "")
         .replace("ARGUMENTS_OF_TOWER", TOWERS[stem])
         .replace("ARGUMENTS", described.arguments)
+        .replace("OUTPUTS", width)
         .replace("SPELT", described.spelt)
         .replace("STEM", STEMS[stem])
         .replace("AFTER", str(stem == "imagenet"))
@@ -126,8 +131,10 @@ def darts_source(described: Described, suffix: str) -> str:
     return "\n\n\n".join(
         text.strip()
         for text in [
-            _cell(f"NormalCell{suffix}", "The found normal cell", normal, reduction=False),
-            _cell(f"ReductionCell{suffix}", "The found reduction cell, of stride 2", reduce, reduction=True),
+            _cell(f"NormalCell{suffix}", "The found normal cell", normal, outputs[0], reduction=False),
+            _cell(
+                f"ReductionCell{suffix}", "The found reduction cell, of stride 2", reduce, outputs[1], reduction=True
+            ),
             network,
         ]
     )

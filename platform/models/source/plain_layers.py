@@ -71,6 +71,18 @@ class DilConv(nn.Sequential):
         )
 
 
+class FactorizedConv(nn.Sequential):
+    """Convolution in two: ReLU, convolution of a row, convolution of a column, batch normalisation."""
+
+    def __init__(self, channels: int, kernel: int, stride: int = 1) -> None:
+        super().__init__(
+            nn.ReLU(),
+            nn.Conv2d(channels, channels, (1, kernel), (1, stride), (0, kernel // 2), bias=False),
+            nn.Conv2d(channels, channels, (kernel, 1), (stride, 1), (kernel // 2, 0), bias=False),
+            nn.BatchNorm2d(channels),
+        )
+
+
 class FactorizedReduce(nn.Module):
     """Halves a map: two 1 x 1 convolutions of every second pixel, the second on the map moved by one pixel.
 
@@ -178,6 +190,7 @@ LAYERS: tuple[type[nn.Module], ...] = (
     Zero,
     SepConv,
     DilConv,
+    FactorizedConv,
     FactorizedReduce,
     Reduction,
     CIFARStem,

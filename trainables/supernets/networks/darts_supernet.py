@@ -12,7 +12,8 @@ from torch.nn import functional
 from archray.errors import InvalidInput
 from archray.trainables.nets.darts_network import Cell, DARTSNetwork, reductions
 from archray.trainables.nets.darts_operations import OPERATIONS as MODULES
-from archray.trainables.spaces.darts import CELLS, DARTS, INPUTS, NODES, OPERATIONS, Genotype
+from archray.trainables.spaces.darts import DARTS, NODES, OPERATIONS
+from archray.trainables.spaces.genotypes import CELLS, INPUTS, Genotype
 from archray.trainables.spaces.space import Architecture, Space
 from archray.trainables.supernets.networks.fused_edges import FusedEdges
 from archray.trainables.supernets.networks.group import (

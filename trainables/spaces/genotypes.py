@@ -1,0 +1,210 @@
+"""Genotypes, as DARTS prints cells, and what spaces of such cells share. Liu et al. 2019, section 3.1."""
+
+from __future__ import annotations
+
+import ast
+import itertools
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import ClassVar, NamedTuple
+
+from archray.errors import InvalidArchitecture
+from archray.plurals import count
+from archray.trainables.spaces.space import Architecture, Decision, Space
+
+CELLS = ("normal", "reduce")
+INPUTS = 2  # nodes 0 and 1 are the outputs of the two cells before
+LONGEST = 4096  # characters; a genotype has some 500, and the parser's memory grows with the text
+MOST_NODES = 100  # of a printed range
+PER_NODE = 3  # decisions: the two inputs, then the operation on either
+
+CellEdges = tuple[tuple[str, int], ...]
+
+
+class Genotype(NamedTuple):
+    """Two cells: pairs (operation, source), two for node 2, two for node 3, and so on."""
+
+    normal: CellEdges
+    reduce: CellEdges
+
+    def __str__(self) -> str:
+        """As DARTS prints it: the outputs of both cells are all of their nodes."""
+        return spell(self, *(cell_nodes(edges) for edges in self))
+
+
+def cell_nodes(edges: CellEdges) -> tuple[int, ...]:
+    """The numbers of a cell's intermediate nodes."""
+    return tuple(range(INPUTS, INPUTS + len(edges) // 2))
+
+
+def cell_decisions(
+    nodes: Sequence[int], operations: tuple[str, ...], *, repeated_inputs: bool = False
+) -> tuple[Decision, ...]:
+    """For each cell and node: the two inputs, the operation on the lower one, the operation on the higher one."""
+    combinations = itertools.combinations_with_replacement if repeated_inputs else itertools.combinations
+    decisions = []
+    for cell, node in itertools.product(CELLS, nodes):
+        pairs = tuple(f"{low},{high}" for low, high in combinations(range(node), 2))
+        decisions.append(Decision(f"{cell}_{node}_inputs", pairs))
+        decisions += [Decision(f"{cell}_{node}_{which}", operations) for which in ("lower", "higher")]
+    return tuple(decisions)
+
+
+class GenotypeSpace(Space):
+    """A space of two cells, normal and reduction, whose nodes sum one operation on each of two earlier nodes.
+
+    Nodes 0 and 1 are the outputs of the two cells before. A subclass sets `decisions` by `cell_decisions`.
+    """
+
+    nodes: ClassVar[tuple[int, ...]]  # the intermediate ones
+    operations: ClassVar[tuple[str, ...]]
+    outputs_rule: ClassVar[str]  # what a cell's output is, in words
+    repeated_inputs: ClassVar[bool] = False  # whether a node may read the same node twice
+
+    @abstractmethod
+    def outputs(self, edges: CellEdges) -> tuple[int, ...]:
+        """The nodes whose concatenation is a cell's output."""
+
+    def genotype(self, architecture: Architecture) -> Genotype:
+        """The two cells of an architecture. Raises: InvalidArchitecture."""
+        self.check(architecture)
+        edges: list[tuple[str, int]] = []
+        for at in range(0, len(architecture), PER_NODE):
+            sources, *operations = architecture[at : at + PER_NODE]
+            edges += zip(operations, map(int, sources.split(",")), strict=True)
+        half = len(edges) // 2
+        return Genotype(tuple(edges[:half]), tuple(edges[half:]))
+
+    def architecture(self, genotype: Genotype) -> Architecture:
+        """The architecture of two cells, whatever the order of a node's two edges. Raises: InvalidArchitecture."""
+        choices: list[str] = []
+        expected = 2 * len(self.nodes)
+        for cell, edges in zip(CELLS, genotype, strict=True):
+            if len(edges) != expected:
+                raise InvalidArchitecture(
+                    f"{self.name}: expected {expected} edges in {cell}, got {len(edges)}: {edges!r}"
+                )
+            for node, at in zip(self.nodes, range(0, len(edges), 2), strict=True):
+                (first, low), (second, high) = sorted(edges[at : at + 2], key=lambda edge: edge[1])
+                if not 0 <= low <= high < node or (low == high and not self.repeated_inputs):
+                    two = "two" if self.repeated_inputs else "two different"
+                    raise InvalidArchitecture(
+                        f"{self.name}: expected node {node} of {cell} to have {two} inputs among the nodes "
+                        f"0 to {node - 1}, got {low} and {high}"
+                    )
+                choices += [f"{low},{high}", first, second]
+        self.check(tuple(choices))
+        return tuple(choices)
+
+    def encode(self, architecture: Architecture) -> str:
+        """The genotype as DARTS prints it. Raises: InvalidArchitecture."""
+        genotype = self.genotype(architecture)
+        return spell(genotype, *(self.outputs(edges) for edges in genotype))
+
+    def decode(self, text: str) -> Architecture:
+        """The architecture of a genotype as DARTS prints it, parsed, never evaluated. Raises: InvalidArchitecture."""
+        try:
+            genotype, printed = _parse(text)
+        except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError) as error:
+            got = f"{text[:LONGEST]!r} ({error})"
+            raise InvalidArchitecture(f"{self.name}: expected {self._form}; got {got}") from error
+        architecture = self.architecture(genotype)
+        for cell, edges, nodes in zip(CELLS, genotype, printed, strict=True):
+            if nodes != self.outputs(edges):
+                raise InvalidArchitecture(
+                    f"{self.name}: {cell}_concat is not {_spell_nodes(self.outputs(edges))}: {self.outputs_rule}; got "
+                    f"{list(nodes)}"
+                )
+        return architecture
+
+    @property
+    def _form(self) -> str:
+        return (
+            "Genotype(normal=[('sep_conv_3x3', 0), ...], normal_concat=range(2, 6), reduce=[('max_pool_3x3', 0), ...], "
+            f"reduce_concat=range(2, 6)), {2 * len(self.nodes)} pairs in each list"
+        ).replace("range(2, 6)", _spell_nodes(self.nodes))
+
+    def canonical(self, architecture: Architecture) -> Architecture:
+        """The first architecture, in enumeration order, that is `architecture` with its nodes in another order.
+
+        Exchanging nodes permutes the channels of a cell's output, and every layer that reads it starts from weights
+        that are drawn alike for all channels. Where `none` is a choice, the source of its edge is the lowest free one;
+        where a node reads another twice, its two operations are in order.
+        """
+        normal, reduce = self.genotype(architecture)
+        return (*self._canonical_cell(normal), *self._canonical_cell(reduce))
+
+    def _canonical_cell(self, edges: CellEdges) -> tuple[str, ...]:
+        """The decisions of one cell whose nodes are in the order that makes them lowest."""
+        # `none` reads nothing, so it does not bind the order of nodes.
+        nodes = [[edge for edge in edges[at : at + 2] if edge[0] != "none"] for at in range(0, len(edges), 2)]
+        spellings: list[tuple[str, ...]] = []
+        for order in itertools.permutations(range(len(nodes))):
+            place = {old + INPUTS: new + INPUTS for new, old in enumerate(order)} | {i: i for i in range(INPUTS)}
+            renamed = [[(operation, place[source]) for operation, source in nodes[old]] for old in order]
+            if any(source >= node for node, terms in zip(self.nodes, renamed, strict=True) for _, source in terms):
+                continue
+            spellings.append(tuple(choice for terms in renamed for choice in self._node(terms)))
+        return min(spellings, key=self.rank)  # both cells have the same decisions
+
+    def _node(self, terms: Sequence[tuple[str, int]]) -> tuple[str, str, str]:
+        """The three decisions of a node from its edges other than `none`."""
+        free = (source for source in range(INPUTS) if source not in {source for _, source in terms})
+        pair = [*terms, *(("none", next(free)) for _ in range(2 - len(terms)))]
+        (first, low), (second, high) = sorted(pair, key=lambda edge: (edge[1], self.operations.index(edge[0])))
+        return f"{low},{high}", first, second
+
+
+def spell(genotype: Genotype, *outputs: Sequence[int]) -> str:
+    """A genotype's text. outputs: of either cell, the nodes that it concatenates."""
+    cells = zip(CELLS, genotype, outputs, strict=True)
+    parts = (f"{name}={list(edges)!r}, {name}_concat={_spell_nodes(nodes)}" for name, edges, nodes in cells)
+    return f"Genotype({', '.join(parts)})"
+
+
+def _spell_nodes(nodes: Sequence[int]) -> str:
+    """`range(2, 6)` for all nodes in a row, else a list."""
+    whole = range(INPUTS, nodes[-1] + 1)
+    return repr(whole) if tuple(nodes) == tuple(whole) else repr(list(nodes))
+
+
+def _parse(text: str) -> tuple[Genotype, tuple[tuple[int, ...], ...]]:
+    """The pairs and the outputs of a printed genotype.
+
+    Raises: SyntaxError, ValueError or TypeError, saying what is wrong.
+    """
+    if len(text) > LONGEST:
+        raise ValueError(f"it is {count(len(text), 'character')} long")
+    if "\\" in text:
+        raise ValueError("it has a backslash, which no operation's name has")  # Python warns of some
+    call = ast.parse(text.strip(), mode="eval").body
+    if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == "Genotype"):
+        raise ValueError("it is no Genotype(...)")
+    parts = {keyword.arg: keyword.value for keyword in call.keywords}
+    if call.args or len(parts) != len(call.keywords) or set(parts) != {*CELLS, *(f"{cell}_concat" for cell in CELLS)}:
+        raise ValueError("its parts are not normal, normal_concat, reduce, reduce_concat")
+    outputs = tuple(_nodes(parts[f"{cell}_concat"]) for cell in CELLS)
+    return Genotype(_edges(parts["normal"]), _edges(parts["reduce"])), outputs
+
+
+def _edges(expression: ast.expr) -> CellEdges:
+    """The (operation, source) pairs of a literal list."""
+    pairs = ast.literal_eval(expression)
+    if not isinstance(pairs, list | tuple):
+        raise TypeError(f"{pairs!r} is no list")
+    for pair in pairs:
+        if not (isinstance(pair, tuple) and len(pair) == 2 and type(pair[0]) is str and type(pair[1]) is int):
+            raise TypeError(f"{pair!r} is no pair of an operation and a node's number")
+    return tuple(pairs)
+
+
+def _nodes(expression: ast.expr) -> tuple[int, ...]:
+    """The numbers of `range(2, 6)` or of a literal list, as older versions printed them."""
+    if isinstance(expression, ast.Call) and isinstance(expression.func, ast.Name) and expression.func.id == "range":
+        bounds = [ast.literal_eval(argument) for argument in expression.args]
+        if len(bounds) != 2 or expression.keywords:
+            raise ValueError("range needs two numbers")
+        if not all(type(bound) is int and 0 <= bound <= MOST_NODES for bound in bounds):
+            raise ValueError(f"{bounds[0]} to {bounds[1]} is no range of nodes")
+        return tuple(range(*bounds))
+    return tuple(ast.literal_eval(expression))
