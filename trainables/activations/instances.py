@@ -1,0 +1,152 @@
+"""Instances: inputs, labels of a teacher or of a data set, initial weights. Roberts et al. 2022, section 3."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from archray.errors import InvalidInput
+from archray.plurals import count
+from archray.seeds import named_seed
+from archray.trainables.activations.activation_functions import get_activations
+from archray.trainables.activations.activation_settings import OWN_INPUTS, ActivationOptions
+from archray.trainables.activations.shared_training import Sample
+from archray.trainables.activations.two_layer import (
+    component_outputs,
+    draw_weights,
+    mixture_outputs,
+    output_weights,
+)
+from archray.trainables.data import DataSettings, load_images
+
+FEWEST = 30  # points of a data set that have to be left for the risks
+
+
+@dataclass(frozen=True)
+class Pool:
+    """The points of a data set: inputs (N, d), of mean 0 and variance 1 per coordinate, and labels (N,) of +1 and -1.
+
+    A coordinate without variance is 0. The upper half of the classes has +1; with one class there are no labels.
+    """
+
+    inputs: Tensor
+    labels: Tensor | None
+
+    @classmethod
+    def load(cls, data: DataSettings, device: torch.device | str = "cpu") -> Pool | None:
+        """All parts of a data set of images as one; None for Gaussian inputs, which are drawn. Raises: as loaders."""
+        if data.name == OWN_INPUTS:
+            return None
+        dataset = load_images(data, device)
+        parts = (dataset.train, dataset.validation, dataset.test)
+        inputs = torch.cat([part.images.flatten(1) for part in parts]).double()
+        classes = torch.cat([part.labels for part in parts])
+        inputs = inputs - inputs.mean(0)
+        deviations = inputs.std(0)
+        inputs = inputs / deviations.where(deviations > 0, 1.0)
+        upper = classes >= dataset.num_classes // 2
+        both = 0 < int(upper.sum()) < len(classes)
+        return cls(inputs, 2.0 * upper.double() - 1.0 if both else None)
+
+    def check(self, options: ActivationOptions, name: str, *, labelled: bool) -> None:
+        """Raises: InvalidInput if there are too few points, or no two classes where labels are asked for."""
+        needed = options.samples + options.validation + FEWEST
+        if len(self.inputs) < needed:
+            raise InvalidInput(
+                f"expected {needed} points or more ({options.samples} to train, {options.validation} to validate, "
+                f"{FEWEST} for the risks), got {count(len(self.inputs), 'point')} of {name}; "
+                "lower samples and validation"
+            )
+        if labelled and self.labels is None:
+            raise InvalidInput(
+                f"expected data of two classes or more for labels of their own, got one class of {name}; "
+                "leave data out of --labels"
+            )
+
+
+@dataclass(frozen=True)
+class Instances:
+    """S instances on one device, float64: theorems compare risks, whose differences may be small.
+
+    Attributes:
+        training, validation, risk: samples without a common point. initial: W, (S, k, d). output: v, (k,).
+        teacher: alpha* of realizable labels, (S, h); NaN of others.
+        largest: of each, the largest eigenvalue of E x x^T over the training sample, (S,).
+    """
+
+    training: Sample
+    validation: Sample
+    risk: Sample
+    initial: Tensor
+    output: Tensor
+    teacher: Tensor
+
+    @property
+    def largest(self) -> Tensor:
+        inputs = self.training.inputs
+        return torch.linalg.eigvalsh(inputs.transpose(1, 2) @ inputs / inputs.shape[1])[:, -1]
+
+
+def make_instances(
+    options: ActivationOptions, labels: str, seeds: Sequence[int], pool: Pool | None, device: torch.device
+) -> Instances:
+    """The instances of these seeds: one is the same alone and among others.
+
+    Labels are `realizable`: f_{sigma_alpha*}(x, W*) of a teacher in the class, alpha* uniform on the simplex, W* as
+    initial weights are drawn; `noisy`: these with normal noise; `outside`: those of a teacher of another activation;
+    `data`: a data set's own. Every kind has a teacher's weights, inputs and initial weights of its seed alone.
+    """
+    made = [_one(options, labels, seed, pool) for seed in seeds]
+    inputs, targets, initial, teacher = (torch.stack(column).to(device) for column in zip(*made, strict=True))
+    first, second = options.samples, options.samples + options.validation
+
+    def part(begin: int, end: int | None) -> Sample:
+        return Sample(inputs[:, begin:end].contiguous(), targets[:, begin:end].contiguous())
+
+    output = output_weights(options.width).to(device)
+    return Instances(part(0, first), part(first, second), part(second, None), initial, output, teacher)
+
+
+def _one(
+    options: ActivationOptions, labels: str, seed: int, pool: Pool | None
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Inputs (n, d), labels (n,), initial weights (k, d) and alpha* (h,) of one instance, on the CPU."""
+    total = options.samples + options.validation + options.risk_samples
+    rows = None
+    if pool is None:
+        inputs = torch.randn(total, options.dimension, generator=_stream(seed, "inputs"), dtype=torch.float64)
+    else:
+        rows = torch.randperm(len(pool.inputs), generator=_stream(seed, "inputs"))[:total]
+        inputs = pool.inputs.cpu()[rows]
+    dimension = inputs.shape[1]
+    initial = draw_weights(options.width, dimension, _stream(seed, "initial"))
+    alpha = torch.full((len(options.activations),), torch.nan, dtype=torch.float64)
+    if labels == "data":
+        if pool is None or pool.labels is None or rows is None:
+            raise InvalidInput("expected data with two classes for labels of their own, got none")
+        return inputs, pool.labels.cpu()[rows], initial, alpha
+    weights = draw_weights(options.width, dimension, _stream(seed, "teacher"))
+    names = (options.outside,) if labels == "outside" else options.activations
+    components = component_outputs(inputs[None], weights[None], output_weights(options.width), get_activations(names))
+    if labels == "outside":
+        return inputs, components[0, :, 0], initial, alpha
+    drawn = uniform_on_simplex(len(names), _stream(seed, "alpha"))
+    targets = mixture_outputs(components, drawn[None])[0]
+    if labels == "noisy":
+        noise = torch.randn(total, generator=_stream(seed, "noise"), dtype=torch.float64)
+        noise = noise[: len(targets)] * options.noise * targets.std()
+        return inputs, targets + noise, initial, alpha
+    return inputs, targets, initial, drawn
+
+
+def uniform_on_simplex(activations: int, generator: torch.Generator) -> Tensor:
+    """(h,) float64: exponential variables divided by their sum."""
+    drawn = -torch.rand(activations, generator=generator, dtype=torch.float64).clamp(min=1e-300).log()
+    return drawn / drawn.sum()
+
+
+def _stream(seed: int, purpose: str) -> torch.Generator:
+    return torch.Generator().manual_seed(named_seed(seed, purpose))

@@ -1,0 +1,224 @@
+"""The Tune trainable of activations with shared weights, several instances at once. Roberts et al. 2022."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from archray.errors import InvalidInput
+from archray.seeds import first_seeds
+from archray.trainables.activations.activation_functions import get_activations
+from archray.trainables.activations.activation_settings import LABELS, ActivationSettings
+from archray.trainables.activations.conditions import SharedRisks
+from archray.trainables.activations.instances import Instances, Pool, make_instances
+from archray.trainables.activations.shared_training import Problem, SharedState, train, uniform_alpha
+from archray.trainables.activations.simplex_minimiser import best_alpha
+from archray.trainables.activations.two_layer import component_outputs, mixture_outputs, squared_risks
+from archray.trainables.checkpoint import read_state
+from archray.trainables.tune.trial import Result, TrialTrainable, read_whole_number
+
+SEARCH_BLOCKS, BLOCKS = 40, 4  # Tune's steps of a search, whose alpha is drawn, and of another training
+# What there is of every activation, a column each: with alpha, risks of the activation alone and distances (D_i).
+OF_ACTIVATIONS = (
+    "alpha", "shared", "distance", "best_alpha", "best_distance", "initial", "uniform", "standalone", "teacher_alpha",
+)  # fmt: skip
+OF_INSTANCES = ("mixture_risk", "best_risk", "training_risk", "label_risk")
+
+
+@dataclass(frozen=True)
+class Work:
+    """One step: `search`, `uniform` and `standalone` train, `instance` says what came of one.
+
+    Attributes:
+        number: of the instance, or of the activation that is trained alone. steps: of training.
+    """
+
+    phase: str
+    number: int = 0
+    steps: int = 0
+    last: bool = False
+
+
+class ActivationTrainable(TrialTrainable):
+    """Trains a stack of instances: the search, weights at uniform alpha, each activation alone; then tells of each.
+
+    Config: `labels`, the kind of labels; `first`, the number of its first instance; `seed`, the root of all instances:
+    number i has the i-th seed that it gives.
+
+    Every result has the columns of `column_names`, of instance `number`; `phase`, `epoch` of `epochs`, `seconds`. Of
+    the search they hold alpha and risks of the first instance so far; of the phase `instance` everything.
+    """
+
+    settings_type = ActivationSettings
+    failures = (*TrialTrainable.failures, FloatingPointError)
+
+    _settings: ActivationSettings
+    _instances: Instances | None
+    _state_now: SharedState | None
+    _kept: dict[str, Tensor]
+
+    def _read(self, config: dict[str, Any]) -> None:
+        labels = config.get("labels")
+        if labels not in LABELS:
+            raise InvalidInput(f"expected the config's `labels` to be one of {', '.join(LABELS)}, got {labels!r}")
+        self._labels = str(labels)
+        self._first = read_whole_number(config, "first", 0, least=0)
+        self._work = list(works(self._settings))
+        self._done = 0
+
+    def _build(self) -> None:
+        settings = self._settings
+        get_activations(settings.activations)
+        pool = Pool.load(settings.data)
+        if pool is not None:
+            pool.check(settings, settings.data.name, labelled=self._labels == "data")
+        seeds = first_seeds(self._seed, self._first + settings.seeds)[self._first :]
+        self._instances = make_instances(settings, self._labels, seeds, pool, self._device)
+        initial = self._discrete(self._instances.initial)
+        self._kept = {"initial": initial, "standalone": torch.full_like(initial, torch.nan)}
+
+    def _step(self) -> Result:
+        work = self._work[self._done]
+        start = time.perf_counter()
+        values = self._values(work)
+        self._done += 1
+        return self._results(values, work, seconds=time.perf_counter() - start)
+
+    def _values(self, work: Work) -> dict[str, float]:
+        if work.phase == "instance":
+            return self._instance(work.number)
+        self._train(work)
+        if work.phase == "search":
+            self._keep_search()
+            return self._instance(0)
+        if work.last:
+            assert self._state_now is not None  # it was trained
+            risks = self._discrete(self._state_now.weights)
+            if work.phase == "uniform":
+                self._kept["uniform"] = risks
+            else:
+                self._kept["standalone"][:, work.number] = risks[:, work.number]
+        return self._no_values()
+
+    def _train(self, work: Work) -> None:
+        settings, instances = self._settings, self.instances
+        names = settings.activations if work.phase != "standalone" else (settings.activations[work.number],)
+        if self._state_now is None:
+            rates = settings.rate / instances.largest
+            self._state_now = uniform_alpha(instances.initial, len(names), rates)
+        problem = Problem(
+            instances.training,
+            instances.validation if work.phase == "search" else None,
+            instances.output,
+            get_activations(names),
+            settings.alpha_rate,
+        )
+        self._state_now = train(self._state_now, work.steps, problem)
+
+    def _keep_search(self) -> None:
+        """What the search has come to: alpha, risks and distances; and of the alpha that is best for its weights."""
+        state, instances = self._state_now, self.instances
+        assert state is not None  # it was trained
+        functions = get_activations(self._settings.activations)
+        components = component_outputs(instances.risk.inputs, state.weights, instances.output, functions)
+        best = best_alpha(components, instances.risk.labels)
+        found, ideal = (SharedRisks.of(components, instances.risk.labels, alpha) for alpha in (state.alpha, best))
+        seen = component_outputs(instances.training.inputs, state.weights, instances.output, functions)
+        self._kept |= {
+            "alpha": state.alpha,
+            "shared": found.discrete,
+            "distance": found.distances,
+            "best_alpha": best,
+            "best_distance": ideal.distances,
+            "teacher_alpha": instances.teacher,
+            "mixture_risk": found.mixture,
+            "best_risk": ideal.mixture,
+            "training_risk": squared_risks(mixture_outputs(seen, state.alpha), instances.training.labels),
+            "label_risk": instances.risk.labels.var(1, correction=0) / 2,
+        }
+
+    def _discrete(self, weights: Tensor) -> Tensor:
+        """L(f_{sigma_i}(W)) of every activation: (S, h)."""
+        functions, risk = get_activations(self._settings.activations), self.instances.risk
+        return squared_risks(component_outputs(risk.inputs, weights, self.instances.output, functions), risk.labels)
+
+    def _instance(self, number: int) -> dict[str, float]:
+        values = self._no_values()
+        for name, kept in self._kept.items():
+            if kept.ndim == 1:
+                values[name] = kept[number].item()
+            else:
+                names = [f"{name}_{activation}" for activation in self._settings.activations]
+                values |= zip(names, kept[number].tolist(), strict=True)
+        return values
+
+    @property
+    def instances(self) -> Instances:
+        assert self._instances is not None  # a step begins after building
+        return self._instances
+
+    def _no_values(self) -> dict[str, float]:
+        return dict.fromkeys(column_names(self._settings.activations), math.nan)
+
+    def _results(
+        self, values: dict[str, float], work: Work | None, *, seconds: float, failure: str | None = None
+    ) -> Result:
+        if work is not None and work.last:
+            self._state_now = None  # the next training begins where all begin
+        return {
+            **values,
+            "labels": self._labels,
+            "number": self._first + (work.number if work is not None and work.phase == "instance" else 0),
+            "phase": work.phase if work else "failed",
+            "search_steps": sum(one.steps for one in self._work[: self._done] if one.phase == "search"),
+            "epoch": self._done,
+            "epochs": len(self._work),
+            "seconds_epoch": seconds,
+            "failure": failure,
+            "done": failure is not None or self._done == len(self._work),
+        }
+
+    def _failed(self, reason: str) -> Result:
+        return self._results(self._no_values(), None, seconds=math.nan, failure=reason)
+
+    def _state(self) -> dict[str, Any]:
+        state = self._state_now
+        training = None if state is None else vars(state)
+        return {"step": self._done, "training": training, "kept": self._kept}
+
+    def load_checkpoint(self, checkpoint: Any) -> None:
+        state = read_state(checkpoint, self._device)
+        if state["result"] is None or state["result"]["failure"] is None:
+            self.begin()
+            self._done, self._kept = state["step"], state["kept"]
+            self._state_now = None if state["training"] is None else SharedState(**state["training"])
+        self._result = state["result"]
+
+    def _release(self) -> None:
+        self._instances = self._state_now = None
+        self._kept = {}
+
+
+def works(settings: ActivationSettings) -> Iterator[Work]:
+    """The steps of a trial, in order."""
+    for phase, number, blocks in (
+        ("search", 0, SEARCH_BLOCKS),
+        ("uniform", 0, BLOCKS),
+        *(("standalone", number, BLOCKS) for number in range(len(settings.activations))),
+    ):
+        ends = [settings.steps * (block + 1) // blocks for block in range(blocks)]
+        sizes = [end - begin for begin, end in zip([0, *ends], ends, strict=False) if end > begin]
+        for block, size in enumerate(sizes):
+            yield Work(phase, number, size, last=block == len(sizes) - 1)
+    yield from (Work("instance", number) for number in range(settings.seeds))
+
+
+def column_names(activations: tuple[str, ...]) -> list[str]:
+    """Of every result: `alpha_relu`, ...; `mixture_risk`, ..."""
+    return [*(f"{name}_{activation}" for name in OF_ACTIVATIONS for activation in activations), *OF_INSTANCES]
