@@ -21,7 +21,7 @@ def best_alpha(components: Tensor, labels: Tensor) -> Tensor:
 
 def _minimiser(components: np.ndarray, labels: np.ndarray) -> np.ndarray:
     residuals = (labels[:, None] - components) / np.sqrt(len(labels))  # B, (n, h)
-    triangle = np.linalg.qr(residuals, mode="r")  # as many rows as columns, and the same norms
+    triangle = np.asarray(np.linalg.qr(residuals, mode="r"))  # as many rows as columns, and the same norms
     scale = max(np.linalg.norm(triangle, 2), np.finfo(float).tiny)
     system = np.vstack([triangle / scale, np.ones(components.shape[1])])
     solution, _ = nnls(system, np.append(np.zeros(len(triangle)), 1.0))
