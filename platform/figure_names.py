@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 _REPORT, _METHODS = "archray.platform.report", "archray.platform.methods"
 _HNAS, _MAPS, _SUPERNETS = f"{_METHODS}.hnas", f"{_METHODS}.feature_maps", f"{_METHODS}.supernets"
+_ACTIVATIONS = f"{_METHODS}.understanding.activations"
 _ENSEMBLES, _PLAIN = f"{_METHODS}.ensembles", f"{_METHODS}.plain"
 
 # A figure's name, that of the function that draws it, and the module that has it. docs/plots.md lists them in this
@@ -55,6 +56,10 @@ OF_A_RUN = {
     "ensembles_by_delta": f"{_ENSEMBLES}.sampled_ensembles",
     "estimated_against_true": f"{_ENSEMBLES}.ensemble_members",
     "ensemble_training_curves": f"{_ENSEMBLES}.ensemble_report",
+    "activation_conditions": f"{_ACTIVATIONS}.activation_figures",
+    "activation_agreement": f"{_ACTIVATIONS}.activation_figures",
+    "activation_ranks": f"{_ACTIVATIONS}.activation_figures",
+    "activation_alpha": f"{_ACTIVATIONS}.activation_figures",
 }
 OF_SEVERAL_RUNS = {
     "runs_compared": f"{_REPORT}.side_by_side",

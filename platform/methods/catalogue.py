@@ -157,6 +157,15 @@ for _name, _place, _summary in (
 ):
     METHODS.declare(_name, _summary, f"archray.platform.methods.{_place}")
 
+for _name, _place, _summary in (
+    (
+        "activations",
+        "activations.activations_config:ACTIVATIONS",
+        "What architecture parameters say of the activations that they weigh (Roberts et al. 2022)",
+    ),
+):
+    STUDIES.declare(_name, _summary, f"archray.platform.methods.understanding.{_place}")
+
 
 def get_method(name: str) -> Method:
     """The method or the study called `name`. Raises: UnknownName, with the known methods."""

@@ -46,7 +46,7 @@ def test_what_a_trial_tells():
         assert not any(math.isnan(v) for k, v in told.items() if isinstance(v, float))
     assert one["alpha_relu"] == search[-1]["alpha_relu"] != other["alpha_relu"]
     assert one["standalone_tanh"] != one["initial_tanh"] and one["standalone_relu"] < one["initial_relu"]
-    assert sum(work.steps for work in works(ActivationSettings(**SETTINGS))) == 12 * 5
+    assert sum(work.steps for work in works(ActivationSettings(**SETTINGS), 2)) == 12 * 5
 
 
 def test_instances_are_the_same_in_trials_of_any_size():
@@ -90,6 +90,8 @@ def test_numbers_that_are_not_finite_are_a_failed_result(monkeypatch):
     assert trial.step()["failure"] == result["failure"]
 
 
-def test_labels_that_there_are_none_of():
+def test_labels_and_instances_that_there_are_none_of():
+    with pytest.raises(InvalidInput, match="expected the config's `first` to be below 2, got 2"):
+        ActivationTrainable({**CONFIG, "first": 2, "settings": {**SETTINGS, "instances": 2}})
     with pytest.raises(InvalidInput, match="`labels` to be one of realizable, noisy, outside, data, got 'true'"):
         ActivationTrainable({**CONFIG, "labels": "true"})

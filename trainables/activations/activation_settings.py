@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Literal, get_args
+from typing import Annotated, Literal, get_args
 
 from pydantic import Field, field_validator
 
-from archray.settings import Settings
+from archray.settings import REPEATED, Settings
 from archray.trainables.data.data_settings import DataSettings
 
 Labels = Literal["realizable", "noisy", "outside", "data"]
@@ -32,7 +32,7 @@ class ActivationOptions(Settings):
         threads: torch threads of a trial; None: as many as the CPUs that Tune gave it.
     """
 
-    activations: tuple[str, ...] = ("relu", "tanh", "sigmoid", "sin", "quadratic")
+    activations: Annotated[tuple[str, ...], REPEATED] = ("relu", "tanh", "sigmoid", "sin", "quadratic")
     width: int = Field(32, ge=1)
     dimension: int = Field(8, ge=1)
     samples: int = Field(256, ge=2)
@@ -48,8 +48,15 @@ class ActivationOptions(Settings):
     @field_validator("activations", mode="before")
     @classmethod
     def _listed(cls, names: object) -> object:
-        """On the command line they come as one text, `relu,tanh`."""
-        return tuple(name.strip() for name in names.split(",")) if isinstance(names, str) else names
+        return listed(names)
+
+
+def listed(names: object) -> object:
+    """The names of a list, of which each may be several with commas between them, as a person writes `relu,tanh`."""
+    names = [names] if isinstance(names, str) else names
+    if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
+        return names  # what is wrong with it, its type says
+    return tuple(name.strip() for several in names for name in several.split(",") if name.strip())
 
 
 class ActivationSettings(ActivationOptions):
@@ -57,12 +64,14 @@ class ActivationSettings(ActivationOptions):
 
     Attributes:
         data: where inputs come from, and the labels of `data`.
-        seeds: how many of the instances of a trial, numbered from its config's `first`, it trains at once.
+        seeds: how many instances a trial trains at once, numbered from its config's `first`.
+        instances: how many there are in all: the last trial may have fewer. None: each trial has `seeds`.
         device: "auto" (a GPU if the trial was given one, else the CPU), or torch's own word.
         seed: of a trial whose config has no `seed` of its own.
     """
 
     data: DataSettings = DataSettings(name=OWN_INPUTS)
     seeds: int = Field(5, ge=1)
+    instances: int | None = Field(None, ge=1)
     device: str = "auto"
     seed: int = Field(0, ge=0)

@@ -63,7 +63,8 @@ class Pairs:
 
     Attributes:
         ordered: L(f_i) < L(f_j), the premise of the theorems (Assumption 1 for the pair).
-        condition: Condition 6, which is Condition 3 for h = 3: D_i >= D_j. With h = 2 it always holds.
+        condition: Condition 6, which is Condition 3 for h = 3: D_i >= D_j. With h = 2 it always holds. An alpha
+            of 1 leaves no D, and no condition.
         conclusion: alpha_j < alpha_i.
         margin: sqrt L_j - sqrt L_i > 2 sqrt L(f_alpha): with `ordered` and `condition` enough without realizability.
     """
@@ -77,9 +78,10 @@ class Pairs:
     def of(cls, risks: SharedRisks) -> Pairs:
         rows, columns = risks.discrete.unsqueeze(-1), risks.discrete.unsqueeze(-2)
         apart = columns.sqrt() - rows.sqrt()
+        known = risks.distances.isfinite().unsqueeze(-1) & risks.distances.isfinite().unsqueeze(-2)
         return cls(
             ordered=larger(columns, rows),
-            condition=~larger(risks.distances.unsqueeze(-2), risks.distances.unsqueeze(-1)),
+            condition=known & ~larger(risks.distances.unsqueeze(-2), risks.distances.unsqueeze(-1)),
             conclusion=larger(risks.alpha.unsqueeze(-1), risks.alpha.unsqueeze(-2)),
             margin=larger(apart, 2 * risks.mixture.sqrt()[:, None, None]),
         )

@@ -69,7 +69,11 @@ class ActivationTrainable(TrialTrainable):
             raise InvalidInput(f"expected the config's `labels` to be one of {', '.join(LABELS)}, got {labels!r}")
         self._labels = str(labels)
         self._first = read_whole_number(config, "first", 0, least=0)
-        self._work = list(works(self._settings))
+        total = self._settings.instances
+        self._number = self._settings.seeds if total is None else min(self._settings.seeds, total - self._first)
+        if self._number < 1:
+            raise InvalidInput(f"expected the config's `first` to be below {total}, got {self._first}")
+        self._work = list(works(self._settings, self._number))
         self._done = 0
 
     def _build(self) -> None:
@@ -78,7 +82,7 @@ class ActivationTrainable(TrialTrainable):
         pool = Pool.load(settings.data)
         if pool is not None:
             pool.check(settings, settings.data.name, labelled=self._labels == "data")
-        seeds = first_seeds(self._seed, self._first + settings.seeds)[self._first :]
+        seeds = first_seeds(self._seed, self._first + self._number)[self._first :]
         self._instances = make_instances(settings, self._labels, seeds, pool, self._device)
         initial = self._discrete(self._instances.initial)
         self._kept = {"initial": initial, "standalone": torch.full_like(initial, torch.nan)}
@@ -205,8 +209,8 @@ class ActivationTrainable(TrialTrainable):
         self._kept = {}
 
 
-def works(settings: ActivationSettings) -> Iterator[Work]:
-    """The steps of a trial, in order."""
+def works(settings: ActivationSettings, instances: int) -> Iterator[Work]:
+    """The steps of a trial of so many instances, in order."""
     for phase, number, blocks in (
         ("search", 0, SEARCH_BLOCKS),
         ("uniform", 0, BLOCKS),
@@ -216,7 +220,7 @@ def works(settings: ActivationSettings) -> Iterator[Work]:
         sizes = [end - begin for begin, end in zip([0, *ends], ends, strict=False) if end > begin]
         for block, size in enumerate(sizes):
             yield Work(phase, number, size, last=block == len(sizes) - 1)
-    yield from (Work("instance", number) for number in range(settings.seeds))
+    yield from (Work("instance", number) for number in range(instances))
 
 
 def column_names(activations: tuple[str, ...]) -> list[str]:

@@ -1,0 +1,220 @@
+"""What a study of activations shows: its lead, its sections, and what it concludes. Roberts et al. 2022."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pandas as pd
+
+from archray.platform.methods.understanding.activations.activation_figures import (
+    activation_agreement,
+    activation_alpha,
+    activation_conditions,
+    activation_ranks,
+)
+from archray.platform.methods.understanding.activations.activation_rows import (
+    ACTIVATION_ROWS,
+    AGREEMENTS,
+    COMPARED,
+)
+from archray.platform.methods.understanding.activations.activations_findings import TAU, WORDS, searched_words
+from archray.platform.methods.understanding.activations.theorem_counts import (
+    Share,
+    TheoremCount,
+    all_counts,
+    search_counts,
+    teacher_counts,
+)
+from archray.platform.number_words import MISSING, significant
+from archray.platform.report.figures import drawing
+from archray.platform.report.page import Card, Headline, MakeSection
+from archray.platform.report.run_sections import failures_section, manifest_section
+from archray.platform.report.section import Column, Section, captioned, numeric, paragraphs, table
+from archray.platform.run.layout import TRIALS
+from archray.platform.run.listing import Listing
+from archray.platform.run.run import Run
+from archray.plurals import count
+
+PAIRS_WORDS = (
+    "A pair is two activations, the first with the smaller loss at the shared weights; alpha agrees if the first has "
+    "the larger alpha. Condition 6 (3 with three activations) compares how far each is from the mixture of the others. "
+    "Teachers are taken as what a search returned, Assumption 3 as it stands: there the theorems leave no exception. A "
+    "searched alpha comes with no such promise."
+)
+BEST_WORDS = (
+    "The best alpha is the one with the least loss for the searched weights. For it the theorems hold without "
+    "realizability (note U5). “With the margin” are pairs whose condition holds and whose root losses differ by more "
+    "than twice that of the mixture: enough for any alpha."
+)
+
+
+def headline(run: Run[Any]) -> Headline:
+    """What alpha says, in two sentences, and the numbers."""
+    run = run.best
+    teachers, searches = teacher_counts(run), search_counts(run)
+    lead, cards = "The study has not ended.", []
+    if teachers:
+        violations = sum(one.met.number - one.met.holds for one in teachers if one.met)
+        number = sum(one.met.number for one in teachers if one.met)
+        lead = (
+            f"The theorems fail in {violations} of {count(number, 'pair')} of random teachers that meet the condition."
+        )
+        cards.append(Card("found", str(violations), f"violations in {count(number, 'pair')} with the condition, exact"))
+    for word, shares, look in (
+        ("condition holds", [one.met for one in searches], "found"),
+        ("condition fails", [one.unmet for one in searches], "random"),
+    ):
+        known = [share for share in shares if share]
+        if known:
+            both = Share(sum(share.holds for share in known), sum(share.number for share in known))
+            low, high = both.interval
+            label = f"of {count(both.number, 'pair')} of searches agree, {word} ({100 * low:.0f} to {100 * high:.0f} %)"
+            cards.append(Card(look, f"{100 * both.value:.0f} %", label))
+    if searches:
+        lead += " " + "; ".join(searched_words(run)) + "."
+    problem = run.config.problem
+    return Headline(
+        thing="activations",
+        lead=lead,
+        cards=cards,
+        facts={
+            "Activations": ", ".join(problem.activations),
+            "Width and samples": f"{problem.width}; {problem.samples} + {problem.validation}",
+            "Seeds": f"{run.config.seeds} of each: {', '.join(run.config.labels)}",
+        },
+    )
+
+
+def claims_section(run: Run[Any]) -> Section | None:
+    """The counts of pairs as a figure and a table. Nothing before the teachers are counted."""
+    run = run.best
+    counts = list(all_counts(run))
+    if not counts:
+        return None
+    description = "How often the larger alpha has the smaller loss, where the condition holds and where it fails."
+    shown = drawing("activation-conditions", activation_conditions(run), description=description)
+    caption = f"{description} Bars are Wilson intervals of 95 %; pairs of one instance are not independent."
+    columns = [Column("Pairs of"), *numeric("Instances", "h", "Condition holds", "Then alpha agrees", "Interval")]
+    columns += [*numeric("Condition fails", "alpha agrees", "Interval"), Column("With the margin")]
+    rows = [_count_row(one) for one in counts]
+    body = captioned(shown, caption) + paragraphs([PAIRS_WORDS, BEST_WORDS])
+    body += table(columns, rows, label="Claims and counts", sortable=False)
+    return Section("claims", "Does alpha order the activations?", body)
+
+
+def _count_row(one: TheoremCount) -> tuple[object, ...]:
+    return (
+        one.words,
+        one.instances,
+        one.activations,
+        one.met.number if one.met else 0,
+        *_share_cells(one.met),
+        one.unmet.number if one.unmet else 0,
+        *_share_cells(one.unmet),
+        f"{one.margin.holds} of {one.margin.number}" if one.margin else MISSING,
+    )
+
+
+def _share_cells(share: Share | None) -> tuple[str, str]:
+    if share is None:
+        return MISSING, MISSING
+    low, high = share.interval
+    return f"{100 * share.value:.1f} %", f"{100 * low:.1f} to {100 * high:.1f}"
+
+
+def agreement_section(run: Run[Any]) -> Section | None:
+    """Rankings against each other. Nothing before a search has ended."""
+    run = run.best
+    rows = run.table("shared", AGREEMENTS)
+    if rows.empty:
+        return None
+    description = "Kendall's tau of each ranking with that by standalone training, a point per seed."
+    shown = drawing("activation-agreement", activation_agreement(run), description=description)
+    caption = f"{description} The line is the mean; a random ranking has 0 on average."
+    columns = [
+        Column("Labels"),
+        Column("Ranking"),
+        Column("Against"),
+        *numeric("Seeds", "Kendall", "Spearman", "Same best"),
+    ]
+    cells = []
+    for labels in [kind for kind in run.config.labels if kind in set(rows["labels"])]:
+        for ranking, reference in COMPARED:
+            of_both = rows["ranking"].eq(ranking) & rows["reference"].eq(reference)
+            part = rows[rows["labels"].eq(labels) & of_both]
+            values = (TAU.spread(part["kendall"].dropna()), TAU.spread(part["spearman"].dropna()))
+            same = f"{100 * part['top'].mean():.0f} %"
+            cells.append((labels, WORDS[ranking], WORDS[reference], len(part), *values, same))
+    text = (
+        "± is the standard deviation over seeds. “Same best”: how often both rankings have the same first; at random "
+    )
+    text += f"{100 / len(run.config.problem.activations):.0f} %."
+    body = captioned(shown, caption) + paragraphs([text, *_by_conditions(rows)])
+    return Section("agreement", "Which ranking is right?", body + table(columns, cells, label="Agreement of rankings"))
+
+
+def _by_conditions(rows: pd.DataFrame) -> list[str]:
+    """Alpha against the shared loss, of instances all of whose pairs meet the condition, and of the others."""
+    rows = rows[rows["ranking"].eq("alpha") & rows["reference"].eq("shared")].dropna(subset="kendall")
+    every = rows["conditions"].eq(1)
+    told = [
+        f"{TAU.spread(part['kendall'])} in {count(len(part), 'search', 'searches')} where {words}"
+        for part, words in ((rows[every], "all pairs meet the condition"), (rows[~every], "some do not"))
+        if len(part)
+    ]
+    return [f"Kendall's tau of alpha with the shared loss, over all labels: {'; '.join(told)}."] if told else []
+
+
+def ranks_section(run: Run[Any]) -> Section | None:
+    """Rank against rank, and the alphas and losses of each activation. Nothing before a search has ended."""
+    run = run.best
+    rows = run.table("shared", ACTIVATION_ROWS)
+    if rows.empty:
+        return None
+    description = "The rank of each activation by alpha against its rank by the loss with the shared weights."
+    shown = drawing("activation-ranks", activation_ranks(run), description=description)
+    caption = f"{description} The larger a point, the more seeds; on the line both agree."
+    columns = [
+        Column("Labels"),
+        Column("Activation"),
+        *numeric("alpha", "Best alpha", "Shared loss", "Standalone loss"),
+    ]
+    means = rows.groupby(["labels", "activation"], sort=False)[["alpha", "best_alpha", "shared", "standalone"]].mean()
+    cells = [
+        (*key, *(significant(value) for value in row)) for key, row in zip(means.index, means.to_numpy(), strict=True)
+    ]
+    text = "Means over seeds. Losses are 1/2 E (y - f)², on points that neither weights nor alpha have seen."
+    body = captioned(shown, caption) + paragraphs([text]) + table(columns, cells, label="Means of each activation")
+    return Section("ranks", "Alpha beside the losses", body)
+
+
+def alpha_section(run: Run[Any]) -> Section:
+    """Alpha over a search."""
+    description = "The architecture parameters over the first seed's search."
+    shown = drawing("activation-alpha", activation_alpha(run.best), description=description)
+    caption = f"{description} alpha by mirror descent on validation points, the weights by gradient descent on others."
+    return Section("alpha", "A search", captioned(shown, caption))
+
+
+def listings(run: Run[Any]) -> Sequence[Listing]:
+    """The counts, as rows."""
+    rows = [
+        {
+            "pairs": one.words,
+            "condition": f"{one.met.holds} of {one.met.number}" if one.met else None,
+            "no_condition": f"{one.unmet.holds} of {one.unmet.number}" if one.unmet else None,
+        }
+        for one in all_counts(run)
+    ]
+    return [Listing.of("pairs that alpha orders as the losses do", rows)] if rows else []
+
+
+SECTIONS: Sequence[MakeSection] = (
+    claims_section,
+    agreement_section,
+    ranks_section,
+    alpha_section,
+    failures_section({"searches": ("shared", TRIALS)}),
+    manifest_section,
+)
