@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from archray_test_activations import activations_run
 from archray_test_ensemble_report import repeated_ensemble_run
 from archray_test_feature_map_report import feature_map_run
 from archray_test_plain_report import pareto_run, plain_run
@@ -36,6 +37,7 @@ MAKERS: dict[str, Callable[[Path], Run[Any]]] = {
     "supernets": gradient_run,
     "ensembles": repeated_ensemble_run,
     "pareto": pareto_run,
+    "activations": activations_run,
 }
 OWN_RUN = {  # of figures that not every run of the family has the data of
     "supernet_shared_scores": scored_run,
@@ -89,15 +91,18 @@ METHODS = {
     "supernets": "darts",
     "ensembles": "nesbs",
     "pareto": "nsga2",
+    "activations": "activations",
 }
+
+
+OWN_SPACE = {"halving": {"space": "fourier"}, "activations": {"space": "activations"}}
 
 
 @pytest.mark.parametrize("name", OF_A_RUN)
 def test_a_run_without_the_data_says_so(tmp_path: Path, name: str) -> None:
     own = METHODS[OF_A_RUN[name].split(".")[-2]]
     for method in sorted(set(METHODS.values())):
-        space = {"space": "fourier"} if method == "halving" else {}
-        empty = write_run(tmp_path / method, method, config=space)
+        empty = write_run(tmp_path / method, method, config=OWN_SPACE.get(method, {}))
         plain = own == METHODS["plain"] and method == METHODS["pareto"]  # which has all figures of plain searches
         other = method != own and not plain and name != "test_accuracies"
         with pytest.raises(NothingToDraw, match=f"is no figure of a run of {method}" if other else r"\w{3,} \w+"):

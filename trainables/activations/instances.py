@@ -47,9 +47,9 @@ class Pool:
         inputs = inputs - inputs.mean(0)
         deviations = inputs.std(0)
         inputs = inputs / deviations.where(deviations > 0, 1.0)
-        upper = classes >= dataset.num_classes // 2
-        both = 0 < int(upper.sum()) < len(classes)
-        return cls(inputs, 2.0 * upper.double() - 1.0 if both else None)
+        present = classes.unique()
+        upper = classes >= present[len(present) // 2]
+        return cls(inputs, 2.0 * upper.double() - 1.0 if len(present) > 1 else None)
 
     def check(self, options: ActivationOptions, name: str, *, labelled: bool) -> None:
         """Raises: InvalidInput if there are too few points, or no two classes where labels are asked for."""

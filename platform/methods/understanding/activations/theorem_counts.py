@@ -67,10 +67,14 @@ class TheoremCount:
 def teacher_counts(run: Run[Any]) -> list[TheoremCount]:
     """Of the random teachers, by their number of activations."""
     table = run.table("teachers", TEACHERS)
-    return [
-        _count(pairs, f"{THEOREMS.get(h, 'Theorem 7')}, {h} activations", h, "", "teacher's", guaranteed=True)
-        for h, pairs in (table.groupby("activations") if not table.empty else ())
-    ]
+    if table.empty:
+        return []
+    counts = []
+    for h in run.config.sizes:
+        words = f"{THEOREMS.get(h, 'Theorem 7')}, {h} activations"
+        pairs = table[table["activations"].eq(h)]
+        counts.append(_count(pairs, words, h, "", "teacher's", guaranteed=True))
+    return counts
 
 
 def search_counts(run: Run[Any], alpha_of: str = SEARCHED) -> list[TheoremCount]:
