@@ -14,7 +14,6 @@ from archray_test_command import finish, kill_when, start
 from archray_test_run_files import unknown
 from scipy.stats import kendalltau, rankdata
 
-import archray
 from archray.errors import ArchrayError, InvalidInput, UnknownName
 from archray.platform.methods.configure import check_config, make_config
 from archray.platform.methods.recipe import recipe_of, write_report

@@ -21,7 +21,8 @@ class ActivationOptions(Settings):
         activations: the h activations that are chosen from, of the space `activations`.
         width: k, hidden units.
         dimension: d, coordinates of Gaussian inputs; of a data set, as many as an image has numbers.
-        samples: points that weights are trained on. validation: points that alpha is trained on.
+        samples: points that weights are trained on.
+        validation: points that alpha is trained on.
         risk_samples: points on which risks and conditions are evaluated; of a data set, what is left at most.
         outside: the activation of the teacher of labels that no alpha can generate; none of `activations`.
         noise: the standard deviation of the noise of noisy labels, in those of the labels without.
