@@ -38,6 +38,7 @@ OF_A_RUN = {
     "halving_accuracy_by_calls": f"{_MAPS}.solver_calls",
     "halving_accuracy_by_seconds": f"{_MAPS}.solver_calls",
     "shared_against_standalone": f"{_MAPS}.correlation",
+    "halving_generalisation": f"{_MAPS}.generalisation",
     "supernet_entropies": f"{_SUPERNETS}.mixture_curves",
     "supernet_discretisation": f"{_SUPERNETS}.mixture_curves",
     "supernet_shared_scores": f"{_SUPERNETS}.shared_score_plot",

@@ -21,7 +21,8 @@ from archray.trainables.tune.feature_map_trainable import FeatureMapTrainable, c
 KEYS = {
     "scores", "score", "points", "weights", "dimension", "resource", "candidates_left", "solver_calls", "seconds",
     "seconds_featurise", "seconds_solve", "seconds_score", "validation_accuracy", "validation_loss", "test_accuracy",
-    "test_loss", "failure", "done",
+    "test_loss", "failure", "done", "leader", "leader_points", "leader_validation_error", "leader_test_error",
+    "leader_validation_clipped", "leader_test_clipped", "train_points", "test_points", "loss_bound", "weight_norm",
 }  # fmt: skip
 STANDALONE = ("validation_accuracy", "validation_loss", "test_accuracy", "test_loss")
 GOOD = "kernel=gaussian|preprocess=none|gamma=0.005"

@@ -21,7 +21,7 @@ from archray.trainables.feature_maps.fourier_features import (
     fourier_memory,
 )
 from archray.trainables.feature_maps.linear import fit_logistic, fit_svm, signs
-from archray.trainables.feature_maps.problem import Assignment, Problem, Solution, Tally
+from archray.trainables.feature_maps.problem import Assignment, Part, Problem, Solution, Tally
 from archray.trainables.feature_maps.ridge import LinearModel, solve_ridge
 from archray.trainables.feature_maps.solve_settings import SolveSettings
 
@@ -32,8 +32,8 @@ class FourierProblem(Problem):
     def __init__(self, data: Dataset, settings: SolveSettings) -> None:
         super().__init__(settings, settings.loss_for("images"), data.train.images.device)
         self.data = data
-        self.test_points, self.test_labels = data.test.images, data.test.labels
         self.sizes = (len(data.train), len(data.validation))
+        self.test_count, self.classes = len(data.test), data.num_classes
         self.inputs = data.train.images.flatten(1)  # (n, p)
         self.statistics = Statistics.of(self.inputs)
 
@@ -50,7 +50,7 @@ class FourierProblem(Problem):
         begin = time.perf_counter()
         model = self._model(features, labels, memory, seed)
         seconds = time.perf_counter() - begin  # of featurising, too
-        return FourierSolution(features.seconds, seconds - features.seconds, self, maps, bases, model)
+        return FourierSolution(features.seconds, seconds - features.seconds, model, self, maps, bases)
 
     def _model(self, features: FourierFeatures, labels: Tensor, memory_gib: float, seed: int) -> LinearModel:
         lam, classes = self.settings.lam, self.data.num_classes
@@ -67,17 +67,17 @@ class FourierProblem(Problem):
 
 @dataclass(frozen=True)
 class FourierSolution(Solution):
-    """Weights that the maps share. model: weights (d, K), intercept (K,)."""
+    """Weights that the maps share."""
 
     problem: FourierProblem
     maps: Sequence[FourierMap]
     bases: FourierBases
-    model: LinearModel
 
-    def score_assigned(self, assignment: Assignment, tally: Tally) -> None:
-        validation, statistics = self.problem.data.validation, self.problem.statistics
-        features = FourierFeatures(validation.images.flatten(1), self.maps, assignment, self.bases, statistics)
-        labels = validation.labels[features.order]
+    def score_assigned(self, assignment: Assignment, tally: Tally, part: Part = "validation") -> None:
+        data, statistics = self.problem.data, self.problem.statistics
+        split = data.validation if part == "validation" else data.test
+        features = FourierFeatures(split.images.flatten(1), self.maps, assignment, self.bases, statistics)
+        labels = split.labels[features.order]
         owners = torch.from_numpy(assignment).to(features.device)[features.order]
         for rows in blocks(len(labels), rows_in_block(self.bases.dimension)):
             tally.add(owners[rows], self.model.decisions(features.block(rows)), labels[rows])

@@ -5,6 +5,7 @@ Objectives are lam ||w||^2 + summed loss, so that C = 1 / (2 lam).
 
 from __future__ import annotations
 
+import math
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -24,6 +25,7 @@ from archray.trainables.feature_maps.solve_settings import Loss
 
 Matrix: TypeAlias = npt.NDArray[np.float64] | csr_matrix
 
+CLIP = 1.0  # of decision values, the size of the targets: beyond it a loss has no bound
 SPARSE_ROWS = 1024  # of a Gram matrix of sparse features, computed at once
 TOLERANCE = 1e-8  # of scikit-learn's conjugate gradients
 MAX_ITERATIONS = 10_000  # of liblinear and L-BFGS: their default of 1,000 and 100 warns on small alphas of SIF weights
@@ -46,6 +48,18 @@ def point_losses(decisions: Tensor, labels: Tensor, loss: Loss) -> Tensor:
     if loss == "ridge":
         return (decisions - targets).square().sum(1)
     return (1 - decisions * targets).clamp_(min=0).sum(1)
+
+
+def clipped(decisions: Tensor) -> Tensor:
+    """Decision values no further from 0 than the targets are: only so are the losses bounded, see `loss_bound`."""
+    return decisions.clamp(-CLIP, CLIP)
+
+
+def loss_bound(loss: Loss, classes: int) -> float:
+    """B: the largest that a point's loss can be whose decision values are `clipped`."""
+    if loss == "logistic":
+        return math.log1p((classes - 1) * math.exp(2 * CLIP))
+    return classes * (2 * CLIP if loss == "svm" else (2 * CLIP) ** 2)
 
 
 def point_hits(decisions: Tensor, labels: Tensor) -> Tensor:

@@ -25,7 +25,7 @@ from archray.trainables.feature_maps.hashed_ngrams import (
     weighted,
 )
 from archray.trainables.feature_maps.linear import decisions, fit_logistic, fit_sparse_ridge, fit_svm
-from archray.trainables.feature_maps.problem import Assignment, Problem, Solution, Tally
+from archray.trainables.feature_maps.problem import Assignment, Part, Problem, Solution, Tally
 from archray.trainables.feature_maps.ridge import LinearModel
 from archray.trainables.feature_maps.solve_settings import Bases, SolveSettings
 
@@ -36,8 +36,8 @@ class NGramProblem(Problem):
     def __init__(self, data: TextDataset, settings: SolveSettings) -> None:
         super().__init__(settings, settings.loss_for("text"), "cpu")
         self.data = data
-        self.test_points, self.test_labels = data.test.texts, torch.from_numpy(np.asarray(data.test.labels))
         self.sizes = (len(data.train), len(data.validation))
+        self.test_count, self.classes = len(data.test.texts), data.num_classes
         self.labels = np.asarray(data.train.labels)
 
     def check(self, maps: Sequence[NGramMap], dimension: int) -> None:
@@ -55,11 +55,7 @@ class NGramProblem(Problem):
         begin = time.perf_counter()
         model = self._model(features, seed)
         seconds_solve = time.perf_counter() - begin
-        validation = self.data.validation
-        labels = torch.from_numpy(np.asarray(validation.labels))
-        return NGramSolution(
-            seconds, seconds_solve, corpus_of(validation.texts), labels, maps, seeds, bin_weights, model
-        )
+        return NGramSolution(seconds, seconds_solve, model, self.data, maps, seeds, bin_weights)
 
     def _model(self, features: csr_matrix, seed: int) -> LinearModel:
         lam, classes = self.settings.lam, self.data.num_classes
@@ -72,23 +68,23 @@ class NGramProblem(Problem):
 
 @dataclass(frozen=True)
 class NGramSolution(Solution):
-    """Weights that the maps share. corpus, labels: of validation. seeds: of the hash of each map."""
+    """Weights that the maps share. seeds: of the hash of each map."""
 
-    corpus: Corpus
-    labels: Tensor
+    data: TextDataset
     maps: Sequence[NGramMap]
     seeds: Sequence[int]
     bin_weights: BinWeights
-    model: LinearModel
 
-    def score_assigned(self, assignment: Assignment, tally: Tally) -> None:
+    def score_assigned(self, assignment: Assignment, tally: Tally, part: Part = "validation") -> None:
+        corpus, labels = self._points(part)
         dimension = len(self.model.weights)
-        counts = featurise(self.corpus, np.arange(len(assignment)), self.maps, assignment, dimension, self.seeds)
+        counts = featurise(corpus, np.arange(len(assignment)), self.maps, assignment, dimension, self.seeds)
         features = weighted(counts, self.maps, assignment, self.bin_weights)
-        tally.add(torch.from_numpy(assignment), decisions(features, self.model), self.labels)
+        tally.add(torch.from_numpy(assignment), decisions(features, self.model), labels)
 
     def score_all(self, tally: Tally) -> None:
-        rows = np.arange(len(self.corpus))
+        corpus, labels = self._points("validation")
+        rows = np.arange(len(corpus))
         only = np.zeros(len(rows), dtype=np.int64)
         counts: dict[tuple[object, ...], csr_matrix] = {}
         # Maps with equal counts follow each other, and only the last counts are held.
@@ -100,9 +96,13 @@ class NGramSolution(Solution):
             each, key = [self.maps[number]], keys[number]
             if key not in counts:
                 dimension = len(self.model.weights)
-                counts = {key: featurise(self.corpus, rows, each, only, dimension, [self.seeds[number]])}
+                counts = {key: featurise(corpus, rows, each, only, dimension, [self.seeds[number]])}
             features = weighted(counts[key], each, only, self.bin_weights)
-            tally.add(number, decisions(features, self.model), self.labels)
+            tally.add(number, decisions(features, self.model), labels)
+
+    def _points(self, part: Part) -> tuple[Corpus, Tensor]:
+        split = self.data.validation if part == "validation" else self.data.test
+        return corpus_of(split.texts), torch.from_numpy(np.asarray(split.labels))
 
     def classifier(self) -> NGramClassifier:
         (only,), (seed,) = self.maps, self.seeds

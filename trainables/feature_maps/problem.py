@@ -7,7 +7,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -15,13 +15,15 @@ from torch import Tensor
 
 from archray.seeds import named_seed
 from archray.trainables.feature_maps.classifier import Classifier
-from archray.trainables.feature_maps.linear import point_hits, point_losses
+from archray.trainables.feature_maps.linear import clipped, point_hits, point_losses
+from archray.trainables.feature_maps.ridge import LinearModel
 from archray.trainables.feature_maps.solve_settings import Loss, SolveSettings
 
 FEW_POINTS = 30  # validation points per candidate; with fewer, a score by assigned points is mostly noise (note W3)
 
 Assignment = np.ndarray[tuple[int], np.dtype[np.int64]]  # of each point to a candidate
 FeatureMap = Mapping[str, str | int | float]  # `FeatureMapSpace.configuration` of a string
+Part = Literal["validation", "test"]  # of the data
 
 
 def assign(points: int, candidates: int, seed: int, part: str) -> Assignment:
@@ -37,26 +39,36 @@ def score_all(validation: str, points: int, candidates: int) -> bool:
     return validation == "all" or (validation == "auto" and points < FEW_POINTS * candidates)
 
 
+class Means(NamedTuple):
+    """Means over the points of each candidate, in their order; NaN for one without points."""
+
+    losses: list[float]
+    accuracies: list[float]
+    clipped: list[float]  # losses of decision values clipped to [-1, 1], which `loss_bound` bounds
+    points: list[int]
+
+
 class Tally:
     """Losses and hits of candidates, added up point by point. loss: which one."""
 
     def __init__(self, candidates: int, loss: Loss, device: str | torch.device = "cpu") -> None:
         self._loss = loss
-        self._sums = torch.zeros(3, candidates, dtype=torch.float64, device=device)  # loss, hits, points
+        self._sums = torch.zeros(4, candidates, dtype=torch.float64, device=device)  # loss, hits, clipped, points
 
     def add(self, candidates: Tensor | int, decisions: Tensor, labels: Tensor) -> None:
         """candidates: (m,) whose point each is, or one number for all. decisions: (m, K). labels: (m,)."""
         losses = point_losses(decisions, labels, self._loss)
-        values = torch.stack([losses, point_hits(decisions, labels), torch.ones_like(losses)])  # (3, m)
+        bounded = point_losses(clipped(decisions), labels, self._loss)
+        values = torch.stack([losses, point_hits(decisions, labels), bounded, torch.ones_like(losses)])  # (4, m)
         if isinstance(candidates, int):
             self._sums[:, candidates] += values.sum(1)
         else:
             self._sums.index_add_(1, candidates, values)
 
-    def means(self) -> tuple[list[float], list[float], list[int]]:
-        """Mean loss, accuracy and number of points per candidate; NaN for one without points."""
-        losses, hits, points = self._sums.cpu()
-        return (losses / points).tolist(), (hits / points).tolist(), [int(count) for count in points]
+    def means(self) -> Means:
+        sums, points = self._sums[:3].cpu(), self._sums[3].cpu()
+        losses, accuracies, bounded = (sums / points).tolist()
+        return Means(losses, accuracies, bounded, [int(count) for count in points])
 
 
 @dataclass(frozen=True)
@@ -65,10 +77,12 @@ class Solved:
 
     losses: list[float]  # mean per candidate, in their order; NaN for one without a point
     accuracies: list[float]
+    clipped: list[float]  # as of `Means`
     points: list[int]  # validation points that each candidate was scored on
     seconds_featurise: float  # of the training points
     seconds_solve: float
     seconds_score: float  # of the validation points, featurised and scored
+    solution: Solution
     classifier: Classifier | None  # what was solved for, if there is one candidate
 
     @property
@@ -86,12 +100,21 @@ class Solved:
         return [worst if count == 0 else score for score, count in zip(scores, self.points, strict=True)]
 
 
+class Tested(NamedTuple):
+    """A candidate on the test points: means over them, and their number."""
+
+    loss: float
+    accuracy: float
+    clipped: float  # as of `Means`
+    points: int
+
+
 class Problem(ABC):
     """Data, and how they are solved for; one object serves many solves. One of a single map is its standalone solve."""
 
     sizes: tuple[int, int]  # training and validation points
-    test_points: Any  # as a classifier takes them
-    test_labels: Tensor  # (n,) int64
+    test_count: int  # test points
+    classes: int
 
     def __init__(self, settings: SolveSettings, loss: Loss, device: str | torch.device) -> None:
         self.settings, self.loss, self.device = settings, loss, torch.device(device)
@@ -108,23 +131,25 @@ class Problem(ABC):
             solution.score_all(tally)
         else:
             solution.score_assigned(assign(self.sizes[1], len(maps), seed, "validation"), tally)
-        losses, accuracies, points = tally.means()
         return Solved(
-            losses,
-            accuracies,
-            points,
+            *tally.means(),
             seconds_featurise=solution.seconds_featurise,
             seconds_solve=solution.seconds_solve,
             seconds_score=time.perf_counter() - begin,
+            solution=solution,
             classifier=solution.classifier() if len(maps) == 1 else None,
         )
 
-    def test(self, classifier: Classifier) -> tuple[float, float]:
-        """Mean loss and accuracy on the test points."""
-        tally = Tally(1, self.loss, self.device)
-        tally.add(0, classifier(self.test_points), self.test_labels)
-        (loss,), (accuracy,), _ = tally.means()
-        return loss, accuracy
+    def test(self, solved: Solved, candidate: int) -> Tested:
+        """What a candidate comes to on all test points with the weights of a solve, shared ones too.
+
+        candidate: its position among those of the solve.
+        """
+        tally = Tally(len(solved.losses), self.loss, self.device)
+        points = self.test_count
+        solved.solution.score_assigned(np.full(points, candidate, dtype=np.int64), tally, "test")
+        losses, accuracies, bounded, _ = tally.means()
+        return Tested(losses[candidate], accuracies[candidate], bounded[candidate], points)
 
     @abstractmethod
     def check(self, maps: Sequence[FeatureMap], dimension: int) -> None:
@@ -141,10 +166,16 @@ class Solution(ABC):
 
     seconds_featurise: float
     seconds_solve: float
+    model: LinearModel  # weights (d, K), intercept (K,)
+
+    @property
+    def weight_norm(self) -> float:
+        """The Frobenius norm of the weights (d, K), the intercept left out."""
+        return float(torch.linalg.vector_norm(self.model.weights.double()))
 
     @abstractmethod
-    def score_assigned(self, assignment: Assignment, tally: Tally) -> None:
-        """Tells the tally of every validation point by the map it is assigned."""
+    def score_assigned(self, assignment: Assignment, tally: Tally, part: Part = "validation") -> None:
+        """Tells the tally of every point of this part of the data by the map it is assigned."""
 
     @abstractmethod
     def score_all(self, tally: Tally) -> None:

@@ -15,15 +15,20 @@ from archray.trainables.checkpoint import read_state
 from archray.trainables.data import DataSettings, TextDataset, data_kind, load_data, load_images, load_text
 from archray.trainables.feature_maps.fourier_problem import FourierProblem, check_fourier_memory
 from archray.trainables.feature_maps.gram_matrix import SolveFailed
+from archray.trainables.feature_maps.linear import loss_bound
 from archray.trainables.feature_maps.ngram_problem import NGramProblem, check_ngram_memory
-from archray.trainables.feature_maps.problem import FeatureMap, Problem
-from archray.trainables.feature_maps.solve_settings import SolveSettings
+from archray.trainables.feature_maps.problem import FeatureMap, Problem, Solved
+from archray.trainables.feature_maps.solve_settings import Score, SolveSettings
 from archray.trainables.spaces import get_space
 from archray.trainables.spaces.feature_map import FeatureMapSpace
 from archray.trainables.tune.trial import TrialFailed, TrialTrainable, candidates_of, read_whole_number
 
 SECONDS = ("seconds", "seconds_featurise", "seconds_solve", "seconds_score")
 ACCURACIES_AND_LOSSES = ("validation_accuracy", "validation_loss", "test_accuracy", "test_loss")
+LEADER = (
+    "leader_points", "leader_validation_error", "leader_test_error", "leader_validation_clipped", "leader_test_clipped",
+    "train_points", "test_points", "loss_bound", "weight_norm",
+)  # fmt: skip
 
 
 class FeatureMapSettings(Settings):
@@ -82,6 +87,11 @@ class FeatureMapTrainable(TrialTrainable):
     - `seconds` and its parts `seconds_featurise` (training points), `seconds_solve`, `seconds_score` (validation
       points), without the test points, and `solver_calls`: all of this trial until now.
     - `validation_accuracy`, `validation_loss`, `test_accuracy`, `test_loss` of a standalone solve, else NaN.
+    - `leader`: the candidate with the best score, and of it, with the weights of this solve, shared ones too:
+      `leader_points` (validation points), `leader_validation_error` and `leader_test_error` (the share of points whose
+      class it misses), `leader_validation_clipped` and `leader_test_clipped` (mean losses of decision values clipped to
+      [-1, 1], each between 0 and `loss_bound`).
+    - `train_points`, `test_points`, `weight_norm` (Frobenius, the intercept left out).
     - `failure`, `done`.
 
     Numbers that are not finite are a failed result. Raises: InvalidInput for solves beyond `memory_gib`, too.
@@ -131,19 +141,47 @@ class FeatureMapTrainable(TrialTrainable):
         if all(map(math.isnan, scores)):
             raise TrialFailed("no candidate has a finite validation loss")
         values = dict.fromkeys(ACCURACIES_AND_LOSSES, math.nan)
+        leader = _leader(scores, solved.points, self._settings.solve.score)
+        of_leader = self._of_leader(self._problem, solved, leader)
         if solved.classifier is not None:  # of a single map
             self._classifier = solved.classifier.state()
             values |= {"validation_accuracy": solved.accuracies[0], "validation_loss": solved.losses[0]}
-            if self._settings.evaluate_test:
-                values["test_loss"], values["test_accuracy"] = self._problem.test(solved.classifier)
+            values |= {name: of_leader.pop(name) for name in ("test_loss", "test_accuracy")}
         before = self._result or dict.fromkeys(SECONDS, 0.0)
         seconds = {name: before[name] + getattr(solved, name) for name in SECONDS}
-        return self._results(scores, solved.points, seconds | values)
+        values |= {name: of_leader[name] for name in LEADER}
+        return self._results(scores, solved.points, seconds | values, self._names[leader])
+
+    def _of_leader(self, problem: Problem, solved: Solved, leader: int) -> dict[str, float]:
+        """The values of LEADER, and `test_loss` and `test_accuracy` of it; NaN of test points that are left alone."""
+        tested = dict.fromkeys(("test_loss", "test_accuracy", "leader_test_error", "leader_test_clipped"), math.nan)
+        if self._settings.evaluate_test:
+            test = problem.test(solved, leader)
+            tested = {
+                "test_loss": test.loss,
+                "test_accuracy": test.accuracy,
+                "leader_test_error": 1 - test.accuracy,
+                "leader_test_clipped": test.clipped,
+            }
+        return tested | {
+            "leader_points": solved.points[leader],
+            "leader_validation_error": 1 - solved.accuracies[leader],
+            "leader_validation_clipped": solved.clipped[leader],
+            "train_points": problem.sizes[0],
+            "test_points": problem.test_count,
+            "loss_bound": loss_bound(problem.loss, problem.classes),
+            "weight_norm": solved.solution.weight_norm,
+        }
 
     def _results(
-        self, scores: list[float], points: list[int], values: dict[str, float], failure: str | None = None
+        self,
+        scores: list[float],
+        points: list[int],
+        values: dict[str, float],
+        leader: str | None,
+        failure: str | None = None,
     ) -> dict[str, Any]:
-        """values: of SECONDS and of ACCURACIES_AND_LOSSES, in this order."""
+        """values: of SECONDS, of ACCURACIES_AND_LOSSES and of LEADER, in this order."""
         dimension = self._dimensions[self._steps]
         finite = [score for score in scores if not math.isnan(score)]
         self._steps += 1
@@ -157,14 +195,15 @@ class FeatureMapTrainable(TrialTrainable):
             "candidates_left": len(self._maps),
             "solver_calls": self._steps,
             **values,
+            "leader": leader,
             "failure": failure,
             "done": failure is not None or self._steps == len(self._dimensions),
         }
 
     def _failed(self, reason: str) -> dict[str, Any]:
         count = len(self._maps)
-        values = dict.fromkeys((*SECONDS, *ACCURACIES_AND_LOSSES), math.nan)
-        return self._results([math.nan] * count, [0] * count, values, failure=reason)
+        values = dict.fromkeys((*SECONDS, *ACCURACIES_AND_LOSSES, *LEADER), math.nan)
+        return self._results([math.nan] * count, [0] * count, values, leader=None, failure=reason)
 
     def _set_threads(self, threads: int) -> None:
         """torch's count and, in SciPy and NumPy, that of BLAS."""
@@ -173,6 +212,13 @@ class FeatureMapTrainable(TrialTrainable):
 
     def _release(self) -> None:
         self._classifier = None
+
+
+def _leader(scores: list[float], points: list[int], score: Score) -> int:
+    """The position of the best score among the candidates that have a point. Some score is a number."""
+    sign = 1 if score == "loss" else -1
+    known = [i for i, value in enumerate(scores) if points[i] and not math.isnan(value)]
+    return min(known, key=lambda i: sign * scores[i])
 
 
 def _solves_of(config: dict[str, Any], settings: FeatureMapSettings) -> tuple[list[str], tuple[int, ...]]:

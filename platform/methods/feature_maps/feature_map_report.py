@@ -9,6 +9,7 @@ from typing import Any
 import pandas as pd
 
 from archray.platform.methods.feature_maps.correlation import correlation_section
+from archray.platform.methods.feature_maps.generalisation import generalisation_section
 from archray.platform.methods.feature_maps.oracle_accuracy import (
     LETTER,
     TEST,
@@ -164,6 +165,7 @@ SECTIONS: tuple[MakeSection, ...] = (
     solver_calls_section,
     seconds_section,
     rounds_section,
+    generalisation_section,
     names_section(names_of, "feature maps", "as the searches came to hold them for the best, the best first"),
     failures_section(_TABLES),
     manifest_section,

@@ -1,0 +1,172 @@
+"""Theorem 3.1 of Khodak et al. 2020 beside measured gaps: bounds that hold over seeds, and the section that says so."""
+
+import math
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from archray_test_report import words, write_run
+
+from archray.platform.methods.feature_maps.generalisation import generalisation_section, halving_generalisation
+from archray.platform.methods.feature_maps.selection_bound import (
+    gap_bound,
+    hoeffding_bound,
+    rounds_entropy,
+    selection_bound,
+    validation_rate,
+    weights_rate,
+)
+from archray.platform.methods.feature_maps.selection_gaps import excess_errors, selection_gaps
+from archray.platform.report.figures import NothingToDraw
+from archray.platform.run.run import Run
+from archray.trainables.data import DataSettings, load_images
+from archray.trainables.feature_maps.fourier_problem import FourierProblem
+from archray.trainables.feature_maps.linear import loss_bound
+from archray.trainables.feature_maps.solve_settings import SolveSettings
+from archray.trainables.spaces import get_space
+
+DELTA = 0.05
+
+
+# The bounds, where the risks are known
+
+
+@pytest.mark.parametrize("candidates", [1, 64])
+def test_the_bounds_hold_for_the_least_validation_error_and_need_their_entropy(candidates: int) -> None:
+    rng = np.random.default_rng(0)
+    trials, points = 4000, 200
+    risks = rng.uniform(0.4, 0.5, size=(trials, candidates))
+    errors = rng.binomial(points, risks) / points
+    chosen = errors.argmin(1)
+    at = np.arange(trials)
+    gaps = risks[at, chosen] - errors[at, chosen]
+    excess = risks[at, chosen] - risks.min(1)
+    entropy = math.log(candidates)
+    broken = {bound: np.mean(gaps > bound(1.0, points, entropy)) for bound in (gap_bound, hoeffding_bound)}
+    assert max(broken.values()) <= DELTA
+    assert np.mean(excess > selection_bound(1.0, points, entropy)) <= DELTA
+    if candidates > 1:  # without the entropy Hoeffding's bound, which is tighter, is broken: there is something to pay
+        assert np.mean(gaps > hoeffding_bound(1.0, points, 0.0)) > 3 * DELTA
+
+
+def test_the_terms_by_hand() -> None:
+    assert gap_bound(2.0, 50, math.log(8)) == pytest.approx(2 * math.sqrt(2 / 50 * (math.log(8) + math.log(20))))
+    assert selection_bound(1.0, 50, 1.0) == pytest.approx(3 / 2 * math.sqrt(2 / 50 * (1 + math.log(20))))
+    # Hoeffding for the best candidate, step 3 of the proof, is no more than the half that Theorem 3.1 adds.
+    assert math.sqrt(math.log(20) / (2 * 50)) <= selection_bound(1.0, 50, 1.0) - gap_bound(1.0, 50, 1.0)
+    assert rounds_entropy(10, 10) == pytest.approx(math.log(10))
+    assert rounds_entropy(10, 4) == pytest.approx(math.log(math.comb(10, 4) * 4))
+    assert weights_rate(3.0, 90) == pytest.approx(math.sqrt(10 / 90 * math.log(20)))
+    assert validation_rate(90, 1) == pytest.approx(math.sqrt(math.log(40) / 90))
+    assert gap_bound(1.0, 0, 0.0) == math.inf
+
+
+def test_the_bounds_hold_over_seeds_of_real_solves() -> None:
+    space, rng = get_space("fourier"), np.random.default_rng(0)
+    maps = [space.configuration(space.encode(space.canonical(space.sample(rng)))) for _ in range(8)]
+    shares = []
+    for seed in range(6):
+        data = load_images(DataSettings(name="digits", limit=240, seed=seed))
+        problem = FourierProblem(data, SolveSettings())
+        solves = [problem.solve([each], 40, seed) for each in maps]
+        tests = [problem.test(solved, 0) for solved in solves]
+        best = int(np.argmin([1 - solved.accuracies[0] for solved in solves]))
+        points, entropy = len(data.validation), math.log(len(maps))
+        gap = solves[best].accuracies[0] - tests[best].accuracy
+        assert gap <= gap_bound(1.0, points, entropy)
+        largest = loss_bound("ridge", 10)
+        assert tests[best].clipped - solves[best].clipped[0] <= gap_bound(largest, points, entropy)
+        excess = max(test.accuracy for test in tests) - tests[best].accuracy
+        assert excess <= selection_bound(1.0, points, entropy)
+        shares.append(gap / gap_bound(1.0, points, entropy))
+    assert max(shares) > -1 and len(set(shares)) > 1  # six draws of the data, not one
+
+
+# The section
+
+
+def solve(number: int, left: int, validation: float, test: float, points: int, leader: str) -> dict[str, Any]:
+    return {
+        "trial_id": f"t{number}",
+        "round": number,
+        "candidates_left": left,
+        "leader": leader,
+        "leader_points": points,
+        "leader_validation_error": validation,
+        "leader_test_error": test,
+        "leader_validation_clipped": 10 * validation,
+        "leader_test_clipped": 10 * test,
+        "loss_bound": 40.0,
+        "train_points": 1000,
+        "test_points": 360,
+        "weight_norm": 20.0,
+        "dimension": 100,
+        "architecture": leader if left == 1 else None,
+        "test_accuracy": 1 - test if left == 1 else math.nan,
+        "score": 2.0 - 0.1 * number,
+    }
+
+
+def halving(place: Path, rows: list[dict[str, Any]], method: str = "halving") -> Run[Any]:
+    trials = pd.DataFrame(rows)
+    oracle = pd.DataFrame({"architecture": ["b"], "dimension": [100], "test_accuracy": [0.97]})
+    tables = {("search", "trials.parquet"): trials, ("search", "curves.parquet"): trials}
+    if method == "halving":
+        tables[("oracle", "trials.parquet")] = oracle
+    return write_run(place, method, config={"space": "fourier", "dimension": 100}, tables=tables, documents={})
+
+
+ROUNDS = [solve(1, 4, 0.10, 0.12, 300, "a"), solve(2, 2, 0.08, 0.11, 300, "b"), solve(3, 1, 0.03, 0.05, 300, "a")]
+
+
+def test_rows_are_the_rounds_and_the_winner(tmp_path: Path) -> None:
+    run = halving(tmp_path, ROUNDS)
+    gaps = selection_gaps(run)
+    errors = gaps[gaps["loss"] == "error"]
+    assert errors["gap"].tolist() == pytest.approx([0.02, 0.03, 0.02])
+    assert errors["candidates"].tolist() == [4, 2, 4] and errors["winner"].tolist() == [False, False, True]
+    assert errors["bound"].tolist() == pytest.approx([gap_bound(1, 300, math.log(size)) for size in (4, 2, 4)])
+    assert errors["reused"].tolist() == pytest.approx(
+        [gap_bound(1, 300, math.log(number)) for number in (4, math.comb(4, 2) * 2, 4)]
+    )
+    clipped = gaps[gaps["loss"] == "clipped"]
+    assert (clipped["B"] == 40).all() and clipped["gap"].tolist() == pytest.approx([0.2, 0.3, 0.2])
+    excess = excess_errors(run).iloc[0]
+    assert excess["excess"] == pytest.approx(0.02) and (excess["known"], excess["of"]) == (2, 4)
+
+
+def test_the_section_says_what_the_numbers_say(tmp_path: Path) -> None:
+    run = halving(tmp_path / "a", ROUNDS)
+    said = words(generalisation_section(run).body)
+    assert "none lies above its bound" in said and "not vacuous" in said and "halving is none" in said
+    assert "2 of 4 candidates" in said or "2 maps" in said
+    assert "a yardstick, not a guarantee" in said
+    axes = halving_generalisation(run).axes[0]
+    assert len(axes.lines) == 4 and len(axes.collections[0].get_offsets()) == 3
+    few = [row | {"leader_points": 4, "leader_test_error": 0.99, "leader_validation_error": 0.0} for row in ROUNDS]
+    said = words(generalisation_section(halving(tmp_path / "b", few)).body)
+    assert re.search(r"which is vacuous: it is no less than B", said) and "none lies above" in said
+    many = [row | {"leader_points": 3000, "leader_test_error": 0.5} for row in ROUNDS]
+    said = words(generalisation_section(halving(tmp_path / "c", many)).body)
+    assert "Of 3 measured gaps 3 lie above" in said
+
+
+def test_searches_that_solve_for_one_map_at_a_time_have_one_row(tmp_path: Path) -> None:
+    rows = [solve(n, 1, 0.1 / n, 0.12 / n, 300, name) for n, name in enumerate("abc", start=1)]
+    frame = [{key: value for key, value in row.items() if key != "round"} for row in rows]
+    run = halving(tmp_path, frame, "random-maps")
+    gaps = selection_gaps(run)
+    (error,) = gaps[gaps["loss"] == "error"].to_dict("records")
+    assert error["candidates"] == 3 and error["winner"] and error["validation"] == pytest.approx(0.1 / 3)
+    assert error["reused"] == error["bound"] == pytest.approx(gap_bound(1, 300, math.log(3)))
+    said = words(generalisation_section(run).body)
+    assert "halving is none" not in said
+
+
+def test_a_run_without_leaders_has_no_section(tmp_path: Path) -> None:
+    old = [{key: value for key, value in row.items() if not key.startswith("leader")} for row in ROUNDS]
+    with pytest.raises(NothingToDraw, match="test and validation errors"):
+        generalisation_section(halving(tmp_path, old))
