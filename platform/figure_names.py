@@ -31,6 +31,7 @@ OF_A_RUN = {
     "hnas_landscape": f"{_HNAS}.landscape",
     "hnas_pool": f"{_HNAS}.pool_scatter",
     "hnas_training_curves": f"{_HNAS}.hnas_report",
+    "pool_bounds": f"{_METHODS}.pool_bounds_section",
     "plain_best_so_far": f"{_PLAIN}.best_so_far",
     "plain_training_curves": f"{_PLAIN}.plain_report",
     "pareto_front": f"{_METHODS}.pareto.pareto_report",

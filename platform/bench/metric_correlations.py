@@ -5,30 +5,17 @@ Shu 2022, Tables 7.1 and 7.5, Corollaries 7.1 and 7.2; notes H1 and P6.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import pandas as pd
 
 from archray.platform.bench.entrants import columns_of
 from archray.platform.methods.hnas.hnas_config import KAPPA
+from archray.searchers.hnas.trade_off_fit import fit_trade_off
 from archray.trainables.tabular import Table
 
 PLAIN, REALIZABLE, TRADE_OFF = "as it is", "1/M", "1/M + trade-off"
 REALIZABLE_KAPPA, NON_REALIZABLE = "κ/M", "κ/M + trade-off"
-LEVELS = 33  # of the fit, of mu and of nu each
-LOG10_MU = (-4.0, 4.0)  # in units that balance the two terms; beyond, one of them decides alone
-SAMPLE = 2000  # rows that the whole grid is tried on; the best of it on all
-TRIED_ON_ALL = 20
 FEWEST = 3  # rows that a correlation needs
-
-
-@dataclass(frozen=True)
-class Fit:
-    """The trade-off with the highest Spearman correlation: mu and nu of Eq. 7.6, M over its largest."""
-
-    mu: float
-    nu: float
 
 
 def correlations(table: Table) -> pd.DataFrame:
@@ -98,41 +85,3 @@ def _row(
         "nu": np.nan,
         "n": len(values),
     }
-
-
-def fit_trade_off(metric: np.ndarray, quotient: np.ndarray, values: np.ndarray) -> Fit:
-    """The mu and nu under which -(quotient + mu (M^2 - nu)^2) has the highest Spearman correlation with the values.
-
-    Args:
-        metric: (n,) M, positive. quotient: (n,) 1/M or kappa/M. values: (n,) the higher the better.
-
-    Of a grid of LEVELS x LEVELS: root nu at the quantiles of M, mu even in its logarithm around where both terms have
-    one median (note H1). All of it is tried on SAMPLE rows, evenly spaced by value, the best TRIED_ON_ALL on all.
-    """
-    order = np.argsort(values, kind="stable")
-    few = order[np.linspace(0, len(order) - 1, min(SAMPLE, len(order))).round().astype(int)]
-    roots = np.quantile(metric, np.linspace(0, 1, LEVELS))
-    grid = []
-    scores = []
-    for root in roots:
-        penalty = (metric**2 - root**2) ** 2
-        unit = np.median(quotient) / max(float(np.median(penalty)), np.finfo(float).tiny)
-        mus = unit * 10.0 ** np.linspace(*LOG10_MU, LEVELS)
-        bounds = quotient[few] + mus[:, None] * penalty[few]  # (mu, rows)
-        scores.append(_spearman(-bounds, values[few]))
-        grid += [Fit(float(mu), float(root**2)) for mu in mus]
-    best = np.argsort(-np.concatenate(scores), kind="stable")[:TRIED_ON_ALL]
-    bounds = np.stack([quotient + grid[k].mu * (metric**2 - grid[k].nu) ** 2 for k in best])
-    return grid[best[int(np.argmax(_spearman(-bounds, values)))]]
-
-
-def _spearman(promises: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """(k,) Spearman's correlation of each of the (k, n) promises with the values (n,); -1 where it is not defined."""
-    from scipy.stats import rankdata
-
-    ranks = rankdata(promises, axis=1)
-    ranks -= ranks.mean(axis=1, keepdims=True)
-    own = rankdata(values)
-    own -= own.mean()
-    norms = np.sqrt((ranks**2).sum(axis=1) * (own**2).sum())
-    return np.where(norms > 0, ranks @ own / np.maximum(norms, np.finfo(float).tiny), -1.0)

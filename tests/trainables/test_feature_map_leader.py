@@ -1,4 +1,4 @@
-"""The best candidate of a solve on validation and test points: against the classifier, and the bound of clipped losses."""
+"""The best candidate of a solve on validation and test points, and the bound of clipped losses."""
 
 import math
 
@@ -30,7 +30,7 @@ def test_clipped_losses_lie_within_their_bound_and_reach_it(loss: str, classes: 
     labels = torch.randint(classes, (400,), generator=generator)
     bound = loss_bound(loss, classes)
     losses = point_losses(clipped(decisions), labels, loss)
-    assert 0 <= losses.min() and losses.max() <= bound * (1 + 1e-12)
+    assert losses.min() >= 0 and losses.max() <= bound * (1 + 1e-12)
     worst = torch.ones(1, classes, dtype=torch.float64)
     worst[0, 0] = -1  # wrong about every class
     assert point_losses(worst, torch.tensor([0]), loss).item() == pytest.approx(bound)

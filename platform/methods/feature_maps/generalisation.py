@@ -70,9 +70,7 @@ def halving_generalisation(run: Run[Any], canvas: Figure) -> None:
         if column == "reused" and not gaps["shared"].any():
             continue
         height = [_ERROR.factor * gaps[column][x == place].mean() for place in places.values()]
-        axes.plot(
-            list(places.values()), height, color=colour, linestyle=dashes, marker="o", markersize=4, label=label
-        )  # type: ignore[arg-type]  # the stubs know dashes as a word alone
+        axes.plot(list(places.values()), height, color=colour, linestyle=dashes, marker="o", markersize=4, label=label)
     measured = _ERROR.factor * gaps["gap"].to_numpy()
     axes.scatter(x, measured, s=26, color=RANDOM, zorder=3, label="measured")
     texts = [
@@ -101,8 +99,8 @@ def _known(run: Run[Any]) -> pd.DataFrame:
 def _caption(gaps: pd.DataFrame) -> str:
     text = (
         "Orange: the test error minus the validation error of what was selected. Lines: what it stays below with "
-        f"probability {1 - DELTA:g}, B √(2/|V| (log |C| + log 1/δ)) with B = 1 and δ = {DELTA:g}, the selection term in "
-        "the proof of Theorem 3.1 of Khodak et al. 2020, where the version entropy is log |C|."
+        f"probability {1 - DELTA:g}, B √(2/|V| (log |C| + log 1/δ)) with B = 1 and δ = {DELTA:g}, the selection term "
+        "in the proof of Theorem 3.1 of Khodak et al. 2020, where the version entropy is log |C|."
     )
     if gaps["shared"].any():
         text += (
@@ -128,9 +126,9 @@ def _words(run: Run[Any], gaps: pd.DataFrame) -> Iterator[str]:
         verdict = "vacuous: it is no less than B" if bound >= 1 else "not vacuous, as it is below B"
         text += (
             f". The winner's gap is {_ERROR.show(gap)} and the bound {_ERROR.show(bound)}, which is {verdict}; it "
-            f"promises a test error of at most {_ERROR.bare(promise)} %, and {_ERROR.bare(winner['test'].mean())} % was "
-            f"measured. Without any selection, |C| = 1, the bound is {_ERROR.show(winner['alone'].mean())}; to select "
-            f"costs {_ERROR.show(bound - winner['alone'].mean())} of it. Hoeffding's inequality for the same "
+            f"promises a test error of at most {_ERROR.bare(promise)} %, and {_ERROR.bare(winner['test'].mean())} % "
+            f"was measured. Without any selection, |C| = 1, the bound is {_ERROR.show(winner['alone'].mean())}; to "
+            f"select costs {_ERROR.show(bound - winner['alone'].mean())} of it. Hoeffding's inequality for the same "
             f"hypotheses has half the theorem's constant: {_ERROR.show(winner['hoeffding'].mean())}"
         )
     vacuous = errors[errors["bound"] >= 1]["round"].unique()

@@ -63,12 +63,12 @@ def _solves(trials: pd.DataFrame, curves: pd.DataFrame, mode: str) -> list[_Solv
     if not (left > 1).any():
         return _standalone(curves, mode)
     most, solves = int(left.max()), []
-    for number, rows in trials.assign(left=left).sort_values("trial_id").groupby("round", sort=True):
-        for columns in rows.to_dict("records"):
+    for columns in trials.assign(left=left).sort_values(["round", "trial_id"]).to_dict("records"):
+        if columns["left"] >= 1:
             shared = columns["left"] > 1
             size = int(columns["left"]) if shared else most
             reused = rounds_entropy(most, size) if shared else math.log(most)
-            solves.append(_Solve(int(number), shared, not shared, size, reused, columns))  # type: ignore[call-overload]
+            solves.append(_Solve(int(columns["round"]), shared, not shared, size, reused, columns))
     return solves
 
 
@@ -77,7 +77,7 @@ def _standalone(curves: pd.DataFrame, mode: str) -> list[_Solve]:
     score = numbers(curves, "score")
     if not score.notna().any():
         return []
-    best = curves.loc[score.idxmin() if mode == "min" else score.idxmax()].to_dict()
+    best = curves.iloc[int(np.nanargmin(score) if mode == "min" else np.nanargmax(score))].to_dict()
     hypotheses = curves["architecture"].nunique() * curves["dimension"].nunique()
     return [_Solve(1, False, True, hypotheses, math.log(hypotheses), best)]
 
@@ -134,7 +134,5 @@ def excess_errors(run: Run[Any]) -> pd.DataFrame:
         own_accuracy = float(told["test_accuracy"])
         best = float(np.nanmax([own_accuracy, *known["test_accuracy"]]))
         maps = {*known["architecture"].dropna(), told["leader"]}
-        rows.append(
-            {"repeat": repeat, "excess": best - own_accuracy, "known": len(maps), "of": solves[0].candidates}
-        )
+        rows.append({"repeat": repeat, "excess": best - own_accuracy, "known": len(maps), "of": solves[0].candidates})
     return pd.DataFrame(rows)

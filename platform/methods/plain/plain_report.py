@@ -12,6 +12,7 @@ from archray.platform.methods.found_networks import list_trials
 from archray.platform.methods.plain.best_so_far import best_so_far_section
 from archray.platform.methods.plain.plain_tables import ASKED, Trials, names_of
 from archray.platform.methods.plain.pool_constraint import constraint_words
+from archray.platform.methods.pool_bounds_section import pool_bounds_section
 from archray.platform.number_words import significant
 from archray.platform.quantities import Spread, quantity_of
 from archray.platform.report.cell import cell_section
@@ -141,6 +142,7 @@ SECTIONS: tuple[MakeSection, ...] = (
     repeats_section,
     choice_section,
     best_so_far_section,
+    pool_bounds_section,
     curves_section,
     rungs_section,
     trials_section,
