@@ -11,7 +11,13 @@ from archray.platform.methods.ensembles.baseline_config import OneArchitectureCo
 from archray.trainables.nets import NetworkSettings, build, count_parameters
 from archray.trainables.spaces import SPACES, DARTSWithNone, NASNet, get_space
 from archray.trainables.spaces.cell_shape import cell_shape
-from archray.trainables.spaces.cell_variants import connection_variants, genotype_space, operation_variants, widest
+from archray.trainables.spaces.cell_variants import (
+    connection_variants,
+    deepest,
+    genotype_space,
+    operation_variants,
+    widest,
+)
 from archray.trainables.spaces.genotypes import CELLS, Genotype
 from archray.trainables.spaces.named_architectures import named_architectures, spelt_out
 
@@ -142,6 +148,17 @@ def test_the_widest_form_is_widest_and_shallowest(name):
     for _, edges in edges_of(space, form):
         assert cell_shape(edges) == (WIDEST[name], 2)
     assert widest(space, form) == form
+    for (_, new), (_, old) in zip(edges_of(space, form), edges_of(space, architecture), strict=True):
+        assert [operation for operation, _ in new] == [operation for operation, _ in old]
+
+
+@pytest.mark.parametrize("name", WIDEST)
+def test_the_deepest_form_is_narrowest_and_deepest(name):
+    space, architecture = named(name)
+    form = deepest(space, architecture)
+    for _, edges in edges_of(space, form):
+        assert cell_shape(edges) == (1.5, WIDEST[name] + 1)
+    assert deepest(space, form) == form
     for (_, new), (_, old) in zip(edges_of(space, form), edges_of(space, architecture), strict=True):
         assert [operation for operation, _ in new] == [operation for operation, _ in old]
 

@@ -71,6 +71,19 @@ def widest(space: GenotypeSpace, architecture: Architecture) -> Architecture:
     return space.architecture(Genotype(adapt(normal), adapt(reduce)))
 
 
+def deepest(space: GenotypeSpace, architecture: Architecture) -> Architecture:
+    """The same operations, every node reading the two nodes before it: as deep as a cell can be (Shu 2022, Table 7.2).
+
+    A node's operation on the lower source reads the earlier one. Of DARTS' four nodes 1.5 wide and 5 deep.
+    """
+
+    def adapt(edges: CellEdges) -> CellEdges:
+        return tuple((operation, number // 2 + number % 2) for number, (operation, _) in enumerate(edges))
+
+    normal, reduce = space.genotype(architecture)
+    return space.architecture(Genotype(adapt(normal), adapt(reduce)))
+
+
 def _distinct(
     space: GenotypeSpace,
     architecture: Architecture,

@@ -4,7 +4,7 @@ Each seed cuts digits into training, validation and test points anew, draws cand
 candidate alone, and selects the least validation error: the bilevel problem solved exactly. Beside it, from the same
 candidates, halving with shared weights (the same loss, its winner solved for alone):
 
-    python benchmarks/selection_gaps.py --seeds 40 --candidates 64 --dimension 200
+    python benchmarks/selection_costs.py --seeds 40 --candidates 64 --dimension 200
 """
 
 from __future__ import annotations
