@@ -19,7 +19,7 @@ from archray.platform.report.table_columns import failures, numbers
 from archray.platform.run.layout import TRIALS
 from archray.platform.run.run import Run
 from archray.searchers.hnas.trade_off_fit import chance_correlations, fit_trade_off
-from archray.trainables.spaces import get_space
+from archray.trainables.spaces import Space, get_space
 from archray.trainables.spaces.cell_shape import cell_shape
 from archray.trainables.spaces.darts import DARTS
 
@@ -64,9 +64,18 @@ class Judged:
 
 def judged_bounds(run: Run[Any]) -> Judged | None:
     """Of one run. None without a pool with kappa and one of METRICS, or with fewer than three trained of it."""
-    pool = run.table("pool", POOL)
-    metrics = [name for name in METRICS if numbers(pool, name).notna().any()]
     trained, value = _trained(run)
+    return judge_bounds(run.table("pool", POOL), trained, value, get_space(run.space))
+
+
+def judge_bounds(pool: pd.DataFrame, trained: pd.DataFrame, value: str, space: Space) -> Judged | None:
+    """How the bounds of a scored pool order errors; None as of `judged_bounds`.
+
+    Args:
+        pool: `architecture`, a column per metric and kappa. trained: `architecture`, `error`, `gap`.
+        value: what the errors come from. space: of the architectures.
+    """
+    metrics = [name for name in METRICS if numbers(pool, name).notna().any()]
     if "architecture" not in pool or not numbers(pool, KAPPA).notna().any() or not metrics or trained.empty:
         return None
     columns = {name: numbers(pool, name) for name in (*metrics, KAPPA, "parameters", "multiply_adds")}
@@ -75,7 +84,7 @@ def judged_bounds(run: Run[Any]) -> Judged | None:
     if len(rows) < FEWEST:
         return None
     largest = {name: float(columns[name].abs().max()) for name in metrics}
-    promises = [*_bounds(rows, largest), *_plain(run, rows)]
+    promises = [*_bounds(rows, largest), *_plain(space, rows)]
     error, gap = rows["error"].to_numpy(), rows["gap"].to_numpy()
     promises = [each for each in promises if math.isfinite(rank_agreement(each.values, error).tau)]
     errors, gaps = ([rank_agreement(each.values, side) for each in promises] for side in (error, gap))
@@ -121,13 +130,12 @@ def _fitted(name: str, metric: np.ndarray, quotient: np.ndarray, error: np.ndarr
     return Promise(f"κ/M + μ(M² − ν)², M = {name}", bound, "fitted", float(np.quantile(chance, 0.95)))
 
 
-def _plain(run: Run[Any], rows: pd.DataFrame) -> Iterator[Promise]:
+def _plain(space: Space, rows: pd.DataFrame) -> Iterator[Promise]:
     """What no bound is needed for: kappa alone, sizes, and in the space of DARTS the normal cell's width and depth."""
     yield Promise("κ alone", rows[KAPPA].to_numpy(), "plain")
     for column, words in (("parameters", "most parameters"), ("multiply_adds", "most multiply-adds")):
         if rows[column].notna().any():
             yield Promise(words, -rows[column].to_numpy(), "plain")
-    space = get_space(run.space)
     if isinstance(space, DARTS):
         shapes = [cell_shape(space.genotype(space.decode(name)).normal) for name in rows["architecture"]]
         yield Promise("widest normal cell", -np.array([shape.width for shape in shapes]), "plain")

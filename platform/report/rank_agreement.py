@@ -1,7 +1,7 @@
 """How well one order agrees with another, with an interval: Kendall's tau and Spearman's rho of few values.
 
-The intervals are Fisher's, with the standard errors of arctanh tau and arctanh rho of Fieller, Hartley and Pearson
-(1957) and of Bonett and Wright (2000).
+The intervals are Fisher's, with the standard errors of arctanh tau and arctanh rho of Fieller et al. 1957 and of
+Bonett and Wright 2000.
 """
 
 from __future__ import annotations
