@@ -18,7 +18,7 @@ BIN := $(abspath $(VENV))/bin
 INSTALLED := $(VENV)/.installed
 ROOMS := platform searchers trainables cluster
 
-.PHONY: help install demo test test-all test-slow test-avx2 test-lower-bounds test-guides test-bohb test-export test-timm lint docs format bench constraints clean
+.PHONY: help install demo test test-all test-slow test-avx2 test-lower-bounds test-guides test-bohb test-export test-timm test-adversarial lint docs format bench constraints clean
 .DELETE_ON_ERROR:
 
 help:
@@ -77,7 +77,12 @@ test-timm: $(INSTALLED)
 	$(BIN)/python -m pytest -k "timm" $(PYTEST_ARGS) tests/trainables/test_nets_timm.py tests/trainables/test_nets.py \
 	  tests/platform/test_timm_spaces.py
 
-test-all: test test-slow test-avx2 test-guides test-bohb test-export test-timm test-lower-bounds
+# What needs the Adversarial Robustness Toolbox; it adds 15 MB.
+test-adversarial: $(INSTALLED)
+	$(BIN)/python -m pip install --disable-pip-version-check --quiet --editable '.[adversarial]'
+	$(BIN)/python -m pytest $(PYTEST_ARGS) tests/trainables/test_adversarial.py tests/platform/test_attack.py
+
+test-all: test test-slow test-avx2 test-guides test-bohb test-export test-timm test-adversarial test-lower-bounds
 
 # The oldest versions that pyproject.toml allows, in an environment of their own, which is removed when it has passed.
 test-lower-bounds: $(INSTALLED)

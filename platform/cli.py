@@ -15,6 +15,7 @@ from typer.core import TyperGroup
 
 import archray
 from archray.errors import ArchrayError, RunInterrupted, TrialCrashed
+from archray.platform.attack_command import attack
 from archray.platform.bench_run_command import bench_app
 from archray.platform.predict_command import export, predict
 from archray.platform.proxies_command import proxies
@@ -132,7 +133,7 @@ def list_(
     Console().print(table)
 
 
-COMMANDS = (watch, show, runs, resume, report, compare, export, predict, list_, proxies, submit)
+COMMANDS = (watch, show, runs, resume, report, compare, export, predict, attack, list_, proxies, submit)
 
 
 def _version(asked: bool) -> None:

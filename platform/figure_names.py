@@ -51,6 +51,7 @@ OF_A_RUN = {
     "selection_curves": f"{_SUPERNETS}.selection_curves",
     "supernet_training_curves": f"{_SUPERNETS}.supernet_report",
     "ensemble_test_accuracies": f"{_ENSEMBLES}.ensemble_result",
+    "ensemble_defence": f"{_ENSEMBLES}.attack_section",
     "ensemble_diversity": f"{_ENSEMBLES}.ensemble_result",
     "posterior_training": f"{_ENSEMBLES}.posterior_curves",
     "ensembles_delta_effect": f"{_ENSEMBLES}.ensemble_members",

@@ -112,6 +112,7 @@ def _accuracy(label: str, meaning: str) -> Quantity:
     return Quantity(label, "%", 100.0, 2, meaning)
 
 
+_ATTACKS = {"fgsm": "FGSM", "pgd": "PGD", "cw": "CW", "autoattack": "AutoAttack"}
 QUANTITIES: Mapping[str, Quantity] = {
     # On the test split.
     "test_accuracy": _accuracy(
@@ -128,6 +129,22 @@ QUANTITIES: Mapping[str, Quantity] = {
     "random_test_accuracy": _accuracy(
         "test accuracy (random)", "On the test split, of random architectures that were trained as the found one."
     ),
+    # Of an ensemble under attack, on the test images that were attacked; see docs/attack.md.
+    "benign_accuracy": _accuracy("accuracy (benign)", "Of the ensemble, on these images as they are."),
+    "benign_member_accuracy": _accuracy("accuracy (member, benign)", "Of the attacked member, on these images."),
+    "attack_accuracy": _accuracy("accuracy (attack)", "Of the attacked member, on its adversarial images."),
+    "transfer_accuracy": _accuracy(
+        "accuracy (transfer)", "Of the other members, each alone, on the adversarial images of the attacked one."
+    ),
+    "defence_accuracy": _accuracy(
+        "accuracy (defence)", "Of the ensemble, on the attacked member's adversarial images."
+    ),
+    "noise_member_accuracy": _accuracy("accuracy (member, noise)", "As noise_accuracy, of the attacked member."),
+    "noise_accuracy": _accuracy("accuracy (noise)", "Of the ensemble, on images with random noise of the same size."),
+    **{
+        f"{name}_defence_accuracy": _accuracy(f"accuracy (defence, {title})", f"As defence_accuracy, under {title}.")
+        for name, title in _ATTACKS.items()
+    },
     # On the validation split.
     "validation_accuracy": _accuracy(
         "validation accuracy (search)",
@@ -210,6 +227,7 @@ _OF_STAGE = {
     "members": "final training",
     "baseline": "final training",
 }
+UNDER_ATTACK = tuple(f"{name}_defence_accuracy" for name in _ATTACKS)  # of an ensemble that was attacked
 # By which of them a run chose what it found: the first that is known.
 HEADLINE = "headline"  # in a run's JSON: the key of its headline, the less flattering where there are two
 DECIDING = ("selection_accuracy", "validation_accuracy", "shared_accuracy")

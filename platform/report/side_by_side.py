@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from archray.platform.number_words import MISSING
-from archray.platform.quantities import DECIDING, Spread, quantity_of
+from archray.platform.quantities import DECIDING, UNDER_ATTACK, Spread, quantity_of
 from archray.platform.report.figures import FOUND, SURFACE, TRIAL, NothingToDraw, drawing, figure, set_height
 from archray.platform.report.pointed_at import tell_points
 from archray.platform.report.section import Column, Section, captioned, paragraphs, table
@@ -23,7 +23,7 @@ Compared = Sequence[tuple[str, RunSummary]]  # what each is called, and what its
 TEST = quantity_of("test_accuracy")
 COSTS = ("parameters", "multiply_adds", "trainings", "seconds")
 FIRST = ("test_accuracy", "search_test_accuracy", *COSTS)  # in a table of their own, which fits a narrow screen best
-QUANTITIES = ("test_accuracy", "search_test_accuracy", *DECIDING, "random_test_accuracy", *COSTS)
+QUANTITIES = ("test_accuracy", "search_test_accuracy", *DECIDING, "random_test_accuracy", *UNDER_ATTACK, *COSTS)
 _WORDS = ("Method", "Space", "Data")  # of a run, in words
 _ROW = 30  # height of a run's row in the figure
 _WIDE = 18  # characters of a line of a run's name in the figure

@@ -7,6 +7,8 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
+from archray.platform.methods.ensembles.attack_section import attack_section
+from archray.platform.methods.ensembles.attack_tables import measured_attacks
 from archray.platform.methods.ensembles.ensemble_members import (
     delta_effect_section,
     estimated_true_section,
@@ -61,7 +63,7 @@ def measured(run: Run[Any]) -> Measured:
     known = {key: Spread.of(models[key].iloc[:1], "") for key in MEASURES}
     known["test_accuracy"] = Spread.of(models["test_accuracy"].iloc[:1], models["kind"].iloc[0])
     known["members_test_accuracy"] = Spread.of(members if len(members) > 1 else (), "member")
-    return spreads | {key: spread for key, spread in known.items() if spread}
+    return spreads | {key: spread for key, spread in known.items() if spread} | measured_attacks(run)
 
 
 def headline_of_sampled(run: Run[Any]) -> Headline:
@@ -121,7 +123,12 @@ def curves_section(run: Run[Any]) -> Section:
     return _CURVES.section(run, ensemble_training_curves(run))
 
 
-_TRAINED: tuple[MakeSection, ...] = (ensemble_result_section, member_cells_section, diversity_section)
+_TRAINED: tuple[MakeSection, ...] = (
+    ensemble_result_section,
+    attack_section,
+    member_cells_section,
+    diversity_section,
+)
 _NAMES = names_section(names_of, "architectures", "in the order of their accuracy alone, where it is known")
 _ENDING: tuple[MakeSection, ...] = (
     curves_section,

@@ -1,0 +1,112 @@
+"""A finished ensemble under attack: `archray.attack`. Shu 2022, section 5.3.6."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+from rich.console import Console
+
+from archray.cluster.connect import connect
+from archray.errors import InvalidInput, RunInterrupted
+from archray.files import Folder
+from archray.platform.api import report
+from archray.platform.config import merge, validate
+from archray.platform.engine.run_record import run_name
+from archray.platform.methods import open_run
+from archray.platform.methods.ensembles.attack_rounds import AttackQuestion, attack_run, check_attack
+from archray.platform.methods.ensembles.attack_tables import QUESTION
+from archray.platform.run.layout import ATTACK, DONE
+from archray.platform.run.run import Run
+
+
+def attack(
+    path: str | os.PathLike[str],
+    attacks: str | Sequence[str] | None = None,
+    *,
+    epsilon: float | None = None,
+    images: int | None = None,
+    seed: int | None = None,
+    settings: Mapping[str, Any] | None = None,
+    out: str | os.PathLike[str] | None = None,
+) -> pd.DataFrame:
+    """Attacks each member of a run's ensemble in turn, and lets the whole ensemble predict what came of it.
+
+    Called again it goes on where it was interrupted, without arguments with the question it was asked. Rounds that
+    were done are not done again, whatever else is asked. It writes into the run's folder `attack/`, and the run's
+    report anew. Of several repeats all are attacked.
+
+    Args:
+        path: the folder of a run that has ended with an ensemble, a path or a pyarrow URI.
+        attacks: one or several of `fgsm`, `pgd`, `cw`, `autoattack`; None: all.
+        epsilon: the largest change of a pixel in 0..1, of the attacks that are bounded by it; None: 8/255.
+        images: how many of the test images; None: 1,000, or all of fewer.
+        seed: of the choice of images, of random starts and of noise; None: the run's.
+        settings: of single attacks, nested as `AttackSettings`: `{"pgd": {"iterations": 20}}`.
+        out: another folder for the tables; the report then stays as it is.
+
+    Returns: a row an attack (and `repeat`, of several): `attack`, `rounds`, `images`, and mean and deviation over
+    rounds of the accuracies of the attacked member and of the ensemble, see docs/attack.md.
+    Raises: RunFolderError for a run that has not ended; InvalidInput for a run without an ensemble of two members or
+    more, epsilon not between 0 and 1, images that there are not, or data without pixels; UnknownName; MissingExtra,
+    all before anything starts; RunInterrupted.
+    """
+    run = open_run(os.fspath(path))
+    place = run.folder / ATTACK if out is None else Folder(os.fspath(out))
+    targets = {each.folder.name: each for each in run.repeats} or {"": run}
+    folders = {name: _folder(each, name, place, own=out is None) for name, each in targets.items()}
+    asked = _question(attacks, epsilon, images, seed, settings, next(iter(folders.values())))
+    questions = {name: check_attack(each, asked) for name, each in targets.items()}
+    console = Console()
+    tables = []
+    try:
+        with connect(
+            run.config.cluster, user_files=run.user_files, announce=console.print, name=f"attack {run_name(run.folder)}"
+        ):
+            for number, (name, each) in enumerate(targets.items()):
+                table = attack_run(each, questions[name], folders[name], console)
+                tables.append(table.assign(repeat=number) if run.repeats else table)
+    except (KeyboardInterrupt, RunInterrupted) as error:
+        again = f"archray attack {run.folder}" + ("" if out is None else f" --out {place}")
+        raise RunInterrupted(
+            f"{str(error) or 'stopped; the rounds that were done are saved'}. Continue with: {again}"
+        ) from error
+    if out is None:
+        report(str(run.folder))
+    return pd.concat(tables, ignore_index=True)
+
+
+def _folder(run: Run[Any], name: str, place: Folder, *, own: bool) -> Folder:
+    """Where the rounds of a run go, one repeat of several perhaps. own: in its own folder."""
+    if own:
+        return run.folder / ATTACK
+    return place / name if name else place
+
+
+def _question(
+    attacks: str | Sequence[str] | None,
+    epsilon: float | None,
+    images: int | None,
+    seed: int | None,
+    settings: Mapping[str, Any] | None,
+    folder: Folder,
+) -> AttackQuestion:
+    """What is asked; if nothing is said and the folder holds what was begun and has not ended, that."""
+    if (attacks, epsilon, images, seed, settings) == (None,) * 5 and _begun(folder):
+        return AttackQuestion.model_validate(folder.read_json(QUESTION))
+    if epsilon is not None and not 0 < epsilon < 1:
+        raise InvalidInput(
+            f"expected epsilon between 0 and 1, the largest change of a pixel in 0..1 (8/255 is 0.031), got {epsilon:g}"
+        )
+    if images is not None and images < 1:
+        raise InvalidInput(f"expected images of 1 or more, got {images}")
+    chosen = [attacks] if isinstance(attacks, str) else attacks
+    own = merge(dict(settings or {}), {} if epsilon is None else {"epsilon": epsilon})
+    values = {"attacks": chosen, "images": images, "seed": seed, "settings": own}
+    return validate(AttackQuestion, {key: value for key, value in values.items() if value is not None})
+
+
+def _begun(folder: Folder) -> bool:
+    return folder.exists(QUESTION) and not folder.exists(DONE)

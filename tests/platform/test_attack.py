@@ -1,0 +1,163 @@
+"""`archray attack`: what it refuses, the rounds it writes, how it goes on, and what the report says of it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from archray_test_models import run_of_ensemble, run_of_network
+
+import archray
+from archray import plots
+from archray.errors import ArchrayError, InvalidInput, MissingExtra, RunFolderError, UnknownName
+from archray.platform.run.layout import FOUND
+from archray.platform.run.run import Run
+from archray.trainables.adversarial import attack_registry
+from archray.trainables.data import load_images
+
+WEAK = {"epsilon": 0.1, "images": 20}
+
+
+@pytest.fixture
+def toolbox() -> None:
+    pytest.importorskip("art", reason="pip install 'archray[adversarial]'")
+    pytest.importorskip("multiprocess", reason="pip install 'archray[adversarial]'")
+
+
+def ended(run: Run[Any]) -> Path:
+    """The run as one that has ended."""
+    run.folder.write_json(FOUND, {"value": 0.5})
+    return Path(str(run.folder))
+
+
+@pytest.fixture
+def ensemble(tmp_path: Path) -> Path:
+    return ended(run_of_ensemble(tmp_path / "run", "nasbench201", [0, 1]))
+
+
+def round_files(run: Path) -> dict[str, int]:
+    """Name -> when it was written."""
+    return {file.name: file.stat().st_mtime_ns for file in (run / "attack" / "parts").iterdir()}
+
+
+# Bad input
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "said"),
+    [
+        ({"attacks": "fgms"}, UnknownName, "there is no attack 'fgms'; did you mean 'fgsm'"),
+        ({"attacks": []}, InvalidInput, "expected an attack or several, got none"),
+        ({"epsilon": 0}, InvalidInput, "expected epsilon between 0 and 1, .* got 0"),
+        ({"epsilon": -0.1}, InvalidInput, "expected epsilon between 0 and 1, .* got -0.1"),
+        ({"images": 0}, InvalidInput, "expected images of 1 or more, got 0"),
+        ({"images": 61}, InvalidInput, "expected at most 60 images, the test split of digits, got 61"),
+        ({"settings": {"pgd": {"steps": 3}}}, InvalidInput, "there is no option 'settings.pgd.steps'"),
+    ],
+)
+def test_what_is_wrong_is_told_before_anything_starts(
+    options: dict[str, Any], error: type[ArchrayError], said: str, ensemble: Path, toolbox: None
+) -> None:
+    with pytest.raises(error, match=said):
+        archray.attack(ensemble, **options)
+    assert not (ensemble / "attack").exists()
+
+
+def test_runs_that_cannot_be_attacked_say_why(tmp_path: Path, toolbox: None) -> None:
+    one = ended(run_of_ensemble(tmp_path / "one", "nasbench201", [0]))
+    with pytest.raises(InvalidInput, match="expected an ensemble of two members or more"):
+        archray.attack(one)
+    network = ended(run_of_network(tmp_path / "network", "nasbench201"))
+    with pytest.raises(InvalidInput, match=r"expected the run of an ensemble, .* which found one architecture"):
+        archray.attack(network)
+    begun = run_of_ensemble(tmp_path / "begun", "nasbench201", [0, 1])
+    with pytest.raises(RunFolderError, match=r"has not ended, .* 'archray resume "):
+        archray.attack(str(begun.folder))
+    with pytest.raises(RunFolderError, match="holds no run"):
+        archray.attack(tmp_path)
+
+
+def test_without_the_extra_it_says_what_to_install(ensemble: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attack_registry, "find_spec", lambda name: None)
+    with pytest.raises(MissingExtra, match=r"pip install 'archray\[adversarial\]'"):
+        archray.attack(ensemble)
+
+
+# The rounds
+
+
+def test_each_member_is_attacked_and_all_defend(ensemble: Path, ray_session: None, toolbox: None) -> None:
+    attacks = archray.attack(ensemble, ["fgsm", "pgd"], **WEAK, settings={"pgd": {"iterations": 3}})
+    assert attacks["attack"].tolist() == ["fgsm", "pgd"] and attacks["rounds"].tolist() == [2, 2]
+    images = pd.read_parquet(ensemble / "attack" / "images.parquet")
+    rounds = pd.read_parquet(ensemble / "attack" / "attack_rounds.parquet")
+    assert len(images) == 2 * 2 * 20 and images["linf"].max() <= 0.1 + 1e-6
+    assert len(rounds) == 4 and rounds["member"].tolist() == [0, 1, 0, 1]
+    for row in rounds.to_dict("records"):
+        own = images[(images["attack"] == row["attack"]) & (images["member"] == row["member"])]
+        assert row["defence_accuracy"] == (own["attacked_ensemble"] == own["label"]).mean()
+        assert row["attack_accuracy"] == (own["attacked_member"] == own["label"]).mean()
+    of_fgsm = rounds[rounds["attack"] == "fgsm"]["defence_accuracy"]
+    assert attacks["defence_accuracy"][0] == of_fgsm.mean() and attacks["defence_accuracy_std"][0] == of_fgsm.std()
+    run = archray.platform.methods.open_run(str(ensemble))
+    data = load_images(run.data)
+    one = images[(images["attack"] == "fgsm") & (images["member"] == 0)]
+    assert one["label"].tolist() == data.test.labels[one["image"].to_numpy()].tolist()
+
+    # What was done is not done again, and another question asks for its own.
+    before = round_files(ensemble)
+    archray.attack(ensemble, "fgsm", **WEAK)
+    assert round_files(ensemble) == before
+    archray.attack(ensemble, "fgsm", epsilon=0.2, images=20)
+    assert len(round_files(ensemble)) == len(before) + 2
+    archray.attack(ensemble, ["fgsm", "pgd"], **WEAK, settings={"pgd": {"iterations": 3}})
+
+    # What was begun and has not ended goes on, without being asked again.
+    (ensemble / "attack" / "done.json").unlink()
+    lost = next(file for file in (ensemble / "attack" / "parts").glob("pgd-member-1-*"))
+    kept, table = round_files(ensemble), pd.read_parquet(lost)
+    lost.unlink()
+    assert archray.attack(ensemble)["attack"].tolist() == ["fgsm", "pgd"]
+    assert {name: written for name, written in round_files(ensemble).items() if name != lost.name} == {
+        name: written for name, written in kept.items() if name != lost.name
+    }
+    assert pd.read_parquet(lost).drop(columns="seconds").equals(table.drop(columns="seconds"))
+
+    # The report has it, and the figure is a function of the run.
+    page = (ensemble / "report.html").read_text()
+    assert "Under attack" in page and "ε = 25.5/255" in page
+    assert "defence" in plots.ensemble_defence(ensemble).legends[0].get_texts()[2].get_text()
+    assert archray.show(ensemble).result["fgsm_defence_accuracy"] == of_fgsm.mean()
+
+
+def test_elsewhere_the_report_stays_as_it_is(ensemble: Path, tmp_path: Path, ray_session: None, toolbox: None) -> None:
+    archray.attack(ensemble, "fgsm", **WEAK, out=tmp_path / "out")
+    assert (tmp_path / "out" / "done.json").exists()
+    assert not (ensemble / "attack").exists() and not (ensemble / "report.html").exists()
+
+
+@pytest.mark.slow
+def test_killed_it_goes_on_with_the_same_command(ensemble: Path, toolbox: None) -> None:
+    program = "import sys; from archray.platform.cli import main; sys.argv[0] = 'archray'; main()"
+    command = [sys.executable, "-c", program, "attack", str(ensemble)]
+    options = ["--attacks", "fgsm,pgd,cw", "--images", "60", "--set", "cw.iterations=40"]
+    begun = subprocess.Popen([*command, *options], start_new_session=True)
+    parts = ensemble / "attack" / "parts"
+    give_up = time.monotonic() + 300
+    while not (parts.exists() and list(parts.iterdir())) and begun.poll() is None:
+        assert time.monotonic() < give_up
+        time.sleep(0.05)
+    os.killpg(begun.pid, signal.SIGKILL)
+    begun.wait()
+    before = {name: written for name, written in round_files(ensemble).items() if not name.startswith(".tmp-")}
+    assert 0 < len(before) < 6 and not (ensemble / "attack" / "done.json").exists()
+    subprocess.run(command, check=True, timeout=500)
+    after = round_files(ensemble)
+    assert before.items() <= after.items() and len(pd.read_parquet(ensemble / "attack" / "attack_rounds.parquet")) == 6

@@ -1,0 +1,1 @@
+"""The attacks, a file each; see `attack_registry`."""
