@@ -42,7 +42,7 @@ from archray.platform.run.run import Run
 LINES = (FOUND, RANDOM, GREEN, PINK, INDIGO, INK, TRIAL)  # of activations; further ones are dashed
 OFFSET = 0.16  # of two marks in one row
 NO_SEARCH = "no search of the run has ended"
-SHOWN = {"alpha": "alpha", "shared": "shared loss", "uniform": "shared, uniform alpha", "initial": "at initialisation"}
+SHOWN = {"shared": "shared loss", "uniform": "uniform alpha", "initial": "initial weights"}
 
 
 @figure(height=300)
@@ -86,7 +86,7 @@ def activation_agreement(run: Run[Any], canvas: Figure) -> None:
         raise NothingToDraw(NO_SEARCH)
     table = table[table["reference"].eq("standalone")]
     kinds = [kind for kind in run.config.labels if kind in set(table["labels"])]
-    grid = _panels(canvas, len(kinds), row=230)
+    grid = _panels(canvas, len(kinds), row=190)
     rankings = list(RANKINGS)
     rng = np.random.default_rng(0)  # where a point stands beside others, which means nothing
     for axes, kind in zip(grid, kinds, strict=False):
@@ -125,19 +125,19 @@ def activation_ranks(run: Run[Any], canvas: Figure) -> None:
     )
     kinds = [kind for kind in run.config.labels if kind in set(ranks["labels"])]
     h, seeds = len(run.config.problem.activations), groups.ngroups / len(kinds)
-    for axes, kind in zip(_panels(canvas, len(kinds), row=250), kinds, strict=False):
+    for axes, kind in zip(_panels(canvas, len(kinds), row=190), kinds, strict=False):
         times = ranks[ranks["labels"].eq(kind)].groupby(["shared", "alpha"]).size().reset_index(name="times")
         axes.plot([0.6, h + 0.4], [0.6, h + 0.4], color=MUTED, linewidth=1, linestyle=(0, (4, 3)))
-        axes.scatter(times["shared"], times["alpha"], s=900 / h * times["times"] / seeds, color=FOUND, linewidths=0)
+        axes.scatter(times["shared"], times["alpha"], s=700 / h * times["times"] / seeds, color=FOUND, linewidths=0)
         texts = (f"{n} of {seeds:.0f} seeds\nloss rank {a}, alpha rank {b}" for a, b, n in times.to_numpy())
         tell_points(axes, times["shared"], times["alpha"], texts)
         axes.set_title(kind)
         axes.set_xlabel("rank by shared loss")
-        axes.set_ylabel("rank by alpha")
         axes.set_xticks(range(1, h + 1))
         axes.set_yticks(range(1, h + 1))
         axes.set_xlim(0.5, h + 0.5)
         axes.set_ylim(h + 0.5, 0.5)
+    canvas.axes[0].set_ylabel("rank by alpha")
 
 
 @figure(height=280)
@@ -149,7 +149,7 @@ def activation_alpha(run: Run[Any], canvas: Figure) -> None:
     curves = curves[curves["phase"].eq("search") & curves["number"].eq(0)].sort_values("search_steps")
     kinds = [kind for kind in run.config.labels if kind in set(curves["labels"])]
     names = run.config.problem.activations
-    for axes, kind in zip(_panels(canvas, len(kinds), row=230), kinds, strict=False):
+    for axes, kind in zip(_panels(canvas, len(kinds), row=190), kinds, strict=False):
         rows = curves[curves["labels"].eq(kind)]
         steps = [0, *rows["search_steps"]]
         for place, name in enumerate(names):
@@ -158,20 +158,17 @@ def activation_alpha(run: Run[Any], canvas: Figure) -> None:
             axes.plot(steps, values, style, color=LINES[place % len(LINES)], linewidth=1.8, label=name)
             tell_line(axes, steps, values, f"{name}\n{values[-1]:.3f} in the end")
         axes.set_title(kind)
-        axes.set_ylim(0, None)
+        axes.set_ylim(0, 1)
         axes.set_xlabel("step")
-        axes.set_ylabel("alpha")
-        few_ticks(axes, 4, integer=True)
+        few_ticks(axes, 3, integer=True)
+    canvas.axes[0].set_ylabel("alpha")
     handles, labels = canvas.axes[0].get_legend_handles_labels()
-    canvas.legend(handles, labels, loc="outside upper left", ncols=min(4, len(names)))
+    canvas.legend(handles, labels, loc="outside upper left", ncols=min(5, len(names)))
 
 
 def _panels(canvas: Figure, number: int, *, row: int) -> list[Axes]:
-    """So many panels, two side by side."""
-    columns = min(2, number)
+    """So many panels, three side by side at most, four in two rows."""
+    columns = number if number <= 3 else 2
     rows = -(-number // columns)
     set_height(canvas, row * rows + 30)
-    grid = list(canvas.subplots(rows, columns, squeeze=False).flat)
-    for axes in grid[number:]:
-        axes.set_visible(False)
-    return grid
+    return list(canvas.subplots(rows, columns, squeeze=False, sharey=True).flat)[:number]

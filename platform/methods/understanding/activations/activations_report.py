@@ -18,7 +18,12 @@ from archray.platform.methods.understanding.activations.activation_rows import (
     AGREEMENTS,
     COMPARED,
 )
-from archray.platform.methods.understanding.activations.activations_findings import TAU, WORDS, searched_words
+from archray.platform.methods.understanding.activations.activations_findings import (
+    TAU,
+    WORDS,
+    agreement_words,
+    total,
+)
 from archray.platform.methods.understanding.activations.theorem_counts import (
     Share,
     TheoremCount,
@@ -54,25 +59,21 @@ def headline(run: Run[Any]) -> Headline:
     run = run.best
     teachers, searches = teacher_counts(run), search_counts(run)
     lead, cards = "The study has not ended.", []
-    if teachers:
-        violations = sum(one.met.number - one.met.holds for one in teachers if one.met)
-        number = sum(one.met.number for one in teachers if one.met)
-        lead = (
-            f"The theorems fail in {violations} of {count(number, 'pair')} of random teachers that meet the condition."
-        )
-        cards.append(Card("found", str(violations), f"violations in {count(number, 'pair')} with the condition, exact"))
-    for word, shares, look in (
-        ("condition holds", [one.met for one in searches], "found"),
-        ("condition fails", [one.unmet for one in searches], "random"),
-    ):
-        known = [share for share in shares if share]
-        if known:
-            both = Share(sum(share.holds for share in known), sum(share.number for share in known))
-            low, high = both.interval
-            label = f"of {count(both.number, 'pair')} of searches agree, {word} ({100 * low:.0f} to {100 * high:.0f} %)"
-            cards.append(Card(look, f"{100 * both.value:.0f} %", label))
+    if exact := total(one.met for one in teachers):
+        violations = exact.number - exact.holds
+        of = count(exact.number, "pair")
+        lead = f"The theorems fail in {violations} of {of} of random teachers that meet the condition."
+        cards.append(Card("found", str(violations), f"exceptions in {of} of teachers with the condition"))
+    met, unmet = total(one.met for one in searches), total(one.unmet for one in searches)
     if searches:
-        lead += " " + "; ".join(searched_words(run)) + "."
+        lead += f" After a search {agreement_words(met, unmet)}."
+    for words, share, look in (("condition holds", met, "found"), ("condition fails", unmet, "random")):
+        if share:
+            low, high = share.interval
+            label = (
+                f"of {count(share.number, 'pair')} of searches agree, {words} ({100 * low:.0f} to {100 * high:.0f} %)"
+            )
+            cards.append(Card(look, f"{100 * share.value:.0f} %", label))
     problem = run.config.problem
     return Headline(
         thing="activations",
@@ -155,15 +156,23 @@ def agreement_section(run: Run[Any]) -> Section | None:
 
 
 def _by_conditions(rows: pd.DataFrame) -> list[str]:
-    """Alpha against the shared loss, of instances all of whose pairs meet the condition, and of the others."""
+    """Alpha against the shared loss, of the instances more of whose pairs meet the condition, and of the others."""
     rows = rows[rows["ranking"].eq("alpha") & rows["reference"].eq("shared")].dropna(subset="kendall")
-    every = rows["conditions"].eq(1)
+    if rows.empty:
+        return []
+    middle = rows["conditions"].median()
+    often = rows["conditions"].ge(middle)
     told = [
-        f"{TAU.spread(part['kendall'])} in {count(len(part), 'search', 'searches')} where {words}"
-        for part, words in ((rows[every], "all pairs meet the condition"), (rows[~every], "some do not"))
+        f"{TAU.spread(part['kendall'])} in the {count(len(part), 'search', 'searches')} {words}"
+        for part, words in (
+            (rows[often], f"of whose pairs {100 * middle:.0f} % or more meet the condition"),
+            (rows[~often], "with fewer"),
+        )
         if len(part)
     ]
-    return [f"Kendall's tau of alpha with the shared loss, over all labels: {'; '.join(told)}."] if told else []
+    every = int(rows["conditions"].eq(1).sum())
+    of_all = f" All pairs meet it in {count(every, 'search', 'searches')}."
+    return [f"Kendall's tau of alpha with the shared loss, over all labels: {', '.join(told)}.{of_all}"]
 
 
 def ranks_section(run: Run[Any]) -> Section | None:
@@ -180,7 +189,11 @@ def ranks_section(run: Run[Any]) -> Section | None:
         Column("Activation"),
         *numeric("alpha", "Best alpha", "Shared loss", "Standalone loss"),
     ]
-    means = rows.groupby(["labels", "activation"], sort=False)[["alpha", "best_alpha", "shared", "standalone"]].mean()
+    rows = rows.assign(labels=pd.Categorical(rows["labels"], run.config.labels, ordered=True)).sort_values(
+        "labels", kind="stable"
+    )
+    of_each = rows.groupby(["labels", "activation"], sort=False, observed=True)
+    means = of_each[["alpha", "best_alpha", "shared", "standalone"]].mean()
     cells = [
         (*key, *(significant(value) for value in row)) for key, row in zip(means.index, means.to_numpy(), strict=True)
     ]
