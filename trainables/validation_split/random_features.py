@@ -8,7 +8,6 @@ from typing import Literal
 
 import torch
 from torch import Tensor
-from torch.func import grad, vmap
 
 from archray.trainables.activations.activation_functions import Activation
 
@@ -58,7 +57,9 @@ class RandomFeatures:
         output = activation(before) / math.sqrt(width)
         if self.layers == "output":
             return output
-        slopes = vmap(grad(activation))(before.reshape(-1)).reshape(before.shape) * self.signs / math.sqrt(width)
+        at = before.clone().requires_grad_()
+        [slopes] = torch.autograd.grad(activation(at).sum(), at)  # sigma'(W x): the function is elementwise
+        slopes = slopes * self.signs / math.sqrt(width)
         return torch.cat([output, (slopes[:, :, None] * points[:, None, :]).flatten(1)], 1)
 
 
