@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 _REPORT, _METHODS = "archray.platform.report", "archray.platform.methods"
 _HNAS, _MAPS, _SUPERNETS = f"{_METHODS}.hnas", f"{_METHODS}.feature_maps", f"{_METHODS}.supernets"
 _ACTIVATIONS = f"{_METHODS}.understanding.activations"
+_SPLIT = f"{_METHODS}.understanding.split"
 _ENSEMBLES, _PLAIN = f"{_METHODS}.ensembles", f"{_METHODS}.plain"
 
 # A figure's name, that of the function that draws it, and the module that has it. docs/plots.md lists them in this
@@ -63,6 +64,11 @@ OF_A_RUN = {
     "activation_agreement": f"{_ACTIVATIONS}.activation_figures",
     "activation_ranks": f"{_ACTIVATIONS}.activation_figures",
     "activation_alpha": f"{_ACTIVATIONS}.activation_figures",
+    "split_losses": f"{_SPLIT}.split_figures",
+    "split_gradients": f"{_SPLIT}.split_figures",
+    "split_points_needed": f"{_SPLIT}.split_figures",
+    "split_spectral": f"{_SPLIT}.split_figures",
+    "split_rank_one": f"{_SPLIT}.split_figures",
 }
 OF_SEVERAL_RUNS = {
     "runs_compared": f"{_REPORT}.side_by_side",

@@ -163,6 +163,11 @@ for _name, _place, _summary in (
         "activations.activations_config:ACTIVATIONS",
         "What architecture parameters say of the activations that they weigh (Roberts et al. 2022)",
     ),
+    (
+        "split",
+        "split.split_config:SPLIT",
+        "When validation data are enough to choose an architecture by (Oymak et al. 2021)",
+    ),
 ):
     STUDIES.declare(_name, _summary, f"archray.platform.methods.understanding.{_place}")
 

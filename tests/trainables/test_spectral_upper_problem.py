@@ -19,17 +19,28 @@ H, P = 5, 30
 
 
 def drawn(points: int, seed: int, noise: float = 0.1) -> tuple[Tensor, Tensor, Tensor]:
-    """Gaussian features (H, n, P), labels alpha^T X w + noise, and alpha."""
+    """Gaussian features (H, n, P), labels (n, 1) alpha^T X w + noise, and alpha."""
     teacher, rng = torch.Generator().manual_seed(0), torch.Generator().manual_seed(seed)
     alpha, w = (torch.nn.functional.normalize(torch.randn(n, generator=teacher).double(), dim=0) for n in (H, P))
     features = torch.randn(H, points, P, generator=rng, dtype=torch.float64)
     y = torch.einsum("h,hnp,p->n", alpha, features, w)
-    return features, y + noise * torch.randn(points, generator=rng, dtype=torch.float64), alpha
+    return features, (y + noise * torch.randn(points, generator=rng, dtype=torch.float64))[:, None], alpha
 
 
 def mixed(features: Tensor) -> Tensor:
     """Features of correlated candidates of different length."""
     return torch.einsum("gh,hnp->gnp", torch.eye(H).double() + 0.5, features) * torch.arange(1, H + 1)[:, None, None]
+
+
+def test_several_outputs_share_one_architecture() -> None:
+    """Their moments add up, and ascent through the points has the same limit."""
+    (train, y, _), (validation, v, _) = drawn(20, 1), drawn(25, 2)
+    labels, judged = torch.cat([y, y.flip(0)], 1), torch.cat([v, v.flip(0)], 1)
+    problem = RankOneAlignment(train, labels, validation, judged, torch.eye(H).double())
+    limit, ascent = problem.ascent(torch.ones(H).double(), 500)
+    assert ascent.slope < 1e-8 and (problem.spectral() - limit).abs().max() < 1e-6
+    kernels = KernelAlignment(validation @ train.mT, labels, judged)
+    assert (kernels.spectral() - kernels.ascent(torch.ones(H).double(), 500)[0]).abs().max() < 1e-6
 
 
 @pytest.mark.parametrize("correlated", [False, True])
@@ -65,7 +76,7 @@ def test_training_points_alone_see_the_length_of_features_in_labels_that_say_not
     for seed in range(40):
         (train, _, _), (validation, _, _) = drawn(25, 2 * seed), drawn(25, 2 * seed + 1)
         rng = torch.Generator().manual_seed(seed)
-        y, v = (torch.randn(25, generator=rng, dtype=torch.float64) for _ in range(2))
+        y, v = (torch.randn(25, 1, generator=rng, dtype=torch.float64) for _ in range(2))
         of_train, of_validation = moment(train * scale, y), moment(validation * scale, v)
         alone.append(float((of_train @ of_train.T)[-1, -1]))
         split.append(float((of_validation @ of_train.T)[-1, -1]))
@@ -87,7 +98,7 @@ def test_the_kernels_solution_is_the_limit_of_gradient_ascent_and_the_largest_al
     def aligned(alpha: Tensor) -> float:
         """By the kernel itself: its entries against the products of labels, over its norm."""
         kernel = torch.tensordot(alpha, problem.kernels, 1)
-        return float((kernel * torch.outer(v, y)).sum() / torch.linalg.matrix_norm(kernel))
+        return float((kernel * (v @ y.T)).sum() / torch.linalg.matrix_norm(kernel))
 
     best, rng = aligned(spectral), torch.Generator().manual_seed(3)
     assert all(aligned(torch.randn(H, generator=rng).double()) <= best + 1e-9 for _ in range(50))

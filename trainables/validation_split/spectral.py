@@ -21,13 +21,13 @@ NUGGET = 1e-10  # of the metric's mean diagonal entry: candidates of equal featu
 class RankOneAlignment:
     """f(x) = alpha^T X w, X the (h, p) features of a point; the rank-one matrix alpha w^T is what is learned.
 
-    One step from w = 0 on the training set gives w(alpha) = M_T^T alpha with M_T = mean of y X, (h, p). The alignment
+    One step from w = 0 on the training set gives w(alpha) = M_T^T alpha with M_T = mean of y X, (h, p K). The alignment
     of its predictions with the validation labels is mean y alpha^T X w(alpha) = alpha^T M_V M_T^T alpha. Over
     alpha^T G alpha = 1, G the mean of X X^T (so that features have norm 1 on average), its maximum is the top
     generalised eigenvector of the symmetric part of M_V M_T^T and G.
 
     Attributes:
-        train, validation: features (h, n, p). train_labels, validation_labels: (n,).
+        train, validation: features (h, n, p). train_labels, validation_labels: (n, K).
         metric: G, (h, h); `feature_metric` of the training points, or the identity for whitened features.
     """
 
@@ -55,11 +55,11 @@ class RankOneAlignment:
 
         def evaluate(beta: Tensor) -> tuple[float, Tensor]:
             alpha = whiten @ beta
-            weights = of_train.T @ alpha
-            partial = self.validation @ weights  # X w, (h, n)
-            by_weights = torch.einsum("n,hnp,h->p", self.validation_labels, self.validation, alpha)  # d/dw
-            gradient = partial @ self.validation_labels + of_train @ by_weights
-            return float(alpha @ partial @ self.validation_labels) / points, whiten.T @ gradient / points
+            weights = (of_train.T @ alpha).reshape(self.validation.shape[2], -1)  # (p, K)
+            by_alpha = ((self.validation @ weights) * self.validation_labels).sum((1, 2))  # y . X w, (h,)
+            by_weights = torch.tensordot(alpha, self.validation, 1).T @ self.validation_labels  # d/dw, (p, K)
+            gradient = by_alpha + of_train @ by_weights.flatten()
+            return float(alpha @ by_alpha) / points, whiten.T @ gradient / points
 
         found = ascend(evaluate, start, steps, tolerance)
         return signed(whiten @ found.point), found
@@ -76,7 +76,7 @@ class KernelAlignment:
 
     Attributes:
         kernels: (h, n_V, n_T), K_i between validation and training points.
-        train_labels: (n_T,). validation_labels: (n_V,).
+        train_labels: (n_T, K). validation_labels: (n_V, K).
     """
 
     kernels: Tensor
@@ -90,13 +90,13 @@ class KernelAlignment:
         return flat @ flat.T / flat.shape[1]
 
     def predictions(self) -> Tensor:
-        """F, (h, n_V): one step's predictions of every kernel."""
+        """F, (h, n_V, K): one step's predictions of every kernel."""
         return self.kernels @ self.train_labels / len(self.train_labels)
 
     def spectral(self) -> Tensor:
         """alpha, (h,), with alpha^T M alpha = 1."""
         whiten = _whitening(self.metric)
-        direction = whiten.T @ (self.predictions() @ self.validation_labels)
+        direction = whiten.T @ (self.predictions() * self.validation_labels).sum((1, 2))
         return whiten @ (direction / torch.linalg.vector_norm(direction))
 
     def ascent(self, start: Tensor, steps: int, tolerance: float = 1e-9) -> tuple[Tensor, Ascent]:
@@ -106,8 +106,8 @@ class KernelAlignment:
         def evaluate(beta: Tensor) -> tuple[float, Tensor]:
             alpha = whiten @ beta
             predicted = torch.tensordot(alpha, self.kernels, 1) @ self.train_labels / len(self.train_labels)
-            gradient = torch.einsum("n,hnt,t->h", self.validation_labels, self.kernels, self.train_labels)
-            value = float(predicted @ self.validation_labels) / points
+            gradient = ((self.kernels @ self.train_labels) * self.validation_labels).sum((1, 2))
+            value = float((predicted * self.validation_labels).sum()) / points
             return value, whiten.T @ gradient / len(self.train_labels) / points
 
         found = ascend(evaluate, start, steps, tolerance)
@@ -115,8 +115,8 @@ class KernelAlignment:
 
 
 def moment(features: Tensor, labels: Tensor) -> Tensor:
-    """The mean of y X over points: (h, p). features: (h, n, p). labels: (n,)."""
-    return torch.einsum("hnp,n->hp", features, labels) / len(labels)
+    """The mean of y X over points: (h, p K). features: (h, n, p). labels: (n, K)."""
+    return (features.mT @ labels).flatten(1) / len(labels)
 
 
 def feature_metric(features: Tensor) -> Tensor:

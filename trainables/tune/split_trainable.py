@@ -1,0 +1,177 @@
+"""One problem of training, validation and test points, measured: a trial of a study of validation sets; note U6."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+import torch
+from pydantic import Field
+
+from archray.errors import InvalidInput
+from archray.trainables.activations.activation_functions import get_activations
+from archray.trainables.checkpoint import read_state
+from archray.trainables.data import DataSettings, load_images
+from archray.trainables.data.dataset import Dataset
+from archray.trainables.tune.trial import Result, TrialFailed, TrialTrainable, read_whole_number
+from archray.trainables.validation_split.interpolation import Form
+from archray.trainables.validation_split.random_features import feature_dimension, scaled
+from archray.trainables.validation_split.spectral_measures import measure_rank_one, measure_spectral
+from archray.trainables.validation_split.split_measures import measure_split
+from archray.trainables.validation_split.split_problem import (
+    SplitProblem,
+    check_points,
+    data_problem,
+    input_scale,
+    points_of,
+    teacher_problem,
+)
+from archray.trainables.validation_split.split_settings import TEACHER_DATA, SplitSettings
+
+
+class SplitTrialSettings(SplitSettings):
+    """All options of a `SplitTrainable`.
+
+    Attributes:
+        data: `gaussian`: Gaussian inputs, labels by the teacher; else images, one class against the rest.
+        threads: of torch; None: as many as the CPUs that Tune gave the trial.
+    """
+
+    data: DataSettings = DataSettings(name=TEACHER_DATA)
+    device: str = "cpu"
+    threads: int | None = Field(None, ge=1)
+    seed: int = Field(0, ge=0)
+
+
+class SplitTrainable(TrialTrainable):
+    """Measures one problem, in one step.
+
+    Config: see `TrialTrainable`; `parameters`: h, the first so many candidates; `spectral` (optional): whether the
+    spectral solutions are measured instead of validation against test.
+
+    Every result holds, as JSON, `rows`, a row per size of the validation set (`measure_split`, or `measure_rank_one`
+    and `measure_spectral` with the `design` of each), and `whole`, what else `measure_split` says; `score`, the excess
+    test loss at the largest size, or the largest difference of a spectral solution; `failure` and `done`.
+    """
+
+    settings_type = SplitTrialSettings
+    failures = (TrialFailed, InvalidInput)
+    _settings: SplitTrialSettings
+
+    def load_checkpoint(self, checkpoint: Any) -> None:
+        self._result = read_state(checkpoint)["result"]
+
+    def _state(self) -> dict[str, Any]:
+        return {}
+
+    def _read(self, config: dict[str, Any]) -> None:
+        self._parameters = read_whole_number(config, "parameters", 2, least=2)
+        self._spectral = bool(config.get("spectral", False))
+        check_problem(self._settings, self._parameters)
+
+    def _build(self) -> None:
+        pass
+
+    def _step(self) -> Result:
+        settings, seed = self._settings, self._seed
+        if self._spectral:
+            rows = self._spectral_rows()
+            return self._results(rows, {}, max(row["difference"] for row in rows))
+        problem = split_problem(settings, self._parameters, settings.form, seed)
+        measures = measure_split(
+            problem, settings.validation_sizes, architectures=settings.architectures, steps=settings.steps, seed=seed
+        )
+        rows = [{name: value for name, value in row.items() if name != "alpha"} for row in measures.rows]
+        return self._results(rows, measures.whole, rows[-1]["excess"])
+
+    def _spectral_rows(self) -> list[dict[str, Any]]:
+        settings, seed, sizes = self._settings, self._seed, self._settings.validation_sizes
+        gaussian = measure_rank_one(
+            sizes,
+            parameters=self._parameters,
+            dimension=settings.width,
+            train=settings.train_size,
+            noise=settings.noise,
+            seed=seed,
+        )
+        rows = [{"design": "gaussian", **row} for row in gaussian]
+        forms: tuple[Form, ...] = ("activation", "kernels")
+        for form in forms:
+            problem = split_problem(settings, self._parameters, form, seed)
+            measured = measure_spectral(problem, sizes, steps=settings.steps, seed=seed)
+            rows += [{"design": form, **row} for row in measured]
+        return rows
+
+    def _results(self, rows: list[dict[str, Any]], whole: dict[str, float], score: float) -> Result:
+        return {"rows": json.dumps(rows), "whole": json.dumps(whole), "score": score, "failure": None, "done": True}
+
+    def _failed(self, reason: str) -> Result:
+        return {"rows": "[]", "whole": "{}", "score": math.nan, "failure": reason, "done": True}
+
+    def _release(self) -> None:
+        pass
+
+
+def split_problem(settings: SplitTrialSettings, parameters: int, form: Form, seed: int) -> SplitProblem:
+    """The problem of a seed, with the first `parameters` candidates."""
+    chosen = settings.candidates[:parameters]
+    names, scales = zip(*chosen, strict=True)
+    activations = [scaled(one, scale) for one, scale in zip(get_activations(names), scales, strict=True)]
+    if settings.data.name == TEACHER_DATA:
+        return teacher_problem(
+            activations,
+            inputs=settings.inputs,
+            width=settings.width,
+            layers=settings.layers,
+            form=form,
+            sizes=settings.sizes,
+            teacher=settings.teacher,
+            noise=settings.noise,
+            ridge=settings.ridge,
+            seed=seed,
+        )
+    data = load_images(settings.data)
+    images, labels = _pool(data)
+    mean, scale = input_scale(images)
+    pool = points_of(images, labels, data.num_classes, mean, scale)
+    test = points_of(data.test.images, data.test.labels, data.num_classes, mean, scale)
+    return data_problem(
+        activations,
+        pool,
+        test,
+        width=settings.width,
+        layers=settings.layers,
+        form=form,
+        sizes=settings.sizes,
+        ridge=settings.ridge,
+        seed=seed,
+    )
+
+
+def _pool(data: Dataset) -> tuple[torch.Tensor, torch.Tensor]:
+    """The data set's training and validation points together: the study splits them anew for every seed."""
+    parts = (data.train, data.validation)
+    return torch.cat([part.images for part in parts]), torch.cat([part.labels for part in parts])
+
+
+def check_problem(settings: SplitTrialSettings, parameters: int) -> None:
+    """Whether the candidates are there, models interpolate, and the data hold the points. Raises: InvalidInput."""
+    get_activations(settings.activations)
+    known = len(settings.candidates)
+    if parameters > known:
+        raise InvalidInput(
+            f"expected at most as many parameters as candidates, {len(settings.activations)} activations at "
+            f"{len(settings.scales)} scales, {known}, got {parameters}; add activations or scales"
+        )
+    inputs = settings.inputs
+    if settings.data.name != TEACHER_DATA:
+        data = load_images(settings.data)
+        inputs = data.train.images[0].numel()
+        check_points(len(data.train) + len(data.validation), len(data.test), settings.sizes)
+    features = feature_dimension(settings.width, inputs, settings.layers)
+    if settings.train_size >= features:
+        raise InvalidInput(
+            f"the study is of overparameterised models: expected fewer training points than features, got "
+            f"{settings.train_size} and {features}; raise width above {settings.train_size} or lower train_size"
+        )

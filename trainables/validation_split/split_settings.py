@@ -1,0 +1,90 @@
+"""The options of a study of validation sets. No torch."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Literal
+
+from pydantic import Field, field_validator
+
+from archray.settings import Settings
+
+TEACHER_DATA = "gaussian"  # the data set whose labels a teacher makes: its own are random
+
+# From unlike to like, so that the first h of them differ; `identity` has too few features to fit every labelling.
+CANDIDATES = (
+    "relu",
+    "cos",
+    "tanh",
+    "sin",
+    "gelu",
+    "quadratic",
+    "sigmoid",
+    "erf",
+    "softplus",
+    "elu",
+    "silu",
+    "leaky-relu",
+)
+
+
+class SplitSettings(Settings):
+    """A problem of interpolating models, and what is measured of it; see note U6.
+
+    Attributes:
+        form: `activation`: one hidden layer with the activation sum_i alpha_i sigma_i; `kernels`: a layer of each
+            activation beside the others, the kernel sum_i alpha_i K_i.
+        activations: what alpha weighs, in this order.
+        scales: each activation is a candidate once per scale s, as sigma(s x); all at the first scale come first.
+        layers: which learn: `output`, random features; `both`, the tangent features of the network.
+        width: hidden units m.
+        inputs: d, of the Gaussian inputs; images have their own.
+        teacher: who labels Gaussian inputs: an architecture of the first two candidates (`sparse`) or of all (`dense`).
+        noise: standard deviation of a teacher's label noise, of labels with standard deviation 1.
+        train_size: n_T, fewer than the features, so that every model interpolates.
+        validation_sizes: n_V, growing.
+        test_size: points of the test set.
+        ridge: on the training kernel's diagonal, whose mean is about 1; light, against rounding.
+        architectures: random ones on which validation and test are compared.
+        steps: of each descent on alpha, at most.
+    """
+
+    form: Literal["activation", "kernels"] = "activation"
+    activations: tuple[str, ...] = CANDIDATES
+    scales: tuple[float, ...] = (1.0, 2.0)
+    layers: Literal["output", "both"] = "output"
+    width: int = Field(192, ge=2)
+    inputs: int = Field(10, ge=1)
+    teacher: Literal["sparse", "dense"] = "dense"
+    noise: float = Field(0.3, ge=0)
+    train_size: int = Field(80, ge=2)
+    validation_sizes: tuple[int, ...] = (8, 16, 32, 64, 128, 256, 512, 1024)
+    test_size: int = Field(2048, ge=2)
+    ridge: float = Field(1e-6, ge=0)
+    architectures: int = Field(32, ge=3)
+    steps: int = Field(60, ge=1)
+
+    @field_validator("validation_sizes")
+    @classmethod
+    def _growing(cls, sizes: tuple[int, ...]) -> tuple[int, ...]:
+        if len(sizes) < 2 or sizes[0] < 1 or any(a >= b for a, b in itertools.pairwise(sizes)):
+            raise ValueError("expected two sizes of a validation set or more, growing, the first at least 1")
+        return sizes
+
+    @field_validator("activations", "scales")
+    @classmethod
+    def _distinct(cls, values: tuple[str | float, ...]) -> tuple[str | float, ...]:
+        if not values or len(set(values)) < len(values):
+            raise ValueError("expected one or more, none of them twice")
+        return values
+
+    @property
+    def candidates(self) -> Sequence[tuple[str, float]]:
+        """Activation and scale of each, in order."""
+        return [(name, scale) for scale in self.scales for name in self.activations]
+
+    @property
+    def sizes(self) -> tuple[int, int, int]:
+        """Of training, largest validation, and test set."""
+        return self.train_size, self.validation_sizes[-1], self.test_size
