@@ -54,15 +54,15 @@ class SplitSettings(Settings):
     activations: tuple[str, ...] = CANDIDATES
     scales: tuple[float, ...] = (1.0, 2.0)
     layers: Literal["output", "both"] = "output"
-    width: int = Field(192, ge=2)
+    width: int = Field(128, ge=2)
     inputs: int = Field(10, ge=1)
     teacher: Literal["sparse", "dense"] = "dense"
     noise: float = Field(0.3, ge=0)
-    train_size: int = Field(80, ge=2)
-    validation_sizes: tuple[int, ...] = (8, 16, 32, 64, 128, 256, 512, 1024)
-    test_size: int = Field(2048, ge=2)
+    train_size: int = Field(60, ge=2)
+    validation_sizes: tuple[int, ...] = (8, 16, 32, 64, 128, 256, 512)
+    test_size: int = Field(1024, ge=2)
     ridge: float = Field(1e-6, ge=0)
-    architectures: int = Field(32, ge=3)
+    architectures: int = Field(24, ge=3)
     steps: int = Field(60, ge=1)
 
     @field_validator("validation_sizes")

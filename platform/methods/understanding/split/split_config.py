@@ -79,6 +79,9 @@ SPLIT = Method(
         "demo": {},
         "paper": {
             "problem": {
+                "width": 256,
+                "train_size": 100,
+                "architectures": 64,
                 "validation_sizes": (8, 16, 32, 64, 128, 256, 512, 1024, 2048),
                 "test_size": 4096,
                 "scales": (1.0, 2.0, 4.0),
