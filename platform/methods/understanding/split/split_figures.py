@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import NullLocator
 
 from archray.platform.methods.understanding.split.split_claims import points
 from archray.platform.methods.understanding.split.split_tables import (
@@ -40,6 +42,7 @@ from archray.trainables.validation_split.points_needed import Array
 
 _BAND = (25, 75)  # percentiles of the problems
 _COLOURS = (FOUND, RANDOM, GREEN, PINK, INDIGO, TRIAL)
+_TICKS = 4  # on an axis of half a figure's width
 _AXIS = "validation points"
 _NO_EXCESS = 1e-4  # least excess that is drawn: it may be 0
 
@@ -52,10 +55,10 @@ def split_losses(run: Run[Any], canvas: Figure) -> None:
     """
     frame = largest(measures_of(run))
     axes = canvas.subplots()
+    sizes = sorted(int(size) for size in frame["points"].unique())
     levels = (("best", "best", INK), ("uniform", "equal weights", MUTED), ("random", "random", TRIAL))
     for column, words, colour in levels:
         value = float(np.median(of_problems(frame, column)))
-        sizes = sorted(frame["points"].unique())
         axes.axhline(value, color=colour, linewidth=1, linestyle=(0, (4, 3)), zorder=1, label=words)
         tell_line(axes, [sizes[0], sizes[-1]], [value, value], f"{words}\ntest loss {significant(value)}")
     for column, words, colour in (
@@ -64,7 +67,7 @@ def split_losses(run: Run[Any], canvas: Figure) -> None:
         ("selected_test_loss", "selected, test", FOUND),
     ):
         _band(axes, *curves(frame, column), colour, words)
-    _log_axes(axes)
+    _log_axes(axes, sizes)
     axes.set_ylabel("mean square error")
     canvas.legend(loc="outside lower center", ncols=3)
 
@@ -83,7 +86,7 @@ def split_gradients(run: Run[Any], canvas: Figure) -> None:
             _band(axes, sizes, values, colour, words)
         start = float(np.median(values[:, 0]))
         axes.plot(sizes, start * (np.array(sizes) / sizes[0]) ** -0.5, color=MUTED, linewidth=1, linestyle=(0, (4, 3)))
-        _log_axes(axes)
+        _log_axes(axes, sizes)
         axes.set_title(title)
     left.set_ylabel("distance from the test set's")
     canvas.legend(*left.get_legend_handles_labels(), loc="outside lower center", ncols=2)
@@ -100,7 +103,7 @@ def split_points_needed(run: Run[Any], canvas: Figure) -> None:
     for (h, values), colour in zip(excess.items(), _cycle(len(excess)), strict=True):
         _band(left, sizes, np.maximum(values, _NO_EXCESS), colour, f"h = {h}")
     left.axhline(run.config.tolerance, color=MUTED, linewidth=1, linestyle=(0, (4, 3)))
-    _log_axes(left)
+    _log_axes(left, sizes)
     left.set_ylabel("excess test loss")
     left.set_title("by validation points")
     needed = {h: of for h, of in needed_by_parameters(run).items() if np.isfinite(of.value)}
@@ -140,7 +143,7 @@ def split_spectral(run: Run[Any], canvas: Figure) -> None:
             excess = rows.assign(excess=rows[column] / rows["best"] - 1)
             sizes, values = curves(excess, "excess")
             _band(axes, sizes, np.maximum(values, _NO_EXCESS), colour, words)
-        _log_axes(axes)
+        _log_axes(axes, sizes)
         axes.tick_params(labelleft=True)
         axes.set_title(title)
     panels[0].set_ylabel("excess test loss")
@@ -158,10 +161,11 @@ def split_rank_one(run: Run[Any], canvas: Figure) -> None:
     if rows.empty:
         raise NothingToDraw("the run has no low-rank problems of Gaussian features")
     axes = canvas.subplots()
-    _band(axes, *curves(rows.assign(angle=1 - rows["cosine"] ** 2), "angle"), FOUND, "split")
+    sizes, values = curves(rows.assign(angle=1 - rows["cosine"] ** 2), "angle")
+    _band(axes, sizes, values, FOUND, "split")
     alone = float(np.median(1 - of_problems(rows, "cosine_single") ** 2))
     axes.axhline(alone, color=MUTED, linewidth=1, linestyle=(0, (4, 3)), label="training points alone")
-    _log_axes(axes)
+    _log_axes(axes, sizes)
     axes.set_ylabel("1 − cosine²")
     canvas.legend(loc="outside lower center", ncols=2)
 
@@ -176,9 +180,12 @@ def _band(axes: Axes, sizes: Sequence[int], values: Array, colour: str, words: s
     tell_points(axes, sizes, middle, texts)
 
 
-def _log_axes(axes: Axes) -> None:
+def _log_axes(axes: Axes, sizes: Sequence[int]) -> None:
+    """Both axes logarithmic, ticks at sizes of the validation set."""
     axes.set(xscale="log", yscale="log", xlabel=_AXIS)
-    logarithmic(axes.xaxis)
+    shown = sizes[:: math.ceil(len(sizes) / _TICKS)]
+    axes.set_xticks(shown, [str(size) for size in shown])
+    axes.xaxis.set_minor_locator(NullLocator())
     low, high = axes.get_ylim()
     (logarithmic if high > 300 * low else plain)(axes.yaxis)
 
