@@ -39,7 +39,8 @@ class RandomFeatures:
     @property
     def dimension(self) -> int:
         """p."""
-        return feature_dimension(*self.first.shape, self.layers)
+        width, inputs = self.first.shape
+        return feature_dimension(width, inputs, self.layers)
 
     def fit(self, points: Tensor) -> RandomFeatures:
         """Sets the scales. points: (n, d)."""

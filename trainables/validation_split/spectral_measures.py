@@ -37,7 +37,7 @@ def measure_spectral(problem: SplitProblem, sizes: Sequence[int], *, steps: int,
     starts = torch.cat([torch.full((1, h), 1 / h, dtype=torch.float64), random_architectures(STARTS - 1, h, rng)])
     begin = torch.randn(h, generator=rng, dtype=torch.float64)
     kernels = isinstance(problem.lower, MultipleKernels)
-    rows = []
+    rows: list[dict[str, Any]] = []
     for size in sizes:
         points = problem.validation.first(size)
         upper = _upper_problem(problem, size)

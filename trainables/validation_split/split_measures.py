@@ -53,7 +53,7 @@ def measure_split(
     alone = [problem.validation.point_losses(alpha).losses for alpha in singles]
     alone_test = torch.tensor([problem.test.loss(alpha) for alpha in singles])
     test_losses = torch.stack([one.losses.mean() for one in test])
-    rows = []
+    rows: list[dict[str, Any]] = []
     for size in sizes:
         losses = torch.stack([one.losses[:size].mean() for one in validation])
         starts = alphas[losses.argsort()[:STARTS]]
