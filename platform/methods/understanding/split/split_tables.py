@@ -58,8 +58,9 @@ def curves(frame: pd.DataFrame, column: str) -> tuple[list[int], Array]:
 def excess_by_parameters(run: Run[Any]) -> tuple[list[int], Mapping[int, Array]]:
     """The sizes, and by h the excess test losses, (problems, sizes)."""
     frame = measures_of(run)
-    pairs = {int(h): curves(of, "excess") for h, of in frame.groupby("parameters")}
-    return next(iter(pairs.values()))[0], {h: values for h, (_, values) in pairs.items()}
+    numbers = sorted(int(h) for h in frame["parameters"].unique())
+    pairs = {h: curves(frame[frame["parameters"] == h], "excess") for h in numbers}
+    return pairs[numbers[0]][0], {h: values for h, (_, values) in pairs.items()}
 
 
 def needed_by_parameters(run: Run[Any]) -> dict[int, Interval]:
