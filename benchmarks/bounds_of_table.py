@@ -16,7 +16,6 @@ from pathlib import Path
 import pandas as pd
 
 from archray.platform.methods.pool_bounds import judge_bounds
-from archray.trainables.spaces import get_space
 
 TABLE = Path(__file__).resolve().parents[2] / "shared" / "data" / "nasbench201.csv.gz"
 
@@ -28,7 +27,7 @@ def agreements(pool: pd.DataFrame, table: pd.DataFrame, accuracy: str, space: st
     trade-off reaches of random orders, one time in twenty.
     """
     trained = pd.DataFrame({"architecture": table["architecture"], "error": 100 - table[accuracy], "gap": math.nan})
-    judged = judge_bounds(pool, trained, accuracy, get_space(space))
+    judged = judge_bounds(pool, trained, accuracy, space)
     if judged is None:
         raise SystemExit("the pool has no kappa, no gradient-based metric, or fewer than three rows of the table")
     rows = [

@@ -19,9 +19,9 @@ from archray.platform.report.table_columns import failures, numbers
 from archray.platform.run.layout import TRIALS
 from archray.platform.run.run import Run
 from archray.searchers.hnas.trade_off_fit import chance_correlations, fit_trade_off
-from archray.trainables.spaces import Space, get_space
+from archray.trainables.spaces import get_space
 from archray.trainables.spaces.cell_shape import cell_shape
-from archray.trainables.spaces.darts import DARTS
+from archray.trainables.spaces.genotypes import GenotypeSpace
 
 KAPPA = "kappa"
 METRICS = ("ntk_trace", "grad_norm", "snip", "grasp")  # of section 7.2.2, which the bounds are about
@@ -65,15 +65,15 @@ class Judged:
 def judged_bounds(run: Run[Any]) -> Judged | None:
     """Of one run. None without a pool with kappa and one of METRICS, or with fewer than three trained of it."""
     trained, value = _trained(run)
-    return judge_bounds(run.table("pool", POOL), trained, value, get_space(run.space))
+    return judge_bounds(run.table("pool", POOL), trained, value, run.space)
 
 
-def judge_bounds(pool: pd.DataFrame, trained: pd.DataFrame, value: str, space: Space) -> Judged | None:
+def judge_bounds(pool: pd.DataFrame, trained: pd.DataFrame, value: str, space: str) -> Judged | None:
     """How the bounds of a scored pool order errors; None as of `judged_bounds`.
 
     Args:
         pool: `architecture`, a column per metric and kappa. trained: `architecture`, `error`, `gap`.
-        value: what the errors come from. space: of the architectures.
+        value: what the errors come from. space: of the architectures, by name or reference.
     """
     metrics = [name for name in METRICS if numbers(pool, name).notna().any()]
     if "architecture" not in pool or not numbers(pool, KAPPA).notna().any() or not metrics or trained.empty:
@@ -130,13 +130,14 @@ def _fitted(name: str, metric: np.ndarray, quotient: np.ndarray, error: np.ndarr
     return Promise(f"κ/M + μ(M² − ν)², M = {name}", bound, "fitted", float(np.quantile(chance, 0.95)))
 
 
-def _plain(space: Space, rows: pd.DataFrame) -> Iterator[Promise]:
-    """What no bound is needed for: kappa alone, sizes, and in the space of DARTS the normal cell's width and depth."""
+def _plain(space_name: str, rows: pd.DataFrame) -> Iterator[Promise]:
+    """What no bound is needed for: kappa alone, sizes, and of genotypes the normal cell's width and depth."""
     yield Promise("κ alone", rows[KAPPA].to_numpy(), "plain")
     for column, words in (("parameters", "most parameters"), ("multiply_adds", "most multiply-adds")):
         if rows[column].notna().any():
             yield Promise(words, -rows[column].to_numpy(), "plain")
-    if isinstance(space, DARTS):
+    space = get_space(space_name)
+    if isinstance(space, GenotypeSpace):
         shapes = [cell_shape(space.genotype(space.decode(name)).normal) for name in rows["architecture"]]
         yield Promise("widest normal cell", -np.array([shape.width for shape in shapes]), "plain")
         yield Promise("shallowest normal cell", np.array([float(shape.depth) for shape in shapes]), "plain")

@@ -58,8 +58,9 @@ def pool_bounds(run: Run[Any], canvas: Figure) -> None:
     tell_points(axes, taus, places, texts)
     axes.set_yticks(places, [promise.name for promise in judged.promises])
     axes.set_xlim(-1, 1)
+    axes.set_xticks([-1, -0.5, 0, 0.5, 1])
     axes.set_ylim(-0.7, len(places) - 0.3)
-    axes.set_xlabel("Kendall's τ with the error (1: the promise orders as the error does)")
+    axes.set_xlabel("Kendall's τ with the error")
 
 
 def _known(run: Run[Any]) -> Judged:
