@@ -1,27 +1,41 @@
 """Every ensemble method under attack at toy size: one member attacked, all defend. Shu 2022, 5.3.6, Table 5.4.
 
-Each method trains an ensemble of three networks of DARTS' space on digits, a cell of 8 channels each, once a seed; of
-each run all members are attacked in turn on the same test images. `single-best` is left out, as an ensemble of one has
-nobody to defend.
+Each method trains an ensemble of three networks of NAS-Bench-201's space on digits, cells of 8 channels, once a seed
+(`mc-droppath`: of DARTS' space); of each run all members are attacked in turn on the same test images, in this process.
+`single-best` is left out, as an ensemble of one has nobody to defend.
 
     python benchmarks/adversarial_defence.py --out attacked
 
-What was interrupted goes on; `--images`, `--epsilon` and `--attacks` ask another question of the same runs.
+What was interrupted goes on; `--images`, `--epsilon` and `--set` ask another question of the same runs. `--table`
+searches nothing and takes the runs that there are.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import os
+import sys
 import time
 from collections.abc import Sequence
 from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
+
 import archray
 from archray.cluster.cluster_settings import ClusterSettings
 from archray.cluster.connect import connect
+from archray.files import whole_file
+from archray.platform.config import merge, parse_assignment
+from archray.platform.methods import open_run
+from archray.platform.methods.ensembles.attack_rounds import AttackQuestion, check_attack
+from archray.platform.methods.ensembles.attack_tables import round_of
+from archray.platform.run.layout import MODEL
+from archray.platform.run.manifest import digest
+from archray.trainables.adversarial import ATTACKS
+from archray.trainables.adversarial.attack_worker import AttackWorker
 
 METHODS: dict[str, tuple[str, dict[str, Any]]] = {
     "deep ensemble": ("deep-ensemble", {}),
@@ -33,7 +47,13 @@ METHODS: dict[str, tuple[str, dict[str, Any]]] = {
     "NESBS, SVGD-RD": ("nesbs", {"search__sampler": {"name": "svgd-rd", "iterations": 100}}),
     "MC-DropPath": ("mc-droppath", {"space": "darts"}),  # the networks of the others have no paths to drop
 }
-SIZE = {"space": "nasbench201", "data": "digits", "preset": "smoke", "ensemble_size": 3, "network__channels": 8}
+SIZE: dict[str, Any] = {
+    "space": "nasbench201",
+    "data": "digits",
+    "preset": "smoke",
+    "ensemble_size": 3,
+    "network__channels": 8,
+}
 FINAL = {"final__epochs": 12, "final__batch_size": 32}
 SHARED = {  # of the methods with a supernet
     "supernet__network__channels": 8,
@@ -55,25 +75,106 @@ def search(name: str, seed: int, place: Path) -> None:
     archray.search(method, **{**SIZE, **FINAL, **options, **own}, seed=seed, out=place, or_resume=True)
 
 
-def ended(place: Path) -> bool:
-    return (place / "architecture.json").exists()
+def place_of(out: Path, name: str, seed: int) -> Path:
+    return out / name.replace(", ", "-").replace(" ", "-").lower() / f"seed-{seed:02d}"
+
+
+def attacked(place: Path, question: AttackQuestion) -> pd.DataFrame:
+    """The rounds of a run under each attack, a row each; those that were done are read."""
+    file = place.parent / f"{place.name}-{digest(question.model_dump(mode='json'))}.parquet"
+    rounds = pd.read_parquet(file) if file.exists() else pd.DataFrame(columns=["attack", "member"])
+    done = set(zip(rounds["attack"], rounds["member"], strict=True))
+    missing = [item for item in itertools.product(question.attacks, range(SIZE["ensemble_size"])) if item not in done]
+    if not missing:
+        return rounds
+    run = open_run(str(place))
+    asked = check_attack(run, question)
+    worker = AttackWorker(
+        model=str(run.folder / MODEL),
+        space=run.space,
+        data=run.data.model_dump(mode="json"),
+        images=asked.images,
+        settings=asked.settings.model_dump(mode="json"),
+        seed=asked.seed,
+        device="auto",
+    )
+    for attack, member in missing:
+        row = pd.DataFrame([{"attack": attack, "member": member, **round_of(worker((attack, member)))}])
+        rounds = row if rounds.empty else pd.concat([rounds, row], ignore_index=True)
+        with whole_file(file) as stream:
+            rounds.to_parquet(stream, index=False)
+    return rounds
+
+
+def markdown(rounds: pd.DataFrame) -> str:
+    """A row a method and attack: percent, mean over seeds of the mean over rounds, ± the deviation over seeds.
+
+    Last, in how many rounds the ensemble beat the attacked member, the other members alone, and was below noise.
+    """
+    columns = {
+        "benign_member_accuracy": "member, benign",
+        "attack_accuracy": "attack",
+        "transfer_accuracy": "transfer",
+        "benign_accuracy": "ensemble, benign",
+        "defence_accuracy": "defence",
+        "noise_accuracy": "noise",
+    }
+    lines = [f"| method | attack | {' | '.join(columns.values())} | defence > attack | defence < noise |"]
+    lines.append("|---" * (len(columns) + 4) + "|")
+    for (method, attack), rows in rounds.groupby(["method", "attack"], sort=False):
+        means = rows.groupby("seed")[list(columns)].mean()
+        cells = [f"{100 * means[key].mean():.1f} ± {100 * means[key].std():.1f}" for key in columns]
+        wins = (rows["defence_accuracy"] > rows["attack_accuracy"]).sum()
+        below = (rows["defence_accuracy"] < rows["noise_accuracy"]).sum()
+        seeds = rows["seed"].nunique()
+        lines.append(
+            f"| {method} ({seeds}) | {ATTACKS.get(str(attack)).title} | {' | '.join(cells)} | {wins} of {len(rows)} | "
+            f"{below} of {len(rows)} |"
+        )
+    return "\n".join(lines).replace(" ± nan", "")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
+    """Runs what is left to run, and prints the table in Markdown."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True, help="folder of the runs; one that exists is continued")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--methods", nargs="+", default=list(METHODS), choices=list(METHODS), metavar="METHOD")
+    parser.add_argument("--attacks", nargs="+", default=["fgsm", "pgd", "cw", "autoattack"])
+    parser.add_argument("--images", type=int, default=200)
+    parser.add_argument("--epsilon", type=float, default=8 / 255)
+    parser.add_argument("--set", nargs="*", default=["autoattack.queries=500"], metavar="KEY=VALUE", dest="settings")
+    parser.add_argument("--table", action="store_true", help="of the runs that there are, search nothing")
     options = parser.parse_args(arguments)
+    settings = merge({"epsilon": options.epsilon}, *map(parse_assignment, options.settings))
+    questions = [
+        AttackQuestion.model_validate({"attacks": [name], "images": options.images, "settings": settings})
+        for name in options.attacks
+    ]
+    places = {
+        (seed, name): place_of(options.out, name, seed) for seed in range(options.seeds) for name in options.methods
+    }
+    if not options.table:
+        _search(places)
+    tables = []
+    for question, ((seed, name), place) in itertools.product(questions, places.items()):
+        if (place / "architecture.json").exists():
+            tables.append(attacked(place, question).assign(method=name, seed=seed))
+            print(f"{name}, seed {seed}: {question.attacks[0]}", file=sys.stderr, flush=True)
+    rounds = pd.concat(tables, ignore_index=True)
+    print(markdown(rounds.sort_values("method", kind="stable", key=lambda column: column.map(list(METHODS).index))))
+
+
+def _search(places: dict[tuple[int, str], Path]) -> None:
+    missing = {key: place for key, place in places.items() if not (place / "architecture.json").exists()}
+    if not missing:
+        return
     with connect(ClusterSettings(dashboard=False)):  # once, and not for every method
-        for seed in range(options.seeds):
-            for name in options.methods:
-                place = options.out / name.replace(", ", "-").replace(" ", "-").lower() / f"seed-{seed:02d}"
-                if not ended(place):
-                    start = time.monotonic()
-                    with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere):
-                        search(name, seed, place)
-                    print(f"{name}, seed {seed}: {time.monotonic() - start:.0f} s", flush=True)
+        for (seed, name), place in missing.items():
+            start = time.monotonic()
+            with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere):
+                search(name, seed, place)
+            print(f"{name}, seed {seed}: {time.monotonic() - start:.0f} s", file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

@@ -57,7 +57,7 @@ def attack(
     place = run.folder / ATTACK if out is None else Folder(os.fspath(out))
     targets = {each.folder.name: each for each in run.repeats} or {"": run}
     folders = {name: _folder(each, name, place, own=out is None) for name, each in targets.items()}
-    asked = _question(attacks, epsilon, images, seed, settings, next(iter(folders.values())))
+    asked = _question(attacks, epsilon, images, seed, settings, list(folders.values()))
     questions = {name: check_attack(each, asked) for name, each in targets.items()}
     console = Console()
     tables = []
@@ -91,11 +91,12 @@ def _question(
     images: int | None,
     seed: int | None,
     settings: Mapping[str, Any] | None,
-    folder: Folder,
+    folders: Sequence[Folder],
 ) -> AttackQuestion:
-    """What is asked; if nothing is said and the folder holds what was begun and has not ended, that."""
-    if (attacks, epsilon, images, seed, settings) == (None,) * 5 and _begun(folder):
-        return AttackQuestion.model_validate(folder.read_json(QUESTION))
+    """What is asked; if nothing is said and a folder holds what was begun and has not ended, that."""
+    begun = next(filter(_begun, folders), None)
+    if begun is not None and (attacks, epsilon, images, seed, settings) == (None,) * 5:
+        return AttackQuestion.model_validate(begun.read_json(QUESTION))
     if epsilon is not None and not 0 < epsilon < 1:
         raise InvalidInput(
             f"expected epsilon between 0 and 1, the largest change of a pixel in 0..1 (8/255 is 0.031), got {epsilon:g}"

@@ -130,19 +130,19 @@ QUANTITIES: Mapping[str, Quantity] = {
         "test accuracy (random)", "On the test split, of random architectures that were trained as the found one."
     ),
     # Of an ensemble under attack, on the test images that were attacked; see docs/attack.md.
-    "benign_accuracy": _accuracy("accuracy (benign)", "Of the ensemble, on these images as they are."),
-    "benign_member_accuracy": _accuracy("accuracy (member, benign)", "Of the attacked member, on these images."),
-    "attack_accuracy": _accuracy("accuracy (attack)", "Of the attacked member, on its adversarial images."),
+    "benign_accuracy": _accuracy("test accuracy (benign)", "Of the ensemble, on these images as they are."),
+    "benign_member_accuracy": _accuracy("test accuracy (member, benign)", "Of the attacked member, on these images."),
+    "attack_accuracy": _accuracy("test accuracy (attack)", "Of the attacked member, on its adversarial images."),
     "transfer_accuracy": _accuracy(
-        "accuracy (transfer)", "Of the other members, each alone, on the adversarial images of the attacked one."
+        "test accuracy (transfer)", "Of the other members, each alone, on the adversarial images of the attacked one."
     ),
     "defence_accuracy": _accuracy(
-        "accuracy (defence)", "Of the ensemble, on the attacked member's adversarial images."
+        "test accuracy (defence)", "Of the ensemble, on the attacked member's adversarial images."
     ),
-    "noise_member_accuracy": _accuracy("accuracy (member, noise)", "As noise_accuracy, of the attacked member."),
-    "noise_accuracy": _accuracy("accuracy (noise)", "Of the ensemble, on images with random noise of the same size."),
+    "noise_member_accuracy": _accuracy("test accuracy (member, noise)", "As noise_accuracy, of the attacked member."),
+    "noise_accuracy": _accuracy("test accuracy (noise)", "Of the ensemble, on images with random noise of the same size."),
     **{
-        f"{name}_defence_accuracy": _accuracy(f"accuracy (defence, {title})", f"As defence_accuracy, under {title}.")
+        f"{name}_defence_accuracy": _accuracy(f"test accuracy (defence, {title})", f"As defence_accuracy, under {title}.")
         for name, title in _ATTACKS.items()
     },
     # On the validation split.

@@ -37,6 +37,7 @@ def test_commands_stand_in_the_order_of_a_first_day() -> None:
             "compare",
             "export",
             "predict",
+            "attack",
             "list",
             "proxies",
             "submit",
