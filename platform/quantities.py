@@ -137,12 +137,16 @@ QUANTITIES: Mapping[str, Quantity] = {
         "test accuracy (transfer)", "Of the other members, each alone, on the adversarial images of the attacked one."
     ),
     "defence_accuracy": _accuracy(
-        "test accuracy (defence)", "Of the ensemble, on the attacked member's adversarial images."
+        "test accuracy (defence)", "Of the ensemble, on the adversarial images of the attacked member."
     ),
     "noise_member_accuracy": _accuracy("test accuracy (member, noise)", "As noise_accuracy, of the attacked member."),
-    "noise_accuracy": _accuracy("test accuracy (noise)", "Of the ensemble, on images with random noise of the same size."),
+    "noise_accuracy": _accuracy(
+        "test accuracy (noise)", "Of the ensemble, on images with random noise of the same size."
+    ),
     **{
-        f"{name}_defence_accuracy": _accuracy(f"test accuracy (defence, {title})", f"As defence_accuracy, under {title}.")
+        f"{name}_defence_accuracy": _accuracy(
+            f"test accuracy (defence, {title})", f"As defence_accuracy, under {title}."
+        )
         for name, title in _ATTACKS.items()
     },
     # On the validation split.
