@@ -16,6 +16,7 @@ from archray_test_ensemble_report import repeated_ensemble_run
 from archray_test_feature_map_report import feature_map_run
 from archray_test_plain_report import pareto_run, plain_run
 from archray_test_report import hnas_run, summarised, write_run
+from archray_test_split import split_run
 from archray_test_supernet_report import gradient_run, nasi_run, scored_run
 from matplotlib.figure import Figure
 
@@ -38,6 +39,7 @@ MAKERS: dict[str, Callable[[Path], Run[Any]]] = {
     "ensembles": repeated_ensemble_run,
     "pareto": pareto_run,
     "activations": activations_run,
+    "split": split_run,
 }
 OWN_RUN = {  # of figures that not every run of the family has the data of
     "supernet_shared_scores": scored_run,
@@ -92,10 +94,11 @@ METHODS = {
     "ensembles": "nesbs",
     "pareto": "nsga2",
     "activations": "activations",
+    "split": "split",
 }
 
 
-OWN_SPACE = {"halving": {"space": "fourier"}, "activations": {"space": "activations"}}
+OWN_SPACE = {"halving": {"space": "fourier"}, **{name: {"space": "activations"} for name in ("activations", "split")}}
 
 
 @pytest.mark.parametrize("name", OF_A_RUN)

@@ -51,15 +51,19 @@ _NO_EXCESS = 1e-4  # least excess that is drawn: it may be 0
 def split_losses(run: Run[Any], canvas: Figure) -> None:
     """Validation and test loss of what each size of the validation set selects, at the largest h; median and quartiles.
 
-    Dashed: the best architecture, the best single activation, equal weights, random architectures.
+    Lines without points: the best architecture, equal weights, and random architectures.
     """
     frame = largest(measures_of(run))
     axes = canvas.subplots()
     sizes = sorted(int(size) for size in frame["points"].unique())
-    levels = (("best", "best", INK), ("uniform", "equal weights", MUTED), ("random", "random", TRIAL))
-    for column, words, colour in levels:
+    levels = (
+        ("best", "best", INK, "--"),
+        ("uniform", "equal weights", MUTED, (0, (1, 2))),
+        ("random", "random", TRIAL, "-."),
+    )
+    for column, words, colour, dashes in levels:
         value = float(np.median(of_problems(frame, column)))
-        axes.axhline(value, color=colour, linewidth=1, linestyle=(0, (4, 3)), zorder=1, label=words)
+        axes.axhline(value, color=colour, linewidth=1.2, linestyle=dashes, zorder=1, label=words)
         tell_line(axes, [sizes[0], sizes[-1]], [value, value], f"{words}\ntest loss {significant(value)}")
     for column, words, colour in (
         ("single_test_loss", "single activation, test", GREEN),

@@ -1,0 +1,42 @@
+"""A run of the study of validation sets, measured in this process, for what reads its tables."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from archray_test_report import write_run
+
+from archray.platform.methods.understanding.split.split_tables import MEASURES_TABLE, SPECTRAL_TABLE, rows_of
+from archray.platform.run.run import Run
+from archray.trainables.tune.split_trainable import SplitTrainable
+
+PROBLEM = {
+    "width": 16, "train_size": 8, "validation_sizes": (8, 16, 32), "test_size": 32, "architectures": 4, "steps": 5,
+}  # fmt: skip
+CONFIG = {
+    "space": "activations", "data": {"name": "gaussian"}, "problem": PROBLEM, "parameters": (2, 3),
+    "spectral_parameters": 2, "seeds": 2,
+}  # fmt: skip
+
+
+@cache
+def _trials(spectral: bool) -> pd.DataFrame:
+    """Of two seeds, as the stage has them."""
+    trials = []
+    for parameters in (2,) if spectral else (2, 3):
+        for seed in (0, 1):
+            keys = {"parameters": parameters, "seed": seed, "spectral": spectral}
+            trials.append({**keys, **SplitTrainable({"settings": {**PROBLEM, "threads": 1}, **keys}).step()})
+    return pd.DataFrame(trials)
+
+
+def split_run(place: Path) -> Run[Any]:
+    """Of two seeds and two numbers of parameters."""
+    tables = {
+        ("measures", MEASURES_TABLE): rows_of(_trials(False)),
+        ("spectral", SPECTRAL_TABLE): rows_of(_trials(True)),
+    }
+    return write_run(place, "split", config=CONFIG, tables=tables)
