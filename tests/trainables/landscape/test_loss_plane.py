@@ -14,7 +14,6 @@ from archray.trainables.landscape.directions import filter_normalised
 from archray.trainables.landscape.flatness import flatness
 from archray.trainables.landscape.gradient_variance import gradient_variance
 from archray.trainables.landscape.loss_plane import LossPlane, loop_of_losses, variance_by_instance
-from archray.trainables.landscape.plane_settings import PlaneSettings
 from archray.trainables.nets import build
 from archray.trainables.nets.network_settings import NetworkSettings
 from archray.trainables.spaces import get_space
@@ -133,10 +132,3 @@ def test_a_paraboloid_is_as_flat_as_it_is() -> None:
     assert measures["flat_share"] == pytest.approx(float((losses - 0.5 <= 1.0).mean()))
     losses[0, 0] = np.nan
     assert flatness(steps, losses)["curvature"] == pytest.approx(6.0)
-
-
-def test_points_are_numbered_row_by_row() -> None:
-    settings = PlaneSettings(points=3, radius=0.5)
-    assert [settings.point(key) for key in settings.keys()[:4]] == [(-0.5, -0.5), (-0.5, 0.0), (-0.5, 0.5), (0.0, -0.5)]
-    with pytest.raises(ValueError, match="points"):
-        PlaneSettings(points=0)
