@@ -155,7 +155,10 @@ def _excess(run: Run[Any], winner: pd.DataFrame) -> Iterator[str]:
         f"|C| + log 1/δ)), is {_ERROR.show(winner['selection'].mean())}."
     )
     if known < of and run.table("search", "rounds.parquet").size:
-        text += f" That is of {known} of {of} candidates: the rest were never solved for alone, and one may be better."
+        text += (
+            f" That is of {known} of {count(of, 'candidate')}: the rest were never solved for alone, and one may be "
+        )
+        text += "better."
     if not _selects_as_proved(run, winner):
         text += (
             " Its proof needs that the least validation error was selected of weights solved for exactly, which this "
