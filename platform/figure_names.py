@@ -24,6 +24,7 @@ _HNAS, _MAPS, _SUPERNETS = f"{_METHODS}.hnas", f"{_METHODS}.feature_maps", f"{_M
 _ACTIVATIONS = f"{_METHODS}.understanding.activations"
 _SPLIT = f"{_METHODS}.understanding.split"
 _ENSEMBLES, _PLAIN = f"{_METHODS}.ensembles", f"{_METHODS}.plain"
+_TOPOLOGY = f"{_METHODS}.understanding.topology"
 
 # A figure's name, that of the function that draws it, and the module that has it. docs/plots.md lists them in this
 # order.
@@ -69,6 +70,9 @@ OF_A_RUN = {
     "split_points_needed": f"{_SPLIT}.split_figures",
     "split_spectral": f"{_SPLIT}.split_figures",
     "split_rank_one": f"{_SPLIT}.split_figures",
+    "topology_convergence": f"{_TOPOLOGY}.topology_figures",
+    "topology_trends": f"{_TOPOLOGY}.topology_figures",
+    "topology_planes": f"{_TOPOLOGY}.topology_figures",
 }
 OF_SEVERAL_RUNS = {
     "runs_compared": f"{_REPORT}.side_by_side",

@@ -170,6 +170,11 @@ for _name, _place, _summary in (
     ),
 ):
     STUDIES.declare(_name, _summary, f"archray.platform.methods.understanding.{_place}")
+STUDIES.declare(
+    "topology",
+    "Cells by their connections: width and depth, convergence, landscape, generalisation (Shu 2022, ch. 4)",
+    "archray.platform.methods.understanding.topology.topology_config:TOPOLOGY",
+)
 
 
 def get_method(name: str) -> Method:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 
 from archray.errors import InvalidArchitecture
+from archray.trainables.spaces.genotypes import GenotypeSpace
 from archray.trainables.spaces.space import SPACES, Space
 
 
@@ -49,3 +50,25 @@ def _choices(space: Space) -> str:
     """What may stand for an architecture of a space."""
     names = f"one of {', '.join(space.named)}, or " if space.named else ""
     return f"{names}the string of one of {space.name}"
+
+
+def cell_space(text: str) -> GenotypeSpace:
+    """The space of a genotype: the first of archray's that can read it.
+
+    Raises: InvalidArchitecture if none can, saying what each misses.
+    """
+    reasons = []
+    for name in SPACES:
+        if issubclass(SPACES.get(name), GenotypeSpace):
+            space = SPACES.get(name)()
+            assert isinstance(space, GenotypeSpace)
+            try:
+                space.decode(text)
+            except InvalidArchitecture as error:
+                reasons.append(str(error).split(";")[0])
+            else:
+                return space
+    raise InvalidArchitecture(
+        f"expected the genotype of two cells, which have a width and a depth, or the name of one (archray list "
+        f"architectures), got {text[:200]!r}: {'; '.join(reasons)}"
+    )

@@ -1,0 +1,154 @@
+"""The figures of the study of cells: convergence, landscapes, and what is measured against width."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import MaxNLocator
+
+from archray.platform.methods.understanding.topology.topology_tables import (
+    KINDS,
+    connected,
+    curves_of,
+    loss_threshold,
+    networks,
+    plane_of,
+)
+from archray.platform.number_words import significant
+from archray.platform.report.figures import FOUND, GREEN, RANDOM, TRIAL, NothingToDraw, figure, plain, set_height
+from archray.platform.report.pointed_at import tell_line, tell_points
+from archray.platform.run.run import Run
+
+COLOURS = {"cell": FOUND, "widest": GREEN, "connections": TRIAL, "operations": RANDOM}
+ORDER = ("operations", "connections", "widest", "cell")  # the last on top
+_COLUMNS = 3  # of panels
+_ROW = 165  # height of a row of panels
+_TRENDS = (
+    ("mean_loss", "mean validation loss", False),
+    ("rise", "rise of the loss, nats", False),
+    ("plane_variance", "gradient variance", True),
+    ("test_accuracy", "test accuracy, %", False),
+)
+_CAP = 6.0  # nats above the centre, of a plane's colours
+
+
+def _panels(canvas: Figure, cells: list[str], head: int) -> list[Axes]:
+    rows = math.ceil(len(cells) / _COLUMNS)
+    columns = min(_COLUMNS, len(cells))
+    set_height(canvas, head + _ROW * rows)
+    grid = canvas.subplots(rows, columns, squeeze=False, sharex=True, sharey=True).flat
+    panels = list(grid)
+    for axes in panels[len(cells) :]:
+        axes.set_visible(False)
+    return panels[: len(cells)]
+
+
+def _legend(canvas: Figure, kinds: set[str]) -> None:
+    handles = [Line2D([], [], color=COLOURS[kind], label=KINDS[kind], lw=2) for kind in KINDS if kind in kinds]
+    canvas.legend(handles=handles, loc="outside upper left", ncols=len(handles))
+
+
+@figure(height=400)
+def topology_convergence(run: Run[Any], canvas: Figure) -> None:
+    """The validation loss by epoch of each cell of a study, and of its variants. Shu 2022, Figures 4.3 and 4.5."""
+    run = run.best
+    table, curves = networks(run), curves_of(run)
+    if curves.empty or curves["validation_loss"].notna().sum() == 0:
+        raise NothingToDraw("the study has no curves yet: its cells are not trained")
+    threshold = loss_threshold(run)
+    cells = list(dict.fromkeys(table["cell"]))
+    for axes, name in zip(_panels(canvas, cells, 60), cells, strict=True):
+        rows = table[table["cell"] == name]
+        axes.axhline(threshold, color=TRIAL, lw=0.8, ls=":")
+        for kind in ORDER:
+            for row in rows[rows["kind"] == kind].itertuples():
+                for _, curve in curves[curves["architecture"] == row.architecture].groupby("trial_id"):
+                    own = kind == "cell"
+                    x, y = curve["epoch"].to_list(), curve["validation_loss"].clip(upper=4 * threshold).to_list()
+                    axes.plot(x, y, color=COLOURS[kind], lw=2 if own else 1, alpha=1 if own else 0.65)
+                    words = f"{name}, {KINDS[kind]} {row.number}" if not own else name
+                    tell_line(axes, x, y, f"{words}: {significant(row.width)} wide, {row.depth} deep")
+        axes.set_title(name)
+        axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
+        axes.set_ylim(bottom=0)
+    canvas.supxlabel("epoch", fontsize=12)
+    canvas.supylabel("validation loss, nats", fontsize=12)
+    _legend(canvas, set(table["kind"]))
+
+
+@figure(height=400)
+def topology_trends(run: Run[Any], canvas: Figure) -> None:
+    """Mean loss, landscape, gradient variance and accuracy of a study's networks against the width of their cells."""
+    table = connected(networks(run.best))
+    known = [trend for trend in _TRENDS if not table.empty and table[trend[0]].notna().any()]
+    if not known:
+        raise NothingToDraw("the study has measured nothing yet: its cells are not trained")
+    set_height(canvas, 60 + 190 * math.ceil(len(known) / 2))
+    grid = canvas.subplots(math.ceil(len(known) / 2), min(2, len(known)), squeeze=False).flat
+    panels = list(grid)
+    for axes in panels[len(known) :]:
+        axes.set_visible(False)
+    for axes, (column, label, in_decades) in zip(panels, known, strict=False):
+        for kind in ORDER:
+            rows = table[(table["kind"] == kind) & table[column].notna()]
+            y = rows[column] * (100 if column == "test_accuracy" else 1)
+            axes.scatter(rows["width"], y, s=26 if kind != "connections" else 18, color=COLOURS[kind], alpha=0.8, lw=0)
+            told = zip(rows["cell"], rows["kind"], rows["number"], rows["depth"], y, strict=True)
+            texts = [f"{c}, {KINDS[k]} {n}\n{d} deep: {significant(value)}" for c, k, n, d, value in told]
+            tell_points(axes, rows["width"], y, texts)
+        if in_decades:
+            axes.set_yscale("log")
+            plain(axes.yaxis)
+        axes.set_title(label)
+        axes.xaxis.set_major_locator(MaxNLocator(6))
+    canvas.supxlabel("width of the normal cell, c", fontsize=12)
+    _legend(canvas, set(table["kind"]))
+
+
+@figure(height=400)
+def topology_planes(run: Run[Any], canvas: Figure) -> None:
+    """The loss on a plane of weights around each cell of a study, and around its narrowest variant. Figure 4.6."""
+    table = connected(networks(run.best))
+    if table.empty or "plane" not in table or table["plane"].notna().sum() == 0:
+        raise NothingToDraw("the study has no planes yet")
+    pairs = [pair for _, rows in table[table["plane"].notna()].groupby("cell", sort=False) if (pair := _pair(rows))]
+    across = min(4, 2 * len(pairs))
+    rows = math.ceil(2 * len(pairs) / across)
+    set_height(canvas, 40 + 150 * rows)
+    panels = list(canvas.subplots(rows, across, squeeze=False).flat)
+    radius = run.best.config.plane.radius
+    drawn = None
+    for axes, (name, row) in zip(panels, [each for pair in pairs for each in pair], strict=False):
+        plane = plane_of(row["plane"])
+        assert plane is not None  # rows without one are left out
+        steps = np.linspace(-radius, radius, len(plane))
+        rise = np.nan_to_num(plane - row["centre"], nan=_CAP, posinf=_CAP).clip(0, _CAP)
+        levels = np.linspace(0, _CAP, 13)
+        drawn = axes.contourf(steps, steps, rise.T, levels=levels, cmap="cividis")
+        axes.contour(steps, steps, rise.T, levels=levels[1:-1], colors="white", linewidths=0.3)
+        axes.set_title(f"{name}\n{significant(row['width'])} wide, {row['depth']} deep", fontsize=10)
+        axes.set_aspect("equal")
+        axes.grid(visible=False)
+        axes.set_xticks([-radius, 0, radius])
+        axes.set_yticks([-radius, 0, radius])
+        axes.tick_params(labelsize=8)
+    for axes in panels[2 * len(pairs) :]:
+        axes.set_visible(False)
+    bar = canvas.colorbar(drawn, ax=panels, shrink=0.6, ticks=[0, 2, 4, _CAP])
+    bar.set_label("rise of the loss, nats", fontsize=10)
+    bar.ax.tick_params(labelsize=8)
+
+
+def _pair(rows: pd.DataFrame) -> list[tuple[str, pd.Series]]:
+    """A cell and its narrowest and deepest variant, of a cell that has both."""
+    own, others = rows[rows["kind"] == "cell"], rows[rows["kind"] == "connections"]
+    if own.empty or others.empty:
+        return []
+    narrowest = others.sort_values(["width", "depth"], ascending=[True, False]).iloc[0]
+    return [(own.iloc[0]["cell"], own.iloc[0]), ("its narrowest", narrowest)]

@@ -1,0 +1,224 @@
+"""What the study of cells shows: its claims, the cells beside their variants, figures, and the linear cells."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pandas as pd
+
+from archray.platform.methods.understanding.topology.topology_claims import claims, interval
+from archray.platform.methods.understanding.topology.topology_figures import (
+    topology_convergence,
+    topology_planes,
+    topology_trends,
+)
+from archray.platform.methods.understanding.topology.topology_tables import (
+    BOUNDS,
+    KINDS,
+    PLANES,
+    VARIANTS,
+    loss_threshold,
+    networks,
+)
+from archray.platform.number_words import significant
+from archray.platform.report.figures import drawing
+from archray.platform.report.page import Card, Headline, MakeSection
+from archray.platform.report.run_sections import Tables, failures_section, manifest_section
+from archray.platform.report.section import Column, Section, captioned, folded, numeric, paragraphs, table
+from archray.platform.run.layout import TRIALS
+from archray.platform.run.listing import Listing
+from archray.platform.run.run import Run
+from archray.plurals import count
+
+_TABLES: Tables = {"training": ("trainings", TRIALS), "planes": ("planes", PLANES)}
+_OF_KIND = ("cell", "widest", "connections", "operations")
+_COLUMNS = {  # of a table of networks: heading, column, factor
+    "Width, c": ("width", 1),
+    "Depth": ("depth", 1),
+    "Parameters": ("parameters", 1),
+    "Epochs to loss": ("epochs_to_threshold", 1),
+    "Mean loss": ("mean_loss", 1),
+    "Final loss": ("final_loss", 1),
+    "Test accuracy, %": ("test_accuracy", 100),
+    "Rise": ("rise", 1),
+    "Flat, %": ("flat", 100),
+    "Gradient variance": ("plane_variance", 1),
+}
+
+
+def headline(run: Run[Any]) -> Headline:
+    """What held, in numbers."""
+    run = run.best
+    told, rows = claims(run), run.table("variants", VARIANTS)
+    verdicts = [claim.verdict for claim in told]
+    cells = count(len(set(rows["cell"])), "cell") if len(rows) else "no cell yet"
+    lead = f"{cells} and their variants, {count(len(rows), 'network')} trained at equal budget"
+    if verdicts:
+        parts = [f"{verdicts.count(verdict)} {words}" for verdict, words in _COUNTED.items() if verdict in verdicts]
+        lead += f". Of {count(len(verdicts), 'claim')} of the thesis' chapter 4, {', '.join(parts)}"
+    cards = [Card("found", str(verdicts.count(verdict)), words) for verdict, words in _COUNTED.items()]
+    spaces = ", ".join(dict.fromkeys(rows["space"])) if len(rows) else run.config.space
+    return Headline("cells", f"{lead}.", cards=cards if verdicts else (), facts={"Space": spaces})
+
+
+_COUNTED = {"holds": "hold", "does not hold": "do not hold", "undecided at this scale": "undecided at this scale"}
+
+
+def claims_section(run: Run[Any]) -> Section | None:
+    """What is claimed, and what the run says of it."""
+    told = claims(run.best)
+    if not told:
+        return None
+    columns = [Column("Claim"), Column("Section"), Column("Verdict"), Column("Measured"), *numeric("Value [95 %]")]
+    rows = [(claim.text, claim.source, claim.verdict, claim.measure, interval(claim)) for claim in told]
+    text = (
+        "Verdicts are computed: a claim holds where the whole 95 % interval is on its side, does not hold where the "
+        "whole interval is on the other side, and is undecided otherwise. That wider cells are not better in the end "
+        "holds where no correlation above 0.3 is in the interval, and does not where all of it is above 0. "
+        "Correlations are of ranks within each cell and its variants of connections, pooled over cells; intervals are "
+        "the bootstrap's over networks, each trained as often as the configuration says."
+    )
+    return Section("claims", "Claims", table(columns, rows, label="Claims", sortable=False) + paragraphs([text]))
+
+
+def cells_section(run: Run[Any]) -> Section | None:
+    """Each cell, and the means of its variants of a kind."""
+    run = run.best
+    known = networks(run)
+    if known.empty:
+        return None
+    rows, marked = [], []
+    for name, of_cell in known.groupby("cell", sort=False):
+        for kind in _OF_KIND:
+            of_kind = of_cell[of_cell["kind"] == kind]
+            if len(of_kind):
+                marked += [len(rows)] if kind != "cell" else []
+                number = f" ({len(of_kind)})" if len(of_kind) > 1 else ""
+                values = [significant(of_kind[column].mean() * factor) for column, factor in _COLUMNS.values()]
+                rows.append((name, f"{KINDS[kind]}{number}", *values))
+    columns = [Column("Cell"), Column("Kind"), *numeric(*_COLUMNS)]
+    caption = (
+        "Each cell, its widest form, and the means over its variants. Width and depth of the normal cell, by section "
+        f"4.2.2. Epochs until the validation loss is below {significant(loss_threshold(run))}, half of a uniform "
+        "guess's, of those that get there; the mean loss is over the epochs, the smaller the faster; rise: by how much "
+        "the loss is higher than in the middle, mean over the plane; flat: the share of the plane below a uniform "
+        "guess; the variance of the gradient is the mean over a square of half that side."
+    )
+    body = table(columns, rows, label="Cells and their variants", faint=frozenset(marked), sortable=False)
+    return Section("cells", "Cells and their variants", captioned(body, caption) + folded("Every network", _all(known)))
+
+
+def _all(known: pd.DataFrame) -> str:
+    columns = [Column("Cell"), Column("Kind"), *numeric("No.", *_COLUMNS), Column("Genotype", "code")]
+    rows = [
+        (
+            row["cell"],
+            KINDS[row["kind"]],
+            row["number"],
+            *[significant(row[column] * factor) for column, factor in _COLUMNS.values()],
+            row["architecture"],
+        )
+        for _, row in known.iterrows()
+    ]
+    return table(columns, rows, label="Every network")
+
+
+def rates_section(run: Run[Any]) -> Section | None:
+    """How fast and how good the cells are at other learning rates. Nothing with one rate alone."""
+    run = run.best
+    factors = sorted(run.config.learning_rates)
+    if len(factors) < 2 or networks(run).empty:
+        return None
+    rows = []
+    for factor in factors:
+        known = networks(run, factor)
+        for kind in _OF_KIND:
+            of_kind = known[known["kind"] == kind]
+            if len(of_kind):
+                means = (of_kind["mean_loss"].mean(), of_kind["test_accuracy"].mean() * 100)
+                rows.append((significant(factor * run.config.train.lr), KINDS[kind], *map(significant, means)))
+    columns = [*numeric("Learning rate"), Column("Kind"), *numeric("Mean loss", "Test accuracy, %")]
+    body = captioned(table(columns, rows, label="Learning rates"), "Means over all cells, and over their variants.")
+    return Section("rates", "Learning rates", body)
+
+
+def convergence_section(run: Run[Any]) -> Section | None:
+    canvas = topology_convergence(run)
+    caption = (
+        "Validation loss by epoch of each cell, of its widest form, and of its variants. Dotted: half of a uniform "
+        "guess's loss; losses above twice a uniform guess's are drawn there."
+    )
+    content = drawing("convergence", canvas, description="Validation loss of each cell and its variants by epoch.")
+    return Section("convergence", "Convergence", captioned(content, caption))
+
+
+def trends_section(run: Run[Any]) -> Section | None:
+    canvas = topology_trends(run)
+    caption = "Every network that differs from its cell by connections alone, against the width of its normal cell."
+    content = drawing(
+        "trends", canvas, description="What is measured of the networks against the width of their cells."
+    )
+    return Section("trends", "Against width", captioned(content, caption))
+
+
+def planes_section(run: Run[Any]) -> Section | None:
+    canvas = topology_planes(run)
+    caption = (
+        "How much higher the validation loss is than that of the trained weights, on a square through these along two "
+        "random directions as long as the weights, filter by filter: each cell, and its narrowest variant."
+    )
+    content = drawing("planes", canvas, description="The loss around the trained weights of each cell.")
+    return Section("planes", "Landscapes", captioned(content, caption))
+
+
+def linear_section(run: Run[Any]) -> Section | None:
+    """In how many instances and blocks the measured value is below the bounds."""
+    bounds = run.best.table("linear", BOUNDS)
+    if bounds.empty:
+        return None
+    rows = []
+    for (theorem, gradient), group in bounds.groupby(["theorem", "gradient"]):
+        for form in ("printed", "corrected"):
+            known = group[group[form].notna()]
+            if known.empty:
+                continue
+            kept = known["measured"] <= known[form] * (1 + 1e-9)
+            instances = kept.groupby(known["instance"]).all()
+            ratio = (known["measured"] / known[form]).max()
+            rows.append((theorem, gradient, form, f"{instances.sum()} of {len(instances)}", significant(ratio)))
+    columns = [
+        Column("Theorem"),
+        Column("Gradient"),
+        Column("Bound"),
+        *numeric("Instances that keep it", "Largest ratio"),
+    ]
+    caption = (
+        "Random linear cells, in float64: an instance keeps a bound if no block's measured value is above it. What the "
+        "gradients and the corrected bounds are, notes U1 and U2 say."
+    )
+    body = captioned(table(columns, rows, label="Linear cells", sortable=False), caption)
+    return Section("linear", "Theorems 4.3 and 4.4 on linear cells", body)
+
+
+SECTIONS: tuple[MakeSection, ...] = (
+    claims_section,
+    cells_section,
+    convergence_section,
+    trends_section,
+    planes_section,
+    rates_section,
+    linear_section,
+    failures_section(_TABLES),
+    manifest_section,
+)
+
+
+def listings(run: Run[Any]) -> Sequence[Listing]:
+    """The cells, the fastest first."""
+    known = networks(run.best)
+    if known.empty:
+        return []
+    cells = known[known["kind"] == "cell"].sort_values("mean_loss")
+    keys = ["cell", "width", "depth", "parameters", "mean_loss", "test_accuracy", "rise"]
+    return [Listing.of("cells, by their mean loss over the epochs", cells[keys].to_dict("records"))]
