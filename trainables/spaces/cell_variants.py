@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 
@@ -34,15 +35,22 @@ def connection_variants(space: GenotypeSpace, architecture: Architecture, number
     Raises: InvalidInput if the space has not that many.
     """
 
-    def redraw(edges: CellEdges, rng: np.random.Generator) -> CellEdges:
-        drawn: list[tuple[str, int]] = []
-        for at in range(0, len(edges), 2):
-            sources = rng.choice(INPUTS + at // 2, size=2, replace=space.repeated_inputs)
-            operations = [operation for operation, _ in edges[at : at + 2]]
-            drawn += zip(operations, map(int, sources), strict=True)
-        return tuple(drawn)
+    return _distinct(space, architecture, number, seed, partial(_reconnect, space))
 
-    return _distinct(space, architecture, number, seed, redraw)
+
+def random_shapes(space: GenotypeSpace, architecture: Architecture, number: int, seed: int) -> list[Genotype]:
+    """`number` draws of its connections, as those of `connection_variants`, and the same ones again where drawn twice."""
+    rng, cells = np.random.default_rng(seed), space.genotype(architecture)
+    return [Genotype(*(_reconnect(space, edges, rng) for edges in cells)) for _ in range(number)]
+
+
+def _reconnect(space: GenotypeSpace, edges: CellEdges, rng: np.random.Generator) -> CellEdges:
+    drawn: list[tuple[str, int]] = []
+    for at in range(0, len(edges), 2):
+        sources = rng.choice(INPUTS + at // 2, size=2, replace=space.repeated_inputs)
+        operations = [operation for operation, _ in edges[at : at + 2]]
+        drawn += zip(operations, map(int, sources), strict=True)
+    return tuple(drawn)
 
 
 def operation_variants(space: GenotypeSpace, architecture: Architecture, number: int, seed: int) -> list[Architecture]:

@@ -16,7 +16,7 @@ from archray.platform.run.run import Run
 HOLDS, FAILS, UNDECIDED = "holds", "does not hold", "undecided at this scale"
 DRAWS = 2000  # of the bootstrap
 WEAK = 0.3  # a rank correlation that is called none in effect: it explains less than a tenth of the ranks' variance
-FEWEST = 6  # networks that a correlation is computed of
+FEWEST = 12  # networks that a correlation is computed of
 
 
 @dataclass(frozen=True)

@@ -34,16 +34,15 @@ from archray.trainables.data import load_images
 from archray.trainables.landscape.linear_cells import bounds_table
 from archray.trainables.nets import build, count_parameters
 from archray.trainables.spaces.cell_shape import cell_shape
-from archray.trainables.spaces.cell_variants import connection_variants, operation_variants, widest
-from archray.trainables.spaces.genotypes import GenotypeSpace
-from archray.trainables.spaces.space import Architecture
+from archray.trainables.spaces.cell_variants import connection_variants, operation_variants, random_shapes, widest
+from archray.trainables.spaces.genotypes import Genotype
 from archray.trainables.tune.cell_trainable import CellTrainable, network_state
 from archray.trainables.tune.landscape_worker import COLUMNS, LandscapeWorker
 from archray.trainables.tune.standalone_trainable import StandaloneSettings
 
 
-def _shape(space: GenotypeSpace, architecture: Architecture) -> dict[str, Any]:
-    normal, reduce = (cell_shape(edges) for edges in space.genotype(architecture))
+def _shape(genotype: Genotype) -> dict[str, Any]:
+    normal, reduce = map(cell_shape, genotype)
     return {"width": normal.width, "depth": normal.depth, "reduce_width": reduce.width, "reduce_depth": reduce.depth}
 
 
@@ -67,10 +66,10 @@ def _draw_variants(context: Context[TopologyConfig], folder: Folder) -> None:
                     sizes = {"in_channels": data.in_channels, "num_classes": data.num_classes}
                     network = build(space, variant, network=config.network, seed=None, **sizes)
                 row = {"cell": name, "kind": kind, "number": number, "space": space.name}
-                row |= _shape(space, variant) | {"parameters": count_parameters(network)}
+                row |= _shape(space.genotype(variant)) | {"parameters": count_parameters(network)}
                 rows.append(row | {"architecture": space.encode(variant)})
-        drawn = connection_variants(space, architecture, config.shapes, named_seed(context.seed("shapes"), name))
-        shapes += [{"cell": name, **_shape(space, variant)} for variant in drawn]
+        drawn = random_shapes(space, architecture, config.shapes, named_seed(context.seed("shapes"), name))
+        shapes += [{"cell": name, **_shape(genotype)} for genotype in drawn]
     table = pd.DataFrame(rows)
     # A widest form may be the cell itself, or what was drawn: it is what stands there first.
     table = table.drop_duplicates(["cell", "architecture"], ignore_index=True)
