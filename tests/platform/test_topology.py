@@ -31,7 +31,7 @@ from archray.trainables.nets import NetworkSettings, build
 from archray.trainables.spaces import get_space
 from archray.trainables.spaces.named_architectures import cell_space
 from archray.trainables.tune.cell_trainable import trained_cell
-from archray.trainables.tune.landscape_worker import COLUMNS, LandscapeWorker, filter_direction
+from archray.trainables.tune.landscape_worker import COLUMNS, LandscapeWorker
 
 NB201 = "|none~0|+|none~0|none~1|+|none~0|none~1|none~2|"
 SMALL = {"channels": 2, "cells": 1}
@@ -107,17 +107,6 @@ def kept_network(folder: Path, name: str = "darts-v2") -> tuple[str, str, nn.Mod
     state = {"architecture": text, "network": network.state_dict(), "settings": NetworkSettings(**SMALL).model_dump()}
     uri = write_weights(str(folder), f"{name}.pt", state | {"in_channels": 1, "num_classes": 10})
     return text, uri, network
-
-
-def test_filters_of_a_direction_are_as_long_as_those_of_the_weights(tmp_path: Path) -> None:
-    _, _, network = kept_network(tmp_path)
-    direction = filter_direction(network, torch.Generator().manual_seed(0))
-    for name, weight in network.named_parameters():
-        if weight.dim() < 2:
-            assert not direction[name].any()
-        else:
-            lengths = (direction[name].flatten(1).norm(dim=1), weight.flatten(1).norm(dim=1))
-            torch.testing.assert_close(*lengths)
 
 
 def test_a_plane_and_its_variance_are_those_of_a_loop(tmp_path: Path) -> None:

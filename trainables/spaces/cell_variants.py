@@ -39,7 +39,7 @@ def connection_variants(space: GenotypeSpace, architecture: Architecture, number
 
 
 def random_shapes(space: GenotypeSpace, architecture: Architecture, number: int, seed: int) -> list[Genotype]:
-    """`number` draws of its connections, as those of `connection_variants`, and the same ones again where drawn twice."""
+    """`number` draws of its connections, as those of `connection_variants`, but not told apart from each other."""
     rng, cells = np.random.default_rng(seed), space.genotype(architecture)
     return [Genotype(*(_reconnect(space, edges, rng) for edges in cells)) for _ in range(number)]
 

@@ -23,7 +23,7 @@ from archray.trainables.training_settings import Count, NotNegative, Positive, T
 POPULAR = ("darts-v2", "enas", "amoebanet", "nasnet", "snas-mild", "gaea-pc-darts")
 
 
-class PlaneSettings(Settings):
+class CellPlaneSettings(Settings):
     """The plane through trained weights, along two random directions that are normalised by filter (sec. 4.3.2).
 
     Attributes:
@@ -86,7 +86,7 @@ class TopologyConfig(StudyConfig):
     train: CellTraining = CellTraining()
     learning_rates: Annotated[tuple[float, ...], REPEATED] = (1.0,)
     seeds: int = Field(1, ge=1)
-    plane: PlaneSettings = PlaneSettings()
+    plane: CellPlaneSettings = CellPlaneSettings()
     linear_instances: int = Field(1000, ge=0)
 
     @field_validator("architectures")

@@ -70,8 +70,8 @@ def claims_section(run: Run[Any]) -> Section | None:
     told = claims(run.best)
     if not told:
         return None
-    columns = [Column("Claim"), Column("Section"), Column("Verdict"), Column("Measured"), *numeric("Value [95 %]")]
-    rows = [(claim.text, claim.source, claim.verdict, claim.measure, interval(claim)) for claim in told]
+    columns = [Column("Claim"), Column("Verdict"), *numeric("Value [95 %]"), Column("Measured"), Column("Section")]
+    rows = [(claim.text, claim.verdict, interval(claim), claim.measure, claim.source) for claim in told]
     text = (
         "Verdicts are computed: a claim holds where the whole 95 % interval is on its side, does not hold where the "
         "whole interval is on the other side, and is undecided otherwise. That wider cells are not better in the end "
@@ -102,8 +102,8 @@ def cells_section(run: Run[Any]) -> Section | None:
         "Each cell, its widest form, and the means over its variants. Width and depth of the normal cell, by section "
         f"4.2.2. Epochs until the validation loss is below {significant(loss_threshold(run))}, half of a uniform "
         "guess's, of those that get there; the mean loss is over the epochs, the smaller the faster; rise: by how much "
-        "the loss is higher than in the middle, mean over the plane; flat: the share of the plane below a uniform "
-        "guess; the variance of the gradient is the mean over a square of half that side."
+        "the loss is higher than in the middle, median over the plane; flat: the share of the plane at most 1 nat "
+        "above the middle; the variance of the gradient is the mean over a square of half that side."
     )
     body = table(columns, rows, label="Cells and their variants", faint=frozenset(marked), sortable=False)
     return Section("cells", "Cells and their variants", captioned(body, caption) + folded("Every network", _all(known)))
