@@ -123,7 +123,7 @@ def topology_planes(run: Run[Any], canvas: Figure) -> None:
     set_height(canvas, 40 + 150 * rows)
     panels = list(canvas.subplots(rows, across, squeeze=False).flat)
     radius = run.best.config.plane.radius
-    drawn = None
+    drawn: Any = None
     for axes, (name, row) in zip(panels, [each for pair in pairs for each in pair], strict=False):
         plane = plane_of(row["plane"])
         assert plane is not None  # rows without one are left out

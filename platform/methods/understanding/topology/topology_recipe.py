@@ -63,8 +63,14 @@ def _draw_variants(context: Context[TopologyConfig], folder: Folder) -> None:
         for kind, variants in kinds.items():
             for number, variant in enumerate(variants, start=1):
                 with torch.device("meta"):
-                    sizes = {"in_channels": data.in_channels, "num_classes": data.num_classes}
-                    network = build(space, variant, network=config.network, seed=None, **sizes)
+                    network = build(
+                        space,
+                        variant,
+                        network=config.network,
+                        in_channels=data.in_channels,
+                        num_classes=data.num_classes,
+                        seed=None,
+                    )
                 row = {"cell": name, "kind": kind, "number": number, "space": space.name}
                 row |= _shape(space.genotype(variant)) | {"parameters": count_parameters(network)}
                 rows.append(row | {"architecture": space.encode(variant)})

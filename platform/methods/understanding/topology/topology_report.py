@@ -88,7 +88,8 @@ def cells_section(run: Run[Any]) -> Section | None:
     known = networks(run)
     if known.empty:
         return None
-    rows, marked = [], []
+    rows: list[tuple[object, ...]] = []
+    marked: list[int] = []
     for name, of_cell in known.groupby("cell", sort=False):
         for kind in _OF_KIND:
             of_kind = of_cell[of_cell["kind"] == kind]
@@ -221,4 +222,10 @@ def listings(run: Run[Any]) -> Sequence[Listing]:
         return []
     cells = known[known["kind"] == "cell"].sort_values("mean_loss")
     keys = ["cell", "width", "depth", "parameters", "mean_loss", "test_accuracy", "rise"]
-    return [Listing.of("cells, by their mean loss over the epochs", cells[keys].to_dict("records"))]
+    rows = cells[keys].to_dict("records")
+    return [
+        Listing.of(
+            "cells, by their mean loss over the epochs",
+            [{str(key): value for key, value in row.items()} for row in rows],
+        )
+    ]
