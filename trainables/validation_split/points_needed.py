@@ -68,7 +68,7 @@ def _slope(sizes: Sequence[int], excess: Mapping[int, Array], tolerance: float) 
     return float(np.polyfit(x, y, 1)[0])
 
 
-def decay(sizes: Sequence[int], values: Array, seed: int = 0) -> Interval:
+def decay(sizes: Sequence[float], values: Array, seed: int = 0) -> Interval:
     """The exponent b of value = c points^b of the mean over seeds, values (seeds, sizes); concentration has -1/2."""
     rng = np.random.default_rng(seed)
 

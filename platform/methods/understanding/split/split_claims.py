@@ -27,7 +27,7 @@ from archray.plurals import count
 from archray.trainables.validation_split.points_needed import Interval
 
 INTERPOLATES = 1e-3  # training loss, beside labels of variance about 1, below which a model fits its training set
-SLOWEST = -0.35  # exponent: -1/2, with what a finite test set adds to every distance
+SLOWEST = -0.35  # exponent: -1/2, and what heavy tails of single points take from it
 SAME = 1e-6  # largest difference of two solutions, relative to their largest weight
 
 HOLDS, FAILS, OPEN = "holds", "does not hold", "undecided"
@@ -56,7 +56,7 @@ def claims(run: Run[Any]) -> list[Claim]:
 def _of_measures(run: Run[Any]) -> list[Claim]:
     frame = measures_of(run)
     most = largest(frame)
-    h, tolerance = int(most["parameters"].iloc[0]), run.config.tolerance
+    h, tolerance, tested = int(most["parameters"].iloc[0]), run.config.tolerance, run.config.problem.test_size
     top = whole_number(frame["points"].max())
     training = float(frame["training_loss"].max())
     excess = at_largest_size(most, "excess")
@@ -73,9 +73,9 @@ def _of_measures(run: Run[Any]) -> list[Claim]:
             for text, of in (
                 (
                     "The validation loss is within about n^(-1/2) of the test loss, for all architectures at once",
-                    decay_of(most, "loss_gap_sup"),
+                    decay_of(most, "loss_gap_sup", tested),
                 ),
-                ("The hyper-gradient likewise", decay_of(most, "gradient_gap_sup")),
+                ("The hyper-gradient likewise", decay_of(most, "gradient_gap_sup", tested)),
             )
         ),
         Claim(

@@ -80,9 +80,13 @@ def largest(frame: pd.DataFrame) -> pd.DataFrame:
     return frame[frame["parameters"] == frame["parameters"].max()]
 
 
-def decay_of(frame: pd.DataFrame, column: str) -> Interval:
-    """The exponent of a column's mean over the points."""
-    return decay(*curves(frame, column))
+def decay_of(frame: pd.DataFrame, column: str, test_size: int) -> Interval:
+    """The exponent of a column's mean over n = 1 / (1 / validation points + 1 / test points).
+
+    Of two independent samples' means, whose distance it is, n is what counts: a finite test set is no expectation.
+    """
+    sizes, values = curves(frame, column)
+    return decay([1 / (1 / size + 1 / test_size) for size in sizes], values)
 
 
 def of_problems(frame: pd.DataFrame, column: str) -> np.ndarray:
