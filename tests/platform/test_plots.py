@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from archray_test_activations import activations_run
-from archray_test_ensemble_report import repeated_ensemble_run
+from archray_test_ensemble_report import attacked_run, repeated_ensemble_run
 from archray_test_feature_map_report import feature_map_run
 from archray_test_plain_report import pareto_run, plain_run
 from archray_test_report import hnas_run, summarised, write_run
@@ -42,6 +42,7 @@ MAKERS: dict[str, Callable[[Path], Run[Any]]] = {
     "split": split_run,
 }
 OWN_RUN = {  # of figures that not every run of the family has the data of
+    "ensemble_defence": attacked_run,
     "supernet_shared_scores": scored_run,
     "nasi_samples": nasi_run,
     "nasi_constants": nasi_run,

@@ -10,6 +10,8 @@ import numpy as np
 import pandas as pd
 from archray_test_report import Documents, Tables, cells, write_repeats, write_run
 
+from archray.platform.methods.ensembles.attack_tables import QUESTION, write_tables
+from archray.platform.run.layout import ATTACK, DONE
 from archray.platform.run.run import Run
 from archray.trainables.spaces import get_space
 
@@ -120,3 +122,21 @@ def repeated_ensemble_run(place: str | Path) -> Run[Any]:
     second = {**ensemble_tables(), ("search", "trials.parquet"): sampled_trials(5, number=12)}
     repeats = [first, (second, ensemble_documents(tuple(CELLS[:3]), 0.01))]
     return write_repeats(place, "nesbs", repeats, config=CONFIG)
+
+
+def attacked_run(place: str | Path) -> Run[Any]:
+    """A run of three members, each attacked twice on 20 images: the ensemble is right about more than the member."""
+    run, rng = ensemble_run(place), np.random.default_rng(2)
+    labels, parts = np.arange(20) % 10, {}
+    for attack, right in (("fgsm", 0.4), ("pgd", 0.2)):
+        for member in range(3):
+            shares = {"benign_member": 0.9, "benign_ensemble": 0.95, "attacked_member": right}
+            shares |= {"attacked_ensemble": right + 0.3, "noise_member": 0.85, "noise_ensemble": 0.9}
+            predicted = {name: np.where(rng.random(20) < share, labels, labels + 1) for name, share in shares.items()}
+            sizes = {"transfer": right + 0.2, "linf": 8 / 255, "l2": 0.5, "seconds": 0.01}
+            parts[attack, member] = pd.DataFrame({"label": labels, **predicted, **sizes})
+    folder = run.folder / ATTACK
+    write_tables(folder, parts)
+    folder.write_json(QUESTION, {"settings": {"epsilon": 8 / 255}})
+    folder.write_json(DONE, {})
+    return run
