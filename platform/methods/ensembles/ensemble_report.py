@@ -56,14 +56,14 @@ MEASURES = ("test_nll", "ece", "ppd")  # of the ensemble
 def measured(run: Run[Any]) -> Measured:
     """The test accuracy of the ensemble and of its members alone, and its other measures; random architectures."""
     models = trained_models(run)
-    spreads = dict(measured_networks(run))
+    spreads = {**measured_networks(run), **measured_attacks(run)}
     if models.empty:
         return spreads
     members = models["test_accuracy"].iloc[1:]
     known = {key: Spread.of(models[key].iloc[:1], "") for key in MEASURES}
     known["test_accuracy"] = Spread.of(models["test_accuracy"].iloc[:1], models["kind"].iloc[0])
     known["members_test_accuracy"] = Spread.of(members if len(members) > 1 else (), "member")
-    return spreads | {key: spread for key, spread in known.items() if spread} | measured_attacks(run)
+    return spreads | {key: spread for key, spread in known.items() if spread}
 
 
 def headline_of_sampled(run: Run[Any]) -> Headline:
