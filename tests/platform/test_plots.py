@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from archray_test_activations import activations_run
 from archray_test_ensemble_report import attacked_run, repeated_ensemble_run
-from archray_test_feature_map_report import feature_map_run
+from archray_test_feature_map_report import feature_map_run, leaders_run
 from archray_test_plain_report import pareto_run, plain_run
 from archray_test_report import hnas_run, summarised, write_run
 from archray_test_split import split_run
@@ -34,6 +34,7 @@ MAKERS: dict[str, Callable[[Path], Run[Any]]] = {
     "report": small_hnas_run,
     "hnas": small_hnas_run,
     "plain": plain_run,
+    "methods": small_hnas_run,
     "feature_maps": partial(feature_map_run, repeats=2, candidates=16),
     "supernets": gradient_run,
     "ensembles": repeated_ensemble_run,
@@ -43,6 +44,7 @@ MAKERS: dict[str, Callable[[Path], Run[Any]]] = {
 }
 OWN_RUN = {  # of figures that not every run of the family has the data of
     "ensemble_defence": attacked_run,
+    "halving_generalisation": leaders_run,
     "supernet_shared_scores": scored_run,
     "nasi_samples": nasi_run,
     "nasi_constants": nasi_run,

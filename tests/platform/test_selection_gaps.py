@@ -3,12 +3,11 @@
 import math
 import re
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
-from archray_test_report import words, write_run
+from archray_test_feature_map_report import LEADERS, leaders_run, led_solve
+from archray_test_report import words
 
 from archray.platform.methods.feature_maps.generalisation import generalisation_section, halving_generalisation
 from archray.platform.methods.feature_maps.selection_bound import (
@@ -21,7 +20,6 @@ from archray.platform.methods.feature_maps.selection_bound import (
 )
 from archray.platform.methods.feature_maps.selection_gaps import excess_errors, selection_gaps
 from archray.platform.report.figures import NothingToDraw
-from archray.platform.run.run import Run
 from archray.trainables.data import DataSettings, load_images
 from archray.trainables.feature_maps.fourier_problem import FourierProblem
 from archray.trainables.feature_maps.linear import loss_bound
@@ -88,42 +86,8 @@ def test_the_bounds_hold_over_seeds_of_real_solves() -> None:
 # The section
 
 
-def solve(number: int, left: int, validation: float, test: float, points: int, leader: str) -> dict[str, Any]:
-    return {
-        "trial_id": f"t{number}",
-        "round": number,
-        "candidates_left": left,
-        "leader": leader,
-        "leader_points": points,
-        "leader_validation_error": validation,
-        "leader_test_error": test,
-        "leader_validation_clipped": 10 * validation,
-        "leader_test_clipped": 10 * test,
-        "loss_bound": 40.0,
-        "train_points": 1000,
-        "test_points": 360,
-        "weight_norm": 20.0,
-        "dimension": 100,
-        "architecture": leader if left == 1 else None,
-        "test_accuracy": 1 - test if left == 1 else math.nan,
-        "score": 2.0 - 0.1 * number,
-    }
-
-
-def halving(place: Path, rows: list[dict[str, Any]], method: str = "halving") -> Run[Any]:
-    trials = pd.DataFrame(rows)
-    oracle = pd.DataFrame({"architecture": ["b"], "dimension": [100], "test_accuracy": [0.97]})
-    tables = {("search", "trials.parquet"): trials, ("search", "curves.parquet"): trials}
-    if method == "halving":
-        tables[("oracle", "trials.parquet")] = oracle
-    return write_run(place, method, config={"space": "fourier", "dimension": 100}, tables=tables, documents={})
-
-
-ROUNDS = [solve(1, 4, 0.10, 0.12, 300, "a"), solve(2, 2, 0.08, 0.11, 300, "b"), solve(3, 1, 0.03, 0.05, 300, "a")]
-
-
 def test_rows_are_the_rounds_and_the_winner(tmp_path: Path) -> None:
-    run = halving(tmp_path, ROUNDS)
+    run = leaders_run(tmp_path, LEADERS)
     gaps = selection_gaps(run)
     errors = gaps[gaps["loss"] == "error"]
     assert errors["gap"].tolist() == pytest.approx([0.02, 0.03, 0.02])
@@ -139,25 +103,25 @@ def test_rows_are_the_rounds_and_the_winner(tmp_path: Path) -> None:
 
 
 def test_the_section_says_what_the_numbers_say(tmp_path: Path) -> None:
-    run = halving(tmp_path / "a", ROUNDS)
+    run = leaders_run(tmp_path / "a", LEADERS)
     said = words(generalisation_section(run).body)
     assert "none lies above its bound" in said and "not vacuous" in said and "halving is none" in said
     assert "2 of 4 candidates" in said or "2 maps" in said
     assert "a yardstick, not a guarantee" in said
     axes = halving_generalisation(run).axes[0]
     assert len(axes.lines) == 4 and len(axes.collections[0].get_offsets()) == 3
-    few = [row | {"leader_points": 4, "leader_test_error": 0.99, "leader_validation_error": 0.0} for row in ROUNDS]
-    said = words(generalisation_section(halving(tmp_path / "b", few)).body)
+    few = [row | {"leader_points": 4, "leader_test_error": 0.99, "leader_validation_error": 0.0} for row in LEADERS]
+    said = words(generalisation_section(leaders_run(tmp_path / "b", few)).body)
     assert re.search(r"which is vacuous: it is no less than B", said) and "none lies above" in said
-    many = [row | {"leader_points": 3000, "leader_test_error": 0.5} for row in ROUNDS]
-    said = words(generalisation_section(halving(tmp_path / "c", many)).body)
+    many = [row | {"leader_points": 3000, "leader_test_error": 0.5} for row in LEADERS]
+    said = words(generalisation_section(leaders_run(tmp_path / "c", many)).body)
     assert "Of 3 measured gaps 3 lie above" in said
 
 
 def test_searches_that_solve_for_one_map_at_a_time_have_one_row(tmp_path: Path) -> None:
-    rows = [solve(n, 1, 0.1 / n, 0.12 / n, 300, name) for n, name in enumerate("abc", start=1)]
+    rows = [led_solve(n, 1, 0.1 / n, 0.12 / n, 300, name) for n, name in enumerate("abc", start=1)]
     frame = [{key: value for key, value in row.items() if key != "round"} for row in rows]
-    run = halving(tmp_path, frame, "random-maps")
+    run = leaders_run(tmp_path, frame, "random-maps")
     gaps = selection_gaps(run)
     (error,) = gaps[gaps["loss"] == "error"].to_dict("records")
     assert error["candidates"] == 3 and error["winner"] and error["validation"] == pytest.approx(0.1 / 3)
@@ -167,6 +131,6 @@ def test_searches_that_solve_for_one_map_at_a_time_have_one_row(tmp_path: Path) 
 
 
 def test_a_run_without_leaders_has_no_section(tmp_path: Path) -> None:
-    old = [{key: value for key, value in row.items() if not key.startswith("leader")} for row in ROUNDS]
+    old = [{key: value for key, value in row.items() if not key.startswith("leader")} for row in LEADERS]
     with pytest.raises(NothingToDraw, match="test and validation errors"):
-        generalisation_section(halving(tmp_path, old))
+        generalisation_section(leaders_run(tmp_path, old))

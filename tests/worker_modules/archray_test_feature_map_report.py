@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -177,3 +178,43 @@ def _correlation(
                 noise = rng.normal(0, loss + 10 / dimension, len(names))
                 rows.append(table.assign(shared_accuracy=np.clip(alone**1.6 + noise, 0, 1), standalone_accuracy=alone))
     return pd.concat(rows, ignore_index=True)
+
+
+def led_solve(number: int, left: int, validation: float, test: float, points: int, leader: str) -> dict[str, Any]:
+    """A trial: the round `number` of `left` candidates, the errors of the best of them, and how many points."""
+    return {
+        "trial_id": f"t{number}",
+        "round": number,
+        "candidates_left": left,
+        "leader": leader,
+        "leader_points": points,
+        "leader_validation_error": validation,
+        "leader_test_error": test,
+        "leader_validation_clipped": 10 * validation,
+        "leader_test_clipped": 10 * test,
+        "loss_bound": 40.0,
+        "train_points": 1000,
+        "test_points": 360,
+        "weight_norm": 20.0,
+        "dimension": 100,
+        "architecture": leader if left == 1 else None,
+        "test_accuracy": 1 - test if left == 1 else math.nan,
+        "score": 2.0 - 0.1 * number,
+    }
+
+
+def leaders_run(place: str | Path, rows: list[dict[str, Any]] | None = None, method: str = "halving") -> Run[Any]:
+    """A run whose solves tell their leaders. rows: of `led_solve`."""
+    trials = pd.DataFrame(LEADERS if rows is None else rows)
+    oracle = pd.DataFrame({"architecture": ["b"], "dimension": [100], "test_accuracy": [0.97]})
+    tables = {("search", "trials.parquet"): trials, ("search", "curves.parquet"): trials}
+    if method == "halving":
+        tables[("oracle", "trials.parquet")] = oracle
+    return write_run(place, method, config={"space": "fourier", "dimension": 100}, tables=tables, documents={})
+
+
+LEADERS = [
+    led_solve(1, 4, 0.10, 0.12, 300, "a"),
+    led_solve(2, 2, 0.08, 0.11, 300, "b"),
+    led_solve(3, 1, 0.03, 0.05, 300, "a"),
+]
