@@ -22,6 +22,7 @@ from archray.searchers.hnas.trade_off_fit import chance_correlations, fit_trade_
 from archray.trainables.spaces import get_space
 from archray.trainables.spaces.cell_shape import cell_shape
 from archray.trainables.spaces.genotypes import GenotypeSpace
+from archray.trainables.spaces.table_space import PREFIX
 
 KAPPA = "kappa"
 METRICS = ("ntk_trace", "grad_norm", "snip", "grasp")  # of section 7.2.2, which the bounds are about
@@ -94,6 +95,10 @@ def judge_bounds(pool: pd.DataFrame, trained: pd.DataFrame, value: str, space: s
 def _trained(run: Run[Any]) -> tuple[pd.DataFrame, str]:
     """`architecture`, `error`, `gap` of the search's trainings that were compared, each once; and which value."""
     trials = run.table("search", TRIALS)
+    if trials.empty:  # of HNAS there is what its optimiser asked for
+        asked = run.table("search", "asked.parquet")
+        told = "objective" if run.config.space.startswith(PREFIX) else "validation_accuracy"
+        trials = asked.rename(columns={"value": told})
     nothing = pd.DataFrame(columns=["architecture", "error", "gap"])
     value = next((name for name in _VALUES if numbers(trials, name).notna().sum() >= FEWEST), "")
     if "architecture" not in trials or not value:

@@ -34,7 +34,7 @@ MAKERS: dict[str, Callable[[Path], Run[Any]]] = {
     "report": small_hnas_run,
     "hnas": small_hnas_run,
     "plain": plain_run,
-    "methods": small_hnas_run,
+    "methods": partial(hnas_run, pool_size=30, trials=12, baseline=2, final_seeds=2, epochs=2),
     "feature_maps": partial(feature_map_run, repeats=2, candidates=16),
     "supernets": gradient_run,
     "ensembles": repeated_ensemble_run,
