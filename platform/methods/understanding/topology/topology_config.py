@@ -173,6 +173,7 @@ def _serves(space: Space) -> str | None:
 
 
 TINY: Values = {"channels": 4, "cells": 1}
+NEAR = 0.25  # at 1 the losses of networks as small as these are in the hundreds all over the plane
 TOPOLOGY = Method(
     name="topology",
     config=TopologyConfig,
@@ -185,7 +186,7 @@ TOPOLOGY = Method(
             "shapes": 50,
             "network": TINY,
             "train": {"epochs": 2, "batch_size": 128, "augmentation": None, "threads": 1},
-            "plane": {"points": 3, "images": 64, "gradient_points": 1},
+            "plane": {"points": 3, "radius": NEAR, "images": 64, "gradient_points": 1},
             "linear_instances": 36,
         },
         "demo": {
@@ -193,7 +194,7 @@ TOPOLOGY = Method(
             "operations": 2,
             "network": TINY,
             "train": {"epochs": 6, "augmentation": None, "threads": 1},
-            "plane": {"points": 11, "images": 128},
+            "plane": {"points": 11, "radius": NEAR, "images": 128},
         },
         "paper": {"data": {"name": "cifar10"}, "learning_rates": [1.0, 0.1, 10.0], "plane": {"points": 41}},
     },
