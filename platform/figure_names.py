@@ -73,6 +73,8 @@ OF_A_RUN = {
     "topology_convergence": f"{_TOPOLOGY}.topology_figures",
     "topology_trends": f"{_TOPOLOGY}.topology_figures",
     "topology_planes": f"{_TOPOLOGY}.topology_figures",
+    "topology_gradient_planes": f"{_TOPOLOGY}.surroundings_figures",
+    "topology_linear_bounds": f"{_TOPOLOGY}.surroundings_figures",
 }
 OF_SEVERAL_RUNS = {
     "runs_compared": f"{_REPORT}.side_by_side",

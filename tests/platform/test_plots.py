@@ -18,6 +18,7 @@ from archray_test_plain_report import pareto_run, plain_run
 from archray_test_report import hnas_run, summarised, write_run
 from archray_test_split import split_run
 from archray_test_supernet_report import gradient_run, nasi_run, scored_run
+from archray_test_topology import topology_run
 from matplotlib.figure import Figure
 
 import archray
@@ -41,6 +42,7 @@ MAKERS: dict[str, Callable[[Path], Run[Any]]] = {
     "pareto": pareto_run,
     "activations": activations_run,
     "split": split_run,
+    "topology": topology_run,
 }
 OWN_RUN = {  # of figures that not every run of the family has the data of
     "ensemble_defence": attacked_run,
@@ -99,6 +101,7 @@ METHODS = {
     "pareto": "nsga2",
     "activations": "activations",
     "split": "split",
+    "topology": "topology",
 }
 
 

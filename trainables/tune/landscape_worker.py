@@ -20,9 +20,11 @@ from archray.trainables.tune.cell_trainable import trained_cell
 
 # `plane`: the losses, (points, points) as JSON, not finite ones as null. `centre`: that of the trained weights. `rise`,
 # `flat`: of `flatness`, over the plane. `gradient_variance`: at the trained weights; `plane_variance`: the mean over
-# the coarser square.
+# the coarser square, `variances`, as JSON. `hessian`: the Hessian's largest eigenvalue at the trained weights.
 COLUMNS = {
     "plane": "string",
+    "variances": "string",
+    "hessian": "float64",
     "centre": "float64",
     "rise": "float64",
     "flat": "float64",
@@ -69,9 +71,11 @@ class LandscapeWorker:
         losses = [[plane.loss(a, b) for b in self.steps] for a in self.steps]
         measures = flatness(np.array(self.steps), np.array(losses))
         centre, variance = plane.loss_and_variance(0.0, 0.0)
-        variances = [plane.loss_and_variance(a, b)[1] for a in self.coarse for b in self.coarse]
+        variances = [[plane.loss_and_variance(a, b)[1] for b in self.coarse] for a in self.coarse]
         return {
-            "plane": json.dumps([[value if math.isfinite(value) else None for value in row] for row in losses]),
+            "plane": _square(losses),
+            "variances": _square(variances),
+            "hessian": plane.largest_curvature(seed=self.seed),
             "centre": centre,
             "rise": measures["rise"],
             "flat": measures["flat_share"],
@@ -80,3 +84,8 @@ class LandscapeWorker:
             "seconds": time.perf_counter() - began,
             "failure": None,
         }
+
+
+def _square(values: list[list[float]]) -> str:
+    """As JSON, what is not finite as null."""
+    return json.dumps([[value if math.isfinite(value) else None for value in row] for row in values])

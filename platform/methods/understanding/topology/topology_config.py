@@ -36,7 +36,7 @@ class CellPlaneSettings(Settings):
     points: int = Field(21, ge=0)
     radius: float = Field(1.0, gt=0)
     images: int = Field(256, ge=2)
-    gradient_points: int = Field(3, ge=1)
+    gradient_points: int = Field(5, ge=1)
 
 
 class CellTraining(TrainingSettings):

@@ -117,7 +117,7 @@ def topology_planes(run: Run[Any], canvas: Figure) -> None:
     table = connected(networks(run.best))
     if table.empty or "plane" not in table or table["plane"].notna().sum() == 0:
         raise NothingToDraw("the study has no planes yet")
-    pairs = [pair for _, rows in table[table["plane"].notna()].groupby("cell", sort=False) if (pair := _pair(rows))]
+    pairs = cell_and_narrowest(table[table["plane"].notna()])
     across = min(4, 2 * len(pairs))
     rows = math.ceil(2 * len(pairs) / across)
     set_height(canvas, 40 + 150 * rows)
@@ -143,6 +143,11 @@ def topology_planes(run: Run[Any], canvas: Figure) -> None:
     bar = canvas.colorbar(drawn, ax=panels, shrink=0.6, ticks=[0, 2, 4, _CAP])
     bar.set_label("rise of the loss, nats", fontsize=10)
     bar.ax.tick_params(labelsize=8)
+
+
+def cell_and_narrowest(table: pd.DataFrame) -> list[list[tuple[str, pd.Series]]]:
+    """Each cell and its narrowest and deepest variant, with what they are called, of the cells that have both."""
+    return [pair for _, rows in table.groupby("cell", sort=False) if (pair := _pair(rows))]
 
 
 def _pair(rows: pd.DataFrame) -> list[tuple[str, pd.Series]]:

@@ -7,6 +7,10 @@ from typing import Any
 
 import pandas as pd
 
+from archray.platform.methods.understanding.topology.surroundings_figures import (
+    topology_gradient_planes,
+    topology_linear_bounds,
+)
 from archray.platform.methods.understanding.topology.topology_claims import claims, interval
 from archray.platform.methods.understanding.topology.topology_figures import (
     topology_convergence,
@@ -22,7 +26,7 @@ from archray.platform.methods.understanding.topology.topology_tables import (
     networks,
 )
 from archray.platform.number_words import significant
-from archray.platform.report.figures import drawing
+from archray.platform.report.figures import NothingToDraw, drawing
 from archray.platform.report.page import Card, Headline, MakeSection
 from archray.platform.report.run_sections import Tables, failures_section, manifest_section
 from archray.platform.report.section import Column, Section, captioned, folded, numeric, paragraphs, table
@@ -170,7 +174,16 @@ def planes_section(run: Run[Any]) -> Section | None:
         "random directions as long as the weights, filter by filter: each cell, and its narrowest variant."
     )
     content = drawing("planes", canvas, description="The loss around the trained weights of each cell.")
-    return Section("planes", "Landscapes", captioned(content, caption))
+    try:
+        canvas = topology_gradient_planes(run)
+    except NothingToDraw:
+        return Section("planes", "Landscapes", captioned(content, caption))
+    deviations = drawing("gradients", canvas, description="How far gradients of instances spread around each cell.")
+    told = (
+        "The standard deviation of the gradient over instances, the root of E|g − E g|², on the inner square of half "
+        "that side, for the same networks; one scale for all."
+    )
+    return Section("planes", "Landscapes", captioned(content, caption) + captioned(deviations, told))
 
 
 def linear_section(run: Run[Any]) -> Section | None:
@@ -199,6 +212,12 @@ def linear_section(run: Run[Any]) -> Section | None:
         "gradients and the corrected bounds are, notes U1 and U2 say."
     )
     body = captioned(table(columns, rows, label="Linear cells", sortable=False), caption)
+    description = "Bounds against measured values, with the line on which both are equal."
+    told = (
+        "Each point is a weight matrix of a random linear cell: the bound on the narrowest cell's gradient against "
+        "what was measured; below the dashed line one fails. Left its Lipschitz constant by block, right its variance."
+    )
+    body += captioned(drawing("linear-bounds", topology_linear_bounds(run), description=description), told)
     return Section("linear", "Theorems 4.3 and 4.4 on linear cells", body)
 
 

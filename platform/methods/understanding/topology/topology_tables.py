@@ -50,7 +50,17 @@ def networks(run: Run[Any], factor: float = 1.0) -> pd.DataFrame:
         return table
     table = table.merge(_trained(run, factor), on="architecture", how="left")
     planes = run.table("planes", PLANES)
-    kept = ["architecture", "plane", "centre", "rise", "flat", "gradient_variance", "plane_variance"]
+    kept = [
+        "architecture",
+        "plane",
+        "variances",
+        "hessian",
+        "centre",
+        "rise",
+        "flat",
+        "gradient_variance",
+        "plane_variance",
+    ]
     if not planes.empty and factor == 1.0:
         table = table.merge(planes[kept], on="architecture", how="left")
     return table.reindex(columns=list(dict.fromkeys([*table.columns, *MEASURED])))
@@ -92,7 +102,7 @@ def _trained(run: Run[Any], factor: float) -> pd.DataFrame:
 
 def connected(table: pd.DataFrame) -> pd.DataFrame:
     """The rows that differ by their connections alone."""
-    return table[table["kind"] != "operations"]
+    return table if table.empty else table[table["kind"] != "operations"]
 
 
 def plane_of(text: object) -> np.ndarray | None:
