@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from archray_test_wide_cells import wide_run
 from scipy.stats import spearmanr
 from torch import nn
 
@@ -21,6 +22,7 @@ from archray.platform.methods.understanding.topology.topology_claims import (
     FAILS,
     HOLDS,
     UNDECIDED,
+    claims,
     negative,
     no_gain,
     positive,
@@ -95,6 +97,15 @@ def test_verdicts() -> None:
     assert (negative(0.1, 0.2), negative(-0.2, -0.1), negative(-0.1, 0.1)) == (FAILS, HOLDS, UNDECIDED)
     assert (no_gain(-0.2, 0.2), no_gain(0.1, 0.6), no_gain(-0.2, 0.5)) == (HOLDS, FAILS, UNDECIDED)
     assert {rule(math.nan, math.nan) for rule in (positive, negative, no_gain)} == {UNDECIDED}
+
+
+def test_a_run_in_which_width_is_all_bears_the_claims_out(tmp_path: Path) -> None:
+    told = {claim.text: claim for claim in claims(wide_run(tmp_path / "run"))}
+    for text in ("wider cells converge faster", "wider cells lie in a smoother landscape"):
+        assert told[text].verdict == HOLDS and told[text].high < 0
+    assert told["wider cells have a smaller gradient variance"].value == pytest.approx(-1)
+    assert told["operations matter less than connections"].verdict == HOLDS
+    assert told["wider cells are not better in the end"].verdict != FAILS
 
 
 # The surroundings of trained weights
