@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -49,7 +50,8 @@ def gradient_variance(network: nn.Module, batches: Iterable[Batch]) -> tuple[flo
         record = forward(network, images)
         loss = F.cross_entropy(record.logits, labels, reduction="sum")
         calls = [call for call in (*record.calls, *record.norms) if call.edge is not None]
-        gradients = torch.autograd.grad(loss, [call.edge for call in calls], allow_unused=True)
+        edges: list[Any] = [call.edge for call in calls]
+        gradients = torch.autograd.grad(loss, edges, allow_unused=True)
         parts: dict[int, list[Tensor]] = {}
         for call, gradient in zip(calls, gradients, strict=True):
             if gradient is not None:

@@ -101,7 +101,7 @@ class LossPlane:
             gradients = torch.autograd.grad(
                 loss, parameters, create_graph=True, allow_unused=True, materialize_grads=True
             )
-            along = sum((g * v).sum() for g, v in zip(gradients, vector, strict=True))
+            along = torch.stack([(g * v).sum() for g, v in zip(gradients, vector, strict=True)]).sum()
             torch._foreach_add_(
                 total, torch.autograd.grad(along, parameters, allow_unused=True, materialize_grads=True)
             )
