@@ -104,6 +104,7 @@ def test_every_section_is_there(page: str) -> None:
         "choice",
         "landscape",
         "pool",
+        "pool-bounds",
         "curves",
         "trials",
         "names",
@@ -132,7 +133,7 @@ def test_ids_are_unique_and_references_resolve(page: str) -> None:
 
 def test_drawings_take_their_colours_from_the_page(page: str) -> None:
     drawings = re.findall(r"<svg viewBox.*?</svg>", page, flags=re.S)
-    assert len(drawings) == 4  # comparison, landscape, pool and curves
+    assert len(drawings) == 5  # comparison, landscape, pool, its bounds and curves
     values = {to_hex(colour) for colour in colormaps["viridis"](np.arange(256))}
     for drawing in drawings:
         assert "var(--ink)" in drawing

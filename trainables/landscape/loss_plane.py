@@ -25,7 +25,7 @@ class LossPlane:
     Everything that is the same at all points is made once: both directions, the images on their device, and on the CPU
     the channels-last layout of weights and images, in which narrow convolutions are about twice as fast. A point is a
     change of the weights in place and a pass over the images: one after another they are faster on a CPU than several
-    at once by `torch.func.vmap`, whose grouped convolutions are slow there (`benchmarks/loss_plane.py`).
+    at once by `torch.func.vmap`, whose grouped convolutions are slow there (`benchmarks/loss_planes.py`).
 
     Args:
         network: with its trained weights, which stay as they are; images (m, C, H, W) -> logits (m, K).
