@@ -69,6 +69,7 @@ def test_a_failed_trial_has_no_rows() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_it_says_how_many_points_suffice_on_a_teacher_and_on_images(tmp_path: Path) -> None:
     run = archray.understand("split", preset="smoke", out=tmp_path / "run")
     assert run.findings[0].startswith("To come within 5 % of the best architecture's test loss it took")
