@@ -46,10 +46,10 @@ SMALL = {"channels": 2, "cells": 1}
         ({"architecture": [NB201]}, "expected the genotype of two cells, which have a width and a depth"),
         ({"architecture": ["darts-v2", "darts-v2"]}, "expected different architectures, got one twice"),
         ({"architecture": []}, "expected one architecture or more, got none"),
-        ({"points": 1}, "expected a plane of 3 points or more on a side, or of 0 for none, got 1"),
+        ({"points": 0}, "expected a plane of 3 points or more on a side, got 0; give --points 3 at least"),
         ({"space": "nasbench201"}, "have no cells with a width and a depth; choose darts, darts-none or nasnet"),
         ({"learning_rate": [0.1, 10.0]}, "distinct factors above 0 with 1 among them"),
-        ({"points": -1}, "plane.points"),
+        ({"points": -1}, "3 points or more on a side, got -1"),
     ],
 )
 def test_what_is_wrong_is_said_in_a_paragraph_before_anything_starts(options: dict[str, Any], message: str) -> None:

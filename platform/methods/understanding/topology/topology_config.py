@@ -27,13 +27,13 @@ class CellPlaneSettings(Settings):
     """The plane through trained weights, along two random directions that are normalised by filter (sec. 4.3.2).
 
     Attributes:
-        points: on each side of the square; 0 for no planes.
+        points: on each side of the square, 3 or more.
         radius: half of its side, in lengths of the weights' filters.
         images: of the validation data, that losses and gradients are of.
         gradient_points: on each side, of the coarser square on which the variance of the gradient is measured.
     """
 
-    points: int = Field(21, ge=0)
+    points: int = 21
     radius: float = Field(1.0, gt=0)
     images: int = Field(256, ge=2)
     gradient_points: int = Field(5, ge=1)
@@ -104,9 +104,9 @@ class TopologyConfig(StudyConfig):
 
     def check(self) -> None:
         super().check()
-        if self.plane.points in (1, 2):
+        if self.plane.points < 3:
             raise InvalidInput(
-                f"expected a plane of 3 points or more on a side, or of 0 for none, got {self.plane.points}"
+                f"expected a plane of 3 points or more on a side, got {self.plane.points}; give --points 3 at least"
             )
         cells = self.cells
         if not cells:
