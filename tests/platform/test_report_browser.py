@@ -71,7 +71,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1200, 700, PHONE, 320])
 def test_it_opens_without_a_word(browser: Any, report: Path, scheme: str, width: int) -> None:
-    assert drawings_shown(browser, report, scheme, width) == 5  # of the two forms of each drawing, one
+    assert drawings_shown(browser, report, scheme, width) == 6  # of the two forms of each drawing, one
 
 
 def comparison(folder: Path) -> str:

@@ -81,6 +81,7 @@ def test_projected_step_is_the_minimiser_of_equation_6(lr: float) -> None:
     found = minimize(
         lambda u: float(lr * g.numpy() @ u + 0.5 * ((u - w.numpy()) ** 2).sum()),
         np.full(5, 0.2),
+        jac=lambda u: lr * g.numpy() + u - w.numpy(),
         method="SLSQP",
         bounds=[(0.0, 1.0)] * 5,
         constraints={"type": "eq", "fun": lambda u: u.sum() - 1.0},
