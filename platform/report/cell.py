@@ -61,7 +61,7 @@ def _genotype(space: GenotypeSpace, architecture: str, names: ShortNames) -> str
         drawn += f"<h3>{escape(heading)}</h3>{cell_drawing(placed, nodes)}"
     caption = (
         f"The two cells of {names.of(architecture)}. Circles are feature maps: the outputs of the cells before, and "
-        "the nodes, each the sum of two arrows' operations; {space.outputs_rule}. The width "
+        f"the nodes, each the sum of two arrows' operations; {space.outputs_rule}. The width "
         "counts a node as far as its inputs are the cell's own, the depth the longest path to the output."
     )
     return captioned(drawn + cell_legend(cells, len(nodes)), caption)

@@ -28,7 +28,7 @@ from archray.platform.run.manifest import (
     now,
     versions,
 )
-from archray.platform.run.run_summary import read_manifest
+from archray.platform.run.run_summary import read_manifest, written_result
 from archray.references import is_reference, load_reference, split_reference, worker_reference
 from archray.trainables.data import DataSettings, save_arrays
 
@@ -187,8 +187,8 @@ class Run(Generic[ConfigT]):
 
     @property
     def ended(self) -> dict[str, Any]:
-        """What the run's own `architecture.json` says; nothing of one that has not ended."""
-        return _by_its_key(self.folder.read_json(FOUND)) if self.folder.exists(FOUND) else {}
+        """What the run's own `architecture.json`, or `findings.json`, says; nothing of one that has not ended."""
+        return _by_its_key(written_result(self.folder) or {})
 
     @property
     def repeats(self) -> list[Run[ConfigT]]:

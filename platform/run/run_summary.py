@@ -13,7 +13,7 @@ from typing import Any, Literal
 from archray.errors import RunFolderError
 from archray.files import Folder
 from archray.platform.run.heartbeat import no_sign_of_life
-from archray.platform.run.layout import ATTACK, DONE, FOUND, MANIFEST, REPEAT, SUMMARY
+from archray.platform.run.layout import ATTACK, DONE, FINDINGS, FOUND, MANIFEST, REPEAT, SUMMARY
 from archray.platform.run.listing import Listing
 
 State = Literal["running", "interrupted", "failed", "done"]
@@ -144,14 +144,20 @@ def _pieced(folder: Folder) -> dict[str, Any]:
         for name in folder.folders()
         if name != ATTACK and (folder / name).exists(DONE) and (done := (folder / name).read_json(DONE))
     ]
-    ended = folder.exists(FOUND)
+    result = written_result(folder)
     return {
-        "state": "done" if ended else "interrupted",
+        "state": "interrupted" if result is None else "done",
         "reason": f"it has no {SUMMARY}, which 'archray report {folder}' writes anew",
         "stages": sorted(stages, key=lambda stage: str(stage["finished"])),
-        "result": folder.read_json(FOUND) if ended else {},
+        "result": result or {},
         "listings": [],
     }
+
+
+def written_result(folder: Folder) -> dict[str, Any] | None:
+    """What the last stage of a search or of a study wrote of its result; None before."""
+    name = next((name for name in (FOUND, FINDINGS) if folder.exists(name)), None)
+    return None if name is None else dict(folder.read_json(name))
 
 
 def read_manifest(folder: Folder) -> dict[str, Any]:

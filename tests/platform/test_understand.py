@@ -121,6 +121,14 @@ def test_the_words_after_the_name_are_what_is_studied(tmp_path: Path, monkeypatc
         archray.compare([tmp_path / "run"])
 
 
+def test_a_study_that_lost_its_summary_has_ended(tmp_path: Path) -> None:
+    run = archray.understand("counting", thing=["six"], out=tmp_path / "run")
+    (tmp_path / "run" / "summary.json").unlink()
+    assert archray.load(run.path).findings == ("3 letters in all",)
+    archray.report(run.path)
+    assert archray.show(run.path).state == "done"
+
+
 def test_a_study_that_stopped_goes_on(tmp_path: Path) -> None:
     barrier = tmp_path / "barrier"
     barrier.touch()
