@@ -31,6 +31,7 @@ from archray.platform.report.run_sections import repeats_section
 from archray.platform.report.section import Section, table
 from archray.platform.report.table_columns import failures
 from archray.platform.run.run import Run
+from archray.trainables.spaces import get_space
 
 VOID = {"meta", "link", "br", "wbr", "img", "hr", "path", "use"}
 POOL, ASKED = ("pool", "pool.parquet"), ("search", "asked.parquet")
@@ -298,6 +299,16 @@ def test_a_space_without_edges_is_a_table(tmp_path: Path) -> None:
     run = write_run(tmp_path, "hnas", config={**HNAS, "space": "fourier"}, documents={SEARCHED: found})
     section = cell_section(run)
     assert section is not None and '<svg class="cell"' not in section.body and section.title == "What was found"
+
+
+@pytest.mark.parametrize(("name", "space"), [("darts-v2", "darts"), ("enas", "nasnet")])
+def test_a_genotypes_caption_says_what_a_cells_output_is(tmp_path: Path, name: str, space: str) -> None:
+    found = {"architecture": get_space(space).named[name], "value": 0.9}
+    run = write_run(tmp_path, "hnas", config={**HNAS, "space": space}, documents={SEARCHED: found})
+    section = cell_section(run)
+    assert section is not None and section.title == "The cells"
+    words = {"darts": "output is all of its four nodes.", "nasnet": "output is the nodes that no other node reads."}
+    assert words[space] in section.body and "{" not in section.body
 
 
 SEARCHED = ("search", "architecture.json")
