@@ -17,8 +17,7 @@ from archray.platform.config import merge, validate
 from archray.platform.engine.run_record import run_name
 from archray.platform.methods import open_run
 from archray.platform.methods.ensembles.attack_rounds import AttackQuestion, attack_run, check_attack
-from archray.platform.methods.ensembles.attack_tables import QUESTION
-from archray.platform.run.layout import ATTACK, DONE
+from archray.platform.methods.ensembles.attack_tables import ATTACK, ENDED, QUESTION
 from archray.platform.run.run import Run
 
 
@@ -110,4 +109,4 @@ def _question(
 
 
 def _begun(folder: Folder) -> bool:
-    return folder.exists(QUESTION) and not folder.exists(DONE)
+    return folder.exists(QUESTION) and not folder.exists(ENDED)

@@ -37,6 +37,7 @@ TRIAL = "#7a8087"
 GREEN = "#009e73"
 PINK = "#c4659a"
 INDIGO = "#4a4fb0"
+SERIES = (FOUND, RANDOM, GREEN, PINK, INDIGO, TRIAL, INK)  # of several alike, in this order
 VARIABLES = {
     INK: "--ink",
     MUTED: "--muted",

@@ -18,7 +18,6 @@ PROGRESS = "progress.parquet"  # the best so far by solver calls and seconds
 PARETO = "pareto.parquet"  # what no other of a search betters, a row a member
 MEMBERS = "members.parquet"  # the members of it that were trained in full, a row each
 MODEL = "model"
-ATTACK = "attack"  # of an ensemble that was attacked: the rounds, a folder as a stage's
 REPORT = "report.html"
 REPEAT = "repeat-"  # and two digits: the folder of one repeat, a run of its own
 

@@ -18,7 +18,7 @@ from archray.errors import RunFolderError
 from archray.files import Folder
 from archray.platform.config import SearchConfig
 from archray.platform.quantities import deciding_accuracy
-from archray.platform.run.layout import ARRAYS, ATTACK, CODE, DONE, FOUND, MANIFEST, REPEAT
+from archray.platform.run.layout import ARRAYS, CODE, DONE, FOUND, MANIFEST, REPEAT
 from archray.platform.run.manifest import (
     NO_CHECKSUMS,
     check_versions,
@@ -209,7 +209,7 @@ class Run(Generic[ConfigT]):
     @property
     def seconds(self) -> float:
         """The time that the stages that are done took, all together, of all repeats."""
-        stages = [self.folder / name for name in self.folder.folders() if name != ATTACK]
+        stages = [self.folder / name for name in self.folder.folders()]
         own = float(sum(stage.read_json(DONE)["seconds"] for stage in stages if stage.exists(DONE)))
         return own + sum(run.seconds for run in self.repeats)
 

@@ -13,7 +13,7 @@ from typing import Any, Literal
 from archray.errors import RunFolderError
 from archray.files import Folder
 from archray.platform.run.heartbeat import no_sign_of_life
-from archray.platform.run.layout import ATTACK, DONE, FINDINGS, FOUND, MANIFEST, REPEAT, SUMMARY
+from archray.platform.run.layout import DONE, FINDINGS, FOUND, MANIFEST, REPEAT, SUMMARY
 from archray.platform.run.listing import Listing
 
 State = Literal["running", "interrupted", "failed", "done"]
@@ -142,7 +142,7 @@ def _pieced(folder: Folder) -> dict[str, Any]:
     stages = [
         asdict(StageSummary(name, name, "done", None, done["finished"], done["seconds"]))
         for name in folder.folders()
-        if name != ATTACK and (folder / name).exists(DONE) and (done := (folder / name).read_json(DONE))
+        if (folder / name).exists(DONE) and (done := (folder / name).read_json(DONE))
     ]
     result = written_result(folder)
     return {

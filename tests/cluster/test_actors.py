@@ -44,7 +44,7 @@ def calls(log: Path) -> list[tuple[str, str]]:
 
 @pytest.mark.parametrize(
     ("chunk_size", "num_actors"),
-    [(1, 1), (3, 2), (100, 2), (None, 2)],
+    [(1, 1), (3, 2), pytest.param(100, 2, marks=pytest.mark.slow), (None, 2)],
     ids=["single", "chunks", "one-chunk", "measured"],
 )
 def test_results_do_not_depend_on_chunks_and_actors(chunk_size: int | None, num_actors: int, tmp_path: Path) -> None:
@@ -93,6 +93,7 @@ def test_a_killer_item_is_left_out_and_its_companions_survive(tmp_path: Path) ->
     assert len(killed) == len(set(killed)) == 4  # in its chunk twice, by itself twice
 
 
+@pytest.mark.slow
 def test_two_killers_among_single_items() -> None:
     outcomes = run([1, "exit", "exit", 2, 3], chunk_size=1)
     assert values(outcomes) == [1, None, None, 4, 9]
@@ -124,6 +125,7 @@ def test_a_worker_that_workers_cannot_import_says_so(tmp_path: Path, monkeypatch
         run([1], Worker)
 
 
+@pytest.mark.slow
 def test_a_worker_that_fails_on_everything_ends_the_map() -> None:
     with pytest.raises(WorkerFailed, match="failed on every item so far, last with: ValueError: asked to raise"):
         run(["raise"] * 9, chunk_size=1)

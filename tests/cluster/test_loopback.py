@@ -80,6 +80,7 @@ def output(program: str) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 def test_a_ray_of_ours_listens_on_loopback_alone() -> None:
     sockets = [line.split(maxsplit=2) for line in output(SOCKETS + STARTED).splitlines()]
     commands = {command for _, _, command in sockets}

@@ -116,7 +116,7 @@ def test_each_member_is_attacked_and_all_defend(ensemble: Path, ray_session: Non
     archray.attack(ensemble, ["fgsm", "pgd"], **WEAK, settings={"pgd": {"iterations": 3}})
 
     # What was begun and has not ended goes on, without being asked again.
-    (ensemble / "attack" / "done.json").unlink()
+    (ensemble / "attack" / "ended.json").unlink()
     lost = next(file for file in (ensemble / "attack" / "parts").glob("pgd-member-1-*"))
     kept, table = round_files(ensemble), pd.read_parquet(lost)
     lost.unlink()
@@ -137,7 +137,7 @@ def test_each_member_is_attacked_and_all_defend(ensemble: Path, ray_session: Non
 
 def test_elsewhere_the_report_stays_as_it_is(ensemble: Path, tmp_path: Path, ray_session: None, toolbox: None) -> None:
     archray.attack(ensemble, "fgsm", **WEAK, out=tmp_path / "out")
-    assert (tmp_path / "out" / "done.json").exists()
+    assert (tmp_path / "out" / "ended.json").exists()
     assert not (ensemble / "attack").exists() and not (ensemble / "report.html").exists()
 
 
@@ -147,7 +147,7 @@ def test_killed_it_goes_on_with_the_same_command(ensemble: Path, tmp_path: Path,
     options = ("--attacks", "fgsm,pgd,cw", "--images", "60", "--set", "cw.iterations=40")
     kill_when(start(*command, *options, cwd=tmp_path), lambda: list(parts.glob("[!.]*")), tmp_path)
     before = {name: written for name, written in round_files(ensemble).items() if not name.startswith(".tmp-")}
-    assert 0 < len(before) < 6 and not (ensemble / "attack" / "done.json").exists()
+    assert 0 < len(before) < 6 and not (ensemble / "attack" / "ended.json").exists()
     finish(*command, cwd=tmp_path)
     after = round_files(ensemble)
     assert before.items() <= after.items() and len(pd.read_parquet(ensemble / "attack" / "attack_rounds.parquet")) == 6

@@ -35,7 +35,7 @@ TINY: dict[str, Any] = {
     "seed": 1,
     **ONE_AT_A_TIME,
 }
-SLOW = pytest.mark.slow  # made of the stages of the others
+SLOW = pytest.mark.slow  # made of the stages of the one that is not
 
 
 def checked(run: Path) -> tuple[dict[str, Any], Any, Folder]:
@@ -61,11 +61,9 @@ def search(method: str, out: Path, **options: Any) -> Any:
 # From end to end
 
 
+@SLOW
 @pytest.mark.usefixtures("ray_session")
-@pytest.mark.parametrize(
-    ("method", "options"),
-    [("nes-re", {"budget": 3}), pytest.param("nes-rs", {"budget": 3}, marks=SLOW)],
-)
+@pytest.mark.parametrize(("method", "options"), [("nes-re", {"budget": 3}), ("nes-rs", {"budget": 3})])
 def test_neural_ensemble_search(method: str, options: dict[str, Any], tmp_path: Path) -> None:
     out = tmp_path / "run"
     result = search(method, out, **options)
@@ -82,6 +80,7 @@ def test_neural_ensemble_search(method: str, options: dict[str, Any], tmp_path: 
     assert table["number"].tolist() == [2, 3] and set(table["sampler"]) == {method}
 
 
+@SLOW
 @pytest.mark.usefixtures("ray_session")
 def test_snapshots_of_a_given_architecture(tmp_path: Path) -> None:
     out = tmp_path / "run"

@@ -1,6 +1,7 @@
 """Whole searches for a feature map: every method, the folder it leaves, the comparison, and a killed driver."""
 
 import json
+from functools import cache
 
 import numpy as np
 import pandas as pd
@@ -15,24 +16,28 @@ from archray.platform.methods import get_method, open_run
 from archray.platform.methods.feature_maps.halving_method import halving_progress
 from archray.platform.methods.feature_maps.random_maps import best_so_far
 
-METHODS = ("halving", "fast-halving", "random-maps", "successive-halving", "hyperband")
+SLOW = ("random-maps", "successive-halving", "hyperband")  # their trials are those of the others
+METHODS = ("halving", "fast-halving", *SLOW)
 TINY = {"preset": "smoke", "data": "digits", "data__limit": 200, "seed": 1, **ONE_AT_A_TIME}
 
 
 @pytest.fixture(scope="module")
-def results(ray_session, tmp_path_factory):
+def result_of(ray_session, tmp_path_factory):
+    """Hands out the run of a method, made once."""
     folder = tmp_path_factory.mktemp("runs")
     options = {
         "halving": {"correlation": 3, "correlation__dimensions": [32, 64], "final_seeds": 2},
         "fast-halving": {"replicas": 2},
         "random-maps": {"repeats": 2},
     }
-    return {name: archray.search(name, **TINY, **options.get(name, {}), out=folder / name) for name in METHODS}
+    return cache(lambda name: archray.search(name, **TINY, **options.get(name, {}), out=folder / name))
 
 
-@pytest.mark.parametrize("name", METHODS)
-def test_a_run_holds_everything(results, name):
-    result = results[name].repeats[0] if results[name].repeats else results[name]
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] if name in SLOW else []) for name in METHODS]
+)
+def test_a_run_holds_everything(result_of, name):
+    result = result_of(name).repeats[0] if result_of(name).repeats else result_of(name)
     folder = Folder(result.path)
     assert {"manifest.json", "architecture.json", "trials.parquet", "progress.parquet", "report.html"} <= set(
         folder.files()
@@ -50,36 +55,37 @@ def test_a_run_holds_everything(results, name):
     assert f"{100 * found['test_accuracy']:.2f} " in folder.read_bytes("report.html").decode()
 
 
-def test_halving_halves(results):
-    progress = Folder(results["halving"].path).read_parquet("progress.parquet")
+def test_halving_halves(result_of):
+    progress = Folder(result_of("halving").path).read_parquet("progress.parquet")
     assert progress["candidates"].tolist() == [8, 4, 2, 1]
     assert progress["final"].tolist() == [False, False, False, True]
     assert progress["calls"].tolist() == [1, 2, 3, 4]
     assert set(progress["dimension"]) == {64}
-    fast = Folder(results["fast-halving"].path).read_parquet("progress.parquet")
+    fast = Folder(result_of("fast-halving").path).read_parquet("progress.parquet")
     assert fast["dimension"].tolist() == [32, 46, 64, 64]
     assert fast["calls"].tolist() == [2, 4, 6, 7], "two replicas a round, and the final solve"
-    rounds = (Folder(results["halving"].path) / "search").read_parquet("rounds.parquet")
+    rounds = (Folder(result_of("halving").path) / "search").read_parquet("rounds.parquet")
     assert rounds[rounds["round"] == 1]["kept"].sum() == 4
 
 
-def test_figure_1_has_a_row_a_map_and_dimension(results):
-    table = (Folder(results["halving"].path) / "correlation").read_parquet("correlation.parquet")
+def test_figure_1_has_a_row_a_map_and_dimension(result_of):
+    table = (Folder(result_of("halving").path) / "correlation").read_parquet("correlation.parquet")
     assert len(table) == 3 * 2 and set(table["dimension"]) == {32, 64}
     assert table[["shared_accuracy", "standalone_accuracy"]].apply(lambda column: column.between(0, 1)).all(axis=None)
 
 
-def test_hyperband_fills_its_brackets(results):
-    trials = Folder(results["hyperband"].path).read_parquet("trials.parquet")
+@pytest.mark.slow
+def test_hyperband_fills_its_brackets(result_of):
+    trials = Folder(result_of("hyperband").path).read_parquet("trials.parquet")
     search = trials[trials["stage"] == "search"]
     assert sorted(search["first_rung"]) == [0, 0, 1, 1]
     assert search["resource"].max() == 2 and (search["resource"] == 1).sum() == 1, "one of two went on to 2"
 
 
-def test_the_trained_classifier_loads_and_is_exported(results, tmp_path):
+def test_the_trained_classifier_loads_and_is_exported(result_of, tmp_path):
     from archray.trainables.data import DataSettings, load_data
 
-    result = results["halving"]
+    result = result_of("halving")
     data = load_data(DataSettings(name="digits", limit=200))
     predicted = result.model()(data.test.images).argmax(1)
     accuracy = float((predicted == data.test.labels).float().mean())
@@ -89,18 +95,20 @@ def test_the_trained_classifier_loads_and_is_exported(results, tmp_path):
     assert any(name.endswith("load_model.py") for name in files)
 
 
-def test_comparison(results, tmp_path):
-    table = archray.compare([results[name].path for name in METHODS], out=tmp_path / "compare.html")
+@pytest.mark.slow
+def test_comparison(result_of, tmp_path):
+    table = archray.compare([result_of(name).path for name in METHODS], out=tmp_path / "compare.html")
     assert len(table) == len(METHODS) and table["test_accuracy"].between(0, 1).all()
     assert (table["trainings"] > 0).all() and (table["seconds"] > 0).all()
     page = (tmp_path / "compare.html").read_text()
     assert "fast-halving" in page and 'id="equal-cost"' in page
     with pytest.raises(RunFolderError, match="choose another"):
-        archray.compare([results["random-maps"].path], out=tmp_path / "compare.html")
+        archray.compare([result_of("random-maps").path], out=tmp_path / "compare.html")
 
 
-def test_repeats_are_runs_of_their_own_with_their_progress_pooled(results, capsys):
-    result = results["random-maps"]
+@pytest.mark.slow
+def test_repeats_are_runs_of_their_own_with_their_progress_pooled(result_of, capsys):
+    result = result_of("random-maps")
     assert len(result.repeats) == 2
     runs = [open_run(f"{result.path}/{name}") for name in ("repeat-00", "repeat-01")]
     assert [run.config.seed for run in runs] == [1, 2]

@@ -64,6 +64,7 @@ def page_of(result: archray.RunResult) -> str:
     return (Path(result.path) / "report.html").read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_the_search_holds_what_each_seed_found_and_the_best_reward(result: archray.RunResult) -> None:
     folder, space = Folder(result.path), get_space("nasbench201")
     found = (folder / "search").read_parquet("found.parquet")
@@ -87,6 +88,7 @@ def test_the_search_holds_what_each_seed_found_and_the_best_reward(result: archr
     assert unknown(Path(result.path)) == []
 
 
+@pytest.mark.slow
 def test_trace_norms_are_compared_on_three_architectures(result: archray.RunResult) -> None:
     agreement = (Folder(result.path) / "agreement").read_parquet("agreement.parquet")
     columns = ["exact", "samples", "batch_4", "batch_8", "batch", "random_labels", "random_inputs"]
@@ -94,6 +96,7 @@ def test_trace_norms_are_compared_on_three_architectures(result: archray.RunResu
     assert agreement["batch"].tolist() == agreement["batch_8"].tolist()
 
 
+@pytest.mark.slow
 def test_architectures_of_a_table_are_scored_and_hold_its_results(result: archray.RunResult, known: Path) -> None:
     folder, space = Folder(result.path), get_space("nasbench201")
     scored, told = (folder / "table").read_parquet("table.parquet"), (folder / "table").read_json("table.json")
@@ -110,6 +113,7 @@ def test_architectures_of_a_table_are_scored_and_hold_its_results(result: archra
     assert "test_accuracy of" in page and "What nu and mu do" in page
 
 
+@pytest.mark.slow
 def test_the_report_has_the_sections_and_figures(result: archray.RunResult) -> None:
     page = page_of(result)
     assert [anchor for anchor in SECTIONS if f'<section id="{anchor}"' not in page] == []

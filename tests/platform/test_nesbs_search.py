@@ -50,6 +50,7 @@ def read(run: str | Path, name: str) -> Any:
 # Whole runs
 
 
+@pytest.mark.slow
 def test_the_folder_holds_what_every_stage_made(svgd: archray.RunResult) -> None:
     run = Path(svgd.path)
     updates = pd.read_parquet(run / "supernet" / "updates.parquet")
@@ -77,6 +78,7 @@ def test_the_folder_holds_what_every_stage_made(svgd: archray.RunResult) -> None
     assert (run / "report.html").exists() and (run / "model" / "state_dict.pt").exists()
 
 
+@pytest.mark.slow
 def test_the_saved_ensemble_averages_its_members(svgd: archray.RunResult) -> None:
     run, test = Path(svgd.path), load_images(DataSettings(name="digits", limit=60, validation_fraction=0.3)).test
     saved = np.stack([np.load(run / "final" / f"predictions-{number}.npy") for number in range(2)])
@@ -92,6 +94,7 @@ def test_the_saved_ensemble_averages_its_members(svgd: archray.RunResult) -> Non
     np.testing.assert_allclose(trials["test_accuracy"], measured["member_accuracies"], atol=1e-6)
 
 
+@pytest.mark.slow
 def test_the_exported_ensemble_loads_with_and_without_archray(svgd: archray.RunResult, tmp_path: Path) -> None:
     archray.export(svgd.path, tmp_path / "export")
     images = torch.rand(3, 1, 8, 8)
@@ -102,6 +105,7 @@ def test_the_exported_ensemble_loads_with_and_without_archray(svgd: archray.RunR
     torch.testing.assert_close(outputs_without_archray(tmp_path / "export", images), expected)
 
 
+@pytest.mark.slow
 def test_a_search_that_begins_again_predicts_nothing_twice_and_finds_the_same(
     svgd: archray.RunResult, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -130,6 +134,7 @@ def begun_as(method: str, sampler: str, svgd: archray.RunResult, out: Path) -> P
     return out
 
 
+@pytest.mark.slow
 def test_draws_from_the_posterior(svgd: archray.RunResult, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = begun_as("nesbs", "mc", svgd, tmp_path / "run")
     found = archray.resume(run)

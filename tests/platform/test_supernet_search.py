@@ -31,6 +31,7 @@ def result(ray_session, tmp_path_factory):
     return archray.search("gaea-darts", **OPTIONS, **ONE_AT_A_TIME, data=data, out=out)
 
 
+@pytest.mark.slow
 def test_the_search_stage_holds_what_each_seed_found(result):
     search = Folder(result.path) / "search"
     found = search.read_parquet("found.parquet")
@@ -45,6 +46,7 @@ def test_the_search_stage_holds_what_each_seed_found(result):
     assert set(curves["seed"]) == set(found["seed"])
 
 
+@pytest.mark.slow
 def test_the_worst_were_dropped(result):
     selected = (Folder(result.path) / "selection").read_parquet("selected.parquet")
     kept = selected[selected["kept"]]
@@ -56,6 +58,7 @@ def test_the_worst_were_dropped(result):
     assert Folder(result.path).read_json("architecture.json")["selection_accuracy"] == kept["selection_accuracy"].item()
 
 
+@pytest.mark.slow
 def test_the_best_was_trained_and_the_report_shows_how_it_was_found(result):
     folder = Folder(result.path)
     final = (folder / "final").read_parquet("trials.parquet")
@@ -68,6 +71,7 @@ def test_the_best_was_trained_and_the_report_shows_how_it_was_found(result):
     assert set(trials["stage"]) == {"search", "selection", "final"}
 
 
+@pytest.mark.slow
 def test_a_runs_own_arrays_move_with_it(result, tmp_path):
     moved = shutil.copytree(result.path, tmp_path / "moved")
     assert open_run(moved).data.path == moved / "arrays.npz"

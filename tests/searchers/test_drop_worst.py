@@ -83,7 +83,8 @@ class Interruption(tune.Callback):
             raise RuntimeError("interrupted on purpose")
 
 
-@pytest.mark.parametrize(("epoch", "after"), [(AT, 1), pytest.param(AT + 1, 1, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize(("epoch", "after"), [(AT, 1), (AT + 1, 1)])
 def test_restored_it_decides_the_same(ray_session, tmp_path, epoch, after):
     """Interrupted while trials wait, and after the decision."""
     callbacks = [Interruption(tmp_path / "mark", epoch, after)]

@@ -39,6 +39,7 @@ class HalvingConformance(SearcherConformance):
         return WeightSharingHalving(made_up.CANDIDATES, **self.arguments, **arguments)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("ray_session")
 class TestTwoReplicas(HalvingConformance, TunerConformance):
     budget = 7  # 8 candidates, 3 rounds of 2, and the standalone trial

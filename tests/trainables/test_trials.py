@@ -99,7 +99,7 @@ TRIALS: dict[str, tuple[type[TrialTrainable], dict[str, Any], dict[str, Any]]] =
     "straight-through": (PosteriorTrainable, posterior(gumbel_temperature=0.5), {}),
     "score-function": (PosteriorTrainable, posterior(estimator="score-function", samples=2), {}),
     "nasi": (NASITrainable, nasi(mu=2.0), {}),
-    "nasi without data": (NASITrainable, nasi(space="darts", labels="random", inputs="random", image_size=8), {}),
+    "nasi without data": (NASITrainable, nasi(labels="random", inputs="random", image_size=8), {}),
     "nasi's agreement": (NASIAgreementTrainable, nasi(exact_images=2), {}),
     "feature map": (FeatureMapTrainable, feature_map(rungs=(20, 40, 90)), {"architecture": MAPS[0]}),
     "shared solve": (FeatureMapTrainable, feature_map(solve={"gram": "int8"}), {"candidates": MAPS}),

@@ -10,8 +10,7 @@ import numpy as np
 import pandas as pd
 from archray_test_report import Documents, Tables, cells, write_repeats, write_run
 
-from archray.platform.methods.ensembles.attack_tables import QUESTION, write_tables
-from archray.platform.run.layout import ATTACK, DONE
+from archray.platform.methods.ensembles.attack_tables import ATTACK, ENDED, QUESTION, write_tables
 from archray.platform.run.run import Run
 from archray.trainables.spaces import get_space
 
@@ -138,5 +137,5 @@ def attacked_run(place: str | Path) -> Run[Any]:
     folder = run.folder / ATTACK
     write_tables(folder, parts)
     folder.write_json(QUESTION, {"settings": {"epsilon": 8 / 255}})
-    folder.write_json(DONE, {})
+    folder.write_json(ENDED, {})
     return run

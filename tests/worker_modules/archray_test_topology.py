@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,11 @@ from archray.trainables.landscape.linear_cells import bounds_table
 CONFIG: dict[str, Any] = {"data": {"name": "digits"}, "plane": {"points": 5, "gradient_points": 3}}
 CELLS = ("darts-v2", "snas-mild")
 EPOCHS = 3
+
+
+@cache
+def _bounds() -> pd.DataFrame:
+    return bounds_table(108, seed=0)
 
 
 def topology_run(place: Path) -> Run[Any]:
@@ -48,6 +54,6 @@ def topology_run(place: Path) -> Run[Any]:
         ("trainings", TRIALS): pd.DataFrame(trials),
         ("trainings", CURVES): pd.DataFrame(curves),
         ("planes", PLANES): pd.DataFrame(planes),
-        ("linear", BOUNDS): bounds_table(108, seed=0),
+        ("linear", BOUNDS): _bounds(),
     }
     return write_run(place, "topology", config=CONFIG, tables=tables)

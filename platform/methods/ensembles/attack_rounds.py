@@ -19,10 +19,9 @@ from archray.errors import ArchrayError, InvalidInput, RunFolderError, RunInterr
 from archray.files import Folder
 from archray.platform.engine.interrupt import INTERRUPT, stop_gracefully
 from archray.platform.engine.pool_scoring import device_of
-from archray.platform.methods.ensembles.attack_tables import PARTS, QUESTION, round_of, write_tables
+from archray.platform.methods.ensembles.attack_tables import ENDED, PARTS, QUESTION, round_of, write_tables
 from archray.platform.models.model_files import DESCRIPTION, trained
 from archray.platform.quantities import quantity_of
-from archray.platform.run.layout import DONE
 from archray.platform.run.manifest import digest, now
 from archray.platform.run.run import Run
 from archray.plurals import count
@@ -108,8 +107,8 @@ def attack_run(run: Run[Any], question: AttackQuestion, folder: Folder, console:
         for member in members
     }
     started = time.monotonic()
-    if folder.exists(DONE):
-        folder.delete(DONE)
+    if folder.exists(ENDED):
+        folder.delete(ENDED)
     folder.write_json(QUESTION, question.model_dump(mode="json"))
     have = set((folder / PARTS).files())
     missing = [item for item, name in names.items() if name not in have]
@@ -118,9 +117,7 @@ def attack_run(run: Run[Any], question: AttackQuestion, folder: Folder, console:
         _do(run, question, folder, missing, names, console)
     parts = {item: (folder / PARTS).read_parquet(name) for item, name in names.items()}
     attacks = write_tables(folder, parts)
-    outputs = {name: folder.sha256(name) for name in folder.files()}
-    ended = {"finished": now(), "seconds": round(time.monotonic() - started, 1)}
-    folder.write_json(DONE, {"inputs": digest({"rounds": sorted(names.values())}), "outputs": outputs, **ended})
+    folder.write_json(ENDED, {"finished": now(), "seconds": round(time.monotonic() - started, 1)})
     return attacks
 
 

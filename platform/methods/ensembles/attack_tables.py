@@ -13,14 +13,16 @@ import pandas as pd
 
 from archray.files import Folder
 from archray.platform.quantities import Spread
-from archray.platform.run.layout import ATTACK, DONE, REPEAT
+from archray.platform.run.layout import REPEAT
 from archray.platform.run.run import Run
 
+ATTACK = "attack"  # of a run that was attacked: the folder of what follows
 QUESTION = "attack.json"  # which attacks, how strong, on how many images
 PARTS = "parts"  # a table a round, as it comes
 IMAGES = "images.parquet"  # a row a round and image
 ROUNDS = "attack_rounds.parquet"  # a row a round
 ATTACKS = "attacks.parquet"  # a row an attack
+ENDED = "ended.json"  # once all rounds are there, written last
 ATTACKED, TRANSFERRED, DEFENDED, CONTROL = (
     "attack_accuracy",
     "transfer_accuracy",
@@ -83,14 +85,14 @@ def over_rounds(rounds: pd.DataFrame) -> pd.DataFrame:
 
 def attacked_rounds(run: Run[Any]) -> pd.DataFrame:
     """The rounds of a run whose attack has ended; empty otherwise."""
-    return run.table(ATTACK, ROUNDS) if (run.folder / ATTACK).exists(DONE) else pd.DataFrame()
+    return run.table(ATTACK, ROUNDS) if (run.folder / ATTACK).exists(ENDED) else pd.DataFrame()
 
 
 def attack_question(folder: Folder) -> dict[str, Any] | None:
     """What the attack of the run in a folder asked, where it has ended; of several repeats, of the first."""
     repeats = [folder / name for name in folder.folders() if name.startswith(REPEAT)]
     places = [place / ATTACK for place in (folder, *repeats)]
-    return next((place.read_json(QUESTION) for place in places if place.exists(DONE)), None)
+    return next((place.read_json(QUESTION) for place in places if place.exists(ENDED)), None)
 
 
 def measured_attacks(run: Run[Any]) -> dict[str, Spread]:

@@ -23,12 +23,10 @@ from archray.platform.methods.understanding.activations.theorem_counts import (
 )
 from archray.platform.report.figures import (
     FOUND,
-    GREEN,
-    INDIGO,
     INK,
     MUTED,
-    PINK,
     RANDOM,
+    SERIES,
     TRIAL,
     NothingToDraw,
     few_ticks,
@@ -39,7 +37,6 @@ from archray.platform.report.pointed_at import tell_line, tell_points
 from archray.platform.run.layout import CURVES
 from archray.platform.run.run import Run
 
-LINES = (FOUND, RANDOM, GREEN, PINK, INDIGO, INK, TRIAL)  # of activations; further ones are dashed
 OFFSET = 0.16  # of two marks in one row
 NO_SEARCH = "no search of the run has ended"
 SHOWN = {"shared": "shared loss", "uniform": "uniform alpha", "initial": "initial weights"}
@@ -153,9 +150,9 @@ def activation_alpha(run: Run[Any], canvas: Figure) -> None:
         rows = curves[curves["labels"].eq(kind)]
         steps = [0, *rows["search_steps"]]
         for place, name in enumerate(names):
-            style = "-" if place < len(LINES) else "--"
+            style = "-" if place < len(SERIES) else "--"
             values = [1 / len(names), *rows[f"alpha_{name}"]]
-            axes.plot(steps, values, style, color=LINES[place % len(LINES)], linewidth=1.8, label=name)
+            axes.plot(steps, values, style, color=SERIES[place % len(SERIES)], linewidth=1.8, label=name)
             tell_line(axes, steps, values, f"{name}\n{values[-1]:.3f} in the end")
         axes.set_title(kind)
         axes.set_ylim(0, 1)

@@ -25,11 +25,10 @@ from archray.platform.number_words import significant
 from archray.platform.report.figures import (
     FOUND,
     GREEN,
-    INDIGO,
     INK,
     MUTED,
-    PINK,
     RANDOM,
+    SERIES,
     TRIAL,
     NothingToDraw,
     figure,
@@ -41,7 +40,6 @@ from archray.platform.run.run import Run
 from archray.trainables.validation_split.points_needed import Array
 
 _BAND = (25, 75)  # percentiles of the problems
-_COLOURS = (FOUND, RANDOM, GREEN, PINK, INDIGO, TRIAL)
 _TICKS = 4  # on an axis of half a figure's width
 _AXIS = "validation points"
 _NO_EXCESS = 1e-4  # least excess that is drawn: it may be 0
@@ -195,4 +193,4 @@ def _log_axes(axes: Axes, sizes: Sequence[int]) -> None:
 
 
 def _cycle(number: int) -> list[str]:
-    return [_COLOURS[place % len(_COLOURS)] for place in range(number)]
+    return [SERIES[place % len(SERIES)] for place in range(number)]
