@@ -240,6 +240,7 @@ def test_a_program_that_connects(program: str, user_file: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize(("slow", "outcome"), [(1, "up 1"), (2, "cannot start Ray on this machine: The current node")])
 def test_a_ray_that_is_slow_to_start_is_started_once_more(
     slow: int, outcome: str, user_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

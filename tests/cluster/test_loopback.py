@@ -97,6 +97,7 @@ def test_the_ray_of_the_tests_is_on_loopback_too() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_a_ray_on_loopback_can_be_joined_on_its_machine() -> None:
     lines = output(JOINED).splitlines()
     assert [line for line in lines if line.startswith("joined")] == ["joined 7"] * 2, lines

@@ -194,6 +194,7 @@ exec "$@"
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_the_batch_script_runs_on_one_node(manifests: Path, tmp_path: Path) -> None:
     """With `srun` and `scontrol` of one node, and real processes of Ray; the same again does nothing twice.
 

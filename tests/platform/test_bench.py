@@ -229,6 +229,7 @@ def test_the_command_is_told_what_is_wrong(table: tuple[Path, pd.DataFrame], tmp
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.timeout(600)
 def test_killed_in_the_middle_and_continued_it_tells_the_same(table: tuple[Path, pd.DataFrame], tmp_path: Path) -> None:
     command = ("bench", "evolution", "--table", str(table[0]), "--seeds", "16", "--budget", "60,200", "--out", "killed")

@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 import ray
 from archray_test_command import ended_trials, kill_when, start
-from archray_test_runs import as_arguments, skip_without_extra
+from archray_test_runs import as_arguments, nightly_but, skip_without_extra
 
 import archray
 from archray.errors import InvalidInput
@@ -159,7 +159,7 @@ SEARCHES: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("method", SEARCHES)
+@pytest.mark.parametrize("method", nightly_but(SEARCHES, {"hnas", "nesbs"}))
 def test_what_is_trained_meets_them(method: str, ray_session: None, tmp_path: Path) -> None:
     run = archray.search(method, **SMALL, **SEARCHES[method], constraint="parameters <= 9k", out=tmp_path / "run")
     found = json.loads((Path(run.path) / "architecture.json").read_text())

@@ -14,6 +14,7 @@ from archray.platform.cli import application
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.timeout(600)
 def test_ctrl_c_loses_no_scored_architecture(ray_session, tmp_path, monkeypatch):
     """The first Ctrl-C while a pool is scored waits for the chunks under way; the same command does the others."""
@@ -50,6 +51,7 @@ def test_ctrl_c_loses_no_finished_epoch(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.timeout(600)
 def test_ctrl_c_does_not_wait_for_a_long_epoch(tmp_path):
     """Once: it ends within seconds, long before the epoch does; twice: at once. Both can be resumed."""

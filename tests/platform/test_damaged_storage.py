@@ -58,6 +58,7 @@ def checkpoints(stage: Path) -> list[Path]:
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.timeout(900)
 def test_a_disk_full_at_checkpoint_time(small_disk: Path, tmp_path: Path, undisturbed: dict[str, Any]) -> None:
     run = small_disk / "run"
@@ -83,7 +84,7 @@ def free(place: Path) -> int:
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("damaged", [1, 2])
+@pytest.mark.parametrize("damaged", [1, pytest.param(2, marks=pytest.mark.nightly)])
 def test_a_checkpoint_that_was_cut_off(tmp_path: Path, undisturbed: dict[str, Any], damaged: int) -> None:
     """The last one, or all that are kept: the trial goes on from the one before, or from its beginning."""
     run = tmp_path / "run"

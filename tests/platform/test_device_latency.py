@@ -49,6 +49,7 @@ assert {median for median, _ in kept.values()} >= set(trials["latency_ms"])
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("runtime", ["torch-export", "onnxruntime"])
 def test_networks_are_timed_on_a_node_that_a_resource_names(runtime: str, tmp_path: Path) -> None:
     for extra in ("onnx", "onnxscript", "onnxruntime") if runtime == "onnxruntime" else ():

@@ -15,7 +15,7 @@ import pytest
 from archray_test_command import PATIENCE, start
 from archray_test_faults import METHODS, found, options_of, steps_trained
 from archray_test_run_files import unknown
-from archray_test_runs import as_arguments
+from archray_test_runs import as_arguments, nightly_but
 
 import archray
 
@@ -60,7 +60,7 @@ def temporary_folder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", nightly_but(METHODS, {"hnas"}))
 def test_a_driver_killed_five_times(
     method: str,
     undisturbed: Callable[..., archray.RunResult],

@@ -153,6 +153,7 @@ def test_all_members_are_trained(of_all: RunResult) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_a_finished_run_is_asked_for_more_members(of_all: RunResult, tmp_path: Path) -> None:
     """It trains those that are missing, keeps those it has, and ends as if all had been asked for at once."""
     place = searched(of_all, tmp_path / "run", 1)

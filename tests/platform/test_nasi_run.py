@@ -124,6 +124,7 @@ def test_the_report_has_the_sections_and_figures(result: archray.RunResult) -> N
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_the_same_seed_finds_the_same(result: archray.RunResult, search: Search) -> None:
     """Without a comparison, which has a seed of its own."""
     again = search(space="nasbench201", agreement=0)
@@ -135,6 +136,7 @@ def test_the_same_seed_finds_the_same(result: archray.RunResult, search: Search)
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_of_random_labels_and_inputs_the_search_knows_no_data(search: Search) -> None:
     random = {"labels": "random", "inputs": "random", "nasi__image_size": 8, "space": "nasbench201"}
     runs = [search(**random, data=data) for data in ("digits", "gaussian")]
@@ -149,6 +151,7 @@ def test_of_random_labels_and_inputs_the_search_knows_no_data(search: Search) ->
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_cells_of_darts_are_drawn_with_their_width_and_depth(search: Search) -> None:
     result = search(space="darts", nu_rule="adaptive", agreement=0, search_seeds=1)
     page = page_of(result)

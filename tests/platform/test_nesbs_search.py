@@ -148,6 +148,7 @@ def test_draws_from_the_posterior(svgd: archray.RunResult, tmp_path: Path, capsy
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.usefixtures("ray_session")
 def test_darts_with_the_posterior_of_the_best_response(tmp_path: Path) -> None:
     options = {**TINY, "space": "darts", "channels": 2, "search_channels": 2, "budget": 2, "best_response": True}
@@ -171,6 +172,7 @@ def test_uniform_ensembles_need_no_posterior(svgd: archray.RunResult, tmp_path: 
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_the_best_single_architecture_at_as_many_evaluations(svgd: archray.RunResult, tmp_path: Path) -> None:
     run = begun_as("single-best", "mc", svgd, tmp_path / "run")
     found = archray.resume(run)

@@ -36,11 +36,8 @@ RUN = {"python", "sh"}
 SEARCHES = re.compile(
     r"archray (search|proxies|bench)\b(?!.*--help)|archray\.(search|proxies)\(|\.fit\(\)|python examples/"
 )
-NIGHTLY = {  # minutes each, of what other tests run too
-    "docs/guides/own-data.md", "docs/guides/own-metric.md",
-    "docs/methods/ensembles.md", "docs/methods/feature-maps.md", "docs/methods/nasi.md", "docs/methods/plain.md",
-    "docs/methods/several-metrics.md", "docs/methods/supernets.md",
-}  # fmt: skip
+# Of the pages with searches, a minute or more each.
+IN_CI = {"README.md", "docs/index.md", "docs/tutorial.md", "docs/searchers.md", "docs/guides/own-space.md"}
 SMALLEST = ["--preset", "smoke", "--max-concurrent", "1", "--set", "resources.actors=1"]
 REAL = """#!{python}
 import sys
@@ -61,7 +58,7 @@ def is_run(block: Block) -> bool:
 
 def parameter(page: Path) -> Any:
     searches = any(SEARCHES.search(block.text) for block in blocks_of(page) if is_run(block))
-    marks = [*[pytest.mark.slow] * searches, *[pytest.mark.nightly] * (label(page) in NIGHTLY)]
+    marks = [pytest.mark.slow, *[pytest.mark.nightly] * (label(page) not in IN_CI)] if searches else []
     return pytest.param(page, id=label(page), marks=marks)
 
 

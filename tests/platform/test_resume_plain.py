@@ -9,18 +9,13 @@ import pandas as pd
 import pytest
 import ray
 from archray_test_command import ended_trials, epochs_trained, kill_when, start
-from archray_test_runs import as_arguments, skip_without_extra
+from archray_test_runs import as_arguments, nightly_but, skip_without_extra
 
 import archray
 from archray.platform.methods import METHODS, get_method
 from archray.platform.methods.plain.plain_config import PlainConfig
 
-IN_CI = ("random", "evolution", "asha", "bohb", "nsga2", "rank-surrogate")  # the others are of these kinds
-PLAIN = [
-    pytest.param(name, marks=[] if name in IN_CI else [pytest.mark.nightly])
-    for name in METHODS
-    if issubclass(get_method(name).config, PlainConfig)
-]
+PLAIN = [name for name in METHODS if issubclass(get_method(name).config, PlainConfig)]
 OPTIONS: dict[str, Any] = {
     "preset": "smoke", "space": "nasbench201", "data": "digits", "seed": 3, "data__limit": 100, "random": 0,
     "final_epochs": 1, "max_concurrent": 1, "resources__actors": 1,
@@ -38,7 +33,7 @@ def trials(run: Path) -> list[dict[str, Any]]:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("ray_session")
-@pytest.mark.parametrize("method", PLAIN)
+@pytest.mark.parametrize("method", nightly_but(PLAIN, {"evolution", "asha", "bohb"}))
 def test_killed_while_it_searched(method: str, tmp_path: Path) -> None:
     skip_without_extra(method)
     options = {**OPTIONS, **LONGER.get(method, {})}

@@ -196,6 +196,7 @@ def test_a_job_whose_driver_was_killed_is_resumed_from_outside(sender: Sender, t
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_a_job_goes_on_without_us_and_is_stopped(sender: Sender, tmp_path: Path) -> None:
     run = tmp_path / "run"
     process = sender.start("--", *SEARCH, "--out", str(run), "--budget", "1000")

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 from archray_test_run_files import unknown
-from archray_test_runs import ONE_AT_A_TIME, skip_without_extra
+from archray_test_runs import ONE_AT_A_TIME, nightly_but, skip_without_extra
 
 import archray
 from archray.platform.methods import METHODS, get_method
@@ -40,17 +40,14 @@ def options_of(method: str) -> dict[str, Any]:
 
 # Others differ by parts that stand in one of these or in test_supernet_methods.py: see the marker `nightly`.
 IN_CI = (
-    "hnas", "zero-cost", "random", "asha", "bohb", "rank-surrogate", "nsga2", "pareto-pool", "halving", "fast-halving",
-    "gaea-darts", "gdas", "enas", "rs-ws", "supernet-halving", "sliced-supernet", "nasi", "nesbs", "deep-ensemble",
-    "snapshot", "mc-droppath", "nes-re",
+    "hnas", "random", "asha", "bohb", "rank-surrogate", "pareto-pool", "halving", "gaea-darts", "enas", "rs-ws", "nasi",
+    "nesbs", "snapshot", "mc-droppath",
 )  # fmt: skip
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("ray_session")
-@pytest.mark.parametrize(
-    "method", [pytest.param(name, marks=[] if name in IN_CI else [pytest.mark.nightly]) for name in METHODS.names()]
-)
+@pytest.mark.parametrize("method", nightly_but(METHODS.names(), IN_CI))
 def test_a_whole_run(method: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     skip_without_extra(method)
     result = archray.search(method, **options_of(method), out=tmp_path / "run")

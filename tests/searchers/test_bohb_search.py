@@ -47,6 +47,7 @@ class TestOverSpace(SearcherConformance):
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.usefixtures("ray_session")
 class TestInATuner(TunerConformance):
     budget = 8

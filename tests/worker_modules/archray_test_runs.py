@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from collections.abc import Container, Iterable
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -26,6 +27,11 @@ EXTRAS = {"bohb": ("hpbandster", "ConfigSpace")}
 def skip_without_extra(method: str) -> None:
     for package in EXTRAS.get(method, ()):
         pytest.importorskip(package, reason=f"{method} needs {package}: pip install 'archray[{method}]'")
+
+
+def nightly_but(names: Iterable[str], in_ci: Container[str]) -> list[Any]:
+    """Parameters of a slow test: CI has those of `in_ci` alone, for which the others are of a kind."""
+    return [pytest.param(name, marks=[] if name in in_ci else [pytest.mark.nightly]) for name in names]
 
 
 class EndedTrials(tune.Callback):
