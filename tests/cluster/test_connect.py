@@ -228,7 +228,7 @@ def test_two_runs_on_one_machine_have_a_ray_each(user_file: Path, tmp_path: Path
 @pytest.mark.parametrize(
     "program",
     [
-        pytest.param(DASHBOARD, id="dashboard"),
+        pytest.param(DASHBOARD, id="dashboard", marks=pytest.mark.slow),
         pytest.param(JOINED, id="joined", marks=pytest.mark.slow),
         pytest.param(NOBODY, id="nobody"),
     ],

@@ -78,6 +78,7 @@ def head(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[str]]:
     process.communicate("\n")
 
 
+@pytest.mark.slow
 def test_without_a_token_and_at_wrong_ports_a_sentence_says_which(head: list[str], tmp_path: Path) -> None:
     address, raylet_port = head
     places = [address, f"127.0.0.1:{raylet_port}", "127.0.0.1:1", "head"]

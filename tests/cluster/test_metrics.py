@@ -29,6 +29,7 @@ class OwnAgain(RandomSearch):
         return super().propose(number)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("ray_session")
 def test_a_nodes_port_serves_what_a_run_measures(tmp_path: Path) -> None:
     def trial(config: dict[str, Any]) -> None:

@@ -6,7 +6,7 @@ import io
 import re
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -63,11 +63,16 @@ def drawn(figure: object) -> bool:
     return figure.get_size_inches()[0] * 72 == pytest.approx(WIDTH) and any(axes.has_data() for axes in figure.axes)
 
 
+@pytest.fixture(scope="module")
+def made_by(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Callable[[Path], Run[Any]]], Run[Any]]:
+    """Hands out what a maker makes, made once."""
+    return cache(lambda make: make(tmp_path_factory.mktemp("runs") / "run"))
+
+
 @pytest.mark.parametrize("name", OF_A_RUN)
-def test_every_figure_draws_a_run_of_its_family(tmp_path: Path, name: str) -> None:
+def test_every_figure_draws_a_run_of_its_family(made_by: Callable[..., Run[Any]], name: str) -> None:
     family = OF_A_RUN[name].split(".")[-2]
-    make = OWN_RUN.get(name, MAKERS[family])
-    assert drawn(getattr(plots, name)(make(tmp_path / "run")))
+    assert drawn(getattr(plots, name)(made_by(OWN_RUN.get(name, MAKERS[family]))))
 
 
 @pytest.mark.parametrize("name", ["nasi_samples", "nasi_constants", "nasi_agreement", "nasi_against_accuracy"])

@@ -54,14 +54,19 @@ def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     return run
 
 
-def check_headline(run: Run[Any], capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.fixture(scope="module")
+def page(made: Run[Any]) -> str:
+    return rendered(made)
+
+
+def check_headline(run: Run[Any], page: str, capsys: pytest.CaptureFixture[str]) -> None:
     """The report's first card, the first measure of the terminal, and the JSON say one number under one label."""
     told = run.folder.read_json("architecture.json")
     key = told[HEADLINE]
     spread = Spread.read(told, key)
     assert spread is not None
     number, label = quantity_of(key).spread(spread), quantity_of(key).label
-    card = re.search(r'<div class="card found"><strong>([^<]*)</strong><span>([^<]*)</span>', rendered(run))
+    card = re.search(r'<div class="card found"><strong>([^<]*)</strong><span>([^<]*)</span>', page)
     assert card is not None and card.groups() == (number, f"{label}, {spread.words}")
     archray.show(str(run.folder))
     lines = capsys.readouterr().out.splitlines()
@@ -69,15 +74,16 @@ def check_headline(run: Run[Any], capsys: pytest.CaptureFixture[str]) -> None:
     assert measures[0].removeprefix(label).strip() == f"{number}, {spread.words}"
 
 
-def test_the_headline_is_one_number_everywhere(made: Run[Any], capsys: pytest.CaptureFixture[str]) -> None:
-    check_headline(made, capsys)
+def test_the_headline_is_one_number_everywhere(made: Run[Any], page: str, capsys: pytest.CaptureFixture[str]) -> None:
+    check_headline(made, page, capsys)
 
 
 def test_the_headline_of_a_finished_run(
     finished_run: Callable[[str], archray.RunResult], capsys: pytest.CaptureFixture[str]
 ) -> None:
     result = finished_run("hnas")
-    check_headline(open_run(result.path), capsys)
+    run = open_run(result.path)
+    check_headline(run, rendered(run), capsys)
     told = json.loads((Path(result.path) / "architecture.json").read_text())
     assert result.test_accuracy == told["test_accuracy"] and result.validation_accuracy == told["validation_accuracy"]
     trials = result.trials
@@ -106,9 +112,9 @@ def test_a_list_of_runs_has_the_headline_of_the_run_not_of_its_first_repeat(tmp_
     assert dict(zip(names, values, strict=True))["test accuracy (search)"] == told
 
 
-def test_no_accuracy_is_told_as_an_error(made: Run[Any], capsys: pytest.CaptureFixture[str]) -> None:
-    page = words(BOUNDS.sub("", rendered(made)))
-    assert not ERROR.findall(page[: page.rindex("Manifest")].replace("error-", ""))
+def test_no_accuracy_is_told_as_an_error(made: Run[Any], page: str, capsys: pytest.CaptureFixture[str]) -> None:
+    told = words(BOUNDS.sub("", page))
+    assert not ERROR.findall(told[: told.rindex("Manifest")].replace("error-", ""))
     archray.show(str(made.folder))
     assert not ERROR.findall(capsys.readouterr().out)
     files = list(Path(str(made.folder)).rglob("*"))

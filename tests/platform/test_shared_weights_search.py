@@ -152,6 +152,7 @@ def test_a_search_killed_while_it_scored_goes_on_there(random_search: Path) -> N
     assert sum(len(pd.read_parquet(shard)) for shard in now if shard.name not in kept) == lost
 
 
+@pytest.mark.slow
 def test_halving_trains_on_survivors_from_the_round_before(ray_session: None, tmp_path: Path) -> None:
     result = archray.search("supernet-halving", **TINY, out=tmp_path / "run")
     search = tmp_path / "run" / "search"

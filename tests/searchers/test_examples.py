@@ -46,6 +46,7 @@ def test_halving_in_your_own_experiment(repository: Path, tmp_path: Path, capsys
     assert len(list((tmp_path / "digits").glob("shared_solve_*"))) == 13
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("ray_session")
 def test_nesbs_in_your_own_experiment(
     repository: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch

@@ -213,6 +213,7 @@ def test_paper_code_candidates_grow(tmp_path: Path) -> None:
     assert all((smaller <= larger).all() for smaller, larger in pairwise(candidates))
 
 
+@pytest.mark.slow
 def test_a_million_rows(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     n = 10**6

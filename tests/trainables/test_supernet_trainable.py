@@ -159,6 +159,7 @@ def make_searcher() -> WeightSharingHalving:
     return WeightSharingHalving(list(CELLS), replicas=2, budget=2, growth=2.0, metric="score", mode="min", seed=0)
 
 
+@pytest.mark.slow
 def test_halving_driven_and_under_tune_finds_the_same(tmp_path: Path, ray_session: None) -> None:
     def settings_in(folder: str) -> dict[str, Any]:
         return make_config(weights_dir=str(tmp_path / folder))["settings"]
