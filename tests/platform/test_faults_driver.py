@@ -15,7 +15,7 @@ import pytest
 from archray_test_command import PATIENCE, start
 from archray_test_faults import METHODS, found, options_of, steps_trained
 from archray_test_run_files import unknown
-from archray_test_runs import as_arguments, nightly_but
+from archray_test_runs import as_arguments
 
 import archray
 
@@ -59,8 +59,9 @@ def temporary_folder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.timeout(1200)
-@pytest.mark.parametrize("method", nightly_but(METHODS, {"hnas"}))
+@pytest.mark.parametrize("method", METHODS)
 def test_a_driver_killed_five_times(
     method: str,
     undisturbed: Callable[..., archray.RunResult],
