@@ -221,6 +221,7 @@ COMMAND = (
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.timeout(900)
 def test_killed_while_it_searched_and_trained_it_ends_with_the_same_ensemble(tmp_path: Path) -> None:
     finish(*COMMAND, "--out", "undisturbed", cwd=tmp_path)
