@@ -85,6 +85,7 @@ def score_in_shards(
     chunk: int | None = None,
     group: int | None = None,
     labels: RunLabels | None = None,
+    unit: str = "architecture",
 ) -> pd.DataFrame:
     """Scores the architectures with actors; returns a row for each, in their order: `architecture` and `types`.
 
@@ -100,6 +101,7 @@ def score_in_shards(
         chunk: items an actor gets at a time; None: as many as take about five seconds.
         group: architectures of an item; None: an item is one architecture.
         labels: of the metric that counts the architectures, and in the names of the actors; None: the folder's name.
+        unit: what a person reads in the place of "architecture", if the strings are something else.
 
     Raises: InvalidInput if no node can hold an actor; WorkerFailed if the worker cannot be made at all;
     RunInterrupted after Ctrl-C, when the chunks that were in flight are saved.
@@ -125,11 +127,11 @@ def score_in_shards(
         stop=lambda: INTERRUPT.requested,
     )
     counted = ScoredCount(labels)
-    progress = ScoringProgress(console, total=len(architectures), done=len(known), failed=count_failures(rows))
+    progress = ScoringProgress(console, len(architectures), done=len(known), failed=count_failures(rows), unit=unit)
     numbers = [int(name.removeprefix("part-").removesuffix(".parquet")) for name in shards.files()]
     began = time.time()
     folder.write_json(SCORING, {"began": began, **progress.state})
-    graceful = stop_gracefully(console, "the architectures under way are scored")
+    graceful = stop_gracefully(console, f"the {unit}s under way are scored")
     with graceful, progress, closing(finished):
         for number, outcomes in enumerate(finished, start=max(numbers, default=-1) + 1):
             table = _table([row for outcome in outcomes for row in _rows(outcome)], types)
@@ -139,7 +141,7 @@ def score_in_shards(
             folder.write_json(SCORING, {"began": began, **progress.state})
     rows = _read_shards(shards, types).drop_duplicates("architecture").set_index("architecture")
     if len(rows) < len(architectures):
-        of = count(len(architectures), "architecture")
+        of = count(len(architectures), unit)
         raise RunInterrupted(f"stopped with {len(rows)} of {of} scored; they are saved")
     return rows.loc[list(architectures)].reset_index()
 

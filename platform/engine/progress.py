@@ -120,10 +120,13 @@ class ScoringProgress:
     Args:
         total: architectures of the pool.
         done, failed: of these, scored (and with a failure) by an earlier, interrupted run.
+        unit: what they are called.
     """
 
-    def __init__(self, console: Console, *, total: int, done: int = 0, failed: int = 0) -> None:
-        self._console, self._total, self._done, self._failed = console, total, done, failed
+    def __init__(
+        self, console: Console, total: int, *, done: int = 0, failed: int = 0, unit: str = "architecture"
+    ) -> None:
+        self._console, self._total, self._done, self._failed, self._unit = console, total, done, failed, unit
         self._first: tuple[float, int] | None = None  # when this run's first chunk came, and how many were done then
         self._rate: float | None = None
         self._last_line = time.monotonic()
@@ -132,7 +135,7 @@ class ScoringProgress:
 
     def __enter__(self) -> ScoringProgress:
         if self._done:
-            self._console.print(f"    {self._done} of {count(self._total, 'architecture')} were scored before")
+            self._console.print(f"    {self._done} of {count(self._total, self._unit)} were scored before")
         self._bar.start()
         return self
 

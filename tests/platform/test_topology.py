@@ -18,6 +18,7 @@ from torch import nn
 import archray
 from archray.errors import ArchrayError, InvalidInput, RunInterrupted
 from archray.platform.methods.configure import check_config, make_config
+from archray.platform.methods.understanding.topology.plane_stage import MEASURES, plane_of
 from archray.platform.methods.understanding.topology.topology_claims import (
     FAILS,
     HOLDS,
@@ -28,12 +29,13 @@ from archray.platform.methods.understanding.topology.topology_claims import (
     positive,
     spearman_within,
 )
+from archray.platform.methods.understanding.topology.topology_config import CellPlaneSettings
 from archray.trainables.checkpoint import write_weights
 from archray.trainables.nets import NetworkSettings, build
 from archray.trainables.spaces import get_space
 from archray.trainables.spaces.named_architectures import cell_space
 from archray.trainables.tune.cell_trainable import trained_cell
-from archray.trainables.tune.landscape_worker import COLUMNS, LandscapeWorker
+from archray.trainables.tune.landscape_worker import COLUMNS, LandscapeWorker, items_of
 
 NB201 = "|none~0|+|none~0|none~1|+|none~0|none~1|none~2|"
 SMALL = {"channels": 2, "cells": 1}
@@ -125,9 +127,12 @@ def test_a_plane_and_its_variance_are_those_of_a_loop(tmp_path: Path) -> None:
     worker = LandscapeWorker(
         {text: uri}, {"name": "digits"}, points=3, radius=0.5, images=6, gradient_points=1, seed=1, device="cpu"
     )
-    row = worker(text)
-    assert set(row) == set(COLUMNS)
+    told = pd.DataFrame([worker(item) for item in items_of(text, 3, 1)])
+    assert list(told) == list(COLUMNS) and len(told) == 1 + 3 + 1
+    row = plane_of(told, CellPlaneSettings(points=3, radius=0.5, images=6, gradient_points=1))
+    assert set(row) == {*MEASURES, "seconds", "failure"}
     plane = np.array(json.loads(row["plane"]))
+    assert json.loads(worker(f"losses 0 {text}")["values"]) == plane[0].tolist()
     loss = nn.functional.cross_entropy
     assert plane.shape == (3, 3)
     assert (
@@ -160,10 +165,10 @@ def test_weights_that_do_not_fit_are_refused(tmp_path: Path) -> None:
 def test_a_study_killed_in_two_stages_is_resumed(
     ray_session: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from archray.platform.methods.understanding.topology import topology_recipe
+    from archray.platform.methods.understanding.topology import plane_stage, topology_recipe
 
     options: dict[str, Any] = {"architecture": ["darts-v2", "enas"], "connections": 1, "operations": 1, "epochs": 1}
-    out, keep, planes = tmp_path / "run", topology_recipe.write_weights, topology_recipe.score_in_shards
+    out, keep, planes = tmp_path / "run", topology_recipe.write_weights, plane_stage.score_in_shards
 
     def stops(*arguments: Any, **words: Any) -> Any:
         raise KeyboardInterrupt
@@ -172,11 +177,11 @@ def test_a_study_killed_in_two_stages_is_resumed(
     with pytest.raises(RunInterrupted, match=r"\[2/5\] trainings"):
         archray.understand("topology", preset="smoke", out=out, **options)
     monkeypatch.setattr(topology_recipe, "write_weights", keep)
-    monkeypatch.setattr(topology_recipe, "score_in_shards", stops)
+    monkeypatch.setattr(plane_stage, "score_in_shards", stops)
     with pytest.raises(RunInterrupted, match=r"\[3/5\] planes"):
         archray.resume(out)
     trained = (out / "trainings" / "trials.parquet").read_bytes()
-    monkeypatch.setattr(topology_recipe, "score_in_shards", planes)
+    monkeypatch.setattr(plane_stage, "score_in_shards", planes)
     result = archray.resume(out)
     assert (out / "trainings" / "trials.parquet").read_bytes() == trained
     assert len(result.findings) > 8

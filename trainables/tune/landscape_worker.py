@@ -8,35 +8,29 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
 import torch
 
 from archray.seeds import named_seed
 from archray.trainables.data import DataSettings, load_images
 from archray.trainables.devices import choose_device
-from archray.trainables.landscape.flatness import flatness
 from archray.trainables.landscape.loss_plane import LossPlane
 from archray.trainables.tune.cell_trainable import trained_cell
 
-# `plane`: the losses, (points, points) as JSON, not finite ones as null. `centre`: that of the trained weights. `rise`,
-# `flat`: of `flatness`, over the plane. `gradient_variance`: at the trained weights; `plane_variance`: the mean over
-# the coarser square, `variances`, as JSON. `hessian`: the Hessian's largest eigenvalue at the trained weights.
-COLUMNS = {
-    "plane": "string",
-    "variances": "string",
-    "hessian": "float64",
-    "centre": "float64",
-    "rise": "float64",
-    "flat": "float64",
-    "gradient_variance": "float64",
-    "plane_variance": "float64",
-    "seconds": "float64",
-    "failure": "string",
-}
+COLUMNS = {"values": "string", "seconds": "float64", "failure": "string"}
+CENTRE, LOSSES, VARIANCES = "centre", "losses", "variances"
+
+
+def items_of(architecture: str, points: int, gradient_points: int) -> list[str]:
+    """What a worker is asked for one network, an item each: its middle, each row of the square, of the coarser one."""
+    rows = [(CENTRE, 1), (LOSSES, points), (VARIANCES, gradient_points)]
+    return [f"{what} {number} {architecture}" for what, numbers in rows for number in range(numbers)]
 
 
 class LandscapeWorker:
-    """Measures the surroundings of trained cells, inside an actor or here.
+    """Measures the surroundings of trained cells, inside an actor or here: an item of `items_of` at a time.
+
+    Its `values` are JSON, not finite ones null: of a row, as many as there are points on a side, losses or variances of
+    the gradient; of the middle the loss, the variance, and the largest eigenvalue of the Hessian.
 
     Args:
         weights: architecture -> the URI of its trained network, see `cell_trainable.network_state`.
@@ -64,28 +58,25 @@ class LandscapeWorker:
         coarse = torch.linspace(-radius / 2, radius / 2, gradient_points) if gradient_points > 1 else torch.zeros(1)
         self.coarse = coarse.tolist()
 
-    def __call__(self, architecture: str) -> dict[str, Any]:
+        self._last: tuple[str, LossPlane] | None = None
+
+    def __call__(self, item: str) -> dict[str, Any]:
         began = time.perf_counter()
-        network = trained_cell(self.weights[architecture]).to(self.device)
-        plane = LossPlane(network, self.images, self.labels, seed=named_seed(self.seed, architecture))
-        losses = [[plane.loss(a, b) for b in self.steps] for a in self.steps]
-        measures = flatness(np.array(self.steps), np.array(losses))
-        centre, variance = plane.loss_and_variance(0.0, 0.0)
-        variances = [[plane.loss_and_variance(a, b)[1] for b in self.coarse] for a in self.coarse]
-        return {
-            "plane": _square(losses),
-            "variances": _square(variances),
-            "hessian": plane.largest_curvature(seed=self.seed),
-            "centre": centre,
-            "rise": measures["rise"],
-            "flat": measures["flat_share"],
-            "gradient_variance": variance,
-            "plane_variance": float(np.mean(variances)),
-            "seconds": time.perf_counter() - began,
-            "failure": None,
-        }
+        what, number, architecture = item.split(" ", 2)
+        plane = self._plane(architecture)
+        if what == CENTRE:
+            values = [*plane.loss_and_variance(0.0, 0.0), plane.largest_curvature(seed=self.seed)]
+        elif what == LOSSES:
+            values = [plane.loss(self.steps[int(number)], beta) for beta in self.steps]
+        else:
+            values = [plane.loss_and_variance(self.coarse[int(number)], beta)[1] for beta in self.coarse]
+        told = json.dumps([value if math.isfinite(value) else None for value in values])
+        return {"values": told, "seconds": time.perf_counter() - began, "failure": None}
 
-
-def _square(values: list[list[float]]) -> str:
-    """As JSON, what is not finite as null."""
-    return json.dumps([[value if math.isfinite(value) else None for value in row] for row in values])
+    def _plane(self, architecture: str) -> LossPlane:
+        """The plane through its weights; that of the item before is kept, as items of a network come together."""
+        if self._last is None or self._last[0] != architecture:
+            network = trained_cell(self.weights[architecture]).to(self.device)
+            seed = named_seed(self.seed, architecture)
+            self._last = architecture, LossPlane(network, self.images, self.labels, seed=seed)
+        return self._last[1]

@@ -11,21 +11,21 @@ from ray import tune
 
 from archray.errors import ArchrayError
 from archray.files import Folder
-from archray.platform.engine.pool_scoring import device_of, score_in_shards
 from archray.platform.engine.stage import Context, WorkStage, file_digests
 from archray.platform.engine.trial_plan import TrialPlan
 from archray.platform.engine.tuning import TuneRun, TuneStage
 from archray.platform.methods.recipe import Recipe
 from archray.platform.methods.training_stages import ACCURACY, trainings
+from archray.platform.methods.understanding.topology.plane_stage import PLANE_STAGE, weights_file
 from archray.platform.methods.understanding.topology.topology_claims import findings
 from archray.platform.methods.understanding.topology.topology_config import TopologyConfig
 from archray.platform.methods.understanding.topology.topology_report import SECTIONS, headline, listings
 from archray.platform.methods.understanding.topology.topology_tables import (
     BOUNDS,
-    PLANES,
     SHAPES,
     VARIANTS,
     WEIGHTS,
+    architectures_of,
 )
 from archray.plurals import count
 from archray.seeds import first_seeds, named_seed
@@ -37,7 +37,6 @@ from archray.trainables.spaces.cell_shape import cell_shape
 from archray.trainables.spaces.cell_variants import connection_variants, operation_variants, random_shapes, widest
 from archray.trainables.spaces.genotypes import Genotype
 from archray.trainables.tune.cell_trainable import CellTrainable, network_state
-from archray.trainables.tune.landscape_worker import COLUMNS, LandscapeWorker
 from archray.trainables.tune.standalone_trainable import StandaloneSettings
 
 
@@ -84,12 +83,8 @@ def _draw_variants(context: Context[TopologyConfig], folder: Folder) -> None:
     context.say(f"{count(len(table), 'network')} of {count(len(config.architectures), 'cell')}")
 
 
-def _architectures(context: Context[TopologyConfig]) -> list[str]:
-    return list(dict.fromkeys(context.run.table("variants", VARIANTS)["architecture"]))
-
-
 def _trials(context: Context[TopologyConfig], tuned: Folder) -> TrialPlan:
-    config, architectures = context.config, _architectures(context)
+    config, architectures = context.config, architectures_of(context.run)
     settings = StandaloneSettings(
         space=context.run.space,
         data=context.run.data,
@@ -114,7 +109,11 @@ def _trials(context: Context[TopologyConfig], tuned: Folder) -> TrialPlan:
 
 def _keep_weights(context: Context[TopologyConfig], folder: Folder, run: TuneRun) -> None:
     """Writes the networks whose surroundings are measured: of each architecture the first seed at the rate itself."""
-    seed, weights, numbers = first_seeds(context.seed("trainings"), 1)[0], folder / WEIGHTS, _architectures(context)
+    seed, weights, numbers = (
+        first_seeds(context.seed("trainings"), 1)[0],
+        folder / WEIGHTS,
+        architectures_of(context.run),
+    )
     for result in run.ended:
         told = result.config or {}
         checkpoint = run.checkpoint(result)
@@ -122,44 +121,9 @@ def _keep_weights(context: Context[TopologyConfig], folder: Folder, run: TuneRun
             continue
         with checkpoint.as_directory() as place:
             state = network_state(read_state(Path(place)))
-        write_weights(weights.uri, _file(numbers.index(told["architecture"])), state)
+        write_weights(weights.uri, weights_file(numbers.index(told["architecture"])), state)
     if not weights.exists() or not weights.files():
         raise ArchrayError(f"none of {count(len(numbers), 'network')} was trained: {run.failures}")
-
-
-def _file(number: int) -> str:
-    return f"{number:04d}.pt"
-
-
-def _measure_planes(context: Context[TopologyConfig], folder: Folder) -> None:
-    config, weights = context.config, context.folder("trainings") / WEIGHTS
-    kept = set(weights.files())
-    places = {
-        architecture: (weights / _file(number)).uri
-        for number, architecture in enumerate(_architectures(context))
-        if _file(number) in kept
-    }
-    table = score_in_shards(
-        folder,
-        list(places),
-        worker=LandscapeWorker,
-        worker_kwargs={
-            "weights": places,
-            "data": context.run.data.model_dump(mode="json"),
-            "points": config.plane.points,
-            "radius": config.plane.radius,
-            "images": config.plane.images,
-            "gradient_points": config.plane.gradient_points,
-            "seed": context.seed("planes"),
-            "device": device_of(config.resources),
-        },
-        types=COLUMNS,
-        resources=config.resources,
-        console=context.console,
-        chunk=1,
-        labels=context.labels("planes"),
-    )
-    folder.write_parquet(PLANES, table)
 
 
 def _check_linear(context: Context[TopologyConfig], folder: Folder) -> None:
@@ -190,14 +154,7 @@ RECIPE = Recipe[TopologyConfig](
                 config.seeds * len(config.learning_rates), config.train, "training of each network"
             ),
         ),
-        WorkStage[TopologyConfig](
-            name="planes",
-            title="losses and gradients around the trained weights",
-            reads=("plane",),
-            depends=file_digests("trainings/trials.parquet", f"variants/{VARIANTS}"),
-            work=_measure_planes,
-            amount=lambda config: f"{config.plane.points} x {config.plane.points} points of each network",
-        ),
+        PLANE_STAGE,
         WorkStage[TopologyConfig](
             name="linear",
             title="Theorems 4.3 and 4.4 on linear cells",

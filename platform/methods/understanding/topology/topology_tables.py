@@ -37,6 +37,11 @@ def loss_threshold(run: Run[Any]) -> float:
     return math.log(load_images(run.data).num_classes) / 2
 
 
+def architectures_of(run: Run[Any]) -> list[str]:
+    """The distinct architectures of `variants.parquet`, in its order."""
+    return list(dict.fromkeys(run.table("variants", VARIANTS)["architecture"]))
+
+
 def networks(run: Run[Any], factor: float = 1.0) -> pd.DataFrame:
     """A row a network: the columns of `variants.parquet`, and MEASURED, NaN where it is not known.
 
@@ -50,19 +55,8 @@ def networks(run: Run[Any], factor: float = 1.0) -> pd.DataFrame:
         return table
     table = table.merge(_trained(run, factor), on="architecture", how="left")
     planes = run.table("planes", PLANES)
-    kept = [
-        "architecture",
-        "plane",
-        "variances",
-        "hessian",
-        "centre",
-        "rise",
-        "flat",
-        "gradient_variance",
-        "plane_variance",
-    ]
     if not planes.empty and factor == 1.0:
-        table = table.merge(planes[kept], on="architecture", how="left")
+        table = table.merge(planes.drop(columns=["seconds", "failure"]), on="architecture", how="left")
     return table.reindex(columns=list(dict.fromkeys([*table.columns, *MEASURED])))
 
 
