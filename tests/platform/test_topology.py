@@ -11,14 +11,17 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from archray_test_report import rendered
+from archray_test_topology import topology_run
 from archray_test_wide_cells import wide_run
 from scipy.stats import spearmanr
 from torch import nn
 
 import archray
+from archray import plots
 from archray.errors import ArchrayError, InvalidInput, RunInterrupted
 from archray.platform.methods.configure import check_config, make_config
-from archray.platform.methods.understanding.topology.plane_stage import MEASURES, plane_of
+from archray.platform.methods.understanding.topology.plane_stage import MEASURES, measures_of
 from archray.platform.methods.understanding.topology.topology_claims import (
     FAILS,
     HOLDS,
@@ -30,6 +33,7 @@ from archray.platform.methods.understanding.topology.topology_claims import (
     spearman_within,
 )
 from archray.platform.methods.understanding.topology.topology_config import CellPlaneSettings
+from archray.platform.methods.understanding.topology.topology_tables import VARIANTS
 from archray.trainables.checkpoint import write_weights
 from archray.trainables.nets import NetworkSettings, build
 from archray.trainables.spaces import get_space
@@ -101,6 +105,16 @@ def test_verdicts() -> None:
     assert {rule(math.nan, math.nan) for rule in (positive, negative, no_gain)} == {UNDECIDED}
 
 
+def test_a_cell_without_variants_is_drawn_alone(tmp_path: Path) -> None:
+    run = topology_run(tmp_path / "run")
+    table = run.table("variants", VARIANTS)
+    run.folder.write_parquet(f"variants/{VARIANTS}", table[table["kind"] == "cell"])
+    for name in ("topology_planes", "topology_gradient_planes"):
+        shown = [axes.get_title("left") for axes in getattr(plots, name)(run).axes if axes.get_title("left")]
+        assert [title.splitlines()[0] for title in shown] == ["darts-v2", "snas-mild"]
+    assert 'id="planes"' in rendered(run)
+
+
 def test_a_run_in_which_width_is_all_bears_the_claims_out(tmp_path: Path) -> None:
     told = {claim.text: claim for claim in claims(wide_run(tmp_path / "run"))}
     for text in ("wider cells converge faster", "wider cells lie in a smoother landscape"):
@@ -129,7 +143,7 @@ def test_a_plane_and_its_variance_are_those_of_a_loop(tmp_path: Path) -> None:
     )
     told = pd.DataFrame([worker(item) for item in items_of(text, 3, 1)])
     assert list(told) == list(COLUMNS) and len(told) == 1 + 3 + 1
-    row = plane_of(told, CellPlaneSettings(points=3, radius=0.5, images=6, gradient_points=1))
+    row = measures_of(told, CellPlaneSettings(points=3, radius=0.5, images=6, gradient_points=1))
     assert set(row) == {*MEASURES, "seconds", "failure"}
     plane = np.array(json.loads(row["plane"]))
     assert json.loads(worker(f"losses 0 {text}")["values"]) == plane[0].tolist()

@@ -53,11 +53,11 @@ def _measure(context: Context[TopologyConfig], folder: Folder) -> None:
         labels=context.labels("planes"),
         unit="row",
     ).set_index("architecture")
-    table = [{"architecture": each, **plane_of(rows.loc[of_one], config.plane)} for each, of_one in items.items()]
+    table = [{"architecture": each, **measures_of(rows.loc[of_one], config.plane)} for each, of_one in items.items()]
     folder.write_parquet(PLANES, pd.DataFrame(table, columns=["architecture", *MEASURES, "seconds", "failure"]))
 
 
-def plane_of(rows: pd.DataFrame, plane: CellPlaneSettings) -> dict[str, Any]:
+def measures_of(rows: pd.DataFrame, plane: CellPlaneSettings) -> dict[str, Any]:
     """What `planes.parquet` has of a network, from what was told of its items, in their order.
 
     rows: `values`, `seconds` and `failure` of each. One item that failed leaves nothing but its failure.

@@ -10,7 +10,7 @@ import numpy as np
 from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure
 
-from archray.platform.methods.understanding.topology.topology_figures import cell_and_narrowest
+from archray.platform.methods.understanding.topology.topology_figures import cells_and_narrowest
 from archray.platform.methods.understanding.topology.topology_tables import BOUNDS, connected, networks
 from archray.platform.number_words import significant
 from archray.platform.report.figures import (
@@ -34,10 +34,10 @@ def topology_gradient_planes(run: Run[Any], canvas: Figure) -> None:
     table = connected(networks(run.best))
     if table.empty or "variances" not in table or table["variances"].notna().sum() == 0:
         raise NothingToDraw("the study has no variances of gradients yet")
-    pairs = cell_and_narrowest(table[table["variances"].notna()])
-    if not pairs:
-        raise NothingToDraw("the study has no cell with a variant of its connections")
-    squares = [(name, row, _deviations(row["variances"])) for pair in pairs for name, row in pair]
+    shown = cells_and_narrowest(table[table["variances"].notna()])
+    if not shown:
+        raise NothingToDraw("the study has no variances around a cell itself")
+    squares = [(name, row, _deviations(row["variances"])) for name, row in shown]
     known = np.concatenate([square[np.isfinite(square) & (square > 0)] for _, _, square in squares])
     if not known.size:
         raise NothingToDraw("no gradient of the study varies")

@@ -117,14 +117,16 @@ def topology_planes(run: Run[Any], canvas: Figure) -> None:
     table = connected(networks(run.best))
     if table.empty or "plane" not in table or table["plane"].notna().sum() == 0:
         raise NothingToDraw("the study has no planes yet")
-    pairs = cell_and_narrowest(table[table["plane"].notna()])
-    across = min(4, 2 * len(pairs))
-    rows = math.ceil(2 * len(pairs) / across)
+    shown = cells_and_narrowest(table[table["plane"].notna()])
+    if not shown:
+        raise NothingToDraw("the study has no plane of a cell itself")
+    across = min(4, len(shown))
+    rows = math.ceil(len(shown) / across)
     set_height(canvas, 40 + 150 * rows)
     panels = list(canvas.subplots(rows, across, squeeze=False).flat)
     radius = run.best.config.plane.radius
     drawn: Any = None
-    for axes, (name, row) in zip(panels, [each for pair in pairs for each in pair], strict=False):
+    for axes, (name, row) in zip(panels, shown, strict=False):
         plane = plane_of(row["plane"])
         assert plane is not None  # rows without one are left out
         steps = np.linspace(-radius, radius, len(plane))
@@ -138,22 +140,21 @@ def topology_planes(run: Run[Any], canvas: Figure) -> None:
         axes.set_xticks([-radius, 0, radius])
         axes.set_yticks([-radius, 0, radius])
         axes.tick_params(labelsize=8)
-    for axes in panels[2 * len(pairs) :]:
+    for axes in panels[len(shown) :]:
         axes.set_visible(False)
     bar = canvas.colorbar(drawn, ax=panels, shrink=0.6, ticks=[0, 2, 4, _CAP])
     bar.set_label("rise of the loss, nats", fontsize=10)
     bar.ax.tick_params(labelsize=8)
 
 
-def cell_and_narrowest(table: pd.DataFrame) -> list[list[tuple[str, pd.Series]]]:
-    """Each cell and its narrowest and deepest variant, with what they are called, of the cells that have both."""
-    return [pair for _, rows in table.groupby("cell", sort=False) if (pair := _pair(rows))]
-
-
-def _pair(rows: pd.DataFrame) -> list[tuple[str, pd.Series]]:
-    """A cell and its narrowest and deepest variant, of a cell that has both."""
-    own, others = rows[rows["kind"] == "cell"], rows[rows["kind"] == "connections"]
-    if own.empty or others.empty:
-        return []
-    narrowest = others.sort_values(["width", "depth"], ascending=[True, False]).iloc[0]
-    return [(own.iloc[0]["cell"], own.iloc[0]), ("its narrowest", narrowest)]
+def cells_and_narrowest(table: pd.DataFrame) -> list[tuple[str, pd.Series]]:
+    """Each cell, and after it its narrowest and deepest variant if it has one, with what they are called."""
+    shown: list[tuple[str, pd.Series]] = []
+    for name, rows in table.groupby("cell", sort=False):
+        own, others = rows[rows["kind"] == "cell"], rows[rows["kind"] == "connections"]
+        if len(own):
+            shown.append((str(name), own.iloc[0]))
+        if len(own) and len(others):
+            narrowest = others.sort_values(["width", "depth"], ascending=[True, False]).iloc[0]
+            shown.append(("its narrowest", narrowest))
+    return shown

@@ -48,6 +48,7 @@ _COLUMNS = {  # of a table of networks: heading, column, factor
     "Rise": ("rise", 1),
     "Flat, %": ("flat", 100),
     "Gradient variance": ("plane_variance", 1),
+    "Curvature": ("hessian", 1),
 }
 
 
@@ -108,7 +109,8 @@ def cells_section(run: Run[Any]) -> Section | None:
         f"4.2.2. Epochs until the validation loss is below {significant(loss_threshold(run))}, half of a uniform "
         "guess's, of those that get there; the mean loss is over the epochs, the smaller the faster; rise: by how much "
         "the loss is higher than in the middle, median over the plane; flat: the share of the plane at most 1 nat "
-        "above the middle; the variance of the gradient is the mean over a square of half that side."
+        "above the middle; the variance of the gradient is the mean over a square of half that side; curvature: the "
+        "Hessian's largest eigenvalue, in size, at the trained weights."
     )
     body = table(columns, rows, label="Cells and their variants", faint=frozenset(marked), sortable=False)
     return Section("cells", "Cells and their variants", captioned(body, caption) + folded("Every network", _all(known)))
@@ -171,7 +173,7 @@ def planes_section(run: Run[Any]) -> Section | None:
     canvas = topology_planes(run)
     caption = (
         "How much higher the validation loss is than that of the trained weights, on a square through these along two "
-        "random directions as long as the weights, filter by filter: each cell, and its narrowest variant."
+        "random directions as long as the weights, filter by filter: each cell, and its narrowest variant if there is one."
     )
     content = drawing("planes", canvas, description="The loss around the trained weights of each cell.")
     try:
