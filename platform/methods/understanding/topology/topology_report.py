@@ -173,7 +173,7 @@ def planes_section(run: Run[Any]) -> Section | None:
     canvas = topology_planes(run)
     caption = (
         "How much higher the validation loss is than that of the trained weights, on a square through these along two "
-        "random directions as long as the weights, filter by filter: each cell, and its narrowest variant if there is one."
+        "random directions as long as the weights, filter by filter: each cell, and its narrowest variant if any."
     )
     content = drawing("planes", canvas, description="The loss around the trained weights of each cell.")
     try:
