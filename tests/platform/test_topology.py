@@ -49,6 +49,7 @@ SMALL = {"channels": 2, "cells": 1}
     ("options", "message"),
     [
         ({"architecture": ["darts-v3"]}, "there is no architecture 'darts-v3', and no run in a folder of that name"),
+        ({"architecture": ["runs/none"]}, "there is no run in the folder 'runs/none' (no manifest.json)"),
         ({"architecture": [NB201]}, "expected the genotype of two cells, which have a width and a depth"),
         ({"architecture": ["darts-v2", "darts-v2"]}, "expected different architectures, got one twice"),
         ({"architecture": []}, "expected one architecture or more, got none"),

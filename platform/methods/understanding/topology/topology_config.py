@@ -43,11 +43,11 @@ class CellTraining(TrainingSettings):
     """How a cell is trained. The defaults are section A.1.3's: cosine to zero, and no Nesterov momentum.
 
     Attributes:
-        epochs: 600 there.
-        batch_size: 80 there.
-        lr: 0.025 there.
-        nesterov: of the momentum; not there.
-        weight_decay: 3e-4 there.
+        epochs: of each training; 600 in the thesis.
+        batch_size: 80 in the thesis.
+        lr: at the start; 0.025 in the thesis.
+        nesterov: whether the momentum is Nesterov's; not in the thesis.
+        weight_decay: of SGD, on every parameter; 3e-4 in the thesis.
     """
 
     epochs: Count = 600
@@ -132,6 +132,11 @@ def _cell(number: int, text: str) -> tuple[str, GenotypeSpace, str]:
         space = get_space(known[text][0])
         assert isinstance(space, GenotypeSpace)  # none else has names so far
         return text, space, spelt_out(space, text)
+    if os.sep in text and "(" not in text:
+        raise InvalidArchitecture(
+            f"there is no run in the folder {text!r} (no {MANIFEST}), and no genotype is spelt like that; give the "
+            "folder that --out named, or a name (archray list architectures)"
+        )
     space = cell_space(text)
     string = spelt_out(space, text)
     names = [name for name, named in space.named.items() if spelt_out(space, named) == string]
