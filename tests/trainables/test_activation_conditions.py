@@ -15,7 +15,7 @@ def teachers(number, activations, seed=0, points=40):
     components = torch.randn(number, points, activations, generator=generator, dtype=torch.float64)
     scales = torch.rand(number, 1, activations, generator=generator, dtype=torch.float64) + 0.2
     components = scales * (components + torch.randn(number, points, 1, generator=generator, dtype=torch.float64))
-    return components, torch.stack([uniform_on_simplex(activations, generator) for _ in range(number)])
+    return components, uniform_on_simplex(number, activations, generator=generator)
 
 
 def mixed(components, alpha):
@@ -76,7 +76,7 @@ def unrelated(number, activations, seed=1):
     components, alpha = teachers(number, activations, seed)
     generator = torch.Generator().manual_seed(seed + 1)
     labels = 0.7 * mixed(components, alpha) + torch.randn(components.shape[:2], generator=generator).double()
-    return components, labels, torch.stack([uniform_on_simplex(activations, generator) for _ in range(number)])
+    return components, labels, uniform_on_simplex(number, activations, generator=generator)
 
 
 def test_without_realizability_the_theorem_fails_for_some_alpha_and_the_margin_mends_it():

@@ -10,6 +10,7 @@ import torch
 
 from archray.errors import InvalidInput
 from archray.trainables.activations.activation_functions import get_activations
+from archray.trainables.activations.instances import uniform_on_simplex
 from archray.trainables.validation_split.interpolation import FORMS
 from archray.trainables.validation_split.points_needed import crossing, decay, growth, points_needed
 from archray.trainables.validation_split.random_features import RandomFeatures, feature_dimension
@@ -18,7 +19,6 @@ from archray.trainables.validation_split.split_problem import (
     Points,
     SplitProblem,
     data_problem,
-    random_architectures,
     teacher_problem,
 )
 from archray.trainables.validation_split.upper_problem import select, simplex_quadratic
@@ -42,7 +42,7 @@ def test_models_are_the_least_norm_solutions_of_their_features(form: str) -> Non
     rng = seeded()
     train, points = (torch.randn(3, n, 20, generator=rng, dtype=torch.float64) for n in (8, 5))
     labels = torch.randn(8, 2, generator=rng, dtype=torch.float64)
-    alpha = random_architectures(1, 3, rng)[0]
+    alpha = uniform_on_simplex(3, generator=rng)
     lower = FORMS[form](train, labels)
 
     def phi(psi: torch.Tensor) -> np.ndarray:
@@ -59,7 +59,7 @@ def test_models_are_the_least_norm_solutions_of_their_features(form: str) -> Non
 def test_the_hyper_gradient_is_the_derivative_through_the_solution(form: str) -> None:
     """Against central differences of the loss, with the lower problem solved anew."""
     one = problem(form)
-    alpha = random_architectures(1, 3, seeded(1))[0]
+    alpha = uniform_on_simplex(3, generator=seeded(1))
     gradient = one.validation.point_losses(alpha).gradients.mean(0)
     step = 1e-5
     numerical = [
@@ -76,7 +76,7 @@ def test_the_hyper_gradient_is_the_derivative_through_the_solution(form: str) ->
 def test_a_superposed_activation_is_invariant_to_the_length_of_alpha() -> None:
     """Without a ridge f does not change with it, so the hyper-gradient is orthogonal to alpha."""
     one = problem(ridge=0.0)
-    alpha = random_architectures(1, 3, seeded(2))[0]
+    alpha = uniform_on_simplex(3, generator=seeded(2))
     gradient = one.test.point_losses(alpha).gradients.mean(0)
     assert abs(gradient @ alpha) < 1e-6 * gradient.norm() * alpha.norm()
     assert one.test.loss(2 * alpha) == pytest.approx(one.test.loss(alpha), rel=1e-6)
@@ -101,7 +101,7 @@ def test_the_quadratic_on_the_simplex_has_no_better_point() -> None:
     rng = seeded()
     half = torch.randn(4, 4, generator=rng, dtype=torch.float64)
     matrix, gradient = half @ half.T + 0.1 * torch.eye(4), torch.randn(4, generator=rng, dtype=torch.float64)
-    centre = random_architectures(1, 4, rng)[0]
+    centre = uniform_on_simplex(4, generator=rng)
     best = simplex_quadratic(matrix, gradient, centre)
     slope = gradient + matrix @ (best - centre)
     assert best.min() >= 0 and best.sum() == pytest.approx(1)

@@ -133,7 +133,7 @@ def _one(
     components = component_outputs(inputs[None], weights[None], output_weights(options.width), get_activations(names))
     if labels == "outside":
         return inputs, components[0, :, 0], initial, alpha
-    drawn = uniform_on_simplex(len(names), _stream(seed, "alpha"))
+    drawn = uniform_on_simplex(len(names), generator=_stream(seed, "alpha"))
     targets = mixture_outputs(components, drawn[None])[0]
     if labels == "noisy":
         noise = torch.randn(total, generator=_stream(seed, "noise"), dtype=torch.float64)
@@ -142,10 +142,10 @@ def _one(
     return inputs, targets, initial, drawn
 
 
-def uniform_on_simplex(activations: int, generator: torch.Generator) -> Tensor:
-    """(h,) float64: exponential variables divided by their sum."""
-    drawn = -torch.rand(activations, generator=generator, dtype=torch.float64).clamp(min=1e-300).log()
-    return drawn / drawn.sum()
+def uniform_on_simplex(*shape: int, generator: torch.Generator) -> Tensor:
+    """(..., h) float64, each row a draw: exponential variables divided by their sum."""
+    drawn = -torch.rand(shape, generator=generator, dtype=torch.float64).clamp(min=1e-300).log()
+    return drawn / drawn.sum(-1, keepdim=True)
 
 
 def _stream(seed: int, purpose: str) -> torch.Generator:

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from archray.trainables.activations.instances import uniform_on_simplex
 from archray.trainables.validation_split.interpolation import MultipleKernels
 from archray.trainables.validation_split.spectral import (
     KernelAlignment,
@@ -17,7 +18,7 @@ from archray.trainables.validation_split.spectral import (
     feature_metric,
     single_set,
 )
-from archray.trainables.validation_split.split_problem import SplitProblem, random_architectures
+from archray.trainables.validation_split.split_problem import SplitProblem
 from archray.trainables.validation_split.upper_problem import select_best
 
 ASCENT_STEPS = 2000
@@ -34,7 +35,9 @@ def measure_spectral(problem: SplitProblem, sizes: Sequence[int], *, steps: int,
     """
     h = problem.parameters
     rng = torch.Generator().manual_seed(seed)
-    starts = torch.cat([torch.full((1, h), 1 / h, dtype=torch.float64), random_architectures(STARTS - 1, h, rng)])
+    starts = torch.cat(
+        [torch.full((1, h), 1 / h, dtype=torch.float64), uniform_on_simplex(STARTS - 1, h, generator=rng)]
+    )
     begin = torch.randn(h, generator=rng, dtype=torch.float64)
     kernels = isinstance(problem.lower, MultipleKernels)
     rows: list[dict[str, Any]] = []

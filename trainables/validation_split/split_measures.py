@@ -10,7 +10,8 @@ import torch
 from scipy.stats import spearmanr
 from torch import Tensor
 
-from archray.trainables.validation_split.split_problem import SplitProblem, random_architectures
+from archray.trainables.activations.instances import uniform_on_simplex
+from archray.trainables.validation_split.split_problem import SplitProblem
 from archray.trainables.validation_split.upper_problem import PointLosses, select_best
 
 STARTS = 2  # descents begin at the best of the random architectures, by the points at hand
@@ -46,7 +47,7 @@ def measure_split(
     h = problem.parameters
     rng = torch.Generator().manual_seed(seed)
     uniform = torch.full((1, h), 1 / h, dtype=torch.float64)
-    alphas = torch.cat([uniform, random_architectures(architectures - 1, h, rng)])
+    alphas = torch.cat([uniform, uniform_on_simplex(architectures - 1, h, generator=rng)])
     singles = torch.eye(h, dtype=torch.float64)
     validation = [problem.validation.point_losses(alpha) for alpha in alphas]
     test = [problem.test.point_losses(alpha) for alpha in alphas]

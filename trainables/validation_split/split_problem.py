@@ -12,6 +12,7 @@ from torch import Tensor
 from archray.errors import InvalidInput
 from archray.plurals import count
 from archray.trainables.activations.activation_functions import Activation
+from archray.trainables.activations.instances import uniform_on_simplex
 from archray.trainables.validation_split.interpolation import FORMS, Form, Interpolation
 from archray.trainables.validation_split.random_features import Layers, RandomFeatures
 from archray.trainables.validation_split.upper_problem import PointSet
@@ -152,12 +153,6 @@ def _problem(
 
 def _teacher(kind: Teacher, h: int, rng: torch.Generator) -> Tensor:
     if kind == "dense":
-        return random_architectures(1, h, rng)[0]
+        return uniform_on_simplex(h, generator=rng)
     chosen = min(SPARSE, h)
     return torch.cat([torch.full((chosen,), 1 / chosen), torch.zeros(h - chosen)]).double()
-
-
-def random_architectures(count: int, h: int, rng: torch.Generator) -> Tensor:
-    """(count, h), uniform on the simplex."""
-    draws = -torch.rand(count, h, generator=rng, dtype=torch.float64).clamp_min(1e-300).log()
-    return draws / draws.sum(1, keepdim=True)

@@ -70,7 +70,7 @@ def _draw(context: Context[ActivationsConfig], size: int, number: int, pool: Poo
         inputs = pool.inputs[torch.randperm(len(pool.inputs), generator=generator)[:points]]
     weights = draw_weights(problem.width, inputs.shape[1], generator)
     chosen = torch.randperm(len(problem.activations), generator=generator)[:size].sort().values
-    return inputs, weights, uniform_on_simplex(size, generator), chosen
+    return inputs, weights, uniform_on_simplex(size, generator=generator), chosen
 
 
 TEACHER_STAGE = WorkStage[ActivationsConfig](
