@@ -168,13 +168,13 @@ for _name, _place, _summary in (
         "split.split_config:SPLIT",
         "When validation data are enough to choose an architecture by (Oymak et al. 2021)",
     ),
+    (
+        "topology",
+        "topology.topology_config:TOPOLOGY",
+        "Cells by their connections: width and depth, convergence, landscape, generalisation (Shu 2022, ch. 4)",
+    ),
 ):
     STUDIES.declare(_name, _summary, f"archray.platform.methods.understanding.{_place}")
-STUDIES.declare(
-    "topology",
-    "Cells by their connections: width and depth, convergence, landscape, generalisation (Shu 2022, ch. 4)",
-    "archray.platform.methods.understanding.topology.topology_config:TOPOLOGY",
-)
 
 
 def get_method(name: str) -> Method:
