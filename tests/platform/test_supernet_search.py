@@ -1,6 +1,7 @@
 """GAEA's three stages from one command: the folder that they leave, and a driver killed in the second."""
 
 import json
+import operator
 import shutil
 from pathlib import Path
 
@@ -20,6 +21,8 @@ COMMAND = (
     "--final-epochs", "5", "--final-seeds", "2", "--random", "1", "--set", "selection.epoch=2",
     "--set", "data.limit=300", "--set", "cluster.dashboard=false",
 )  # fmt: skip
+
+AT_A_TIME = 2  # trials at most when the driver is killed: one of three is paused
 
 
 @pytest.fixture(scope="module")
@@ -112,6 +115,8 @@ def test_killed_in_the_second_stage(tmp_path):
     searched = epochs_trained(run / "search")
     finish("resume", "killed", cwd=tmp_path)
     assert epochs_trained(run / "search") == searched, "no supernet was trained again"
-    assert sorted(epochs_trained(run / "selection").values()) == [2, 2, 5]
+    least, trained = [2, 2, 5], sorted(epochs_trained(run / "selection").values())
+    assert all(map(operator.ge, trained, least))
+    assert sum(trained) <= sum(least) + AT_A_TIME, "a kill costs an epoch of what runs: told, and not yet saved"
     assert set(pd.read_parquet(run / "trials.parquet")["stage"]) == {"search", "selection", "final", "baseline"}
     assert values(run) == values(tmp_path / "undisturbed")

@@ -71,11 +71,14 @@ def topology_convergence(run: Run[Any], canvas: Figure) -> None:
                 for _, curve in curves[curves["architecture"] == row.architecture].groupby("trial_id"):
                     own = kind == "cell"
                     x, y = curve["epoch"].to_list(), curve["validation_loss"].clip(upper=4 * threshold).to_list()
-                    axes.plot(x, y, color=COLOURS[kind], lw=2 if own else 1, alpha=1 if own else 0.65)
+                    marker = "o" if len(x) == 1 else None  # one epoch alone has no line
+                    axes.plot(
+                        x, y, color=COLOURS[kind], lw=2 if own else 1, alpha=1 if own else 0.65, marker=marker, ms=3
+                    )
                     words = f"{name}, {KINDS[kind]} {row.number}" if not own else name
                     tell_line(axes, x, y, f"{words}: {significant(row.width)} wide, {row.depth} deep")
         axes.set_title(name)
-        axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
+        axes.xaxis.set_major_locator(MaxNLocator(5, integer=True, min_n_ticks=1))
         axes.set_ylim(bottom=0)
     canvas.supxlabel("epoch", fontsize=12)
     canvas.supylabel("validation loss, nats", fontsize=12)
