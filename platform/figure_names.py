@@ -72,7 +72,7 @@ OF_A_RUN = {
     "split_rank_one": f"{_SPLIT}.split_figures",
     "topology_convergence": f"{_TOPOLOGY}.topology_figures",
     "topology_trends": f"{_TOPOLOGY}.topology_figures",
-    "topology_planes": f"{_TOPOLOGY}.topology_figures",
+    "topology_planes": f"{_TOPOLOGY}.surroundings_figures",
     "topology_gradient_planes": f"{_TOPOLOGY}.surroundings_figures",
     "topology_linear_bounds": f"{_TOPOLOGY}.surroundings_figures",
 }

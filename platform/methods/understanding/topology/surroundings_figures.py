@@ -1,4 +1,4 @@
-"""The gradient's deviation around trained cells, and the bounds of linear cells. Shu 2022, Figure 4.7 and 4.3.3."""
+"""Losses and gradients around trained cells, and the bounds of linear cells. Shu 2022, Figures 4.6, 4.7 and 4.3.3."""
 
 from __future__ import annotations
 
@@ -7,11 +7,18 @@ import math
 from typing import Any
 
 import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.colorbar import Colorbar
 from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure
 
-from archray.platform.methods.understanding.topology.topology_figures import cells_and_narrowest
-from archray.platform.methods.understanding.topology.topology_tables import BOUNDS, connected, networks
+from archray.platform.methods.understanding.topology.topology_tables import (
+    BOUNDS,
+    connected,
+    networks,
+    plane_of,
+)
 from archray.platform.number_words import significant
 from archray.platform.report.figures import (
     FOUND,
@@ -25,7 +32,69 @@ from archray.platform.report.figures import (
 )
 from archray.platform.run.run import Run
 
+_CAP = 6.0  # nats above the centre, of a plane's colours
+_COLUMNS = 4  # of squares
+Shown = list[tuple[str, pd.Series]]  # what a network is called, and its row
 TITLES = {"4.3": "Theorem 4.3: smoothness", "4.4": "Theorem 4.4: variance"}
+
+
+def _cells_and_narrowest(table: pd.DataFrame) -> Shown:
+    """Each cell, and after it its narrowest and deepest variant if it has one, with what they are called."""
+    shown: Shown = []
+    for name, rows in table.groupby("cell", sort=False):
+        own, others = rows[rows["kind"] == "cell"], rows[rows["kind"] == "connections"]
+        if len(own):
+            shown.append((str(name), own.iloc[0]))
+        if len(own) and len(others):
+            narrowest = others.sort_values(["width", "depth"], ascending=[True, False]).iloc[0]
+            shown.append(("its narrowest", narrowest))
+    return shown
+
+
+def _squares(canvas: Figure, shown: Shown, half: float) -> list[Axes]:
+    """Room for a square of weights from -half to half for each network, under its name, width and depth."""
+    across = min(_COLUMNS, len(shown))
+    rows = math.ceil(len(shown) / across)
+    set_height(canvas, 100 + 140 * rows)
+    panels = list(canvas.subplots(rows, across, squeeze=False, sharex=True, sharey=True).flat)
+    for number, (axes, (name, row)) in enumerate(zip(panels, shown, strict=False)):
+        axes.set_title(f"{name}\n{significant(row['width'])} wide, {row['depth']} deep", fontsize=10)
+        axes.set_aspect("equal")
+        axes.grid(visible=False)
+        axes.set_xticks([-half, 0, half])
+        axes.set_yticks([-half, 0, half])
+        axes.tick_params(labelsize=8, labelbottom=number + across >= len(shown))
+    for axes in panels[len(shown) :]:
+        axes.set_visible(False)
+    return panels[: len(shown)]
+
+
+def _bar(canvas: Figure, panels: list[Axes], drawn: Any, label: str) -> Colorbar:
+    """The scale of all squares, over them."""
+    bar = canvas.colorbar(drawn, ax=panels, location="top", aspect=40, label=label)
+    bar.outline.set_visible(False)
+    return bar
+
+
+@figure(height=400)
+def topology_planes(run: Run[Any], canvas: Figure) -> None:
+    """The loss on a plane of weights around each cell of a study, and around its narrowest variant. Figure 4.6."""
+    table = connected(networks(run.best))
+    if table.empty or "plane" not in table or table["plane"].notna().sum() == 0:
+        raise NothingToDraw("the study has no planes yet")
+    shown = _cells_and_narrowest(table[table["plane"].notna()])
+    if not shown:
+        raise NothingToDraw("the study has no plane of a cell itself")
+    radius = run.best.config.plane.radius
+    panels, levels, drawn = _squares(canvas, shown, radius), np.linspace(0, _CAP, 13), None
+    for axes, (_, row) in zip(panels, shown, strict=True):
+        plane = plane_of(row["plane"])
+        assert plane is not None  # rows without one are left out
+        steps = np.linspace(-radius, radius, len(plane))
+        rise = np.nan_to_num(plane - row["centre"], nan=_CAP, posinf=_CAP).clip(0, _CAP)
+        drawn = axes.contourf(steps, steps, rise.T, levels=levels, cmap="cividis")
+        axes.contour(steps, steps, rise.T, levels=levels[1:-1], colors="white", linewidths=0.3)
+    _bar(canvas, panels, drawn, "rise of the loss, nats").set_ticks([0, 2, 4, _CAP])
 
 
 @figure(height=400)
@@ -34,35 +103,20 @@ def topology_gradient_planes(run: Run[Any], canvas: Figure) -> None:
     table = connected(networks(run.best))
     if table.empty or "variances" not in table or table["variances"].notna().sum() == 0:
         raise NothingToDraw("the study has no variances of gradients yet")
-    shown = cells_and_narrowest(table[table["variances"].notna()])
+    shown = _cells_and_narrowest(table[table["variances"].notna()])
     if not shown:
         raise NothingToDraw("the study has no variances around a cell itself")
-    squares = [(name, row, _deviations(row["variances"])) for name, row in shown]
-    known = np.concatenate([square[np.isfinite(square) & (square > 0)] for _, _, square in squares])
+    squares = [_deviations(row["variances"]) for _, row in shown]
+    known = np.concatenate([square[np.isfinite(square) & (square > 0)] for square in squares])
     if not known.size:
         raise NothingToDraw("no gradient of the study varies")
     norm = LogNorm(float(known.min()), float(known.max()) * 1.001)
-    across = min(4, len(squares))
-    rows = math.ceil(len(squares) / across)
-    set_height(canvas, 90 + 150 * rows)
-    panels = list(canvas.subplots(rows, across, squeeze=False).flat)
     half = run.best.config.plane.radius / 2
-    drawn = None
-    for axes, (name, row, square) in zip(panels, squares, strict=False):
+    panels, drawn = _squares(canvas, shown, half), None
+    for axes, square in zip(panels, squares, strict=True):
         extent = (-half, half, -half, half)
-        masked = np.ma.masked_invalid(square.T)
-        drawn = axes.imshow(masked, origin="lower", extent=extent, norm=norm, cmap="cividis")
-        axes.set_title(f"{name}\n{significant(row['width'])} wide, {row['depth']} deep", fontsize=10)
-        axes.grid(visible=False)
-        axes.set_xticks([-half, 0, half])
-        axes.set_yticks([-half, 0, half])
-        axes.tick_params(labelsize=8)
-    for axes in panels[len(squares) :]:
-        axes.set_visible(False)
-    assert drawn is not None  # there is a square, or nothing would be drawn
-    bar = canvas.colorbar(drawn, ax=panels, location="top", aspect=40, label="standard deviation of the gradient")
-    bar.outline.set_visible(False)
-    plain(bar.ax.xaxis)
+        drawn = axes.imshow(np.ma.masked_invalid(square.T), origin="lower", extent=extent, norm=norm, cmap="cividis")
+    plain(_bar(canvas, panels, drawn, "standard deviation of the gradient").ax.xaxis)
 
 
 def _deviations(text: str) -> np.ndarray:

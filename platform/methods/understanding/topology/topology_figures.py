@@ -1,12 +1,10 @@
-"""The figures of the study of cells: convergence, landscapes, and what is measured against width."""
+"""The figures of the study of cells: convergence, and what is measured against width."""
 
 from __future__ import annotations
 
 import math
 from typing import Any
 
-import numpy as np
-import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
@@ -18,7 +16,6 @@ from archray.platform.methods.understanding.topology.topology_tables import (
     curves_of,
     loss_threshold,
     networks,
-    plane_of,
 )
 from archray.platform.number_words import significant
 from archray.platform.report.figures import FOUND, GREEN, RANDOM, TRIAL, NothingToDraw, figure, plain, set_height
@@ -35,7 +32,6 @@ _TRENDS = (
     ("plane_variance", "gradient variance", True),
     ("test_accuracy", "test accuracy, %", False),
 )
-_CAP = 6.0  # nats above the centre, of a plane's colours
 
 
 def _panels(canvas: Figure, cells: list[str], head: int) -> list[Axes]:
@@ -112,52 +108,3 @@ def topology_trends(run: Run[Any], canvas: Figure) -> None:
         axes.xaxis.set_major_locator(MaxNLocator(6))
     canvas.supxlabel("width of the normal cell, c", fontsize=12)
     _legend(canvas, set(table["kind"]))
-
-
-@figure(height=400)
-def topology_planes(run: Run[Any], canvas: Figure) -> None:
-    """The loss on a plane of weights around each cell of a study, and around its narrowest variant. Figure 4.6."""
-    table = connected(networks(run.best))
-    if table.empty or "plane" not in table or table["plane"].notna().sum() == 0:
-        raise NothingToDraw("the study has no planes yet")
-    shown = cells_and_narrowest(table[table["plane"].notna()])
-    if not shown:
-        raise NothingToDraw("the study has no plane of a cell itself")
-    across = min(4, len(shown))
-    rows = math.ceil(len(shown) / across)
-    set_height(canvas, 40 + 150 * rows)
-    panels = list(canvas.subplots(rows, across, squeeze=False).flat)
-    radius = run.best.config.plane.radius
-    drawn: Any = None
-    for axes, (name, row) in zip(panels, shown, strict=False):
-        plane = plane_of(row["plane"])
-        assert plane is not None  # rows without one are left out
-        steps = np.linspace(-radius, radius, len(plane))
-        rise = np.nan_to_num(plane - row["centre"], nan=_CAP, posinf=_CAP).clip(0, _CAP)
-        levels = np.linspace(0, _CAP, 13)
-        drawn = axes.contourf(steps, steps, rise.T, levels=levels, cmap="cividis")
-        axes.contour(steps, steps, rise.T, levels=levels[1:-1], colors="white", linewidths=0.3)
-        axes.set_title(f"{name}\n{significant(row['width'])} wide, {row['depth']} deep", fontsize=10)
-        axes.set_aspect("equal")
-        axes.grid(visible=False)
-        axes.set_xticks([-radius, 0, radius])
-        axes.set_yticks([-radius, 0, radius])
-        axes.tick_params(labelsize=8)
-    for axes in panels[len(shown) :]:
-        axes.set_visible(False)
-    bar = canvas.colorbar(drawn, ax=panels, shrink=0.6, ticks=[0, 2, 4, _CAP])
-    bar.set_label("rise of the loss, nats", fontsize=10)
-    bar.ax.tick_params(labelsize=8)
-
-
-def cells_and_narrowest(table: pd.DataFrame) -> list[tuple[str, pd.Series]]:
-    """Each cell, and after it its narrowest and deepest variant if it has one, with what they are called."""
-    shown: list[tuple[str, pd.Series]] = []
-    for name, rows in table.groupby("cell", sort=False):
-        own, others = rows[rows["kind"] == "cell"], rows[rows["kind"] == "connections"]
-        if len(own):
-            shown.append((str(name), own.iloc[0]))
-        if len(own) and len(others):
-            narrowest = others.sort_values(["width", "depth"], ascending=[True, False]).iloc[0]
-            shown.append(("its narrowest", narrowest))
-    return shown

@@ -10,11 +10,17 @@ import pandas as pd
 from archray.platform.methods.understanding.topology.surroundings_figures import (
     topology_gradient_planes,
     topology_linear_bounds,
+    topology_planes,
 )
-from archray.platform.methods.understanding.topology.topology_claims import claims, interval
+from archray.platform.methods.understanding.topology.topology_claims import (
+    FAILS,
+    HOLDS,
+    UNDECIDED,
+    claims,
+    interval,
+)
 from archray.platform.methods.understanding.topology.topology_figures import (
     topology_convergence,
-    topology_planes,
     topology_trends,
 )
 from archray.platform.methods.understanding.topology.topology_tables import (
@@ -50,6 +56,7 @@ _COLUMNS = {  # of a table of networks: heading, column, factor
     "Gradient variance": ("plane_variance", 1),
     "Curvature": ("hessian", 1),
 }
+_MEANS = {name: of for name, of in _COLUMNS.items() if name not in ("Epochs to loss", "Final loss")}  # as many as fit
 
 
 def headline(run: Run[Any]) -> Headline:
@@ -60,14 +67,14 @@ def headline(run: Run[Any]) -> Headline:
     cells = count(len(set(rows["cell"])), "cell") if len(rows) else "no cell yet"
     lead = f"{cells} and their variants, {count(len(rows), 'network')} trained at equal budget"
     if verdicts:
-        parts = [f"{verdicts.count(verdict)} {words}" for verdict, words in _COUNTED.items() if verdict in verdicts]
+        parts = [count(verdicts.count(one), one, many) for one, many in _VERDICTS.items() if one in verdicts]
         lead += f". Of {count(len(verdicts), 'claim')} of the thesis' chapter 4, {', '.join(parts)}"
-    cards = [Card("found", str(verdicts.count(verdict)), words) for verdict, words in _COUNTED.items()]
+    cards = [Card("found", str(verdicts.count(one)), many) for one, many in _VERDICTS.items()]
     spaces = ", ".join(dict.fromkeys(rows["space"])) if len(rows) else run.config.space
     return Headline("cells", f"{lead}.", cards=cards if verdicts else (), facts={"Space": spaces})
 
 
-_COUNTED = {"holds": "hold", "does not hold": "do not hold", "undecided at this scale": "undecided at this scale"}
+_VERDICTS = {HOLDS: "hold", FAILS: "do not hold", UNDECIDED: UNDECIDED}  # of one claim, of several
 
 
 def claims_section(run: Run[Any]) -> Section | None:
@@ -101,16 +108,16 @@ def cells_section(run: Run[Any]) -> Section | None:
             if len(of_kind):
                 marked += [len(rows)] if kind != "cell" else []
                 number = f" ({len(of_kind)})" if len(of_kind) > 1 else ""
-                values = [significant(of_kind[column].mean() * factor) for column, factor in _COLUMNS.values()]
+                values = [significant(of_kind[column].mean() * factor) for column, factor in _MEANS.values()]
                 rows.append((name, f"{KINDS[kind]}{number}", *values))
-    columns = [Column("Cell"), Column("Kind"), *numeric(*_COLUMNS)]
+    columns = [Column("Cell"), Column("Kind"), *numeric(*_MEANS)]
     caption = (
         "Each cell, its widest form, and the means over its variants. Width and depth of the normal cell, by section "
-        f"4.2.2. Epochs until the validation loss is below {significant(loss_threshold(run))}, half of a uniform "
-        "guess's, of those that get there; the mean loss is over the epochs, the smaller the faster; rise: by how much "
-        "the loss is higher than in the middle, median over the plane; flat: the share of the plane at most 1 nat "
-        "above the middle; the variance of the gradient is the mean over a square of half that side; curvature: the "
-        "Hessian's largest eigenvalue, in size, at the trained weights."
+        "4.2.2. The mean loss is over the epochs, the smaller the faster; rise: by how much the loss is higher than in "
+        "the middle, median over the plane; flat: the share of the plane at most 1 nat above the middle; the variance "
+        "of the gradient is the mean over a square of half that side; curvature: the Hessian's largest eigenvalue, in "
+        "size, at the trained weights. Below, every network has its final loss, and the epochs until its loss was "
+        f"below {significant(loss_threshold(run))}, half of a uniform guess's."
     )
     body = table(columns, rows, label="Cells and their variants", faint=frozenset(marked), sortable=False)
     return Section("cells", "Cells and their variants", captioned(body, caption) + folded("Every network", _all(known)))
