@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import textwrap
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -56,15 +57,24 @@ def load_weights(supernet: nn.Module, state: Mapping[str, Any], source: str, adv
 
     source, advice: for the message: what the weights are, and what else to do. Raises: InvalidInput if they do not fit.
     """
+    expected = f"{source} to be of a supernet with these settings' space, network and data"
+    load_fitting(supernet, state.get("supernet", state), expected, advice)
+
+
+def load_fitting(network: nn.Module, state: Mapping[str, Any], expected: str, advice: str = "") -> None:
+    """Gives `network` the weights in `state`.
+
+    expected, advice: for the message: whose they should be, and what else to do. Raises: InvalidInput if they do not
+    fit, with the first of what is wrong.
+    """
     try:
-        supernet.load_state_dict(state.get("supernet", state))
+        network.load_state_dict(state)
     except (RuntimeError, AttributeError, TypeError) as error:
         if out_of_memory(error) is not None:
             raise
-        raise InvalidInput(
-            f"expected {source} to be of a supernet with these settings' space, network and data, got others{advice}: "
-            f"{error}"
-        ) from error
+        wrong = [line.strip() for line in str(error).splitlines()]
+        first = textwrap.shorten(wrong[min(1, len(wrong) - 1)], 200)  # before it stands which class it is, or nothing
+        raise InvalidInput(f"expected {expected}, got others{advice}: {first}") from error
 
 
 def _uri(place: str) -> str:

@@ -18,7 +18,7 @@ from archray.platform.models.export_format import FEATURE_MAP, STATE_DICT
 from archray.platform.models.member_model import member_folder, member_row
 from archray.platform.run.layout import MODEL
 from archray.platform.run.run import Run
-from archray.trainables.checkpoint import STATE_FILE, read_state
+from archray.trainables.checkpoint import STATE_FILE, load_fitting, read_state
 from archray.trainables.data import DataSettings, load_data
 from archray.trainables.data.image_form import ImageForm
 from archray.trainables.data.raw import TextDataset
@@ -96,7 +96,7 @@ def load_model(run: Run[Any], member: int | None = None) -> torch.nn.Module | Cl
 
     Of several repeats that of the best on validation. member: of a run that ends with a set, its number from 1.
 
-    Raises: RunFolderError if there is none yet; InvalidInput if there is no such member.
+    Raises: RunFolderError if there is none (yet); InvalidInput if there is no such member, or the weights are others.
     """
     run, folder, described = trained(run, member)
     if described.get("kind") == FEATURE_MAP:
@@ -113,7 +113,8 @@ def load_model(run: Run[Any], member: int | None = None) -> torch.nn.Module | Cl
         num_classes=described["num_classes"],
         seed=0,
     )
-    network.load_state_dict(torch.load(io.BytesIO(folder.read_bytes(STATE_DICT)), weights_only=True))
+    state = torch.load(io.BytesIO(folder.read_bytes(STATE_DICT)), weights_only=True)
+    load_fitting(network, state, f"{folder / STATE_DICT} to hold the weights of {described['architecture']}")
     return network.eval()
 
 
@@ -129,6 +130,11 @@ def trained(run: Run[Any], member: int | None = None) -> tuple[Run[Any], Folder,
         raise RunFolderError(
             f"{run.folder} holds no network: it searched a table of trained architectures, and trained none itself; "
             "search the space that they are of for one that can be written"
+        )
+    if not (best.folder / MODEL).exists(DESCRIPTION) and run.ended:
+        raise RunFolderError(
+            f"{run.folder} has ended and holds no trained network: {run.config.method} trains none to keep; name the "
+            "run of a search that does"
         )
     if not (best.folder / MODEL).exists(DESCRIPTION):
         raise RunFolderError(f"{run.folder} holds no trained network yet; finish it with 'archray resume {run.folder}'")

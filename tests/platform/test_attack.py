@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -78,6 +79,16 @@ def test_runs_that_cannot_be_attacked_say_why(tmp_path: Path, toolbox: None) -> 
         archray.attack(str(begun.folder))
     with pytest.raises(RunFolderError, match="holds no run"):
         archray.attack(tmp_path)
+
+
+def test_weights_of_other_networks_are_refused_before_anything_starts(
+    ensemble: Path, tmp_path: Path, toolbox: None
+) -> None:
+    other = ended(run_of_ensemble(tmp_path / "other", "nasbench201", [2, 3]))
+    shutil.copy(other / "model" / "state_dict.pt", ensemble / "model" / "state_dict.pt")
+    with pytest.raises(InvalidInput, match=r"expected state_dict.pt to hold the weights of the members .* got others"):
+        archray.attack(ensemble)
+    assert not (ensemble / "attack").exists()
 
 
 def test_without_the_extra_it_says_what_to_install(ensemble: Path, monkeypatch: pytest.MonkeyPatch) -> None:

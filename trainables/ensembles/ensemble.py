@@ -19,7 +19,7 @@ from archray.errors import InvalidInput
 from archray.files import write_file
 from archray.plurals import count
 from archray.settings import Settings
-from archray.trainables.checkpoint import read_state
+from archray.trainables.checkpoint import load_fitting, read_state
 from archray.trainables.ensembles.measures import Averaged, check_averaged
 from archray.trainables.ensembles.prediction import DROP_PATH, DroppedPaths
 from archray.trainables.nets import NetworkSettings, build
@@ -168,7 +168,7 @@ def load_ensemble(
         space: instead of every member's own, for a reference whose file has moved.
         output: instead of the saved one's.
 
-    Raises: FileNotFoundError; InvalidInput if the folder holds something else than an ensemble.
+    Raises: FileNotFoundError; InvalidInput if the folder holds something else than an ensemble, or other weights.
     """
     read = source if callable(source) else lambda name: (Path(source) / name).read_bytes()
     described = json.loads(read(DESCRIPTION))
@@ -179,5 +179,6 @@ def load_ensemble(
         average=described["average"],
         output=output or described["output"],
     )
-    ensemble.load_state_dict(torch.load(io.BytesIO(read(STATE_DICT)), weights_only=True))
+    state = torch.load(io.BytesIO(read(STATE_DICT)), weights_only=True)
+    load_fitting(ensemble, state, f"{STATE_DICT} to hold the weights of the members that {DESCRIPTION} names")
     return ensemble.eval()

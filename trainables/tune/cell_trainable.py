@@ -7,7 +7,7 @@ from typing import Any
 from torch import nn
 
 from archray.errors import InvalidInput
-from archray.trainables.checkpoint import read_weights
+from archray.trainables.checkpoint import load_fitting, read_weights
 from archray.trainables.nets import NetworkSettings, build
 from archray.trainables.spaces.named_architectures import cell_space
 from archray.trainables.tune.standalone_trainable import StandaloneTrainable
@@ -59,10 +59,5 @@ def trained_cell(uri: str) -> nn.Module:
         num_classes=state["num_classes"],
         seed=0,
     )
-    try:
-        network.load_state_dict(state["network"])
-    except RuntimeError as error:
-        raise InvalidInput(
-            f"expected the weights of {state['architecture']} in {uri}, got those of another network: {error}"
-        ) from error
+    load_fitting(network, state["network"], f"the weights of {state['architecture']} in {uri}")
     return network.eval()

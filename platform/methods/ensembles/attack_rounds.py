@@ -31,7 +31,7 @@ from archray.trainables.adversarial.attack_worker import AttackWorker
 from archray.trainables.adversarial.defence import check_defenders
 from archray.trainables.adversarial.pixels import check_pixels
 from archray.trainables.data import load_images
-from archray.trainables.ensembles.ensemble import KIND, STATE_DICT
+from archray.trainables.ensembles.ensemble import KIND, STATE_DICT, load_ensemble
 
 MOST_IMAGES = 1000  # by default; AutoAttack takes hours for more, on a CPU
 
@@ -56,7 +56,8 @@ def check_attack(run: Run[Any], question: AttackQuestion) -> AttackQuestion:
     """The question with images and seed as they are for this run, of one repeat.
 
     Raises: RunFolderError for a run that has not ended; InvalidInput for one that found no ensemble of two members or
-    more, images that there are not, or a data set without pixels; UnknownName; MissingExtra. Nothing has begun then.
+    more, weights of other networks, images that there are not, or a data set without pixels; UnknownName;
+    MissingExtra. Nothing has begun then.
     """
     for name in question.attacks:
         ATTACKS.check(name)
@@ -68,13 +69,14 @@ def check_attack(run: Run[Any], question: AttackQuestion) -> AttackQuestion:
             f"{run.folder} has not ended, and only a trained ensemble is attacked; finish it with 'archray resume "
             f"{run.folder}'"
         )
-    described = trained(run)[2]
+    _, model, described = trained(run)
     if described.get("kind") != KIND:
         raise InvalidInput(
             f"expected the run of an ensemble, of which one member is attacked and all defend, got {run.folder}, which "
             "found one architecture; attack a run of nesbs, deep-ensemble or another search for an ensemble"
         )
     check_defenders(len(described["members"]))
+    load_ensemble(model.read_bytes, run.space)
     data = load_images(run.data)
     check_pixels(data)
     there = len(data.test)
