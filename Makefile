@@ -18,7 +18,7 @@ BIN := $(abspath $(VENV))/bin
 INSTALLED := $(VENV)/.installed
 ROOMS := platform searchers trainables cluster
 
-.PHONY: help install demo test test-all test-slow test-avx2 test-lower-bounds test-guides test-bohb test-export test-timm test-adversarial lint docs format bench constraints clean
+.PHONY: help install demo test test-all test-slow test-avx2 test-extras test-lower-bounds lint docs format bench constraints clean
 .DELETE_ON_ERROR:
 
 help:
@@ -40,49 +40,34 @@ $(INSTALLED): pyproject.toml setup.py
 demo: $(INSTALLED)
 	$(BIN)/archray search hnas --space nasbench201 --data glyphs --set data.image_size=16 --preset demo --out $(RUN)
 
+PYTEST = $(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder
 test: $(INSTALLED)
-	$(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder -m "not slow" $(PYTEST_ARGS)
+	$(PYTEST) -m "not slow" $(PYTEST_ARGS)
 
 test-slow: $(INSTALLED)
-	$(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder -m "$(SLOW)" $(PYTEST_ARGS)
+	$(PYTEST) -m "$(SLOW)" $(PYTEST_ARGS)
 
-# What builds networks once more, with oneDNN's kernels for CPUs without AVX-512 (in Ray's workers too), and with a heap
-# that glibc checks (from 2.34 on that needs the library; where there is none the loader says so and goes on).
+# oneDNN has other kernels for CPUs without AVX-512, and one of them wrote past its memory. The tests of convolutions run
+# with these kernels and with a heap that glibc checks (from 2.34 on that needs the library; without it the loader prints
+# a warning). Then one search per family of networks.
+AVX2 := ONEDNN_MAX_CPU_ISA=AVX2 MALLOC_CHECK_=3 LD_PRELOAD=libc_malloc_debug.so.0
 test-avx2: $(INSTALLED)
-	ONEDNN_MAX_CPU_ISA=AVX2 MALLOC_CHECK_=3 LD_PRELOAD=libc_malloc_debug.so.0 \
-	  $(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder -m "not slow" $(PYTEST_ARGS) \
-	  tests/trainables tests/platform/test_supernet_methods.py
+	$(AVX2) $(PYTEST) -m "not slow" $(PYTEST_ARGS) $(wildcard tests/trainables/test_nets*.py) \
+	  tests/trainables/test_strided_pointwise.py tests/trainables/test_supernet.py tests/trainables/test_sliced_supernet.py
+	folder=$$(mktemp -d) && trap 'rm -rf "$$folder"' EXIT && export ONEDNN_MAX_CPU_ISA=AVX2 && \
+	for search in "random --space nasbench201" "gaea-pc-darts --space darts" "random --space nasbench1shot1-1" "random --space vit"; do \
+	  $(BIN)/archray search $$search --data digits --preset smoke --out "$$folder/$$(echo $$search | tr -d ' ')" || exit 1; \
+	done
 
-# The guides' code that needs more than archray: MLflow, Weights & Biases, TensorBoard, Lightning, timm. It adds 260 MB.
-test-guides: $(INSTALLED)
-	$(BIN)/python -m pip install --disable-pip-version-check --quiet --editable '.[guides]'
-	$(BIN)/python -m pytest -k "mlflow or wandb or tensorboard or lightning or timm" $(PYTEST_ARGS) \
-	  tests/platform/test_page_blocks.py
+# Everything that needs an optional dependency: all extras together, 500 MB.
+EXTRAS ?= adversarial,bohb,export,guides,nats-bench,timm,tune-searchers
+test-extras: $(INSTALLED)
+	$(BIN)/python -m pip install --disable-pip-version-check --quiet --editable '.[$(EXTRAS)]'
+	$(PYTEST) -m "extra$(if $(CI), and (ci or not slow))" $(PYTEST_ARGS)
 
-# What needs hpbandster; it adds 60 MB.
-test-bohb: $(INSTALLED)
-	$(BIN)/python -m pip install --disable-pip-version-check --quiet --editable '.[bohb]'
-	$(BIN)/python -m pytest -k "bohb" $(PYTEST_ARGS) tests/searchers/test_bohb_search.py tests/platform/test_bohb.py \
-	  tests/platform/test_report_plain.py tests/platform/test_resume_plain.py tests/platform/test_whole_runs.py
-
-# What needs onnx, onnxscript and onnxruntime; they add 125 MB.
-test-export: $(INSTALLED)
-	$(BIN)/python -m pip install --disable-pip-version-check --quiet --editable '.[export]'
-	$(BIN)/python -m pytest -k "onnx" $(PYTEST_ARGS) tests/trainables/test_exported_program.py \
-	  tests/platform/test_export_formats.py tests/trainables/test_latency.py tests/platform/test_device_latency.py
-
-# What needs timm; it adds 40 MB.
-test-timm: $(INSTALLED)
-	$(BIN)/python -m pip install --disable-pip-version-check --quiet --editable '.[timm]'
-	$(BIN)/python -m pytest -k "timm" $(PYTEST_ARGS) tests/trainables/test_nets_timm.py tests/trainables/test_nets.py \
-	  tests/platform/test_timm_spaces.py
-
-# What needs the Adversarial Robustness Toolbox; it adds 15 MB.
-test-adversarial: $(INSTALLED)
-	$(BIN)/python -m pip install --disable-pip-version-check --quiet --editable '.[adversarial]'
-	$(BIN)/python -m pytest $(PYTEST_ARGS) tests/trainables/test_adversarial.py tests/platform/test_attack.py
-
-test-all: test test-slow test-avx2 test-guides test-bohb test-export test-timm test-adversarial test-lower-bounds
+# Everything there is, about four hours on two cores. Every job runs, and a table of them ends the output.
+test-all: $(INSTALLED)
+	bash .ci/all
 
 # The oldest versions that pyproject.toml allows, in an environment of their own, which is removed when it has passed.
 test-lower-bounds: $(INSTALLED)

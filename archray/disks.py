@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import shutil
@@ -9,8 +10,21 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from archray.errors import NotWritable
+
 if TYPE_CHECKING:  # imported where used: what only writes local files does not need it
     from pyarrow import fs
+
+FULL = (errno.ENOSPC, errno.EDQUOT)  # of a disk, of a quota
+FULL_TEXTS = ("No space left on device", "Disk quota exceeded")  # all that is left of it in an error of Tune's
+
+
+def is_full(error: BaseException | None) -> bool:
+    """Whether an error, or what it came of, says that a disk or a quota is full."""
+    if error is None:
+        return False
+    said = getattr(error, "errno", None) in FULL or any(text in str(error) for text in FULL_TEXTS)
+    return said or is_full(error.__cause__ or error.__context__)
 
 
 class LocalDisk:
@@ -27,7 +41,14 @@ class LocalDisk:
             return []
 
     def create(self, path: str) -> None:
-        os.makedirs(path, exist_ok=True)
+        try:
+            os.makedirs(path, exist_ok=True)
+        except OSError as error:
+            if error.errno in FULL:
+                raise
+            raise NotWritable(
+                f"the folder {path} cannot be created ({error.strerror}); choose another place"
+            ) from error
 
     def move(self, path: str, to: str) -> None:
         os.rename(path, to)

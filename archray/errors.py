@@ -2,6 +2,19 @@
 
 from __future__ import annotations
 
+from importlib.metadata import version
+
+TESTED_RAY = ("2.55", "2.60")  # the oldest and the newest version of Ray that archray is tested with
+
+
+def tested_versions(problem: str) -> str:
+    """A paragraph for the user: the problem, the tested versions of Ray, and how to install the newest of these."""
+    oldest, newest = TESTED_RAY
+    return (
+        f"{problem}. This is Ray {version('ray')}; archray is tested with Ray {oldest} to {newest}. "
+        f"Install a tested version: pip install 'ray[tune,default]=={newest}.*'"
+    )
+
 
 class ArchrayError(Exception):
     """Base of all errors that archray raises on purpose. The command line prints it and exits with code 2."""
@@ -39,9 +52,48 @@ class RunFolderError(ArchrayError):
     """A run folder that exists already, is not a run, or belongs to other versions."""
 
 
+class DamagedFile(RunFolderError):
+    """A file of a run or an export that cannot be read: torn, empty, or with other content than archray wrote."""
+
+    _got = "a damaged file"
+
+    @classmethod
+    def at(cls, place: str, why: object) -> DamagedFile:
+        """The error for the file at `place`. why: what is wrong with it, in words or as the error that reading it
+        raised."""
+        reason = " ".join(f"{type(why).__name__}: {why}".split()) if isinstance(why, Exception) else str(why)
+        return cls(
+            f"expected {place} as archray wrote it, got {cls._got} ({reason[:200]}). Restore it from a copy, or "
+            "delete what is left and give the command that wrote it again: 'archray resume RUN', which makes again "
+            "what is missing in a run, or 'archray export'"
+        )
+
+
+class MissingFile(DamagedFile, FileNotFoundError):
+    """A file that should be there and is not."""
+
+    _got = "no file"
+
+
+class UntrustedCode(RunFolderError):
+    """A run or an export that this user did not make on this machine, and that would execute code."""
+
+
 class RunInterrupted(ArchrayError):
     """A stage ended before its work was done; `archray resume` continues it."""
 
 
+class IncompatibleRay(ArchrayError):
+    """Ray does not do what archray relies on; the message names the tested versions."""
+
+
+class DiskFull(RunInterrupted):
+    """A disk or a quota is full; `archray resume` continues once there is room. The command line exits with code 1."""
+
+
+class NotWritable(ArchrayError, OSError):
+    """A file or folder that cannot be written where the user wants it."""
+
+
 class TrialCrashed(ArchrayError):
-    """The processes of a stage's trials died, and no trial ended well. The command line exits with code 1."""
+    """No trial of a stage, or no architecture of a pool, ended well. The command line exits with code 1."""

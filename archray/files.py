@@ -6,6 +6,7 @@ import hashlib
 import io
 import json
 import os
+import re
 import uuid
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -13,12 +14,14 @@ from copy import copy
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from archray.disks import ArrowFiles, LocalDisk
+from archray.disks import FULL, ArrowFiles, LocalDisk
+from archray.errors import DamagedFile, MissingFile, NotWritable, RunFolderError
 
 if TYPE_CHECKING:  # imported where used: what only writes local files needs neither
     import pandas as pd
     from pyarrow import fs
 
+DRIVE = re.compile(r"[A-Za-z]:(/|$)")  # of a path on Windows
 TEMPORARY = ".tmp-"  # how the name of an unfinished file begins; a killed process leaves it behind
 
 
@@ -29,12 +32,18 @@ def whole_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     The bytes go to a temporary name of this call's own, are flushed to the disk and renamed: a reader meets the old
     file or the new one, whoever else writes it at the same time, and so it is after a kill or a loss of power.
 
-    Raises: OSError, FileNotFoundError among others if the folder does not exist.
+    Raises: NotWritable, an OSError, for example if the folder does not exist; OSError if the disk is full.
     """
     path = Path(path)
     temporary = path.with_name(f"{TEMPORARY}{uuid.uuid4().hex}-{path.name}")
     try:
-        with open(temporary, "xb") as stream:
+        opened = open(temporary, "xb")  # noqa: SIM115  # closed below
+    except OSError as error:
+        if error.errno in FULL:
+            raise
+        raise NotWritable(f"{path} cannot be written ({error.strerror}); choose another place") from error
+    try:
+        with opened as stream:
             yield stream
             stream.flush()
             os.fsync(stream.fileno())
@@ -49,6 +58,22 @@ def write_file(path: str | os.PathLike[str], content: bytes) -> None:
         stream.write(content)
 
 
+def plain_name(name: Any) -> str:
+    """`name`, if it is the name of one file or folder. Raises: RunFolderError for a path, `..`, or an empty name."""
+    if not isinstance(name, str) or "/" in name or _leaves(name):
+        raise RunFolderError(
+            f"expected the name of one file, got {name!r}; do not use this folder: it may be made to "
+            "read or write files elsewhere"
+        )
+    return name
+
+
+def _leaves(name: str) -> bool:
+    """Whether a relative name, also one with `/`, may be of a file outside its folder, on any system."""
+    parts = name.split("/")
+    return bool({"", ".", ".."} & {*parts}) or any(sign in name for sign in "\\\0") or bool(DRIVE.match(name))
+
+
 def _without_query(uri: str) -> tuple[str, str]:
     """A URI and its query, `?...`; a local path has none."""
     place, mark, query = uri.partition("?") if "://" in uri else (uri, "", "")
@@ -58,7 +83,9 @@ def _without_query(uri: str) -> tuple[str, str]:
 class Folder:
     """A local folder, or one on an object store, that is written file by file.
 
-    On a local disk every file is a `whole_file`; object stores show a file only once it is complete.
+    On a local disk every file is a `whole_file`; object stores show a file only once it is complete. The names of its
+    files may come from a stranger's run: an absolute one, one with `..`, and a symbolic link that leads out of the
+    folder that was opened raise RunFolderError, in every method that takes a name or a path of its own.
 
     Args:
         place: a local path, or a URI that pyarrow understands (`s3://bucket/run`, `file:///...`), its query with it
@@ -69,7 +96,7 @@ class Folder:
     def __init__(self, place: str | os.PathLike[str], filesystem: fs.FileSystem | None = None) -> None:
         self.uri = os.fspath(place)
         if filesystem is None and "://" not in self.uri:
-            self.path = self.uri = str(Path(self.uri).expanduser().resolve())
+            self.path = self.uri = self._root = str(Path(self.uri).expanduser().resolve())
             self._disk: LocalDisk | ArrowFiles = LocalDisk()
             return
         from pyarrow import fs
@@ -78,15 +105,37 @@ class Folder:
             self.path = self.uri
         else:
             filesystem, self.path = fs.FileSystem.from_uri(self.uri)
+        self._root = self.path
         self._disk = LocalDisk() if isinstance(filesystem, fs.LocalFileSystem) else ArrowFiles(filesystem)
 
     def _at(self, path: str, uri: str) -> Folder:
         """The folder at another path of the same disk."""
         folder = copy(self)
         folder.path, folder.uri = path, uri
+        if len(path) < len(self._root):
+            folder._root = path  # a parent of the folder that was opened
         return folder
 
+    def _place(self, name: str | None = None) -> str:
+        """The path of this folder, or of a file in it. Raises: RunFolderError if that is outside of the one opened."""
+        if name is not None and _leaves(name):
+            raise self._outside(name)
+        path = self.path if name is None else f"{self.path}/{name}"
+        if isinstance(self._disk, LocalDisk):
+            root = os.path.realpath(self._root)
+            if os.path.commonpath([root, os.path.realpath(path)]) != root:
+                raise self._outside(path)
+        return path
+
+    def _outside(self, name: str) -> RunFolderError:
+        return RunFolderError(
+            f"expected a name inside {self._root}, got {name!r}, which leads out of it; do not use this folder: it may "
+            "be made to read or write files elsewhere. If you put a symbolic link there yourself, put the files there"
+        )
+
     def __truediv__(self, name: str) -> Folder:
+        if _leaves(name):
+            raise self._outside(name)
         place, query = _without_query(self.uri)
         return self._at(f"{self.path}/{name}", f"{place.rstrip('/')}/{name}{query}")
 
@@ -105,28 +154,35 @@ class Folder:
 
     def local_path(self) -> Path | None:
         """The folder as a local path, or None on an object store."""
-        return Path(self.path) if isinstance(self._disk, LocalDisk) else None
+        return Path(self._place()) if isinstance(self._disk, LocalDisk) else None
+
+    def local_file(self, name: str) -> Path | None:
+        """A file of the folder as a local path, or None on an object store."""
+        path = self._place(name)
+        return Path(path) if isinstance(self._disk, LocalDisk) else None
 
     def create(self) -> Folder:
-        self._disk.create(self.path)
+        self._disk.create(self._place())
         return self
 
     def exists(self, name: str | None = None) -> bool:
         """Whether the folder, or the file or folder called `name` in it, exists."""
-        return bool(self._disk.kind(self.path if name is None else f"{self.path}/{name}"))
+        return bool(self._disk.kind(self._place(name)))
 
     def is_empty(self) -> bool:
-        return not self._disk.entries(self.path)
+        return not self._disk.entries(self._place())
 
     def files(self) -> list[str]:
         """The names of the files directly in the folder, sorted; temporary ones left out."""
         return sorted(
-            name for name, kind in self._disk.entries(self.path) if kind == "file" and not name.startswith(TEMPORARY)
+            name
+            for name, kind in self._disk.entries(self._place())
+            if kind == "file" and not name.startswith(TEMPORARY)
         )
 
     def folders(self) -> list[str]:
         """The names of the folders directly in this one, sorted."""
-        return sorted(name for name, kind in self._disk.entries(self.path) if kind == "folder")
+        return sorted(name for name, kind in self._disk.entries(self._place()) if kind == "folder")
 
     def set_aside(self) -> None:
         """Renames the folder to the first free one of `NAME-before-1`, `NAME-before-2`, ..."""
@@ -146,26 +202,30 @@ class Folder:
 
     def remove(self) -> None:
         """Deletes the folder and all in it."""
-        self._disk.remove(self.path)
+        self._disk.remove(self._place())
 
     def delete(self, name: str) -> None:
         """Deletes a file."""
-        self._disk.delete(f"{self.path}/{name}")
+        self._disk.delete(self._place(name))
 
     def read_bytes(self, name: str) -> bytes:
-        return self._disk.read(f"{self.path}/{name}")
+        """Raises: MissingFile."""
+        try:
+            return self._disk.read(self._place(name))
+        except FileNotFoundError as error:
+            raise MissingFile.at(f"{self}/{name}", "it is missing") from error
 
     @contextmanager
     def whole_file(self, name: str) -> Iterator[BinaryIO]:
         """A stream to what becomes the file `name` when the block ends; nothing changes if the block raises."""
         self.create()
         if isinstance(self._disk, LocalDisk):
-            with whole_file(f"{self.path}/{name}") as stream:
+            with whole_file(self._place(name)) as stream:
                 yield stream
         else:  # in memory first: closing a stream to an object store completes the file, after an error too
             content = io.BytesIO()
             yield content
-            self._disk.write(f"{self.path}/{name}", content.getbuffer())
+            self._disk.write(self._place(name), content.getbuffer())
 
     def write_bytes(self, name: str, content: bytes) -> None:
         """Writes a file whole: after a crash it has its old content or the new one."""
@@ -179,10 +239,10 @@ class Folder:
         and all other methods show, read and delete them as one file.
         """
         self.create()
-        self._disk.append_line(f"{self.path}/{name}", line)
+        self._disk.append_line(self._place(name), line)
 
     def read_json_lines(self, name: str) -> list[Any]:
-        """What the lines of a file say, a torn one left out. Raises: FileNotFoundError if it is not there."""
+        """What the lines of a file say, a torn one left out. Raises: MissingFile."""
         values = []
         for line in self.read_bytes(name).splitlines():
             try:
@@ -199,16 +259,32 @@ class Folder:
     def sha256(self, name: str) -> str:
         return hashlib.sha256(self.read_bytes(name)).hexdigest()
 
-    def read_json(self, name: str) -> Any:
-        return json.loads(self.read_bytes(name))
+    def read_json(self, name: str, *keys: str, kind: type = dict) -> Any:
+        """A document. Raises: DamagedFile if it is none of this kind, or lacks one of the keys; MissingFile."""
+        try:
+            value = json.loads(self.read_bytes(name))
+        except ValueError as error:
+            raise DamagedFile.at(f"{self}/{name}", error) from error
+        if not isinstance(value, kind):
+            raise DamagedFile.at(f"{self}/{name}", f"it holds a {type(value).__name__}, not a {kind.__name__}")
+        document: Any = value
+        if lacking := [key for key in keys if key not in document]:
+            raise DamagedFile.at(f"{self}/{name}", f"it lacks {', '.join(lacking)}")
+        return document
 
     def write_json(self, name: str, value: Any) -> None:
         self.write_bytes(name, (json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode())
 
     def read_parquet(self, name: str) -> pd.DataFrame:
+        """A table. Raises: DamagedFile if it is none; MissingFile."""
         import pandas as pd
+        import pyarrow as pa
 
-        return pd.read_parquet(io.BytesIO(self.read_bytes(name)))
+        content = io.BytesIO(self.read_bytes(name))
+        try:
+            return pd.read_parquet(content)
+        except (pa.ArrowException, OSError, ValueError) as error:
+            raise DamagedFile.at(f"{self}/{name}", error) from error
 
     def write_parquet(self, name: str, table: pd.DataFrame) -> None:
         content = io.BytesIO()

@@ -6,11 +6,12 @@ import hashlib
 import importlib
 import importlib.util
 import sys
+import traceback
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from archray.errors import UnknownName
+from archray.errors import ArchrayError, UnknownName
 
 
 def is_reference(name: str) -> bool:
@@ -31,7 +32,10 @@ def load_reference(reference: str) -> Any:
     """The object that `module:attribute` or `path.py:attribute` names.
 
     A file is imported under a name made of its stem and the hash of its text, once per process: two files of
-    the same stem never meet. Raises: UnknownName if the module, the file or the attribute does not exist.
+    the same stem never meet.
+
+    Raises: UnknownName if the module, the file or the attribute does not exist, or the import fails; an ArchrayError
+        that the import raises.
     """
     place, attribute = split_reference(reference)
     if place.endswith(".py"):
@@ -44,6 +48,8 @@ def load_reference(reference: str) -> Any:
                 f"{reference!r} names the module {place!r}, which cannot be imported ({error}); "
                 "give a path ending in .py, or install the module on every node"
             ) from error
+        except Exception as error:
+            raise _import_failed(reference, error) from error
     try:
         return getattr(module, attribute)
     except AttributeError:
@@ -79,7 +85,21 @@ def _import_file(path: Path, reference: str) -> ModuleType:
     sys.modules[name] = module
     try:
         spec.loader.exec_module(module)
-    except BaseException:
+    except BaseException as error:
         del sys.modules[name]
-        raise
+        if not isinstance(error, Exception):
+            raise
+        raise _import_failed(reference, error) from error
     return module
+
+
+def _import_failed(reference: str, error: Exception) -> ArchrayError:
+    """The error to raise instead of one that an import raised: it names the line."""
+    if isinstance(error, ArchrayError):
+        return error
+    if isinstance(error, SyntaxError):
+        reason, place = error.msg, f"{error.filename}, line {error.lineno}"
+    else:
+        frame = traceback.extract_tb(error.__traceback__)[-1]
+        reason, place = str(error), f"{frame.filename}, line {frame.lineno}"
+    return UnknownName(f"{reference!r} cannot be imported: {type(error).__name__}: {reason} ({place}); fix the import")

@@ -3,19 +3,40 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Self
 
-from pydantic import BaseModel, ConfigDict, ModelWrapValidatorHandler, model_validator
+from annotated_types import Le
+from pydantic import BaseModel, ConfigDict, Field, ModelWrapValidatorHandler, field_validator, model_validator
+from pydantic_core import PydanticCustomError
+from pydantic_core.core_schema import ValidationInfo
 
 from archray.registry import Registry
 
 REPEATED = "repeated"  # in the metadata of a field whose flag of the command line may come several times
 
+LARGEST = 10**9  # of a whole number: no run works through more epochs, trials or images
+Seed = Annotated[int, Field(ge=0, le=2**63 - 1)]  # the root of random numbers; a 64-bit column of a table holds it
+
 
 class Settings(BaseModel):
-    """Validated at construction, frozen; a key that it does not have is refused."""
+    """Settings that are validated at construction, and frozen.
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    Unknown keys, NaN and infinity raise an error. So does an integer beyond LARGEST, unless its field has a bound `le`.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    @field_validator("*")
+    @classmethod
+    def _bounded(cls, value: Any, info: ValidationInfo) -> Any:
+        bounds = cls.model_fields[info.field_name].metadata if info.field_name else []
+        if not any(isinstance(bound, Le) for bound in bounds):
+            for number in value if isinstance(value, list | tuple) else (value,):
+                if isinstance(number, int) and abs(number) > LARGEST:
+                    raise PydanticCustomError(
+                        "less_than_equal", "Input should be less than or equal to {le}", {"le": f"{LARGEST:,}"}
+                    )
+        return value
 
 
 class RegisteredSettings(Settings):

@@ -15,7 +15,7 @@ from ray.exceptions import ActorUnschedulableError, RayError, RuntimeEnvSetupErr
 
 from archray.cluster.chunks import Chunk, ChunkQueue
 from archray.cluster.map_actor import MapActor, Reply, describe_error
-from archray.errors import ArchrayError, InvalidInput
+from archray.errors import InvalidInput, TrialCrashed
 
 logger = logging.getLogger(__name__)
 
@@ -27,8 +27,17 @@ TICK = 1.0  # seconds between two looks at `stop` when nothing comes back
 WARN_AFTER = 30.0  # seconds without any actor before a line says what the map is waiting for
 
 
-class WorkerFailed(ArchrayError):
-    """The worker of a map cannot be constructed, or fails on every item; the message holds its own error."""
+class WorkerFailed(TrialCrashed):
+    """The worker of a map cannot be constructed, or fails on every item.
+
+    Args:
+        what: what failed. error: of `describe_error`; its first line is in the message, the rest is a note.
+    """
+
+    def __init__(self, what: str, error: str) -> None:
+        reason, _, details = error.partition("\n")
+        super().__init__(f"{what}: {reason}")
+        self.add_note(details)
 
 
 @dataclass(frozen=True)
@@ -146,7 +155,7 @@ class ActorPool:
         self._dismiss(actor)
         self._failed_starts += 1
         if final or self._failed_starts >= STARTS:
-            raise WorkerFailed(f"the worker {self._name} cannot be constructed in an actor: {error}")
+            raise WorkerFailed(f"the worker {self._name} cannot be constructed in an actor", error)
 
     def _dismiss(self, actor: _Actor) -> None:
         """Ends an actor; what was in flight there is forgotten."""
@@ -244,5 +253,5 @@ class ActorPool:
             return []
         self._left_out += 1
         if self._left_out >= HOPELESS and not self._done:
-            raise WorkerFailed(f"the worker {self._name} failed on every item so far, last with: {error}")
+            raise WorkerFailed(f"the worker {self._name} failed on every item so far, last with", error)
         return [Outcome(index, self._items[index], None, error)]

@@ -6,6 +6,7 @@ import getpass
 import logging
 import os
 import shutil
+import signal
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -22,7 +23,8 @@ from ray.job_config import JobConfig
 import archray
 from archray.cluster.cluster_settings import LOCAL, ClusterSettings, check_address
 from archray.cluster.find_head import find_head
-from archray.cluster.loopback import LOOPBACK, loopback_only
+from archray.cluster.loopback import LOOPBACK, checked_loopback, loopback_only
+from archray.cluster.ray_watch import interruptible, received, watched
 from archray.cluster.warm_workers import warm_python
 from archray.errors import ArchrayError
 from archray.references import file_module_name
@@ -66,7 +68,8 @@ def connect(
         announce: called with each line for the user: the dashboard's address, what was joined.
         name: of this driver among the jobs of Ray's dashboard.
 
-    Raises: InvalidInput as `check_address`; ClusterError if Ray does not come up or a worker lacks a module.
+    Raises: InvalidInput as `check_address`; ClusterError if Ray does not come up or a worker lacks a module;
+    KeyboardInterrupt when Ray is lost, see `ray_watch`.
     """
     settings = settings or ClusterSettings()
     by_module = {file_module_name(file): file for file in user_files}
@@ -74,12 +77,13 @@ def connect(
     if ray.is_initialized():
         check_modules(modules)
         several = sum(node["Alive"] for node in ray.nodes()) > 1
-        yield Connection(False, ray.get_runtime_context().gcs_address, None, joined=several)
+        with watched():
+            yield Connection(False, ray.get_runtime_context().gcs_address, None, joined=several)
         return
     address = check_address(settings)
     doing = "start Ray on this machine" if address is None else f"join the Ray cluster at {address}"
     os.environ.setdefault(USAGE_REPORTS, "0")
-    with ExitStack() as stack:
+    with interruptible(), ExitStack() as stack:
         local = address is None
         warm = local and settings.warm_workers and sys.platform == "linux"
         python = {"py_executable": stack.enter_context(warm_python())} if warm else {}
@@ -89,8 +93,12 @@ def connect(
             environment = runtime_environment(user_files, Path(scratch), local=local)
             try:
                 context = _init(address, settings, environment | python, announce, name)
+            except SystemExit as error:  # raised by Ray's own handler of SIGTERM, until `watched` sets ours
+                received(signal.SIGTERM)
+                raise KeyboardInterrupt from error
             except Exception as error:  # what Ray could not do it often says in a plain one
                 raise ClusterError(f"cannot {doing}: {error}") from error
+        stack.enter_context(watched())
         if address is not None:
             check_modules(modules)
         connection = Connection(
@@ -206,7 +214,7 @@ def _init(
         _node_ip_address=LOOPBACK,
         **options,
     )
-    with loopback_only():
+    with checked_loopback(announce):
         try:
             return start()
         except Exception as error:

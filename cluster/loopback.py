@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from ipaddress import IPv6Address, ip_address
+from pathlib import Path
 
+import ray
 from ray._private import ray_constants
 
+from archray.cluster.ray_compat import process_wide
+from archray.errors import IncompatibleRay, tested_versions
+
 LOOPBACK = "127.0.0.1"
+LISTENS = "0A"  # the state of a socket in /proc/net/tcp
 
 
+@process_wide
 @contextmanager
 def loopback_only() -> Iterator[None]:
     """What `ray.init` starts or joins inside the block has the address 127.0.0.1, and listens nowhere else.
@@ -31,3 +40,80 @@ def loopback_only() -> Iterator[None]:
             del os.environ[variable]
         else:
             os.environ[variable] = inherited
+
+
+@contextmanager
+def checked_loopback(announce: Callable[[str], None]) -> Iterator[None]:
+    """As `loopback_only`, and checks at the end of the block that Ray, started in it, obeys.
+
+    The check reads the address of Ray's node and, from /proc, the TCP sockets of this process and of its descendants.
+    A socket that was open before the block is none of Ray's.
+
+    Args:
+        announce: called with a line for the user if the sockets cannot be read.
+
+    Raises: IncompatibleRay if Ray can be reached from other machines. The caller shuts it down.
+    """
+    before = reachable_sockets()
+    with loopback_only():
+        yield
+    problem = "Expected Ray to listen on 127.0.0.1 alone, got"
+    advice = "A Ray that other machines can reach is not started"
+    addresses = [node["NodeManagerAddress"] for node in ray.nodes()]
+    if any(address != LOOPBACK for address in addresses):
+        raise IncompatibleRay(tested_versions(f"{problem} a node at {', '.join(addresses)}. {advice}"))
+    after = reachable_sockets()
+    if before is None or after is None:
+        announce("The sockets of Ray were not checked: this system has no /proc/net/tcp.")
+        return
+    opened = {inode: place for inode, place in after.items() if inode not in before}
+    listeners = sorted(_owners(opened)) if opened else []
+    if listeners:
+        raise IncompatibleRay(tested_versions(f"{problem} {', '.join(listeners)}. {advice}"))
+
+
+def reachable_sockets() -> dict[str, str] | None:
+    """The TCP sockets of this machine that listen beyond loopback, by inode; None where the system does not say."""
+    sockets: dict[str, str] = {}
+    for family in ("tcp", "tcp6"):
+        try:
+            lines = Path(f"/proc/net/{family}").read_text().splitlines()[1:]
+        except OSError:
+            if family == "tcp":
+                return None
+            continue  # a kernel without IPv6
+        for fields in map(str.split, lines):
+            digits, _, port = fields[1].partition(":")
+            # Four bytes at a time, each four as a number of this machine.
+            words = [int(digits[start : start + 8], 16) for start in range(0, len(digits), 8)]
+            address = ip_address(b"".join(word.to_bytes(4, sys.byteorder) for word in words))
+            if isinstance(address, IPv6Address):
+                address = address.ipv4_mapped or address
+            if fields[3] == LISTENS and not address.is_loopback:
+                sockets[fields[9]] = f"{address} port {int(port, 16)}"
+    return sockets
+
+
+def _owners(sockets: dict[str, str]) -> Iterator[str]:
+    """Those of `sockets` that this process or a descendant holds, each with the name of the process."""
+    for process in _descendants():
+        with suppress(OSError):  # it has ended meanwhile
+            name = (process / "comm").read_text().strip()
+            for file in (process / "fd").iterdir():
+                with suppress(OSError):
+                    inode = os.readlink(file).removeprefix("socket:[").removesuffix("]")
+                    if inode in sockets:
+                        yield f"{name} at {sockets[inode]}"
+
+
+def _descendants() -> list[Path]:
+    """The folders in /proc of this process and of its descendants."""
+    children: dict[str, list[str]] = {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            parent = (folder / "stat").read_text().rpartition(")")[2].split()[1]
+            children.setdefault(parent, []).append(folder.name)
+    processes = [str(os.getpid())]
+    for process in processes:  # grows as it is read
+        processes += children.get(process, [])
+    return [Path("/proc", process) for process in processes]

@@ -10,7 +10,7 @@ from typing import Any
 
 import ray
 from ray import cloudpickle
-from ray.exceptions import RayError
+from ray.exceptions import OutOfMemoryError, RayError
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]  # comes with scikit-learn
 
 
@@ -61,6 +61,8 @@ class MapActor:
 
 def describe_error(error: BaseException) -> str:
     """The reason in the first line; then the traceback, where there is one of ours."""
+    if isinstance(error, OutOfMemoryError):  # its own text is a page of advice on Ray's settings
+        return f"the machine ran out of memory, and Ray ended the worker's process (OutOfMemoryError)\n{error}"
     if isinstance(error, RayError):
         return f"the worker's process was lost ({type(error).__name__})\n{error}"
     reason = f"{type(error).__name__}: {' '.join(str(error).split())}"

@@ -74,7 +74,9 @@ class RunLabels:
         return " ".join(filter(None, [self.run, self.stage]))
 
     def tags(self, **more: str) -> dict[str, str]:
-        return {**asdict(self), **more}
+        """Its labels and `more`, in ASCII: Ray 2.60 encodes no others (`größe` is `gr\\xf6\\xdfe`)."""
+        tags = {**asdict(self), **more}
+        return {key: value.encode("ascii", "backslashreplace").decode() for key, value in tags.items()}
 
 
 class ScoredCount:

@@ -75,6 +75,8 @@ def look(node: str, folder: str, marker: str, paths: Iterable[str]) -> NodeRepor
     """What is to be seen from where this runs. Never raises: a report says why something cannot be read."""
     try:
         read = Folder(folder).read_bytes(marker).decode()
+    except FileNotFoundError:
+        read = f"there is no {folder}/{marker}"
     except Exception as error:  # of a local disk, of pyarrow, of an object store
         read = f"{type(error).__name__}: {error}"
     versions = {"python": platform.python_version(), "archray": archray.__version__}

@@ -17,9 +17,11 @@ from archray.platform.config import merge, nest, validate
 from archray.platform.engine.tune_options import TuneOptions
 from archray.platform.methods import METHODS, STUDIES, get_method, open_run
 from archray.platform.methods.configure import check_config, make_config
+from archray.platform.run.command_time import call_start
+from archray.platform.run.heartbeat import is_locked_elsewhere, lock
 from archray.platform.run.layout import MANIFEST, RUNS
-from archray.platform.run.run import Run, refuse_existing
-from archray.platform.run.run_summary import RunSummary
+from archray.platform.run.run import Run, refuse_existing, removed_if_refused
+from archray.platform.run.run_summary import RunSummary, read_manifest
 from archray.platform.run.same_search import check_same_search
 from archray.platform.run_result import RunResult
 from archray.plurals import count
@@ -28,6 +30,9 @@ from archray.trainables.spaces.named_architectures import named_architectures
 
 if TYPE_CHECKING:  # what runs a search is imported once there is something to run
     from ray import tune
+
+
+WORK = {"method": "archray search", "study": "archray understand"}  # by the kind of a method
 
 
 def search(
@@ -43,6 +48,7 @@ def search(
     callbacks: Sequence[tune.Callback] = (),
     time_budget_s: float | None = None,
     or_resume: bool = False,
+    trust: bool = False,
     **options: Any,
 ) -> RunResult:
     """Runs a search from the beginning to a trained architecture and a report.
@@ -59,6 +65,7 @@ def search(
             `callbacks` serve every stage. They are not kept for a resume.
         or_resume: whether a run of this configuration that `out` holds is continued, as `resume` does. Only where it
             runs (`cluster`) may be another; a run of another configuration is refused.
+        trust: with or_resume: as in `resume`.
         options: the command's flags (`budget=20`, `epochs=12`, `seed=1`, ...), or any option by its path with
             double underscores (`train__lr=0.05`).
 
@@ -74,6 +81,7 @@ def search(
         out=out,
         tune_options=tune_options,
         or_resume=or_resume,
+        trust=trust,
     )
 
 
@@ -89,7 +97,7 @@ def understand(study: str, **options: Any) -> RunResult:
     STUDIES.check(study)
     names = ("run_config", "tune_config", "callbacks", "time_budget_s")
     of_tune = TuneOptions(**{name: options.pop(name) for name in names if name in options})
-    of_run = {name: options.pop(name) for name in ("preset", "config", "out", "or_resume") if name in options}
+    of_run = {name: options.pop(name) for name in ("preset", "config", "out", "or_resume", "trust") if name in options}
     return begin_run(study, options, tune_options=of_tune, **of_run)
 
 
@@ -103,8 +111,10 @@ def begin_run(
     tune_options: TuneOptions | None = None,
     command: str | None = None,
     or_resume: bool = False,
+    trust: bool = False,
 ) -> RunResult:
     """As `search`. options: those of the configuration, `space` and `data` too. command: what the manifest keeps."""
+    started = call_start()
     data = options.get("data")
     arrays = data if not isinstance(data, str | None) else None
     if arrays is not None and len(arrays) not in (2, 4):
@@ -113,15 +123,19 @@ def begin_run(
     if or_resume:
         if out is None:
             raise InvalidInput("a search that is to continue what it began needs the folder of the run: give --out")
-        if Folder(str(out)).exists(MANIFEST):
-            run = open_run(str(out), to_resume=True)
-            check_same_search(run, chosen)
-            run.amend(run.config.model_copy(update={"cluster": chosen.cluster}))
-            return _execute(run, tune_options or TuneOptions(), Console())
+        if (folder := Folder(str(out))).exists(MANIFEST):
+            read_manifest(folder)
+            with lock(folder, WORK[chosen.kind]):
+                run = open_run(folder, trust=trust, uses="state")
+                check_same_search(run, chosen)
+                run.amend(run.config.model_copy(update={"cluster": chosen.cluster}))
+                return _execute(run, tune_options or TuneOptions(), Console(), started)
     place = new_place(chosen.method, out, or_resume=or_resume)
     check_config(chosen, data_given=arrays is not None)
-    run = Run.create(place, chosen, arrays=arrays, command=command, again=or_resume)
-    return _execute(run, tune_options or TuneOptions(), Console())
+    folder = Folder(place)
+    with lock(folder, WORK[chosen.kind]), removed_if_refused(folder):
+        run = Run.create(place, chosen, arrays=arrays, command=command, again=or_resume)
+        return _execute(run, tune_options or TuneOptions(), Console(), started)
 
 
 def new_place(method: str, out: str | Path | None, *, or_resume: bool = False) -> str:
@@ -136,6 +150,7 @@ def resume(
     path: str | Path,
     *,
     force: bool = False,
+    trust: bool = False,
     run_config: tune.RunConfig | None = None,
     tune_config: tune.TuneConfig | None = None,
     callbacks: Sequence[tune.Callback] = (),
@@ -145,39 +160,52 @@ def resume(
     """Continues a run that was interrupted, or extends one that has ended (`budget=40`).
 
     Args:
-        force: resume also what another version of archray or Ray began. Tune's state is pickled objects: resume
-            only folders that you trust.
+        force: resume also what another version of archray or Ray began.
+        trust: resume also a run that you did not start on this machine. It executes the code that the run keeps and
+            reads Tune's state, pickled objects, which can execute any code: see docs/trust.md. The run is yours then.
         run_config, tune_config, callbacks, time_budget_s: as in `search`.
         options: what the method allows to change: for HNAS budget, final_epochs, final_seeds, random; for searches
             with several objectives also final_members.
 
-    Raises: RunFolderError for a folder that holds no run, or another version's; InvalidInput.
+    Raises: RunFolderError for a folder that holds no run, or another version's; UntrustedCode; InvalidInput.
     """
-    run = open_run(str(path), force=force, to_resume=True)
-    method = get_method(run.config.method)
-    given = {name: value for name, value in options.items() if value is not None}
-    refused = [name for name in given if name not in method.extendable]
-    if refused:
-        raise InvalidInput(
-            f"a run of {method.name} cannot change {', '.join(refused)} when it is resumed; "
-            f"it can change {', '.join(method.extendable)}. Begin a new run for the rest"
-        )
-    values = merge(run.config.model_dump(mode="json"), *(nest(method.flags[k], v) for k, v in given.items()))
-    amended = validate(method.config, values)
-    amended.check_extends(run.config)
-    run.amend(amended)
-    return _execute(run, TuneOptions(run_config, tune_config, tuple(callbacks), time_budget_s), Console())
+    started = call_start()
+    folder = Folder(str(path))
+    read_manifest(folder)
+    with lock(folder, "archray resume"):
+        run = open_run(folder, force=force, trust=trust, uses="state")
+        method = get_method(run.config.method)
+        given = {name: value for name, value in options.items() if value is not None}
+        refused = [name for name in given if name not in method.extendable]
+        if refused:
+            raise InvalidInput(
+                f"a run of {method.name} cannot change {', '.join(refused)} when it is resumed; "
+                f"it can change {', '.join(method.extendable)}. Begin a new run for the rest"
+            )
+        values = merge(run.config.model_dump(mode="json"), *(nest(method.flags[k], v) for k, v in given.items()))
+        amended = validate(method.config, values)
+        amended.check_extends(run.config)
+        run.amend(amended)
+        return _execute(run, TuneOptions(run_config, tune_config, tuple(callbacks), time_budget_s), Console(), started)
 
 
-def report(path: str | Path) -> str:
-    """Writes the report of a run anew, and its summary, also of one that has not ended; returns where it lies."""
-    run = open_run(str(path))
+def report(path: str | Path, *, trust: bool = False) -> str:
+    """Rewrites the report of a run, also of one that has not ended; returns its path.
+
+    Its summary, too, unless a process works on the run, which writes it itself.
+
+    trust: whether its code may run although you did not start it on this machine. Raises: UntrustedCode otherwise.
+    """
+    run = open_run(str(path), trust=trust)
     from archray.platform.engine.run_record import write_summary
     from archray.platform.methods.recipe import describe, write_report
 
-    for each in (*run.repeats, run):
-        write_summary(each.folder, _titles(each), partial(describe, each), ended=bool(each.ended))
-    return write_report(run)
+    if is_locked_elsewhere(run.folder):
+        return write_report(run)
+    with lock(run.folder, "archray report"):
+        for each in (*run.repeats, run):
+            write_summary(each.folder, _titles(each), partial(describe, each), ended=bool(each.ended))
+        return write_report(run)
 
 
 def export(
@@ -187,24 +215,27 @@ def export(
     formats: str | Sequence[str] | None = None,
     int8: bool = False,
     member: int | None = None,
+    trust: bool = False,
 ) -> list[str]:
     """Writes the trained model as files that load elsewhere; returns their paths.
 
     Beside the model: `model.json`, which says what it takes and gives, `load_model.py`, and a README.
 
     Args:
-        to: an empty or new folder; `export` in the run by default, of a member `export-member-K`.
+        to: an empty or new folder, or one that holds the same export, which is written again. By default `export` in
+            the run, of a member `export-member-K`.
         formats: one or several of `onnx`, `torch-export`, `safetensors`, `python` (plain PyTorch source), `state-dict`;
             None: torch-export and state-dict.
         int8: with `onnx`, an int8 graph too, calibrated on the run's training images; `model.json` has its accuracy.
         member: of a run that ends with a set, the number of a member in `run.pareto`, one that had the final training
             (`archray.resume(path, final_members="all")`); None: the most accurate.
+        trust: whether its code may run although you did not start it on this machine; see docs/trust.md.
 
-    Raises: RunFolderError if the run has no trained model yet, or the folder is not empty; UnknownName for another
-    format; MissingExtra without a format's packages; InvalidInput for a model that a format cannot hold, or a member
-    that there is not.
+    Raises: UntrustedCode; RunFolderError if the run has no trained model yet, or the folder is not empty; UnknownName
+    for another format; MissingExtra without a format's packages; InvalidInput for a model that a format cannot hold,
+    or a member that there is not.
     """
-    run = open_run(str(path))
+    run = open_run(str(path), trust=trust)
     from archray.platform.models.export_model import export_model
 
     folder = Folder(to) if to is not None else run.folder / export_name(member)
@@ -256,7 +287,8 @@ def _titles(run: Run[Any]) -> dict[str, str]:
     return {stage.name: stage.title for stage in stages}
 
 
-def _execute(run: Run[Any], tune_options: TuneOptions, console: Console) -> RunResult:
+def _execute(run: Run[Any], tune_options: TuneOptions, console: Console, started: float | None = None) -> RunResult:
+    """started: when the work on the run started, as of `RunRecord`; None for a repeat, whose work starts here."""
     from archray.cluster.connect import connect
     from archray.cluster.node_checks import check_nodes
     from archray.platform.engine.run_record import recorded, run_name
@@ -266,7 +298,7 @@ def _execute(run: Run[Any], tune_options: TuneOptions, console: Console) -> RunR
 
     if run.config.repeats > 1:
         with (
-            recorded(run.folder, _titles(run), partial(describe, run)),
+            recorded(run.folder, _titles(run), partial(describe, run), started),
             connect(
                 run.config.cluster,
                 user_files=run.user_files,
@@ -277,6 +309,6 @@ def _execute(run: Run[Any], tune_options: TuneOptions, console: Console) -> RunR
             if connection.joined:
                 check_nodes(run.folder, run.data.paths, announce=console.print)
             return run_repeats(run, lambda repeat: _execute(repeat, tune_options, console), console)
-    context = Context(run, console, tune_options)
+    context = Context(run, console, tune_options, started=started)
     run_stages(all_stages(recipe_of(run)), context, partial(describe, run))
-    return RunResult.of(RunSummary.read(run.folder), context.grids)
+    return RunResult.of(RunSummary.read(run.folder), context.grids, trust=run.trust)

@@ -10,6 +10,7 @@ import pandas as pd
 from rich.console import Console
 
 from archray.cluster.connect import connect
+from archray.cluster.ray_watch import why_stopped
 from archray.errors import InvalidInput, RunInterrupted
 from archray.files import Folder
 from archray.platform.api import report
@@ -18,6 +19,8 @@ from archray.platform.engine.run_record import run_name
 from archray.platform.methods import open_run
 from archray.platform.methods.ensembles.attack_rounds import AttackQuestion, attack_run, check_attack
 from archray.platform.methods.ensembles.attack_tables import ATTACK, ENDED, QUESTION
+from archray.platform.run.heartbeat import lock
+from archray.platform.run.layout import command
 from archray.platform.run.run import Run
 
 
@@ -30,6 +33,7 @@ def attack(
     seed: int | None = None,
     settings: Mapping[str, Any] | None = None,
     out: str | os.PathLike[str] | None = None,
+    trust: bool = False,
 ) -> pd.DataFrame:
     """Attacks each member of a run's ensemble in turn, and lets the whole ensemble predict what came of it.
 
@@ -45,14 +49,15 @@ def attack(
         seed: of the choice of images, of random starts and of noise; None: the run's.
         settings: of single attacks, nested as `AttackSettings`: `{"pgd": {"iterations": 20}}`.
         out: another folder for the tables; the report then stays as it is.
+        trust: whether its code may run although you did not start it on this machine; see docs/trust.md.
 
     Returns: a row an attack (and `repeat`, of several): `attack`, `rounds`, `images`, and mean and deviation over
     rounds of the accuracies of the attacked member and of the ensemble, see docs/attack.md.
-    Raises: RunFolderError for a run that has not ended; InvalidInput for a run without an ensemble of two members or
-    more, epsilon not between 0 and 1, images that there are not, or data without pixels; UnknownName; MissingExtra,
-    all before anything starts; RunInterrupted.
+    Raises: UntrustedCode; RunFolderError for a run that has not ended; InvalidInput for a run without an ensemble of
+    two members or more, epsilon not between 0 and 1, images that there are not, or data without pixels; UnknownName;
+    MissingExtra, all before anything starts; RunInterrupted.
     """
-    run = open_run(os.fspath(path))
+    run = open_run(os.fspath(path), trust=trust, uses="cluster")
     place = run.folder / ATTACK if out is None else Folder(os.fspath(out))
     targets = {each.folder.name: each for each in run.repeats} or {"": run}
     folders = {name: _folder(each, name, place, own=out is None) for name, each in targets.items()}
@@ -61,19 +66,23 @@ def attack(
     console = Console()
     tables = []
     try:
-        with connect(
-            run.config.cluster, user_files=run.user_files, announce=console.print, name=f"attack {run_name(run.folder)}"
+        with (
+            lock(run.folder if out is None else place, "archray attack"),
+            connect(
+                run.config.cluster,
+                user_files=run.user_files,
+                announce=console.print,
+                name=f"attack {run_name(run.folder)}",
+            ),
         ):
             for number, (name, each) in enumerate(targets.items()):
                 table = attack_run(each, questions[name], folders[name], console)
                 tables.append(table.assign(repeat=number) if run.repeats else table)
     except (KeyboardInterrupt, RunInterrupted) as error:
-        again = f"archray attack {run.folder}" + ("" if out is None else f" --out {place}")
-        raise RunInterrupted(
-            f"{str(error) or 'stopped; the rounds that were done are saved'}. Continue with: {again}"
-        ) from error
+        again = command("attack", run.folder, *(() if out is None else ("--out", place)))
+        raise RunInterrupted(f"{why_stopped(error)}. Continue with: {again}") from error
     if out is None:
-        report(str(run.folder))
+        report(str(run.folder), trust=trust)
     return pd.concat(tables, ignore_index=True)
 
 

@@ -10,6 +10,7 @@ import typer
 import archray
 from archray.errors import InvalidInput
 from archray.platform.quantities import Spread, quantity_of
+from archray.platform.run.trust import TRUST_HELP
 from archray.trainables.adversarial.attack_registry import ATTACKS
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ def attack(
     out: Annotated[
         str | None, typer.Option(help="Another folder than DIR/attack; the report then stays as it is.")
     ] = None,
+    trust: Annotated[bool, typer.Option("--trust", help=TRUST_HELP)] = False,
 ) -> None:
     """Attack each member of an ensemble in turn, and let all of them predict what came of it.
 
@@ -51,7 +53,9 @@ def attack(
 
     own = merge(*map(parse_assignment, settings)) if settings else None
     names = None if attacks is None else [name.strip() for name in attacks.split(",") if name.strip()]
-    table = archray.attack(run, names, epsilon=_number(epsilon), images=images, seed=seed, settings=own, out=out)
+    table = archray.attack(
+        run, names, epsilon=_number(epsilon), images=images, seed=seed, settings=own, out=out, trust=trust
+    )
     attacks_told = [str(name) for name in table["attack"].unique()]
     lines = [["", *(ATTACKS.get(name).title for name in attacks_told)]]
     for key in SHOWN:

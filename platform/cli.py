@@ -14,12 +14,14 @@ from rich.table import Table
 from typer.core import TyperGroup
 
 import archray
-from archray.errors import ArchrayError, RunInterrupted, TrialCrashed
+from archray.errors import ArchrayError, DiskFull, RunInterrupted, TrialCrashed
 from archray.platform.attack_command import attack
 from archray.platform.bench_run_command import bench_app
 from archray.platform.predict_command import export, predict
 from archray.platform.proxies_command import proxies
+from archray.platform.run.command_time import command
 from archray.platform.run.layout import RUNS
+from archray.platform.run.trust import TRUST_HELP
 from archray.platform.search_command import config_app, search_app, understand_app
 from archray.platform.submit_command import submit
 
@@ -28,6 +30,7 @@ BAD_INPUT = 2
 INTERRUPTED = 130  # as a shell reports a program that Ctrl-C ended
 
 CONTEXT = {"help_option_names": ["-h", "--help"]}
+Trust = Annotated[bool, typer.Option("--trust", help=TRUST_HELP)]
 RunFolder = Annotated[str, typer.Argument(metavar="DIR", help="The folder of a run.")]
 
 
@@ -42,10 +45,12 @@ def resume(
     random: Annotated[int | None, typer.Option(help="Random architectures trained beside the found one.")] = None,
     correlation: Annotated[int | None, typer.Option(help="Feature maps of the correlation of halving.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Also if another version of archray or Ray made it.")] = False,
+    trust: Trust = False,
 ) -> None:
     """Continue a run that was interrupted, or extend one that has ended (--budget 40).
 
-    Resuming reads state that Tune pickled: resume only folders that you trust.
+    Resuming reads state that Tune pickled, which may execute code: a run that you did not start on this machine needs
+    --trust.
     """
     options: dict[str, Any] = {
         "budget": budget,
@@ -54,7 +59,7 @@ def resume(
         "random": random,
     }
     options |= {"final_members": final_members, "correlation": correlation}
-    archray.show(archray.resume(run, force=force, **options).path)
+    archray.show(archray.resume(run, force=force, trust=trust, **options).path)
 
 
 def show(
@@ -103,9 +108,9 @@ def _echo_json(value: Any) -> None:
     typer.echo(json.dumps(value, indent=2, ensure_ascii=False))
 
 
-def report(run: RunFolder) -> None:
+def report(run: RunFolder, trust: Trust = False) -> None:
     """Write the report of a run anew."""
-    typer.echo(archray.report(run))
+    typer.echo(archray.report(run, trust=trust))
 
 
 def compare(
@@ -182,13 +187,14 @@ def application(arguments: Sequence[str]) -> typer.Typer:
 
 
 def main() -> None:
-    """Runs the command. Exit codes: 2 for bad input, 1 where trials crashed, 130 after Ctrl-C."""
+    """Runs the command. Exit codes: 2 for bad input, 1 where trials crashed or a disk is full, 130 after Ctrl-C."""
     error_console = Console(stderr=True, highlight=False)
     try:
-        application(sys.argv[1:])()
+        with command():
+            application(sys.argv[1:])()
     except RunInterrupted as error:
         error_console.print(str(error), markup=False, soft_wrap=True)
-        sys.exit(INTERRUPTED)
+        sys.exit(CRASHED if isinstance(error, DiskFull) else INTERRUPTED)
     except KeyboardInterrupt:
         error_console.print("Interrupted; what was finished is saved. Continue with: archray resume DIR")
         sys.exit(INTERRUPTED)

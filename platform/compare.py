@@ -11,7 +11,7 @@ from rich.console import Console
 from archray.errors import InvalidInput, RunFolderError
 from archray.files import Folder, write_file
 from archray.platform.config import flat
-from archray.platform.run.layout import REPORT
+from archray.platform.run.layout import REPORT, command
 from archray.platform.run.run_summary import RunSummary, read_manifest
 
 if TYPE_CHECKING:  # what compares is imported once it is known that there are runs to compare
@@ -52,7 +52,7 @@ def compare(paths: Sequence[str | Path], *, out: str | Path | None = None) -> pd
         written_side_by_side,
     )
 
-    progress = compared_progress([open_run(summary.path) for _, summary in runs])
+    progress = compared_progress([open_run(summary.path, uses="tables") for _, summary in runs])
     console = Console()
     _print(written_side_by_side(runs), console)
     differences = different_options(runs)
@@ -90,8 +90,8 @@ def compared_runs(paths: Sequence[str | Path]) -> Compared:
     for summary in summaries:
         if summary.state != "done":
             raise RunFolderError(
-                f"{summary.path} has not ended and cannot be compared yet; continue it with "
-                f"'archray resume {summary.path}'"
+                f"{summary.path} has not ended and cannot be compared yet; continue it with: "
+                f"{command('resume', summary.path)}"
             )
         if summary.findings:
             told = f"expected runs of searches, got {summary.path}, a study ({summary.method}), which finds nothing"

@@ -16,11 +16,12 @@ from archray.cluster.cluster_settings import ClusterSettings
 from archray.cluster.resources import ResourceSettings
 from archray.errors import InvalidInput
 from archray.platform.field_help import field_kinds, is_family
-from archray.settings import Settings
+from archray.settings import Seed, Settings
 from archray.trainables.data import DataSettings
 from archray.trainables.spaces.named_tables import absolute_name
 
 Model = TypeVar("Model", bound=BaseModel)
+SHOWN = 200  # characters of a wrong value in an error
 
 
 class SearchConfig(Settings):
@@ -40,7 +41,7 @@ class SearchConfig(Settings):
     method: str
     space: str = "nasbench201"
     data: DataSettings = DataSettings()
-    seed: int = Field(0, ge=0)
+    seed: Seed = 0
     repeats: int = Field(1, ge=1)
     resources: ResourceSettings = ResourceSettings()
     cluster: ClusterSettings = ClusterSettings()
@@ -79,7 +80,7 @@ def merge(*layers: Mapping[str, Any], families: Collection[str] = (), prefix: st
     merged: dict[str, Any] = {}
     for layer in layers:
         for key, value in layer.items():
-            below, path = merged.get(key), prefix + key
+            below, path = merged.get(key), f"{prefix}{key}"  # a key of YAML may be a number
             if isinstance(below, dict) and isinstance(value, str) and below.get("name") == value:
                 continue
             if not isinstance(below, dict) or not isinstance(value, Mapping):
@@ -132,7 +133,7 @@ def read_config_file(path: Path) -> dict[str, Any]:
     try:
         content = reader(path.read_text(encoding="utf-8"))
     except (ValueError, yaml.YAMLError) as error:
-        raise InvalidInput(f"{path} is not valid {path.suffix[1:]}: {error}") from error
+        raise InvalidInput(f"{path} is not valid {path.suffix[1:]}: {' '.join(str(error).split())}") from error
     if content is not None and not isinstance(content, dict):
         raise InvalidInput(f"{path}: expected keys and values at the top level, got a {type(content).__name__}")
     return content or {}
@@ -143,7 +144,11 @@ def parse_assignment(text: str) -> dict[str, Any]:
     path, equals, value = text.partition("=")
     if not equals or not path.strip():
         raise InvalidInput(f"expected key.of.the.option=value, got {text!r}; for example train.lr=0.05")
-    return nest(path.strip(), yaml.safe_load(value))
+    try:
+        return nest(path.strip(), yaml.safe_load(value))
+    except (ValueError, yaml.YAMLError) as error:  # ValueError: an integer of thousands of digits
+        reason = " ".join(str(error).split())
+        raise InvalidInput(f"{path.strip()}: expected a value as in YAML, got {_shortened(value)} ({reason})") from None
 
 
 def validate(model: type[Model], values: Mapping[str, Any]) -> Model:
@@ -153,9 +158,8 @@ def validate(model: type[Model], values: Mapping[str, Any]) -> Model:
     except ValidationError as error:
         known = list(_paths(model))
         lines = [_explain(problem, known) for problem in error.errors()]
-        raise InvalidInput(
-            f"the configuration of {values.get('method', model.__name__)} is wrong: {'; '.join(lines)}"
-        ) from None
+        wrong = f"the configuration of {values['method']} is wrong: " if "method" in values else ""
+        raise InvalidInput(wrong + "; ".join(lines)) from None
 
 
 def _explain(problem: Mapping[str, Any], known: list[str]) -> str:
@@ -166,7 +170,16 @@ def _explain(problem: Mapping[str, Any], known: list[str]) -> str:
         close = difflib.get_close_matches(path, known, n=1) or difflib.get_close_matches(last, here, n=1)
         hint = f"did you mean {close[0]!r}?" if close else f"known here: {', '.join(here)}"
         return f"there is no option {path!r}; {hint}"
-    return f"{path}: {problem['msg']}, got {problem['input']!r}"
+    return f"{path}: {problem['msg']}, got {_shortened(problem['input'])}"
+
+
+def _shortened(value: Any) -> str:
+    """The value as Python writes it, of a long one the beginning."""
+    try:
+        text = repr(value)
+    except ValueError:  # Python writes no integer of more than 4300 digits
+        return "an integer of thousands of digits"
+    return text if len(text) <= SHOWN else f"{text[:SHOWN]}..."
 
 
 def _paths(model: type[BaseModel], prefix: str = "") -> Iterator[str]:

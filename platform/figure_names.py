@@ -139,7 +139,7 @@ def opened(run: Place) -> Run[Any]:
     if isinstance(run, Run):
         return run
     if isinstance(run, RunResult):
-        return open_run(run.path)
+        return open_run(run.path, trust=run.trust)
     if isinstance(run, (str, os.PathLike)):
         return open_run(os.fspath(run))
     raise InvalidInput(f"expected a run's folder, an archray.RunResult or a Run, got a {type(run).__name__}")

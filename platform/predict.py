@@ -13,13 +13,14 @@ import torch
 from torch import Tensor
 
 from archray.errors import InvalidInput, RunFolderError
-from archray.files import Folder
+from archray.files import Folder, plain_name
 from archray.platform.methods import open_run
 from archray.platform.models.export_format import CARD, FEATURE_MAP, FORMATS, Predict, prediction_of
-from archray.platform.models.export_model import portable
+from archray.platform.models.export_model import code_of, portable, signed_export
 from archray.platform.models.formats.onnx import onnx_prediction
 from archray.platform.models.model_files import trained
 from archray.platform.run.layout import MANIFEST
+from archray.platform.run.trust import SIGNATURE, is_own, refuse_code
 from archray.trainables.data.image_folder import SUFFIXES
 from archray.trainables.data.image_form import ImageForm
 
@@ -35,6 +36,7 @@ def predict(
     normalised: bool = False,
     export_format: str | None = None,
     member: int | None = None,
+    trust: bool = False,
 ) -> pd.DataFrame:
     """The classes of images by the model of a run or of an export.
 
@@ -47,45 +49,51 @@ def predict(
         normalised: of arrays: whether they are normalised already, as what `run.model()` takes.
         export_format: of an export that has several; also `int8`. None: the first.
         member: of a run that ends with a set, the number of a member in `run.pareto`; None: the most accurate.
+        trust: whether its code may run although you did not make it on this machine; see docs/trust.md.
 
     Returns: a row an image and rank: `image` (its path, or its number), `rank` from 1, `class` (its name, or its number
     as text), `label` (its number), and `probability`; of a feature map `decision_value`, which is none.
-    Raises: RunFolderError for a folder that holds no model (yet); InvalidInput for what is no image, other channels,
-    a member that there is not, and for a model of texts; MissingExtra.
+    Raises: UntrustedCode; RunFolderError for a folder that holds no model (yet); InvalidInput for what is no image,
+    other channels, a member that there is not, and for a model of texts; MissingExtra.
     """
     folder = Folder(os.fspath(path))
     if folder.exists(CARD):
         if member is not None:
             raise InvalidInput(f"expected no member of an export, got {member}; give the folder of the run")
         with tempfile.TemporaryDirectory() as scratch:
-            model, card = _exported(folder, export_format, Path(scratch))
+            model, card = _exported(folder, export_format, Path(scratch), trust)
             return _table(model, card, images, top, normalised)
     if not folder.exists(MANIFEST):
         raise RunFolderError(f"{folder} holds neither a run nor an export; give the folder of one")
     if export_format is not None:
         raise InvalidInput(f"expected no format of a run, got {export_format}; give the folder of its export")
-    run = open_run(os.fspath(path))
+    run = open_run(os.fspath(path), trust=trust)
     if trained(run, member)[2]["input"] is None:
         raise _of_texts(folder)
     run_model = portable(run, member)
     return _table(prediction_of(run_model.network), run_model.card, images, top, normalised)
 
 
-def _exported(folder: Folder, name: str | None, scratch: Path) -> tuple[Predict, dict[str, Any]]:
+def _exported(folder: Folder, name: str | None, scratch: Path, trust: bool) -> tuple[Predict, dict[str, Any]]:
     """The model of an export, and its `model.json`. scratch: for the files of one that is elsewhere."""
-    card = folder.read_json(CARD)
+    card = folder.read_json(CARD, "kind", "input", "formats", "classes", "num_classes", "output")
     if card["input"] is None:
         raise _of_texts(folder)
-    place = folder.local_path()
-    if place is None:
-        Folder(scratch).copy_from(folder)
-        place = scratch
+    for file in folder.files():
+        folder.local_file(file)  # raises where a link leads out of the folder
     choices = [*card["formats"], *([INT8] if INT8 in card else [])]
     name = choices[0] if name is None else name
     if name not in choices:
         raise InvalidInput(f"expected a format that {folder} has, {', '.join(choices)}, got {name!r}")
     if name == INT8:
-        return onnx_prediction((place / card[INT8]["file"]).read_bytes()), card
+        return onnx_prediction(folder.read_bytes(plain_name(card[INT8]["file"]))), card
+    if not trust and not is_own(signed_export(folder, card), card.get(SIGNATURE)):
+        if code := code_of(name, card):
+            raise refuse_code(folder, "export", [f"execute {each}" for each in code])
+    place = folder.local_path()
+    if place is None:
+        Folder(scratch).copy_from(folder)
+        place = scratch
     return FORMATS.get(name).open(place, card), card
 
 

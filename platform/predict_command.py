@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 import archray
+from archray.platform.run.trust import TRUST_HELP
 
 FORMATS_HELP = "onnx, torch-export, safetensors, python or state-dict; may be given several times."
 MEMBER_HELP = "Of a run that ends with a set: which member, by the number that 'archray show' has. Default: the first."
@@ -23,9 +24,10 @@ def export(
     ] = None,
     int8: Annotated[bool, typer.Option("--int8", help="With onnx: an int8 graph too, and what it costs.")] = False,
     member: Annotated[int | None, typer.Option(metavar="K", help=f"{MEMBER_HELP} To: DIR/export-member-K.")] = None,
+    trust: Annotated[bool, typer.Option("--trust", help=TRUST_HELP)] = False,
 ) -> None:
     """Write the trained model as files that load elsewhere, with a loader, a README and model.json."""
-    paths = archray.export(run, to, formats=formats or None, int8=int8, member=member)
+    paths = archray.export(run, to, formats=formats or None, int8=int8, member=member, trust=trust)
     for path in paths:
         typer.echo(path)
     if int8:
@@ -48,10 +50,11 @@ def predict(
         str | None, typer.Option("--format", help="Of an export with several; also int8. Default: the first.")
     ] = None,
     member: Annotated[int | None, typer.Option(metavar="K", help=MEMBER_HELP)] = None,
+    trust: Annotated[bool, typer.Option("--trust", help=TRUST_HELP)] = False,
     as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
 ) -> None:
     """Print the classes of images by the trained model of a run or of an export."""
-    table = archray.predict(model, images, top=top, export_format=export_format, member=member)
+    table = archray.predict(model, images, top=top, export_format=export_format, member=member, trust=trust)
     rows = table.to_dict("records")
     if as_json:
         typer.echo(json.dumps(rows, indent=2, ensure_ascii=False))

@@ -9,13 +9,18 @@ from rich.console import Console
 
 from archray.cluster.cluster_settings import ClusterSettings, check_address
 from archray.cluster.resources import ResourceSettings
-from archray.errors import InvalidInput, RunFolderError, RunInterrupted
+from archray.errors import ArchrayError, DiskFull, InvalidInput, RunFolderError, RunInterrupted, TrialCrashed
 from archray.files import Folder, write_file
 from archray.platform.config import validate
 from archray.platform.engine.pool_settings import PoolSettings, candidates
+from archray.platform.methods.configure import check_data_of_space
+from archray.platform.methods.method import serves_networks
+from archray.platform.run.heartbeat import lock
+from archray.platform.run.layout import SHARDS
 from archray.platform.run.manifest import digest
+from archray.plurals import count
 from archray.references import is_reference, split_reference, worker_reference
-from archray.trainables.data import DataSettings, check_data
+from archray.trainables.data import DataSettings
 from archray.trainables.proxies import ProxySettings, check_proxies
 from archray.trainables.spaces import get_space
 from archray.trainables.spaces.named_tables import absolute_name
@@ -51,7 +56,7 @@ def proxies(
         chunk: architectures an actor gets at a time; by default as many as take seconds.
 
     Raises: RunFolderError if `out` exists, or its parts are of another scoring; ArchrayError for anything wrong, before
-    Ray starts.
+    Ray starts; TrialCrashed if no architecture has a value, once the table is written.
     """
     pool = validate(PoolSettings, {"size": size, "chunk": chunk})
     given = data_settings or validate(DataSettings, {"name": data})
@@ -63,9 +68,12 @@ def proxies(
     if not out.parent.is_dir():
         raise InvalidInput(f"there is no folder {out.parent}; create it, or choose another --out")
     space = absolute_name(space)
-    get_space(space).check_packages()
+    opened = get_space(space)
+    if reason := serves_networks(opened):
+        raise InvalidInput(f"the metrics are of networks, and {space} cannot be scored: {reason}")
+    opened.check_packages()
     check_proxies(scored)
-    check_data(given)
+    check_data_of_space(given, space)
     check_address(cluster)
     architectures = candidates(space, pool.size, seed)
     places = [split_reference(name)[0] for name in (space, given.name, *scored.metrics) if is_reference(name)]
@@ -82,30 +90,44 @@ def proxies(
         "size": pool.size,
         "seed": seed,
     }
-    if parts.exists(OPTIONS) and digest(parts.read_json(OPTIONS)) != digest(options):
-        raise RunFolderError(
-            f"{parts} holds the beginning of another scoring (see its {OPTIONS}); "
-            "give the same options to continue it, or choose another --out"
-        )
-    parts.write_json(OPTIONS, options)
-    from archray.cluster.connect import connect
-    from archray.platform.engine.pool_scoring import POOL, score_pool
-
-    try:
-        with connect(cluster, user_files=user_files, announce=console.print):
-            score_pool(
-                parts,
-                architectures,
-                space=space,
-                data=given,
-                proxy=scored,
-                resources=resources,
-                console=console,
-                chunk=pool.chunk,
+    with lock(parts, "archray proxies"):
+        if (parts / SHARDS).exists() and digest(parts.read_json(OPTIONS)) != digest(options):
+            raise RunFolderError(
+                f"{parts} holds the beginning of another scoring (see its {OPTIONS}); "
+                "give the same options to continue it, or choose another --out"
             )
-    except (KeyboardInterrupt, RunInterrupted) as error:
-        raise RunInterrupted(f"{error or 'stopped'}. The same command continues") from error
-    table = parts.read_parquet(POOL)
-    write_file(out, parts.read_bytes(POOL))
-    parts.remove()
+        parts.write_json(OPTIONS, options)
+        from archray.cluster.connect import connect
+        from archray.cluster.ray_watch import why_stopped
+        from archray.platform.engine.damaged_storage import stops_when_full
+        from archray.platform.engine.pool_scoring import POOL, score_pool
+
+        try:
+            with stops_when_full(parts), connect(cluster, user_files=user_files, announce=console.print):
+                score_pool(
+                    parts,
+                    architectures,
+                    space=space,
+                    data=given,
+                    proxy=scored,
+                    resources=resources,
+                    console=console,
+                    chunk=pool.chunk,
+                )
+        except (KeyboardInterrupt, RunInterrupted) as error:
+            kind = DiskFull if isinstance(error, DiskFull) else RunInterrupted
+            raise kind(f"{why_stopped(error)}. The same command continues") from error
+        except ArchrayError:
+            if not (parts / SHARDS).exists():
+                parts.remove()
+            raise
+        table = parts.read_parquet(POOL)
+        write_file(out, parts.read_bytes(POOL))
+        parts.remove()
+    if table[list(scored.columns)].isna().to_numpy().all():
+        raise TrialCrashed(
+            f"none of {count(len(table), 'architecture')} has a value; the first one failed with: "
+            f"{table['failure'].iloc[0]}. The column failure of {out} has every reason. "
+            "Fix the cause, remove the table and run the command again"
+        )
     return table

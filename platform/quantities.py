@@ -108,6 +108,15 @@ class Spread:
         return over if self.deviation is None else f"mean and standard deviation of {over}"
 
 
+def points_between(gap: float) -> str:
+    """A difference of two accuracies or errors, fractions: `0.42 percentage points above`; `equal to` if that is 0.00.
+
+    The words for the second value follow: `above the mean`, `equal to the mean`.
+    """
+    points = f"{abs(100 * gap):.2f}"
+    return "equal to" if float(points) == 0 else f"{points} percentage points {'above' if gap > 0 else 'below'}"
+
+
 def _accuracy(label: str, meaning: str) -> Quantity:
     return Quantity(label, "%", 100.0, 2, meaning)
 
@@ -222,7 +231,13 @@ QUANTITIES: Mapping[str, Quantity] = {
         meaning="Networks, supernets or solves that the search, its selection and its final stage trained; not what is "
         "there to compare with, as random architectures and an oracle's solves.",
     ),
-    "seconds": Quantity("time", "s", 1.0, 1, "Of all stages together, by the clock."),
+    "seconds": Quantity(
+        "time",
+        "s",
+        1.0,
+        1,
+        "Of the run by the clock, from the start of its command to the end; of a resumed run, of all its commands.",
+    ),
 }
 # What of a stage's weights a `validation_accuracy` or `validation_loss` of its trials says.
 _OF_STAGE = {

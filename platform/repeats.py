@@ -10,6 +10,7 @@ from rich.console import Console
 
 from archray.platform.methods.recipe import describe, recipe_of, write_report
 from archray.platform.quantities import QUANTITIES
+from archray.platform.run.heartbeat import lock
 from archray.platform.run.layout import FOUND, MANIFEST, PROGRESS, REPEAT, TRIALS
 from archray.platform.run.run import Run
 from archray.platform.run_result import RunResult, over_repeats
@@ -25,12 +26,13 @@ def run_repeats(run: Run[Any], execute: Callable[[Run[Any]], RunResult], console
         config = run.config.model_copy(update={"seed": run.config.seed + number, "repeats": 1})
         console.print(f"[bold]repeat {number + 1}/{run.config.repeats}[/bold], seed {config.seed}")
         folder = run.folder / f"{REPEAT}{number:02d}"
-        if folder.exists(MANIFEST):
-            repeat = Run.open(folder, lambda _: type(run.config))
-            repeat.amend(config)
-        else:
-            repeat = run.copy_to(folder, config)
-        results.append(execute(repeat))
+        with lock(folder, f"archray, with {run.folder.name}"):
+            if folder.exists(MANIFEST):
+                repeat = Run.open(folder, lambda _: type(run.config), trust=run.trust, uses="state")
+                repeat.amend(config)
+            else:
+                repeat = run.copy_to(folder, config)
+            results.append(execute(repeat))
     trials = [repeat.folder.read_parquet(TRIALS).assign(repeat_seed=repeat.config.seed) for repeat in run.repeats]
     run.folder.write_parquet(TRIALS, pd.concat(trials, ignore_index=True))
     run.folder.write_json(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from archray.errors import InvalidInput, RunFolderError
 from archray.files import Folder
 from archray.platform.quantities import DECIDING, deciding_accuracy
-from archray.platform.run.layout import TRIALS
+from archray.platform.run.layout import TRIALS, command
 from archray.platform.run.pareto_front import front_of
 from archray.platform.run.run_summary import RunSummary
 
@@ -38,6 +38,7 @@ class RunResult:
         shared_accuracy: on validation data, with shared weights; None without them.
         grids: the `ResultGrid` of every stage that ran Tune in this process: `search`, `final`, `baseline`.
         repeats: the results of the repeats, of which this is the best on validation.
+        trust: whether the run's code may run although this user did not start it on this machine.
     """
 
     path: str
@@ -50,20 +51,21 @@ class RunResult:
     findings: Sequence[str] = ()
     grids: Mapping[str, tune.ResultGrid] = field(default_factory=dict, repr=False)
     repeats: Sequence[RunResult] = field(default=(), repr=False)
+    trust: bool = field(default=False, repr=False, compare=False)
 
     @classmethod
-    def of(cls, summary: RunSummary, grids: Mapping[str, Any] | None = None) -> RunResult:
+    def of(cls, summary: RunSummary, grids: Mapping[str, Any] | None = None, *, trust: bool = False) -> RunResult:
         """The result of a run that has ended. Raises: RunFolderError if it has not."""
         path = summary.path
         if summary.state == "running":
-            raise RunFolderError(f"{path} has not ended; see how far it is with 'archray watch {path}'")
+            raise RunFolderError(f"{path} has not ended; see how far it is with: {command('watch', path)}")
         if summary.state != "done":
             raise RunFolderError(
-                f"{path} has not ended ({summary.reason}); continue it with 'archray resume {path}', or see what it "
-                f"has with 'archray show {path}'"
+                f"{path} has not ended ({summary.reason}); see its results with: {command('show', path)}; "
+                f"continue it with: {command('resume', path)}"
             )
         if summary.repeats:
-            repeats = tuple(cls.of(repeat) for repeat in summary.repeats)
+            repeats = tuple(cls.of(repeat, trust=trust) for repeat in summary.repeats)
             return over_repeats(path, repeats, summary.result)
         result = summary.result
         return cls(
@@ -76,6 +78,7 @@ class RunResult:
             members=tuple(result.get("members", ())),
             findings=tuple(summary.findings),
             grids=grids or {},
+            trust=trust,
         )
 
     @property
@@ -117,12 +120,13 @@ class RunResult:
         """The trained network or ensemble, on the CPU, in evaluation mode; of a feature map, its classifier.
 
         member: one of `pareto` that had the final training, by its number; None: the most accurate.
-        Raises: InvalidInput if there is no such member; RunFolderError if it was not trained.
+        Raises: InvalidInput if there is no such member; RunFolderError if it was not trained; UntrustedCode if the run
+        keeps code, this user did not start it on this machine, and `load` got no `trust=True`.
         """
         from archray.platform.methods import open_run
         from archray.platform.models.model_files import load_model
 
-        return load_model(open_run(self.path), member)
+        return load_model(open_run(self.path, trust=self.trust), member)
 
     def predict(
         self, images: Any, *, top: int = 1, normalised: bool = False, member: int | None = None
@@ -134,7 +138,7 @@ class RunResult:
         """
         from archray.platform.predict import predict
 
-        return predict(self.path, images, top=top, normalised=normalised, member=member)
+        return predict(self.path, images, top=top, normalised=normalised, member=member, trust=self.trust)
 
 
 def over_repeats(path: str, repeats: Sequence[RunResult], ended: Mapping[str, Any]) -> RunResult:
@@ -148,14 +152,16 @@ def over_repeats(path: str, repeats: Sequence[RunResult], ended: Mapping[str, An
     return replace(max(repeats, key=worth), path=path, test_accuracy=test_accuracy, repeats=tuple(repeats))
 
 
-def load(path: str | os.PathLike[str]) -> RunResult:
+def load(path: str | os.PathLike[str], *, trust: bool = False) -> RunResult:
     """The result of a run that has ended, from its folder, in any process: what `search` returned.
 
     Args:
         path: the run's folder, a path or a pyarrow URI.
+        trust: whether `model()` and `predict()` may run the run's code although you did not start it on this machine;
+            see docs/trust.md. `load` itself runs none.
 
     Its `grids` are empty: Tune's own results are those of the process that ran the search.
 
     Raises: RunFolderError for a folder that holds no run, or one that has not ended.
     """
-    return RunResult.of(RunSummary.read(os.fspath(path)))
+    return RunResult.of(RunSummary.read(os.fspath(path)), trust=trust)

@@ -15,6 +15,7 @@ import typer
 import archray
 from archray.errors import InvalidInput
 from archray.platform.method_flags import Flag, flag_of, value_at
+from archray.platform.run.trust import TRUST_HELP
 from archray.registry import CatalogueRegistry
 
 if TYPE_CHECKING:
@@ -61,6 +62,7 @@ OF_SEARCH: dict[str, Any] = {
         bool,
         typer.Option("--or-resume", help="Continue the run in --out if this search began one there, else begin it."),
     ],
+    "trust": Annotated[bool, typer.Option("--trust", help=f"With --or-resume. {TRUST_HELP}")],
     "dry_run": Annotated[
         bool, typer.Option("--dry-run", help="Print what it would do, and its configuration; write and start nothing.")
     ],
@@ -191,7 +193,7 @@ def _option(flag: Flag, own: Mapping[str, str], defaults: Mapping[str, Any]) -> 
 
 
 def _search(name: str, preset: str | None, config: Mapping[str, Any], options: dict[str, Any]) -> None:
-    out, time_budget_s, or_resume, dry = (options.pop(key) for key in OF_SEARCH)
+    out, time_budget_s, or_resume, trust, dry = (options.pop(key) for key in OF_SEARCH)
     if dry:
         from archray.platform.dry_run import dry_run
 
@@ -209,6 +211,7 @@ def _search(name: str, preset: str | None, config: Mapping[str, Any], options: d
         tune_options=TuneOptions(time_budget_s=time_budget_s),
         command="archray " + shlex.join(sys.argv[1:]),
         or_resume=or_resume,
+        trust=trust,
     )
     archray.show(result.path)
 

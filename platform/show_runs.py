@@ -29,12 +29,20 @@ def show(path: str | os.PathLike[str]) -> RunSummary:
 def runs(folder: str | os.PathLike[str] = RUNS) -> list[RunSummary]:
     """The runs in a folder, the newest first; those in its folders are not looked for.
 
+    A damaged run is left out, and stderr says which file is damaged and what to do.
+
     Raises: RunFolderError if there is no such folder.
     """
     place = Folder(os.fspath(folder))
     if not place.exists():
         raise RunFolderError(f"there is no folder {place}; name the one in which runs lie")
-    found = [RunSummary.read(place / name) for name in place.folders() if (place / name).exists(MANIFEST)]
+    found, errors = [], Console(stderr=True, highlight=False)
+    for name in place.folders():
+        try:
+            if (place / name).exists(MANIFEST):
+                found.append(RunSummary.read(place / name))
+        except RunFolderError as error:
+            errors.print(f"left out: {error}", markup=False, soft_wrap=True)
     return sorted(found, key=lambda summary: summary.created, reverse=True)
 
 

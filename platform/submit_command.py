@@ -14,6 +14,7 @@ import typer
 
 from archray.errors import InvalidInput
 from archray.platform.run.layout import RUNS
+from archray.platform.run.layout import command as command_text
 
 DEFAULT_ADDRESS = "http://127.0.0.1:8265"
 INTERRUPTED = 130
@@ -67,7 +68,7 @@ def submit(
             "Say where with --out."
         )
     if run := resume or _value("--out", words):
-        typer.echo(f"Should the job or its node die: archray submit --address {address} --resume {run}")
+        typer.echo(f"Should the job or its node die: {command_text('submit', '--address', address, '--resume', run)}")
     raise typer.Exit(_follow(address, job))
 
 
@@ -140,7 +141,9 @@ def _follow(address: str, job: str) -> int:
     """Prints what a job prints until it ends, or Ctrl-C; the exit code."""
     from archray.cluster.jobs import follow_job, job_client
 
-    typer.echo(f"Ctrl-C leaves the job running. To end it: archray submit --address {address} --stop {job}")
+    typer.echo(
+        f"Ctrl-C leaves the job running. To end it: {command_text('submit', '--address', address, '--stop', job)}"
+    )
 
     def write(text: str) -> None:
         sys.stdout.write(text)
@@ -149,7 +152,8 @@ def _follow(address: str, job: str) -> int:
     try:
         code = follow_job(job_client(address), job, write)
     except KeyboardInterrupt:
-        typer.echo(f"\nDetached; the job goes on. Follow it again: archray submit --address {address} --attach {job}")
+        again = command_text("submit", "--address", address, "--attach", job)
+        typer.echo(f"\nDetached; the job goes on. Follow it again: {again}")
         return INTERRUPTED
     typer.echo(f"Job {job} ended with exit code {code}.")
     return code

@@ -9,7 +9,7 @@ from rich.console import Console
 
 from archray.platform.number_words import MISSING, duration, whole_number
 from archray.platform.quantities import DECIDING, HEADLINE, QUANTITIES, Spread, quantity_of
-from archray.platform.run.layout import REPORT
+from archray.platform.run.layout import REPORT, command
 from archray.platform.run.listing import Listing
 from archray.platform.run.run_summary import RunSummary
 from archray.plurals import count
@@ -57,8 +57,8 @@ def _next(summary: RunSummary) -> tuple[str, str]:
     if summary.state == "done":
         return "report", f"{summary.path}/{REPORT}"
     if summary.state == "running":
-        return "watch it", f"archray watch {summary.path}"
-    return "continue with", f"archray resume {summary.path}"
+        return "watch it", command("watch", summary.path)
+    return "continue with", command("resume", summary.path)
 
 
 def state_words(summary: RunSummary) -> str:

@@ -174,14 +174,21 @@ class ArchraySearcher(RecordingSearcher):
             self.ledger.report(trial_id, result, self._metric)
 
     def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
-        """Ends a trial. Unknown trials, and a second end of the same trial, are logged and ignored."""
+        """Ends a trial. Unknown trials, and a second end of the same trial, are logged and ignored.
+
+        A trial that raised can be run again, by `Tuner.restore` with `resume_errored=True` or `restart_errored=True`.
+        If it ends well, its result replaces the error. Suggestions that were made meanwhile stay; suggestions from then
+        on depend on the result, as if the trial had not raised. `Record.repaired` says which is the first of these.
+        """
         with self._stopwatch:
             self._end(trial_id, result, error)
 
     def _end(self, trial_id: str, result: dict[str, Any] | None, error: bool) -> None:
-        record = self.ledger.of_trial(trial_id)
+        record = self.ledger.recognize(trial_id, result or {})
         if record is None:
             logger.warning("trial %s is none of this searcher's; its result is ignored", trial_id)
+        elif record.errored and not error:
+            self.ledger.repair(record, result, self._require_metric_mode())
         elif record.ended:
             logger.warning("trial %s ended before; its second result is ignored", trial_id)
         else:

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import importlib.util
 import logging
+import threading
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -28,6 +29,7 @@ from archray.errors import MissingExtra
 from archray.searchers.arguments import FloatArray, IntArray
 
 logger = logging.getLogger(__name__)
+_GLOBAL_GENERATOR = threading.Lock()  # of two searches in threads one borrows NumPy's generator at a time
 Observation = tuple[IntArray, float]  # (D,) the places of the choices; the loss, which may be infinite
 
 
@@ -157,12 +159,13 @@ def _name(row: int) -> str:
 @contextmanager
 def _as_global(own: np.random.RandomState) -> Iterator[None]:
     """NumPy's global generator draws what `own` would, and is then as it was before."""
-    before = np.random.get_state()  # noqa: NPY002
-    np.random.set_state(own.get_state())  # noqa: NPY002
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # hpbandster calls what ConfigSpace and statsmodels are about to change
-            yield
-    finally:
-        own.set_state(np.random.get_state())  # noqa: NPY002
-        np.random.set_state(before)  # noqa: NPY002
+    with _GLOBAL_GENERATOR:
+        before = np.random.get_state()  # noqa: NPY002
+        np.random.set_state(own.get_state())  # noqa: NPY002
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # hpbandster calls what ConfigSpace and statsmodels are about to change
+                yield
+        finally:
+            own.set_state(np.random.get_state())  # noqa: NPY002
+            np.random.set_state(before)  # noqa: NPY002

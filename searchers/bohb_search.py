@@ -131,7 +131,7 @@ class BOHBSearch(DecisionSearch):
         """Keeps the value at each budget; a retry reports the same ones again."""
         super().on_trial_result(trial_id, result)
         record = self.ledger.of_trial(trial_id)
-        if record is None or record.ended or not self._metric:
+        if record is None or (record.ended and not record.errored) or not self._metric:
             return
         value, time = read_metric(result, self._metric)[0], result.get(self.time_attr)
         if value is not None and self._counts(time):

@@ -13,6 +13,8 @@ from typing import Any, SupportsFloat
 from ray.tune.experiment import Trial
 from ray.tune.utils import flatten_dict
 
+from archray.errors import IncompatibleRay, tested_versions
+
 logger = logging.getLogger(__name__)
 
 FAILED = "the trial failed; the error file in its folder says why"
@@ -29,6 +31,8 @@ class Record:
             suggested again, under a new id).
         value: the metric; None while the trial runs, and when it failed. failure: why.
         result: the further entries of the result that the searcher asked to keep.
+        repaired: the number of the suggestion that followed when a result replaced the error of this trial; None where
+            none did. Earlier suggestions were made with the error, later ones with the result.
     """
 
     number: int
@@ -38,6 +42,12 @@ class Record:
     value: float | None = None
     failure: str | None = None
     result: dict[str, Any] = field(default_factory=dict)
+    repaired: int | None = None
+
+    @property
+    def errored(self) -> bool:
+        """Whether the trial raised. Tune can run it again: `Tuner.restore(..., resume_errored=True)`."""
+        return self.ended and self.failure == FAILED
 
     def end(self, value: float | None, failure: str | None) -> None:
         self.ended, self.value, self.failure = True, value, failure
@@ -89,21 +99,26 @@ class TuneTrial:
 
 
 def read_tune_trials(folder: str | Path, known: Collection[str] = ()) -> list[TuneTrial] | None:
-    """The trials in the newest `experiment_state-*.json` of `folder`; None where none can be read.
+    """The trials in the newest `experiment_state-*.json` of `folder`; None, with a warning, without a whole one.
 
     known: ids of trials that are not wanted; thousands take seconds, and memory.
+    Raises: IncompatibleRay if the file is whole and has another form than Ray gave it when this was written.
     """
     files = sorted(Path(folder).glob("experiment_state-*.json"))
     if not files:
+        logger.warning("%s has no experiment_state-*.json: the searcher continues from its own state alone", folder)
         return None
     try:
         saved = json.loads(files[-1].read_text(encoding="utf-8"))
-        trials = [
+    except (OSError, ValueError) as error:  # a driver that was killed leaves such a file; Tune cannot restore it either
+        logger.warning("%s cannot be read (%s): the searcher continues from its own state alone", files[-1], error)
+        return None
+    try:
+        return [
             TuneTrial.read(*trial) for trial in saved["trial_data"] if json.loads(trial[0])["trial_id"] not in known
         ]
-    except Exception:  # Tune's own restore reads the same file, and reports what is wrong with it
-        return None
-    return trials
+    except Exception as error:  # anything that reading another form can come to
+        raise IncompatibleRay(tested_versions(f"Expected the trials of Tune in {files[-1]}, got {error!r}")) from error
 
 
 class Ledger:
@@ -127,9 +142,10 @@ class Ledger:
         return len(self._open)
 
     @property
-    def ended(self) -> set[str]:
-        """The ids of the trials that have ended."""
-        return {trial_id for trial_id, number in self._by_trial.items() if number not in self._open}
+    def settled(self) -> set[str]:
+        """The ids of the trials whose end stands: an errored one may be run again."""
+        ended = {trial_id: number for trial_id, number in self._by_trial.items() if number not in self._open}
+        return {trial_id for trial_id, number in ended.items() if not self.records[number].errored}
 
     def have_ended(self, last: int) -> bool:
         """Whether all trials up to number `last` have."""
@@ -163,6 +179,7 @@ class Ledger:
 
     def report(self, trial_id: str, result: Mapping[str, Any], metric: str) -> None:
         """Notes the newest value of a running trial. A retry reports the same iterations again."""
+        self.recognize(trial_id, result)
         value, _ = read_metric(result, metric)
         if trial_id in self._by_trial and value is not None:
             self._newest[trial_id] = {"value": value, "result": self._kept(result)}
@@ -180,6 +197,31 @@ class Ledger:
             record.end(*read_metric(result, metric))
             record.result = self._kept(result or {})
 
+    def recognize(self, trial_id: str, result: Mapping[str, Any]) -> Record | None:
+        """The record of a trial; None of one that is none of this search's.
+
+        Tune runs an errored trial again under a new id after `Tuner.restore(..., restart_errored=True)`. Its result has
+        the configuration of the trial, by which the record is found and given the new id.
+        """
+        if trial_id not in self._by_trial:
+            keys = [key for key in result if key.startswith("config/")]
+            config = {key.removeprefix("config/"): result[key] for key in keys}
+            self._restart(trial_id, config)
+        return self.of_trial(trial_id)
+
+    def _restart(self, trial_id: str, config: Mapping[str, Any]) -> None:
+        """Gives the id to the errored record of a configuration; it holds the seed, so no other record is equal."""
+        for record in self.records.values():
+            if record.errored and _holds(flatten_dict(dict(config)), flatten_dict(record.config)):
+                self._by_trial.pop(record.trial_id or "", None)
+                self.assign(record, trial_id)
+                return
+
+    def repair(self, record: Record, result: Mapping[str, Any] | None, metric: str) -> None:
+        """Replaces the error of a trial that Tune has run again, and that has ended well."""
+        record.repaired = self.next_number
+        self.end(record, result, False, metric)
+
     def _kept(self, result: Mapping[str, Any]) -> dict[str, Any]:
         """The entries of a result that go into the record."""
         return {key: _plain(result[key]) for key in self.result_keys if key in result}
@@ -187,24 +229,33 @@ class Ledger:
     # After a restore: see the docstring of `state`
 
     def reconcile(self, trials: Sequence[TuneTrial], metric: str) -> None:
-        """Brings a book that is older or newer than Tune's own state in line with it. trials: without those `ended`."""
+        """Brings a book that is older or newer than Tune's own state in line with it.
+
+        trials: without those `settled`.
+        """
         tune = {trial.trial_id: trial for trial in trials}
+        for trial in trials:
+            if trial.trial_id not in self._by_trial:
+                self._restart(trial.trial_id, trial.config)
         for record in self.records.values():
-            if record.ended or record.trial_id is None:
+            if record.trial_id is None:
                 continue
-            trial = tune.get(record.trial_id)
-            if trial is None:
+            saved = tune.get(record.trial_id)
+            if record.ended:
+                if record.errored and saved is not None and saved.ended and not saved.failed:
+                    self.repair(record, saved.last_result, metric)
+            elif saved is None:
                 logger.warning("Tune has lost trial %s; it will be suggested again", record.trial_id)
                 del self._by_trial[record.trial_id]
                 record.trial_id = None
-            elif trial.ended:
-                self.end(record, trial.last_result, trial.failed, metric)
+            elif saved.ended:
+                self.end(record, saved.last_result, saved.failed, metric)
         self._orphans = [trial for trial in trials if trial.trial_id not in self._by_trial]
 
     def adopt(self, record: Record, metric: str) -> bool:
         """Gives `record` to a trial that Tune runs, or ran, for it already. Returns whether there was one."""
         for trial in self._orphans:
-            if all(trial.config.get(key) == value for key, value in record.config.items()):
+            if _holds(trial.config, record.config):
                 self._orphans.remove(trial)
                 self.assign(record, trial.trial_id)
                 if trial.ended:
@@ -226,6 +277,11 @@ class Ledger:
         self._by_trial = {record.trial_id: record.number for record in records if record.trial_id is not None}
         self._newest = dict(state.get("newest", {}))
         self._orphans = []
+
+
+def _holds(config: Mapping[str, Any], entries: Mapping[str, Any]) -> bool:
+    """Whether a configuration has these entries, beside others."""
+    return all(config.get(key) == value for key, value in entries.items())
 
 
 def _plain(value: Any) -> Any:

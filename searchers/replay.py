@@ -31,7 +31,7 @@ def replay(searcher: ArchraySearcher, trials: Sequence[TuneTrial]) -> None:
         if trained != record.config:
             logger.warning("trial %s was suggested as %s, now as %s", trial.trial_id, trained, record.config)
             record.config = trained
-        if record.ended:
+        if record.ended and not (record.errored and trial.ended and not trial.failed):
             continue
         if trial.failed:
             searcher.on_trial_complete(trial_id=trial.trial_id, error=True)

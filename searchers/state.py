@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 import pandas as pd
 from ray.tune.search import Searcher
 
-from archray.errors import ArchrayError
+from archray.errors import ArchrayError, IncompatibleRay
 from archray.files import write_file
 from archray.searchers.arguments import check_metric_mode
 from archray.searchers.ledger import Ledger, Record, read_tune_trials
@@ -52,7 +52,7 @@ def read_state(path: str | Path) -> dict[str, Any]:
 class RecordingSearcher(Searcher):
     """Holds a `Ledger`, and is saved and restored whole, with it."""
 
-    _restore_problem: SearcherStateError | None = None
+    _restore_problem: ArchrayError | None = None
     result_keys: ClassVar[tuple[str, ...]] = ()  # entries of a trial's result that are kept in its record
 
     def __init__(self, metric: str | None, mode: str | None) -> None:
@@ -189,11 +189,18 @@ class RecordingSearcher(Searcher):
             self.restore(str(file))
             if self._restore_problem is None:
                 break
-        trials = read_tune_trials(checkpoint_dir, self.ledger.ended)
-        if self._restore_problem is None and trials is not None and self._metric:
+        if self._restore_problem is not None or not self._metric:
+            return
+        try:
+            trials = read_tune_trials(checkpoint_dir, self.ledger.settled)
+        except IncompatibleRay as error:  # raised by the next `suggest`, see `restore`
+            logger.error("%s", error)
+            self._restore_problem = error
+            return
+        if trials is not None:
             self.ledger.reconcile(trials, self._metric)
 
     def check_restored(self) -> None:
-        """Raises: SearcherStateError if the state it was to continue from could not be used."""
+        """Raises: SearcherStateError or IncompatibleRay if the state it was to continue from could not be used."""
         if self._restore_problem is not None:
             raise self._restore_problem

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import atexit
 import logging
 import os
+import shutil
+import signal
+import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 
 import hypothesis
@@ -21,10 +27,17 @@ OBJECT_STORE_BYTES = 300 * 2**20  # Ray's default, 30 % of the memory, is more t
 # OMP_NUM_THREADS: Ray sets that for each worker unless it is set, and a test sees to it.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
+# Ray ends workers when the machine's memory is short, whoever takes it. Tests run beside other work, and need little.
+os.environ.setdefault("RAY_memory_monitor_refresh_ms", "0")
+
 # `make test-avx2` loads a malloc that checks the heap, in the processes that run tests. Ray must not inherit it: it
 # knows nothing of forks, and what a raylet forks while another of its threads allocates would wait for ever.
 if "PYTEST_XDIST_WORKER" in os.environ and "libc_malloc_debug" in os.environ.get("LD_PRELOAD", ""):
     del os.environ["LD_PRELOAD"]
+
+# The key by which archray knows the runs of this user: of this test process and those that it starts.
+os.environ["XDG_STATE_HOME"] = tempfile.mkdtemp(prefix="archray-state-")
+atexit.register(shutil.rmtree, os.environ["XDG_STATE_HOME"], ignore_errors=True)
 
 # An example takes as long as the machine makes it: by default one of over 200 ms fails.
 hypothesis.settings.register_profile("untimed", deadline=None)
@@ -37,9 +50,29 @@ def pytest_collection_finish() -> None:
         sys.modules["threadpoolctl"].threadpool_limits(1)
 
 
+# Packages of each optional dependency in pyproject.toml that a test may name in its marker `extra`.
+EXTRAS = {
+    "adversarial": ("art", "multiprocess"),
+    "bohb": ("hpbandster", "ConfigSpace"),
+    "export": ("onnx", "onnxscript", "onnxruntime"),
+    "guides": ("tensorboard", "mlflow", "wandb", "lightning", "timm"),
+    "nats-bench": ("nats_bench",),
+    "timm": ("timm",),
+    "tune-searchers": ("optuna", "hyperopt"),
+}
+
+
 @pytest.hookimpl(tryfirst=True)
-def pytest_runtest_setup() -> None:
-    """One thread for torch: networks as small as these only wait for a second. A trial may have set its own before."""
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skips a test whose extra is not installed.
+
+    One thread for torch: networks as small as these only wait for a second. A trial may have set its own before.
+    Python's handler of SIGINT: Tune leaves its own, and a background job of a shell, as its children, ignores it.
+    """
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    for extra in (name for marker in item.iter_markers("extra") for name in marker.args):
+        if any(find_spec(package) is None for package in EXTRAS[extra]):
+            pytest.skip(f"needs pip install 'archray[{extra}]'")
     if "torch" in sys.modules:
         sys.modules["torch"].set_num_threads(1)
 
@@ -48,6 +81,21 @@ def pytest_runtest_setup() -> None:
 def repository() -> Path:
     """The checkout that these tests lie in."""
     return REPOSITORY
+
+
+@pytest.fixture(scope="session")
+def checkout_copy(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the repository as a commit of everything would hold it: no caches, nothing that git ignores."""
+    if not (repository / ".git").exists():
+        pytest.skip("not a git checkout: there is no telling which files belong to it")
+    command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    listed = subprocess.run(command, cwd=repository, capture_output=True, text=True, check=True).stdout
+    folder = tmp_path_factory.mktemp("copy")
+    for name in filter(None, listed.split("\0")):
+        if (repository / name).is_file():  # a file deleted and not yet committed is listed too
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(repository / name, folder / name)
+    return folder
 
 
 @pytest.fixture(scope="session")

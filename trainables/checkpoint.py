@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import pickle
 import textwrap
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from archray.errors import InvalidInput
+from archray.errors import DamagedFile, InvalidInput
 from archray.files import Folder, whole_file
 from archray.trainables.devices import out_of_memory
 
@@ -28,8 +29,33 @@ def write_state(folder: str | Path, state: dict[str, Any]) -> None:
 
 
 def read_state(folder: str | Path, device: str | torch.device = "cpu") -> dict[str, Any]:
-    """What `write_state` wrote, its tensors on `device`. Raises: FileNotFoundError if `folder` holds no state."""
-    state: dict[str, Any] = torch.load(Path(folder) / STATE_FILE, map_location=device, weights_only=True)
+    """What `write_state` wrote, its tensors on `device`. Raises: FileNotFoundError; DamagedFile."""
+    return load_tensors(Path(folder) / STATE_FILE, f"{folder}/{STATE_FILE}", device)
+
+
+def load_tensors(source: Path | bytes, place: str, device: str | torch.device = "cpu") -> dict[str, Any]:
+    """A state of a file, its tensors on `device`, read without running any code.
+
+    source: the local file, or its content. place: of the file, for the message.
+    Raises: DamagedFile if it is no such file; FileNotFoundError.
+    """
+    try:
+        state = torch.load(
+            io.BytesIO(source) if isinstance(source, bytes) else source, map_location=device, weights_only=True
+        )
+    except FileNotFoundError:
+        raise
+    except pickle.UnpicklingError as error:  # whose text advises to load the file without this protection
+        raise DamagedFile.at(
+            place,
+            "it holds other objects than tensors and plain data, which may execute code: do not load it otherwise",
+        ) from error
+    except Exception as error:  # of zip files, of pickle, of torch
+        if out_of_memory(error) is not None:
+            raise
+        raise DamagedFile.at(place, error) from error
+    if not isinstance(state, dict):
+        raise DamagedFile.at(place, f"it holds a {type(state).__name__}, no state")
     return state
 
 
@@ -45,11 +71,9 @@ def write_weights(place: str, name: str, state: dict[str, Any]) -> str:
 
 
 def read_weights(uri: str, device: torch.device | str = "cpu") -> dict[str, Any]:
-    """What `write_weights` wrote, its tensors on `device`. Raises: FileNotFoundError."""
+    """What `write_weights` wrote, its tensors on `device`. Raises: FileNotFoundError; DamagedFile."""
     file = Folder(_uri(uri))
-    content = io.BytesIO(file.parent.read_bytes(file.name))
-    state: dict[str, Any] = torch.load(content, map_location=device, weights_only=True)
-    return state
+    return load_tensors(file.parent.read_bytes(file.name), uri, device)
 
 
 def load_weights(supernet: nn.Module, state: Mapping[str, Any], source: str, advice: str = "") -> None:

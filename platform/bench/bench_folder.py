@@ -15,6 +15,7 @@ from archray.errors import InvalidInput, RunFolderError
 from archray.files import Folder
 from archray.platform.bench.bench_problem import BenchProblem
 from archray.platform.bench.entrants import Entrant, is_drawn
+from archray.platform.run.heartbeat import holds_nothing
 from archray.trainables.spaces.table_space import CANONICAL
 from archray.trainables.tabular import OBJECTIVE, Table, read_table
 from archray.trainables.tabular.table_file import ARCHITECTURE, write_table_file
@@ -88,19 +89,25 @@ def shares(question: Question, table: Table) -> Iterator[Share]:
                 yield Share(place, entrant, budget, question.seconds, chosen)
 
 
+def bench_place(place: str | Path) -> Folder:
+    """The folder in which a bench goes. Raises: InvalidInput for an object store; RunFolderError if it is taken."""
+    folder = Folder(place)
+    if folder.local_path() is None:
+        raise InvalidInput(f"expected a folder on a disk that every worker reads, got {place}")
+    if not folder.exists(QUESTION) and not holds_nothing(folder):
+        raise RunFolderError(f"{folder} exists and holds no bench; choose another --out")
+    return folder
+
+
 def open_folder(place: str | Path, question: Question, table: Table) -> Folder:
     """The folder of a bench: a new one, or the one in which the same question was begun.
 
     Raises: RunFolderError if it holds another one, or something else.
     """
-    folder = Folder(place)
-    if folder.local_path() is None:
-        raise InvalidInput(f"expected a folder on a disk that every worker reads, got {place}")
+    folder = bench_place(place)
     if folder.exists(QUESTION):
         _refuse_another(folder, question)
         return folder
-    if folder.exists() and not folder.is_empty():
-        raise RunFolderError(f"{folder} exists and holds no bench; choose another --out")
     folder.create()
     write_table(folder, table)
     folder.write_json(QUESTION, question.to_json())  # last: with it the folder is a bench's

@@ -15,6 +15,9 @@ from archray.platform.bench.entrants import RANDOM_SEARCH
 from archray.trainables.tabular import Table
 
 CONFIDENCE = 0.95
+DIFFERENCE_COLUMNS = [
+    "method", "against", "budget", "difference", "low", "high", "low_all", "high_all", "seeds", "better",
+]  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -108,7 +111,7 @@ class BenchResult:
             for label in others:
                 told = paired(self.sign * results[label], self.sign * results[against], len(others))
                 rows.append({"method": label, "against": against, "budget": budget, **told})
-        return pd.DataFrame(rows)
+        return pd.DataFrame(rows, columns=DIFFERENCE_COLUMNS)  # no row where a bench has one method alone
 
 
 def paired(values: np.ndarray, others: np.ndarray, comparisons: int = 1) -> dict[str, float]:

@@ -18,9 +18,19 @@ from rich.console import Console
 from archray.cluster.cluster_settings import ClusterSettings
 from archray.errors import InvalidInput, RunInterrupted
 from archray.files import Folder
-from archray.platform.bench.bench_folder import PARTS, Question, Share, open_folder, problem_in, shares, write_table
+from archray.platform.bench.bench_folder import (
+    PARTS,
+    Question,
+    Share,
+    bench_place,
+    open_folder,
+    problem_in,
+    shares,
+    write_table,
+)
 from archray.platform.bench.bench_result import BenchResult
 from archray.platform.bench.entrants import RANDOM_SEARCH, entrants
+from archray.platform.run.heartbeat import lock
 from archray.plurals import count
 from archray.trainables.tabular import Table, read_table
 
@@ -70,17 +80,18 @@ def bench(
     """
     held = read_table(table, where, objective=objective, result=result)
     question = ask(methods, held, table, seeds, budget, budget_seconds, metric)
-    folder = begin(question, held, out, against)
-    console = Console()
-    if held.uninformative:
-        columns = ", ".join(held.uninformative)
-        console.print(f"left out, the same in every row: {columns}", soft_wrap=True, highlight=False, markup=False)
-    missing = _missing(folder, list(shares(question, held)))
-    if missing:
-        _answer(folder, missing, cluster or ClusterSettings(dashboard=False, warm_workers=False), console)
-    told = BenchResult.read(folder)
-    write_tables(told, against)
-    return told
+    with lock(bench_place(out), "archray bench"):
+        folder = begin(question, held, out, against)
+        console = Console()
+        if held.uninformative:
+            columns = ", ".join(held.uninformative)
+            console.print(f"left out, the same in every row: {columns}", soft_wrap=True, highlight=False, markup=False)
+        missing = _missing(folder, list(shares(question, held)))
+        if missing:
+            _answer(folder, missing, cluster or ClusterSettings(dashboard=False, warm_workers=False), console)
+        told = BenchResult.read(folder)
+        write_tables(told, against)
+        return told
 
 
 def ask(
@@ -191,6 +202,7 @@ def _answer(folder: Folder, missing: Sequence[Share], cluster: ClusterSettings, 
     from archray.cluster.actors import actor_map
     from archray.cluster.connect import connect
     from archray.platform.bench.bench_worker import BenchWorker
+    from archray.platform.engine.damaged_storage import stops_when_full
     from archray.platform.engine.interrupt import INTERRUPT, stop_gracefully
 
     left = Counter(share.entrant.label for share in missing)
@@ -198,7 +210,7 @@ def _answer(folder: Folder, missing: Sequence[Share], cluster: ClusterSettings, 
     searches = sum(len(share.seeds) for share in missing)
     console.print(f"{count(searches, 'search', 'searches')} to do, in {folder}", soft_wrap=True, highlight=False)
     done, errors = 0, []
-    with connect(cluster, announce=lambda line: console.print(line, soft_wrap=True)):
+    with stops_when_full(folder), connect(cluster, announce=lambda line: console.print(line, soft_wrap=True)):
         answers = actor_map(
             BenchWorker,
             list(missing),

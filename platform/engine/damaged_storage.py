@@ -11,33 +11,23 @@ from typing import Any
 from ray import tune
 from ray.exceptions import RayActorError
 
-from archray.errors import RunInterrupted
+from archray.disks import FULL_TEXTS, is_full
+from archray.errors import DiskFull
 from archray.files import Folder
 from archray.platform.engine.failed_trials import last_error
 
 logger = logging.getLogger(__name__)
 
-FULL = (errno.ENOSPC, errno.EDQUOT)
-FULL_TEXTS = ("No space left on device", "Disk quota exceeded")  # all that is left of it in an error of Tune's
-
-
-def is_full(error: BaseException | None) -> bool:
-    """Whether an error, or what it came of, says that a disk or a quota is full."""
-    if error is None:
-        return False
-    said = getattr(error, "errno", None) in FULL or any(text in str(error) for text in FULL_TEXTS)
-    return said or is_full(error.__cause__ or error.__context__)
-
 
 @contextmanager
 def stops_when_full(folder: Folder) -> Iterator[None]:
-    """Raises: RunInterrupted for an error in the block of a disk that is full. folder: of the run."""
+    """Raises: DiskFull for an error in the block of a disk that is full. folder: of the run."""
     try:
         yield
     except Exception as error:
         if not is_full(error):
             raise
-        raise RunInterrupted(
+        raise DiskFull(
             f"the disk (or the quota) of {folder} is full; what was finished is saved. Make room there"
         ) from error
 

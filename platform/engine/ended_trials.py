@@ -9,13 +9,15 @@ from __future__ import annotations
 import ctypes
 import sys
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import MappingProxyType
 from typing import Any
 
 from ray.tune.execution.tune_controller import TuneController
 from ray.util import debug
+
+from archray.cluster.ray_compat import replaced
 
 TUNES_NUMBERS = {"done", "iterations_since_restore", "pid", "time_since_restore", "time_this_iter_s", "timestamp"}
 RESOURCES: dict[Any, Any] = {}  # of trials that have ended: one for all that are equal
@@ -100,7 +102,11 @@ def packed_states() -> Iterator[None]:
 
     Among them those of trials whose process died: Tune itself saves no end of these.
     """
-    plain_states = TuneController._get_trial_checkpoints
+    with replaced(TuneController, "_get_trial_checkpoints", _packing, needed=True):
+        yield
+
+
+def _packing(plain_states: Callable[..., Any]) -> Callable[..., Any]:
     alike = b""
     failed: set[str] = set()  # ids of the trials whose end is among the states
 
@@ -119,11 +125,7 @@ def packed_states() -> Iterator[None]:
         debug._logged -= {line for line in debug._logged if line.startswith("tune_func_encode:")}
         return kept
 
-    TuneController._get_trial_checkpoints = states  # type: ignore[method-assign, assignment]
-    try:
-        yield
-    finally:
-        TuneController._get_trial_checkpoints = plain_states  # type: ignore[method-assign]
+    return states
 
 
 def return_memory() -> None:

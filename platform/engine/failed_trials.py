@@ -17,11 +17,21 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 import ray
-from ray import cloudpickle, tune
+from ray import tune
 from ray._private import worker as ray_worker
-from ray.exceptions import RayActorError
+from ray.exceptions import (
+    LocalRayletDiedError,
+    NodeDiedError,
+    ObjectLostError,
+    OutOfMemoryError,
+    RayActorError,
+    WorkerCrashedError,
+)
 from ray.tune import Result
+from ray.tune.experiment import Trial
 
+from archray.cluster.ray_compat import process_wide
+from archray.disks import is_full
 from archray.errors import TrialCrashed
 from archray.files import Folder
 from archray.platform.engine.result_log import experiment_folder
@@ -30,7 +40,11 @@ from archray.plurals import count
 
 STACK_BYTES = 2**18  # of a worker's log, from its end; a stack is of a few kilobytes
 PROCESS_DIED = "worker process has died"  # in Ray's message, of a process and not of a node
-RAYLET_NOTICE = "A worker died or was killed while executing a task"
+RAYLET_NOTICES = ("A worker died or was killed while executing a task", "killed due to the node running low on memory")
+KILLED = "killed"  # the process died, of a signal if its stack names one
+NODE_LOST = "lost with its node"
+MEMORY_SHORT = "ended by Ray, as its node was short of memory"
+ERROR = "archray_error"  # the attribute of a trial's temporary state, which is never saved, that holds its last error
 STACK_BEGINS = re.compile(r"\*\*\* (?P<signal>SIG[A-Z]+) received|Fatal Python error: (?P<name>.*)")
 
 
@@ -43,25 +57,39 @@ class FailedTrial:
     config: dict[str, Any]  # without `settings`
     reported: bool  # whether it had reported a result; if not, what Tune holds as its last one is another trial's
     error: str  # the last one, in a line
-    processes: Sequence[int] = ()  # the numbers of those that died of it, one for each time
-    cause: str | None = None  # the signal that the last of them received, as its stack says, if it left one
+    processes: Sequence[int] = ()  # the numbers of those that died of it, one for each time; 0 if unknown
+    cause: str | None = None  # what ended the last of them: a signal, as its stack says, NODE_LOST or MEMORY_SHORT
     stack: str | None = None  # where the stacks lie, if there is one
+
+    @property
+    def outside(self) -> bool:
+        """Whether the last thing that it failed of came from outside: a process or a node that was lost."""
+        return bool(self.processes)
 
     @property
     def sentence(self) -> str:
         """What the trial failed of."""
         if not self.processes:
             return self.error
-        return f"the process of the trial {_death(self.cause, len(self.processes))}; {_left(self.stack)}"
+        return f"the process of the trial {_death(self.cause, len(self.processes))}{_left(self)}"
 
 
-def _death(cause: str | None, times: int) -> str:
-    how = "was killed" if cause is None else f"crashed ({cause})"
+def _death(cause: str | None, times: int, was: str = "was") -> str:
+    if cause is None or cause in (NODE_LOST, MEMORY_SHORT):
+        how = f"{was} {cause or KILLED}"
+    else:
+        how = f"crashed ({cause})"
     return how if times == 1 else f"{how}, {'twice' if times == 2 else count(times, 'time')}"
 
 
-def _left(stack: str | None, whose: str = "") -> str:
-    return f"no native stack{whose} was left" if stack is None else f"the native stack{whose} is in {stack}"
+def _left(trial: FailedTrial, whose: str = "") -> str:
+    if trial.cause in (NODE_LOST, MEMORY_SHORT):
+        return ""
+    return (
+        f"; no native stack{whose} was left"
+        if trial.stack is None
+        else f"; the native stack{whose} is in {trial.stack}"
+    )
 
 
 class FailureLog(tune.Callback):
@@ -73,11 +101,18 @@ class FailureLog(tune.Callback):
         before = folder.read_json(name) if folder.exists(name) else {}
         processes, cause, stack = before.get("processes", []), before.get("cause"), before.get("stack")
         error = last_error(trial)
-        if _is_death(error):
-            number = int(found[1]) if (found := re.search(r"\bpid: (\d+)", str(error))) else 0
-            if number not in processes:  # a dead actor that was to be reused fails twice of one death
+        death = _death_of(error)
+        if death is not None:
+            number = int(found[1]) if (found := re.search(r"\bpid[:=] ?(\d+)", str(error))) else 0
+            if not number or number not in processes:  # a dead actor that was to be reused fails twice of one death
                 processes.append(number)
-                cause, stack = _keep_stack(folder, f"{trial.trial_id}.txt", str(error), number)
+                cause, stack = (
+                    _keep_stack(folder, f"{trial.trial_id}.txt", str(error), number)
+                    if death == KILLED
+                    else (death, None)
+                )
+        else:
+            processes = []
         lines = str(error or "").strip().splitlines()  # the last one names the error: before it comes the traceback
         failed = FailedTrial(
             trial_id=trial.trial_id,
@@ -100,17 +135,22 @@ def own_keys(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def last_error(trial: Any) -> BaseException | None:
-    """The error that Tune has just written to the trial's local folder; None if it cannot be read."""
-    try:
-        error = cloudpickle.loads(Path(trial.pickled_error_file).read_bytes())
-    except Exception:  # an exception of the user's own may not unpickle, or not even have been pickled
-        return None
-    return error if isinstance(error, BaseException) else None
+    """The error that a trial failed of last, in this process and inside `quiet_deaths`."""
+    error: BaseException | None = getattr(trial.temporary_state, ERROR, None)
+    return error
 
 
-def _is_death(error: object) -> bool:
-    """Whether an error says that the process of an actor died; a node that left is none."""
-    return isinstance(error, RayActorError) and PROCESS_DIED in str(error)
+def _death_of(error: object) -> str | None:
+    """What happened to the process of a trial, if the error says that it is gone; None for what failed inside it."""
+    if isinstance(error, OutOfMemoryError):
+        return MEMORY_SHORT
+    if isinstance(error, NodeDiedError | LocalRayletDiedError | ObjectLostError):
+        return NODE_LOST
+    if isinstance(error, WorkerCrashedError):
+        return KILLED
+    if isinstance(error, RayActorError) and not error.actor_init_failed:
+        return KILLED if PROCESS_DIED in str(error) else NODE_LOST
+    return None
 
 
 # The worker's log
@@ -168,13 +208,20 @@ def check_crashes(folder: Folder, statuses: Sequence[str], resume: str) -> None:
         times = sum(len(trial.processes) for trial in dead)
         several = f"{'all' if len(dead) == len(statuses) else f'{len(dead)} of'} {count(len(statuses), 'trial')}"
         in_all = " in all" if len(dead) > 1 else ""
-        what = f"the processes of {several} {_death(shown.cause, times)}{in_all}; {_left(shown.stack, ' of one')}"
-    advice = (
-        "Most often the machine ran out of memory (see dmesg): try fewer trials at a time, or a smaller network"
-        if shown.cause is None
-        else "Compiled code does that (torch, oneDNN, an extension of your own): try other kernels, with "
-        "ONEDNN_MAX_CPU_ISA=AVX in the environment, or another version of torch"
-    )
+        what = f"the processes of {several} {_death(shown.cause, times, 'were')}{in_all}{_left(shown, ' of one')}"
+    if shown.cause == NODE_LOST:
+        advice = "See what became of the node"
+    elif shown.cause == MEMORY_SHORT:
+        advice = "Try fewer trials at a time, or a smaller network"
+    elif shown.cause is None:
+        advice = (
+            "Most often the machine ran out of memory (see dmesg): try fewer trials at a time, or a smaller network"
+        )
+    else:
+        advice = (
+            "Compiled code does that (torch, oneDNN, an extension of your own): try other kernels, with "
+            "ONEDNN_MAX_CPU_ISA=AVX in the environment, or another version of torch"
+        )
     raise TrialCrashed(f"{what}. {advice}. Then begin these trials anew: {resume}")
 
 
@@ -188,9 +235,20 @@ def crashed_trials(folder: Folder, statuses: Sequence[str]) -> list[FailedTrial]
 # The terminal
 
 
+@process_wide
 @contextmanager
 def quiet_deaths() -> Iterator[None]:
-    """Keeps off the terminal what Tune and Ray print when a process died: it is told in a sentence."""
+    """Keeps off the terminal what Tune and Ray print when a process died or a disk is full: archray says it itself.
+
+    And keeps the error of each failure for `last_error`: Tune pickles some kinds only.
+    """
+    plain_handler = Trial.handle_error
+
+    def handle_error(trial: Any, exc: Any = None) -> None:
+        setattr(trial.temporary_state, ERROR, exc)
+        plain_handler(trial, exc)
+
+    Trial.handle_error = handle_error  # type: ignore[method-assign, assignment]
     loggers = [logging.getLogger(f"ray.tune.{name}") for name in ("execution.tune_controller", "tune")]
     for logger in loggers:
         logger.addFilter(_worth_telling)
@@ -198,13 +256,14 @@ def quiet_deaths() -> Iterator[None]:
     print_lines = ray_worker.print_to_stdstream
 
     def print_others(data: Any, *arguments: Any, **options: Any) -> None:
-        if not any(RAYLET_NOTICE in line for line in data["lines"]):
+        if not any(notice in line for line in data["lines"] for notice in RAYLET_NOTICES):
             print_lines(data, *arguments, **options)
 
     ray_worker.print_to_stdstream = print_others
     try:
         yield
     finally:
+        Trial.handle_error = plain_handler  # type: ignore[method-assign]
         ray_worker.print_to_stdstream = print_lines
         for logger in loggers:
             logger.removeFilter(_worth_telling)
@@ -214,4 +273,5 @@ def _worth_telling(record: logging.LogRecord) -> bool:
     if record.msg == "Trials did not complete: %s" and isinstance(record.args, tuple):
         trials: Any = record.args[0]
         return not all(trial.status == "ERROR" for trial in trials)  # each has had its line
-    return not (record.exc_info and _is_death(record.exc_info[1]))
+    error = record.exc_info[1] if record.exc_info else None
+    return not (error is not None and (_death_of(error) is not None or is_full(error)))

@@ -10,7 +10,7 @@ that is once too often.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -19,6 +19,8 @@ from ray.exceptions import RayError
 from ray.tune.execution import tune_controller
 from ray.tune.execution.tune_controller import TuneController
 from ray.tune.utils.object_cache import _ObjectCache
+
+from archray.cluster.ray_compat import replaced
 
 PATIENCE = 10.0  # seconds for an actor that has nothing to do to say that it is there
 
@@ -45,22 +47,22 @@ class IdleActors(_ObjectCache):
 @contextmanager
 def idle_actors(most: int | None) -> Iterator[None]:
     """Has the Tune runs inside the block keep so many, None: as Tune does; and reuse no actor that is gone."""
-    module: Any = tune_controller
-    plain_cache, plain_reuse = module._ObjectCache, TuneController._maybe_reuse_cached_actor
 
-    def reuse(controller: Any, trial: Any) -> bool:
-        _let_go_of_the_dead(controller, trial.placement_group_factory)
-        reused: bool = plain_reuse(controller, trial)
-        return reused
+    def of_the_living(plain: Callable[..., Any]) -> Callable[..., Any]:
+        def reuse(controller: Any, trial: Any) -> bool:
+            _let_go_of_the_dead(controller, trial.placement_group_factory)
+            return bool(plain(controller, trial))
 
-    TuneController._maybe_reuse_cached_actor = reuse  # type: ignore[method-assign, assignment]
-    if most is not None:
-        module._ObjectCache = lambda may_keep_one=True: IdleActors(most)
-    try:
+        return reuse
+
+    def cache(plain: Callable[..., Any]) -> Callable[..., Any]:
+        return plain if most is None else lambda may_keep_one=True: IdleActors(most)
+
+    with (
+        replaced(TuneController, "_maybe_reuse_cached_actor", of_the_living),
+        replaced(tune_controller, "_ObjectCache", cache),
+    ):
         yield
-    finally:
-        TuneController._maybe_reuse_cached_actor = plain_reuse  # type: ignore[method-assign]
-        module._ObjectCache = plain_cache
 
 
 def _let_go_of_the_dead(controller: Any, key: Any) -> None:

@@ -17,11 +17,13 @@ from typing import Any
 from ray import tune
 from rich.console import Console
 
+from archray.cluster.ray_watch import interrupt, ray_loss, received
+
 PATIENCE_SECONDS = 10.0  # that the first waits: Kubernetes and SLURM kill what has not ended 30 s after a SIGTERM
 
 
-class Interrupt:
-    """Whether the person asked to stop; one per process, as the signal handler is.
+class Interrupt(threading.local):
+    """Whether the person asked to stop the run of this thread; the signal reaches the main thread alone.
 
     Attributes:
         requested: Ctrl-C was pressed. stopping: the Tune run is ending, and what still comes in is not kept.
@@ -86,8 +88,9 @@ def stop_gracefully(console: Console, when: str) -> Iterator[Interrupt]:
     second.daemon = True
 
     def request(number: int, frame: FrameType | None) -> None:
-        if INTERRUPT.requested:
-            raise KeyboardInterrupt
+        if INTERRUPT.requested or ray_loss() is not None:
+            interrupt(number, frame)
+        received(number)
         INTERRUPT.requested = True
         second.start()
         console.print(f"\nStopping when {when}, or in {PATIENCE_SECONDS:.0f} s; again to stop at once.")

@@ -19,7 +19,7 @@ from archray.errors import RunInterrupted
 from archray.files import Folder
 from archray.platform.engine.interrupt import INTERRUPT, stop_gracefully
 from archray.platform.engine.progress import ScoringProgress
-from archray.platform.run.layout import SCORING
+from archray.platform.run.layout import SCORING, SHARDS
 from archray.plurals import count
 from archray.trainables.data import DataSettings
 from archray.trainables.proxies import ProxySettings
@@ -106,7 +106,7 @@ def score_in_shards(
     Raises: InvalidInput if no node can hold an actor; WorkerFailed if the worker cannot be made at all;
     RunInterrupted after Ctrl-C, when the chunks that were in flight are saved.
     """
-    shards = folder / "shards"
+    shards = folder / SHARDS
     rows = _read_shards(shards, types)
     rows = rows[rows["architecture"].isin(set(architectures))]
     known = set(rows["architecture"])

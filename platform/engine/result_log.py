@@ -20,6 +20,8 @@ from ray import tune
 from ray.tune import ExperimentAnalysis, ResultGrid
 from ray.tune.execution.experiment_state import _ExperimentCheckpointManager
 
+from archray.cluster.ray_compat import replaced
+from archray.errors import IncompatibleRay, tested_versions
 from archray.files import Folder
 from archray.platform.engine.ended_trials import packed_states, release
 from archray.platform.engine.interrupt import INTERRUPT
@@ -29,8 +31,10 @@ from archray.platform.run.tune_snapshot import (
     Event,
     append_events,
     experiment_state,
+    is_experiment_state,
     write_snapshot,
 )
+from archray.plurals import count
 
 SHORT = 64  # entries of a list that is kept; the scores of a round of halving may be ten thousand
 STATE_FILES = ("experiment_state-", "search_gen_state-", "searcher-state-", "basic-variant-state-")
@@ -73,6 +77,7 @@ class KeepSnapshot(tune.Callback):
         self._changed: dict[str, Any] = {}  # the trials in which something happened, by id
         self._known: set[str] = set()  # the ids of the trials that the journal or the snapshot has
         self._written = False  # whether Tune has written its state since it was kept
+        self._reported = False  # whether a trial has reported
 
     def __getstate__(self) -> dict[str, Any]:
         return KeepSnapshot().__dict__
@@ -80,6 +85,9 @@ class KeepSnapshot(tune.Callback):
     def get_state(self) -> None:
         """Tune asks as it writes its state, in its own staging folder, after the trials' and the searcher's."""
         self._written = True
+
+    def on_trial_result(self, iteration: int, trials: list[Any], trial: Any, result: Any, **info: Any) -> None:
+        self._reported = True
 
     def on_trial_save(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
         self._changed[trial.trial_id] = trial
@@ -93,12 +101,22 @@ class KeepSnapshot(tune.Callback):
     on_trial_error = on_trial_complete
 
     def on_step_begin(self, iteration: int, trials: list[Any], **info: Any) -> None:
-        """Keeps what the step before came to."""
+        """Keeps what the step before came to.
+
+        Tune saves its state in its first step, in which no trial can have reported: results without a kept state are
+        proof that Ray has changed. A resume relies on it, see `restore_state`.
+
+        Raises: IncompatibleRay if Tune does not save its state, or starts a run again that it was to restore.
+        """
         # What was suggested comes first: so it was in the step, and later suggestions may rest on what ended in it.
         suggested = {trial.trial_id: trial for trial in self._suggested(trials)}
         changed = {**suggested, **self._changed}.values()
         if self._written and trials:
-            self._journal = _copy_state(trials)
+            self._journal = self._keep(trials)
+        elif self._reported and self._journal is None:
+            raise IncompatibleRay(
+                tested_versions("Expected Ray Tune to save its state before the first result, got none saved")
+            )
         elif changed and self._journal is not None:
             append_events(experiment_folder(trials[0]), self._journal, [_event(trial) for trial in changed])
         self._known |= suggested.keys()
@@ -116,7 +134,24 @@ class KeepSnapshot(tune.Callback):
 
     def on_experiment_end(self, trials: list[Any], **info: Any) -> None:
         if trials:
-            _copy_state(trials)
+            self._keep(trials)
+
+    def _keep(self, trials: list[Any]) -> str:
+        if self._journal is None:  # what is kept is of an earlier process, if there is any
+            _check_restored(trials)
+        return _copy_state(trials)
+
+
+def _check_restored(trials: list[Any]) -> None:
+    """Raises: IncompatibleRay if the trials that were kept are not among those of Tune, which then starts again."""
+    folder = experiment_folder(trials[0])
+    lost = set(trial_ids(folder)) - {trial.trial_id for trial in trials}
+    if lost:
+        raise IncompatibleRay(
+            tested_versions(
+                f"Expected Ray Tune to restore {count(len(lost), 'more trial')} of {folder}, got a run that begins anew"
+            )
+        )
 
 
 def _event(trial: Any) -> Event:
@@ -124,9 +159,16 @@ def _event(trial: Any) -> Event:
 
 
 def _copy_state(trials: list[Any]) -> str:
-    """Keeps Tune's state files; the name of the journal that follows. trials: of the experiment."""
+    """Keeps Tune's state files; the name of the journal that follows. trials: of the experiment.
+
+    Raises: IncompatibleRay if the state of the trials is not among them.
+    """
     staged = Path(trials[0].storage.experiment_driver_staging_path)
-    states = {file.name: file for file in staged.iterdir() if file.name.startswith(STATE_FILES)}
+    files = [file for file in staged.iterdir() if file.is_file()]
+    states = {file.name: file for file in files if file.name.startswith(STATE_FILES)}
+    if not any(map(is_experiment_state, states)):
+        names = ", ".join(sorted(file.name for file in files)) or "no files"
+        raise IncompatibleRay(tested_versions(f"Expected Ray Tune to save experiment_state-*.json, got {names}"))
     return write_snapshot(experiment_folder(trials[0]), states)
 
 
@@ -139,15 +181,12 @@ def own_state() -> Iterator[None]:
     And it does not look for its own files of results, see `with_frames`; of trials that have ended it keeps less, see
     `ended_trials`.
     """
-    forced, frames = _ExperimentCheckpointManager.on_trial_checkpoint, ExperimentAnalysis._fetch_trial_dataframes
-    _ExperimentCheckpointManager.on_trial_checkpoint = lambda self, trial: None  # type: ignore[method-assign]
-    ExperimentAnalysis._fetch_trial_dataframes = lambda self: {}  # type: ignore[method-assign]
-    try:
-        with packed_states():
-            yield
-    finally:
-        _ExperimentCheckpointManager.on_trial_checkpoint = forced  # type: ignore[method-assign]
-        ExperimentAnalysis._fetch_trial_dataframes = frames  # type: ignore[method-assign]
+    with (
+        replaced(_ExperimentCheckpointManager, "on_trial_checkpoint", lambda forced: lambda manager, trial: None),
+        replaced(ExperimentAnalysis, "_fetch_trial_dataframes", lambda frames: lambda analysis: {}),
+        packed_states(),
+    ):
+        yield
 
 
 def write_plan(folder: Folder, **plan: Any) -> None:
@@ -161,8 +200,17 @@ def write_plan(folder: Folder, **plan: Any) -> None:
 
 def trial_statuses(folder: Folder) -> list[str]:
     """The status of every trial in Tune's last state. folder: of a Tune experiment."""
+    return [trial["status"] for trial in _kept_trials(folder)]
+
+
+def trial_ids(folder: Folder) -> list[str]:
+    """The id of every trial in Tune's last state. folder: of a Tune experiment."""
+    return [trial["trial_id"] for trial in _kept_trials(folder)]
+
+
+def _kept_trials(folder: Folder) -> list[dict[str, Any]]:
     state = experiment_state(folder)
-    return [] if state is None else [json.loads(trial)["status"] for trial, _ in json.loads(state)["trial_data"]]
+    return [] if state is None else [json.loads(trial) for trial, _ in json.loads(state)["trial_data"]]
 
 
 def read_results(folder: Folder) -> pd.DataFrame:

@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, replace
 from typing import Any
 
-from archray.errors import RunInterrupted
+from archray.cluster.ray_watch import interruptible, why_stopped
+from archray.errors import DamagedFile, RunInterrupted
 from archray.files import Folder
-from archray.platform.run.heartbeat import heartbeat
-from archray.platform.run.layout import DONE, MANIFEST, REPEAT, SUMMARY
+from archray.platform.run.heartbeat import is_taken_over, lock
+from archray.platform.run.layout import DONE, DONE_KEYS, MANIFEST, REPEAT, SUMMARY
 from archray.platform.run.listing import plain
 from archray.platform.run.manifest import now
-from archray.platform.run.run_summary import StageSummary, State
+from archray.platform.run.run_summary import StageSummary, State, worked_seconds
 
 Describe = Callable[[], Mapping[str, Any]]  # `result` and `listings` of a `RunSummary`, of what is there by now
 
 
 class RunRecord:
-    """The summary of one run. stages: name -> title, in order; none of a run of several repeats.
+    """The summary of one run.
+
+    Args:
+        stages: name -> title, in order; none of a run of several repeats.
+        started: seconds since the epoch, when this process started its work on the run; None if it does none. Its
+            stages then write again what is damaged, which counts as absent until then.
 
     Attributes:
         reason: why it stopped, where more is known than the error that ends it says.
@@ -27,8 +34,12 @@ class RunRecord:
 
     reason: str | None = None
 
-    def __init__(self, folder: Folder, stages: Mapping[str, str], describe: Describe) -> None:
-        self._folder, self._describe = folder, describe
+    def __init__(
+        self, folder: Folder, stages: Mapping[str, str], describe: Describe, started: float | None = None
+    ) -> None:
+        self._folder, self._describe, self._started = folder, describe, started
+        self._on = started is not None
+        self._seconds = worked_seconds(folder)  # of earlier processes
         self._stages = {name: self._as_left(name, title) for name, title in stages.items()}
         self.describe()
 
@@ -36,7 +47,12 @@ class RunRecord:
         stage, folder = StageSummary(name, title), self._folder / name
         if not folder.exists(DONE):
             return stage
-        done = folder.read_json(DONE)
+        try:
+            done = folder.read_json(DONE, *DONE_KEYS)
+        except DamagedFile:
+            if self._on:
+                return stage
+            raise
         return replace(stage, state="done", finished=done["finished"], seconds=done["seconds"])
 
     def began(self, name: str) -> None:
@@ -61,33 +77,49 @@ class RunRecord:
 
     def describe(self) -> None:
         """Takes up what there is by now."""
-        self._description = dict(self._describe())
+        try:
+            self._description = dict(self._describe())
+        except DamagedFile:
+            if not self._on:
+                raise
+            self._description = {"result": {}, "listings": []}
+
+    def finish(self) -> None:
+        """All stages are done. Raises: DamagedFile if a file that none of them rewrites is damaged."""
+        self._on = False
+        self.describe()
+        self.write("done")
 
     def write(self, state: State, reason: str | None = None) -> None:
         stages = [asdict(stage) for stage in self._stages.values()]
-        summary = {"state": state, "reason": reason, "stages": stages, **self._description, "written": now()}
+        seconds = self._seconds if self._started is None else self._seconds + time.time() - self._started
+        summary = {"state": state, "reason": reason, "seconds": round(seconds, 1), "stages": stages}
+        summary |= {**self._description, "written": now()}
         self._folder.write_json(SUMMARY, plain(summary))
 
 
 @contextmanager
-def recorded(folder: Folder, stages: Mapping[str, str], describe: Describe) -> Iterator[RunRecord]:
-    """The record of a run that is on while the block runs, and ends as the block does."""
-    record = RunRecord(folder, stages, describe)
-    with heartbeat(folder):
+def recorded(
+    folder: Folder, stages: Mapping[str, str], describe: Describe, started: float | None = None
+) -> Iterator[RunRecord]:
+    """The record of a run that is on while the block runs, and ends as the block does. started: now if it is None."""
+    with lock(folder, "archray"), ExitStack() as stack:
+        record = RunRecord(folder, stages, describe, time.time() if started is None else started)
+        stack.enter_context(interruptible(lambda why: record.write("interrupted", record.reason or why)))
         record.write("running")
         try:
             yield record
         except (KeyboardInterrupt, RunInterrupted) as error:
-            reason = record.reason or str(error.__cause__ or error)  # the cause: what stopped a repeat of this run
+            reason = record.reason or why_stopped(error.__cause__ or error)  # the cause: what stopped a repeat of it
             with suppress(OSError):  # a disk that is full may have ended it
-                record.write("interrupted", reason or "stopped; what was finished is saved")
+                if not is_taken_over(folder):
+                    record.write("interrupted", reason)
             raise
         except BaseException as error:
             with suppress(OSError):
                 record.write("failed", f"{type(error).__name__}: {error}")
             raise
-    record.describe()
-    record.write("done")
+        record.finish()
 
 
 def whole_run(folder: Folder) -> Folder:
@@ -103,8 +135,12 @@ def run_name(folder: Folder) -> str:
 
 
 def write_summary(folder: Folder, stages: Mapping[str, str], describe: Describe, *, ended: bool) -> None:
-    """Writes anew the summary of a run that is not on. ended: whether it is done, where no summary says."""
-    before = folder.read_json(SUMMARY) if folder.exists(SUMMARY) else {}
-    state = before.get("state", "done" if ended else "interrupted")
-    if state != "running":  # its process will write it
-        RunRecord(folder, stages, describe).write(state, before.get("reason"))
+    """Rewrites the summary of a run that this process has locked. ended: whether it is done, where none says."""
+    try:
+        before = folder.read_json(SUMMARY)
+    except DamagedFile:  # it is rewritten
+        before = {}
+    state, reason = before.get("state", "done" if ended else "interrupted"), before.get("reason")
+    if state == "running":
+        state, reason = "interrupted", "its process is gone, and said nothing"
+    RunRecord(folder, stages, describe).write(state, reason)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -17,14 +18,16 @@ from rich.console import Console
 from archray.cluster.connect import connect
 from archray.cluster.metrics import RunLabels
 from archray.cluster.node_checks import check_nodes
-from archray.errors import RunInterrupted
+from archray.cluster.ray_watch import interrupted_when_lost, interruptible, why_stopped
+from archray.cluster.resources import concurrency
+from archray.errors import DamagedFile, DiskFull, RunInterrupted
 from archray.files import Folder
 from archray.platform.config import SearchConfig
 from archray.platform.engine.damaged_storage import stops_when_full
 from archray.platform.engine.run_costs import check_constraints
 from archray.platform.engine.run_record import Describe, recorded, run_name, whole_run
 from archray.platform.engine.tune_options import TuneOptions
-from archray.platform.run.layout import DONE
+from archray.platform.run.layout import DONE, DONE_KEYS, command
 from archray.platform.run.manifest import digest, now
 from archray.platform.run.run import ConfigT, Run
 from archray.seeds import stage_seed
@@ -42,6 +45,7 @@ class Context(Generic[ConfigT]):
     tune_options: TuneOptions = field(default_factory=TuneOptions)
     grids: dict[str, tune.ResultGrid] = field(default_factory=dict)  # of every stage that ran Tune in this process
     costs: NetworkCosts | None = None  # see `run_costs`
+    started: float | None = None  # when the work on the run started, see `RunRecord`; None: with its stages
 
     @property
     def config(self) -> ConfigT:
@@ -78,6 +82,7 @@ class Stage(ABC, Generic[ReadsT]):
     needs_ray: bool = True
     without_data: Callable[[ReadsT], bool] = lambda config: False  # whether it opens no data set
     amount: Callable[[ReadsT], str] = lambda config: ""  # how much it does, as far as the configuration says it
+    of_run: Callable[[Run[Any]], Mapping[str, str]] = lambda run: {}  # checksums of what it writes beside its folder
 
     def inputs(self, context: Context[ReadsT]) -> dict[str, Any]:
         config, run = context.config, context.run
@@ -98,10 +103,16 @@ class Stage(ABC, Generic[ReadsT]):
         folder = context.folder(self.name)
         if not folder.exists(DONE):
             return False
-        done = folder.read_json(DONE)
-        return done["inputs"] == digest(self.inputs(context)) and all(
+        try:
+            done = folder.read_json(DONE, *DONE_KEYS)
+        except DamagedFile:
+            return False
+        if done["inputs"] != digest(self.inputs(context)) or not all(
             folder.exists(name) and folder.sha256(name) == checksum for name, checksum in done["outputs"].items()
-        )
+        ):
+            return False
+        of_run = self.of_run(context.run)
+        return bool(done.get("of_run", of_run) == of_run)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,40 +143,47 @@ def run_stages(stages: Sequence[Stage[ReadsT]], context: Context[ReadsT], descri
     """
     console, run = context.console, context.run
     with ExitStack() as stack:
-        record = stack.enter_context(recorded(run.folder, {stage.name: stage.title for stage in stages}, describe))
+        titles = {stage.name: stage.title for stage in stages}
+        record = stack.enter_context(recorded(run.folder, titles, describe, context.started))
         connected = checked = False
+
+        def stopped(why: str) -> str:
+            record.reason = f"{label}: {why}"
+            return f"{record.reason}. Continue with: {command('resume', whole_run(run.folder))}"
+
+        stack.enter_context(interruptible(lambda why: sys.stderr.write(stopped(why) + "\n")))
         for number, stage in enumerate(stages, start=1):
             label = f"[{number}/{len(stages)}] {stage.name}"
-            if stage.is_done(context):
-                console.print(f"[dim]{label}: done before[/dim]")
-                record.was_done(stage.name)
-                continue
-            console.print(f"[bold]{label}[/bold]: {stage.title}")
-            record.began(stage.name)
-            if stage.requires_ray(context) and not connected:
-                connection = stack.enter_context(
-                    connect(
-                        run.config.cluster,
-                        user_files=run.user_files,
-                        announce=console.print,
-                        name=f"{run.config.method} {run_name(run.folder)}",
-                    )
-                )
-                if connection.joined:
-                    check_nodes(run.folder, run.data.paths, announce=console.print)
-                connected = True
-            if not checked:
-                check_constraints(context)
-                checked = True
             try:
-                with stops_when_full(run.folder):
+                if stage.is_done(context):
+                    console.print(f"[dim]{label}: done before[/dim]")
+                    record.was_done(stage.name)
+                    continue
+                console.print(f"[bold]{label}[/bold]: {stage.title}")
+                record.began(stage.name)
+                if stage.requires_ray(context) and not connected:
+                    connection = stack.enter_context(
+                        connect(
+                            run.config.cluster,
+                            user_files=run.user_files,
+                            announce=console.print,
+                            name=f"{run.config.method} {run_name(run.folder)}",
+                        )
+                    )
+                    if connection.joined:
+                        check_nodes(run.folder, run.data.paths, announce=console.print)
+                    resources = run.config.resources
+                    concurrency(resources, workers=resources.train_workers)  # a later stage would say so after hours
+                    connected = True
+                if not checked:
+                    check_constraints(context)
+                    checked = True
+                with interrupted_when_lost(), stops_when_full(run.folder):
                     _execute(stage, context)
                     record.ended(stage.name)
             except (KeyboardInterrupt, RunInterrupted) as error:
-                record.reason = f"{label}: {str(error) or 'stopped; what was finished is saved'}"
-                raise RunInterrupted(
-                    f"{record.reason}. Continue with: archray resume {whole_run(run.folder)}"
-                ) from error
+                kind = DiskFull if isinstance(error, DiskFull) else RunInterrupted
+                raise kind(stopped(why_stopped(error))) from error
 
 
 def _execute(stage: Stage[ReadsT], context: Context[ReadsT]) -> None:
@@ -178,6 +196,7 @@ def _execute(stage: Stage[ReadsT], context: Context[ReadsT]) -> None:
         {
             "inputs": digest(stage.inputs(context)),
             "outputs": {name: folder.sha256(name) for name in folder.files() if name != DONE},
+            "of_run": stage.of_run(context.run),
             "finished": now(),
             "seconds": round(seconds, 1),
         },

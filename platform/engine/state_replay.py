@@ -16,11 +16,15 @@ from ray import cloudpickle
 from ray.tune.experiment import Experiment
 from ray.tune.search import BasicVariantGenerator
 
+from archray.errors import IncompatibleRay, tested_versions
 from archray.files import Folder
+from archray.platform.engine.failed_trials import failed_trials
 from archray.platform.engine.moved_state import mended
 from archray.platform.engine.result_log import STATE_FILES
 from archray.platform.engine.trial_plan import TrialPlan
+from archray.platform.run.layout import RESULTS, SNAPSHOT
 from archray.platform.run.tune_snapshot import Event, is_experiment_state, laid_over, read_kept
+from archray.plurals import count
 from archray.searchers.base import ArchraySearcher
 from archray.searchers.ledger import TuneTrial
 from archray.searchers.replay import replay
@@ -83,16 +87,53 @@ def _grid_state(name: str, state: bytes, trials: Sequence[TuneTrial], suggested:
         return (Path(scratch) / name).read_bytes()
 
 
+def _reopened(states: Mapping[str, bytes], folder: Folder, *, errors: bool) -> dict[str, bytes]:
+    """The state files with every trial that has not ended free to fail as often as a new one.
+
+    errors: whether those that a process or a node that was lost has ended are open again, from their last checkpoint. A
+    searcher may have suggested others upon their ends, which stay.
+    """
+    outside = {trial_id for trial_id, failed in failed_trials(folder).items() if failed.outside}
+    now = dict(states)
+    for name in filter(is_experiment_state, states):
+        whole = json.loads(states[name])
+        for saved in whole["trial_data"] if outside else []:
+            stub = json.loads(saved[0])
+            if stub["trial_id"] not in outside or stub["status"] == "TERMINATED":
+                continue
+            if stub["status"] == "ERROR":
+                if not errors:
+                    continue
+                stub["status"] = "PENDING"
+            progress = {**json.loads(saved[1]), **dict.fromkeys(("error_filename", "pickled_error_filename"))}
+            progress |= {"num_failures": 0, "num_failures_after_restore": 0}
+            saved[:] = json.dumps(stub), json.dumps(progress)
+        now[name] = json.dumps(whole).encode()
+    return now
+
+
 def restore_state(folder: Folder, plan: TrialPlan) -> bool:
     """Puts the state that was kept in the place of Tune's own copies; whether there is a state to restore.
 
-    folder: of a Tune experiment; it may have been moved. Raises: as `brought_up`.
+    Without one nothing has been trained, and the run begins: Tune saves its state before the first result, and
+    `KeepSnapshot` stops a run in which it does not.
+
+    folder: of a Tune experiment; it may have been moved.
+    Raises: IncompatibleRay if there are results and no state; as `brought_up`.
     """
     states, events = read_kept(folder)
     if not folder.exists(TUNER) or not any(map(is_experiment_state, states)):
+        if ended := (folder / RESULTS).files():
+            missing = TUNER if any(map(is_experiment_state, states)) else f"experiment_state-*.json in {SNAPSHOT}"
+            raise IncompatibleRay(
+                tested_versions(
+                    f"Expected {missing} beside the results of {count(len(ended), 'trial')} in {folder}, got none. "
+                    f"These trials are not trained again unasked; to do so, delete {folder} and resume"
+                )
+            )
         return False
     states, events = mended({**states, TUNER: folder.read_bytes(TUNER)}, events, folder)
-    kept = brought_up(states, events, plan)
+    kept = _reopened(brought_up(states, events, plan), folder, errors=plan.searcher is None)
     for name in folder.files():
         if name.startswith(STATE_FILES) and name not in kept:
             folder.delete(name)  # of a later session of Tune's, which it would take for the newest

@@ -13,6 +13,9 @@ from archray.platform.engine.result_log import experiment_folder
 class TrialName:
     """Makes the name of a trial. Tune asks once, and keeps the answer with the trial.
 
+    Tune asks before it evaluates functions in a configuration (`tune.sample_from`). The name leaves out their keys,
+    for which the configuration holds placeholders; the trial's number is unique without them.
+
     Args:
         stage: that the trial belongs to.
         first: the number of the first trial.
@@ -34,7 +37,8 @@ class TrialName:
             f"{self.first + int(counted[0]) - self.searched:03d}",
         ]
         keys = ("round", "replica") if "round" in trial.config else ("seed",)
-        words += [str(word) for key in keys if key in trial.config for word in (key, trial.config[key])]
+        values = {key: trial.config[key] for key in keys if isinstance(trial.config.get(key), int)}
+        words += [str(word) for pair in values.items() for word in pair]
         return "-".join(words)
 
 

@@ -98,8 +98,8 @@ def run_config_of(folder: Folder, plan: TrialPlan, options: TuneOptions, labels:
         callbacks=[
             *(given.callbacks or []),
             *options.callbacks,
-            ResultLog(),
             KeepSnapshot(),
+            ResultLog(),
             StopAtCheckpoint(),
             FailureLog(),
             CheckpointTrouble(),

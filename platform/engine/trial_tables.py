@@ -23,7 +23,7 @@ def trial_table(results: Sequence[Result]) -> pd.DataFrame:
             continue  # a time budget ended it before its first result
         row = {"trial_id": metrics.get("trial_id"), **config}
         row |= {k: v for k, v in metrics.items() if k not in row and k != "config" and not isinstance(v, dict | list)}
-        error = failed.sentence if failed and failed.processes else result.error
+        error = failed.sentence if failed else result.error
         row["error"] = str(error) if error else None
         rows.append(row)
     return pd.DataFrame(rows)

@@ -14,8 +14,9 @@ import pandas as pd
 from ray import tune
 from ray.tune import Checkpoint, Result, ResultGrid, Tuner
 
+from archray.cluster.ray_compat import process_wide
 from archray.cluster.resources import ResourceSettings, concurrency, unused_share
-from archray.errors import RunInterrupted
+from archray.errors import IncompatibleRay, RunInterrupted, tested_versions
 from archray.files import Folder
 from archray.platform.engine.card_sharing import with_shared_cards
 from archray.platform.engine.ended_trials import return_memory
@@ -36,11 +37,11 @@ from archray.platform.engine.result_log import own_state, trial_statuses, with_f
 from archray.platform.engine.run_costs import has_costs, with_costs
 from archray.platform.engine.run_record import whole_run
 from archray.platform.engine.stage import Context, ReadsT, Stage
-from archray.platform.engine.state_replay import restore_state
+from archray.platform.engine.state_replay import TUNER, restore_state
 from archray.platform.engine.trial_plan import TrialPlan, run_config_of, trial_resources, tune_config_of
 from archray.platform.engine.trial_tables import failure_reasons, trial_id_of
 from archray.platform.engine.tune_options import TuneOptions
-from archray.platform.run.layout import CURVES, TRIALS
+from archray.platform.run.layout import CURVES, TRIALS, command
 from archray.platform.run.manifest import digest
 from archray.platform.run.tune_snapshot import read_snapshot
 from archray.plurals import count
@@ -150,6 +151,7 @@ class TuneStage(Stage[ReadsT]):
         context.grids["search" if self.search else self.name] = with_frames(run.results, tuned)
 
 
+@process_wide
 @contextmanager
 def tune_environment() -> Iterator[None]:
     """Sets what Tune reads of TUNE_ENVIRONMENT, unless the user has; after it a Tuner of the user's is as before."""
@@ -173,7 +175,7 @@ def run_trials(folder: Folder, plan: TrialPlan, context: Context[Any], *, search
     told = context.tune_options
     resources = with_shared_cards(folder, plan, context, context.config.resources)
     results = _tuned(folder, plan, context, resources, told if search else TuneOptions(callbacks=told.callbacks))
-    check_crashes(folder, trial_statuses(folder), f"archray resume {whole_run(context.run.folder)}")
+    check_crashes(folder, trial_statuses(folder), command("resume", whole_run(context.run.folder)))
     run, share = TuneRun(folder, plan, results), resources.gpus()
     while 0 < share < 1 and (short := short_of_memory(run.ended)):
         share = larger_share(share)
@@ -204,7 +206,9 @@ def _tuned(
     if not plan.resumes and folder.exists():
         folder.set_aside()
         context.say("the trials begin anew: Tune does not save what their scheduler had decided")
-    if crashed_trials(folder, trial_statuses(folder)):
+    if plan.searcher is not None and crashed_trials(
+        folder, trial_statuses(folder)
+    ):  # else `restore_state` reopens them
         folder.set_aside()
         context.say("the trials begin anew: their processes had crashed")
     trainable = tune.with_resources(plan.trainable, trial_resources(plan, resources))
@@ -221,6 +225,8 @@ def _tuned(
             tune_config = tune_config_of(plan, options, labels, at_a_time)
             run_config = run_config_of(folder, plan, options, labels, tune_config.search_alg)
             tuner = Tuner(trainable, param_space=param_space, tune_config=tune_config, run_config=run_config)
+            if not folder.exists(TUNER):  # without it nothing could be resumed
+                raise IncompatibleRay(tested_versions(f"Expected Ray Tune to write {TUNER} in {folder}, got none"))
         results = tuner.fit()
         requested = interrupt.requested
     _check_ended(folder, plan, results, requested)
@@ -236,12 +242,15 @@ def _at_a_time(folder: Folder, plan: TrialPlan, resources: ResourceSettings) -> 
     stage = folder.parent
     if not stage.exists(CONCURRENCY):
         stage.write_json(CONCURRENCY, concurrency(resources, plan.at_most, plan.workers))
-    return int(stage.read_json(CONCURRENCY))
+    return int(stage.read_json(CONCURRENCY, kind=int))
 
 
 def _check_ended(folder: Folder, plan: TrialPlan, results: ResultGrid, interrupted: bool) -> None:
     """That `fit()` returned proves nothing: it also returns after an interrupt."""
     statuses = trial_statuses(folder)
+    if len(results) > len(statuses) and not interrupted:
+        kept = f"{len(statuses)} of {count(len(results), 'trial')}"
+        raise IncompatibleRay(tested_versions(f"Expected the state of every trial in {folder}, got {kept}"))
     # What a scheduler stops while it is paused, Tune goes on to save as PAUSED (seen in 2.60).
     ended_as = ("TERMINATED", "ERROR") if plan.scheduler is None else ("TERMINATED", "ERROR", "PAUSED")
     running = [status for status in statuses if status not in ended_as]

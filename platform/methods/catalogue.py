@@ -8,6 +8,7 @@ from typing import Any
 from archray.files import Folder
 from archray.platform.methods.method import Method
 from archray.platform.run.run import Run
+from archray.platform.run.trust import Uses
 from archray.registry import CatalogueRegistry
 
 METHODS: CatalogueRegistry[Method] = CatalogueRegistry("method")  # of `archray search`
@@ -182,6 +183,8 @@ def get_method(name: str) -> Method:
     return (STUDIES if name in STUDIES else METHODS).get(name)
 
 
-def open_run(place: str | PathLike[str] | Folder, *, force: bool = False, to_resume: bool = False) -> Run[Any]:
-    """The run in a folder. Raises: RunFolderError if it is none, or other versions made it."""
-    return Run.open(place, lambda method: get_method(method).config, force=force, to_resume=to_resume)
+def open_run(
+    place: str | PathLike[str] | Folder, *, force: bool = False, trust: bool = False, uses: Uses = "code"
+) -> Run[Any]:
+    """The run in a folder, as `Run.open`. Raises: RunFolderError if it is none, or other versions made it."""
+    return Run.open(place, lambda method: get_method(method).config, force=force, trust=trust, uses=uses)

@@ -11,7 +11,7 @@ from archray.errors import InvalidInput
 from archray.platform.config import SearchConfig, family_paths, merge, nest, read_config_file, validate
 from archray.platform.methods.catalogue import METHODS, get_method
 from archray.platform.methods.space_defaults import space_defaults
-from archray.trainables.data import DATASETS, check_data, data_kind
+from archray.trainables.data import DATASETS, DataSettings, check_data, data_kind
 from archray.trainables.spaces import get_space
 
 # Where the flags that all methods share go in the configuration.
@@ -63,6 +63,10 @@ def make_config(
     stood_for = method.stands_for(given_all)
     chosen = merge(method.presets[preset], stood_for, given_all, {"method": name}, families=families)
     space = chosen.get("space", method.config.model_fields["space"].default)
+    if not isinstance(space, str):
+        raise InvalidInput(
+            f"space: expected a name ('archray list spaces') or a reference such as path.py:Class, got {space!r}"
+        )
     of_space = merge(space_defaults(method.config, space), method.defaults(space))
     return validate(method.config, merge(of_space, chosen, families=families))
 
@@ -74,14 +78,7 @@ def check_config(config: SearchConfig, *, data_given: bool = False) -> None:
     if reason is not None:
         raise InvalidInput(f"{config.method} cannot search {config.space}: {reason}")
     if not data_given and config.data.name != config.space:  # a table that is looked up is its own data
-        check_data(config.data)
-        held = data_kind(config.data)
-        if held != space.data_kind:
-            others = [name for name in DATASETS if DATASETS.get(name).kind == space.data_kind]
-            raise InvalidInput(
-                f"{config.space} is for {space.data_kind}, and {config.data.name} holds {held}; "
-                f"choose --data {', '.join(others)}"
-            )
+        check_data_of_space(config.data, config.space)
         if config.data.streamed and not method.streams:
             raise InvalidInput(
                 f"{config.method} needs all images of {config.data.name} at once, and they stay in their files; choose "
@@ -89,3 +86,12 @@ def check_config(config: SearchConfig, *, data_given: bool = False) -> None:
             )
     check_address(config.cluster)
     config.check()
+
+
+def check_data_of_space(data: DataSettings, space: str) -> None:
+    """Whether the data are there, and are what the architectures of a space are for. Raises: as `check_data`."""
+    check_data(data)
+    held, needed = data_kind(data), get_space(space).data_kind
+    if held != needed:
+        others = [name for name in DATASETS if DATASETS.get(name).kind == needed]
+        raise InvalidInput(f"{space} is for {needed}, and {data.name} holds {held}; choose --data {', '.join(others)}")

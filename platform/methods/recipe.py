@@ -78,8 +78,15 @@ def all_stages(recipe: Recipe[Any]) -> tuple[Stage[Any], ...]:
             run.folder.write_parquet(PROGRESS, recipe.progress(run))
         run.folder.write_json(FOUND if recipe.findings is None else FINDINGS, describe(run)["result"])
 
+    def of_run(run: Run[Any]) -> dict[str, str]:
+        """Not of the report, which `archray report` rewrites."""
+        names = [name for name in (FOUND, FINDINGS, TRIALS, PROGRESS) if run.folder.exists(name)]
+        model = run.folder / MODEL
+        written = {name: run.folder.sha256(name) for name in names}
+        return {**written, **{f"{MODEL}/{name}": model.sha256(name) for name in model.files()}}
+
     title = "write what was found, and why"
-    report = WorkStage[Any](name="report", title=title, depends=depends, work=work, needs_ray=False)
+    report = WorkStage[Any](name="report", title=title, depends=depends, work=work, needs_ray=False, of_run=of_run)
     return (*recipe.stages, report)
 
 

@@ -109,6 +109,7 @@ class ExportFormat:
         needs: what the function imports, for the README.
         holds: what its files are, for the README.
         open: the model of an exported folder, given the folder and its `model.json`.
+        code: of its files, that which `open` executes.
     """
 
     check: Callable[[], None]
@@ -118,6 +119,7 @@ class ExportFormat:
     needs: str
     holds: str
     open: Callable[[Path, dict[str, Any]], Predict]
+    code: str | None = None
 
 
 FORMATS: CatalogueRegistry[ExportFormat] = CatalogueRegistry("format")

@@ -6,6 +6,7 @@ from typing import Any
 
 from archray.errors import InvalidInput, RunFolderError
 from archray.files import Folder
+from archray.platform.run.layout import command
 from archray.platform.run.pareto_front import front_of
 from archray.platform.run.run import Run
 from archray.plurals import count
@@ -26,8 +27,8 @@ def member_folder(run: Run[Any], member: int) -> Folder:
     if (reason := row.get("failure")) is not None:
         raise RunFolderError(f"the final training of member {member} of {run.folder} failed: {reason}; choose another")
     raise RunFolderError(
-        f"member {member} of {run.folder} has not had the final training; train all members with 'archray resume "
-        f"{run.folder} --final-members all', then it can be exported"
+        f"member {member} of {run.folder} has not had the final training; train all members, then export it: "
+        f"{command('resume', run.folder, '--final-members', 'all')}"
     )
 
 
@@ -43,10 +44,10 @@ def member_row(run: Run[Any], member: int) -> dict[str, Any]:
         )
     front = front_of(run.best.folder)
     if front.empty:
-        raise RunFolderError(f"{run.folder} has no set yet; finish it with 'archray resume {run.folder}'")
+        raise RunFolderError(f"{run.folder} has no set yet; finish it with: {command('resume', run.folder)}")
     if not 1 <= member <= len(front):
         raise InvalidInput(
             f"expected a member from 1 to {len(front)}, as {run.folder} ended with {count(len(front), 'member')}, got "
-            f"{member}; 'archray show {run.folder}' lists them"
+            f"{member}; list them with: {command('show', run.folder)}"
         )
     return {str(name): value for name, value in front.iloc[member - 1].dropna().items()}

@@ -5,7 +5,6 @@ The description beside the files says what kind it is.
 
 from __future__ import annotations
 
-import io
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -16,9 +15,9 @@ from archray.errors import RunFolderError
 from archray.files import Folder
 from archray.platform.models.export_format import FEATURE_MAP, STATE_DICT
 from archray.platform.models.member_model import member_folder, member_row
-from archray.platform.run.layout import MODEL
+from archray.platform.run.layout import MODEL, command
 from archray.platform.run.run import Run
-from archray.trainables.checkpoint import STATE_FILE, load_fitting, read_state
+from archray.trainables.checkpoint import STATE_FILE, load_fitting, load_tensors, read_state
 from archray.trainables.data import DataSettings, load_data
 from archray.trainables.data.image_form import ImageForm
 from archray.trainables.data.raw import TextDataset
@@ -113,7 +112,7 @@ def load_model(run: Run[Any], member: int | None = None) -> torch.nn.Module | Cl
         num_classes=described["num_classes"],
         seed=0,
     )
-    state = torch.load(io.BytesIO(folder.read_bytes(STATE_DICT)), weights_only=True)
+    state = load_tensors(folder.read_bytes(STATE_DICT), str(folder / STATE_DICT))
     load_fitting(network, state, f"{folder / STATE_DICT} to hold the weights of {described['architecture']}")
     return network.eval()
 
@@ -137,9 +136,13 @@ def trained(run: Run[Any], member: int | None = None) -> tuple[Run[Any], Folder,
             "run of a search that does"
         )
     if not (best.folder / MODEL).exists(DESCRIPTION):
-        raise RunFolderError(f"{run.folder} holds no trained network yet; finish it with 'archray resume {run.folder}'")
+        raise RunFolderError(
+            f"{run.folder} holds no trained network yet; finish it with: {command('resume', run.folder)}"
+        )
     folder = best.folder / MODEL if member is None else member_folder(run, member)
-    described = folder.read_json(DESCRIPTION)
+    described = folder.read_json(DESCRIPTION, "test_accuracy", "data")
     if "input" not in described:  # of a version before
         described |= input_of(best.data)
+    if described["input"] is not None:  # numbers, not text that an export would write into its source
+        described["input"] = ImageForm.model_validate(described["input"]).model_dump(mode="json")
     return best, folder, described

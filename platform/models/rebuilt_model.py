@@ -10,7 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from archray.files import plain_name
 from archray.platform.models.export_format import CARD, FEATURE_MAP, STATE_DICT
+from archray.trainables.checkpoint import load_tensors
 from archray.trainables.ensembles.ensemble import DESCRIPTION, load_ensemble
 from archray.trainables.ensembles.ensemble import KIND as ENSEMBLE
 from archray.trainables.feature_maps.classifier import Classifier, load_classifier
@@ -34,7 +36,7 @@ def build_exported(folder: str | Path, state: dict[str, Tensor] | None = None) -
         files = {DESCRIPTION: json.dumps(card).encode(), STATE_DICT: weights}
         return load_ensemble(files.__getitem__, space if card["space_file"] else None)
     if state is None:
-        state = torch.load(here / STATE_DICT, weights_only=True)
+        state = load_tensors(here / STATE_DICT, str(here / STATE_DICT))
     model: nn.Module
     if card["kind"] == FEATURE_MAP:
         unit_length = Fourier().configuration(card["architecture"])["preprocess"] == "normalise"
@@ -54,9 +56,9 @@ def build_exported(folder: str | Path, state: dict[str, Tensor] | None = None) -
 
 
 def _space(here: Path, card: dict[str, Any]) -> str:
-    """The space, a user's own from the copy of its file."""
+    """The space, a user's own from the copy of its file; of a reference without one, a module."""
     space: str = card["members"][0]["space"] if card["kind"] == ENSEMBLE else card["space"]
-    return f"{here / card['space_file']}:{space.partition(':')[2]}" if card["space_file"] else space
+    return f"{here / plain_name(card['space_file'])}:{space.rpartition(':')[2]}" if card["space_file"] else space
 
 
 def _saved(state: dict[str, Tensor]) -> bytes:

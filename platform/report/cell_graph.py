@@ -8,6 +8,8 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from archray.platform.report.decisions import Decided
 from archray.platform.report.section import escape
 from archray.trainables.spaces.genotypes import INPUTS, CellEdges
@@ -21,7 +23,12 @@ _RADIUS = 17.0  # of a node, in CSS pixels like all lengths here
 _ARC = 86.0  # how far the label of an arc over one node stands off the line of nodes
 _ARC_STEP = 50.0  # and that of each further level
 _CHARACTER = 7.3  # width of a character of the labels, monospaced at 12 px
+_LABEL_HEIGHT = 22.0
+_GAP = 3.0  # between two labels, and between a label and a node
+_SHRINK = 10 / 12  # of a drawing at most, in a narrow box: labels of 12 px stay readable; a narrower box scrolls
+_WIDER = 1.15  # the step by which nodes move apart until their labels do not overlap
 _KEY_LINE = '<path d="M1,8 H25"/>'  # of the legend
+Place = Callable[[float, float], complex]  # a node, which may lie between two, and how far off their line -> a point
 _LABEL_CHARACTERS = 16  # longer names of operations are cut in the drawing; the table beside it has them whole
 
 
@@ -32,7 +39,7 @@ def cell_drawing(edges: Sequence[Edge], nodes: int | Sequence[str]) -> str:
     """
     flat, upright = (draw_cell(edges, nodes, upright=upright) for upright in (False, True))
     return "".join(
-        f'<div class="plot {form}" style="max-width:{width}px">{svg}</div>'
+        f'<div class="plot {form}" style="--width:{width}px;--least:{width * _SHRINK:.0f}px">{svg}</div>'
         for form, (svg, width) in (("flat", flat), ("upright", upright))
     )
 
@@ -156,12 +163,27 @@ def _colour(decision: Decided) -> int | None:
 def draw_cell(edges: Sequence[Edge], nodes: int | Sequence[str], *, upright: bool) -> tuple[str, int]:
     """The cell as SVG, and its width in CSS pixels; `upright` draws it from top to bottom, for a narrow screen.
 
+    Its labels lie beside each other: each slides along its edge, and the nodes move apart until all have a place.
+
     nodes: as of `cell_drawing`.
     """
     if isinstance(nodes, int):
         nodes = ["in", *map(str, range(1, nodes - 1)), "out"]
-    apart, stretch = (104.0, 1.0) if upright else (206.0, 0.9)
-    beside = max([_label_width(edge) / 2 for edge in edges], default=_RADIUS) + 4 if upright else 18.0
+    widest = max([_label_width(edge) for edge in edges], default=2 * _RADIUS)
+    apart = 104.0 if upright else widest + 2 * _RADIUS + 34  # a straight edge shows its ends beside its label
+    for _ in range(8):
+        svg, width, overlap = _draw(edges, nodes, apart, widest / 2 + 4, upright=upright)
+        if overlap == 0:
+            break
+        apart *= _WIDER
+    return svg, width
+
+
+def _draw(
+    edges: Sequence[Edge], nodes: Sequence[str], apart: float, widest: float, *, upright: bool
+) -> tuple[str, int, float]:
+    """The SVG, its width, and the area in which labels overlap. apart: between two nodes. widest: half a label."""
+    stretch, beside = (0.7, widest) if upright else (0.9, 18.0)
     levels = [edge.level for edge in edges]
     above, below = (
         max(_offset(level) * stretch + beside, _RADIUS + 8) for level in (max([0, *levels]), min([0, *levels]))
@@ -175,10 +197,11 @@ def draw_cell(edges: Sequence[Edge], nodes: int | Sequence[str], *, upright: boo
         return complex(below + off * stretch, t) if upright else complex(t, above - off * stretch)
 
     ordered = sorted(edges, key=lambda edge: (edge.live, -abs(edge.level)))
-    parts = [_line(edge, place) for edge in ordered] + [_label(edge, place) for edge in ordered]
+    circles = [place(node, 0.0) for node in range(len(nodes))]
+    labels, overlap = _label_places(edges, place, circles, complex(width, height))
+    parts = [_line(edge, place) for edge in ordered] + [_label(edge, labels[edge]) for edge in ordered]
     idle = idle_nodes(edges, len(nodes))
-    for node, name in enumerate(nodes):
-        at = place(node, 0.0)
+    for node, (name, at) in enumerate(zip(nodes, circles, strict=True)):
         look = "node idle" if node in idle else "node"
         parts.append(f'<circle class="{look}" cx="{at.real:.1f}" cy="{at.imag:.1f}" r="{_RADIUS}"/>')
         parts.append(f'<text class="name" x="{at.real:.1f}" y="{at.imag:.1f}" dy=".35em">{name}</text>')
@@ -187,7 +210,43 @@ def draw_cell(edges: Sequence[Edge], nodes: int | Sequence[str], *, upright: boo
         f'<svg class="cell" viewBox="0 0 {width:.0f} {height:.0f}" role="img" '
         f'aria-label="{escape(f"The cell as a graph. {spoken}.")}">{"".join(parts)}</svg>'
     )
-    return svg, round(width)
+    return svg, round(width), overlap
+
+
+def _label_places(
+    edges: Sequence[Edge], place: Place, circles: Sequence[complex], size: complex
+) -> tuple[dict[Edge, complex], float]:
+    """The middle of each edge's label, as near to the middle of the edge as others let it; and the area they share."""
+    places: dict[Edge, complex] = {}
+    shared = 0.0
+    for edge in sorted(edges, key=lambda edge: (edge.level != 0, edge.end - edge.start, abs(edge.level))):
+        half = complex(_label_width(edge), _LABEL_HEIGHT) / 2
+        best: tuple[float, complex] | None = None
+        for share in sorted(np.linspace(0.14, 0.86, 37), key=lambda share: abs(share - 0.5)):
+            at = _at(_curve(edge, place), float(share))
+            covered = sum(_covered(at, half, circle, complex(_RADIUS, _RADIUS)) for circle in circles)
+            for other, middle in places.items():
+                covered += _covered(at, half, middle, complex(_label_width(other), _LABEL_HEIGHT) / 2)
+            low, high = at - half, at + half
+            covered += 1e3 * sum(
+                max(out, 0.0) for out in (-low.real, -low.imag, (high - size).real, (high - size).imag)
+            )
+            if best is None or covered < best[0]:
+                best = covered, at
+            if covered == 0:
+                break
+        assert best is not None  # there are shares
+        shared, places[edge] = shared + best[0], best[1]
+    return places, shared
+
+
+def _covered(at: complex, half: complex, other: complex, other_half: complex) -> float:
+    """The area that two boxes with a gap between them share. half: of their sizes."""
+    apart = at - other
+    x, y = (
+        _GAP + a + b - abs(c) for a, b, c in zip(*((z.real, z.imag) for z in (half, other_half, apart)), strict=True)
+    )
+    return max(x, 0.0) * max(y, 0.0)
 
 
 def _offset(level: int) -> float:
@@ -207,13 +266,25 @@ def _paint(colour: int | None) -> str:
     return "op-identity" if colour is None else f"op-{colour}"
 
 
-def _line(edge: Edge, place: Callable[[float, float], complex]) -> str:
-    """The arc or line, with its head."""
+def _curve(edge: Edge, place: Place) -> tuple[complex, complex, complex, complex]:
+    """The ends of the arc, which are nodes, and its handles between them."""
     # A cubic whose handles stand off by h passes its middle at 3/4 h.
     handle = math.copysign(_offset(edge.level), edge.level) * 4 / 3
     reach = (edge.end - edge.start) * 0.24
     first, last = place(edge.start, 0.0), place(edge.end, 0.0)
-    near, far = place(edge.start + reach, handle), place(edge.end - reach, handle)
+    return first, place(edge.start + reach, handle), place(edge.end - reach, handle), last
+
+
+def _at(curve: tuple[complex, complex, complex, complex], share: float) -> complex:
+    """The point of a cubic at `share` of its course."""
+    first, near, far, last = curve
+    rest = 1 - share
+    return rest**3 * first + 3 * rest**2 * share * near + 3 * rest * share**2 * far + share**3 * last
+
+
+def _line(edge: Edge, place: Place) -> str:
+    """The arc or line, with its head."""
+    first, near, far, last = _curve(edge, place)
     out, back = (near - first) / abs(near - first), (far - last) / abs(far - last)
     base, tip = last + back * (_RADIUS + 9), last + back * (_RADIUS + 2)
     across = (base - tip) * -5j / 7  # of the head, which is 7 long
@@ -226,8 +297,7 @@ def _line(edge: Edge, place: Callable[[float, float], complex]) -> str:
     )
 
 
-def _label(edge: Edge, place: Callable[[float, float], complex]) -> str:
-    at = place((edge.start + edge.end) / 2, math.copysign(_offset(edge.level), edge.level))
+def _label(edge: Edge, at: complex) -> str:
     x, y = at.real, at.imag
     shown = edge.operation
     if len(shown) > _LABEL_CHARACTERS:
@@ -235,6 +305,6 @@ def _label(edge: Edge, place: Callable[[float, float], complex]) -> str:
     width = _label_width(edge)
     return (
         f'<g class="{_look(edge)}">'
-        f'<rect x="{x - width / 2:.1f}" y="{y - 11:.1f}" width="{width:.1f}" height="22" rx="11"/>'
+        f'<rect x="{x - width / 2:.1f}" y="{y - 11:.1f}" width="{width:.1f}" height="{_LABEL_HEIGHT:.0f}" rx="11"/>'
         f'<text x="{x:.1f}" y="{y:.1f}" dy=".34em">{escape(shown)}</text></g>'
     )

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from archray.platform.quantities import quantity_of
+from archray.platform.quantities import points_between, quantity_of
 from archray.platform.report.figures import FOUND, INK, RANDOM, SURFACE, NothingToDraw, drawing, figure
 from archray.platform.report.measured import headline_cards, measured_networks, over_repeats, tested
 from archray.platform.report.page import Card, network_size
@@ -39,14 +39,10 @@ def accuracy_lead(run: Run[Any]) -> str:
         text += f" on average over {count(final.number, final.each)}"
     if random is None:
         return f"{text}. No random architectures were trained for comparison."
-    gap = 100 * (final.mean - random.mean)
     others = (
         f"{count(random.number, 'random architecture')} trained" if random.each != "repeat" else "random architectures"
     )
-    return (
-        f"{text}, {abs(gap):.2f} percentage points {'above' if gap >= 0 else 'below'} the mean of {others} "
-        "with the same budget."
-    )
+    return f"{text}, {points_between(final.mean - random.mean)} the mean of {others} with the same budget."
 
 
 def accuracy_cards(run: Run[Any]) -> list[Card]:
@@ -112,6 +108,16 @@ def comparison_section(run: Run[Any]) -> Section | None:
     return Section("comparison", "Against random architectures", captioned(content, _caption(run.best, found, random)))
 
 
+def _place(gaps: np.ndarray) -> str:
+    """The place of an accuracy among others, in words. gaps: (n,) by how much it is above each."""
+    words = [points_between(gap) for gap in gaps]
+    if len(words) == 1:
+        return f"{words[0]} the random architecture"
+    numbers = {word: sum(text.endswith(word) for text in words) for word in ("above", "equal to", "below")}
+    parts = [f"{word} {'all ' if n == len(words) else ''}{n}" for word, n in numbers.items() if n]
+    return ", ".join(parts) + " random architectures"
+
+
 def _caption(run: Run[Any], found: np.ndarray, random: np.ndarray) -> str:
     parts = []
     if found.size:
@@ -127,11 +133,7 @@ def _caption(run: Run[Any], found: np.ndarray, random: np.ndarray) -> str:
     if max(found.size, random.size) > 1:
         parts.append("The vertical stroke is the mean; ± is the standard deviation of the points, not of the mean.")
     if found.size and random.size:
-        beaten = int((random < found.mean()).sum())
-        share = f"all {random.size}" if beaten == random.size else f"{beaten} of the {random.size}"
-        share = share if random.size > 1 else "it"
-        whose = "The found architecture's mean is" if found.size > 1 else "The found architecture is"
-        parts.append(f"{whose} {'above' if beaten or random.size > 1 else 'not above'} {share}.")
+        parts.append(f"{'Its mean' if found.size > 1 else 'It'} is {_place(found.mean() - random)}.")
     if found.size == 1:
         parts.append("With one final seed, the spread between seeds is not known.")
     baseline = run.table("baseline", TRIALS)

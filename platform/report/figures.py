@@ -11,6 +11,7 @@ import io
 import re
 from collections.abc import Callable
 from functools import wraps
+from textwrap import wrap
 from typing import TypeVar
 
 import matplotlib as mpl
@@ -19,6 +20,7 @@ from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
+from matplotlib.text import Text
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
 from archray.errors import InvalidInput
@@ -84,6 +86,7 @@ _STYLE = {
 
 WIDTH = 500  # of a drawing; a page shows it wider or narrower, and its text of 12 with it: 15 px to 8 px on a phone
 
+_SHORTEST_LINE = 8  # characters of a title that is broken
 ShownT = TypeVar("ShownT")  # a run, or several to compare
 
 
@@ -122,6 +125,7 @@ def drawing(name: str, canvas: Figure, *, description: str) -> str:
     """
     text = io.StringIO()
     with mpl.rc_context(_STYLE):  # type: ignore[arg-type]
+        _wrap_titles(canvas)
         canvas.savefig(
             text,
             format="svg",
@@ -146,6 +150,22 @@ def drawing(name: str, canvas: Figure, *, description: str) -> str:
     body = re.sub(r"\n\s*", "\n", body).strip() + shapes(canvas)
     image = f'<svg viewBox="0 0 {width} {height}" role="img" aria-label="{escape(description)}">{body}</svg>'
     return f'<div class="plot">{image}</div>'
+
+
+def _wrap_titles(canvas: Figure) -> None:
+    """Breaks titles that are wider than their panel: the next panel or the edge of the drawing would cut them."""
+    canvas.draw_without_rendering()  # lays the panels out
+    for axes in canvas.axes:
+        text, room = axes.get_title("left"), axes.get_window_extent().width
+        widths = [
+            child.get_window_extent().width
+            for child in axes.get_children()
+            if isinstance(child, Text) and child.get_text() == text
+        ]
+        if axes.get_visible() and text and (width := max(widths, default=0.0)) > room:
+            longest = max(map(len, text.splitlines()))
+            most = max(int(longest * room / width), _SHORTEST_LINE)
+            axes.set_title("\n".join(part for line in text.splitlines() for part in wrap(line, most)))
 
 
 def set_height(canvas: Figure, height: int) -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+import re
+import shlex
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from importlib.resources import files
@@ -19,7 +21,10 @@ from archray.platform.report.section import Section, breakable, escape, flowing
 from archray.platform.report.short_names import ShortNames
 from archray.platform.report.table_columns import numbers
 from archray.platform.run.run import Run
+from archray.trainables.data.data_settings import PATH_PREFIXES
+from archray.trainables.spaces.table_space import PREFIX as TABLE
 
+_FOLDER = re.compile(r"(?:^|(?<=[:=]))~?/(?!/)[^:]*/")  # the folder of an absolute path, after `folder:` too
 MakeSection = Callable[[Run[Any]], Section | None]
 _ICON = "data:image/svg+xml,%3Csvg viewBox='0 0 16 16'/%3E"
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; script-src"  # and the hash of the one script
@@ -61,7 +66,8 @@ def render(run: Run[Any], headline: Headline, sections: Sequence[MakeSection]) -
             shown.append(make(run))
         except NothingToDraw:
             continue
-    return write_page(f"archray: {title(run)}", header(run, headline), [section for section in shown if section])
+    page = write_page(f"archray: {title(run)}", header(run, headline), [section for section in shown if section])
+    return _without_folders(page, run)
 
 
 def write_page(title: str, header: str, sections: Sequence[Section]) -> str:
@@ -106,8 +112,32 @@ def write_page(title: str, header: str, sections: Sequence[Section]) -> str:
 
 def title(run: Run[Any]) -> str:
     """What the page is about, in a few words."""
-    text = f"{_shown_name(run)} on {run.config.data.name}"
+    text = f"{_shown_name(run)} on {without_folder(run.config.data.name)}"
     return text[:1].upper() + text[1:]
+
+
+def without_folder(name: str) -> str:
+    """A data set or a space as a reader knows it: `images` of `folder:/home/me/images`, `mine.py:load` of a file."""
+    kind, _, place = name.partition(":")
+    if f"{kind}:" in (*PATH_PREFIXES, TABLE):
+        return place.rstrip("/").rpartition("/")[2]
+    return re.sub(r"[^:]*/", "", name)
+
+
+def _without_folders(page: str, run: Run[Any]) -> str:
+    """The page without the folders of the user's files: a report that is sent to others does not need them."""
+    texts = [str(run.folder), *shlex.split(run.manifest.get("command") or ""), *_strings(run.manifest["config"])]
+    folders = {found[0] for text in texts if (found := _FOLDER.search(text.rstrip("/")))}
+    for folder in sorted(folders, key=len, reverse=True):
+        page = re.sub(rf"(?<![\w./-]){re.escape(escape(folder))}", "", page)
+    return page
+
+
+def _strings(value: object) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    for inner in value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else ():
+        yield from _strings(inner)
 
 
 def _shown_name(run: Run[Any]) -> str:
@@ -144,12 +174,12 @@ def _facts(run: Run[Any], facts: Mapping[str, object]) -> str:
     commit = run.manifest.get("git_commit")
     shown = {
         run.config.kind.capitalize(): _shown_name(run),
-        "Space": run.config.space,
-        "Data": run.config.data.name,
+        "Space": without_folder(run.config.space),
+        "Data": without_folder(run.config.data.name),
         **facts,
         "Seed": run.best.config.seed,
         "Started": f"{datetime.fromisoformat(run.manifest['created']):%Y-%m-%d %H:%M} UTC",
-        "Duration": duration(run.best.seconds) if run.best.seconds else None,
+        "Duration": duration(run.seconds) if run.seconds else None,
         "Code": f"archray {run.manifest['versions']['archray']}" + (f" · {commit[:10]}" if commit else ""),
     }
     rows = "".join(

@@ -13,6 +13,7 @@ from matplotlib.ticker import MaxNLocator
 from archray.platform.number_words import MISSING
 from archray.platform.quantities import DECIDING, UNDER_ATTACK, Spread, quantity_of
 from archray.platform.report.figures import FOUND, SURFACE, TRIAL, NothingToDraw, drawing, figure, set_height
+from archray.platform.report.page import without_folder
 from archray.platform.report.pointed_at import tell_points
 from archray.platform.report.section import Column, Section, captioned, paragraphs, table
 from archray.platform.run.run_summary import RunSummary
@@ -62,7 +63,7 @@ def written_side_by_side(runs: Compared) -> pd.DataFrame:
     """The same in words, a column per quantity: `93.21 ± 0.35 (3)`, of three; a dash where there is none."""
     spreads = [spreads_of(summary) for _, summary in runs]
     columns: dict[str, list[str]] = {
-        name: [str(getattr(summary, name.lower())) for _, summary in runs] for name in _WORDS
+        name: [without_folder(getattr(summary, name.lower())) for _, summary in runs] for name in _WORDS
     }
     members = [max(len(summary.architectures), 1) for _, summary in runs]
     if max(members) > 1:
@@ -118,7 +119,7 @@ def runs_compared(runs: Compared, canvas: Figure) -> None:
     left.set_xlabel(TEST.axis)
     right.xaxis.set_major_locator(MaxNLocator(4))
     right.margins(x=0.2)
-    right.set(xlabel="seconds of all stages", ylabel=TEST.axis)
+    right.set(xlabel="seconds of the run", ylabel=TEST.axis)
 
 
 def _columns(names: Sequence[str]) -> list[Column]:
@@ -138,6 +139,10 @@ def comparison_lead(runs: Compared) -> str:
     if not known:
         return f"{text} None has a test accuracy."
     name, spread = max(known, key=lambda run: run[1].mean)
+    others = [other for other, value in known if other != name and TEST.bare(value.mean) == TEST.bare(spread.mean)]
+    if others:
+        names = " and ".join([name, *others])
+        return f"{text} The highest test accuracy, {TEST.show(spread.mean)}, is that of {names}."
     return f"{text} The highest test accuracy is that of {name}: {TEST.spread(spread)}, {spread.words}."
 
 
@@ -159,7 +164,7 @@ def side_by_side_sections(runs: Compared, differences: Mapping[str, Sequence[obj
     try:
         told = ", ".join(f"{name} {TEST.spread(spread)}" for (name, _), spread in zip(runs, accuracies, strict=True))
         shown = drawing("runs-compared", runs_compared(runs), description=f"Test accuracy of each run: {told}.")
-        caption = "Test accuracy of each run, and, by the run's number, over the seconds of all its stages. "
+        caption = "Test accuracy of each run, and, by the run's number, over the seconds it took. "
         caption += "Bars: one standard deviation; blue: the highest."
         body = captioned(shown, caption) + body
     except NothingToDraw:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import shlex
+
 RUNS = "archray-runs"  # where `search` puts runs that are given no folder
 MANIFEST = "manifest.json"
 SUMMARY = "summary.json"  # what `show`, `load`, `runs` and `watch` read; see `run_summary`
-HEARTBEAT = "heartbeat.json"  # of the process that works on the run; see `heartbeat`
+HEARTBEAT = "heartbeat.json"  # the lock of the process that works on the run; see `heartbeat`
 CODE = "code"  # copies of the user's files, as they were when the run began
 ARRAYS = "arrays.npz"  # arrays given through Python
 DONE = "done.json"  # of a stage that has ended, written last
+DONE_KEYS = ("inputs", "outputs", "finished", "seconds")  # of it
 FOUND = "architecture.json"  # what a search, a selection, a run has found
 FINDINGS = "findings.json"  # of a study: what it concludes
 TRIALS, CURVES = "trials.parquet", "curves.parquet"  # of a stage that trains: a row a trial, a row an epoch of each
@@ -29,4 +32,10 @@ RESULTS = "results"  # of a Tune run, a file of JSON lines a trial, a line a res
 SNAPSHOT = "snapshot.zip"  # of a Tune run: its state files as they were when Tune last wrote them all
 JOURNAL = "journal-"  # and a number: of a Tune run, what became of its trials after the snapshot; see `tune_snapshot`
 FAILED = "failed"  # of a Tune run: TRIAL.json of each trial that failed, and TRIAL.txt, the stacks
+SHARDS = "shards"  # of a scoring: its rows, as they arrive
 SCORING = "scoring.json"  # beside `shards/`: when it began, how many architectures are scored, how many a second
+
+
+def command(*words: object) -> str:
+    """`archray` with these words, quoted for a shell, so that it can be copied from a message."""
+    return shlex.join(["archray", *map(str, words)])

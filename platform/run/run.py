@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import math
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from os import PathLike
@@ -14,11 +15,13 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from pydantic import ValidationError
 
-from archray.errors import RunFolderError
-from archray.files import Folder
+from archray.cluster.cluster_settings import LOCAL
+from archray.errors import ArchrayError, RunFolderError, RunInterrupted, TrialCrashed
+from archray.files import Folder, plain_name
 from archray.platform.config import SearchConfig
 from archray.platform.quantities import deciding_accuracy
-from archray.platform.run.layout import ARRAYS, CODE, DONE, FOUND, MANIFEST, REPEAT
+from archray.platform.run.heartbeat import holds_nothing
+from archray.platform.run.layout import ARRAYS, CODE, DONE, DONE_KEYS, FOUND, HEARTBEAT, MANIFEST, REPEAT, command
 from archray.platform.run.manifest import (
     NO_CHECKSUMS,
     check_versions,
@@ -28,9 +31,12 @@ from archray.platform.run.manifest import (
     now,
     versions,
 )
-from archray.platform.run.run_summary import read_manifest, written_result
+from archray.platform.run.run_summary import read_manifest, worked_seconds, written_result
+from archray.platform.run.trust import SIGNATURE, Uses, is_own, refuse_code, signature, signed_part
 from archray.references import is_reference, load_reference, split_reference, worker_reference
 from archray.trainables.data import DataSettings, save_arrays
+from archray.trainables.data.load import is_own_data
+from archray.trainables.spaces import is_own_space
 
 if TYPE_CHECKING:  # a run is opened without
     import pandas as pd
@@ -49,6 +55,7 @@ class Run(Generic[ConfigT]):
     folder: Folder
     manifest: dict[str, Any]
     config: ConfigT
+    trust: bool = True  # whether this process made it, or the user said so; otherwise its signature decides
 
     @classmethod
     def create(
@@ -91,7 +98,7 @@ class Run(Generic[ConfigT]):
             "created": now(),
             "amended": [],
         }
-        folder.write_json(MANIFEST, run.manifest)
+        run.sign()
         return run
 
     @classmethod
@@ -101,29 +108,72 @@ class Run(Generic[ConfigT]):
         config_of: Callable[[str], type[ConfigT]],
         *,
         force: bool = False,
-        to_resume: bool = False,
+        trust: bool = False,
+        uses: Uses = "code",
     ) -> Run[ConfigT]:
         """The run in a folder.
 
         Args:
             config_of: name of a method -> the class of its configuration.
-            to_resume: whether its versions are checked, and files deleted that a killed driver left unfinished.
+            trust: whether its code may run although this user did not start it on this machine.
+            uses: what of it is used; of a run whose `state` is, versions are checked, and files deleted that a killed
+                driver left unfinished.
 
-        Raises: RunFolderError if the folder holds no run, or other versions made it.
+        Raises: RunFolderError if the folder holds no run, or other versions made it; UntrustedCode.
         """
         folder = place if isinstance(place, Folder) else Folder(place)
         manifest = read_manifest(folder)
-        if to_resume:
-            check_versions(manifest, str(folder), force)
-            folder.sweep()
+        for role, kept in manifest["references"].items():
+            plain_name(role), plain_name(kept["file"])
         try:
-            config = config_of(manifest["config"]["method"]).model_validate(manifest["config"])
+            values = manifest["config"]
+            config = config_of(values["method"]).model_validate(values, context={"of_run": True})
         except ValidationError as error:
             raise RunFolderError(
                 f"{folder} has a configuration that this archray cannot read, of another version perhaps; install the "
                 f"versions of its manifest.json: {error}"
             ) from error
-        return cls(folder, manifest, config)
+        run = cls(folder, manifest, config, trust)
+        if not run.trusted and (actions := run.actions(uses)):
+            raise refuse_code(folder, "run", actions)
+        if uses == "state":
+            check_versions(manifest, str(folder), force)
+            folder.sweep()
+            if trust:
+                run.sign()
+        return run
+
+    # Whose it is
+
+    @property
+    def trusted(self) -> bool:
+        """Whether its code may run: this user started it on this machine, or said so."""
+        return self.trust or is_own(self._signed_part(), self.manifest.get(SIGNATURE))
+
+    def actions(self, uses: Uses) -> list[str]:
+        """What a command that uses so much of the run would do, beyond reading files of data."""
+        if uses == "tables":
+            return []
+        kept = self.manifest["references"]
+        actions = [f"execute {self.folder / CODE / role / each['file']}" for role, each in kept.items()]
+        named = {role: name for role, name in self.config.references().items() if role not in kept}
+        actions += [f"import {split_reference(name)[0]}" for role, name in named.items() if is_own_code(role, name)]
+        if uses != "code" and (address := self.config.cluster.address) not in (None, LOCAL):
+            actions.append(f"connect to the Ray cluster {address}")
+        if uses == "state":
+            actions.append("read state that Ray Tune has pickled")
+        return list(dict.fromkeys(actions))
+
+    def sign(self) -> None:
+        """Writes the manifest, signed as a run of this user's."""
+        self.manifest[SIGNATURE] = signature(self._signed_part())
+        self.folder.write_json(MANIFEST, self.manifest)
+
+    def _signed_part(self) -> dict[str, Any]:
+        kept = self.manifest["references"]
+        described = {name: self.manifest[name] for name in ("config", "created", "references")}
+        files = {role: self.folder / CODE / role for role in kept}
+        return signed_part(described, {role: files[role].sha256(each["file"]) for role, each in kept.items()})
 
     def copy_to(self, folder: Folder, config: SearchConfig) -> Run[Any]:
         """A run in another folder with this one's copies of the user's files and arrays, and another configuration."""
@@ -132,8 +182,9 @@ class Run(Generic[ConfigT]):
         if self.manifest["arrays"]:
             folder.copy_from(self.folder, [ARRAYS])
         manifest = {**self.manifest, "config": config.model_dump(mode="json"), "amended": []}
-        folder.write_json(MANIFEST, manifest)
-        return Run(folder, manifest, config)
+        run = Run(folder, manifest, config, self.trust)
+        run.sign()
+        return run
 
     def data_checksum(self) -> str | None:
         """The manifest's; where the run began without data they are read now, for the manifest, too."""
@@ -150,21 +201,24 @@ class Run(Generic[ConfigT]):
         self.manifest["amended"].append({"at": now(), "replaced": self.manifest["config"]})
         self.manifest["config"] = config.model_dump(mode="json")
         self.config = config  # type: ignore[assignment]  # of the same class: the method does not change
-        self.folder.write_json(MANIFEST, self.manifest)
+        self.sign()  # of a run that is resumed, and so trusted
 
     # What its stages wrote
 
     def table(self, stage: str, name: str) -> pd.DataFrame:
-        """A Parquet table of a stage; empty where it has not been written."""
+        """A Parquet table of a stage; empty where it has not been written. Raises: DamagedFile."""
         import pandas as pd
 
-        folder = self.folder / stage
-        return folder.read_parquet(name) if folder.exists(name) else pd.DataFrame()
+        return (self.folder / stage).read_parquet(name) if self._is_written(stage, name) else pd.DataFrame()
 
     def document(self, stage: str, name: str = FOUND) -> dict[str, Any] | None:
-        """A JSON file of a stage; None where it has not been written."""
+        """A JSON file of a stage; None where it has not been written. Raises: DamagedFile."""
+        return (self.folder / stage).read_json(name) if self._is_written(stage, name) else None
+
+    def _is_written(self, stage: str, name: str) -> bool:
+        """Whether a file of a stage is there, or should be: reading it then says that it is missing."""
         folder = self.folder / stage
-        return folder.read_json(name) if folder.exists(name) else None
+        return folder.exists(name) or (folder.exists(DONE) and name in folder.read_json(DONE, *DONE_KEYS)["outputs"])
 
     def pooled(self, stage: str, name: str) -> pd.DataFrame:
         """A table of a stage with those of all repeats under each other, and a column `repeat`, from 0."""
@@ -194,7 +248,9 @@ class Run(Generic[ConfigT]):
     def repeats(self) -> list[Run[ConfigT]]:
         """The repeats that have begun; none of a run of one."""
         names = [name for name in self.folder.folders() if name.startswith(REPEAT)]
-        return [Run.open(self.folder / name, lambda _: type(self.config)) for name in names]
+        return [
+            Run.open(self.folder / name, lambda _: type(self.config), trust=self.trust, uses="tables") for name in names
+        ]
 
     @property
     def best(self) -> Run[ConfigT]:
@@ -208,10 +264,8 @@ class Run(Generic[ConfigT]):
 
     @property
     def seconds(self) -> float:
-        """The time that the stages that are done took, all together, of all repeats."""
-        stages = [self.folder / name for name in self.folder.folders()]
-        own = float(sum(stage.read_json(DONE)["seconds"] for stage in stages if stage.exists(DONE)))
-        return own + sum(run.seconds for run in self.repeats)
+        """How long processes worked on the run, start-up included, up to now if one still does."""
+        return worked_seconds(self.folder)
 
     # What the user gave
 
@@ -227,9 +281,18 @@ class Run(Generic[ConfigT]):
         return self.config.data.model_copy(update={"name": own or self.resolved("data", self.config.data.name)})
 
     def resolved(self, role: str, name: str) -> str:
-        """A name of the configuration as it resolves here and in workers: the run's own copy of a user's file."""
+        """A name of the configuration as it resolves here and in workers: the run's own copy of a user's file.
+
+        Raises: UntrustedCode; RunFolderError for a file of which the run has no copy.
+        """
         reference = self.manifest["references"].get(role)
+        if not is_own_code(role, name) and reference is None:
+            return name
+        if not self.trusted:
+            raise refuse_code(self.folder, "run", self.actions("code"))
         if reference is None:
+            if split_reference(name)[0].endswith(".py"):
+                raise RunFolderError(f"expected a copy of {name} in {self.folder / CODE}, which has none for {role}")
             return name
         local = f"{self._local_copy(self.folder / CODE / role, reference['file'])}:{reference['attribute']}"
         load_reference(local)  # so that the module's name resolves in this process too
@@ -239,6 +302,8 @@ class Run(Generic[ConfigT]):
     def user_files(self) -> list[Path]:
         """Local copies of the files of the user's that the run kept: they travel to the workers."""
         references = self.manifest["references"].items()
+        if references and not self.trusted:
+            raise refuse_code(self.folder, "run", self.actions("code"))
         return [self._local_copy(self.folder / CODE / role, kept["file"]) for role, kept in references]
 
     @cached_property
@@ -247,17 +312,26 @@ class Run(Generic[ConfigT]):
 
     def _local_copy(self, folder: Folder, name: str) -> Path:
         """The file itself in a local run; a copy of it where the run lies on an object store."""
-        local = folder.local_path()
+        local = folder.local_file(name)
         if local is None:
-            local = self._scratch / folder.path.rpartition("/")[2]
-            local.mkdir(exist_ok=True)
-            (local / name).write_bytes(folder.read_bytes(name))
-        return local / name
+            local = self._scratch / folder.name / name
+            local.parent.mkdir(exist_ok=True)
+            local.write_bytes(folder.read_bytes(name))
+        return local
 
 
 def _by_its_key(document: dict[str, Any]) -> dict[str, Any]:
     """What was found, its `value` also under the key of the quantity that it is, the document's `metric`."""
     return {**document, document["metric"]: document["value"]} if "metric" in document else document
+
+
+def is_own_code(role: str, name: str) -> bool:
+    """Whether the name that a configuration has for a role is a reference to code that is not archray's."""
+    if role == "space":
+        return is_own_space(name)
+    if role == "data":
+        return is_own_data(name)
+    return is_reference(name)
 
 
 def refuse_existing(folder: Folder, option: str = "--out", *, again: bool = False) -> None:
@@ -267,11 +341,38 @@ def refuse_existing(folder: Folder, option: str = "--out", *, again: bool = Fals
     """
     if folder.exists(MANIFEST):
         raise RunFolderError(
-            f"{folder} holds a run already; continue it with 'archray resume {folder}', or choose another {option}"
+            f"{folder} holds a run already; choose another {option}, or continue it with: {command('resume', folder)}"
         )
     if (local := folder.local_path()) is not None and local.is_file():
         raise RunFolderError(f"{folder} is a file; choose another {option}")
-    if again and {*folder.files(), *folder.folders()} <= {CODE, ARRAYS}:
+    left = {*folder.files(), *folder.folders()}
+    if again and all(name in (CODE, ARRAYS) or name.startswith(HEARTBEAT) for name in left):
         return
-    if not folder.is_empty():
+    if not holds_nothing(folder):
         raise RunFolderError(f"{folder} exists and is not empty; choose another {option}")
+
+
+@contextmanager
+def removed_if_refused(folder: Folder) -> Iterator[None]:
+    """Empties the folder of a new run if it is refused in the block before there is work that `resume` could continue.
+
+    So the corrected command finds the folder as this one did.
+    """
+    try:
+        yield
+    except (RunInterrupted, TrialCrashed):
+        raise
+    except ArchrayError:
+        if not _has_work(folder):
+            for name in folder.files():
+                if not name.startswith(HEARTBEAT):
+                    folder.delete(name)
+            for name in folder.folders():
+                (folder / name).remove()
+        raise
+
+
+def _has_work(run: Folder) -> bool:
+    """Whether a stage is done, or has folders: those of trials, of rows that arrived, of what was set aside."""
+    folders = [run / name for name in run.folders() if name != CODE]
+    return any(_has_work(each) if each.exists(MANIFEST) else each.exists(DONE) or each.folders() for each in folders)

@@ -8,14 +8,17 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from datetime import datetime
 from typing import Any, Literal
 
-from archray.errors import RunFolderError
+from archray.errors import DamagedFile, RunFolderError
 from archray.files import Folder
-from archray.platform.run.heartbeat import no_sign_of_life
-from archray.platform.run.layout import DONE, FINDINGS, FOUND, MANIFEST, REPEAT, SUMMARY
+from archray.platform.run.heartbeat import alive_until, no_sign_of_life
+from archray.platform.run.layout import DONE, DONE_KEYS, FINDINGS, FOUND, MANIFEST, REPEAT, SUMMARY, command
 from archray.platform.run.listing import Listing
 
+_CONFIG_KEYS = {"method", "space", "data", "seed", "repeats"}
+_MANIFEST_KEYS = {"versions", "created", "command"}
 State = Literal["running", "interrupted", "failed", "done"]
 StageState = Literal["waiting", "running", "stopped", "done"]
 
@@ -51,7 +54,7 @@ class RunSummary:
         command: what began it, if that was a command.
         state: `running` while its process lives, `done`, `interrupted` (Ctrl-C, or its process is gone), or `failed`.
         reason: why it is not done, or what is missing in the folder.
-        seconds: of all stages that have ended, of all repeats.
+        seconds: from the start of the command to its end, start-up included; of a resumed run, of all its commands.
         stages: in order; none of a run of several repeats, which have their own.
         result: what was found, and its measures, as in `architecture.json`; of several repeats, of the best. Of a
             study its `findings`.
@@ -84,7 +87,7 @@ class RunSummary:
         """
         folder = place if isinstance(place, Folder) else Folder(place)
         manifest = read_manifest(folder)
-        written, config = folder.read_json(SUMMARY) if folder.exists(SUMMARY) else _pieced(folder), manifest["config"]
+        written, config = _summary_of(folder) or _pieced(folder), manifest["config"]
         state, reason = written["state"], written["reason"]
         if state == "running" and (reason := no_sign_of_life(folder)):
             state = "interrupted"
@@ -106,7 +109,7 @@ class RunSummary:
             command=manifest["command"],
             state=state,
             reason=reason,
-            seconds=sum(stage.seconds or 0.0 for stage in stages) + sum(repeat.seconds for repeat in repeats),
+            seconds=worked_seconds(folder),
             stages=stages,
             result=written["result"],
             listings=[Listing(**listing) for listing in written["listings"]],
@@ -137,21 +140,48 @@ class RunSummary:
         return asdict(self)
 
 
+def _summary_of(folder: Folder) -> dict[str, Any] | None:
+    """What `summary.json` says; None if it is missing or damaged: `archray report` rewrites it."""
+    try:
+        return dict(folder.read_json(SUMMARY, "state", "reason", "stages", "result", "listings", "written"))
+    except DamagedFile:
+        return None
+
+
 def _pieced(folder: Folder) -> dict[str, Any]:
     """What `summary.json` would say, without what only the method knows."""
     stages = [
         asdict(StageSummary(name, name, "done", None, done["finished"], done["seconds"]))
         for name in folder.folders()
-        if (folder / name).exists(DONE) and (done := (folder / name).read_json(DONE))
+        if (folder / name).exists(DONE) and (done := (folder / name).read_json(DONE, *DONE_KEYS))
     ]
-    result = written_result(folder)
+    result, lack = written_result(folder), "a damaged" if folder.exists(SUMMARY) else "no"
     return {
         "state": "interrupted" if result is None else "done",
-        "reason": f"it has no {SUMMARY}, which 'archray report {folder}' writes anew",
+        "reason": f"it has {lack} {SUMMARY}; write it with: {command('report', folder)}",
         "stages": sorted(stages, key=lambda stage: str(stage["finished"])),
         "result": result or {},
         "listings": [],
     }
+
+
+def worked_seconds(folder: Folder) -> float:
+    """How long processes worked on a run, up to now if one still does.
+
+    A killed process counts up to its last heartbeat. Of a run without the time in its `summary.json`, whose process
+    an earlier version ended, the seconds of the stages that are done.
+    """
+    written = _summary_of(folder)
+    if written is None or "seconds" not in written:
+        parts = [folder / name for name in folder.folders()]
+        own = sum(part.read_json(DONE, *DONE_KEYS)["seconds"] for part in parts if part.exists(DONE))
+        return float(own) + sum(worked_seconds(part) for part in parts if part.name.startswith(REPEAT))
+    seconds = float(written["seconds"])
+    if written["state"] == "running":
+        wrote = datetime.fromisoformat(written["written"])
+        at = alive_until(folder, wrote)
+        seconds += max((at - wrote).total_seconds(), 0.0) if at else 0.0
+    return seconds
 
 
 def written_result(folder: Folder) -> dict[str, Any] | None:
@@ -164,7 +194,14 @@ def read_manifest(folder: Folder) -> dict[str, Any]:
     """Raises: RunFolderError if the folder holds no run."""
     if not folder.exists(MANIFEST):
         raise RunFolderError(f"{folder} holds no run (no {MANIFEST}); give the folder that --out named")
-    manifest = folder.read_json(MANIFEST)
-    if "config" not in manifest or "versions" not in manifest:
+    try:
+        manifest = folder.read_json(MANIFEST)
+    except DamagedFile as error:
+        raise DamagedFile(
+            f"{folder}/{MANIFEST} is damaged ({error.__cause__ or 'it holds no object'}), and without it the run "
+            "cannot be opened. Restore it from a copy; the run's tables and its report are whole files of their own"
+        ) from error
+    config = manifest.get("config")
+    if not isinstance(config, dict) or not config.keys() >= _CONFIG_KEYS or not manifest.keys() >= _MANIFEST_KEYS:
         raise RunFolderError(f"{folder}/{MANIFEST} is none of archray's; give the folder that --out named")
     return dict(manifest)

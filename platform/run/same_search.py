@@ -8,6 +8,7 @@ from typing import Any
 
 from archray.errors import RunFolderError
 from archray.platform.config import SearchConfig, flat
+from archray.platform.run.layout import command
 from archray.platform.run.run import Run
 from archray.references import split_reference
 
@@ -29,6 +30,6 @@ def check_same_search(run: Run[Any], config: SearchConfig) -> None:
             differing.append(f"{file} is as it was when it began, which has changed since")
     if differing:
         raise RunFolderError(
-            f"{run.folder} holds another search: there {'; '.join(differing)}. Continue that one with "
-            f"'archray resume {run.folder}', or choose another --out"
+            f"{run.folder} holds another search: there {'; '.join(differing)}. Choose another --out, or "
+            f"continue that search with: {command('resume', run.folder)}"
         )

@@ -12,11 +12,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from archray.errors import DamagedFile
 from archray.files import Folder
 from archray.platform.run.layout import PLAN, RESULTS, SCORING, STARTED
 from archray.platform.run.tune_snapshot import experiment_state
 
 Status = Literal["running", "ended", "failed"]
+_BEGUN = {  # the keys of each file that says that something began
+    SCORING: ("began", "done", "total", "rate", "failed"),
+    PLAN: ("began", "done_before", "metric", "mode", "total", "before"),
+}
 _STATUSES: Mapping[str, Status] = {"TERMINATED": "ended", "ERROR": "failed"}  # Tune's; the others have not ended
 
 
@@ -90,8 +95,8 @@ def stage_progress(stage: Folder) -> StageProgress | None:
     """Of what began last in a stage's folder; None of a stage that neither scores nor trains, or not yet."""
     begun: list[tuple[float, Folder, str, dict[str, Any]]] = []
     for folder in (stage, *(stage / name for name in stage.folders())):
-        for name in (SCORING, PLAN):
-            if (written := _read(folder, name)) is not None:
+        for name, keys in _BEGUN.items():
+            if (written := _read(folder, name, *keys)) is not None:
                 begun.append((float(written["began"]), folder, name, written))
     if not begun:
         return None
@@ -107,7 +112,7 @@ def _scoring(written: Mapping[str, Any]) -> StageProgress:
 
 def _tune_run(folder: Folder, plan: Mapping[str, Any]) -> StageProgress:
     statuses = dict(_statuses(folder))
-    started = [_read(folder / STARTED, name) for name in (folder / STARTED).files()]
+    started = [_read(folder / STARTED, name, "trial_id", "config", "started") for name in (folder / STARTED).files()]
     trials = sorted(
         (_trial(folder, trial, plan["metric"], statuses) for trial in started if trial is not None),
         key=lambda trial: (trial.started, trial.trial_id),
@@ -162,13 +167,12 @@ def _lines(folder: Folder, name: str) -> list[dict[str, Any]]:
         return []
 
 
-def _read(folder: Folder, name: str) -> dict[str, Any] | None:
+def _read(folder: Folder, name: str, *keys: str) -> dict[str, Any] | None:
     """A JSON file; None where there is none, or none whole: the run goes on while it is read."""
     try:
-        value = folder.read_json(name)
-    except (FileNotFoundError, ValueError):
+        return dict(folder.read_json(name, *keys))
+    except DamagedFile:
         return None
-    return value if isinstance(value, dict) else None
 
 
 def _finite(value: Any) -> float | None:

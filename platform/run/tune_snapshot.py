@@ -15,7 +15,8 @@ import zipfile
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from archray.files import Folder
+from archray.errors import DamagedFile
+from archray.files import Folder, plain_name
 from archray.platform.run.layout import JOURNAL, SNAPSHOT
 
 Event = Sequence[str]  # a trial's id, and its state in the two parts in which Tune saves it
@@ -67,11 +68,15 @@ def read_kept(folder: Folder) -> tuple[dict[str, bytes], list[Event]]:
 def _snapshot(folder: Folder) -> zipfile.ZipFile | None:
     if not folder.exists(SNAPSHOT):
         return None
-    return zipfile.ZipFile(io.BytesIO(folder.read_bytes(SNAPSHOT)))
+    try:
+        return zipfile.ZipFile(io.BytesIO(folder.read_bytes(SNAPSHOT)))
+    except zipfile.BadZipFile as error:
+        raise DamagedFile.at(f"{folder}/{SNAPSHOT}", error) from error
 
 
 def _states(archive: zipfile.ZipFile) -> dict[str, bytes]:
-    return {name: archive.read(name) for name in sorted(archive.namelist())}
+    """The contents by name. Raises: RunFolderError for a name that is a path."""
+    return {plain_name(name): archive.read(name) for name in sorted(archive.namelist())}
 
 
 def is_experiment_state(name: str) -> bool:

@@ -25,6 +25,7 @@ from archray.searchers.halving.schedule import (
     reply_of,
     round_sizes,
 )
+from archray.searchers.ledger import FAILED
 
 logger = logging.getLogger(__name__)
 
@@ -163,7 +164,12 @@ class WeightSharingHalving(ArchraySearcher):
             if current is None:
                 return self._ended
             records = [self.ledger.records.get(number) for number in current.numbers]
-            replies = [reply_of(record, {}) for record in records if record is not None and record.ended]
+            replies = [
+                # The next round was suggested without what a repaired trial has reported since.
+                FAILED if (record.repaired or 0) > current.numbers.stop else reply_of(record, {})
+                for record in records
+                if record is not None and record.ended
+            ]
             if len(replies) < len(records):
                 return self._ended
             rng = np.random.default_rng([self.seed, TIES, current.number])
@@ -187,11 +193,14 @@ class WeightSharingHalving(ArchraySearcher):
 
     def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
         """Ends a trial. If its trainable reported no usable scores, the next `suggest` raises InvalidInput."""
-        record = self.ledger.of_trial(trial_id)
-        ends_now = record is not None and not record.ended
+        record = self.ledger.recognize(trial_id, result or {})
+        repairs = record is not None and record.errored and not error
+        ends_now = repairs or (record is not None and not record.ended)
         super().on_trial_complete(trial_id=trial_id, result=result, error=error)
         if record is None or not ends_now:
             return
+        if repairs:
+            self._ended = []  # they are read again
         try:
             with self._stopwatch:
                 reply_of(record, result or {})

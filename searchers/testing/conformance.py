@@ -11,8 +11,10 @@ from typing import Any, ClassVar
 import ray.cloudpickle
 from ray import tune
 from ray.tune.search import Searcher
+from ray.tune.utils import flatten_dict
 
 from archray.references import load_reference
+from archray.searchers.base import ArchraySearcher
 from archray.searchers.drive_searcher import drive
 from archray.searchers.testing.recorded_runs import (
     Configs,
@@ -182,6 +184,31 @@ class SearcherConformance(ReplayConformance):
                 searcher.on_trial_result(trial_id=trial, result=self.result(config, iteration))
             searcher.on_trial_complete(trial_id=trial, result=self.result(config, 3))
         assert configs == self.undisturbed()
+
+    def test_repaired_trials(self, tmp_path: Path) -> None:
+        """Tune runs an errored trial again, with `restart_errored` under a new id; it counts as if it had not failed.
+
+        The search may have gone on meanwhile, with the failure.
+        """
+        for trial_id, gone_on in (("a", False), ("a", True), ("another id", True)):
+            searcher: Any = self.fresh()
+            searcher.set_max_concurrency(1)
+            repaired: Any = searcher.suggest("a")
+            searcher.on_trial_complete(trial_id="a", error=True)
+            if gone_on and isinstance(following := searcher.suggest("b"), dict):
+                searcher.on_trial_complete(trial_id="b", result=self.result(following, iteration=1))
+            result = {**self.result(repaired, iteration=1), "config": {"settings": {}, **repaired}}
+            searcher.on_trial_complete(trial_id=trial_id, result=flatten_dict(result))
+            searcher.save(str(tmp_path / "state"))
+            if isinstance(searcher, ArchraySearcher):
+                first = searcher.records()[0]
+                assert first.value is not None and first.failure is None and first.trial_id == trial_id
+                restored: Any = self.fresh()
+                restored.restore(str(tmp_path / "state"))
+                assert self.run(restored) == self.run(searcher)
+            else:
+                self.run(searcher)
+            assert_finite_best(searcher)
 
     # Metric, mode, param_space
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-import threading
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from archray.searchers.testing.recorded_runs import Configs, Evaluator
 
 STEPS = 2  # iterations of a trial
 PATIENCE_S = 120.0  # how long a trial waits for the one it is to run beside
+SAVE_SECONDS = "TUNE_GLOBAL_CHECKPOINT_S"  # between two times that Tune saves its state
 
 
 class ConformanceTrainable(tune.Trainable):
@@ -76,7 +77,7 @@ class TunerConformance(SearcherConformance):
         """As many trials at once as asked for, no blocking, and the suggestions that `drive` gets."""
         (tmp_path / "meeting").mkdir()
         at_once = self.concurrency if self._independent_from_the_start() else 1
-        results = self.tuner(tmp_path, meeting=tmp_path / "meeting" if at_once > 1 else None).fit()
+        results = fit(self.tuner(tmp_path, meeting=tmp_path / "meeting" if at_once > 1 else None))
         assert results.num_errors == 0
         assert same_configs(own_configs(results), self.undisturbed(self.concurrency))
 
@@ -98,25 +99,25 @@ class TunerConformance(SearcherConformance):
         interruption = Interruption(tmp_path / "interrupted", after=max(1, self.budget // 2))
         tuner = self.tuner(tmp_path, callbacks=[interruption])
         try:
-            tuner.fit()
+            fit(tuner)
         except Exception:
             assert (tmp_path / "interrupted").exists()
         else:
             raise AssertionError("the run was not interrupted")
-        wait_for_copies()
-        results = Tuner.restore(str(tmp_path / "run"), trainable=self.trainable(), param_space=self.param_space()).fit()
+        run = str(tmp_path / "run")
+        results = fit(Tuner.restore(run, trainable=self.trainable(), param_space=self.param_space()))
         assert results.num_errors == 0
         whole = self.fresh()
         assert same_configs(own_configs(results), self.run(whole, concurrency=self.concurrency))
         restored = self.fresh()
-        restored.restore_from_dir(str(tmp_path / "run"))
+        restored.restore_from_dir(run)
         if hasattr(whole, "history") and hasattr(restored, "history"):
             ours, theirs = (frame.history().drop(columns="trial_id") for frame in (whole, restored))
             assert ours.equals(theirs)
 
     def test_tuner_refuses_unresolved_domains(self, tmp_path: Path) -> None:
         try:
-            self.tuner(tmp_path, extra={"lr": tune.uniform(0, 1)}).fit()
+            fit(self.tuner(tmp_path, extra={"lr": tune.uniform(0, 1)}))
         except ValueError:
             return
         raise AssertionError("a trial would get a domain instead of a value")
@@ -177,21 +178,40 @@ class Interruption(tune.Callback):
         ended = sum(trial.is_finished() for trial in trials)
         if ended >= self.after and not self.mark.exists():
             self.mark.touch()
+            copy_to_storage(trials[0])
             raise RuntimeError("interrupted on purpose")
 
 
 def quiet_ray() -> None:
-    """Starts a small local Ray if there is none, and has Tune save its state after every step."""
+    """Starts a small local Ray if there is none."""
     if not ray.is_initialized():
         ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False)
-    os.environ["TUNE_GLOBAL_CHECKPOINT_S"] = "0"
 
 
-def wait_for_copies() -> None:
-    """Waits for the threads in which Tune copies its state to storage; an interrupted `fit` does not."""
-    for thread in threading.enumerate():
-        if "entrypoint" in thread.name:  # the function's name, which Python gives a thread without one
-            thread.join(PATIENCE_S)
+def fit(tuner: Tuner) -> tune.ResultGrid:
+    """Runs a Tuner that saves its state after every step. The environment is then as it was: other runs save rarely."""
+    before = os.environ.get(SAVE_SECONDS)
+    os.environ[SAVE_SECONDS] = "0"
+    try:
+        return tuner.fit()
+    finally:
+        if before is None:
+            del os.environ[SAVE_SECONDS]
+        else:
+            os.environ[SAVE_SECONDS] = before
+
+
+def copy_to_storage(trial: Any) -> None:
+    """Copies what Tune has saved so far to the storage, whole: for a callback that ends `fit` by an exception.
+
+    Tune copies in threads beside its run. `fit` does not wait for them then, and on a busy machine the last copy can
+    hold half of a state that was being written. While a callback runs, nothing is.
+    """
+    syncer = trial.storage.syncer
+    with suppress(Exception):  # of the copy under way; the next one has all of it
+        syncer.wait()
+    syncer.sync_up(trial.storage.experiment_driver_staging_path, trial.storage.experiment_fs_path)
+    syncer.wait()
 
 
 def own_configs(results: tune.ResultGrid) -> Configs:

@@ -29,26 +29,12 @@ def run(*command: str | Path, folder: Path) -> str:
 
 
 @pytest.fixture(scope="module")
-def copy(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of the repository as a commit of everything would hold it: no caches, nothing that git ignores."""
-    if not (repository / ".git").exists():
-        pytest.skip("not a git checkout: there is no telling which files belong to it")
-    listed = run("git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", folder=repository)
-    folder = tmp_path_factory.mktemp("copy")
-    for name in filter(None, listed.split("\0")):
-        if (repository / name).is_file():  # a file deleted and not yet committed is listed too
-            (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(repository / name, folder / name)
-    return folder
-
-
-@pytest.fixture(scope="module")
-def built(copy: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+def built(checkout_copy: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """(wheel, sdist), built with the setuptools of this environment; the wheel from the sdist, as `build` does."""
     # The files are listed first: setuptools leaves build/ and *.egg-info in the folder that it builds.
     out = tmp_path_factory.mktemp("dist")
     source = tmp_path_factory.mktemp("source") / "archray"
-    shutil.copytree(copy, source)
+    shutil.copytree(checkout_copy, source)
     run(sys.executable, "-m", "build", "--no-isolation", "--outdir", out, source, folder=out)
     return next(out.glob("*.whl")), next(out.glob("*.tar.gz"))
 
@@ -65,18 +51,18 @@ def in_the_wheel(name: str) -> str | None:
     return f"archray/{name}" if top in ROOMS else None
 
 
-def test_the_wheel_holds_every_file_of_the_rooms_and_no_other(copy: Path, built: tuple[Path, Path]) -> None:
-    expected = {place for name in files_of(copy) if (place := in_the_wheel(name))}
+def test_the_wheel_holds_every_file_of_the_rooms_and_no_other(checkout_copy: Path, built: tuple[Path, Path]) -> None:
+    expected = {place for name in files_of(checkout_copy) if (place := in_the_wheel(name))}
     with zipfile.ZipFile(built[0]) as wheel:
         found = {name for name in wheel.namelist() if ".dist-info/" not in name}
     assert "archray/py.typed" in found
     assert found == expected
 
 
-def test_the_sdist_holds_every_file_of_the_repository(copy: Path, built: tuple[Path, Path]) -> None:
+def test_the_sdist_holds_every_file_of_the_repository(checkout_copy: Path, built: tuple[Path, Path]) -> None:
     with tarfile.open(built[1]) as sdist:
         found = {member.name.partition("/")[2] for member in sdist.getmembers() if member.isfile()}
-    assert files_of(copy) - NOT_SHIPPED - found == set()
+    assert files_of(checkout_copy) - NOT_SHIPPED - found == set()
 
 
 @pytest.fixture(scope="module")
@@ -111,6 +97,7 @@ def test_the_wheel_imports_without_the_checkout(
 
 
 @pytest.mark.slow
+@pytest.mark.ci
 def test_the_wheel_searches_from_an_empty_folder(installed: Callable[..., str], tmp_path: Path) -> None:
     smallest = "--pool-size 2 --budget 1 --random 0 --final-epochs 1 --max-concurrent 1 --set resources.actors=1"
     installed("archray", "search", "hnas", "--preset", "smoke", *smallest.split(), "--out", "run", folder=tmp_path)

@@ -15,7 +15,8 @@ import pandas as pd
 import pytest
 from pyarrow import fs
 
-from archray.files import TEMPORARY, Folder, whole_file, write_file
+from archray.errors import NotWritable, RunFolderError
+from archray.files import TEMPORARY, Folder, plain_name, whole_file, write_file
 
 # Writes half of a file, says so, and waits to be killed.
 HALF_A_FILE = """
@@ -54,7 +55,7 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> 
 
 
 def test_a_missing_folder_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError):
+    with pytest.raises(NotWritable, match="nowhere"):
         write_file(tmp_path / "nowhere" / "a", b"")
 
 
@@ -130,7 +131,7 @@ def test_a_folder_on_an_object_store(tmp_path: Path) -> None:
     folder = object_store(tmp_path)
     assert folder.local_path() is None
     folder.write_json("a.json", [1])
-    assert folder.files() == ["a.json"] and folder.read_json("a.json") == [1]
+    assert folder.files() == ["a.json"] and folder.read_json("a.json", kind=list) == [1]
     assert (tmp_path / "bucket" / "run" / "a.json").is_file()
 
 
@@ -185,3 +186,59 @@ def test_what_a_killed_process_left_is_swept(tmp_path):
         (tmp_path / left).write_bytes(b"{")
     folder.sweep()
     assert sorted(path.name for path in tmp_path.rglob("*")) == ["done.json", "stage"]
+
+
+OUTSIDE = ["/etc/passwd", "../a", "b/../../a", "..", ".", "", "b//a", "C:/a", "..\\a", "a\0"]
+
+
+@pytest.mark.parametrize("name", OUTSIDE)
+@pytest.mark.parametrize("on_a_store", [False, True])
+def test_a_name_that_leads_out_of_the_folder_is_refused(tmp_path: Path, name: str, on_a_store: bool) -> None:
+    store = fs.SubTreeFileSystem(str(tmp_path), fs.LocalFileSystem()) if on_a_store else None
+    folder = Folder("run" if on_a_store else tmp_path / "run", store).create()
+    (tmp_path / "a").write_text("outside")
+    uses = (
+        folder.__truediv__,
+        folder.exists,
+        folder.read_bytes,
+        folder.delete,
+        folder.sha256,
+        folder.local_file,
+        lambda name: folder.write_bytes(name, b"x"),
+        lambda name: folder.append_line(name, b"x"),
+        lambda name: folder.copy_from(folder, [name]),
+        plain_name,
+    )
+    for use in uses:
+        with pytest.raises(RunFolderError):
+            use(name)
+    assert (tmp_path / "a").read_text() == "outside"
+    assert sorted(file.name for file in tmp_path.rglob("*")) == ["a", "run"]
+
+
+def test_a_link_that_leads_out_of_the_folder_is_refused(tmp_path: Path) -> None:
+    """The folder itself may be a link, one in it to another place in it too, and a parent is a folder of its own."""
+    (tmp_path / "disk" / "model").mkdir(parents=True)
+    (tmp_path / "a").write_text("outside")
+    (tmp_path / "run").symlink_to("disk")
+    (tmp_path / "disk" / "file").symlink_to(tmp_path / "a")
+    (tmp_path / "disk" / "folder").symlink_to(tmp_path)
+    (tmp_path / "disk" / "inside").symlink_to("model")
+    folder = Folder(tmp_path / "run")
+    uses = (
+        lambda: folder.read_bytes("file"),
+        lambda: folder.append_line("file", b"x"),
+        lambda: (folder / "folder").read_bytes("a"),
+        lambda: (folder / "folder").write_bytes("b", b"x"),
+        lambda: (folder / "folder").create(),
+        lambda: (folder / "folder").files(),
+        lambda: (folder / "folder").remove(),
+        lambda: (folder / "folder").local_path(),
+    )
+    for use in uses:
+        with pytest.raises(RunFolderError):
+            use()
+    assert (tmp_path / "a").read_text() == "outside"
+    (folder / "inside").write_bytes("b", b"x")
+    assert (folder / "model").read_bytes("b") == b"x"
+    assert folder.parent.read_bytes("a") == b"outside"

@@ -60,6 +60,7 @@ def test_platform_is_the_standard_librarys_in_a_worker(ray_session: None) -> Non
 
 
 @pytest.mark.slow
+@pytest.mark.ci
 def test_platform_is_the_standard_librarys_in_a_worker_of_a_shipped_checkout(repository: Path, tmp_path: Path) -> None:
     # A worker's current folder and first entry of sys.path is then a copy of the repository's root. A Ray of its
     # own, since the session's has another runtime environment; with only what a worker would need.

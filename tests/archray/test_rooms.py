@@ -52,7 +52,7 @@ PARTS = {
     "models": ("config", *WORDS, "run"),
     "report": ("config", *WORDS, "run"),
     "methods": ("config", *WORDS, "run", "engine", "models", "report", "bench.bench_problem"),
-    "bench": (*WORDS, "methods", "engine", "report"),
+    "bench": (*WORDS, "run.heartbeat", "methods", "engine", "report"),
 }
 
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.ci]
 LOADED = {"link": "href", "script": "src", "img": "src", "iframe": "src"}  # what a browser fetches with a page
 
 
@@ -35,15 +35,17 @@ class Fetched(HTMLParser):
 
 
 @pytest.fixture(scope="module")
-def site(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The site, built as `make docs` builds it."""
+def site(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The site that CI has built (`ARCHRAY_SITE`), otherwise built here as `make docs` builds it."""
+    if "ARCHRAY_SITE" in os.environ:
+        return Path(os.environ["ARCHRAY_SITE"])
     pytest.importorskip("mkdocs", reason="the site needs MkDocs: pip install 'archray[docs]'")
     pytest.importorskip("mkdocstrings", reason="the site needs mkdocstrings: pip install 'archray[docs]'")
     place = tmp_path_factory.mktemp("site")
     command = [sys.executable, "-m", "mkdocs", "build", "--quiet", "--strict", "--site-dir", str(place)]
     done = subprocess.run(
         command,
-        cwd=repository,
+        cwd=request.getfixturevalue("checkout_copy"),  # it writes build/docs there
         env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
         capture_output=True,
         text=True,

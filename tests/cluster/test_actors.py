@@ -94,6 +94,7 @@ def test_a_killer_item_is_left_out_and_its_companions_survive(tmp_path: Path) ->
 
 
 @pytest.mark.slow
+@pytest.mark.ci
 def test_two_killers_among_single_items() -> None:
     outcomes = run([1, "exit", "exit", 2, 3], chunk_size=1)
     assert values(outcomes) == [1, None, None, 4, 9]

@@ -59,7 +59,6 @@ RAY_FAKE_CLUSTER=1 RAY_enable_autoscaler_v2=1 AUTOSCALER_UPDATE_INTERVAL_S=1 \
 
 
 @pytest.mark.slow
-@pytest.mark.nightly
 def test_gpu_nodes_come_from_zero(tmp_path: Path) -> None:
     if subprocess.run([*ISOLATED, "true"], capture_output=True).returncode:
         pytest.skip("no right to make a namespace of processes (unshare --pid)")

@@ -211,6 +211,7 @@ def start(program: str, user_file: Path) -> subprocess.Popen[str]:
 
 
 @pytest.mark.slow
+@pytest.mark.ci
 def test_two_runs_on_one_machine_have_a_ray_each(user_file: Path, tmp_path: Path) -> None:
     second_file = tmp_path / "second" / "own_thing.py"
     second_file.parent.mkdir()
@@ -229,7 +230,7 @@ def test_two_runs_on_one_machine_have_a_ray_each(user_file: Path, tmp_path: Path
     "program",
     [
         pytest.param(DASHBOARD, id="dashboard", marks=pytest.mark.slow),
-        pytest.param(JOINED, id="joined", marks=pytest.mark.slow),
+        pytest.param(JOINED, id="joined", marks=[pytest.mark.slow, pytest.mark.ci]),
         pytest.param(NOBODY, id="nobody"),
     ],
 )
@@ -240,7 +241,6 @@ def test_a_program_that_connects(program: str, user_file: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.nightly
 @pytest.mark.parametrize(("slow", "outcome"), [(1, "up 1"), (2, "cannot start Ray on this machine: The current node")])
 def test_a_ray_that_is_slow_to_start_is_started_once_more(
     slow: int, outcome: str, user_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -14,7 +14,7 @@ from archray_test_node import NODE
 
 TOKEN = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "0123456789abcdef" * 4}
 WRONG = {"RAY_AUTH_TOKEN": "fedcba9876543210" * 4}
-SECONDS = 45.0  # Ray itself tries for 20 s with a wrong token, and for over ten minutes at a wrong port
+SECONDS = 300.0  # of a busy machine; Ray itself tries for over ten minutes at a wrong port
 
 # Of real processes, on loopback: a head, and below a second node with a token of its own. Ports that other Rays of
 # this machine have by default are left to them.
@@ -79,6 +79,7 @@ def head(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[str]]:
 
 
 @pytest.mark.slow
+@pytest.mark.ci
 def test_without_a_token_and_at_wrong_ports_a_sentence_says_which(head: list[str], tmp_path: Path) -> None:
     address, raylet_port = head
     places = [address, f"127.0.0.1:{raylet_port}", "127.0.0.1:1", "head"]
@@ -96,7 +97,7 @@ def test_without_a_token_and_at_wrong_ports_a_sentence_says_which(head: list[str
 @pytest.mark.parametrize(
     ("token", "reason"),
     [
-        (WRONG, "it does not take the token in RAY_AUTH_TOKEN; 'ray get-auth-token'"),
+        pytest.param(WRONG, "it does not take the token in RAY_AUTH_TOKEN; 'ray get-auth-token'", marks=pytest.mark.ci),
         (TOKEN | WRONG, "it does not take the token in RAY_AUTH_TOKEN; 'ray get-auth-token'"),
         (
             {"RAY_AUTH_TOKEN_PATH": "/nowhere/token"},

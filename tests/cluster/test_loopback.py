@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import socket
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
+
+from archray.cluster import loopback
+from archray.errors import IncompatibleRay
 
 # Ray's own psutil: archray does not depend on one. Prints address, port and command of every socket that listens.
 SOCKETS = """
@@ -36,9 +41,13 @@ def print_sockets():
         pass
     me = psutil.Process()
     for process in [me, *me.children(recursive=True)]:
-        for connection in process.net_connections(kind="inet"):
+        try:
+            connections = process.net_connections(kind="inet")
+            command = "driver" if process == me else process.name()
+        except psutil.NoSuchProcess:  # it has ended meanwhile
+            continue
+        for connection in connections:
             if connection.status == psutil.CONN_LISTEN:
-                command = "driver" if process == me else process.name()
                 print(connection.laddr.ip, connection.laddr.port, command)
     ray.get(signal.send.remote())
     ray.get(running)
@@ -74,6 +83,25 @@ with connect(ClusterSettings(num_cpus=1, num_gpus=0, dashboard=False)) as mine:
         subprocess.run([sys.executable, "-c", JOIN, address], check=True)
 """
 
+# Ray as it would be without its switch for macOS and Windows: with a node that has the address of the machine.
+WITHOUT_SWITCH = """
+import ray
+from ray._private import services, worker
+from archray.cluster.cluster_settings import ClusterSettings
+from archray.cluster.connect import ClusterError, connect
+
+def address_of_the_machine(address=None):
+    node = worker._global_node
+    return services.node_ip_address_from_perspective(address) if node is None else node.node_ip_address
+
+services.get_node_ip_address = address_of_the_machine
+try:
+    with connect(ClusterSettings(num_cpus=1, num_gpus=0, dashboard=False), announce=lambda line: None):
+        print("connected")
+except ClusterError as error:
+    print(error, ray.is_initialized())
+"""
+
 
 def output(program: str) -> str:
     done = subprocess.run([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, check=True)
@@ -81,6 +109,7 @@ def output(program: str) -> str:
 
 
 @pytest.mark.slow
+@pytest.mark.ci
 def test_a_ray_of_ours_listens_on_loopback_alone() -> None:
     sockets = [line.split(maxsplit=2) for line in output(SOCKETS + STARTED).splitlines()]
     commands = {command for _, _, command in sockets}
@@ -97,7 +126,41 @@ def test_the_ray_of_the_tests_is_on_loopback_too() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.nightly
 def test_a_ray_on_loopback_can_be_joined_on_its_machine() -> None:
     lines = output(JOINED).splitlines()
     assert [line for line in lines if line.startswith("joined")] == ["joined 7"] * 2, lines
+
+
+@pytest.mark.slow
+def test_a_ray_beyond_loopback_is_ended() -> None:
+    (line,) = output(WITHOUT_SWITCH).splitlines()
+    assert "127.0.0.1" in line and "2.60" in line and line.endswith("False"), line
+
+
+@pytest.mark.parametrize(
+    ("address", "node", "refused"),
+    [
+        ("127.0.0.1", "127.0.0.1", None),
+        ("0.0.0.0", "127.0.0.1", "0.0.0.0 port"),
+        ("127.0.0.1", "192.0.2.7", "192.0.2.7"),
+    ],
+)
+def test_what_listens_beyond_loopback_is_named(
+    address: str, node: str, refused: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sockets of this process, with and without a Ray; one that was open before is none of Ray's."""
+    monkeypatch.setattr(loopback, "ray", SimpleNamespace(nodes=lambda: [{"NodeManagerAddress": node}]))
+    with socket.create_server(("0.0.0.0", 0)):
+        block = loopback.checked_loopback(announce=pytest.fail)
+        block.__enter__()
+        with socket.create_server((address, 0)):
+            if refused is None:
+                block.__exit__(None, None, None)
+                return
+            with pytest.raises(IncompatibleRay, match=refused):
+                block.__exit__(None, None, None)
+
+
+def test_sockets_of_ipv6_are_read() -> None:
+    with socket.create_server(("::", 0), family=socket.AF_INET6) as server:
+        assert f":: port {server.getsockname()[1]}" in (loopback.reachable_sockets() or {}).values()

@@ -29,7 +29,17 @@ class OwnAgain(RandomSearch):
         return super().propose(number)
 
 
+def test_labels_are_ascii_and_differ() -> None:
+    labels = [RunLabels(name) for name in ("größe", "grosse", "grö😀e", "a\"b'\\")]
+    tags = [each.tags(state="läuft") for each in labels]
+    assert all(value.isascii() for each in tags for value in each.values())
+    assert len({each["run"] for each in tags}) == len(labels)
+    for each in labels:
+        ScoredCount(each).add(1)  # Ray takes them
+
+
 @pytest.mark.slow
+@pytest.mark.ci
 @pytest.mark.usefixtures("ray_session")
 def test_a_nodes_port_serves_what_a_run_measures(tmp_path: Path) -> None:
     def trial(config: dict[str, Any]) -> None:

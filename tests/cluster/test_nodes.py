@@ -40,5 +40,6 @@ cluster.shutdown()
 
 
 @pytest.mark.slow
+@pytest.mark.ci
 def test_a_node_that_leaves_costs_no_item() -> None:
     subprocess.run([sys.executable, "-c", PROGRAM], check=True)

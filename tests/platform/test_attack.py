@@ -22,12 +22,6 @@ from archray.trainables.data import load_images
 WEAK = {"epsilon": 0.1, "images": 20}
 
 
-@pytest.fixture
-def toolbox() -> None:
-    pytest.importorskip("art", reason="pip install 'archray[adversarial]'")
-    pytest.importorskip("multiprocess", reason="pip install 'archray[adversarial]'")
-
-
 def ended(run: Run[Any]) -> Path:
     """The run as one that has ended."""
     run.folder.write_json(FOUND, {"value": 0.5})
@@ -59,15 +53,17 @@ def round_files(run: Path) -> dict[str, int]:
         ({"settings": {"pgd": {"steps": 3}}}, InvalidInput, "there is no option 'settings.pgd.steps'"),
     ],
 )
+@pytest.mark.extra("adversarial")
 def test_what_is_wrong_is_told_before_anything_starts(
-    options: dict[str, Any], error: type[ArchrayError], said: str, ensemble: Path, toolbox: None
+    options: dict[str, Any], error: type[ArchrayError], said: str, ensemble: Path
 ) -> None:
     with pytest.raises(error, match=said):
         archray.attack(ensemble, **options)
     assert not (ensemble / "attack").exists()
 
 
-def test_runs_that_cannot_be_attacked_say_why(tmp_path: Path, toolbox: None) -> None:
+@pytest.mark.extra("adversarial")
+def test_runs_that_cannot_be_attacked_say_why(tmp_path: Path) -> None:
     one = ended(run_of_ensemble(tmp_path / "one", "nasbench201", [0]))
     with pytest.raises(InvalidInput, match="expected an ensemble of two members or more"):
         archray.attack(one)
@@ -75,15 +71,14 @@ def test_runs_that_cannot_be_attacked_say_why(tmp_path: Path, toolbox: None) -> 
     with pytest.raises(InvalidInput, match=r"expected the run of an ensemble, .* which found one architecture"):
         archray.attack(network)
     begun = run_of_ensemble(tmp_path / "begun", "nasbench201", [0, 1])
-    with pytest.raises(RunFolderError, match=r"has not ended, .* 'archray resume "):
+    with pytest.raises(RunFolderError, match=r"has not ended, .*: archray resume "):
         archray.attack(str(begun.folder))
     with pytest.raises(RunFolderError, match="holds no run"):
         archray.attack(tmp_path)
 
 
-def test_weights_of_other_networks_are_refused_before_anything_starts(
-    ensemble: Path, tmp_path: Path, toolbox: None
-) -> None:
+@pytest.mark.extra("adversarial")
+def test_weights_of_other_networks_are_refused_before_anything_starts(ensemble: Path, tmp_path: Path) -> None:
     other = ended(run_of_ensemble(tmp_path / "other", "nasbench201", [2, 3]))
     shutil.copy(other / "model" / "state_dict.pt", ensemble / "model" / "state_dict.pt")
     with pytest.raises(InvalidInput, match=r"expected state_dict.pt to hold the weights of the members .* got others"):
@@ -100,7 +95,8 @@ def test_without_the_extra_it_says_what_to_install(ensemble: Path, monkeypatch: 
 # The rounds
 
 
-def test_each_member_is_attacked_and_all_defend(ensemble: Path, ray_session: None, toolbox: None) -> None:
+@pytest.mark.extra("adversarial")
+def test_each_member_is_attacked_and_all_defend(ensemble: Path, ray_session: None) -> None:
     attacks = archray.attack(ensemble, ["fgsm", "pgd"], **WEAK, settings={"pgd": {"iterations": 3}})
     assert attacks["attack"].tolist() == ["fgsm", "pgd"] and attacks["rounds"].tolist() == [2, 2]
     images = pd.read_parquet(ensemble / "attack" / "images.parquet")
@@ -146,14 +142,17 @@ def test_each_member_is_attacked_and_all_defend(ensemble: Path, ray_session: Non
     assert archray.compare([ensemble])["fgsm_defence_accuracy"].tolist() == [of_fgsm.mean()]
 
 
-def test_elsewhere_the_report_stays_as_it_is(ensemble: Path, tmp_path: Path, ray_session: None, toolbox: None) -> None:
+@pytest.mark.extra("adversarial")
+def test_elsewhere_the_report_stays_as_it_is(ensemble: Path, tmp_path: Path, ray_session: None) -> None:
     archray.attack(ensemble, "fgsm", **WEAK, out=tmp_path / "out")
     assert (tmp_path / "out" / "ended.json").exists()
     assert not (ensemble / "attack").exists() and not (ensemble / "report.html").exists()
 
 
 @pytest.mark.slow
-def test_killed_it_goes_on_with_the_same_command(ensemble: Path, tmp_path: Path, toolbox: None) -> None:
+@pytest.mark.ci
+@pytest.mark.extra("adversarial")
+def test_killed_it_goes_on_with_the_same_command(ensemble: Path, tmp_path: Path) -> None:
     parts, command = ensemble / "attack" / "parts", ("attack", str(ensemble))
     options = ("--attacks", "fgsm,pgd,cw", "--images", "60", "--set", "cw.iterations=40")
     kill_when(start(*command, *options, cwd=tmp_path), lambda: list(parts.glob("[!.]*")), tmp_path)

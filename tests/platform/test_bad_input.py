@@ -57,6 +57,15 @@ CASES: list[tuple[tuple[str, ...], str]] = [
     (("show", "absent"), "holds no run"),
     (("show", "finished"), "none of archray's"),
     (("list", "colours"), "choose one of spaces"),
+    ((*SEARCH, "--set", "train.lr=[1"), "train.lr"),
+    ((*SEARCH, "--set", "train.lr=1e400"), "train.lr: Input should be a finite number"),
+    ((*SEARCH, "--budget", "100000000000000000000"), "search.budget"),
+    ((*SEARCH, "--config", "numbers.yaml"), "train.1"),
+    ((*SEARCH, "--config", "space.yaml"), "space: expected"),
+    ((*SEARCH, "--space", "broken.py:Space"), "broken.py, line 2"),
+    ((*SEARCH, "--space", "space.py:Ambiguous"), "'a=b'"),
+    (("proxies", "--space", "fourier"), "feature maps, not networks"),
+    (("proxies", "--data", "docstrings"), "docstrings holds text"),
     (("proxies", "--space", "nasbench2"), "no space"),
     (("proxies", "--metrics", "kapa"), "no proxy"),
     (
@@ -75,6 +84,9 @@ SPACE = """from archray.trainables.spaces import Decision, Space
 
 class Own(Space):
     name, decisions = "own", (Decision("layer", ("wide", "narrow")),)
+
+class Ambiguous(Space):
+    name, decisions = "ambiguous", (Decision("a=b", ("wide", "narrow")),)
 """
 HEAVY = {"torch", "ray", "sklearn", "scipy", "pandas", "pyarrow", "matplotlib"}  # a second or more, all together ten
 
@@ -108,6 +120,9 @@ def outcomes(tmp_path_factory):
     (folder / "finished" / "manifest.json").write_text("{}")
     (folder / "metric.py").write_text("def metric(network):\n    return 1.0\n\n\nkappa = metric\n")
     (folder / "space.py").write_text(SPACE)
+    (folder / "numbers.yaml").write_text("train: {1: 2}")
+    (folder / "space.yaml").write_text("space: 3")
+    (folder / "broken.py").write_text("import sys\nsys.absent\n")
     (folder / "misspelt.toml").write_text("[train]\nepoch = 3\n")
     before = sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
     run = subprocess.run(

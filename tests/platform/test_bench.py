@@ -49,6 +49,14 @@ def test_random_the_largest_and_every_metric_first_stand_in_every_table(bench: B
     assert all(text.count(f"| {label} |") >= 2 for label in unasked)
 
 
+def test_random_search_alone_on_a_table_without_metrics(tmp_path: Path) -> None:
+    path = tmp_path / "plain.csv"
+    pd.DataFrame({"arch": ["a", "b", "c"], "val_accuracy": [1, 3, 2]}).to_csv(path, index=False)
+    told = bench_here(["random"], table=path, out=tmp_path / "bench", seeds=2, budget=2)
+    assert told.labels == ["random"] and told.differences().empty
+    assert {path.name for path in (tmp_path / "bench").iterdir()} >= set(OUTPUTS)
+
+
 @pytest.mark.parametrize(("column", "sign"), [("snip", -1), ("params", -1), ("kappa", 1)])
 def test_a_column_first_is_the_best_of_its_first_by_the_objective(
     bench: BenchResult, table: tuple[Path, pd.DataFrame], column: str, sign: int
@@ -229,7 +237,6 @@ def test_the_command_is_told_what_is_wrong(table: tuple[Path, pd.DataFrame], tmp
 
 
 @pytest.mark.slow
-@pytest.mark.nightly
 @pytest.mark.timeout(600)
 def test_killed_in_the_middle_and_continued_it_tells_the_same(table: tuple[Path, pd.DataFrame], tmp_path: Path) -> None:
     command = ("bench", "evolution", "--table", str(table[0]), "--seeds", "16", "--budget", "60,200", "--out", "killed")

@@ -1,10 +1,10 @@
 """How many trials share a card: the arithmetic, what is measured, and what a machine without CUDA is told."""
 
-import json
-
 import pytest
 import torch
 from archray_test_command import PATIENCE, finish, start
+from archray_test_models import a_run
+from archray_test_runs import as_arguments
 from ray import tune
 
 from archray.platform.engine.card_sharing import (
@@ -108,21 +108,23 @@ def test_a_trial_on_a_card_is_measured_and_kept_to_its_share() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.ci
 @pytest.mark.skipif(torch.cuda.is_available(), reason="the GPU must be a pretended one")
 def test_a_pretended_gpu_is_told_of_in_a_sentence_and_a_number_that_is_kept_is_taken(tmp_path) -> None:
-    process = start(
-        "search", "random", "--data", "digits", "--preset", "smoke", "--trials-per-gpu", "auto", "--out", "run",
-        "--budget", "2", "--random", "0", "--max-concurrent", "2",
-        "--set", "cluster.num_gpus=1", "--set", "cluster.dashboard=false", cwd=tmp_path,
-    )  # fmt: skip
-    assert process.wait(timeout=PATIENCE) == 2
+    options = {
+        "budget": 2, "random": 0, "max_concurrent": 2, "trials_per_gpu": "auto",
+        "cluster__num_gpus": 1, "cluster__dashboard": False,
+    }  # fmt: skip
+    command = ("search", "random", "--data", "digits", "--preset", "smoke", *as_arguments(options), "--out", "refused")
+    assert start(*command, cwd=tmp_path).wait(timeout=PATIENCE) == 2
     log = (tmp_path / "log.txt").read_text()
     assert "Traceback" not in log
     assert "torch sees none in a worker that Ray gave a GPU; give a number, --trials-per-gpu 2" in log
+    assert not (tmp_path / "refused" / "manifest.json").exists()
 
+    run = a_run(tmp_path / "run", "nasbench201", **options)
     for stage in ("search", "final"):
-        (tmp_path / "run" / stage).mkdir(exist_ok=True)
-        (tmp_path / "run" / stage / TRIALS_PER_GPU).write_text(json.dumps(MEASURED))
+        (run.folder / stage).write_json(TRIALS_PER_GPU, MEASURED)
     finish("resume", "run", cwd=tmp_path)
     log = (tmp_path / "log.txt").read_text()
     assert log.count("a trial takes 3.1 GB of 24: 6 at a time on a card") == 2

@@ -14,7 +14,6 @@ from archray.searchers.exterior_penalty import ExteriorPenalty
 
 
 @pytest.mark.slow
-@pytest.mark.nightly
 @pytest.mark.timeout(300)
 def test_a_users_own_space_on_noise(repository: Path, tmp_path: Path) -> None:
     finish(

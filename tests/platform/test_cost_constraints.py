@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 import ray
 from archray_test_command import ended_trials, kill_when, start
-from archray_test_runs import as_arguments, nightly_but, skip_without_extra
+from archray_test_runs import as_arguments, method_parameters
 
 import archray
 from archray.errors import InvalidInput
@@ -120,9 +120,8 @@ def test_wrong_ones_are_refused_before_anything_starts(text: str, message: str, 
 TRAINED = [name for name in METHODS if issubclass(get_method(name).config, TrainedSearchConfig)]
 
 
-@pytest.mark.parametrize("method", TRAINED)
+@pytest.mark.parametrize("method", method_parameters(TRAINED))
 def test_every_method_refuses_a_cost_that_there_is_not(method: str, table: Path) -> None:
-    skip_without_extra(method)
     for flags in ({"cost": ["speed"]}, {"constraint": ["speed <= 5"]}):
         with pytest.raises(InvalidInput, match="there is no cost 'speed'"):
             make_config(method, "smoke", None, flags).check()
@@ -159,7 +158,7 @@ SEARCHES: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("method", nightly_but(SEARCHES, {"hnas", "nesbs"}))
+@pytest.mark.parametrize("method", method_parameters(SEARCHES, {"hnas"}))
 def test_what_is_trained_meets_them(method: str, ray_session: None, tmp_path: Path) -> None:
     run = archray.search(method, **SMALL, **SEARCHES[method], constraint="parameters <= 9k", out=tmp_path / "run")
     found = json.loads((Path(run.path) / "architecture.json").read_text())

@@ -58,7 +58,6 @@ def checkpoints(stage: Path) -> list[Path]:
 
 
 @pytest.mark.slow
-@pytest.mark.nightly
 @pytest.mark.timeout(900)
 def test_a_disk_full_at_checkpoint_time(small_disk: Path, tmp_path: Path, undisturbed: dict[str, Any]) -> None:
     run = small_disk / "run"
@@ -68,8 +67,9 @@ def test_a_disk_full_at_checkpoint_time(small_disk: Path, tmp_path: Path, undist
     with ballast.open("wb", buffering=0) as file:
         while free(small_disk) > 4096:  # whatever is next has no room, a checkpoint most likely
             file.write(b"\0" * 4096)
-    assert process.wait(timeout=PATIENCE) == 130, (tmp_path / "log.txt").read_text()
+    assert process.wait(timeout=PATIENCE) == 1, (tmp_path / "log.txt").read_text()
     said = " ".join((tmp_path / "log.txt").read_text().split())
+    assert "Traceback" not in said, said
     assert "is full; what was finished is saved. Make room there" in said, said
     assert f"Continue with: archray resume {run}" in said, said
     ballast.unlink()
@@ -84,7 +84,7 @@ def free(place: Path) -> int:
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("damaged", [1, pytest.param(2, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("damaged", [pytest.param(1, marks=pytest.mark.ci), 2])
 def test_a_checkpoint_that_was_cut_off(tmp_path: Path, undisturbed: dict[str, Any], damaged: int) -> None:
     """The last one, or all that are kept: the trial goes on from the one before, or from its beginning."""
     run = tmp_path / "run"

@@ -49,9 +49,6 @@ assert {median for median, _ in kept.values()} >= set(trials["latency_ms"])
 
 
 @pytest.mark.slow
-@pytest.mark.nightly
-@pytest.mark.parametrize("runtime", ["torch-export", "onnxruntime"])
+@pytest.mark.parametrize("runtime", ["torch-export", pytest.param("onnxruntime", marks=pytest.mark.extra("export"))])
 def test_networks_are_timed_on_a_node_that_a_resource_names(runtime: str, tmp_path: Path) -> None:
-    for extra in ("onnx", "onnxscript", "onnxruntime") if runtime == "onnxruntime" else ():
-        pytest.importorskip(extra, reason=f"needs {extra}: pip install 'archray[export]'")
     subprocess.run([sys.executable, "-c", PROGRAM, str(tmp_path / "run"), runtime], check=True)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from archray_test_runs import ONE_AT_A_TIME, nightly_but
+from archray_test_runs import ONE_AT_A_TIME
 
 import archray
 from archray.files import Folder
@@ -63,7 +63,7 @@ def search(method: str, out: Path, **options: Any) -> Any:
 
 @SLOW
 @pytest.mark.usefixtures("ray_session")
-@pytest.mark.parametrize("method", nightly_but(["nes-re", "nes-rs"], {"nes-re"}))
+@pytest.mark.parametrize("method", ["nes-re", "nes-rs"])
 def test_neural_ensemble_search(method: str, tmp_path: Path) -> None:
     out = tmp_path / "run"
     result = search(method, out, budget=3)

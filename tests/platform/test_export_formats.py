@@ -15,13 +15,12 @@ from archray_test_models import SMALL, a_run, bare_python, run_bare, run_of_ense
 import archray
 from archray.errors import InvalidInput, MissingExtra, RunFolderError, UnknownName
 from archray.platform.models.export_format import FORMATS
-from archray.platform.models.model_files import load_model
+from archray.platform.models.model_files import STATE_DICT, load_model
 from archray.platform.run.run import Run
 from archray.trainables.data import load_images
 
 ALWAYS = ["torch-export", "state-dict", "safetensors", "python"]
 TOLERANCE = 1e-4
-EXTRA = "ONNX needs pip install 'archray[export]'"
 OWN = """
 from torch import nn
 from archray.trainables.spaces import Decision, Space
@@ -49,6 +48,7 @@ KINDS = [
     "ensemble (darts, logits)",
     "fourier",
 ]
+ONNX_IN_CI = ("nasbench201", "ensemble (darts, logits)", "fourier")
 QUICK = ["fourier"]  # nasbench201: test_search.py. The others' graphs take seconds each
 
 
@@ -97,17 +97,16 @@ def test_every_kind_by_the_formats_without_an_extra(kind: str, tmp_path: Path) -
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [pytest.param(k, marks=[pytest.mark.ci] * (k in ONNX_IN_CI)) for k in KINDS])
+@pytest.mark.extra("export")
 def test_onnx_of_every_kind(kind: str, tmp_path: Path) -> None:
-    pytest.importorskip("onnxruntime", reason=EXTRA)
-    pytest.importorskip("onnxscript", reason=EXTRA)
     assert differences(kind, ["onnx"], tmp_path)["onnx"] < TOLERANCE
 
 
 @pytest.mark.slow
+@pytest.mark.ci
+@pytest.mark.extra("export")
 def test_int8_onnx_and_what_it_costs(tmp_path: Path) -> None:
-    pytest.importorskip("onnxruntime", reason=EXTRA)
-    pytest.importorskip("onnxscript", reason=EXTRA)
     run = run_of_map(tmp_path / "run", GAMMA)
     archray.export(run.folder.uri, tmp_path / "out", formats="onnx", int8=True)
     told = json.loads((tmp_path / "out" / "model.json").read_text())["int8"]
@@ -138,6 +137,7 @@ import load_model
 
 
 @pytest.mark.slow
+@pytest.mark.ci
 def test_it_loads_where_there_is_only_torch(tmp_path: Path) -> None:
     run = run_of_network(tmp_path / "run", "nasbench201")
     archray.export(run.folder.uri, tmp_path / "out", formats=["torch-export", "python"])
@@ -155,9 +155,9 @@ def test_it_loads_where_there_is_only_torch(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.ci
+@pytest.mark.extra("export")
 def test_it_loads_where_there_is_only_onnxruntime(tmp_path: Path) -> None:
-    pytest.importorskip("onnxruntime", reason=EXTRA)
-    pytest.importorskip("onnxscript", reason=EXTRA)
     run = run_of_ensemble(tmp_path / "run", "nasbench201", [0, 1])
     archray.export(run.folder.uri, tmp_path / "out", formats="onnx", int8=True)
     images = load_images(run.data).test.images[:7]
@@ -209,6 +209,25 @@ def test_a_missing_extra_is_said_before_anything_is_written(tmp_path: Path, monk
     assert not (tmp_path / "out").exists()
 
 
+def test_an_export_may_be_repeated(tmp_path: Path) -> None:
+    for seed in (0, 1):
+        torch.manual_seed(seed)
+        run_of_network(tmp_path / f"run-{seed}", "nasbench201")
+    out = tmp_path / "out"
+    first = archray.export(tmp_path / "run-0", out, formats="state-dict")
+    (out / "README.md").write_text("changed")
+    assert archray.export(tmp_path / "run-0", out, formats="state-dict") == first
+    assert (out / "README.md").read_text() != "changed"
+    archray.export(tmp_path / "run-0", out, formats=["state-dict", "python"])
+    with pytest.raises(RunFolderError, match="choose another --to"):  # files of its other format would be left over
+        archray.export(tmp_path / "run-0", out, formats="state-dict")
+    state = tmp_path / "run-1" / "model" / STATE_DICT
+    content = torch.load(state, weights_only=True)
+    torch.save({name: value + 1 for name, value in content.items()}, state)
+    with pytest.raises(RunFolderError, match="not empty; choose another --to"):
+        archray.export(tmp_path / "run-1", out, formats=["state-dict", "python"])
+
+
 def test_bad_input(tmp_path: Path) -> None:
     run = tmp_path / "run"
     run_of_network(run, "nasbench201")
@@ -228,8 +247,8 @@ def test_bad_input(tmp_path: Path) -> None:
         archray.export(tmp_path / "begun", tmp_path / "out")
 
 
+@pytest.mark.extra("export")
 def test_a_model_that_draws_paths_is_no_onnx_graph(tmp_path: Path) -> None:
-    pytest.importorskip("onnxscript", reason=EXTRA)
     run_of_ensemble(tmp_path / "run", "darts", [0], drop_path={"probability": 0.1, "seed": 0})
     with pytest.raises(InvalidInput, match="got one of mc-droppath"):
         archray.export(tmp_path / "run", tmp_path / "out", formats="onnx")

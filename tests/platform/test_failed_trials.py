@@ -68,7 +68,6 @@ def test_other_lines_of_tune_are_told(caplog):
 
 
 @pytest.mark.slow
-@pytest.mark.nightly
 def test_a_command_whose_trials_crash(repository, tmp_path, monkeypatch):
     """All trials abort: the command says so. Then only those of width 4, while they are built: the run ends well."""
     space = repository / "tests" / "worker_modules" / "archray_test_crash.py"

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from archray_test_command import PATIENCE, start
+from archray_test_command import MARK, PATIENCE, start, wait_until_gone
 from archray_test_faults import METHODS, found, options_of, steps_trained
 from archray_test_run_files import unknown
 from archray_test_runs import as_arguments
@@ -21,32 +21,12 @@ import archray
 
 KILLS = 5
 AT_A_TIME = 2  # trials
-MARK = "ARCHRAY_TEST_RUN"  # in the environment of a command, and so of all that it starts
 
 
 def files(run: Path) -> set[str]:
     """All that is in the folder of a run by now; what is deleted meanwhile is no error to `os.walk`."""
     walked = os.walk(run)
     return {os.path.join(at, name) for at, inner, names in walked for name in inner + names if name[0] != "."}
-
-
-def left_of(mark: str) -> list[str]:
-    """The command lines of the processes that have the mark in their environment."""
-    lines = []
-    for process in Path("/proc").glob("[0-9]*"):
-        try:
-            if f"{MARK}={mark}".encode() in (process / "environ").read_bytes().split(b"\0"):
-                lines.append((process / "cmdline").read_bytes().replace(b"\0", b" ").decode())
-        except OSError:  # it has ended
-            continue
-    return lines
-
-
-def wait_until_gone(mark: str) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while left := left_of(mark):
-        assert time.monotonic() < deadline, left
-        time.sleep(0.1)
 
 
 @contextmanager
@@ -59,7 +39,6 @@ def temporary_folder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 @pytest.mark.slow
-@pytest.mark.nightly
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("method", METHODS)
 def test_a_driver_killed_five_times(

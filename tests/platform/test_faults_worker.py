@@ -32,6 +32,7 @@ class KillOnce(tune.Callback):
 
 
 @pytest.mark.slow
+@pytest.mark.ci
 @pytest.mark.timeout(600)
 def test_a_killed_worker_costs_a_step(undisturbed: Callable[..., archray.RunResult], tmp_path: Path) -> None:
     expected, run = Path(undisturbed("hnas").path), tmp_path / "run"

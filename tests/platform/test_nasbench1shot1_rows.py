@@ -48,6 +48,7 @@ def imported(folder: Path, frame: pd.DataFrame) -> Any:
 
 
 @pytest.mark.slow
+@pytest.mark.ci
 def test_the_order_of_the_rows_says_which_cells_they_are_of(tmp_path: Path, published: pd.DataFrame) -> None:
     table = imported(tmp_path, published)
     assert len(published) == 2487 and len(table) == 2127, "isomorphic cells are one"
@@ -68,6 +69,7 @@ def test_rows_in_another_order_are_refused(tmp_path: Path, published: pd.DataFra
 
 
 @pytest.mark.slow
+@pytest.mark.ci
 def test_isomorphic_cells_with_different_errors_are_refused(tmp_path: Path, published: pd.DataFrame) -> None:
     with pytest.raises(InvalidTable, match="isomorphic cells have different errors, or different cells the same"):
         imported(tmp_path, published.assign(val2=published["val2"].to_numpy()[::-1]))

@@ -28,7 +28,6 @@ def begun(stage: Path) -> bool:
 
 
 @pytest.mark.slow
-@pytest.mark.nightly
 @pytest.mark.timeout(900)
 def test_nasi_killed_in_every_stage(tmp_path: Path) -> None:
     space, rng = get_space("nasbench201"), np.random.default_rng(0)

@@ -65,6 +65,7 @@ def page_of(result: archray.RunResult) -> str:
 
 
 @pytest.mark.slow
+@pytest.mark.ci
 def test_the_search_holds_what_each_seed_found_and_the_best_reward(result: archray.RunResult) -> None:
     folder, space = Folder(result.path), get_space("nasbench201")
     found = (folder / "search").read_parquet("found.parquet")
@@ -89,6 +90,7 @@ def test_the_search_holds_what_each_seed_found_and_the_best_reward(result: archr
 
 
 @pytest.mark.slow
+@pytest.mark.ci
 def test_trace_norms_are_compared_on_three_architectures(result: archray.RunResult) -> None:
     agreement = (Folder(result.path) / "agreement").read_parquet("agreement.parquet")
     columns = ["exact", "samples", "batch_4", "batch_8", "batch", "random_labels", "random_inputs"]
@@ -97,6 +99,7 @@ def test_trace_norms_are_compared_on_three_architectures(result: archray.RunResu
 
 
 @pytest.mark.slow
+@pytest.mark.ci
 def test_architectures_of_a_table_are_scored_and_hold_its_results(result: archray.RunResult, known: Path) -> None:
     folder, space = Folder(result.path), get_space("nasbench201")
     scored, told = (folder / "table").read_parquet("table.parquet"), (folder / "table").read_json("table.json")
@@ -114,6 +117,7 @@ def test_architectures_of_a_table_are_scored_and_hold_its_results(result: archra
 
 
 @pytest.mark.slow
+@pytest.mark.ci
 def test_the_report_has_the_sections_and_figures(result: archray.RunResult) -> None:
     page = page_of(result)
     assert [anchor for anchor in SECTIONS if f'<section id="{anchor}"' not in page] == []
@@ -124,7 +128,6 @@ def test_the_report_has_the_sections_and_figures(result: archray.RunResult) -> N
 
 
 @pytest.mark.slow
-@pytest.mark.nightly
 def test_the_same_seed_finds_the_same(result: archray.RunResult, search: Search) -> None:
     """Without a comparison, which has a seed of its own."""
     again = search(space="nasbench201", agreement=0)
@@ -136,7 +139,6 @@ def test_the_same_seed_finds_the_same(result: archray.RunResult, search: Search)
 
 
 @pytest.mark.slow
-@pytest.mark.nightly
 def test_of_random_labels_and_inputs_the_search_knows_no_data(search: Search) -> None:
     random = {"labels": "random", "inputs": "random", "nasi__image_size": 8, "space": "nasbench201"}
     runs = [search(**random, data=data) for data in ("digits", "gaussian")]
@@ -151,7 +153,6 @@ def test_of_random_labels_and_inputs_the_search_knows_no_data(search: Search) ->
 
 
 @pytest.mark.slow
-@pytest.mark.nightly
 def test_cells_of_darts_are_drawn_with_their_width_and_depth(search: Search) -> None:
     result = search(space="darts", nu_rule="adaptive", agreement=0, search_seeds=1)
     page = page_of(result)

@@ -45,7 +45,8 @@ def results(index: int, epochs: int, package: Any) -> dict[str, Any]:
 @pytest.fixture
 def simple_folder(tmp_path: Path) -> Path:
     """What `NATS-tss-v1_0-3ffb9-simple` is made of, of three architectures."""
-    package = pytest.importorskip("nats_bench.api_utils", reason="needs nats-bench (the extra nats-bench)")
+    from nats_bench import api_utils as package  # an extra
+
     folder = tmp_path / "NATS-tss-v1_0-3ffb9-simple"
     folder.mkdir()
     meta = {"meta_archs": list(ARCHITECTURES), "total_archs": 3, "arch2infos": None, "evaluated_indexes": {0, 1, 2}}
@@ -56,6 +57,7 @@ def simple_folder(tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.mark.extra("nats-bench")
 def test_its_files_are_a_table(simple_folder: Path, tmp_path: Path) -> None:
     table = import_nats_bench(simple_folder, tmp_path / "nats.parquet")
     assert table.architectures == ARCHITECTURES and table.roles.space == "nasbench201"
@@ -71,8 +73,10 @@ def test_its_files_are_a_table(simple_folder: Path, tmp_path: Path) -> None:
     assert list(table.costs["params"]) == pytest.approx([0.1, 0.2, 0.3]) and "latency" not in table.costs
 
 
+@pytest.mark.extra("nats-bench")
 def test_another_data_set_and_one_file(simple_folder: Path, tmp_path: Path) -> None:
-    utilities = pytest.importorskip("nats_bench.api_utils")
+    from nats_bench import api_utils as utilities  # an extra
+
     states = {index: {"12": results(index, 12, utilities)} for index in range(3)}
     whole = {"meta_archs": list(ARCHITECTURES), "arch2infos": states, "evaluated_indexes": [0, 1, 2]}
     utilities.pickle_save(whole, tmp_path / "NATS-tss-v1_0-3ffb9.pickle")
@@ -81,6 +85,7 @@ def test_another_data_set_and_one_file(simple_folder: Path, tmp_path: Path) -> N
     assert table.roles.result == "test_12"
 
 
+@pytest.mark.extra("nats-bench")
 def test_what_is_not_its_own_is_refused(simple_folder: Path, tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="no data set 'mnist'; choose one of cifar10, cifar100, ImageNet16-120"):
         import_nats_bench(simple_folder, tmp_path / "o.parquet", dataset="mnist")

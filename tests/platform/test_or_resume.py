@@ -68,7 +68,6 @@ def test_what_a_kill_left_before_it_was_a_run_is_no_hindrance_and_another_file_i
 
 
 @pytest.mark.slow
-@pytest.mark.nightly
 @pytest.mark.timeout(900)
 def test_the_same_command_goes_on_where_it_was_killed(tmp_path):
     finish(*HNAS_COMMAND, "--out", "undisturbed", cwd=tmp_path)

@@ -93,13 +93,12 @@ def test_the_examples_killed_and_resumed_elsewhere(repository, tmp_path):
         cwd=elsewhere / "export",
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
     )
     assert told.returncode == 0 and "Sequential" in told.stdout, told.stderr
 
 
 @pytest.mark.slow
-@pytest.mark.nightly
 def test_a_metric_beside_one_that_fails_from_python(repository, tmp_path):
     example = tmp_path / "own_metric.py"
     source = (repository / "examples" / "own_metric.py").read_bytes()

@@ -37,7 +37,7 @@ SEARCHES = re.compile(
     r"archray (search|proxies|bench)\b(?!.*--help)|archray\.(search|proxies)\(|\.fit\(\)|python examples/"
 )
 # Of the pages with searches, a minute or more each.
-IN_CI = {"README.md", "docs/index.md", "docs/tutorial.md", "docs/guides/own-space.md"}
+IN_CI = {"README.md", "docs/index.md"}
 SMALLEST = ["--preset", "smoke", "--max-concurrent", "1", "--set", "resources.actors=1"]
 REAL = """#!{python}
 import sys
@@ -58,7 +58,9 @@ def is_run(block: Block) -> bool:
 
 def parameter(page: Path) -> Any:
     searches = any(SEARCHES.search(block.text) for block in blocks_of(page) if is_run(block))
-    marks = [pytest.mark.slow, *[pytest.mark.nightly] * (label(page) not in IN_CI)] if searches else []
+    marks = [pytest.mark.slow, *[pytest.mark.ci] * (label(page) in IN_CI)] if searches else []
+    if any(block.remarked(NEEDS) for block in blocks_of(page)):
+        marks.append(pytest.mark.extra("guides"))
     return pytest.param(page, id=label(page), marks=marks)
 
 
@@ -127,8 +129,6 @@ def test_a_pages_blocks_run(
     monkeypatch.chdir(folder)
     monkeypatch.syspath_prepend(folder)
     blocks = ALL[page]
-    for package in [found[1] for block in blocks for found in block.remarked(NEEDS)]:
-        pytest.importorskip(package, reason=f"{label(page)} needs {package}: pip install 'archray[guides]'")
     if any(SEARCHES.search(block.text) for block in blocks):
         request.getfixturevalue("ray_session")
     monkeypatch.setattr(archray, "search", functools.partial(smallest, archray.search), raising=False)

@@ -16,6 +16,7 @@ from pathlib import Path
 import archray_test_cluster as workers
 import pandas as pd
 import pytest
+from archray_test_command import MARK, wait_until_gone
 from rich.console import Console
 
 from archray.cluster.resources import ResourceSettings
@@ -161,7 +162,7 @@ with connect(ClusterSettings(num_cpus=2, num_gpus=0, dashboard=False)):
     process = subprocess.Popen(
         [sys.executable, "-c", program],
         stdin=subprocess.PIPE,
-        env={**os.environ, "PYTHONPATH": modules},
+        env={**os.environ, "PYTHONPATH": modules, MARK: str(log)},
         start_new_session=True,
     )
     process.stdin.write(json.dumps(pool).encode())
@@ -170,6 +171,7 @@ with connect(ClusterSettings(num_cpus=2, num_gpus=0, dashboard=False)):
 
 
 @pytest.mark.slow
+@pytest.mark.ci
 @pytest.mark.usefixtures("ray_session")
 def test_a_scoring_that_was_killed_goes_on_where_it_was(tmp_path: Path) -> None:
     pool = candidates("nasbench201", 40, seed=1)
@@ -182,7 +184,8 @@ def test_a_scoring_that_was_killed_goes_on_where_it_was(tmp_path: Path) -> None:
     process.wait()
     finished = shard_rows(resumed)
     assert 2 * CHUNK <= len(finished) < len(pool)
-    quiet = wait_until_quiet(log)  # the killed driver's Ray ends with it
+    wait_until_gone(str(log), "MapActor")  # the killed driver's Ray ends with it
+    quiet = log.read_text().splitlines()
     assert len(quiet) < len(pool)
 
     table, _ = score(resumed, pool, workers.logging_scorer(str(log), seconds=0))  # in this process, with another Ray
@@ -203,15 +206,6 @@ def test_a_scoring_that_was_killed_goes_on_where_it_was(tmp_path: Path) -> None:
 def shard_rows(folder: Path) -> list[str]:
     shards = Folder(folder / "shards")
     return [name for shard in shards.files() for name in shards.read_parquet(shard)["architecture"]]
-
-
-def wait_until_quiet(log: Path) -> list[str]:
-    """The log once it has stopped growing for the time of twenty items."""
-    while True:
-        before = log.read_text().splitlines()
-        time.sleep(2)
-        if log.read_text().splitlines() == before:
-            return before
 
 
 def assert_same_values(left: pd.DataFrame, right: pd.DataFrame) -> None:

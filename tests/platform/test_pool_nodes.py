@@ -55,6 +55,5 @@ cluster.shutdown()
 
 
 @pytest.mark.slow
-@pytest.mark.nightly
 def test_a_node_lost_and_a_node_joined_change_no_result(tmp_path):
     subprocess.run([sys.executable, "-c", PROGRAM, str(tmp_path / "pool")], check=True, timeout=500)

@@ -151,6 +151,7 @@ def test_bad_input(run: Run[Any], tmp_path: Path) -> None:
 def test_a_feature_map_over_texts_takes_no_images(tmp_path: Path) -> None:
     begun = a_run(tmp_path / "run", "ngrams", "halving", data="docstrings", data__limit=60)
     described = {"kind": "feature map", "architecture": "", "input": None, "classes": [], "num_classes": 5}
+    described |= {"test_accuracy": 0.5, "data": "docstrings"}
     (begun.folder / "model").write_json("architecture.json", described)
     with pytest.raises(InvalidInput, match="expected a model of images, got a feature map over texts"):
         archray.predict(begun.folder.uri, np.zeros((1, 8, 8)))

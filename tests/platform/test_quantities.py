@@ -20,7 +20,15 @@ from archray_test_supernet_report import gradient_run, repeated_gradient_run
 
 import archray
 from archray.platform.methods import open_run
-from archray.platform.quantities import HEADLINE, QUANTITIES, Quantity, Spread, deciding_accuracy, quantity_of
+from archray.platform.quantities import (
+    HEADLINE,
+    QUANTITIES,
+    Quantity,
+    Spread,
+    deciding_accuracy,
+    points_between,
+    quantity_of,
+)
 from archray.platform.run.run import Run
 from archray.platform.run.run_summary import RunSummary
 from archray.platform.summary_text import run_lines
@@ -173,6 +181,21 @@ def test_a_spread_is_the_standard_deviation_and_says_of_how_many() -> None:
     assert one is not None and one.deviation is None and one.words == "1 final training"
     assert Spread.of([]) is None and Spread.read({}, "test_accuracy") is None
     assert list(Spread(3.0, None, 1, "").entries("trainings")) == ["trainings"]
+
+
+@pytest.mark.parametrize(
+    ("gap", "words"),
+    [
+        (0.0, "equal to"),
+        (-0.0, "equal to"),
+        (4e-5, "equal to"),
+        (-4e-5, "equal to"),
+        (6e-5, "0.01 percentage points above"),
+        (-0.125, "12.50 percentage points below"),
+    ],
+)
+def test_a_difference_that_rounds_to_zero_is_none(gap: float, words: str) -> None:
+    assert points_between(gap) == words
 
 
 def test_what_decided_is_the_last_that_was_trained() -> None:

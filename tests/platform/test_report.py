@@ -26,8 +26,8 @@ from archray.platform.report import figures
 from archray.platform.report.cell import cell_section
 from archray.platform.report.comparison import accuracy_lead, comparison_section
 from archray.platform.report.decisions import Decided, decision_table
-from archray.platform.report.page import Headline, render
-from archray.platform.report.run_sections import repeats_section
+from archray.platform.report.page import Headline, render, without_folder
+from archray.platform.report.run_sections import manifest_section, repeats_section
 from archray.platform.report.section import Section, table
 from archray.platform.report.table_columns import failures
 from archray.platform.run.run import Run
@@ -164,6 +164,43 @@ def test_the_figures_that_matter(run: Run[Any], page: str) -> None:
     assert f"{random.mean():.2f} ± {random.std(ddof=1):.2f} %" in page
     assert "3 final trainings" in page and "8 random architectures" in page
     assert f"{abs(final.mean() - random.mean()):.2f} percentage points above" in page
+
+
+def test_equal_accuracies_are_equal_in_words(tmp_path: Path) -> None:
+    equal = [SMALL_TABLES[place].assign(test_accuracy=0.75) for place in (FINAL, BASELINE)]
+    made = with_tables(tmp_path, dict(zip((FINAL, BASELINE), equal, strict=True)))
+    told = words(rendered(made))
+    assert "equal to the mean of 2 random architectures" in told and "equal to all 2 random architectures" in told
+    assert "0.00 percentage points" not in told
+
+
+def test_the_page_names_the_data_without_the_users_folders(tmp_path: Path) -> None:
+    made = with_tables(tmp_path / "the-runs" / "one", {})
+    data, command = f"folder:{tmp_path}/a user/images/", f"archray search --data 'folder:{tmp_path}/a user/images'"
+    config = made.config.model_copy(update={"data": named(data), "space": f"{tmp_path}/a user/mine.py:Space"})
+    manifest = {**made.manifest, "command": command, "config": config.model_dump(mode="json")}
+    text = render(
+        Run(made.folder, manifest, config), Headline("architecture", f"from {made.folder}"), [manifest_section]
+    )
+    assert "<title>archray: HNAS on images</title>" in text and "<h1>HNAS on images</h1>" in text
+    assert "<dd>mine.py:Space</dd>" in text and "from one" in text
+    assert "a user" not in text and str(tmp_path) not in text
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("digits", "digits"),
+        ("docstrings:numpy,torch", "docstrings:numpy,torch"),
+        ("folder:/home/me/images", "images"),
+        ("imagefolder-stream:/home/me/images/", "images"),
+        ("table:s3://bucket/costs.parquet", "costs.parquet"),
+        ("/home/me/mine.py:load", "mine.py:load"),
+        ("package.module:load", "package.module:load"),
+    ],
+)
+def test_a_name_without_its_folder(name: str, shown: str) -> None:
+    assert without_folder(name) == shown
 
 
 def test_failures_are_counted_by_reason(run: Run[Any], page: str) -> None:

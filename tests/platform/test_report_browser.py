@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,9 +13,12 @@ from archray_test_ensemble_report import ensemble_run, repeated_ensemble_run
 from archray_test_feature_map_report import feature_map_run, method_progress
 from archray_test_report import hnas_content, rendered, write_repeats
 from archray_test_supernet_report import gradient_run, scored_run
+from matplotlib.figure import Figure
 
 from archray.platform.methods.feature_maps.equal_cost_sections import equal_cost_sections
+from archray.platform.report.figures import drawing, figure
 from archray.platform.report.page import write_page
+from archray.platform.report.section import Section
 from archray.platform.run.run import Run
 
 COLOURS = "getComputedStyle(document.body).backgroundColor + getComputedStyle(document.body).color"
@@ -35,7 +39,17 @@ SMALL_TEXT = """(least) => [...document.querySelectorAll('.plot svg')].flatMap(s
         .filter(text => scale > 0 && parseFloat(getComputedStyle(text).fontSize) * scale < least)
         .map(text => text.textContent);
 })"""
-LEAST_TEXT = 7.5  # CSS pixels that can be read on a phone, whose own pixels are a third of these
+LEAST_TEXT = 9.0  # CSS pixels that can be read on a phone, whose own pixels are a third of these
+# Labels of cells that cover each other.
+COVERED_LABELS = """() => [...document.querySelectorAll('.plot svg.cell')].flatMap(svg => {
+    const labels = [...svg.querySelectorAll('.edge rect')].map(label => label.getBoundingClientRect());
+    return labels.filter((one, i) => labels.slice(0, i).some(other => one.width
+        && one.left < other.right && other.left < one.right && one.top < other.bottom && other.top < one.bottom))
+        .map(() => svg.getAttribute('aria-label'));
+})"""
+# Elements outside of boxes that scroll which reach out of the screen.
+WIDE = """() => [...document.querySelectorAll('body *')].filter(element => !element.closest('.scroll, .plot')
+    && element.getBoundingClientRect().right > document.documentElement.clientWidth + 1).map(e => e.outerHTML)"""
 PHONE = 390
 # Contrast of an element's text with the page, WCAG 2.
 CONTRAST = """(selector) => {
@@ -122,12 +136,33 @@ def drawings_shown(browser: Any, report: Path, scheme: str, width: int) -> int:
     assert said == []
     assert [url for url in asked if not url.startswith("data:")] == [report.as_uri()]
     assert page.evaluate("document.documentElement.scrollWidth") <= width
+    assert page.evaluate(WIDE) == []
     assert page.evaluate(ESCAPED_TEXT) == []
+    assert page.evaluate(COVERED_LABELS) == []
     if width >= PHONE:
         assert page.evaluate(SMALL_TEXT, LEAST_TEXT) == []
     shown = page.evaluate("[...document.querySelectorAll('.plot')].filter(plot => plot.offsetParent).length")
     page.close()
     return int(shown)
+
+
+def test_a_title_that_is_wider_than_its_panel_is_broken(browser: Any, tmp_path: Path) -> None:
+    @figure(height=200)
+    def panels(run: None, canvas: Figure) -> None:
+        for axes in canvas.subplots(1, 3):
+            axes.set_title("validation accuracy of the members of an ensemble")
+
+    section = Section("panels", "Panels", drawing("panels", panels(None), description="Three panels."))
+    (tmp_path / "page.html").write_text(write_page("Panels", "", [section]), encoding="utf-8")
+    page = browser.new_page(viewport={"width": 1400, "height": 900})
+    page.goto((tmp_path / "page.html").as_uri())
+    assert page.evaluate(ESCAPED_TEXT) == []
+    words = "[...document.querySelectorAll('.plot text')].filter(t => /[a-z]/.test(t.textContent))"
+    boxes = page.evaluate(f"{words}.map(t => t.getBoundingClientRect().toJSON())")
+    page.close()
+    assert len(boxes) >= 6, "each title has lines"
+    for one, other in itertools.combinations(boxes, 2):
+        assert one["right"] <= other["left"] or other["right"] <= one["left"] or abs(one["top"] - other["top"]) > 5
 
 
 def test_light_and_dark_differ_and_both_can_be_read(browser: Any, report: Path) -> None:

@@ -5,14 +5,18 @@ from __future__ import annotations
 import itertools
 import re
 
+import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from archray.platform.report.cell_graph import cell_edges, cell_legend, draw_cell, is_graph, node_count
+from archray.platform.report.cell_graph import cell_edges, cell_legend, draw_cell, genotype_edges, is_graph, node_count
 from archray.platform.report.decisions import Decided, decided
 from archray.trainables.spaces import get_space
+from archray.trainables.spaces.genotypes import GenotypeSpace
 
 SPACE = get_space("nasbench201")
+LABEL = re.compile(r'<rect x="([-\d.]+)" y="([-\d.]+)" width="([\d.]+)" height="([\d.]+)"')
+NODE = re.compile(r'<circle class="node[^"]*" cx="([-\d.]+)" cy="([-\d.]+)" r="([\d.]+)"')
 CELLS = st.tuples(*(st.sampled_from(decision.choices) for decision in SPACE.decisions))
 
 
@@ -61,6 +65,26 @@ def test_no_two_edges_lie_upon_each_other(cell: tuple[str, ...]) -> None:
             assert one.end <= other.start or other.end <= one.start
 
 
+@given(st.sampled_from(["nasbench201", "darts"]), st.integers(0, 2**32 - 1), st.booleans())
+@settings(max_examples=60, deadline=None)
+def test_no_two_labels_overlap(name: str, seed: int, upright: bool) -> None:
+    space = get_space(name)
+    architecture = space.sample(np.random.default_rng(seed))
+    cells = [(edges_of(*architecture), 4)] if name == "nasbench201" else []
+    if isinstance(space, GenotypeSpace):
+        genotype = space.genotype(architecture)
+        cells = [(genotype_edges(edges, space.operations), 2 + len(space.nodes)) for edges in genotype]
+    for edges, nodes in cells:
+        svg, _ = draw_cell(edges, nodes, upright=upright)
+        boxes = [tuple(map(float, box)) for box in LABEL.findall(svg)]
+        assert len(boxes) == len(edges)
+        for (x, y, w, h), (u, v, m, n) in itertools.combinations(boxes, 2):
+            assert x + w <= u or u + m <= x or y + h <= v or v + n <= y
+        for x, y, w, h in boxes:
+            for at_x, at_y, radius in (map(float, circle) for circle in NODE.findall(svg)):
+                assert x + w <= at_x - radius or at_x + radius <= x or y + h <= at_y - radius or at_y + radius <= y
+
+
 @given(CELLS, st.booleans())
 @settings(max_examples=60)
 def test_all_of_the_drawing_is_inside(cell: tuple[str, ...], upright: bool) -> None:
@@ -69,7 +93,7 @@ def test_all_of_the_drawing_is_inside(cell: tuple[str, ...], upright: bool) -> N
     box = re.search(r'viewBox="0 0 (\d+) (\d+)"', svg)
     assert box is not None and int(box[1]) == width
     assert not upright or width <= 350  # a phone's screen
-    for x, y, w, h in re.findall(r'<rect x="([-\d.]+)" y="([-\d.]+)" width="([\d.]+)" height="([\d.]+)"', svg):
+    for x, y, w, h in LABEL.findall(svg):
         assert float(x) >= 0 and float(x) + float(w) <= width + 1
         assert float(y) >= 0 and float(y) + float(h) <= int(box[2]) + 1
     assert svg.count("<circle") == 4

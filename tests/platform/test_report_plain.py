@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 from archray_test_plain_report import plain_content, plain_run
 from archray_test_report import MISSING_NUMBER, cells, rendered, section_ids, words, write_run
-from archray_test_runs import skip_without_extra
+from archray_test_runs import method_parameters
 
 from archray.errors import InvalidInput
 from archray.platform.bench.bench_problem import BenchProblem
@@ -83,10 +83,9 @@ def test_the_best_so_far_of_repeats_of_unequal_length(tmp_path: Path) -> None:
 PLAIN = [name for name in METHODS if issubclass(get_method(name).config, PlainConfig)]
 
 
-@pytest.mark.parametrize("method", PLAIN)
+@pytest.mark.parametrize("method", method_parameters(PLAIN))
 def test_presets_make_searches_that_can_begin(method: str) -> None:
     """Their searcher is the very one that a table is searched with."""
-    skip_without_extra(method)
     for preset in get_method(method).presets:
         check_config(make_config(method, preset, None, {"data": "digits"}))
     make = get_method(method).make_searcher

@@ -300,7 +300,7 @@ def test_mixture_and_discretised_in_the_last_epoch(run: Run[Any]) -> None:
         numbers = ["–"] * 3 if number == FAILED else [f"{mixture:.2f}", f"{mixture / 2:.2f}", f"{mixture / 2:.2f}"]
         expected.append([str(seed), *numbers])
     assert table_rows(section) == expected
-    assert "loses 35.88 percentage points on average over 4 seeds" in words(section)
+    assert "35.88 percentage points above the discretised architecture on average over 4 seeds" in words(section)
 
 
 def test_the_last_epoch_is_not_the_last_row(run: Run[Any], new_run: NewRun) -> None:

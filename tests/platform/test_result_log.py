@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from ray import tune
+from ray.tune.callback import CallbackList
+from ray.tune.execution.tune_controller import TuneController
 
+from archray.errors import IncompatibleRay
 from archray.files import Folder
-from archray.platform.engine.result_log import trial_statuses
+from archray.platform.engine.result_log import KeepSnapshot, ResultLog, trial_statuses
 from archray.platform.engine.state_replay import restore_state
 from archray.platform.engine.trial_plan import TrialPlan
-from archray.platform.run.layout import SNAPSHOT
+from archray.platform.run.layout import RESULTS, SNAPSHOT
 from archray.platform.run.tune_snapshot import read_snapshot, write_snapshot
+from archray.searchers.testing import ConformanceTrainable
 
 KEPT = {
     "experiment_state-1.json": b'{"trial_data": []}',
@@ -48,3 +53,59 @@ def test_without_a_snapshot_there_is_nothing_to_restore(tmp_path: Path) -> None:
     assert not restore_state(folder, PLAN)
     assert read_snapshot(folder) == {}
     assert trial_statuses(folder) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "renamed"), [("experiment_state-1.json", "state_of_trials-1.json"), ("tuner.pkl", "tuner.json")]
+)
+def test_results_without_a_state_are_not_trained_again(tmp_path: Path, name: str, renamed: str) -> None:
+    """A later Ray calls a file of its state otherwise. Without results there is nothing to lose."""
+    folder = Folder(tmp_path)
+    names = {file: renamed if file == name else file for file in (*KEPT, "tuner.pkl")}
+    write_snapshot(folder, {names[file]: state for file, state in KEPT.items()})
+    folder.write_bytes(names["tuner.pkl"], b"")
+    assert not restore_state(folder, PLAN)
+    (folder / RESULTS).append_line("a.jsonl", b"{}")
+    with pytest.raises(IncompatibleRay, match=r"2\.60"):
+        restore_state(folder, PLAN)
+
+
+def tuner(folder: Path) -> tune.Tuner:
+    evaluator = {"evaluator": "archray.searchers.testing:hashed_score", "meeting": None}
+    return tune.Tuner(
+        ConformanceTrainable,
+        param_space={"conformance": evaluator, "number": tune.grid_search([1, 2])},
+        run_config=tune.RunConfig(
+            name="run", storage_path=str(folder), verbose=0, callbacks=[KeepSnapshot(), ResultLog()]
+        ),
+    )
+
+
+@pytest.mark.usefixtures("ray_session")
+@pytest.mark.parametrize(
+    ("owner", "name", "value"),
+    [
+        (TuneController, "CKPT_FILE_TMPL", "state_of_trials-{}.json"),
+        (CallbackList, "get_state", lambda callbacks: None),
+        (TuneController, "save_to_dir", lambda controller: None),
+    ],
+    ids=["state file renamed", "callbacks not asked", "state not saved"],
+)
+def test_a_ray_that_saves_no_state_ends_the_run(
+    owner: Any, name: str, value: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(owner, name, value)
+    with pytest.raises(IncompatibleRay, match=r"2\.60"):
+        tuner(tmp_path).fit()
+
+
+@pytest.mark.usefixtures("ray_session")
+def test_a_ray_that_begins_anew_ends_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tuner(tmp_path).fit()
+    folder = Folder(tmp_path / "run")
+    kept = folder.read_bytes(SNAPSHOT)
+    assert trial_statuses(folder) == ["TERMINATED"] * 2
+    monkeypatch.setattr(TuneController, "resume", lambda controller, resume_config: 1 / 0)
+    with pytest.raises(IncompatibleRay, match=r"restore 2 more trials.*2\.60"):
+        tune.Tuner.restore(folder.uri, ConformanceTrainable).fit()
+    assert folder.read_bytes(SNAPSHOT) == kept

@@ -38,7 +38,7 @@ def test_killed_while_it_searched(finished_run, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("concurrent", [1, pytest.param(2, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("concurrent", [pytest.param(1, marks=pytest.mark.ci), 2])
 @pytest.mark.timeout(900)
 def test_killed_in_every_stage(tmp_path, concurrent):
     arguments = (*HNAS_COMMAND, "--max-concurrent", str(concurrent))
@@ -70,6 +70,7 @@ def test_killed_in_every_stage(tmp_path, concurrent):
 
 
 @pytest.mark.slow
+@pytest.mark.ci
 def test_killed_and_moved(finished_run, tmp_path):
     """The folder was moved while its search was half done; the pool, the trials and what generates them lie in it."""
     arguments = as_arguments(RUNS["hnas"])

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 import ray
 from archray_test_command import ended_trials, epochs_trained, kill_when, start
-from archray_test_runs import as_arguments, nightly_but, skip_without_extra
+from archray_test_runs import as_arguments, method_parameters
 
 import archray
 from archray.platform.methods import METHODS, get_method
@@ -33,9 +33,8 @@ def trials(run: Path) -> list[dict[str, Any]]:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("ray_session")
-@pytest.mark.parametrize("method", nightly_but(PLAIN, {"evolution", "asha", "bohb"}))
+@pytest.mark.parametrize("method", method_parameters(PLAIN, {"asha"}))
 def test_killed_while_it_searched(method: str, tmp_path: Path) -> None:
-    skip_without_extra(method)
     options = {**OPTIONS, **LONGER.get(method, {})}
     archray.search(method, **options, out=tmp_path / "undisturbed")
     run, address = tmp_path / "killed", ray.get_runtime_context().gcs_address

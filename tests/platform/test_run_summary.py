@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import math
+import shlex
 import subprocess
 import sys
+import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -15,10 +17,10 @@ import pytest
 
 from archray.errors import RunFolderError, RunInterrupted
 from archray.files import Folder
-from archray.platform.engine.run_record import RunRecord, recorded, whole_run
+from archray.platform.engine.run_record import RunRecord, recorded, whole_run, write_summary
 from archray.platform.methods.found_networks import list_trials
-from archray.platform.run.heartbeat import SILENT, heartbeat
-from archray.platform.run.layout import DONE, FOUND, HEARTBEAT, MANIFEST, SUMMARY
+from archray.platform.run.heartbeat import SILENT, lock
+from archray.platform.run.layout import DONE, FOUND, HEARTBEAT, MANIFEST, SUMMARY, command
 from archray.platform.run.listing import KEPT_ROWS, Listing, plain
 from archray.platform.run.run_summary import RunSummary
 from archray.platform.summary_text import table_lines
@@ -41,12 +43,18 @@ def description() -> dict[str, object]:
     return {"result": RESULT, "listings": []}
 
 
+@pytest.mark.parametrize("name", ["a b", "it's", "$HOME", "größe 😀", "#1 50%?", "-x", ""])
+def test_a_command_can_be_copied(name: str) -> None:
+    assert shlex.split(command("resume", name, "--force")) == ["archray", "resume", name, "--force"]
+
+
 def end_stage(folder: Folder, name: str, seconds: float = 2.5) -> None:
-    (folder / name).create().write_json(DONE, {"finished": "2026-01-01T00:01:00+00:00", "seconds": seconds})
+    ended = {"inputs": "", "outputs": {}, "finished": "2026-01-01T00:01:00+00:00", "seconds": seconds}
+    (folder / name).create().write_json(DONE, ended)
 
 
 def test_a_run_from_its_first_stage_to_its_end(folder: Folder) -> None:
-    with recorded(folder, STAGES, description) as record:
+    with recorded(folder, STAGES, description, started=time.time() - 100) as record:
         record.began("pool")
         on = RunSummary.read(folder)
         assert (on.state, on.reason, on.stage and on.stage.name) == ("running", None, "pool")
@@ -57,10 +65,43 @@ def test_a_run_from_its_first_stage_to_its_end(folder: Folder) -> None:
         end_stage(folder, "search", 4.0)
         record.ended("search")
     ended = RunSummary.read(folder)
-    assert (ended.state, ended.stage, ended.seconds) == ("done", None, 6.5)
+    assert (ended.state, ended.stage) == ("done", None)
+    assert [stage.seconds for stage in ended.stages] == [2.5, 4.0] and ended.seconds >= 100, "its start-up too"
     assert ended.architectures == ["a"] and ended.result["test_accuracy"] is None, "NaN is no JSON"
     assert (ended.method, ended.space, ended.data, ended.seed) == ("hnas", "nasbench201", "digits", 3)
     assert json.loads(json.dumps(ended.to_dict(), allow_nan=False))["stages"][0]["title"] == "score"
+
+
+def test_the_run_time_is_that_of_all_commands(folder: Folder) -> None:
+    for _ in range(2):
+        with recorded(folder, STAGES, description, started=time.time() - 100):
+            beat = folder.read_json(HEARTBEAT)
+    assert 200 <= RunSummary.read(folder).seconds < 300
+    write_summary(folder, STAGES, description, ended=True)  # `archray report` does no work on the run
+    assert 200 <= RunSummary.read(folder).seconds < 300
+    summary = folder.read_json(SUMMARY)
+    folder.write_json(SUMMARY, {**summary, "state": "running", "seconds": 200.0})  # killed 50 s after it was written
+    at = datetime.fromisoformat(summary["written"]) + timedelta(seconds=50)
+    folder.write_json(HEARTBEAT, {**beat, "at": at.isoformat(), "pid": 2**22 + 1})
+    killed = RunSummary.read(folder)
+    assert (killed.state, killed.seconds) == ("interrupted", 250.0)
+    with lock(folder, "resume"), recorded(folder, STAGES, description):
+        pass
+    assert 250 <= RunSummary.read(folder).seconds < 300, "the beat of the killed process counts, not ours"
+
+
+def test_a_command_counts_from_the_start_of_its_process(folder: Folder) -> None:
+    code = (
+        "import sys, time; time.sleep(1)\n"
+        "from archray.files import Folder\n"
+        "from archray.platform.engine.run_record import recorded\n"
+        "from archray.platform.run.command_time import call_start, command\n"
+        "with command(): started = call_start()\n"
+        "assert call_start() > started + 1\n"
+        "with recorded(Folder(sys.argv[1]), {}, lambda: {'result': {}, 'listings': []}, started): pass"
+    )
+    subprocess.run([sys.executable, "-c", code, str(folder)], check=True)
+    assert RunSummary.read(folder).seconds >= 1.0
 
 
 def test_a_stage_that_begins_anew_makes_those_after_it_wait(folder: Folder) -> None:
@@ -69,7 +110,7 @@ def test_a_stage_that_begins_anew_makes_those_after_it_wait(folder: Folder) -> N
     record = RunRecord(folder, STAGES, description)
     record.began("pool")
     assert [stage.state for stage in RunSummary.read(folder).stages] == ["stopped", "waiting"], "nobody works on it"
-    with heartbeat(folder):
+    with lock(folder, "test"):
         assert [stage.state for stage in RunSummary.read(folder).stages] == ["running", "waiting"]
 
 
@@ -115,18 +156,18 @@ def test_what_stopped_a_repeat_is_told_of_all(folder: Folder) -> None:
 
 def test_a_killed_process_is_seen(folder: Folder) -> None:
     RunRecord(folder, STAGES, description).began("search")
-    assert RunSummary.read(folder).reason == "no process has worked on it here"
+    assert RunSummary.read(folder).reason == "no process works on it"
     code = (
         "import os, signal, sys\n"
         "from archray.files import Folder\n"
-        "from archray.platform.run.heartbeat import heartbeat\n"
-        "with heartbeat(Folder(sys.argv[1])): os.kill(os.getpid(), signal.SIGKILL)"
+        "from archray.platform.run.heartbeat import lock\n"
+        "with lock(Folder(sys.argv[1]), 'test'): os.kill(os.getpid(), signal.SIGKILL)"
     )
     killed = subprocess.Popen([sys.executable, "-c", code, str(folder)])
     killed.wait()
     gone = RunSummary.read(folder)
     assert gone.state == "interrupted" and f"its process {killed.pid} is gone" in str(gone.reason)
-    with heartbeat(folder):
+    with lock(folder, "test"):
         assert RunSummary.read(folder).state == "running"
 
 
@@ -144,7 +185,9 @@ def test_another_machine_is_judged_by_the_time_of_its_last_beat(folder: Folder, 
 def test_a_run_without_a_summary_says_so_beside_what_its_other_files_tell(folder: Folder) -> None:
     end_stage(folder, "pool")
     unfinished = RunSummary.read(folder)
-    assert unfinished.state == "interrupted" and f"it has no {SUMMARY}, which 'archray report" in str(unfinished.reason)
+    assert unfinished.state == "interrupted" and f"it has no {SUMMARY}; write it with: archray report" in str(
+        unfinished.reason
+    )
     folder.write_json(FOUND, RESULT)
     ended = RunSummary.read(folder)
     assert (ended.state, ended.architectures, ended.seconds) == ("done", ["a"], 2.5)

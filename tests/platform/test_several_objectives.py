@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from archray_test_runs import nightly_but
+from archray_test_runs import method_parameters
 
 import archray
 from archray.errors import InvalidInput, UnknownName
@@ -67,7 +67,7 @@ def test_on_a_table_it_ends_with_what_no_other_betters(method: str, table: Path,
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("ray_session")
-@pytest.mark.parametrize("method", nightly_but(METHODS, {"nsga2"}))
+@pytest.mark.parametrize("method", method_parameters(METHODS, {"nsga2"}))
 def test_by_training_with_two_costs(method: str, tmp_path: Path) -> None:
     run = archray.search(
         method,

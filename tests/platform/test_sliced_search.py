@@ -48,9 +48,11 @@ def supernet_run(folder: Path, **options: Any) -> Path:
     stage = Folder(folder / "supernet").create()
     stage.write_bytes(WEIGHTS, b"weights")
     config = config_of(**options).model_dump(mode="json")
-    Folder(folder).write_json("manifest.json", {"config": config, "versions": {}, "data_checksum": "d"})
+    Folder(folder).write_json(
+        "manifest.json", {"config": config, "versions": {}, "created": "", "command": None, "data_checksum": "d"}
+    )
     TrainedSupernet(stage.uri, stage.sha256(WEIGHTS), {}, config, "d").write(stage)
-    stage.write_json("done.json", {})
+    stage.write_json("done.json", {"inputs": "", "outputs": {}, "finished": "", "seconds": 1.0})
     return folder
 
 

@@ -65,6 +65,7 @@ def on_two_nodes(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.ci
 def test_what_the_run_needs_is_shared_and_nothing_else(on_two_nodes, tmp_path):
     """The run's place is the same for both; the folder of the command and Ray's own files are not."""
     run = tmp_path / "shared" / "run"
@@ -77,7 +78,6 @@ def test_what_the_run_needs_is_shared_and_nothing_else(on_two_nodes, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.nightly
 def test_a_node_that_does_not_see_the_run_is_named_before_anything_is_trained(on_two_nodes, tmp_path):
     run = tmp_path / "private" / "run"
     done = on_two_nodes(*SEARCH, "--out", str(run))

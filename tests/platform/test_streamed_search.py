@@ -40,7 +40,6 @@ def test_methods_that_need_all_images_at_once_refuse_them(data: str, repository:
 
 
 @pytest.mark.slow
-@pytest.mark.nightly
 @pytest.mark.usefixtures("ray_session")
 def test_hnas_on_them(data: str, tmp_path: Path) -> None:
     sizes = {"pool_size": 4, "budget": 2, "random": 1, "final_epochs": 1, "max_concurrent": 1, "resources__actors": 1}

@@ -176,6 +176,7 @@ def told_of_job(sender: Sender, job: str) -> dict[str, Any]:
 
 
 @pytest.mark.slow
+@pytest.mark.ci
 def test_a_job_whose_driver_was_killed_is_resumed_from_outside(sender: Sender, tmp_path: Path) -> None:
     undisturbed, run = tmp_path / "undisturbed", tmp_path / "killed"
     said = sender.output("--", *SEARCH, "--out", str(undisturbed))
@@ -196,7 +197,6 @@ def test_a_job_whose_driver_was_killed_is_resumed_from_outside(sender: Sender, t
 
 
 @pytest.mark.slow
-@pytest.mark.nightly
 def test_a_job_goes_on_without_us_and_is_stopped(sender: Sender, tmp_path: Path) -> None:
     run = tmp_path / "run"
     process = sender.start("--", *SEARCH, "--out", str(run), "--budget", "1000")
@@ -212,6 +212,7 @@ def test_a_job_goes_on_without_us_and_is_stopped(sender: Sender, tmp_path: Path)
 
 
 @pytest.mark.slow
+@pytest.mark.ci
 def test_what_is_wrong_is_a_sentence(sender: Sender) -> None:
     token = sender.environment
     said = "cannot reach the Ray cluster at "

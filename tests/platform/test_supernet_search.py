@@ -35,6 +35,7 @@ def result(ray_session, tmp_path_factory):
 
 
 @pytest.mark.slow
+@pytest.mark.ci
 def test_the_search_stage_holds_what_each_seed_found(result):
     search = Folder(result.path) / "search"
     found = search.read_parquet("found.parquet")
@@ -50,6 +51,7 @@ def test_the_search_stage_holds_what_each_seed_found(result):
 
 
 @pytest.mark.slow
+@pytest.mark.ci
 def test_the_worst_were_dropped(result):
     selected = (Folder(result.path) / "selection").read_parquet("selected.parquet")
     kept = selected[selected["kept"]]
@@ -62,6 +64,7 @@ def test_the_worst_were_dropped(result):
 
 
 @pytest.mark.slow
+@pytest.mark.ci
 def test_the_best_was_trained_and_the_report_shows_how_it_was_found(result):
     folder = Folder(result.path)
     final = (folder / "final").read_parquet("trials.parquet")
@@ -106,6 +109,7 @@ def waits_at_the_cut(stage: Path) -> bool:
 
 
 @pytest.mark.slow
+@pytest.mark.ci
 @pytest.mark.timeout(900)
 def test_killed_in_the_second_stage(tmp_path):
     finish(*COMMAND, "--out", "undisturbed", cwd=tmp_path)

@@ -184,6 +184,7 @@ def test_an_existing_table_is_not_overwritten() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.ci
 @pytest.mark.parametrize(
     ("file", "options", "networks", "objective"),
     [

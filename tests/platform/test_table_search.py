@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +20,6 @@ from archray.platform.methods.plain.plain_config import PlainConfig
 
 PLAIN = [name for name in METHODS if issubclass(get_method(name).config, PlainConfig)]
 ON_TABLES = [name for name in PLAIN if get_method(name).searcher_at is not None]
-needs_hpbandster = pytest.mark.skipif(
-    find_spec("hpbandster") is None, reason="needs hpbandster: pip install 'archray[bohb]'"
-)
 METRIC: dict[str, dict[str, Any]] = {name: {"proxy": "snip"} for name in PLAIN if get_method(name).by_metric}
 METRIC |= {name: {"objectives": "validation_accuracy, -params"} for name in ("nsga2", "pareto-pool")}
 OF_SOME = (
@@ -51,7 +47,7 @@ def trials(run: Any) -> pd.DataFrame:
 
 
 @pytest.mark.parametrize(
-    "method", [name if name == "zero-cost" else pytest.param(name, marks=pytest.mark.slow) for name in ON_TABLES]
+    "method", [pytest.param(name, marks=[pytest.mark.slow] * (name != "zero-cost")) for name in ON_TABLES]
 )
 def test_every_search_that_a_table_can_answer(method: str, table: Path, tmp_path: Path) -> None:
     options = {"space": f"table:{table}", "preset": "smoke", "budget": 12, **METRIC.get(method, {})}
@@ -134,7 +130,7 @@ def curves(table: Path) -> Path:
     return table
 
 
-@pytest.mark.parametrize("method", ["asha", pytest.param("bohb", marks=needs_hpbandster)])
+@pytest.mark.parametrize("method", ["asha", pytest.param("bohb", marks=pytest.mark.extra("bohb"))])
 def test_trainings_of_a_table_end_early(method: str, curves: Path, tmp_path: Path) -> None:
     options = {"space": f"table:{curves}", "preset": "smoke", "budget": 40, "reduction_factor": 3}
     run = archray.search(method, **options, out=tmp_path / "run")

@@ -19,7 +19,6 @@ from archray.trainables.data import load_images
 from archray.trainables.nets import NetworkSettings
 
 SPACES = ["timm:resnet", "timm:convnext"]
-INSTALL = "networks of timm's need pip install 'archray[timm]'"
 
 
 @pytest.mark.parametrize("method", ["zero-cost-evolution", "nes-rs"])
@@ -43,9 +42,9 @@ def test_there_is_no_supernet_of_them(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("ray_session")
-@pytest.mark.parametrize("space", SPACES)
+@pytest.mark.parametrize("space", [pytest.param(SPACES[0], marks=pytest.mark.ci), *SPACES[1:]])
+@pytest.mark.extra("timm")
 def test_a_search_under_a_constraint(space: str, tmp_path: Path) -> None:
-    pytest.importorskip("timm", reason=INSTALL)
     options = {"data": "digits", "preset": "smoke", "data__limit": 200, **ONE_AT_A_TIME}
     run = archray.search("hnas", space=space, constraint="flops <= 2M", out=tmp_path / "run", **options)
     small = NetworkSettings(channels=4, cells=1)
@@ -56,8 +55,8 @@ def test_a_search_under_a_constraint(space: str, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("space", SPACES)
+@pytest.mark.extra("timm")
 def test_exports(space: str, tmp_path: Path) -> None:
-    pytest.importorskip("timm", reason=INSTALL)
     run = run_of_network(tmp_path / "run", space, network={"channels": 2, "cells": 1})
     with pytest.raises(InvalidInput, match="its modules are timm's; take another format"):
         archray.export(run.folder.uri, tmp_path / "source", formats="python")
@@ -72,10 +71,8 @@ def test_exports(space: str, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("space", SPACES)
+@pytest.mark.extra("timm", "export")
 def test_onnx(space: str, tmp_path: Path) -> None:
-    pytest.importorskip("timm", reason=INSTALL)
-    pytest.importorskip("onnxruntime", reason="ONNX needs pip install 'archray[export]'")
-    pytest.importorskip("onnxscript", reason="ONNX needs pip install 'archray[export]'")
     run = run_of_network(tmp_path / "run", space, network={"channels": 2, "cells": 1})
     archray.export(run.folder.uri, tmp_path / "out", formats="onnx")
     load = runpy.run_path(str(tmp_path / "out" / "load_model.py"))["load_onnx"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,16 +11,19 @@ import pytest
 from ray import tune
 
 from archray.files import Folder
-from archray.platform.engine.failed_trials import FailureLog, failed_trial, failed_trials
+from archray.platform.engine.failed_trials import FailureLog, failed_trial, failed_trials, quiet_deaths
 from archray.platform.engine.progress import TrialProgress
 from archray.platform.engine.trial_names import TrialFolder, TrialName
 from archray.searchers import RandomSearch
 
 CELL = "|none~0|+|none~0|none~1|+|none~0|none~1|none~2|"
+GRID = {"seed": tune.grid_search([12, 7])}
 
 
-def run_trials(folder: Path, named: dict[str, Any], progress: TrialProgress, **tuned: Any) -> tune.ResultGrid:
-    """Two trials of a supernet; the second one fails before it reports."""
+def run_trials(
+    folder: Path, named: dict[str, Any], progress: TrialProgress, keys: Mapping[str, Any] = GRID, **tuned: Any
+) -> tune.ResultGrid:
+    """Two trials of a supernet; the one with seed 7 fails before it reports."""
 
     def supernet(config: dict[str, Any]) -> None:
         if config["seed"] == 7:
@@ -34,9 +38,9 @@ def run_trials(folder: Path, named: dict[str, Any], progress: TrialProgress, **t
         mode="max",
         **tuned,
     )
-    keys = {"settings": {}} if "search_alg" in tuned else {"settings": {}, "seed": tune.grid_search([12, 7])}
     run = tune.RunConfig(name="run", storage_path=str(folder), callbacks=[FailureLog(), progress], verbose=0)
-    return tune.Tuner(supernet, param_space=keys, tune_config=config, run_config=run).fit()
+    with quiet_deaths():  # it keeps the errors
+        return tune.Tuner(supernet, param_space={"settings": {}, **keys}, tune_config=config, run_config=run).fit()
 
 
 @pytest.mark.usefixtures("ray_session")
@@ -56,12 +60,24 @@ def test_of_a_grid(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.usefixtures("ray_session")
+def test_of_a_function(tmp_path: Path) -> None:
+    """Tune asks for the name before it calls the function that makes the seed, as of an ensemble's members."""
+    named = {"stage": "final", "first": 1, "searched": False}
+    keys = {"member": tune.grid_search([0, 1]), "seed": tune.sample_from(lambda spec: 20 + spec["config"]["member"])}
+    results = run_trials(tmp_path, named, TrialProgress("final", 2, 0, "accuracy", "max"), keys)
+    assert {Path(result.path).name: (result.config or {})["seed"] for result in results} == {
+        "final-001": 20,
+        "final-002": 21,
+    }
+
+
+@pytest.mark.usefixtures("ray_session")
 def test_of_a_searcher(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A trial that was asked for an architecture is told by that."""
     named = {"stage": "baseline", "first": 1, "searched": True}
     search = RandomSearch(["a", "b"], budget=2)
     progress = TrialProgress("baseline", 2, 0, "accuracy", "max")
-    results = run_trials(tmp_path, named, progress, search_alg=search, num_samples=-1)
+    results = run_trials(tmp_path, named, progress, {}, search_alg=search, num_samples=-1)
     seeds = search.history().set_index("number")["seed"]
     assert {Path(result.path).name for result in results} == {f"baseline-00{n}-seed-{seeds[n]}" for n in (1, 2)}
     assert all(len(Path(result.path).name) < 40 for result in results)

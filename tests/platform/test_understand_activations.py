@@ -149,7 +149,6 @@ COMMAND = (
 
 
 @pytest.mark.slow
-@pytest.mark.nightly
 @pytest.mark.timeout(900)
 def test_a_study_killed_in_every_stage_ends_as_undisturbed(tmp_path: Path) -> None:
     finish(*COMMAND, "--out", "undisturbed", cwd=tmp_path)

@@ -17,7 +17,7 @@ from archray_test_runs import RUNS, as_arguments
 
 import archray
 from archray.files import Folder
-from archray.platform.run.heartbeat import heartbeat
+from archray.platform.run.heartbeat import lock
 from archray.platform.run.layout import DONE, SUMMARY
 
 
@@ -45,7 +45,7 @@ def watching(run: Path, *options: str) -> subprocess.Popen[str]:
 
 
 def test_a_look_shows_all_and_writes_nothing(on: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with heartbeat(Folder(on)):
+    with lock(Folder(on), "test"):
         before = files(on)
         summary = archray.watch(on, once=True)
         assert files(on) == before
@@ -58,7 +58,7 @@ def test_a_look_shows_all_and_writes_nothing(on: Path, capsys: pytest.CaptureFix
 
 
 def test_a_watch_ends_with_the_run(on: Path) -> None:
-    with heartbeat(Folder(on)):
+    with lock(Folder(on), "test"):
         process = watching(on)
         assert process.stdout is not None
         line = process.stdout.readline()
@@ -70,14 +70,13 @@ def test_a_watch_ends_with_the_run(on: Path) -> None:
 
 
 def test_a_watch_of_a_run_that_ends_undone_says_so(on: Path) -> None:
-    process = watching(on)  # nobody's heart beats: the copy has that of a process which is no more on it
-    (on / "heartbeat.json").unlink()
+    process = watching(on)  # no process works on it
     told, _ = process.communicate(timeout=PATIENCE)
     assert process.returncode == 1 and "archray resume" in told, told
 
 
 def test_ctrl_c_ends_the_watch_alone(on: Path) -> None:
-    with heartbeat(Folder(on)):
+    with lock(Folder(on), "test"):
         process = watching(on)
         assert process.stdout is not None and process.stdout.readline()
         process.send_signal(signal.SIGINT)
@@ -86,6 +85,7 @@ def test_ctrl_c_ends_the_watch_alone(on: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.ci
 def test_a_run_is_watched_from_its_first_stage_to_its_end(tmp_path: Path) -> None:
     arguments = as_arguments(RUNS["hnas"])
     process = start("search", "hnas", *arguments, "--out", "run", "--set", "cluster.dashboard=false", cwd=tmp_path)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 from archray_test_run_files import unknown
-from archray_test_runs import ONE_AT_A_TIME, nightly_but, skip_without_extra
+from archray_test_runs import ONE_AT_A_TIME, method_parameters
 
 import archray
 from archray.platform.methods import METHODS, get_method
@@ -38,18 +38,14 @@ def options_of(method: str) -> dict[str, Any]:
     return {**SMALL, "space": space, **(SPACES | MAPS)[space], **OPTIONS.get(method, {})}
 
 
-# Others differ by parts that stand in one of these or in test_supernet_methods.py: see the marker `nightly`.
-IN_CI = (
-    "hnas", "random", "asha", "bohb", "rank-surrogate", "pareto-pool", "halving", "gaea-darts", "enas", "rs-ws", "nasi",
-    "nesbs", "snapshot", "mc-droppath",
-)  # fmt: skip
+# Other families have a whole run of their own in CI: NASI, NESBS, supernets, several objectives, studies.
+IN_CI = ("hnas", "random", "rank-surrogate", "halving")
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("ray_session")
-@pytest.mark.parametrize("method", nightly_but(METHODS.names(), IN_CI))
+@pytest.mark.parametrize("method", method_parameters(METHODS.names(), IN_CI))
 def test_a_whole_run(method: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    skip_without_extra(method)
     result = archray.search(method, **options_of(method), out=tmp_path / "run")
     run = Path(result.path)
     found = result.members or (result.architecture,)

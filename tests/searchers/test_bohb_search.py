@@ -19,17 +19,10 @@ from archray.searchers.bohb_model import DecisionDensity, ModelOptions, model_dr
 from archray.searchers.testing import SearcherConformance, TunerConformance
 from archray.trainables.spaces import get_space
 
-INSTALL = "needs hpbandster: pip install 'archray[bohb]'"
 DOMAINS = {"left": tune.choice(["a", "b", "c"]), "right": tune.randint(0, 4)}  # 12 configs; a model after 6 results
 
 
-@pytest.fixture(autouse=True)
-def _installed(request: pytest.FixtureRequest) -> None:
-    if "without_its_packages" not in request.node.name:
-        pytest.importorskip("hpbandster", reason=INSTALL)
-        pytest.importorskip("ConfigSpace", reason=INSTALL)
-
-
+@pytest.mark.extra("bohb")
 class TestOverDomains(SearcherConformance):
     """Its last suggestions are the model's."""
 
@@ -39,6 +32,7 @@ class TestOverDomains(SearcherConformance):
         return BOHBSearch(DOMAINS, random_fraction=0.2, **arguments)
 
 
+@pytest.mark.extra("bohb")
 class TestOverSpace(SearcherConformance):
     """All of its suggestions are from before there is a model."""
 
@@ -46,8 +40,8 @@ class TestOverSpace(SearcherConformance):
         return BOHBSearch("nasbench201", **arguments)
 
 
+@pytest.mark.extra("bohb")
 @pytest.mark.slow
-@pytest.mark.nightly
 @pytest.mark.usefixtures("ray_session")
 class TestInATuner(TunerConformance):
     budget = 8
@@ -56,6 +50,7 @@ class TestInATuner(TunerConformance):
         return BOHBSearch(DOMAINS, random_fraction=0.2, **arguments)
 
 
+@pytest.mark.extra("bohb")
 def test_a_density_sums_to_one_and_is_the_mean_of_products() -> None:
     rng = np.random.default_rng(0)
     sizes = np.array([3, 2, 4])
@@ -74,6 +69,7 @@ def test_a_density_sums_to_one_and_is_the_mean_of_products() -> None:
         assert density.pdf(places) == pytest.approx(total)
 
 
+@pytest.mark.extra("bohb")
 def test_a_decision_of_one_choice_says_nothing() -> None:
     sizes = np.array([1, 3])
     density = DecisionDensity.of(np.array([[0.0, 1.0], [0.0, 2.0]]), sizes)
@@ -86,6 +82,7 @@ def observations(good: int, bad: int) -> list[tuple[np.ndarray, float]]:
     return [(places.copy(), loss) for places, loss in told]
 
 
+@pytest.mark.extra("bohb")
 def test_the_model_is_that_of_the_largest_budget_with_results_enough() -> None:
     options = ModelOptions(random_fraction=0.0)
     few = {1.0: observations(2, 2), 3.0: observations(1, 1)}
@@ -101,6 +98,7 @@ def test_the_model_is_that_of_the_largest_budget_with_results_enough() -> None:
         assert sum(int(places[0]) == expected for places, _ in draws) > 15
 
 
+@pytest.mark.extra("bohb")
 def test_numpys_global_generator_is_given_back() -> None:
     before = np.random.get_state()[1].copy()  # noqa: NPY002
     first = [places.tolist() for places, _ in itertools.islice(model_draws((5, 5), {}, 3, ModelOptions()), 5)]
@@ -115,6 +113,7 @@ def test_numpys_global_generator_is_given_back() -> None:
     assert len(before) == 624
 
 
+@pytest.mark.extra("bohb")
 def test_it_learns_which_choices_are_good() -> None:
     means = []
     for seed, (mode, sign) in enumerate((("max", 1.0), ("min", -1.0))):
@@ -126,6 +125,7 @@ def test_it_learns_which_choices_are_good() -> None:
     assert min(means) > 0.5
 
 
+@pytest.mark.extra("bohb")
 def test_it_knows_the_value_at_every_budget_the_last_one_too() -> None:
     search = BOHBSearch(DOMAINS, 5, time_attr="epoch", budgets=(1, 4), metric="m", mode="max")
     configs: list[Any] = []
@@ -142,17 +142,20 @@ def test_it_knows_the_value_at_every_budget_the_last_one_too() -> None:
     assert places == [["abc".index(config["left"]), config["right"]] for config in configs]
 
 
+@pytest.mark.extra("bohb")
 def test_what_is_handed_over_counts_at_the_largest_budget() -> None:
     search = BOHBSearch(DOMAINS, 5, time_attr="epoch", budgets=(1, 4), metric="m", mode="min")
     search.add_evaluated_point({"left": "b", "right": 3}, 0.5)
     assert {b: [(p.tolist(), v) for p, v in told] for b, told in search.observed(1).items()} == {4.0: [([1, 3], 0.5)]}
 
 
+@pytest.mark.extra("bohb")
 def test_every_config_of_a_small_dict_comes_once() -> None:
     frame = drive(BOHBSearch(DOMAINS, budget=40, metric="m", mode="max"), lambda config: float(config["right"]))
     assert len(frame) == 12 and not frame.duplicated(["left", "right"]).any()
 
 
+@pytest.mark.extra("bohb")
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -175,6 +178,7 @@ def test_without_its_packages_it_says_what_to_install(absent: str, monkeypatch: 
         BOHBSearch("nasbench201", budget=5)
 
 
+@pytest.mark.extra("bohb")
 def test_the_benchmark(repository: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     benchmark = runpy.run_path(str(repository / "benchmarks" / "bohb_nasbench201.py"), run_name="script")
     space = get_space("nasbench201")

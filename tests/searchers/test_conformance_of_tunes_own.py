@@ -72,14 +72,6 @@ class TestRandomOfTune(SearcherConformance):
 class OfAnotherPackage(SearcherConformance):
     """What learns its space, with metric and mode, from the Tuner."""
 
-    package: ClassVar[str]
-
-    @pytest.fixture(autouse=True)
-    def _installed(self) -> None:
-        pytest.importorskip(
-            self.package, reason=f"{self.package} is not installed: pip install 'archray[tune-searchers]'"
-        )
-
     def make_late(self) -> tuple[Searcher, dict[str, Any]]:
         return self.searcher(None, seed=0, metric=None, mode=None), DOMAINS
 
@@ -92,8 +84,8 @@ class OfAnotherPackage(SearcherConformance):
         raise NotImplementedError
 
 
+@pytest.mark.extra("tune-searchers")
 class TestOptuna(OfAnotherPackage):
-    package = "optuna"
     lacks: ClassVar[dict[str, str]] = {
         "test_finishes": ENDLESS,
         "test_order_of_completion_changes_nothing": ORDER,
@@ -108,8 +100,8 @@ class TestOptuna(OfAnotherPackage):
         return OptunaSearch(space, sampler=TPESampler(n_startup_trials=RANDOM_FIRST, seed=seed), **told)
 
 
+@pytest.mark.extra("tune-searchers")
 class TestHyperOpt(OfAnotherPackage):
-    package = "hyperopt"
     lacks: ClassVar[dict[str, str]] = {
         "test_finishes": ENDLESS,
         "test_order_of_completion_changes_nothing": ORDER,

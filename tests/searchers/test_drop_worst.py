@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -15,13 +14,12 @@ from ray.tune.error import TuneError
 
 from archray.errors import InvalidInput
 from archray.searchers.drop_worst import DropWorst
-from archray.searchers.testing.tuner import wait_for_copies
+from archray.searchers.testing.tuner import copy_to_storage, fit
 
 STEPS, AT = 4, 2
 
 
 def tuner(folder: Path, values: list[float | None], *, keep: int, mode: str = "max", **more: Any) -> Tuner:
-    os.environ["TUNE_GLOBAL_CHECKPOINT_S"] = "0"
     return Tuner(
         tune.with_resources(Climb, {"cpu": 1}),
         param_space={
@@ -56,7 +54,7 @@ def steps(folder: Path) -> Counter[str]:
     ("mode", "kept"), [("max", {"0.9", "0.7"}), pytest.param("min", {"0.1", "0.2"}, marks=pytest.mark.slow)]
 )
 def test_the_best_go_on(ray_session, tmp_path, mode, kept):
-    results = tuner(tmp_path, [0.2, 0.9, 0.1, 0.7, None], keep=2, mode=mode).fit()
+    results = fit(tuner(tmp_path, [0.2, 0.9, 0.1, 0.7, None], keep=2, mode=mode))
     assert len(results) == 5 and not results.errors
     taken = steps(tmp_path)
     assert {value for value, count in taken.items() if count == STEPS} == kept
@@ -64,7 +62,7 @@ def test_the_best_go_on(ray_session, tmp_path, mode, kept):
 
 
 def test_a_trial_that_failed_before_takes_no_place(ray_session, tmp_path):
-    results = tuner(tmp_path, [0.9, 0.5, 0.1], keep=1, fails={"0.9": 1}).fit()
+    results = fit(tuner(tmp_path, [0.9, 0.5, 0.1], keep=1, fails={"0.9": 1}))
     assert len(results.errors) == 1
     assert steps(tmp_path) == {"0.9": 1, "0.5": STEPS, "0.1": AT}
 
@@ -80,6 +78,7 @@ class Interruption(tune.Callback):
         self.seen += trial.last_result["epoch"] == self.epoch
         if self.seen == self.after and not self.mark.exists():
             self.mark.touch()
+            copy_to_storage(trial)
             raise RuntimeError("interrupted on purpose")
 
 
@@ -89,10 +88,9 @@ def test_restored_it_decides_the_same(ray_session, tmp_path, epoch, after):
     """Interrupted while trials wait, and after the decision."""
     callbacks = [Interruption(tmp_path / "mark", epoch, after)]
     with pytest.raises(TuneError, match="on purpose"):
-        tuner(tmp_path, [0.2, 0.9, 0.1, 0.7], keep=2, callbacks=callbacks).fit()
-    wait_for_copies()
+        fit(tuner(tmp_path, [0.2, 0.9, 0.1, 0.7], keep=2, callbacks=callbacks))
     restored = Tuner.restore(str(tmp_path / "run"), trainable=tune.with_resources(Climb, {"cpu": 1}))
-    results = restored.fit()
+    results = fit(restored)
     assert len(results) == 4 and not results.errors
     reached = {r.config["value"]: r.metrics["epoch"] for r in (results[n] for n in range(4))}
     assert reached == {0.2: AT, 0.9: STEPS, 0.1: AT, 0.7: STEPS}

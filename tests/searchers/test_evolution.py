@@ -33,7 +33,6 @@ class TestOverSpace(SearcherConformance):
 
 
 @pytest.mark.slow
-@pytest.mark.nightly
 @pytest.mark.usefixtures("ray_session")
 class TestInATuner(TestOverSpace, TunerConformance):
     pass

@@ -61,6 +61,7 @@ def test_nesbs_in_your_own_experiment(
 
 
 @pytest.mark.slow
+@pytest.mark.ci
 @pytest.mark.usefixtures("ray_session")
 def test_evolution_in_your_own_experiment(repository: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     example = run(repository / "examples" / "evolution_in_your_own_experiment.py")

@@ -68,7 +68,6 @@ class TestWholeNeighbourhood(SearcherConformance):
 
 
 @pytest.mark.slow
-@pytest.mark.nightly
 @pytest.mark.usefixtures("ray_session")
 class TestInATuner(TunerConformance):
     budget = 6

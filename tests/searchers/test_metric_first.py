@@ -36,7 +36,6 @@ class TestConformance(SearcherConformance):
 
 
 @pytest.mark.slow
-@pytest.mark.nightly
 @pytest.mark.usefixtures("ray_session")
 class TestInATuner(TestConformance, TunerConformance):
     budget = 4

@@ -25,7 +25,6 @@ class TestBayesianOptimisation(SearcherConformance):
 
 
 @pytest.mark.slow
-@pytest.mark.nightly
 @pytest.mark.usefixtures("ray_session")
 class TestInATuner(TestBayesianOptimisation, TunerConformance):
     pass

@@ -59,7 +59,6 @@ class TestTwoCosts(ParetoPoolConformance):
 
 
 @pytest.mark.slow
-@pytest.mark.nightly
 @pytest.mark.usefixtures("ray_session")
 class TestInATuner(ParetoPoolConformance, TunerConformance):
     pass

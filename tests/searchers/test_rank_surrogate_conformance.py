@@ -37,7 +37,6 @@ class RankSurrogateConformance(SearcherConformance):
 
 @pytest.mark.usefixtures("ray_session")
 @pytest.mark.slow
-@pytest.mark.nightly
 class TestInATuner(RankSurrogateConformance, TunerConformance):
     pass
 

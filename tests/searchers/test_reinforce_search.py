@@ -63,7 +63,6 @@ class TestOverNames(SearcherConformance):
 
 
 @pytest.mark.slow
-@pytest.mark.nightly
 @pytest.mark.usefixtures("ray_session")
 class TestInATuner(TunerConformance):
     budget = 5

@@ -10,7 +10,7 @@ import pytest
 from ray import tune
 from ray.tune import RunConfig, TuneConfig, Tuner
 
-from archray.errors import InvalidInput
+from archray.errors import IncompatibleRay, InvalidInput
 from archray.searchers import RandomSearch, drive
 from archray.searchers.ledger import Ledger, TuneTrial, read_metric, read_tune_trials
 from archray.searchers.state import SearcherStateError, read_state, write_state
@@ -123,10 +123,60 @@ def test_reads_what_tune_saves(tmp_path: Path) -> None:
     )
 
 
-def test_no_experiment_state(tmp_path: Path) -> None:
+def test_no_experiment_state(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     assert read_tune_trials(tmp_path) is None
     (tmp_path / "experiment_state-1.json").write_text("{")
     assert read_tune_trials(tmp_path) is None
+    assert caplog.text.count("experiment_state-") >= 2, "each is logged"
+
+
+@pytest.mark.parametrize("state", ['{"trials": []}', '{"trial_data": [["{}", "{}"]]}', '{"trial_data": [7]}'])
+def test_an_experiment_state_of_another_form_is_raised_by_the_next_suggestion(tmp_path: Path, state: str) -> None:
+    """As a later Ray may write it. Raised at once, Tune would begin anew without a word."""
+    begun = search()
+    begun.suggest("a")
+    begun.save_to_dir(str(tmp_path), "1")
+    (tmp_path / "experiment_state-1.json").write_text(state)
+    searcher = search()
+    searcher.restore_from_dir(str(tmp_path))
+    with pytest.raises(IncompatibleRay, match=r"experiment_state-1.*2\.60"):
+        searcher.suggest("b")
+
+
+@pytest.mark.usefixtures("ray_session")
+@pytest.mark.parametrize("how", ["resume_errored", "restart_errored"])
+def test_trials_that_tune_repairs(tmp_path: Path, how: str) -> None:
+    evaluator = "archray_test_faults:fails_once"
+    space = {"conformance": {"evaluator": evaluator, "meeting": None}, "marks": str(tmp_path)}
+    Tuner(
+        ConformanceTrainable,
+        param_space=space,
+        tune_config=TuneConfig(search_alg=search(budget=3), num_samples=-1, max_concurrent_trials=2),
+        run_config=RunConfig(name="run", storage_path=str(tmp_path), verbose=0),
+    ).fit()
+    failed = search(budget=3)
+    failed.restore_from_dir(str(tmp_path / "run"))
+    assert [record.value for record in failed.records()] == [None] * 3
+
+    restored = Tuner.restore(str(tmp_path / "run"), ConformanceTrainable, param_space=space, **{how: True}).fit()
+    assert restored.num_errors == 0
+    repaired = search(budget=3)
+    repaired.restore_from_dir(str(tmp_path / "run"))
+    values = {record.trial_id: record.value for record in repaired.records()}
+    assert values == {result.metrics["trial_id"]: result.metrics["score"] for result in restored}
+
+
+def test_a_repair_that_tune_saved_and_the_searcher_did_not(tmp_path: Path) -> None:
+    searcher = search()
+    configs = [searcher.suggest("a"), searcher.suggest("b")]
+    for trial_id in ("a", "b"):
+        searcher.on_trial_complete(trial_id=trial_id, error=True)
+    trials = [
+        TuneTrial(name, {"settings": 1, **c}, "TERMINATED", {"score": 1.0})
+        for name, c in zip("ac", configs, strict=True)
+    ]
+    searcher.ledger.reconcile(trials, "score")
+    assert {record.trial_id: record.value for record in searcher.records()} == {"a": 1.0, "c": 1.0}
 
 
 def test_drive_stops_at_a_searcher_that_is_stuck() -> None:

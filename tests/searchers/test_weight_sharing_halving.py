@@ -417,6 +417,7 @@ def test_losses_are_logged_once(tmp_path: Path, caplog: pytest.LogCaptureFixture
 
 
 @pytest.mark.slow
+@pytest.mark.ci
 @pytest.mark.usefixtures("ray_session")
 def test_a_tuner_goes_on_without_a_lost_worker(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """A replica whose process dies in each attempt, and a candidate without a score, through Tune itself."""

@@ -117,6 +117,7 @@ def test_a_tuner_with_a_limiter(make: Make, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.ci
 @pytest.mark.usefixtures("ray_session")
 def test_a_tuner_with_a_repeater(tmp_path: Path) -> None:
     """A limit around both counts every repeat."""
@@ -128,7 +129,9 @@ def test_a_tuner_with_a_repeater(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("ray_session")
-@pytest.mark.parametrize("scheduler", [ASHAScheduler, HyperBandScheduler, MedianStoppingRule])
+@pytest.mark.parametrize(
+    "scheduler", [pytest.param(ASHAScheduler, marks=pytest.mark.ci), HyperBandScheduler, MedianStoppingRule]
+)
 def test_a_tuner_with_a_scheduler(scheduler: Any, tmp_path: Path) -> None:
     """Trials that it stops have the value that they reached."""
     searcher = LocalSearch(DOMAINS, initial=2, max_concurrent=6, **TOLD)

@@ -31,12 +31,6 @@ QUICK = AttackSettings.model_validate({"epsilon": 0.05, "autoattack": {"iteratio
 SEED = 2**40  # more than NumPy's global generator takes
 
 
-@pytest.fixture
-def toolbox() -> None:
-    pytest.importorskip("art", reason="pip install 'archray[adversarial]'")
-    pytest.importorskip("multiprocess", reason="pip install 'archray[adversarial]'")
-
-
 def network(seed: int, classes: int = 4) -> nn.Module:
     """Normalised images of FORM -> logits."""
     with torch.random.fork_rng():
@@ -86,7 +80,8 @@ def test_only_data_with_pixels_in_0_to_1_are_attacked(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["fgsm", "pgd", "autoattack"])
-def test_no_pixel_changes_by_more_than_epsilon_nor_leaves_0_to_1(name: str, toolbox: None) -> None:
+@pytest.mark.extra("adversarial")
+def test_no_pixel_changes_by_more_than_epsilon_nor_leaves_0_to_1(name: str) -> None:
     target, pixels = PixelNetwork(network(0), FORM), some_pixels()
     labels = target(pixels).argmax(1)
     changed = adversarial_images(target, pixels, labels, ATTACKS.get(name), QUICK, seed=SEED)
@@ -98,7 +93,8 @@ def test_no_pixel_changes_by_more_than_epsilon_nor_leaves_0_to_1(name: str, tool
     assert right < (target((pixels + noise).clamp(0, 1)).argmax(1) == labels).float().mean()
 
 
-def test_fgsm_is_a_step_along_the_sign_of_the_gradient(toolbox: None) -> None:
+@pytest.mark.extra("adversarial")
+def test_fgsm_is_a_step_along_the_sign_of_the_gradient() -> None:
     target, pixels, labels = PixelNetwork(network(1), FORM), some_pixels().requires_grad_(), torch.arange(24) % 4
     (gradient,) = torch.autograd.grad(nn.functional.cross_entropy(target(pixels), labels), pixels)
     expected = (pixels + QUICK.epsilon * gradient.sign()).clamp(0, 1).detach()
@@ -106,7 +102,8 @@ def test_fgsm_is_a_step_along_the_sign_of_the_gradient(toolbox: None) -> None:
     assert torch.allclose(changed, expected, atol=1e-6)
 
 
-def test_pgd_of_one_long_step_without_a_random_start_is_fgsm(toolbox: None) -> None:
+@pytest.mark.extra("adversarial")
+def test_pgd_of_one_long_step_without_a_random_start_is_fgsm() -> None:
     target, pixels, labels = PixelNetwork(network(1), FORM), some_pixels(), torch.arange(24) % 4
     one = AttackSettings.model_validate(
         {"epsilon": 0.05, "pgd": {"iterations": 1, "step": 0.05, "random_start": False}}
@@ -115,7 +112,8 @@ def test_pgd_of_one_long_step_without_a_random_start_is_fgsm(toolbox: None) -> N
     assert torch.allclose(pgd, fgsm, atol=1e-6)
 
 
-def test_cw_of_a_linear_network_ends_beyond_the_boundary_and_near_it(toolbox: None) -> None:
+@pytest.mark.extra("adversarial")
+def test_cw_of_a_linear_network_ends_beyond_the_boundary_and_near_it() -> None:
     """The distance to the boundary between two classes is the difference of their logits over that of weights."""
     member = nn.Sequential(nn.Flatten(), nn.Linear(108, 2))
     with torch.no_grad():
@@ -133,14 +131,16 @@ def test_cw_of_a_linear_network_ends_beyond_the_boundary_and_near_it(toolbox: No
     assert distance.mean() < 1.5 * least.mean()
 
 
-def test_autoattack_leaves_out_what_needs_three_classes(toolbox: None) -> None:
+@pytest.mark.extra("adversarial")
+def test_autoattack_leaves_out_what_needs_three_classes() -> None:
     target, pixels = PixelNetwork(network(0, classes=2), FORM), some_pixels(8)
     labels = target(pixels).argmax(1)
     changed = adversarial_images(target, pixels, labels, ATTACKS.get("autoattack"), QUICK, seed=0)
     assert (target(changed).argmax(1) != labels).any()
 
 
-def test_an_attack_draws_from_its_seed_and_leaves_the_global_generators_and_the_network(toolbox: None) -> None:
+@pytest.mark.extra("adversarial")
+def test_an_attack_draws_from_its_seed_and_leaves_the_global_generators_and_the_network() -> None:
     target, pixels, labels = PixelNetwork(network(1), FORM), some_pixels(), torch.arange(24) % 4
     states = np.random.get_state()[1].copy(), torch.get_rng_state()  # noqa: NPY002
     first, again, other = (
@@ -152,7 +152,8 @@ def test_an_attack_draws_from_its_seed_and_leaves_the_global_generators_and_the_
     assert all(parameter.requires_grad and parameter.grad is None for parameter in target.parameters())
 
 
-def test_gradients_of_chosen_classes_are_those_of_each_image_alone(toolbox: None) -> None:
+@pytest.mark.extra("adversarial")
+def test_gradients_of_chosen_classes_are_those_of_each_image_alone() -> None:
     target, pixels, chosen = PixelNetwork(network(2), FORM), some_pixels(6), np.array([0, 3, 1, 1, 2, 0])
     found = classifier_of(target, (3, 6, 6), 4).class_gradient(pixels.numpy(), label=chosen)
     for image, label, gradient in zip(pixels, chosen, found, strict=True):
@@ -172,7 +173,8 @@ def test_without_the_toolbox_the_error_says_what_to_install(monkeypatch: pytest.
 
 @pytest.mark.parametrize("average", ["probabilities", "logits"])
 @pytest.mark.parametrize("name", ["fgsm", "cw"])
-def test_a_round_says_what_each_predicts(name: str, average: str, toolbox: None) -> None:
+@pytest.mark.extra("adversarial")
+def test_a_round_says_what_each_predicts(name: str, average: str) -> None:
     ensemble = Ensemble([network(seed) for seed in (0, 1, 2)], average=average)  # type: ignore[arg-type]
     pixels = some_pixels()
     labels = ensemble(normalised(pixels)).argmax(1)

@@ -228,6 +228,7 @@ print(result["done"], math.isnan(result["score"]), result["failure"])
 
 
 @pytest.mark.slow
+@pytest.mark.ci
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 def test_memory_that_runs_out_is_a_failed_result() -> None:
     told = subprocess.run([sys.executable, "-c", LIMITED], capture_output=True, text=True, check=True).stdout

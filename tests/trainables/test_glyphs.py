@@ -153,6 +153,7 @@ def test_the_cache_follows_the_fonts(monkeypatch, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.ci
 def test_two_processes_at_once(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     code = (
@@ -160,7 +161,7 @@ def test_two_processes_at_once(tmp_path, monkeypatch):
         f"glyphs.IMAGES = {FEW}; print(load_data(DataSettings(name='glyphs', seed=3)).checksum())"
     )
     processes = [subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) for _ in range(2)]
-    told = [process.communicate(timeout=120)[0].strip() for process in processes]
+    told = [process.communicate(timeout=300)[0].strip() for process in processes]
     assert told == [read(seed=3).checksum()] * 2
     [file] = (tmp_path / "archray").iterdir()
     assert file.suffix == ".npy"

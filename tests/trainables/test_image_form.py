@@ -1,5 +1,8 @@
 """Pictures as a network takes them: of files and of arrays, as the data set's own were made."""
 
+import struct
+import zlib
+
 import numpy as np
 import pytest
 import torch
@@ -74,6 +77,85 @@ def test_a_grey_file_is_read_in_colours_and_a_coloured_one_in_grey(tmp_path):
     Image.fromarray(np.full((20, 30, 3), 255, dtype=np.uint8)).save(tmp_path / "colours.png")
     assert COLOURS.of_files([tmp_path / "grey.png"]).shape == (1, 3, 8, 8)
     torch.testing.assert_close(GREY.of_files([tmp_path / "colours.png"]), torch.full((1, 1, 8, 8), 1.5))
+
+
+RAMP = np.tile(np.linspace(0, 1, 8), (8, 1))  # from black at the left to white at the right
+GRAY = Image.fromarray((RAMP * 255).round().astype(np.uint8))
+SHADES = (RAMP[0] * 255).round()
+
+
+def deep_png(channels: int) -> bytes:
+    """A PNG of 16 bits per channel, gray with alpha (2) or RGB (3), which PIL reads and does not write."""
+    pixels = np.repeat((RAMP * 65535).round().astype(">u2")[..., None], channels, axis=2)
+    rows = b"".join(b"\0" + row.tobytes() for row in pixels)
+    header = struct.pack(">IIBBBBB", 8, 8, 16, {2: 4, 3: 2}[channels], 0, 0, 0)
+    parts = ((b"IHDR", header), (b"IDAT", zlib.compress(rows)), (b"IEND", b""))
+    chunks = (struct.pack(">I", len(d)) + k + d + struct.pack(">I", zlib.crc32(k + d)) for k, d in parts)
+    return b"\x89PNG\r\n\x1a\n" + b"".join(chunks)
+
+
+def rotated(file):
+    exif = Image.Exif()
+    exif[274] = 6  # its top is at the right
+    GRAY.rotate(90).save(file, exif=exif)
+
+
+PICTURES = {
+    "8.png": GRAY.save,
+    "16.png": Image.fromarray((RAMP * 65535).round().astype(np.uint16)).save,
+    "16.tif": Image.fromarray((RAMP * 65535).round().astype(np.uint16)).save,
+    "16.pgm": lambda file: file.write_bytes(b"P5 8 8 65535\n" + (RAMP * 65535).round().astype(">u2").tobytes()),
+    "16-rgb.png": lambda file: file.write_bytes(deep_png(3)),
+    "16-alpha.png": lambda file: file.write_bytes(deep_png(2)),
+    "float.tif": Image.fromarray(RAMP.astype(np.float32)).save,
+    "alpha.png": GRAY.convert("LA").save,
+    "rgba.png": GRAY.convert("RGBA").save,
+    "palette.png": GRAY.quantize(8).save,
+    "transparent.png": lambda file: GRAY.quantize(8).save(file, transparency=bytes(range(0, 256, 32))),
+    "cmyk.tif": GRAY.convert("RGB").convert("CMYK").save,
+    "rotated.png": rotated,
+    "animated.gif": lambda file: GRAY.save(file, save_all=True, append_images=[GRAY.rotate(180)]),
+}
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("form", [ImageForm(channels=1, size=8), ImageForm(channels=3, size=8)], ids=["gray", "rgb"])
+@pytest.mark.parametrize("name", PICTURES)
+def test_pictures_of_every_depth_are_the_same_picture(tmp_path, name, form):
+    PICTURES[name](tmp_path / name)
+    np.testing.assert_allclose(form.read(tmp_path / name), np.tile(SHADES[:, None], (8, 1, form.channels)), atol=1)
+
+
+def test_a_picture_of_1_bit(tmp_path):
+    Image.fromarray(RAMP > 0.5).save(tmp_path / "1.png")
+    assert ImageForm(channels=1, size=8).read(tmp_path / "1.png")[0, :, 0].tolist() == [0] * 4 + [255] * 4
+
+
+@pytest.mark.parametrize(
+    ("name", "pixels"),
+    [("32.tif", RAMP.astype(np.int32)), ("255.tif", np.float32(RAMP * 255)), ("nan.tif", np.float32(RAMP * np.nan))],
+)
+def test_pictures_whose_depth_is_not_known_are_rejected(tmp_path, name, pixels):
+    Image.fromarray(pixels).save(tmp_path / name)
+    with pytest.raises(InvalidInput, match=name):
+        ImageForm(channels=3, size=8).read(tmp_path / name)
+
+
+@pytest.mark.parametrize("name", ["cut.png", "cut.jpg", "cut.gif", "cut.tif"])
+def test_a_file_that_was_cut_off_is_named(tmp_path, name):
+    Image.effect_noise((64, 64), 50).save(tmp_path / name)
+    (tmp_path / name).write_bytes((tmp_path / name).read_bytes()[:400])
+    with pytest.raises(InvalidInput, match=name):
+        ImageForm(channels=3, size=8).read(tmp_path / name)
+
+
+@pytest.mark.parametrize("alike", [True, False])
+def test_a_warning_where_all_images_of_a_part_are_alike(tmp_path, caplog, alike):
+    images = np.random.default_rng(0).integers(256, size=(40, 8, 8)).astype(np.uint8)
+    test = images[:10] // 255 + 100 if alike else images[:10]  # by a shade at most
+    name = save_arrays(tmp_path / "a.npz", images, np.arange(40) % 2, test, np.arange(10) % 2)
+    load_data(DataSettings(name=name))
+    assert [record.args[2] for record in caplog.records] == (["test"] if alike else [])
 
 
 @pytest.mark.parametrize(

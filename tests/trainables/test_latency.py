@@ -191,9 +191,8 @@ def test_a_look_up_is_calibrated_on_six_networks_of_the_space() -> None:
     assert len(costs.latencies.record["calibration"]["networks"]) == len(costs.latencies.record["whole"]) == 6
 
 
+@pytest.mark.extra("export")
 def test_onnxruntime_times_too() -> None:
-    for extra in ("onnx", "onnxscript", "onnxruntime"):
-        pytest.importorskip(extra, reason=f"needs {extra}: pip install 'archray[export]'")
     cell = "|nor_conv_3x3~0|+|none~0|none~1|+|skip_connect~0|nor_conv_1x1~1|none~2|"
     for options in ({}, {"batch_size": 3, "threads": 2}):
         settings = CostSettings(latency=LatencySettings(warmup=1, repeats=3, runtime="onnxruntime", **options))

@@ -149,15 +149,16 @@ def test_wrong_architectures():
 
 def network_of(name, *, seed=0, num_classes=10, for_scoring=False):
     space = get_space(name)
-    if name.startswith("timm:"):
-        pytest.importorskip("timm", reason=f"networks of {name} need pip install 'archray[timm]'")
     drawn = space.sample(np.random.default_rng(1))
     return build(
         space, drawn, network=SMALL, in_channels=1, num_classes=num_classes, seed=seed, for_scoring=for_scoring
     )
 
 
-every_space = pytest.mark.parametrize("name", list(NETWORKS))
+every_space = pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=[pytest.mark.extra("timm")] if name.startswith("timm:") else []) for name in NETWORKS],
+)
 
 
 @every_space

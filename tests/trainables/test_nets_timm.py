@@ -11,6 +11,7 @@ from archray.trainables.proxies import PROXIES, ProxySettings, score
 from archray.trainables.spaces import TimmConvNeXts, TimmResNets, get_space
 from archray.trainables.spaces.timm_convnext import SIZES
 
+pytestmark = pytest.mark.extra("timm")
 timm = pytest.importorskip("timm", reason="networks of timm's need pip install 'archray[timm]'")
 
 RESNETS, CONVNEXTS = TimmResNets(), TimmConvNeXts()

@@ -145,6 +145,7 @@ def test_two_workers_have_the_loss_curves_of_one(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.ci
 @pytest.mark.usefixtures("ray_session")
 def test_two_workers_that_add_up_passes(tmp_path: Path) -> None:
     space = without_batch_norm(config(micro_batch_size=3))
@@ -180,6 +181,7 @@ def workers_alive() -> list[int]:
 
 
 @pytest.mark.slow
+@pytest.mark.ci
 @pytest.mark.usefixtures("ray_session")
 def test_a_training_goes_on_after_a_worker_was_lost(tmp_path: Path) -> None:
     lose = LoseWorker()

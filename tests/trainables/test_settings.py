@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-import pytest
-from pydantic import ValidationError
+import math
+from typing import Any
 
-from archray.settings import Settings
+import pytest
+from pydantic import Field, ValidationError
+
+from archray.settings import Seed, Settings
 from archray.trainables.data import AugmentationSettings, DataSettings
 from archray.trainables.feature_maps.solve_settings import SolveSettings
 from archray.trainables.nets import NetworkSettings
@@ -26,6 +29,34 @@ SETTINGS: list[Settings] = [
     SupernetSettings(space="darts", partial_channels=4),
     TRAINING,
 ]
+
+
+class Numbers(Settings):
+    count: int | None = 1
+    sizes: tuple[int, ...] = ()
+    rate: float | tuple[float, ...] = 0.1
+    percent: int = Field(1, le=10**12)
+    seed: Seed = 0
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"count": 10**22},
+        {"count": -(10**22)},
+        {"sizes": [1, 10**20]},
+        *({"rate": value} for value in ("1e400", "nan", math.inf, [0.1, -math.inf])),
+        {"percent": 10**13},
+        {"seed": 2**64},
+    ],
+)
+def test_numbers_are_finite_and_bounded(values: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError, match=next(iter(values))):
+        Numbers.model_validate(values)
+
+
+def test_a_bound_of_its_own_goes_over_the_common_one() -> None:
+    assert Numbers(percent=10**12, seed=2**63 - 1, sizes=(10**9,), count=None).percent == 10**12
 
 
 @pytest.mark.parametrize("settings", SETTINGS, ids=lambda settings: type(settings).__name__)

@@ -149,6 +149,27 @@ def test_default_strings_refuse():
         Wine().decode("colour=blue|year=1999|size=s")
 
 
+@pytest.mark.parametrize(
+    "decisions",
+    [
+        "Decision('a=b', ('x', 'y')),",
+        "Decision('a|b', ('x', 'y')),",
+        "Decision('a', ('x|y', 'z')),",
+        "Decision('a', ('x', 'y')), Decision('a', ('x', 'y')),",
+        "Decision('a', (1, 2)),",
+        "Decision('a', ()),",
+    ],
+)
+def test_decisions_whose_strings_cannot_be_read_are_rejected(tmp_path, decisions):
+    file = tmp_path / "mine.py"
+    file.write_text(
+        "from archray.trainables.spaces import Decision, Space\n"
+        f"class Mine(Space):\n    name, decisions = 'mine', ({decisions})\n"
+    )
+    with pytest.raises(InvalidInput, match="'a"):
+        get_space(f"{file}:Mine")
+
+
 def test_reference_to_a_class_an_instance_and_what_is_neither(tmp_path):
     file = tmp_path / "mine.py"
     file.write_text(

@@ -11,7 +11,7 @@ import pytest
 from ray import tune
 from ray.tune import CheckpointConfig, ResultGrid, RunConfig, TuneConfig, Tuner
 
-from archray.searchers.testing.tuner import wait_for_copies
+from archray.searchers.testing.tuner import copy_to_storage, fit
 from archray.trainables.tune.standalone_trainable import METRICS, StandaloneTrainable, load_trained
 
 CELLS = (
@@ -98,18 +98,17 @@ class Interruption(tune.Callback):
         second = trial.config["architecture"] == CELLS[1]
         if second and result["epoch"] == 2 and not self._happened.exists():
             self._happened.touch()
+            copy_to_storage(trial)
             raise RuntimeError("interrupted by the test")
 
 
 def test_an_interrupted_run_is_restored_and_ends_like_an_undisturbed_one(
-    undisturbed: ResultGrid, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    undisturbed: ResultGrid, tmp_path: Path
 ) -> None:
-    monkeypatch.setenv("TUNE_GLOBAL_CHECKPOINT_S", "0")
     space = param_space(list(CELLS))
     with pytest.raises(Exception, match="interrupted by the test"):
-        make_tuner(tmp_path, space, callbacks=[Interruption(tmp_path / "happened")]).fit()
-    wait_for_copies()
-    restored = Tuner.restore(str(tmp_path / "run"), trainable=StandaloneTrainable, param_space=space).fit()
+        fit(make_tuner(tmp_path, space, callbacks=[Interruption(tmp_path / "happened")]))
+    restored = fit(Tuner.restore(str(tmp_path / "run"), trainable=StandaloneTrainable, param_space=space))
     assert restored.num_errors == 0
     pd.testing.assert_frame_equal(
         last_results(restored), last_results(undisturbed).loc[sorted(CELLS)], check_exact=True

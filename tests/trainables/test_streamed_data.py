@@ -147,7 +147,7 @@ def test_a_broken_image_in_a_worker_process_is_named(tmp_path: Path) -> None:
     write_images(tmp_path, {"train": 2, "val": 1, "test": 1})
     whole = (tmp_path / "train" / "cat" / "1.jpg").read_bytes()
     (tmp_path / "train" / "cat" / "1.jpg").write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(InvalidInput, match=r"^\S+/train/cat/1\.jpg cannot be read as an image \(.*\); mend or remove"):
+    with pytest.raises(InvalidInput, match=r"^\S+/train/cat/1\.jpg cannot be read as an image \(.*\); repair or"):
         trainer(stream(tmp_path, workers=2)).epoch()
 
 

@@ -160,6 +160,7 @@ def make_searcher() -> WeightSharingHalving:
 
 
 @pytest.mark.slow
+@pytest.mark.ci
 def test_halving_driven_and_under_tune_finds_the_same(tmp_path: Path, ray_session: None) -> None:
     def settings_in(folder: str) -> dict[str, Any]:
         return make_config(weights_dir=str(tmp_path / folder))["settings"]

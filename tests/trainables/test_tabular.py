@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import pickle
 from pathlib import Path
 from typing import Any
@@ -127,6 +128,15 @@ def test_what_cannot_be_used_is_refused(
     with pytest.raises(InvalidInput) as error:
         read_table(write(tmp_path, **columns), **roles)
     assert said in str(error.value) and "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, None])
+def test_rows_that_disagree_in_a_missing_value_are_rejected(tmp_path: Path, value: float | None) -> None:
+    path = write(tmp_path, arch=["a", "a", "b"], val_accuracy=[70.0, value, 75.0], task=["x", value, "x"])
+    with pytest.raises(InvalidTable, match="1 architecture more than once"):
+        read_table(path)
+    with pytest.raises(InvalidTable, match="no row where task is 'y'"):
+        read_table(path, {"task": "y"})
 
 
 def test_rows_of_one_architecture_that_agree_are_one(tmp_path: Path) -> None:

@@ -95,6 +95,7 @@ def test_what_is_wrong_is_refused(curves: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.ci
 def test_a_scheduler_stops_trials_between_two_epochs(curves: str, tmp_path: Path, ray_session: None) -> None:
     searcher = RandomSearch(f"table:{curves}", budget=8, seed=1)
     results = tune.Tuner(

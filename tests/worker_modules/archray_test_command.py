@@ -16,6 +16,7 @@ from archray.files import Folder
 from archray.platform.run.tune_snapshot import experiment_state
 
 PATIENCE = 300  # seconds that one step may take on a busy machine before it counts as stuck
+MARK = "ARCHRAY_TEST_RUN"  # in the environment of a command, and so of all that it starts
 
 
 HNAS_COMMAND = (
@@ -73,6 +74,27 @@ def kill_when(process: subprocess.Popen, condition: Callable[[], object], cwd: P
     wait_until(process, condition, cwd)
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
+
+
+def left_of(mark: str) -> dict[int, str]:
+    """The processes that have the mark in their environment: number -> command line."""
+    lines = {}
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            if f"{MARK}={mark}".encode() in (process / "environ").read_bytes().split(b"\0"):
+                line = (process / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+                lines[int(process.name)] = line
+        except OSError:  # it has ended
+            continue
+    return lines
+
+
+def wait_until_gone(mark: str, kind: str = "") -> None:
+    """Returns once no process has the mark whose command line contains `kind`."""
+    deadline = time.monotonic() + PATIENCE
+    while left := [line for line in left_of(mark).values() if kind in line]:
+        assert time.monotonic() < deadline, left
+        time.sleep(0.1)
 
 
 def snapshot(stage: Path) -> list[tuple[dict, str]]:

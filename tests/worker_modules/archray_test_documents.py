@@ -10,7 +10,6 @@ A comment before a block says what its test does otherwise (several, with a semi
 
 from __future__ import annotations
 
-import gc
 import importlib
 import re
 import sys
@@ -20,6 +19,7 @@ from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
 from types import CodeType, ModuleType
+from typing import Any
 
 import pytest
 from archray_test_imports import within
@@ -162,7 +162,7 @@ def added_to_archray(files: list[Path], folder: Path, repository: Path) -> Itera
     for holder in REGISTRIES:  # so that all registries are there to be put back, with all that is loaded when asked for
         importlib.import_module(holder)
     before = set(sys.modules)
-    registries = [each for each in gc.get_objects() if issubclass(type(each), Registry)]
+    registries = registries_of_archray()
     for registry in registries:
         if isinstance(registry, PackageRegistry) and within(registry.package, "archray"):
             for name in registry.names():
@@ -190,6 +190,13 @@ def added_to_archray(files: list[Path], folder: Path, repository: Path) -> Itera
         for name in set(sys.modules) - before:
             if is_within(sys.modules[name], folder):
                 forget(name)
+
+
+def registries_of_archray() -> list[Registry[Any]]:
+    """The registries that the loaded modules of archray hold. Not by `gc`: it lists nothing that a trial has frozen."""
+    modules = [module for name, module in sys.modules.items() if within(name, "archray")]
+    values = [value for module in modules for value in vars(module).values() if issubclass(type(value), Registry)]
+    return list({id(value): value for value in values}.values())
 
 
 def package_of(file: Path, repository: Path) -> Path:

@@ -61,3 +61,12 @@ def steps_trained(stage: Path) -> dict[str, int]:
         steps = {(each["training_iteration"], each.get("seconds_epoch", each["time_total_s"])) for each in told}
         counts[log.stem] = len(steps)
     return counts
+
+
+def fails_once(config: dict[str, Any]) -> float:
+    """A score of the architecture; the first evaluation of each raises. config["marks"]: a folder."""
+    mark = Path(config["marks"]) / f"evaluated-{config['architecture']}"
+    if not mark.exists():
+        mark.touch()
+        raise RuntimeError("the first evaluation fails")
+    return float(len(config["architecture"]))

@@ -13,7 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from archray.cluster.metrics import LABEL_KEYS, RunLabels
 
 OF_RAY = {"Component", "NodeAddress", "Version", "WorkerId", "SessionName", "JobId", "NodeId", "NodeName", "le"}
-SERVED_AFTER = 60.0  # seconds at most: a process sends its metrics every ten
+SERVED_AFTER = 300.0  # seconds at most, on a busy machine: a process sends its metrics every ten
 
 
 def served(labels: RunLabels) -> dict[str, list[tuple[dict[str, str], float]]]:

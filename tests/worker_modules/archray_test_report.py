@@ -96,7 +96,9 @@ def write_run(
     stages = folder.folders()
     if seconds is not None:
         for stage in stages:
-            (folder / stage).write_json(DONE, {"seconds": seconds / len(stages), "finished": MADE_WITH["created"]})
+            (folder / stage).write_json(
+                DONE, {"inputs": "", "outputs": {}, "seconds": seconds / len(stages), "finished": MADE_WITH["created"]}
+            )
     said = {"config": settings.model_dump(mode="json"), "command": f"archray search {method} --data digits --out run"}
     folder.write_json(MANIFEST, {**MADE_WITH, **said, **(manifest or {})})
     return Run(folder, folder.read_json(MANIFEST), settings)

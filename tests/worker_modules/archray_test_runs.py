@@ -20,18 +20,26 @@ RUNS: dict[str, dict[str, Any]] = {
     },
 }  # fmt: skip
 
-# What a method needs beside archray's own dependencies: its extra, and the packages.
-EXTRAS = {"bohb": ("hpbandster", "ConfigSpace")}
+# The extra that a method needs.
+EXTRAS = {"bohb": "bohb"}
 
 
-def skip_without_extra(method: str) -> None:
-    for package in EXTRAS.get(method, ()):
-        pytest.importorskip(package, reason=f"{method} needs {package}: pip install 'archray[{method}]'")
+def method_parameters(methods: Iterable[str], in_ci: Container[str] = ()) -> list[Any]:
+    """Methods as parameters of a test, each marked with the extra that it needs.
 
-
-def nightly_but(names: Iterable[str], in_ci: Container[str]) -> list[Any]:
-    """Parameters of a slow test: CI has those of `in_ci` alone, for which the others are of a kind."""
-    return [pytest.param(name, marks=[] if name in in_ci else [pytest.mark.nightly]) for name in names]
+    Args:
+        in_ci: methods whose slow test CI runs.
+    """
+    return [
+        pytest.param(
+            method,
+            marks=[
+                *([pytest.mark.extra(EXTRAS[method])] if method in EXTRAS else []),
+                *([pytest.mark.ci] if method in in_ci else []),
+            ],
+        )
+        for method in methods
+    ]
 
 
 class EndedTrials(tune.Callback):

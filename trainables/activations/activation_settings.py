@@ -6,7 +6,7 @@ from typing import Annotated, Literal, get_args
 
 from pydantic import Field, field_validator
 
-from archray.settings import REPEATED, Settings
+from archray.settings import REPEATED, Seed, Settings
 from archray.trainables.data.data_settings import DataSettings
 
 Labels = Literal["realizable", "noisy", "outside", "data"]
@@ -40,10 +40,10 @@ class ActivationOptions(Settings):
     validation: int = Field(256, ge=2)
     risk_samples: int = Field(2000, ge=2)
     outside: str = "cos"
-    noise: float = Field(0.5, gt=0, allow_inf_nan=False)
+    noise: float = Field(0.5, gt=0)
     steps: int = Field(1000, ge=1)
-    rate: float = Field(0.5, gt=0, allow_inf_nan=False)
-    alpha_rate: float = Field(0.5, gt=0, allow_inf_nan=False)
+    rate: float = Field(0.5, gt=0)
+    alpha_rate: float = Field(0.5, gt=0)
     threads: int | None = Field(None, ge=1)
 
     @field_validator("activations", mode="before")
@@ -75,4 +75,4 @@ class ActivationSettings(ActivationOptions):
     seeds: int = Field(5, ge=1)
     instances: int | None = Field(None, ge=1)
     device: str = "auto"
-    seed: int = Field(0, ge=0)
+    seed: Seed = 0

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from pydantic import Field, field_validator
 
-from archray.settings import Settings
+from archray.settings import Seed, Settings
 
 STREAM = "imagefolder-stream:"  # before the path of images that stay in their files
 PATH_PREFIXES = ("folder:", "arrays:", STREAM)
@@ -43,7 +43,7 @@ class DataSettings(Settings):
 
     name: str = "digits"
     data_dir: str | None = None
-    seed: int = Field(0, ge=0)
+    seed: Seed = 0
     image_size: int | None = Field(None, ge=2)
     validation_fraction: float | None = Field(None, gt=0, lt=1)
     limit: int | None = Field(None, ge=1)

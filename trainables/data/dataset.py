@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
@@ -22,6 +23,10 @@ if TYPE_CHECKING:
     from archray.trainables.data.image_stream import View
 
 
+logger = logging.getLogger(__name__)
+
+PART_NAMES = ("training", "validation", "test")
+SHADE = 1.5 / 255  # of the largest training value: images that differ by less are nearly equal
 ROUNDING = 1e-4  # by which resizing may leave 0..1
 
 
@@ -101,7 +106,7 @@ def make_dataset(raw: RawData, settings: DataSettings) -> Dataset:
     Raises: InvalidInput if images are not square and no `image_size` is set, or hold NaN or infinities.
     """
     parts = split_parts(raw, settings)
-    for part_name, (images, _) in zip(("training", "validation", "test"), parts, strict=True):
+    for part_name, (images, _) in zip(PART_NAMES, parts, strict=True):
         if not np.isfinite(images).all():
             raise InvalidInput(f"the {part_name} images of {settings.name} hold NaN or infinity; remove those images")
     height, width = parts[0][0].shape[-2:]
@@ -112,6 +117,11 @@ def make_dataset(raw: RawData, settings: DataSettings) -> Dataset:
         )
     size = settings.image_size or height
     tensors = [_scaled(images, size) for images, _ in parts]
+    for part_name, tensor in zip(PART_NAMES, tensors, strict=True):
+        if len(tensor) > 1 and _alike(tensor, tensors[0]):
+            logger.warning(
+                "%s: all %d %s images are (nearly) equal; check the files", settings.name, len(tensor), part_name
+            )
     mean, std = _statistics(raw, tensors[0])
     low, high = torch.aminmax(tensors[0])
     train, validation, test = (
@@ -149,6 +159,12 @@ def _scaled(images: np.ndarray, size: int) -> torch.Tensor:
     if tensor.shape[-2:] != (size, size):
         tensor = F.interpolate(tensor, size=(size, size), mode="bilinear", antialias=True, align_corners=False)
     return tensor
+
+
+def _alike(images: torch.Tensor, train: torch.Tensor) -> bool:
+    """Whether no pixel of (n, C, S, S) differs between images by more than a shade of the training images."""
+    spread = (images.amax(0) - images.amin(0)).max()
+    return bool(spread <= SHADE * train.abs().max())
 
 
 def _statistics(raw: RawData, train: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

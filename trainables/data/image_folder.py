@@ -13,6 +13,7 @@ import numpy as np
 
 from archray.errors import DataNotFound, InvalidInput
 from archray.trainables.data.data_settings import DataSettings
+from archray.trainables.data.image_form import ImageForm
 from archray.trainables.data.raw import Part, RawData
 
 IMAGE_SIZE = 32
@@ -77,16 +78,7 @@ def classes_of(folder: Path) -> list[str]:
 
 
 def _read_part(folder: Path, size: int) -> Part:
-    from PIL import Image
     from torchvision.datasets import ImageFolder
-
-    def load(file: str) -> np.ndarray:
-        try:
-            with Image.open(file) as image:
-                rgb = image.convert("RGB")
-                return np.asarray(rgb.resize((size, size), Image.Resampling.BILINEAR))  # antialiased by PIL
-        except OSError as error:
-            raise InvalidInput(f"{file} cannot be read as an image ({error}); mend or remove it") from error
 
     def is_image(file: str) -> bool:
         return Path(file).suffix.lower() in SUFFIXES
@@ -99,5 +91,6 @@ def _read_part(folder: Path, size: int) -> Part:
             return classes, {name: number for number, name in enumerate(classes)}
 
     found = VisibleImageFolder(str(folder), is_valid_file=is_image)
-    images = np.stack([load(file) for file, _ in found.samples]).transpose(0, 3, 1, 2)
+    form = ImageForm(channels=3, size=size)
+    images = np.stack([form.read(file) for file, _ in found.samples]).transpose(0, 3, 1, 2)
     return images, np.asarray(found.targets, dtype=np.int64)

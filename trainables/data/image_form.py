@@ -16,8 +16,11 @@ from archray.settings import Settings
 
 if TYPE_CHECKING:
     import torch
+    from PIL import Image
 
 MODES = {1: "L", 3: "RGB", 4: "RGBA"}  # what PIL calls pictures of so many channels
+DEPTH_16 = ("PNG", "PPM")  # formats whose pictures of PIL's mode I have 16 bits
+BITS_PER_SAMPLE = 258  # a tag of TIFF
 
 
 class ImageForm(Settings):
@@ -58,15 +61,9 @@ class ImageForm(Settings):
                 f"expected a network for pictures of {', '.join(map(str, MODES))} channels, got one for "
                 f"{self.channels}; give arrays (n, {self.channels}, H, W)"
             )
-        try:
-            with Image.open(file) as image:
-                box = None if self.crop is None else middle(*image.size, self.crop)
-                picture = image.convert(MODES[self.channels])
-                resized = picture.resize((self.size, self.size), Image.Resampling.BILINEAR, box=box)
-        except FileNotFoundError as error:
-            raise InvalidInput(f"there is no file {file}; give images or folders of images") from error
-        except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:  # SyntaxError: a broken PNG
-            raise InvalidInput(f"{file} cannot be read as an image ({error}); leave it out or mend it") from error
+        picture = read_picture(file, MODES[self.channels])
+        box = None if self.crop is None else middle(*picture.size, self.crop)
+        resized = picture.resize((self.size, self.size), Image.Resampling.BILINEAR, box=box)  # antialiased by PIL
         return np.asarray(resized).reshape(self.size, self.size, self.channels)
 
     def of_files(self, files: Sequence[str | Path]) -> torch.Tensor:
@@ -151,6 +148,49 @@ def _tensor(images: Any) -> torch.Tensor:
     if array.dtype != np.uint8:
         array = array.astype(np.float32)
     return torch.from_numpy(np.ascontiguousarray(array))
+
+
+def read_picture(file: str | Path, mode: str = "RGB") -> Image.Image:
+    """The picture in a file, of an animation the first, upright by its EXIF orientation, with 8 bits per channel.
+
+    Deeper integers are scaled by their depth, floats from 0..1. PIL reads colors of 16 bits as their upper 8. Where
+    `mode` has no alpha channel, transparent pixels have the color that the file stores for them.
+
+    Args:
+        mode: PIL's name of the channels, as in MODES.
+
+    Raises: InvalidInput, with the file's name, if there is none, or it is no picture, broken or of another depth.
+    """
+    from PIL import Image, ImageOps
+
+    try:
+        with Image.open(file) as image:
+            picture = ImageOps.exif_transpose(image)
+            if picture.mode == "P" and "transparency" in picture.info:
+                picture = picture.convert("RGBA")  # PIL warns of a way to another mode that leaves this out
+            elif picture.mode[0] in "IF":
+                picture = _of_8_bits(picture, image)
+            return picture.convert(mode)
+    except FileNotFoundError as error:
+        raise InvalidInput(f"there is no file {file}; give images or folders of images") from error
+    except Exception as error:  # PIL's readers raise errors of many types on a broken file
+        raise InvalidInput(f"{file} cannot be read as an image ({error}); repair or remove it") from error
+
+
+def _of_8_bits(picture: Image.Image, image: Image.Image) -> Image.Image:
+    """A gray picture of deeper integers, or of floats, as one of 8 bits. image: as it was opened."""
+    from PIL import Image
+
+    pixels = np.asarray(picture).astype(np.float64)
+    if picture.mode == "F":
+        if not (pixels.min() >= 0 and pixels.max() <= 1):  # NaN too
+            raise ValueError(f"expected floats in 0..1, got {pixels.min():g}..{pixels.max():g}; convert it to 8 bits")
+        return Image.fromarray((pixels * 255).round().astype(np.uint8))
+    if picture.mode == "I" and image.format not in DEPTH_16:
+        raise ValueError("expected 1, 8 or 16 bits per channel, got integers of 32 bits; convert it to 8 or 16 bits")
+    tags = getattr(image, "tag_v2", {})  # of TIFF, which also has 12 bits
+    depth = max(tags.get(BITS_PER_SAMPLE, (16,)))
+    return Image.fromarray((pixels * (255 / (2**depth - 1))).round().astype(np.uint8))
 
 
 def middle(width: int, height: int, share: float) -> tuple[float, float, float, float]:

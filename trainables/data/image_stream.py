@@ -18,7 +18,7 @@ import torch
 from torch.utils.data import DataLoader
 
 from archray.errors import InvalidInput
-from archray.trainables.data.image_form import middle
+from archray.trainables.data.image_form import middle, read_picture
 
 CENTRE = 224 / 256  # of the shorter side, what an evaluation sees (He et al. 2016)
 AREA = (0.08, 1.0)  # of the image, what a random cut takes
@@ -73,16 +73,11 @@ class ImageFiles:
         """(size, size, 3). Raises: InvalidInput, with the file's name, if it cannot be read as an image."""
         from PIL import Image
 
-        file = self.path(index)
-        try:
-            with Image.open(file) as image:
-                box, mirrored = cut(image.size, self.view, index)
-                rgb = image.convert("RGB")
-                if self.view.cuts_at_random:  # else the filter sees what lies beside, as if resized before the cut
-                    rgb, box = rgb.crop(box), (0, 0, round(box[2]) - round(box[0]), round(box[3]) - round(box[1]))
-                pixels = np.asarray(rgb.resize((self.size, self.size), Image.Resampling.BILINEAR, box=box))
-        except (OSError, ValueError, SyntaxError) as error:  # SyntaxError: PIL's, of a broken PNG
-            raise InvalidInput(f"{file} cannot be read as an image ({error}); mend or remove it") from error
+        rgb = read_picture(self.path(index))
+        box, mirrored = cut(rgb.size, self.view, index)
+        if self.view.cuts_at_random:  # else the filter sees what lies beside, as if resized before the cut
+            rgb, box = rgb.crop(box), (0, 0, round(box[2]) - round(box[0]), round(box[3]) - round(box[1]))
+        pixels = np.asarray(rgb.resize((self.size, self.size), Image.Resampling.BILINEAR, box=box))
         return pixels[:, ::-1] if mirrored else pixels
 
     def __getitems__(self, indices: Sequence[int]) -> torch.Tensor | InvalidInput:

@@ -170,6 +170,11 @@ def _source(settings: DataSettings) -> DataSource | None:
     return None
 
 
+def is_own_data(name: str) -> bool:
+    """Whether a name is a reference to a function of the user's, not a data set of archray's or one in files."""
+    return is_reference(name) and _source(DataSettings(name=name)) is None
+
+
 def _own(settings: DataSettings) -> Callable[[DataSettings], Any]:
     function = load_reference(settings.name)
     if not callable(function):

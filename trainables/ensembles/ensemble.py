@@ -19,7 +19,7 @@ from archray.errors import InvalidInput
 from archray.files import write_file
 from archray.plurals import count
 from archray.settings import Settings
-from archray.trainables.checkpoint import load_fitting, read_state
+from archray.trainables.checkpoint import load_fitting, load_tensors, read_state
 from archray.trainables.ensembles.measures import Averaged, check_averaged
 from archray.trainables.ensembles.prediction import DROP_PATH, DroppedPaths
 from archray.trainables.nets import NetworkSettings, build
@@ -179,6 +179,7 @@ def load_ensemble(
         average=described["average"],
         output=output or described["output"],
     )
-    state = torch.load(io.BytesIO(read(STATE_DICT)), weights_only=True)
+    place = "" if callable(source) else f"{source}/"
+    state = load_tensors(read(STATE_DICT), f"{place}{STATE_DICT}")
     load_fitting(ensemble, state, f"{STATE_DICT} to hold the weights of the members that {DESCRIPTION} names")
     return ensemble.eval()

@@ -9,7 +9,7 @@ from pydantic import Field, field_validator
 
 from archray.errors import InvalidInput
 from archray.references import is_reference, split_reference
-from archray.settings import Settings
+from archray.settings import Seed, Settings
 from archray.trainables.nets.network_settings import NetworkSettings
 from archray.trainables.proxies.proxy_registry import PROXIES, get_proxy
 
@@ -37,7 +37,7 @@ class ProxySettings(Settings):
 
     metrics: tuple[str, ...] = ("ntk_trace", "kappa")
     batch_size: int = Field(64, ge=2)
-    seed: int = Field(42, ge=0)
+    seed: Seed = 42
     augment: bool = True
     network: NetworkSettings = NetworkSettings()
     grad_norm: Literal["layers", "global"] = "layers"

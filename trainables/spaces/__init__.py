@@ -55,6 +55,13 @@ __all__ = [
 ]
 
 
+def is_own_space(name: str) -> bool:
+    """Whether a name is a reference to a space of the user's, not a registered space or a table."""
+    family = name.partition(":")[0] + ":"  # of registered names, timm:resnet: no module of the user's
+    registered = name in SPACES or any(known.startswith(family) for known in SPACES)
+    return is_reference(name) and not registered and not name.startswith(PREFIX)
+
+
 def get_space(name_or_reference: str | Space) -> Space:
     """The space of that name, or the user's own by reference; a space is handed back as it is.
 
@@ -69,9 +76,7 @@ def get_space(name_or_reference: str | Space) -> Space:
         return name_or_reference
     if name_or_reference.startswith(PREFIX):
         return open_table_space(name_or_reference)
-    family = name_or_reference.partition(":")[0] + ":"  # of registered names, timm:resnet: no module of the user's
-    registered = name_or_reference in SPACES or any(name.startswith(family) for name in SPACES)
-    if registered or not is_reference(name_or_reference):
+    if not is_own_space(name_or_reference):
         return SPACES.get(name_or_reference)()
     space = load_reference(name_or_reference)
     if isinstance(space, type) and issubclass(space, Space):
@@ -90,4 +95,5 @@ def get_space(name_or_reference: str | Space) -> Space:
     for attribute in ("name", "decisions"):
         if not getattr(space, attribute, None):
             raise InvalidInput(f"the space {name_or_reference!r} has no {attribute}; set it in the class")
+    space.check_strings()
     return space

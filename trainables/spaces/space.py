@@ -22,14 +22,19 @@ Architecture = tuple[str, ...]  # one choice per decision, in the order of the s
 
 @dataclass(frozen=True)
 class Decision:
-    """One categorical decision of a space: its name and the choices it has, in order."""
+    """One categorical decision of a space: its name and the choices it has, in order.
+
+    Raises: InvalidInput unless the choices are distinct strings, at least one.
+    """
 
     name: str
     choices: tuple[str, ...]
 
     def __post_init__(self) -> None:
         if not self.choices or len(set(self.choices)) != len(self.choices):
-            raise ValueError(f"decision {self.name!r} needs distinct choices and at least one, got {self.choices}")
+            raise InvalidInput(f"decision {self.name!r} needs distinct choices and at least one, got {self.choices}")
+        if not all(isinstance(text, str) for text in (self.name, *self.choices)):
+            raise InvalidInput(f"decision {self.name!r}: expected strings as name and choices, got {self.choices}")
 
 
 class Space(ABC):
@@ -127,6 +132,23 @@ class Space(ABC):
                 f"the networks of {self.name} are made of {self.package}'s modules, and {self.package} cannot be "
                 f"imported; install it, on every node, with: pip install 'archray[{self.package}]'"
             )
+
+    def check_strings(self) -> None:
+        """Raises: InvalidInput if `decode` cannot read what `encode` writes, because of the decisions' names.
+
+        A subclass with a `decode` of its own is not checked.
+        """
+        if type(self).decode is not Space.decode:
+            return
+        names = [decision.name for decision in self.decisions]
+        if len(set(names)) != len(names):
+            raise InvalidInput(f"the space {self.name}: expected a name of its own for each decision, got {names}")
+        for decision in self.decisions:
+            if "=" in decision.name or any("|" in text for text in (decision.name, *decision.choices)):
+                raise InvalidInput(
+                    f"the space {self.name}: expected names without '=' and '|', and choices without '|': these "
+                    f"separate the parts of an architecture's string, got {decision.name!r} of {decision.choices}"
+                )
 
     def encode(self, architecture: Architecture) -> str:
         """The string of an architecture: `decision=choice|decision=choice`."""

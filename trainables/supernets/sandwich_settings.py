@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from archray.settings import Settings
+from archray.settings import Seed, Settings
 from archray.trainables.data import DataSettings
 from archray.trainables.nets.network_settings import NetworkSettings
 from archray.trainables.training_settings import Count, NotNegative, Positive, SGDSettings
@@ -49,4 +49,4 @@ class SlicedSettings(Settings):
     network: NetworkSettings = NetworkSettings()
     training: SandwichSettings = SandwichSettings()
     device: str = "auto"
-    seed: int = Field(0, ge=0)
+    seed: Seed = 0

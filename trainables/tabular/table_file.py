@@ -120,9 +120,10 @@ def select(frame: pd.DataFrame, where: Mapping[str, str], location: str) -> pd.D
     for column, value in where.items():
         if column not in frame.columns:
             raise InvalidTable(f"{location} has no column {column!r} to select by; it has {', '.join(frame.columns)}")
-        chosen = frame[frame[column].astype(str) == value]
+        texts = frame[column].map(str)  # unlike `astype`, of what is missing too
+        chosen = frame[texts == value]
         if chosen.empty:
-            held = sorted(frame[column].astype(str).unique())
+            held = sorted(texts.unique())
             told = ", ".join(held[:FEW]) + (", ..." if len(held) > FEW else "")
             raise InvalidTable(f"{location} has no row where {column} is {value!r}; it is one of {told}")
         frame = chosen
@@ -151,7 +152,7 @@ def numbers(frame: pd.DataFrame, column: str, location: str) -> np.ndarray[Any, 
 def how_to_tell_apart(rows: pd.DataFrame, key: str) -> str:
     """What the user can do about rows of one key that disagree: a column whose values say which rows are whose."""
     for column in rows.columns:
-        values = rows[column].astype(str)
+        values = rows[column].map(str)  # unlike `astype`, of what is missing too
         several = column != key and 1 < values.nunique() < min(FEW, len(rows))
         if several and not rows.assign(**{column: values}).duplicated([key, column]).any():
             first, *others = sorted(values.unique())

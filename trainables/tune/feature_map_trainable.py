@@ -10,7 +10,7 @@ from pydantic import Field, field_validator
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]  # comes with scikit-learn
 
 from archray.errors import InvalidInput
-from archray.settings import Settings
+from archray.settings import Seed, Settings
 from archray.trainables.checkpoint import read_state
 from archray.trainables.data import DataSettings, TextDataset, data_kind, load_data, load_images, load_text
 from archray.trainables.feature_maps.fourier_problem import FourierProblem, check_fourier_memory
@@ -52,7 +52,7 @@ class FeatureMapSettings(Settings):
     rungs: tuple[int, ...] = ()
     device: str = "auto"
     threads: int | None = Field(None, ge=1)
-    seed: int = Field(0, ge=0)
+    seed: Seed = 0
     evaluate_test: bool = True
 
     @field_validator("rungs")

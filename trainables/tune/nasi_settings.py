@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
-from archray.settings import Settings
+from archray.settings import Seed, Settings
 from archray.trainables.costs import BoundSettings
 from archray.trainables.data.data_settings import DataSettings
 from archray.trainables.nets.network_settings import NetworkSettings
@@ -51,8 +51,8 @@ class NASIOptions(Settings):
     steps: int = Field(100, ge=1)
     batch_size: int = Field(64, ge=2)
     constraint: Literal["fixed", "adaptive"] = "fixed"
-    nu: float | None = Field(None, gt=0, allow_inf_nan=False)
-    mu: float = Field(1.0, ge=0, allow_inf_nan=False)
+    nu: float | None = Field(None, gt=0)
+    mu: float = Field(1.0, ge=0)
     samples: int = Field(50, ge=1)
     approximation: Literal["exact", "samples", "batch"] = "batch"
     labels: Literal["true", "random"] = "true"
@@ -60,8 +60,8 @@ class NASIOptions(Settings):
     image_size: int = Field(32, ge=4)
     in_channels: int = Field(3, ge=1)
     classes: int = Field(10, ge=2)
-    temperature: float = Field(1.0, gt=0, allow_inf_nan=False)
-    xi: float = Field(1.0, gt=0, allow_inf_nan=False)
+    temperature: float = Field(1.0, gt=0)
+    xi: float = Field(1.0, gt=0)
     every: int = Field(10, ge=1)
     threads: int | None = Field(None, ge=1)
 
@@ -101,7 +101,7 @@ class NASISettings(NASIOptions):
     space: str = "darts"
     data: DataSettings = DataSettings()
     device: str = "auto"
-    seed: int = Field(0, ge=0)
+    seed: Seed = 0
     bounds: BoundSettings | None = None
     bounded_images: tuple[int, int, int] | None = None
 

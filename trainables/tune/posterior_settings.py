@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from archray.settings import Settings
+from archray.settings import Seed, Settings
 from archray.trainables.data.data_settings import DataSettings
 from archray.trainables.supernets.optimizers.adam import AdamSettings
 from archray.trainables.supernets.relaxations.posterior import VariationalSettings
@@ -49,4 +49,4 @@ class PosteriorSettings(PosteriorOptions):
     supernet: SupernetOptions
     weights: str
     device: str = "auto"
-    seed: int = Field(0, ge=0)
+    seed: Seed = 0

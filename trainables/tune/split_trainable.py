@@ -10,6 +10,7 @@ import torch
 from pydantic import Field
 
 from archray.errors import InvalidInput
+from archray.settings import Seed
 from archray.trainables.activations.activation_functions import get_activations
 from archray.trainables.checkpoint import read_state
 from archray.trainables.data import DataSettings, load_images
@@ -41,7 +42,7 @@ class SplitTrialSettings(SplitSettings):
     data: DataSettings = DataSettings(name=TEACHER_DATA)
     device: str = "cpu"
     threads: int | None = Field(None, ge=1)
-    seed: int = Field(0, ge=0)
+    seed: Seed = 0
 
 
 class SplitTrainable(TrialTrainable):

@@ -9,11 +9,10 @@ from typing import Any, Literal
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from pydantic import Field
 from torch import nn
 
 from archray.errors import InvalidArchitecture, InvalidInput
-from archray.settings import Settings
+from archray.settings import Seed, Settings
 from archray.trainables.checkpoint import read_state
 from archray.trainables.data import DataSettings, load_images
 from archray.trainables.data_parallel import ALONE, Team
@@ -46,7 +45,7 @@ class StandaloneSettings(Settings):
     network: NetworkSettings = NetworkSettings()
     training: TrainingSettings = TrainingSettings()
     device: str = "auto"
-    seed: int = Field(0, ge=0)
+    seed: Seed = 0
     evaluate_test: Literal["last", "every", "never"] = "last"
 
 

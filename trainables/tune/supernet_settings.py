@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal, Self
 
 from pydantic import Field, SerializeAsAny, field_validator, model_validator
 
-from archray.settings import Settings
+from archray.settings import Seed, Settings
 from archray.trainables.costs import BoundSettings
 from archray.trainables.costs.edge_costs import EdgeCosts
 from archray.trainables.data import DataSettings
@@ -91,7 +91,7 @@ class SupernetSettings(SupernetOptions):
     score: Literal["loss", "accuracy"] = "loss"
     weights_dir: str | None = None
     device: str = "auto"
-    seed: int = Field(0, ge=0)
+    seed: Seed = 0
     bounds: BoundSettings | None = None
     edge_costs: dict[str, EdgeCosts] = Field(default_factory=dict)
 

@@ -8,7 +8,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from archray.errors import InvalidArchitecture, InvalidInput
-from archray.settings import Settings
+from archray.settings import Seed, Settings
 from archray.trainables.checkpoint import read_state
 from archray.trainables.tabular import OBJECTIVE, TableOracle, open_table
 from archray.trainables.tune.trial import Result, TrialFailed, TrialTrainable
@@ -26,7 +26,7 @@ class TabularSettings(Settings):
 
     table: str
     seeds: Literal["mean", "drawn"] = "mean"
-    seed: int = Field(0, ge=0)
+    seed: Seed = 0
     device: str = "cpu"
     threads: int | None = Field(None, ge=1)
 

@@ -22,6 +22,7 @@ from archray.platform.engine.pool_scoring import device_of
 from archray.platform.methods.ensembles.attack_tables import ENDED, PARTS, QUESTION, round_of, write_tables
 from archray.platform.models.model_files import DESCRIPTION, trained
 from archray.platform.quantities import quantity_of
+from archray.platform.run.layout import command
 from archray.platform.run.manifest import digest, now
 from archray.platform.run.run import Run
 from archray.plurals import count
@@ -66,8 +67,8 @@ def check_attack(run: Run[Any], question: AttackQuestion) -> AttackQuestion:
     check_toolbox()
     if not run.ended:
         raise RunFolderError(
-            f"{run.folder} has not ended, and only a trained ensemble is attacked; finish it with 'archray resume "
-            f"{run.folder}'"
+            f"{run.folder} has not ended, and only a trained ensemble is attacked; finish it with: "
+            f"{command('resume', run.folder)}"
         )
     _, model, described = trained(run)
     if described.get("kind") != KIND:

@@ -22,6 +22,7 @@ from archray.platform.quantities import Spread, quantity_of
 from archray.platform.report.figures import FOUND, GREEN, RANDOM, TRIAL, NothingToDraw, drawing, figure
 from archray.platform.report.pointed_at import tell_points
 from archray.platform.report.section import Column, Section, captioned, numeric, table
+from archray.platform.run.layout import command
 from archray.platform.run.run import Run
 from archray.plurals import count
 from archray.trainables.adversarial.attack_registry import ATTACKS
@@ -79,7 +80,7 @@ def attack_section(run: Run[Any]) -> Section:
 def _attacked(run: Run[Any]) -> pd.DataFrame:
     rounds = attacked_rounds(run.best)
     if rounds.empty:
-        raise NothingToDraw(f"this run was not attacked; archray attack {run.folder}")
+        raise NothingToDraw(f"this run was not attacked; {command('attack', run.folder)}")
     return rounds
 
 

@@ -43,6 +43,8 @@ class OneArchitectureConfig(PooledConfig):
     @classmethod
     def _by_name(cls, text: str | None, info: ValidationInfo) -> str | None:
         """A name's string, in the configuration too: a run says what it trained. What is wrong, `check` says."""
+        if info.context:
+            return text  # a run's has been spelled out, and its space may be code that must not run yet
         if text is None or not is_name(text) or "space" not in info.data:
             return text
         space = get_space(info.data["space"])

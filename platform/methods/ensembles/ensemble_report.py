@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,7 +15,7 @@ from archray.platform.methods.ensembles.ensemble_members import (
     estimated_true_section,
     member_cells_section,
 )
-from archray.platform.methods.ensembles.ensemble_result import TEST, diversity_section, ensemble_result_section, points
+from archray.platform.methods.ensembles.ensemble_result import TEST, diversity_section, ensemble_result_section
 from archray.platform.methods.ensembles.ensemble_tables import (
     ENSEMBLE,
     METRICS,
@@ -28,7 +29,7 @@ from archray.platform.methods.ensembles.ensemble_tables import (
 from archray.platform.methods.ensembles.posterior_curves import posterior_section
 from archray.platform.methods.ensembles.sampled_ensembles import ensemble_delta_section, ensembles_section
 from archray.platform.methods.found_networks import list_trials
-from archray.platform.quantities import Spread
+from archray.platform.quantities import Spread, points_between
 from archray.platform.report.cost_sections import cost_sections
 from archray.platform.report.curves import BASELINE, CURVES_HEIGHT, OWN_SCHEDULE, TrainingCurves, Trainings
 from archray.platform.report.figures import FOUND, figure
@@ -92,7 +93,8 @@ def _headline(run: Run[Any], facts: dict[str, str | None]) -> Headline:
     own, alone = float(models["test_accuracy"].iloc[0]), models["test_accuracy"].iloc[1:].astype(float)
     chose = f"Of {count(len(run.repeats), 'repeat')}, the best on validation" if len(run.repeats) > 1 else "The search"
     lead = f"{chose} chose the {what} below; trained in full, it has a test accuracy of {TEST.show(own)}"
-    lead += f", {points(own - alone.max())} its best member." if len(alone) > 1 else "."
+    gap = own - alone.max()
+    lead += f", {points_between(gap)} its best member." if len(alone) > 1 and math.isfinite(gap) else "."
     shown = {key: spread for key, spread in spreads.items() if key.endswith("test_accuracy")}
     return Headline(thing, lead, members, headline_cards(shown, HEADLINES), facts)
 

@@ -15,7 +15,7 @@ from matplotlib.ticker import MaxNLocator
 from archray.platform.methods.ensembles.ensemble_doubts import calibration_doubt
 from archray.platform.methods.ensembles.ensemble_tables import OF_EACH, OF_ENSEMBLE, names_of, trained_models
 from archray.platform.number_words import whole_number
-from archray.platform.quantities import quantity_of
+from archray.platform.quantities import points_between, quantity_of
 from archray.platform.report.figures import FOUND, SURFACE, TRIAL, NothingToDraw, drawing, few_ticks, figure, set_height
 from archray.platform.report.pointed_at import tell_points
 from archray.platform.report.repeat_spread import BAND
@@ -87,8 +87,8 @@ def _caption(models: pd.DataFrame, drawn: pd.DataFrame) -> str:
     members = models["test_accuracy"].iloc[1:].dropna()
     if math.isfinite(own) and len(members):
         sentences.append(
-            f"The ensemble is {points(own - members.max())} its best member, and {points(own - members.mean())} the "
-            "average one."
+            f"The ensemble is {points_between(own - members.max())} its best member, and "
+            f"{points_between(own - members.mean())} the average one."
         )
     if len(drawn) < int(models["test_accuracy"].notna().sum()):
         sentences.append(f"The first {len(drawn)} are drawn.")
@@ -97,13 +97,6 @@ def _caption(models: pd.DataFrame, drawn: pd.DataFrame) -> str:
         "ECE the expected calibration error."
     )
     return " ".join(sentences)
-
-
-def points(gap: float) -> str:
-    """A difference of two accuracies, fractions, as words: `0.42 percentage points below`."""
-    if not math.isfinite(gap) or abs(gap) < 5e-5:
-        return "level with"
-    return f"{abs(100 * gap):.2f} percentage points {'below' if gap < 0 else 'above'}"
 
 
 def _model_table(models: pd.DataFrame, names: ShortNames) -> str:

@@ -6,13 +6,14 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field, ValidationInfo, field_validator
 
+from archray.errors import InvalidInput
 from archray.platform.methods.method import Method, Values
 from archray.platform.methods.trained_config import FinalConfig
 from archray.trainables.data import DataSettings
 from archray.trainables.feature_maps.solve_settings import SolveSettings
-from archray.trainables.spaces import Space, get_space
+from archray.trainables.spaces import Space, get_space, is_own_space
 from archray.trainables.spaces.feature_map import FeatureMapSpace
 
 DIMENSIONS = {"images": 2_000, "text": 65_536}  # features, where the configuration names none
@@ -31,7 +32,7 @@ class FeatureMapConfig(FinalConfig):
 
     space: str = "fourier"
     solve: SolveSettings = SolveSettings()
-    dimension: int | None = Field(None, ge=1)
+    dimension: int | None = Field(None, ge=1, validate_default=True)
 
     @field_validator("data")
     @classmethod
@@ -41,9 +42,20 @@ class FeatureMapConfig(FinalConfig):
             return data.model_copy(update={"validation_fraction": 0.2})
         return data
 
+    @field_validator("dimension")
+    @classmethod
+    def _of_own_space(cls, dimension: int | None, info: ValidationInfo) -> int | None:
+        """Of a user's own space it is written down: to know it, a run's configuration needs none of the run's code."""
+        space = info.data.get("space", "")
+        if dimension is None and is_own_space(space) and not info.context:
+            return DIMENSIONS[get_space(space).data_kind]
+        return dimension
+
     @property
     def full_dimension(self) -> int:
         """Features of a full solve."""
+        if self.dimension is None and is_own_space(self.space):
+            raise InvalidInput(f"expected a dimension for the space {self.space}, got none; give --dimension")
         return self.dimension or DIMENSIONS[get_space(self.space).data_kind]
 
     @property

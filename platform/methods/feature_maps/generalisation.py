@@ -21,7 +21,7 @@ from archray.platform.methods.feature_maps.selection_bound import (
 )
 from archray.platform.methods.feature_maps.selection_gaps import excess_errors, selection_gaps
 from archray.platform.number_words import significant, whole_number
-from archray.platform.quantities import Quantity
+from archray.platform.quantities import Quantity, points_between
 from archray.platform.report.figures import FOUND, GREEN, INK, MUTED, RANDOM, NothingToDraw, drawing, figure
 from archray.platform.report.pointed_at import tell_points
 from archray.platform.report.section import Column, Section, captioned, folded, numeric, paragraphs, table
@@ -150,7 +150,7 @@ def _excess(run: Run[Any], winner: pd.DataFrame) -> Iterator[str]:
         return
     known, of = int(excess["known"].max()), int(excess["of"].max())
     text = (
-        f"The winner's test error is {_ERROR.show(excess['excess'].mean())} above the least of the "
+        f"The winner's test error is {points_between(excess['excess'].mean())} the least of the "
         f"{count(known, 'map')} that were solved alone with as many features; Theorem 3.1's term, 3B/2 √(2/|V| (log "
         f"|C| + log 1/δ)), is {_ERROR.show(winner['selection'].mean())}."
     )

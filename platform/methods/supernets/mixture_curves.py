@@ -12,7 +12,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from archray.platform.methods.supernets.search_seeds import ENTROPIES, Supernet, by_epoch, draw_seed_legend, supernets
-from archray.platform.quantities import quantity_of
+from archray.platform.quantities import points_between, quantity_of
 from archray.platform.report.figures import MUTED, NothingToDraw, drawing, figure, set_height
 from archray.platform.report.section import Section, captioned, numeric, table
 from archray.platform.report.table_columns import finite_values, numbers
@@ -201,7 +201,7 @@ def _lost(ends: Sequence[tuple[float, float]]) -> str:
     )
     lost = finite_values(mixture - discrete for mixture, discrete in ends)
     if lost.size:
-        text += f" In the last epoch discretisation loses {_DROP.bare(lost.mean())} percentage points"
+        text += f" In the last epoch the mixture is {points_between(lost.mean())} the discretised architecture"
         text += f" on average over {count(lost.size, 'seed')}." if lost.size > 1 else "."
     return text
 

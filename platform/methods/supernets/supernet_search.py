@@ -124,6 +124,8 @@ def entropy_table(results: pd.DataFrame, trials: pd.DataFrame, operations: Mappi
     results: a row per trial and epoch, with a list `entropies_GROUP` for each group. trials: a row per trial, with its
     seed. operations: group -> how many operations each of its edges weighs.
     """
+    if results.empty:  # every trial ended before its first epoch
+        return pd.DataFrame()
     results = results.merge(trials[["trial_id", "seed"]], on="trial_id")
     keys = ["trial_id", "seed", "epoch"]
     long = [

@@ -6,8 +6,6 @@ import runpy
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from archray.platform.models.export_format import (
     SOURCE,
     STATE_DICT,
@@ -18,6 +16,7 @@ from archray.platform.models.export_format import (
     prediction_of,
 )
 from archray.platform.models.formats.state_dict import write as write_weights
+from archray.trainables.checkpoint import load_tensors
 
 LOADER = '''
 def load_python():
@@ -40,7 +39,7 @@ def write(model: Portable) -> dict[str, bytes]:
 def read(folder: Path, card: dict[str, Any]) -> Predict:
     """It runs the file, which may be the user's."""
     model = runpy.run_path(str(folder / SOURCE))["build"]()
-    model.load_state_dict(torch.load(folder / STATE_DICT, weights_only=True))
+    model.load_state_dict(load_tensors((folder / STATE_DICT).read_bytes(), str(folder / STATE_DICT)))
     return prediction_of(model)
 
 
@@ -52,4 +51,5 @@ PYTHON = ExportFormat(
     needs="torch",
     holds="the model's source, one file of plain PyTorch, and its weights",
     open=read,
+    code=SOURCE,
 )

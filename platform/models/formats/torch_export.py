@@ -46,4 +46,5 @@ TORCH_EXPORT = ExportFormat(
     needs="torch",
     holds="the forward pass as torch's exported program, with its weights",
     open=read,
+    code=FILE,  # torch unpickles objects in it, and evaluates expressions of sizes
 )

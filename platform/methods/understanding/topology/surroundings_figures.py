@@ -63,7 +63,7 @@ def _squares(canvas: Figure, shown: Shown, half: float) -> list[Axes]:
         axes.grid(visible=False)
         axes.set_xticks([-half, 0, half])
         axes.set_yticks([-half, 0, half])
-        axes.tick_params(labelsize=8, labelbottom=number + across >= len(shown))
+        axes.tick_params(labelsize=10, labelbottom=number + across >= len(shown))
     for axes in panels[len(shown) :]:
         axes.set_visible(False)
     return panels[: len(shown)]

@@ -154,7 +154,7 @@ def found_in(place: str) -> str:
     """The architecture that a run found. Raises: InvalidInput for one that found none."""
     from archray.platform.methods.catalogue import open_run
 
-    run = open_run(place)
+    run = open_run(place, uses="tables")
     if run.best.architecture is None:
         raise InvalidInput(f"expected a run that found one architecture, got {place}, which has none; name another")
     return run.best.architecture

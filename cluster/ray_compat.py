@@ -1,0 +1,123 @@
+"""Changes of Ray for the length of a block, in threads that overlap, and the error for a Ray that they do not fit."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, _GeneratorContextManager, contextmanager
+from functools import wraps
+from typing import Any
+
+from archray.errors import IncompatibleRay, tested_versions
+
+logger = logging.getLogger(__name__)
+
+
+def process_wide(manager: Callable[[], AbstractContextManager[None]]) -> Callable[[], _GeneratorContextManager[None]]:
+    """A context manager for a change that all threads of the process see, such as an environment variable.
+
+    Of blocks that overlap in several threads, the first to start makes the change and the last to end takes it back.
+    """
+    lock = threading.Lock()
+    users = 0
+    change: AbstractContextManager[None]
+
+    @contextmanager
+    @wraps(manager)
+    def shared() -> Iterator[None]:
+        nonlocal users, change
+        with lock:
+            if users == 0:
+                change = manager()
+                change.__enter__()
+            users += 1
+        try:
+            yield
+        finally:
+            with lock:
+                users -= 1
+                if users == 0:
+                    change.__exit__(None, None, None)
+
+    return shared
+
+
+class _Hook:
+    """The replacement of a function of Ray. Each thread inside a block has its own replacements.
+
+    Attributes:
+        users: the number of blocks, in all threads.
+    """
+
+    def __init__(self, original: Callable[..., Any]) -> None:
+        self.original = original
+        self.users = 0
+        self._local = threading.local()
+
+    @property
+    def replacements(self) -> list[Callable[..., Any]]:
+        """The replacements of this thread; the last one counts."""
+        if not hasattr(self._local, "replacements"):
+            self._local.replacements = []
+        return self._local.replacements
+
+    @property
+    def here(self) -> Callable[..., Any]:
+        """The function that this thread calls."""
+        return (self.replacements or [self.original])[-1]
+
+    def function(self) -> Callable[..., Any]:
+        """A plain function: as a method of a class it is bound like the original."""
+
+        @wraps(self.original, updated=())
+        def call(*arguments: Any, **options: Any) -> Any:
+            return self.here(*arguments, **options)
+
+        return call
+
+
+_LOCK = threading.Lock()
+_HOOKS: dict[tuple[Any, str], _Hook] = {}
+
+
+@contextmanager
+def replaced(
+    owner: Any, name: str, replacement: Callable[[Callable[..., Any]], Callable[..., Any]], *, needed: bool = False
+) -> Iterator[None]:
+    """Replaces a function of Ray's in the calls that this thread makes inside the block.
+
+    Other threads call Ray's function, or their own replacement. After the last block Ray is as it was.
+
+    Args:
+        owner: a module or a class of Ray's. name: of its function, or of a class that is called.
+        replacement: makes the function from the one that it replaces.
+        needed: whether results depend on it. If not, a Ray without that function runs unchanged, with a warning.
+
+    Raises: IncompatibleRay if Ray lacks a function that is needed.
+    """
+    key = (owner, name)
+    with _LOCK:
+        hook = _HOOKS.get(key)
+        if hook is None and name in vars(owner):
+            hook = _HOOKS[key] = _Hook(vars(owner)[name])
+            setattr(owner, name, hook.function())
+        if hook is not None:
+            hook.users += 1
+    if hook is None:
+        problem = tested_versions(f"Expected {owner.__name__}.{name} in Ray, got none")
+        if needed:
+            raise IncompatibleRay(problem)
+        logger.warning("%s", problem)
+        yield
+        return
+    hook.replacements.append(replacement(hook.here))
+    try:
+        yield
+    finally:
+        hook.replacements.pop()
+        with _LOCK:
+            hook.users -= 1
+            if hook.users == 0:
+                setattr(owner, name, hook.original)
+                del _HOOKS[key]

@@ -1,0 +1,226 @@
+"""Ends a driver whose Ray has died, or that received SIGTERM, before Ray's own minute without a sign has passed.
+
+A driver of Ray 2.60 waits for minutes for a raylet that was killed, and a call to a GCS that is gone ends with the
+process after 60 s, where no signal handler runs. So a thread asks both whether they still listen; then the main thread
+gets a KeyboardInterrupt that says why. If it has not ended some seconds later, this module ends the process.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from types import FrameType
+from typing import Any, NoReturn
+
+import ray
+from ray._private import worker as ray_worker
+
+from archray.errors import ArchrayError
+
+INTERVAL_SECONDS = 1.0  # between two attempts to connect
+CONNECT_SECONDS = 4.0  # that one attempt waits: a machine that is gone does not refuse
+ATTEMPTS = 3  # in a row without an answer, before Ray counts as lost: at most 15 s
+END_SECONDS = 10.0  # that a driver without Ray may take to end: no trial can save any more
+SIGTERM_SECONDS = 24.0  # that it may take after SIGTERM: Kubernetes and SLURM kill after 30 s
+INTERRUPTED = 130  # the exit code after Ctrl-C
+
+SAVED = "what was finished is saved"
+
+RAYLET_DIED = "Raylet is terminated."  # as Ray's own message begins
+
+LastWords = Callable[[str], object]
+
+
+class _Driver:
+    """What is known of this process. Signals and Ray's connection are the process's too."""
+
+    def __init__(self) -> None:
+        self.loss: str | None = None  # why Ray counts as lost
+        self.terminated = False  # whether SIGTERM came
+        self.last_words: list[LastWords] = []
+        self.addresses: dict[str, tuple[str, int]] = {}  # of Ray's processes that are watched
+        self.blocks = 0  # `interruptible` ones that the main thread is in
+        self.end: threading.Timer | None = None
+        self.ends_at = math.inf  # of the monotonic clock
+
+    def end_within(self, seconds: float) -> None:
+        """Ends the process after that time, or earlier if that was asked for before."""
+        if time.monotonic() + seconds >= self.ends_at:
+            return
+        if self.end is not None:
+            self.end.cancel()
+        self.ends_at = time.monotonic() + seconds
+        self.end = threading.Timer(seconds, end_now)
+        self.end.daemon = True
+        self.end.start()
+
+    def enter(self) -> None:
+        if not self.blocks:
+            self.loss, self.terminated = None, False
+        self.blocks += 1
+
+    def leave(self) -> None:
+        self.blocks -= 1
+        if not self.blocks and self.end is not None:
+            self.end.cancel()
+            self.end, self.ends_at = None, math.inf
+
+
+_DRIVER = _Driver()
+
+
+def ray_loss() -> str | None:
+    """Why the Ray of this process counts as lost; None if it is there."""
+    return _DRIVER.loss
+
+
+def interrupt(number: int, frame: FrameType | None) -> NoReturn:
+    """Handles SIGINT and SIGTERM. Raises: KeyboardInterrupt."""
+    received(number)
+    raise KeyboardInterrupt
+
+
+def why_stopped(error: BaseException | None = None) -> str:
+    """Why the block that was left last, or is left now, ended early. error: that it ended with."""
+    # `ray.get` raises a KeyboardInterrupt of its own, so that none can hold the reason.
+    if _DRIVER.loss is not None and not _DRIVER.terminated:  # a SIGTERM to all processes ends Ray's too
+        return f"{_DRIVER.loss}; {SAVED}"
+    return str(error or "") or f"stopped{' by SIGTERM' * _DRIVER.terminated}; {SAVED}"
+
+
+def received(number: int) -> None:
+    """Has the process end in time if the signal is SIGTERM."""
+    if number == signal.SIGTERM:
+        _DRIVER.terminated = True
+        _DRIVER.end_within(SIGTERM_SECONDS)
+
+
+@contextmanager
+def interruptible(last_words: LastWords | None = None) -> Iterator[None]:
+    """Handles SIGTERM as Ctrl-C while the block runs on the main thread; off it, does nothing.
+
+    last_words: called with the reason if the process is ended from here, the innermost first.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.signal(number, interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
+    _DRIVER.enter()
+    words = [] if last_words is None else [last_words]
+    _DRIVER.last_words += words
+    try:
+        yield
+    finally:
+        for said in words:
+            _DRIVER.last_words.remove(said)
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        _DRIVER.leave()
+
+
+@contextmanager
+def watched() -> Iterator[None]:
+    """Interrupts the block, which runs on the main thread with Ray initialized, when Ray is lost."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    _DRIVER.addresses, ended = _addresses(), threading.Event()
+    thread = threading.Thread(target=_watch, args=(ended,), name="archray-ray-watch", daemon=True)
+    with interruptible(), _quiet_loss(), interrupted_when_lost():
+        thread.start()
+        try:
+            yield
+        finally:
+            ended.set()
+
+
+@contextmanager
+def interrupted_when_lost() -> Iterator[None]:
+    """Raises: KeyboardInterrupt for an error in the block if Ray is lost: such errors come before the watch is sure."""
+    try:
+        yield
+    except Exception as error:
+        if isinstance(error, ArchrayError) or not _is_lost():
+            raise
+        raise KeyboardInterrupt from error
+
+
+def _watch(ended: threading.Event) -> None:
+    while not ended.wait(INTERVAL_SECONDS):
+        if _is_lost() and not ended.is_set():
+            os.kill(os.getpid(), signal.SIGINT)
+            return
+
+
+def _is_lost() -> bool:
+    """Whether one of the processes does not answer, several times in a row."""
+    for name, address in _DRIVER.addresses.items():
+        for attempt in range(ATTEMPTS):
+            if attempt:
+                time.sleep(INTERVAL_SECONDS)
+            if _listens(address):
+                break
+        else:
+            _DRIVER.loss = f"Ray is gone: its {name} at {address[0]}:{address[1]} no longer answers"
+            _DRIVER.end_within(END_SECONDS)
+            return True
+    return False
+
+
+def _listens(address: tuple[str, int]) -> bool:
+    try:
+        socket.create_connection(address, timeout=CONNECT_SECONDS).close()
+    except OSError:
+        return False
+    return True
+
+
+def _addresses() -> dict[str, tuple[str, int]]:
+    """Where the GCS and the raylet of this process listen."""
+    context = ray.get_runtime_context()
+    host, _, port = context.gcs_address.rpartition(":")
+    addresses = {"GCS": (host.strip("[]"), int(port))}
+    for node in ray.nodes():
+        if node["NodeID"] == context.get_node_id():
+            addresses["raylet"] = (node["NodeManagerAddress"], int(node["NodeManagerPort"]))
+    return addresses
+
+
+@contextmanager
+def _quiet_loss() -> Iterator[None]:
+    """Keeps off the terminal what Ray prints of its own death: the last lines of the raylet's log."""
+    # Ray prints them from a thread of its own, and has no option for it (seen in 2.60).
+    print_lines = ray_worker.print_to_stdstream
+
+    def print_others(data: Any, *arguments: Any, **options: Any) -> None:
+        if not any(line.startswith(RAYLET_DIED) for line in data["lines"]):
+            print_lines(data, *arguments, **options)
+
+    ray_worker.print_to_stdstream = print_others
+    try:
+        yield
+    finally:
+        ray_worker.print_to_stdstream = print_lines
+
+
+def end_now() -> NoReturn:
+    """Ends this process, and a Ray that it started, whatever the main thread waits for."""
+    for say in reversed(_DRIVER.last_words) or [sys.stderr.write]:
+        with suppress(Exception):
+            say(why_stopped())
+    node = ray_worker._global_node  # of a cluster that was joined it has no processes
+    started: list[Any] = [] if node is None else list(node.all_processes.values())
+    for processes in started:
+        for info in processes:
+            info.process.kill()
+            info.process.wait()  # Ray's workers end within a second once their raylet is no zombie
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(INTERRUPTED)

@@ -1,0 +1,134 @@
+"""Ray killed under a search, SIGTERM to all of its processes, trials killed for memory: it ends soon, and resumes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from archray_test_command import (
+    HNAS_COMMAND,
+    MARK,
+    PATIENCE,
+    epochs_trained,
+    finish,
+    found_values,
+    left_of,
+    start,
+    wait_until,
+    wait_until_gone,
+)
+
+import archray
+
+SECONDS = 50  # archray ends itself 24 s after SIGTERM, and waits longer only on a busy machine; Ray alone takes 60
+SUPERNETS = (
+    "search", "gaea-darts", "--space", "nasbench201", "--data", "digits", "--preset", "smoke",
+    "--set", "cluster.dashboard=false", "--out", "run",
+)  # fmt: skip
+
+
+def one_of(mark: str, program: str) -> int:
+    """The number of the process of Ray's that runs a program of that name."""
+    return next(number for number, line in left_of(mark).items() if line.split(" ")[0].endswith(program))
+
+
+def end_raylet(process: subprocess.Popen[bytes], mark: str) -> None:
+    os.kill(one_of(mark, "/raylet"), signal.SIGKILL)
+
+
+def end_gcs(process: subprocess.Popen[bytes], mark: str) -> None:
+    os.kill(one_of(mark, "/gcs_server"), signal.SIGKILL)
+
+
+def terminate_all(process: subprocess.Popen[bytes], mark: str) -> None:
+    """As `scancel` does: Ray's processes get it too."""
+    os.killpg(process.pid, signal.SIGTERM)
+
+
+def terminate_twice(process: subprocess.Popen[bytes], mark: str) -> None:
+    for _ in range(2):
+        process.send_signal(signal.SIGTERM)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Callable[[], Path]:
+    """The run of HNAS_COMMAND to which nothing happens, made when it is first asked for."""
+    folder = tmp_path_factory.mktemp("undisturbed")
+
+    def run() -> Path:
+        if not (folder / "run" / "architecture.json").exists():
+            finish(*HNAS_COMMAND, "--max-concurrent", "2", "--out", "run", cwd=folder)
+        return folder / "run"
+
+    return run
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(
+    ("stage", "event"),
+    [
+        pytest.param("search", terminate_all, marks=pytest.mark.ci),
+        ("pool", terminate_all),
+        ("final", terminate_all),
+        ("search", terminate_twice),
+        pytest.param("pool", end_raylet, marks=pytest.mark.ci),
+        ("search", end_raylet),
+        ("final", end_gcs),
+    ],
+)
+def test_a_search_without_its_ray_ends_and_resumes(
+    stage: str,
+    event: Callable[[subprocess.Popen[bytes], str], None],
+    undisturbed: Callable[[], Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    request: pytest.FixtureRequest,
+) -> None:
+    mark = f"{request.node.name}-{os.getpid()}"
+    monkeypatch.setenv(MARK, mark)
+    process = start(*HNAS_COMMAND, "--max-concurrent", "2", "--out", "run", cwd=tmp_path)
+    run = tmp_path / "run"
+    begun = {"pool": lambda: list(run.glob("pool/shards/*")), "search": lambda: epochs_trained(run / "search")}
+    wait_until(process, begun.get(stage, lambda: epochs_trained(run / "final")), tmp_path)
+    size = (tmp_path / "log.txt").stat().st_size
+    event(process, mark)
+    try:
+        ended = process.wait(timeout=SECONDS)
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+    said = (tmp_path / "log.txt").read_bytes()[size:].decode()
+    assert ended == 130, said
+    wait_until_gone(mark)
+    summary = archray.runs(tmp_path)[0]
+    reason = "SIGTERM" if event in (terminate_all, terminate_twice) else "raylet" if event is end_raylet else "GCS"
+    assert summary.state == "interrupted" and summary.reason is not None
+    # A trial may have saved, and so ended the Tune run as after Ctrl-C, before Ray was missed.
+    assert reason in summary.reason or reason == "SIGTERM"
+    assert f"archray resume {run}" in said and "raylet)" not in said and "Traceback" not in said
+    finish("resume", "run", cwd=tmp_path)
+    assert found_values(run) == found_values(undisturbed())
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_what_is_killed_for_memory_is_trained_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ray's memory monitor ends the process of every trial, until the tries are used up."""
+    with monkeypatch.context() as short:
+        short.setenv("RAY_memory_usage_threshold", "0.01")
+        short.setenv("RAY_memory_monitor_refresh_ms", "100")
+        assert start(*SUPERNETS, cwd=tmp_path).wait(timeout=PATIENCE) == 1
+    log = (tmp_path / "log.txt").read_text()
+    assert "memory" in log and "Traceback" not in log and "raylet" not in log
+    assert len(log.splitlines()) < 10
+    summary = archray.runs(tmp_path)[0]
+    assert summary.state == "failed" and summary.reason is not None and len(summary.reason.splitlines()) == 1
+    finish("resume", "run", cwd=tmp_path)
+    trials = pd.read_parquet(tmp_path / "run" / "search" / "trials.parquet")
+    assert len(trials) == 2 and trials.reindex(columns=["error"])["error"].isna().all()

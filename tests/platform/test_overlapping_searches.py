@@ -1,0 +1,124 @@
+"""Searches in two threads of a process: each has its changes of Ray, and Ray is as before when both have ended."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
+from typing import Any
+
+import pytest
+from ray._private import ray_constants
+from ray._private import worker as ray_worker
+from ray.tune import ExperimentAnalysis
+from ray.tune.execution import tune_controller
+from ray.tune.execution.experiment_state import _ExperimentCheckpointManager
+from ray.tune.execution.tune_controller import TuneController
+
+from archray.cluster.loopback import loopback_only
+from archray.cluster.ray_compat import replaced
+from archray.errors import IncompatibleRay
+from archray.platform.engine.failed_trials import quiet_deaths
+from archray.platform.engine.idle_actors import IdleActors, idle_actors
+from archray.platform.engine.interrupt import INTERRUPT
+from archray.platform.engine.result_log import own_state
+from archray.platform.engine.tuning import TUNE_ENVIRONMENT, tune_environment
+
+VARIABLES = (ray_constants.ENABLE_RAY_CLUSTERS_ENV_VAR, *TUNE_ENVIRONMENT)
+LOGGERS = ("ray.tune.execution.tune_controller", "ray.tune.tune")
+
+
+def state_of_ray() -> list[Any]:
+    """Everything that a block changes for the process."""
+    return [
+        ray_constants.ENABLE_RAY_CLUSTER,
+        ray_worker.print_to_stdstream,
+        ExperimentAnalysis.__dict__["_fetch_trial_dataframes"],
+        _ExperimentCheckpointManager.__dict__["on_trial_checkpoint"],
+        TuneController.__dict__["_maybe_reuse_cached_actor"],
+        TuneController.__dict__["_get_trial_checkpoints"],
+        tune_controller._ObjectCache,
+        *map(os.environ.get, VARIABLES),
+        *[list(logging.getLogger(name).filters) for name in LOGGERS],
+    ]
+
+
+class Block:
+    """A `with` block in a thread of its own."""
+
+    def __init__(self, manager: AbstractContextManager[Any]) -> None:
+        self._manager = manager
+        self._thread = ThreadPoolExecutor(1)
+
+    def start(self) -> None:
+        self.call(self._manager.__enter__)
+
+    def end(self) -> None:
+        self.call(self._manager.__exit__, None, None, None)
+        self._thread.shutdown()
+
+    def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        return self._thread.submit(function, *arguments).result(60)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [loopback_only, quiet_deaths, own_state, tune_environment, lambda: idle_actors(2)],
+    ids=["loopback_only", "quiet_deaths", "own_state", "tune_environment", "idle_actors"],
+)
+@pytest.mark.parametrize("first_to_end", [0, 1])
+def test_ray_is_as_before_when_both_have_ended(
+    change: Callable[[], AbstractContextManager[Any]], first_to_end: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+    before = state_of_ray()
+    blocks = [Block(change()), Block(change())]
+    for block in blocks:
+        block.start()
+    during = state_of_ray()
+    assert during != before
+    blocks[first_to_end].end()
+    assert state_of_ray() == during, "the other search still needs it"
+    blocks[1 - first_to_end].end()
+    assert state_of_ray() == before
+
+
+def test_each_search_has_its_own_number_of_idle_actors() -> None:
+    cache = tune_controller._ObjectCache
+    blocks = [Block(idle_actors(most)) for most in (1, 3)]
+    for block in blocks:
+        block.start()
+    made = [block.call(tune_controller._ObjectCache, True) for block in blocks]
+    plain = tune_controller._ObjectCache(may_keep_one=True)  # a Tuner of the user's, in a thread without a search
+    for block in blocks:
+        block.end()
+    assert type(plain) is cache
+    assert all(isinstance(one, IdleActors) for one in made)
+    assert [[one.cache_object("cpu", n) for n in range(4)].count(True) for one in made] == [1, 3]
+
+
+def test_an_interrupt_of_the_main_thread_is_not_reset_by_another_search() -> None:
+    INTERRUPT.requested = True
+    try:
+        other = threading.Thread(target=INTERRUPT.reset)
+        other.start()
+        other.join()
+        assert INTERRUPT.requested
+    finally:
+        INTERRUPT.reset()
+
+
+@pytest.mark.parametrize("needed", [True, False])
+def test_a_function_that_ray_no_longer_has(needed: bool, caplog: pytest.LogCaptureFixture) -> None:
+    block = replaced(TuneController, "_renamed", lambda plain: plain, needed=needed)
+    if needed:
+        with pytest.raises(IncompatibleRay, match=r"TuneController\._renamed.*2\.60"):
+            block.__enter__()
+        return
+    with block:
+        assert not hasattr(TuneController, "_renamed")
+    assert "TuneController._renamed" in caplog.text

@@ -1,0 +1,301 @@
+"""A stranger's run: no command leaves its folder, none executes its code unless told to, and some never do."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import stat
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from archray_test_models import a_run, run_of_ensemble, run_of_network
+
+import archray
+from archray.errors import ArchrayError, DamagedFile, RunFolderError, UntrustedCode
+from archray.files import Folder
+from archray.platform.methods import open_run
+from archray.platform.models.model_files import load_model
+from archray.platform.run.trust import key_file
+from archray.platform.run.tune_snapshot import read_kept
+
+SPACE = """
+import os
+from pathlib import Path
+from archray.trainables.spaces import NASBench201
+
+Path(os.environ["ARCHRAY_TEST_MARKER"]).touch()
+
+class Own(NASBench201):
+    pass
+"""
+IMAGES = np.zeros((2, 8, 8, 1), dtype=np.uint8)
+
+
+class Malicious:
+    """An object whose pickle touches a file."""
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os.system, (f"touch {self.file}",)
+
+
+@pytest.fixture
+def marker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A file that the code of these runs makes when it is executed."""
+    monkeypatch.setenv("ARCHRAY_TEST_MARKER", str(tmp_path / "executed"))
+    return tmp_path / "executed"
+
+
+@pytest.fixture
+def own(tmp_path: Path, marker: Path) -> Path:
+    """This user's run of a space in a file."""
+    source = tmp_path / "own_space.py"
+    source.write_text(f"{SPACE}\n# {tmp_path}")  # each test's is another module
+    run = run_of_network(tmp_path / "mine" / "run", f"{source}:Own")
+    run.folder.write_json("architecture.json", {"architecture": load_described(run.folder), "value": 0.5})
+    marker.unlink()
+    return tmp_path / "mine" / "run"
+
+
+@pytest.fixture
+def foreign(own: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """The same run as one of another user's, or from another machine: with another key."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    return own
+
+
+def load_described(folder: Folder) -> str:
+    return str((folder / "model").read_json("architecture.json")["architecture"])
+
+
+def edit(file: Path, change: Callable[[dict[str, Any]], None]) -> None:
+    value = json.loads(file.read_text())
+    change(value)
+    file.write_text(json.dumps(value))
+
+
+def files_of(place: Path) -> dict[str, bytes]:
+    return {str(file.relative_to(place)): file.read_bytes() for file in place.rglob("*") if file.is_file()}
+
+
+def forget(*modules: str) -> None:
+    """A file of a user's is executed once in a process: these tests ask whether it is executed at all."""
+    import sys
+
+    for name in [name for name in sys.modules if name.startswith(("own_space_", *modules))]:
+        del sys.modules[name]
+
+
+# What executes the code of a run, with the trust that it is given
+EXECUTING: dict[str, Callable[[Path, bool], Any]] = {
+    "report": lambda run, trust: archray.report(run, trust=trust),
+    "export": lambda run, trust: archray.export(run, trust=trust, formats="state-dict"),
+    "predict": lambda run, trust: archray.predict(run, IMAGES, trust=trust),
+    "model": lambda run, trust: archray.load(run, trust=trust).model(),
+    "resume": lambda run, trust: open_run(run, trust=trust, uses="state").space,
+    "attack": lambda run, trust: open_run(run, trust=trust, uses="cluster").space,
+}
+
+
+@pytest.mark.parametrize("command", EXECUTING)
+def test_code_of_a_stranger_runs_with_trust_only(foreign: Path, marker: Path, command: str) -> None:
+    forget()
+    before = files_of(foreign)
+    with pytest.raises(UntrustedCode, match=r"own_space\.py.*--trust"):
+        EXECUTING[command](foreign, False)
+    assert not marker.exists() and files_of(foreign) == before
+    EXECUTING[command](foreign, True)
+    assert marker.exists()
+
+
+@pytest.mark.parametrize("command", EXECUTING)
+def test_a_run_of_ones_own_needs_no_trust_wherever_it_is_moved(own: Path, tmp_path: Path, command: str) -> None:
+    moved = Path(shutil.copytree(own, tmp_path / "elsewhere" / "renamed"))
+    EXECUTING[command](moved, False)
+
+
+def test_changed_code_of_ones_own_run_needs_trust_again(own: Path, marker: Path) -> None:
+    [file] = (own / "code").rglob("*.py")
+    file.write_text(file.read_text() + "\n# changed")
+    with pytest.raises(UntrustedCode):
+        archray.report(own)
+    assert not marker.exists()
+
+
+@pytest.mark.parametrize("change", ["references", "config"])
+def test_a_changed_manifest_of_ones_own_run_needs_trust_again(own: Path, change: str) -> None:
+    def other(manifest: dict[str, Any]) -> None:
+        if change == "references":
+            manifest["references"]["space"]["attribute"] = "Path"
+        else:
+            manifest["config"]["data"]["name"] = "shutil:rmtree"
+
+    edit(own / "manifest.json", other)
+    with pytest.raises(UntrustedCode):
+        archray.report(own)
+
+
+def test_a_module_that_a_manifest_names_needs_trust(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = a_run(tmp_path / "run", "nasbench201").folder.local_path()
+    assert run is not None
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    archray.report(run)  # archray's own spaces and data are no code of the run
+    edit(run / "manifest.json", lambda manifest: manifest["config"].update(space="antigravity:geohash"))
+    with pytest.raises(UntrustedCode, match="antigravity"):
+        archray.report(run)
+
+
+def test_what_shows_runs_never_executes_their_code(foreign: Path, marker: Path, tmp_path: Path) -> None:
+    forget()
+    archray.show(foreign)
+    archray.runs(foreign.parent)
+    archray.watch(foreign, once=True)
+    archray.load(foreign)
+    second = shutil.copytree(foreign, tmp_path / "second")
+    archray.compare([foreign, second], out=tmp_path / "compared.html")
+    assert open_run(foreign, uses="tables").config.space.endswith(":Own")
+    with pytest.raises(UntrustedCode):
+        open_run(foreign, uses="tables").space  # noqa: B018  # a property that would load it
+    assert not marker.exists()
+
+
+def test_resuming_reads_pickles_and_so_needs_trust_without_code_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = a_run(tmp_path / "run", "nasbench201").folder.uri
+    open_run(run, uses="state")
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    for resume in (archray.resume, lambda run: archray.search("random", out=run, or_resume=True)):
+        with pytest.raises(UntrustedCode, match="pickled"):
+            resume(run)
+    open_run(run, trust=True, uses="state")
+    open_run(run, uses="state")  # from then on it is this user's
+
+
+def test_a_machine_without_a_place_for_the_key_trusts_nothing(
+    own: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "file"))  # in which no folder can be made
+    run = a_run(tmp_path / "second", "nasbench201")
+    assert run.trusted and run.manifest["signature"] is None, "the process that started it goes on"
+    with pytest.raises(UntrustedCode, match=str(tmp_path / "file")):
+        archray.report(own)
+
+
+def test_only_the_user_can_read_the_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    run = a_run(tmp_path / "run", "nasbench201")
+    assert stat.S_IMODE(key_file().stat().st_mode) == 0o600 and stat.S_IMODE(key_file().parent.stat().st_mode) == 0o700
+    assert open_run(run.folder).trusted
+    key_file().chmod(0o644)
+    assert not open_run(run.folder).trusted
+
+
+# Paths
+
+
+def test_a_manifest_cannot_name_files_elsewhere(foreign: Path, marker: Path, tmp_path: Path) -> None:
+    """An absolute path, one with `..`, and a file of which the run has no copy: with trust, too."""
+    evil = tmp_path / "evil.py"
+    evil.write_text(SPACE)
+    whole = (foreign / "manifest.json").read_text()
+    changes: list[Callable[[dict[str, Any]], Any]] = [
+        lambda manifest: manifest["references"]["space"].update(file=str(evil)),
+        lambda manifest: manifest["references"]["space"].update(file="../../../../evil.py"),
+        lambda manifest: manifest.update(
+            references={"../../..": {**manifest["references"]["space"], "file": "evil.py"}}
+        ),
+        lambda manifest: (manifest["config"].update(space=f"{evil}:Own"), manifest["references"].clear()),
+    ]
+    outside = files_of(tmp_path)
+    for change in changes:
+        (foreign / "manifest.json").write_text(whole)
+        edit(foreign / "manifest.json", change)
+        for command in ("export", "predict", "model", "resume", "attack"):
+            forget("evil_")
+            with pytest.raises(RunFolderError) as caught:
+                EXECUTING[command](foreign, True)
+            assert not isinstance(caught.value, UntrustedCode)
+            assert not marker.exists()
+    (foreign / "manifest.json").write_text(whole)
+    assert {n: c for n, c in files_of(tmp_path).items() if "state/" not in n} == {
+        n: c for n, c in outside.items() if "state/" not in n
+    }
+
+
+def test_links_that_lead_out_of_a_run_are_not_followed(foreign: Path, tmp_path: Path, marker: Path) -> None:
+    [file] = (foreign / "code").rglob("*.py")
+    file.rename(tmp_path / "moved.py")
+    file.symlink_to(tmp_path / "moved.py")
+    with pytest.raises(RunFolderError, match="leads out"):
+        archray.report(foreign, trust=True)
+    (foreign / "summary.json").unlink(missing_ok=True)
+    (foreign / "summary.json").symlink_to(tmp_path / "moved.py")
+    with pytest.raises(RunFolderError, match="leads out"):
+        archray.show(foreign)
+    assert not marker.exists()
+
+
+def test_names_in_a_snapshot_cannot_be_paths(tmp_path: Path) -> None:
+    folder = Folder(tmp_path / "run" / "tune-0").create()
+    with zipfile.ZipFile(tmp_path / "run" / "tune-0" / "snapshot.zip", "w") as archive:
+        archive.comment = b"journal-0.jsonl"
+        archive.writestr("basic-variant-state-/../../../slipped", b"")
+    with pytest.raises(RunFolderError, match="slipped"):
+        read_kept(folder)
+
+
+@pytest.mark.parametrize("kind", ["network", "ensemble"])
+def test_weights_that_would_execute_code_are_refused(tmp_path: Path, marker: Path, kind: str) -> None:
+    make = {"network": run_of_network, "ensemble": lambda place, space: run_of_ensemble(place, space, (0, 1))}[kind]
+    run = make(tmp_path / "run", "nasbench201")
+    torch.save(Malicious(marker), tmp_path / "run" / "model" / "state_dict.pt")
+    with pytest.raises(DamagedFile, match="state_dict") as caught:
+        load_model(run)
+    assert not marker.exists() and "weights_only" not in str(caught.value)
+
+
+# Exports
+
+
+@pytest.mark.parametrize("name", ["python", "torch-export", "state-dict"])
+def test_an_export_that_executes_code_needs_trust(
+    own: Path, marker: Path, tmp_path: Path, name: str, monkeypatch
+) -> None:
+    export = tmp_path / "export"
+    archray.export(own, export, formats=name)
+    archray.predict(shutil.copytree(export, tmp_path / "moved"), IMAGES)
+    forget()
+    marker.unlink(missing_ok=True)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    with pytest.raises(UntrustedCode, match="--trust"):
+        archray.predict(export, IMAGES)
+    assert not marker.exists()
+    archray.predict(export, IMAGES, trust=True)
+
+
+def test_an_exported_space_file_is_inside_the_export(own: Path, tmp_path: Path) -> None:
+    archray.export(own, tmp_path / "export", formats="state-dict")
+    for file in (str(tmp_path / "own_space.py"), "../own_space.py"):
+        edit(tmp_path / "export" / "model.json", lambda card, file=file: card.update(space_file=file))
+        with pytest.raises(RunFolderError):
+            archray.predict(tmp_path / "export", IMAGES, trust=True)
+
+
+def test_a_description_writes_no_code_into_an_export(own: Path, tmp_path: Path) -> None:
+    def inject(described: dict[str, Any]) -> None:
+        described["input"]["channels"] = '"""\nimport os\n"""'
+
+    edit(own / "model" / "architecture.json", inject)
+    with pytest.raises((ArchrayError, ValueError)):
+        archray.export(own, tmp_path / "export", formats="python")
+    assert not (tmp_path / "export" / "network.py").exists()
