@@ -2,6 +2,8 @@
 
 import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,7 +12,8 @@ from archray_test_command import finish, found_values, kill_when, start, wait_un
 import archray
 from archray.disks import ArrowFiles
 from archray.files import Folder
-from archray.platform.run.layout import STARTED
+from archray.platform.run.heartbeat import lock
+from archray.platform.run.layout import HEARTBEAT, STARTED
 from archray.platform.run.tune_snapshot import experiment_state
 
 moto = pytest.importorskip("moto.server", reason="moto is not installed: pip install archray[test]")
@@ -74,6 +77,25 @@ def test_a_file_that_is_replaced_while_it_is_read_is_read_whole(store, content):
     folder.write_bytes("snapshot.zip", b"as before")
     folder._disk = ArrowFiles(ReplacedOnce(filesystem, content))
     assert folder.read_bytes("snapshot.zip") == content
+
+
+LOCK = """
+import sys
+from archray.files import Folder
+from archray.platform.run.heartbeat import lock
+with lock(Folder(sys.argv[1]), "archray test"):
+    print("locked")
+"""
+
+
+def test_a_run_on_a_store_has_one_writer(store):
+    """A second process is rejected while the first holds the lock, and gets it afterwards."""
+    command = [sys.executable, "-c", LOCK, store]
+    with lock(Folder(store), "archray search"):
+        second = subprocess.run(command, capture_output=True, text=True)
+    assert second.returncode == 1 and "archray search (process" in second.stderr
+    assert subprocess.run(command, capture_output=True, text=True).stdout == "locked\n"
+    assert Folder(store).files() == [], f"{HEARTBEAT} is deleted with the lock"
 
 
 def statuses(stage: Folder) -> list[str]:
