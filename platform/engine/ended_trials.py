@@ -15,6 +15,7 @@ from types import MappingProxyType
 from typing import Any
 
 from ray.tune.execution.tune_controller import TuneController
+from ray.tune.experiment import Trial
 from ray.util import debug
 
 from archray.cluster.ray_compat import replaced
@@ -27,12 +28,14 @@ BETWEEN = "\0"  # the two parts of a state, of which JSON holds none
 def release(trial: Any, first: Any) -> None:
     """Lets go of what Tune would hold of a trial that has ended. first: of the same Tune run.
 
-    The last ten values of every number that it reported; statistics of Tune's own numbers and of its configuration (of
-    the others `ResultGrid.get_best_result` asks); what its actor said of itself before the first result; and copies of
-    what is the same in all trials, or in a trial's last result and in those that came with its checkpoints.
+    The last ten values of every number that it reported, unless it failed; statistics of Tune's own numbers and of its
+    configuration (of the others `ResultGrid.get_best_result` asks); what its actor said of itself before the first
+    result; and copies of what is the same in all trials, or in a trial's last result and in those that came with its
+    checkpoints.
     """
     progress = trial.run_metadata
-    progress.metric_n_steps = {}
+    if trial.status != Trial.ERROR:  # one that failed may be trained again, and Tune adds to these values then
+        progress.metric_n_steps = {}
     progress.metric_analysis = {
         sys.intern(name): _interned(statistics)
         for name, statistics in progress.metric_analysis.items()

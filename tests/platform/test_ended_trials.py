@@ -78,7 +78,8 @@ def test_results_are_the_same_and_hold_less(tmp_path: Path) -> None:
     trials = results._experiment_analysis.trials
     assert [trial.status for trial in trials] == ["TERMINATED", "TERMINATED", "ERROR"]
     for trial in trials:
-        assert trial.metric_n_steps == {} and trial._default_result_or_future is None
+        assert bool(trial.metric_n_steps) == (trial.status == "ERROR"), "it may be trained again, and Tune adds to them"
+        assert trial._default_result_or_future is None
         assert (trial._state_json, trial.run_metadata._cached_json) == (None, None)
         assert trial.config["settings"] is trials[0].config["settings"]
         assert trial.storage.syncer is trials[0].storage.syncer

@@ -31,6 +31,11 @@ SUPERNETS = (
     "--set", "cluster.dashboard=false", "--out", "run",
 )  # fmt: skip
 
+SEARCH_AND_FINAL = (
+    "search", "random", "--space", "nasbench201", "--data", "digits", "--preset", "smoke", "--set", "final.epochs=40",
+    "--set", "cluster.dashboard=false", "--out", "run",
+)  # fmt: skip
+
 
 def one_of(mark: str, program: str) -> int:
     """The number of the process of Ray's that runs a program of that name."""
@@ -118,17 +123,28 @@ def test_a_search_without_its_ray_ends_and_resumes(
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_what_is_killed_for_memory_is_trained_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("stage", ["search", "final"])
+def test_what_is_killed_for_memory_is_trained_again(
+    stage: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Ray's memory monitor ends the process of every trial, until the tries are used up."""
+    command: tuple[str, ...] = SUPERNETS
+    if stage == "final":  # the search ends well, and the final training has saved epochs
+        process = start(*SEARCH_AND_FINAL, cwd=tmp_path)
+        wait_until(process, lambda: epochs_trained(tmp_path / "run" / "final"), tmp_path)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=PATIENCE) == 130
+        command = ("resume", "run")
     with monkeypatch.context() as short:
         short.setenv("RAY_memory_usage_threshold", "0.01")
         short.setenv("RAY_memory_monitor_refresh_ms", "100")
-        assert start(*SUPERNETS, cwd=tmp_path).wait(timeout=PATIENCE) == 1
+        assert start(*command, cwd=tmp_path).wait(timeout=PATIENCE) == 1
     log = (tmp_path / "log.txt").read_text()
     assert "memory" in log and "Traceback" not in log and "raylet" not in log
-    assert len(log.splitlines()) < 10
+    assert stage == "final" or len(log.splitlines()) < 10
     summary = archray.runs(tmp_path)[0]
     assert summary.state == "failed" and summary.reason is not None and len(summary.reason.splitlines()) == 1
     finish("resume", "run", cwd=tmp_path)
-    trials = pd.read_parquet(tmp_path / "run" / "search" / "trials.parquet")
-    assert len(trials) == 2 and trials.reindex(columns=["error"])["error"].isna().all()
+    trials = pd.read_parquet(tmp_path / "run" / stage / "trials.parquet")
+    assert len(trials) == (2 if stage == "search" else 1)
+    assert trials.reindex(columns=["error"])["error"].isna().all()
