@@ -36,8 +36,8 @@ class LocalDisk:
     def entries(self, path: str) -> list[tuple[str, str]]:
         try:
             with os.scandir(path) as found:
-                return [(entry.name, "folder" if entry.is_dir() else "file") for entry in found]
-        except FileNotFoundError:
+                return [(entry.name, self.kind(entry.path) or "file") for entry in found]
+        except (FileNotFoundError, NotADirectoryError):
             return []
 
     def create(self, path: str) -> None:

@@ -16,6 +16,12 @@ def tested_versions(problem: str) -> str:
     )
 
 
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether memory ran out, a GPU's or the CPU's; torch, which has an error of its own, need not be loaded."""
+    named = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
+    return named or "can't allocate memory" in str(error)
+
+
 class ArchrayError(Exception):
     """Base of all errors that archray raises on purpose. The command line prints it and exits with code 2."""
 

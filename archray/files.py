@@ -2,27 +2,106 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import io
 import json
 import os
 import re
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from copy import copy
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from archray.disks import FULL, ArrowFiles, LocalDisk
-from archray.errors import DamagedFile, MissingFile, NotWritable, RunFolderError
+from archray.errors import DamagedFile, InvalidInput, InvalidTable, MissingFile, NotWritable, RunFolderError
 
 if TYPE_CHECKING:  # imported where used: what only writes local files needs neither
     import pandas as pd
     from pyarrow import fs
 
 DRIVE = re.compile(r"[A-Za-z]:(/|$)")  # of a path on Windows
+CONTROL = re.compile(r"[\x00-\x1f\x7f]")  # characters that no terminal shows, and that a name has by mistake
+SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "bars"}  # that tables have in the place of commas
+SHOWN = 80  # characters of a path that is too long, in an error
 TEMPORARY = ".tmp-"  # how the name of an unfinished file begins; a killed process leaves it behind
+
+
+def local_path(place: str | os.PathLike[str]) -> Path:
+    """A path that the user named, absolute, `~` expanded.
+
+    Raises: InvalidInput for what no file or folder can be called, or a loop of symbolic links.
+    """
+    text = _named(place)
+    if "://" in text:
+        raise InvalidInput(f"expected a path on a disk of this machine, got {text}; choose another place")
+    try:
+        path = Path(text).expanduser().absolute()
+    except RuntimeError as error:
+        raise InvalidInput(f"expected a path, got {text!r}: there is no such user; give the whole path") from error
+    except FileNotFoundError as error:
+        raise InvalidInput("the current folder was deleted; change to one that exists (cd)") from error
+    try:
+        os.stat(path)
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.ENAMETOOLONG):
+            shown = text if len(text) < SHOWN else f"{text[:SHOWN]}..."
+            raise InvalidInput(f"expected a path, got {shown!r} ({error.strerror}); choose another place") from error
+    return path
+
+
+def _named(place: str | os.PathLike[str]) -> str:
+    """The text of a path or a URI. Raises: InvalidInput for another type, an empty one, or control characters."""
+    text = os.fspath(place) if isinstance(place, str | os.PathLike) else place
+    if not isinstance(text, str) or not text or CONTROL.search(text):
+        raise InvalidInput(f"expected a path or a URI of visible characters, got {text!r}; name a file or a folder")
+    return text
+
+
+def new_file(out: str | os.PathLike[str]) -> Path:
+    """The path of a local file to write.
+
+    Raises: RunFolderError if something is there, InvalidInput if its folder is not, or as `local_path`.
+    """
+    local_path(out)
+    path = Path(out)
+    if os.path.lexists(path):
+        raise RunFolderError(f"{path} exists already; choose another --out")
+    if not path.parent.is_dir():
+        raise InvalidInput(f"there is no folder {path.parent}; create it, or choose another --out")
+    return path
+
+
+def read_location(location: str) -> bytes:
+    """The content of the file at an absolute path or a pyarrow URI, decompressed by the ending of its name.
+
+    Raises: OSError or pyarrow.ArrowInvalid if it cannot be read.
+    """
+    from pyarrow import fs
+
+    if "://" not in location and os.path.exists(location) and not os.path.isfile(location):
+        raise OSError("expected a file, got a folder or a device")  # a pipe would be waited for
+    filesystem, path = fs.FileSystem.from_uri(location)
+    with filesystem.open_input_stream(path) as stream:
+        content: bytes = stream.read()
+    return content
+
+
+def check_columns(names: Sequence[str], location: str) -> None:
+    """Raises: InvalidTable if two columns of a table have one name, or commas do not separate them."""
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise InvalidTable(
+            f"expected columns of different names in {location}, got {', '.join(map(repr, twice))} more than once; "
+            "rename or remove all but one"
+        )
+    for separator, word in SEPARATORS.items():
+        if len(names) == 1 and separator in names[0]:
+            raise InvalidTable(
+                f"expected commas between the columns of {location}, got {word}; convert it, for example with pandas: "
+                f"read_csv(FILE, sep={separator!r}).to_csv(OUT, index=False)"
+            )
 
 
 @contextmanager
@@ -94,17 +173,25 @@ class Folder:
     """
 
     def __init__(self, place: str | os.PathLike[str], filesystem: fs.FileSystem | None = None) -> None:
-        self.uri = os.fspath(place)
+        self.uri = _named(place)
         if filesystem is None and "://" not in self.uri:
-            self.path = self.uri = self._root = str(Path(self.uri).expanduser().resolve())
+            self.path = self.uri = self._root = str(local_path(self.uri).resolve())
             self._disk: LocalDisk | ArrowFiles = LocalDisk()
             return
+        import pyarrow as pa
         from pyarrow import fs
 
         if filesystem is not None:
             self.path = self.uri
         else:
-            filesystem, self.path = fs.FileSystem.from_uri(self.uri)
+            try:
+                filesystem, self.path = fs.FileSystem.from_uri(self.uri)
+            except pa.ArrowInvalid as error:
+                raise InvalidInput(
+                    f"expected a path or a URI such as s3://bucket/run, got {place} ({error}); choose another place"
+                ) from error
+            if not self.path:
+                raise InvalidInput(f"expected a URI such as s3://bucket/run, got {place}; name a bucket")
         self._root = self.path
         self._disk = LocalDisk() if isinstance(filesystem, fs.LocalFileSystem) else ArrowFiles(filesystem)
 
@@ -167,7 +254,8 @@ class Folder:
 
     def exists(self, name: str | None = None) -> bool:
         """Whether the folder, or the file or folder called `name` in it, exists."""
-        return bool(self._disk.kind(self._place(name)))
+        kind = self._disk.kind(self._place(name))
+        return kind == "folder" if name is None else bool(kind)
 
     def is_empty(self) -> bool:
         return not self._disk.entries(self._place())
@@ -212,7 +300,7 @@ class Folder:
         """Raises: MissingFile."""
         try:
             return self._disk.read(self._place(name))
-        except FileNotFoundError as error:
+        except (FileNotFoundError, NotADirectoryError) as error:
             raise MissingFile.at(f"{self}/{name}", "it is missing") from error
 
     @contextmanager

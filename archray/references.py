@@ -6,12 +6,18 @@ import hashlib
 import importlib
 import importlib.util
 import sys
+import sysconfig
 import traceback
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from archray.errors import ArchrayError, UnknownName
+from archray.errors import ArchrayError, InvalidInput, UnknownName, is_out_of_memory
+from archray.files import local_path
+
+# An installed package, the standard library, or the import machinery: an error there came of a line that called it.
+INSTALLED = (*{sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")}, "<")
 
 
 def is_reference(name: str) -> bool:
@@ -48,7 +54,7 @@ def load_reference(reference: str) -> Any:
                 f"{reference!r} names the module {place!r}, which cannot be imported ({error}); "
                 "give a path ending in .py, or install the module on every node"
             ) from error
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise _import_failed(reference, error) from error
     try:
         return getattr(module, attribute)
@@ -74,7 +80,7 @@ def worker_reference(reference: str) -> str:
 
 
 def _import_file(path: Path, reference: str) -> ModuleType:
-    if not path.is_file():
+    if not local_path(path).is_file():
         raise UnknownName(f"{reference!r} names the file {path}, which does not exist; check the path")
     name = file_module_name(path)
     if name in sys.modules:
@@ -87,19 +93,46 @@ def _import_file(path: Path, reference: str) -> ModuleType:
         spec.loader.exec_module(module)
     except BaseException as error:
         del sys.modules[name]
-        if not isinstance(error, Exception):
+        if not isinstance(error, Exception | SystemExit):
             raise
         raise _import_failed(reference, error) from error
     return module
 
 
-def _import_failed(reference: str, error: Exception) -> ArchrayError:
+def call_reference(
+    reference: str,
+    function: Callable[..., Any],
+    *arguments: Any,
+    raises: type[Exception] = InvalidInput,
+    **options: Any,
+) -> Any:
+    """What a function or class of the user's returns. reference: its name in an error.
+
+    Raises: `raises`, with the line, for whatever else than an ArchrayError the function raises, and if it calls
+        `sys.exit`. An error of memory that ran out is raised as it is.
+    """
+    try:
+        return function(*arguments, **options)
+    except ArchrayError:
+        raise
+    except (Exception, SystemExit) as error:
+        if is_out_of_memory(error):
+            raise
+        raise raises(f"{reference!r} failed when archray called it: {_described(error)}; fix the function") from error
+
+
+def _import_failed(reference: str, error: Exception | SystemExit) -> ArchrayError:
     """The error to raise instead of one that an import raised: it names the line."""
     if isinstance(error, ArchrayError):
         return error
+    return UnknownName(f"{reference!r} cannot be imported: {_described(error)}; fix the import")
+
+
+def _described(error: Exception | SystemExit) -> str:
+    """An error of the user's code in one line: its type, its text, and where it came from."""
+    kind, reason = type(error).__name__, " ".join(str(error).split())
     if isinstance(error, SyntaxError):
-        reason, place = error.msg, f"{error.filename}, line {error.lineno}"
-    else:
-        frame = traceback.extract_tb(error.__traceback__)[-1]
-        reason, place = str(error), f"{frame.filename}, line {frame.lineno}"
-    return UnknownName(f"{reference!r} cannot be imported: {type(error).__name__}: {reason} ({place}); fix the import")
+        return f"{kind}: {error.msg} ({error.filename}, line {error.lineno})"
+    frames = traceback.extract_tb(error.__traceback__)[1:]  # without the call in this file
+    lines = [f"{frame.filename}, line {frame.lineno}" for frame in frames if not frame.filename.startswith(INSTALLED)]
+    return (f"{kind}: {reason}" if reason else kind) + (f" ({lines[-1]})" if lines else "")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -11,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from archray.errors import InvalidInput
+from archray.errors import InvalidInput, RunFolderError
 from archray.files import Folder
 from archray.platform.config import merge, nest, validate
 from archray.platform.engine.tune_options import TuneOptions
@@ -123,7 +125,7 @@ def begin_run(
     if or_resume:
         if out is None:
             raise InvalidInput("a search that is to continue what it began needs the folder of the run: give --out")
-        if (folder := Folder(str(out))).exists(MANIFEST):
+        if (folder := Folder(out)).exists(MANIFEST):
             read_manifest(folder)
             with lock(folder, WORK[chosen.kind]):
                 run = open_run(folder, trust=trust, uses="state")
@@ -140,10 +142,20 @@ def begin_run(
 
 def new_place(method: str, out: str | Path | None, *, or_resume: bool = False) -> str:
     """Where a new run goes, or one that goes on. Raises: RunFolderError if something else is there."""
-    place = str(out or Path(RUNS) / f"{method}-{datetime.now():%Y%m%d-%H%M%S}")
-    if not (or_resume and Folder(place).exists(MANIFEST)):
-        refuse_existing(Folder(place), again=or_resume)
-    return place
+    place = out if out is not None else Path(RUNS) / f"{method}-{datetime.now():%Y%m%d-%H%M%S}"
+    folder = Folder(place)
+    if not (or_resume and folder.exists(MANIFEST)):
+        refuse_existing(folder, again=or_resume)
+        _refuse_inside_run(folder)
+    return os.fspath(place)
+
+
+def _refuse_inside_run(folder: Folder) -> None:
+    """Raises: InvalidInput for a folder inside that of a run, whose files are archray's."""
+    while (folder := folder.parent).path:
+        with suppress(RunFolderError, OSError):  # of a folder that holds no run, or of a bucket that is not listed
+            read_manifest(folder)
+            raise InvalidInput(f"expected a folder outside of runs, got one in the run {folder}; choose another --out")
 
 
 def resume(
@@ -170,7 +182,7 @@ def resume(
     Raises: RunFolderError for a folder that holds no run, or another version's; UntrustedCode; InvalidInput.
     """
     started = call_start()
-    folder = Folder(str(path))
+    folder = Folder(path)
     read_manifest(folder)
     with lock(folder, "archray resume"):
         run = open_run(folder, force=force, trust=trust, uses="state")
@@ -196,7 +208,7 @@ def report(path: str | Path, *, trust: bool = False) -> str:
 
     trust: whether its code may run although you did not start it on this machine. Raises: UntrustedCode otherwise.
     """
-    run = open_run(str(path), trust=trust)
+    run = open_run(path, trust=trust)
     from archray.platform.engine.run_record import write_summary
     from archray.platform.methods.recipe import describe, write_report
 
@@ -235,7 +247,7 @@ def export(
     for another format; MissingExtra without a format's packages; InvalidInput for a model that a format cannot hold,
     or a member that there is not.
     """
-    run = open_run(str(path), trust=trust)
+    run = open_run(path, trust=trust)
     from archray.platform.models.export_model import export_model
 
     folder = Folder(to) if to is not None else run.folder / export_name(member)

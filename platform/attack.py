@@ -57,8 +57,8 @@ def attack(
     two members or more, epsilon not between 0 and 1, images that there are not, or data without pixels; UnknownName;
     MissingExtra, all before anything starts; RunInterrupted.
     """
-    run = open_run(os.fspath(path), trust=trust, uses="cluster")
-    place = run.folder / ATTACK if out is None else Folder(os.fspath(out))
+    run = open_run(path, trust=trust, uses="cluster")
+    place = run.folder / ATTACK if out is None else Folder(out)
     targets = {each.folder.name: each for each in run.repeats} or {"": run}
     folders = {name: _folder(each, name, place, own=out is None) for name, each in targets.items()}
     asked = _question(attacks, epsilon, images, seed, settings, list(folders.values()))

@@ -6,7 +6,6 @@ import inspect
 import json
 from collections.abc import Callable, Mapping
 from functools import wraps
-from pathlib import Path
 from typing import Annotated, Any, get_type_hints
 
 import typer
@@ -103,7 +102,7 @@ def _with_roles(command: Callable[..., None]) -> Callable[..., None]:
 def import_(
     file: File,
     out: Annotated[
-        Path | None, typer.Option(help="The Parquet file to write. Default: the name of FILE, in this folder.")
+        str | None, typer.Option(help="The Parquet file to write. Default: the name of FILE, in this folder.")
     ] = None,
     where: Where = None,
     join: Annotated[

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -55,7 +54,7 @@ def run(
         ),
     ],
     table: TableFile,
-    out: Annotated[Path, typer.Option(help="The folder of the bench; given again, it goes on there.")],
+    out: Annotated[str, typer.Option(help="The folder of the bench; given again, it goes on there.")],
     seeds: Annotated[int, typer.Option(help="Searches of each row; their seeds are 0, 1, ....")] = 20,
     budget: Annotated[
         str | None, typer.Option(help="Evaluations of a search; several, 20,100, are searches of their own. [20]")
@@ -108,7 +107,7 @@ def run(
 
 def proxies(
     table: TableFile,
-    out: Annotated[Path | None, typer.Option(help="A folder for proxies.csv and proxies.md.")] = None,
+    out: Annotated[str | None, typer.Option(help="A folder for proxies.csv and proxies.md.")] = None,
     where: Where = None,
     objective: Objective = None,
     result: Result = None,

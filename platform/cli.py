@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import json
+import os
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -14,7 +15,9 @@ from rich.table import Table
 from typer.core import TyperGroup
 
 import archray
+from archray.disks import is_full
 from archray.errors import ArchrayError, DiskFull, RunInterrupted, TrialCrashed
+from archray.files import local_path
 from archray.platform.attack_command import attack
 from archray.platform.bench_run_command import bench_app
 from archray.platform.predict_command import export, predict
@@ -117,7 +120,7 @@ def compare(
     runs: Annotated[
         list[str], typer.Argument(metavar="DIR...", help="Folders of runs that have ended, on the same data.")
     ],
-    out: Annotated[Path | None, typer.Option(help="An HTML file to write, with the figures.")] = None,
+    out: Annotated[str | None, typer.Option(help="An HTML file to write, with the figures.")] = None,
 ) -> None:
     """Compare runs on the same data: accuracies, parameters, multiply-adds, trainings, seconds.
 
@@ -188,8 +191,27 @@ def application(arguments: Sequence[str]) -> typer.Typer:
 
 def main() -> None:
     """Runs the command. Exit codes: 2 for bad input, 1 where trials crashed or a disk is full, 130 after Ctrl-C."""
+    if isinstance(sys.stdout, io.TextIOWrapper):  # as stderr has it: a terminal may lack a letter
+        sys.stdout.reconfigure(errors="backslashreplace")
+    try:
+        try:
+            _run()
+        finally:
+            sys.stdout.flush()
+    except OSError as error:
+        if not is_full(error) and not isinstance(error, BrokenPipeError):
+            raise
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # which Python flushes once more as it ends
+        if is_full(error):
+            reason = f"archray: expected room for the output, got: {error.strerror}; free space, or write it elsewhere"
+            Console(stderr=True, highlight=False).print(reason, markup=False, soft_wrap=True)
+        sys.exit(CRASHED)
+
+
+def _run() -> None:
     error_console = Console(stderr=True, highlight=False)
     try:
+        local_path(".")  # whose error a deleted current folder is
         with command():
             application(sys.argv[1:])()
     except RunInterrupted as error:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 from archray.errors import InvalidInput, RunFolderError
-from archray.files import Folder, write_file
+from archray.files import Folder, new_file, write_file
 from archray.platform.config import flat
 from archray.platform.run.layout import REPORT, command
 from archray.platform.run.run_summary import RunSummary, read_manifest
@@ -37,8 +37,8 @@ def compare(paths: Sequence[str | Path], *, out: str | Path | None = None) -> pd
     Returns: a row per run, see `side_by_side`. Raises: RunFolderError for a folder that holds no run, or one that has
     not ended; InvalidInput for runs on different data.
     """
-    if out is not None and Path(out).exists():
-        raise RunFolderError(f"{out} exists; choose another --out")
+    if out is not None:
+        new_file(out)
     runs = compared_runs(paths)
     from archray.platform.methods import open_run
     from archray.platform.methods.feature_maps.equal_cost import comparison_table, written
@@ -84,7 +84,7 @@ def compared_runs(paths: Sequence[str | Path]) -> Compared:
 
     Raises: RunFolderError if one has not ended; InvalidInput if there is none, one comes twice, or their data differ.
     """
-    summaries = [RunSummary.read(str(path)) for path in paths]
+    summaries = [RunSummary.read(path) for path in paths]
     if not summaries:
         raise InvalidInput("expected runs to compare, got none; name the folder of at least one")
     for summary in summaries:

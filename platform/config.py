@@ -15,6 +15,7 @@ from pydantic import BaseModel, Field, ValidationError, field_validator
 from archray.cluster.cluster_settings import ClusterSettings
 from archray.cluster.resources import ResourceSettings
 from archray.errors import InvalidInput
+from archray.files import local_path
 from archray.platform.field_help import field_kinds, is_family
 from archray.settings import Seed, Settings
 from archray.trainables.data import DataSettings
@@ -119,6 +120,8 @@ def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 def read_config_file(path: Path) -> dict[str, Any]:
     """A configuration file (`.toml`, `.json`, `.yaml`) as a dictionary. Raises: InvalidInput."""
+    if local_path(path).is_dir():
+        raise InvalidInput(f"expected a configuration file, got the folder {path}; name the file in it")
     if not path.is_file():
         raise InvalidInput(f"there is no configuration file {path}; check the path given to --config")
     readers: dict[str, Callable[[str], Any]] = {

@@ -111,7 +111,7 @@ def figure_of(name: str) -> Callable[[Any], Figure]:
     def of_a_bench(bench: BenchResult | str | os.PathLike[str]) -> Figure:
         from archray.platform.bench.bench_result import BenchResult
 
-        return draw(bench if isinstance(bench, BenchResult) else BenchResult.read(os.fspath(bench)))
+        return draw(bench if isinstance(bench, BenchResult) else BenchResult.read(bench))
 
     figure: Callable[[Any], Figure]
     if name in OF_A_BENCH:
@@ -141,5 +141,5 @@ def opened(run: Place) -> Run[Any]:
     if isinstance(run, RunResult):
         return open_run(run.path, trust=run.trust)
     if isinstance(run, (str, os.PathLike)):
-        return open_run(os.fspath(run))
+        return open_run(run)
     raise InvalidInput(f"expected a run's folder, an archray.RunResult or a Run, got a {type(run).__name__}")

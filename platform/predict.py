@@ -56,7 +56,7 @@ def predict(
     Raises: UntrustedCode; RunFolderError for a folder that holds no model (yet); InvalidInput for what is no image,
     other channels, a member that there is not, and for a model of texts; MissingExtra.
     """
-    folder = Folder(os.fspath(path))
+    folder = Folder(path)
     if folder.exists(CARD):
         if member is not None:
             raise InvalidInput(f"expected no member of an export, got {member}; give the folder of the run")
@@ -67,7 +67,7 @@ def predict(
         raise RunFolderError(f"{folder} holds neither a run nor an export; give the folder of one")
     if export_format is not None:
         raise InvalidInput(f"expected no format of a run, got {export_format}; give the folder of its export")
-    run = open_run(os.fspath(path), trust=trust)
+    run = open_run(path, trust=trust)
     if trained(run, member)[2]["input"] is None:
         raise _of_texts(folder)
     run_model = portable(run, member)

@@ -10,7 +10,7 @@ from rich.console import Console
 from archray.cluster.cluster_settings import ClusterSettings, check_address
 from archray.cluster.resources import ResourceSettings
 from archray.errors import ArchrayError, DiskFull, InvalidInput, RunFolderError, RunInterrupted, TrialCrashed
-from archray.files import Folder, write_file
+from archray.files import Folder, new_file, write_file
 from archray.platform.config import validate
 from archray.platform.engine.pool_settings import PoolSettings, candidates
 from archray.platform.methods.configure import check_data_of_space
@@ -62,11 +62,7 @@ def proxies(
     given = data_settings or validate(DataSettings, {"name": data})
     scored = settings or ProxySettings(metrics=("grad_norm", "snip", "ntk_trace", "kappa"))
     resources, cluster, console = resources or ResourceSettings(), cluster or ClusterSettings(), console or Console()
-    out = Path(out)
-    if out.exists():
-        raise RunFolderError(f"{out} exists already; choose another --out")
-    if not out.parent.is_dir():
-        raise InvalidInput(f"there is no folder {out.parent}; create it, or choose another --out")
+    out = new_file(out)
     space = absolute_name(space)
     opened = get_space(space)
     if reason := serves_networks(opened):

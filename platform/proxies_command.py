@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -36,7 +35,7 @@ def proxies(
     space: SpaceName = "nasbench201",
     data: Data = "digits",
     data_dir: DataDir = None,
-    out: Annotated[Path, typer.Option(help="The Parquet table to write; it must not exist.")] = Path("pool.parquet"),
+    out: Annotated[str, typer.Option(help="The Parquet table to write; it must not exist.")] = "pool.parquet",
     size: Annotated[int | None, typer.Option(help="Canonical forms to score, drawn uniformly. Default: all.")] = None,
     chunk: Annotated[
         int | None, typer.Option(help="Architectures an actor gets at a time. Default: as many as take seconds.")

@@ -164,4 +164,4 @@ def load(path: str | os.PathLike[str], *, trust: bool = False) -> RunResult:
 
     Raises: RunFolderError for a folder that holds no run, or one that has not ended.
     """
-    return RunResult.of(RunSummary.read(os.fspath(path)), trust=trust)
+    return RunResult.of(RunSummary.read(path), trust=trust)

@@ -21,7 +21,7 @@ def show(path: str | os.PathLike[str]) -> RunSummary:
 
     Raises: RunFolderError for a folder that holds no run.
     """
-    summary = RunSummary.read(os.fspath(path))
+    summary = RunSummary.read(path)
     print_summary(summary, Console())
     return summary
 
@@ -33,7 +33,7 @@ def runs(folder: str | os.PathLike[str] = RUNS) -> list[RunSummary]:
 
     Raises: RunFolderError if there is no such folder.
     """
-    place = Folder(os.fspath(folder))
+    place = Folder(folder)
     if not place.exists():
         raise RunFolderError(f"there is no folder {place}; name the one in which runs lie")
     found, errors = [], Console(stderr=True, highlight=False)

@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
+from archray.files import Folder
 from archray.platform.run.run_summary import RunSummary
 from archray.platform.run.stage_progress import StageProgress
 from archray.platform.run_screen import line_of, progress_of, screen
@@ -28,7 +29,7 @@ def watch(path: str | os.PathLike[str], *, interval: float = 2.0, once: bool = F
 
     Returns: the run as it was when last looked at. Raises: RunFolderError for a folder that holds no run.
     """
-    console, place = Console(), os.fspath(path)
+    console, place = Console(), Folder(path)
     summary, progress = _look(place)
     if once or summary.state != "running":
         if summary.state == "running":
@@ -55,7 +56,7 @@ def watch(path: str | os.PathLike[str], *, interval: float = 2.0, once: bool = F
     return summary
 
 
-def _look(place: str) -> tuple[RunSummary, StageProgress | None]:
+def _look(place: Folder) -> tuple[RunSummary, StageProgress | None]:
     summary = RunSummary.read(place)
     return summary, progress_of(summary) if summary.state == "running" else None
 

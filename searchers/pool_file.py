@@ -11,10 +11,10 @@ from pathlib import Path
 import pandas as pd
 import pyarrow as pa
 import pyarrow.csv
-import pyarrow.fs
 import pyarrow.parquet
 
 from archray.errors import InvalidPool
+from archray.files import check_columns, local_path, read_location
 
 CSV = (".csv", ".csv.gz")
 
@@ -36,7 +36,7 @@ class PoolFile:
         """Raises: InvalidPool if there is no such file."""
         text = str(location)
         if "://" not in text:
-            text = str(Path(text).expanduser().absolute())
+            text = str(local_path(text))
         return cls(text, hashlib.sha256(_read_bytes(text)).hexdigest())
 
     def read(self, columns: Sequence[str] | None = None) -> pd.DataFrame:
@@ -65,9 +65,7 @@ def check_names(names: pd.Series, source: str) -> None:
 
 def _read_bytes(location: str) -> bytes:
     try:
-        filesystem, path = pyarrow.fs.FileSystem.from_uri(location)
-        with filesystem.open_input_stream(path) as stream:
-            return stream.read()
+        return read_location(location)
     except (OSError, pa.ArrowInvalid) as error:
         raise InvalidPool(f"the pool {location} cannot be read ({error}); give the path of a Parquet table") from error
 
@@ -80,6 +78,7 @@ def _read_columns(content: bytes, location: str, columns: Sequence[str] | None) 
             table = pyarrow.parquet.read_table(pa.BufferReader(content))
     except pa.ArrowInvalid as error:
         raise InvalidPool(f"the pool {location} is no Parquet table ({error})") from error
+    check_columns(table.column_names, location)
     missing = [name for name in columns or () if name not in table.column_names]
     if missing:
         raise InvalidPool(

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 import torch
 
-from archray.errors import InvalidInput
+from archray.errors import InvalidInput, is_out_of_memory
 
 OUT_OF_MEMORY = "out of memory"  # how the reason of a trial begins that may do better with more of a card
 atexit.register(gc.unfreeze)  # what `free_memory` froze would be leaked, as libraries bound by nanobind complain
@@ -51,10 +51,7 @@ def limit_memory(device: torch.device, gpus: float | None) -> None:
 
 def out_of_memory(error: BaseException) -> str | None:
     """The reason, `OUT_OF_MEMORY` and what `error` says, if memory ran out, a GPU's or the CPU's; else None."""
-    text = str(error)
-    if isinstance(error, (torch.OutOfMemoryError, MemoryError)) or "can't allocate memory" in text:
-        return f"{OUT_OF_MEMORY}: {text}"
-    return None
+    return f"{OUT_OF_MEMORY}: {error}" if is_out_of_memory(error) else None
 
 
 def free_memory() -> None:

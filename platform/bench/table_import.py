@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from archray.errors import InvalidInput, InvalidTable, RunFolderError
+from archray.errors import InvalidInput, InvalidTable
+from archray.files import new_file
 from archray.platform.bench.nasbench1shot1_rows import cells_by_order, has_cut_matrices
 from archray.platform.bench.nats_bench_rows import SHORT, nats_bench_rows
 from archray.trainables.spaces import SPACES, NASBench1Shot1, get_space
@@ -65,8 +66,7 @@ def import_table(
     before anything is written.
     """
     location = absolute(file)
-    out = Path(out) if out is not None else Path(f"{_stem(location)}.parquet")
-    check_out(out)
+    out = new_file(f"{_stem(location)}.parquet" if out is None else out)
     if missing not in ("refuse", "drop"):
         raise InvalidInput(f"missing: expected refuse or drop, got {missing!r}")
     frame, written, checksum = read_frame(location)
@@ -96,8 +96,7 @@ def import_nats_bench(
     they are named. Raises: as `import_table`.
     """
     location = absolute(place)
-    out = Path(out) if out is not None else Path(f"{_stem(location)}-{dataset}.parquet")
-    check_out(out)
+    out = new_file(f"{_stem(location)}-{dataset}.parquet" if out is None else out)
     frame = nats_bench_rows(location, dataset)
     longest = max((column for column in frame.columns if column.startswith("test_")), key=lambda c: int(c[5:]))
     own = {"objective": f"valid_{SHORT}", "result": longest, "seconds": f"seconds_{SHORT}"}
@@ -134,14 +133,6 @@ def write_imported(
     kept = replace(file.roles, space=space.base.name if space.base else NONE, encoding=encoding)
     write_table_file(out, rows, kept)
     return read_table(out)
-
-
-def check_out(out: Path) -> None:
-    """Raises: RunFolderError if something is there, InvalidInput if its folder is not."""
-    if out.exists():
-        raise RunFolderError(f"{out} exists already; choose another --out")
-    if not out.parent.is_dir():
-        raise InvalidInput(f"there is no folder {out.parent}; create it, or choose another --out")
 
 
 def _stem(location: str) -> str:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 from pydantic import Field, field_validator
 
 from archray.errors import InvalidInput
+from archray.files import local_path
 from archray.plurals import count
 from archray.settings import Settings
 from archray.trainables.spaces import Space, get_space
@@ -34,7 +33,7 @@ class PoolSettings(Settings):
     @classmethod
     def _absolute(cls, table: str | None) -> str | None:
         """A run may be resumed from another folder."""
-        return None if table is None else str(Path(table).expanduser().absolute())
+        return None if table is None else str(local_path(table))
 
 
 def candidates(space: str | Space, size: int | None, seed: int) -> list[str]:

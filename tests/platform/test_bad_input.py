@@ -3,6 +3,8 @@
 import contextlib
 import io
 import json
+import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -14,7 +16,9 @@ NASI = ("search", "nasi", "--preset", "smoke", "--out", "run")
 MAPS = ("search", "halving", "--preset", "smoke", "--out", "run")
 
 
-CASES: list[tuple[tuple[str, ...], str]] = [
+LONG = "n" * 300
+TABLE = ("--table", "table.csv", "--budget", "2")
+LIGHT: list[tuple[tuple[str, ...], str]] = [
     (("search", "hmas"), "no method 'hmas'; did you mean 'hnas'? choose one of asha,"),
     ((*SEARCH, "--space", "nasbench301"), "no space 'nasbench301'"),
     ((*SEARCH, "--data", "cifar11"), "cifar11"),
@@ -77,9 +81,74 @@ CASES: list[tuple[tuple[str, ...], str]] = [
     ((*SEARCH, "--pool-size", "20000"), "a pool of 20000 is too large"),
     ((*SEARCH, "--pool", "absent.parquet"), "there is no pool"),
     (("proxies", "--out", "taken/file"), "exists already"),
-    # The last one loads more: the data, for their size, and what a solve holds in memory.
+    ((*SEARCH, "--space", "leaves.py:Space"), "cannot be imported: SystemExit: bye ("),
+    ((*SEARCH, "--data", "leaves.py:data"), "leaves.py, line 2)"),
+    ((*SEARCH, "--proxy", "leaves.py:metric"), "leaves.py, line 2)"),
+    ((*SEARCH, "--space", "calls.py:Leaves"), "'calls.py:Leaves' failed when archray called it: SystemExit ("),
+    ((*SEARCH, "--space", "calls.py:Fails"), "calls.py, line 20)"),
+    (("search", "random", "--out", ""), "expected a path or a URI of visible characters, got ''"),
+    (("search", "random", "--out", "a\tb"), "got 'a\\tb'"),
+    (("search", "random", "--out", "loop"), "got 'loop' (Too many levels of symbolic links)"),
+    (("search", "random", "--out", LONG), "File name too long"),
+    (("search", "random", "--out", "~nobody-here/run"), "there is no such user"),
+    (("search", "random", "--out", "taken/file"), "is a file"),
+    (("search", "random", "--out", "taken/file/run"), "cannot be created (Not a directory)"),
+    ((*SEARCH, "--data", "folder:loop"), "Too many levels"),
+    ((*SEARCH, "--data", f"arrays:{LONG}"), "File name too long"),
+    ((*SEARCH, "--data", "cifar10", "--data-dir", LONG), "File name too long"),
+    ((*SEARCH, "--pool", LONG), "File name too long"),
+    ((*SEARCH, "--space", f"table:{LONG}"), "File name too long"),
+    ((*SEARCH, "--space", f"{LONG}.py:Space"), "File name too long"),
+    ((*SEARCH, "--config", f"{LONG}.yaml"), "File name too long"),
+    (("show", ""), "got ''"),
+    (("show", "loop"), "Too many levels"),
+    (("runs", "taken/file"), "there is no folder"),
+    (("export", LONG), "File name too long"),
+    (("proxies", "--out", ""), "got ''"),
+    (("proxies", "--out", "s3://bucket/pool.parquet"), "expected a path on a disk of this machine"),
+    (("compare", "finished", "--out", "loop"), "Too many levels"),
+]
+# These load more: what reads tables, opens an object store, or needs the data or their size.
+HEAVY_CASES: list[tuple[tuple[str, ...], str]] = [
+    (("search", "random", "--out", "ftp://place/run"), "expected a path or a URI such as s3://bucket/run, got ftp://"),
+    (("search", "random", "--out", "s3://"), "name a bucket"),
+    (("bench", "random", *TABLE, "--out", "s3://"), "name a bucket"),
+    (("bench", "random", *TABLE, "--out", "taken/file"), "cannot be created (File exists)"),
+    (("bench", "random", *TABLE, "--out", "loop"), "Too many levels"),
+    (("bench", "import", "table.csv", "--out", "loop"), "Too many levels"),
+    (("bench", "proxies", "--table", "table.csv", "--out", LONG), "File name too long"),
+    (("bench", "info", "pipe"), "expected a file, got a folder or a device"),
+    (("bench", "info", "loop"), "Too many levels"),
+    (("bench", "info", "semicolons.csv"), "expected commas between the columns"),
+    (("bench", "info", "twice.csv"), "'snip' more than once"),
+    ((*SEARCH, "--pool", "twice.csv"), "'snip' more than once"),
+    ((*SEARCH, "--space", "table:pipe"), "expected a file, got a folder or a device"),
+    ((*SEARCH, "--data", "calls.py:leaves"), "'calls.py:leaves' failed when archray called it: SystemExit: 3 ("),
+    ((*SEARCH, "--data", "calls.py:fails"), "KeyError: 'absent' ("),
     ((*MAPS, "--dimension", "500000", "--set", "solve.memory_gib=0.001"), "give more memory_gib or fewer features"),
 ]
+CASES = LIGHT + HEAVY_CASES
+CALLS = """from archray.trainables.spaces import Decision, Space
+
+def leaves(settings):
+    raise SystemExit(3)
+
+def fails(settings):
+    return {}["absent"]
+
+class Leaves(Space):
+    name, decisions = "leaves", (Decision("layer", ("wide", "narrow")),)
+
+    def __init__(self):
+        raise SystemExit
+
+class Fails(Space):
+    name, decisions = "fails", (Decision("layer", ("wide", "narrow")),)
+
+    def __init__(self):
+        # The line of this call is named.
+        open("/absent/file")
+"""
 SPACE = """from archray.trainables.spaces import Decision, Space
 
 class Own(Space):
@@ -123,6 +192,13 @@ def outcomes(tmp_path_factory):
     (folder / "numbers.yaml").write_text("train: {1: 2}")
     (folder / "space.yaml").write_text("space: 3")
     (folder / "broken.py").write_text("import sys\nsys.absent\n")
+    (folder / "leaves.py").write_text("import sys\nsys.exit('bye')\n")
+    (folder / "calls.py").write_text(CALLS)
+    (folder / "loop").symlink_to("loop")
+    os.mkfifo(folder / "pipe")
+    (folder / "table.csv").write_text("architecture,val_accuracy,snip\na,0.5,1\nb,0.6,2\nc,0.7,3\n")
+    (folder / "semicolons.csv").write_text("architecture;val_accuracy\na;0.5\nb;0.6\n")
+    (folder / "twice.csv").write_text("architecture,val_accuracy,snip,snip\na,0.5,1,2\nb,0.6,2,3\n")
     (folder / "misspelt.toml").write_text("[train]\nepoch = 3\n")
     before = sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
     run = subprocess.run(
@@ -146,6 +222,32 @@ def test_one_paragraph_and_exit_code_2(outcomes, case):
     by_typer = outcome["error"].startswith("Usage:")  # of an option that the command has not: its own box
     assert "Traceback" not in outcome["error"]
     assert by_typer or len(outcome["error"].strip().splitlines()) == 1
-    if case < len(CASES) - 1:
+    if case < len(LIGHT):
         assert outcome["loaded"] == [], "a refusal takes less than a second"
     assert outcome["files"] == before, "nothing was written, nothing was lost"
+
+
+LIST = "archray list proxies"
+
+
+@pytest.mark.parametrize(
+    ("script", "code", "error"),
+    [
+        (f"{LIST} > /dev/full", 1, "expected room for the output, got: No space left on device"),
+        (f"PYTHONIOENCODING=ascii {LIST}", 0, ""),
+        (f"{LIST} | true; exit ${{PIPESTATUS[0]}}", 1, ""),
+        (f"mkdir gone && cd gone && rmdir ../gone && {LIST}", 2, "the current folder was deleted"),
+    ],
+)
+def test_the_surroundings_of_a_command(tmp_path, script, code, error):
+    archray = f'archray() {{ {shlex.quote(sys.executable)} -m archray.platform.cli "$@"; }}\n'
+    run = subprocess.run(
+        ["bash", "-c", archray + script],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])},
+    )
+    assert (run.returncode, error in run.stderr) == (code, True), run.stderr
+    assert len(run.stderr.splitlines()) == bool(error)

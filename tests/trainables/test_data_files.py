@@ -1,6 +1,7 @@
 """Readers of users' files, against small files in the published formats."""
 
 import hashlib
+import os
 import pickle
 
 import numpy as np
@@ -186,6 +187,22 @@ def test_folder_faults(tmp_path):
     check_data(settings)
     with pytest.raises(InvalidInput, match=r"2\.png cannot be read as an image"):
         load_data(settings)
+
+
+def test_a_folder_of_one_image_per_class(tmp_path):
+    for label in ("cat", "dog"):
+        write_image(tmp_path / label / "1.png", 3)
+    with pytest.raises(InvalidInput, match="expected several images of each class"):
+        check_data(DataSettings(name=f"folder:{tmp_path}"))
+
+
+def test_a_pipe_is_no_image(tmp_path):
+    for label in ("cat", "dog"):
+        for number in range(5):
+            write_image(tmp_path / label / f"{number}.png", 3)
+    os.mkfifo(tmp_path / "cat" / "pipe.png")
+    with pytest.raises(InvalidInput, match=r"expected an image file, got .*pipe\.png"):
+        load_data(DataSettings(name=f"folder:{tmp_path}"))
 
 
 def images(n, *shape, dtype=np.uint8):

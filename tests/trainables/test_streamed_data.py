@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import weakref
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -178,6 +179,16 @@ def test_the_checksum_is_of_names_and_sizes(tmp_path: Path) -> None:
     assert stream(tmp_path).checksum() != before
     os.rename(file, file.with_name("9.jpg"))
     assert stream(tmp_path).checksum() != before
+
+
+@pytest.mark.parametrize("make", [Path.touch, os.mkfifo])
+def test_the_checksum_rejects_what_is_no_image(tmp_path: Path, make: Callable[[Path], object]) -> None:
+    write_images(tmp_path, {"train": 6})
+    file = next(path for path in tmp_path.rglob("*.*") if path.is_file())
+    file.unlink()
+    make(file)
+    with pytest.raises(InvalidInput, match=f"expected an image file, got {file}"):
+        stream(tmp_path).checksum()
 
 
 def test_training_free_metrics_get_a_batch_of_it(folder: Path) -> None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from archray.errors import ArchrayError, InvalidInput
-from archray.references import is_reference, load_reference, split_reference
+from archray.references import call_reference, is_reference, load_reference, split_reference
 from archray.registry import PackageRegistry
 
 if TYPE_CHECKING:
@@ -78,14 +79,16 @@ def get_cost(name_or_reference: str) -> Cost:
         return COSTS.get(name_or_reference)
     own, name = load_reference(name_or_reference), split_reference(name_or_reference)[1]
     if isinstance(own, Cost):
-        return replace(own, name=name)
+        return replace(
+            own, name=name, function=partial(call_reference, name_or_reference, own.function, raises=CostFailed)
+        )
     if isinstance(own, type) or not callable(own) or not _takes_two(own):
         kind = f"the class {own.__name__}" if isinstance(own, type) else type(own).__name__
         raise InvalidInput(
             f"expected {name_or_reference!r} to be a function of a network and the shape (C, H, W) of an image, got "
             f"{kind}"
         )
-    return Cost(name, getattr(own, "unit", ""), own)
+    return Cost(name, getattr(own, "unit", ""), partial(call_reference, name_or_reference, own, raises=CostFailed))
 
 
 def _takes_two(function: Callable[..., Any]) -> bool:

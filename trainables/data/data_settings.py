@@ -6,6 +6,7 @@ from pathlib import Path
 
 from pydantic import Field, field_validator
 
+from archray.files import local_path
 from archray.settings import Seed, Settings
 
 STREAM = "imagefolder-stream:"  # before the path of images that stay in their files
@@ -81,4 +82,4 @@ class DataSettings(Settings):
 
 
 def _absolute(path: str) -> str:
-    return str(Path(path).expanduser().absolute())
+    return str(local_path(path))

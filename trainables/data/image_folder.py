@@ -6,6 +6,7 @@ left out is cut from the training images by seed.
 
 from __future__ import annotations
 
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -43,13 +44,22 @@ def check(settings: DataSettings) -> None:
     for name, folder in parts.items():
         if classes_of(folder) != classes:
             different = sorted(set(classes_of(folder)) ^ set(classes))
-            raise InvalidInput(f"{name} and train of {settings.path} differ in the classes {', '.join(different)}")
+            raise InvalidInput(
+                f"{name} and train of {settings.path} differ in the classes {', '.join(different)}; give each of "
+                f"{', '.join(sorted(path.name for path in parts.values()))} the same class folders"
+            )
         for label in classes:
-            if not any(file.suffix.lower() in SUFFIXES for file in (folder / label).rglob("*")):
+            if not _count(folder / label):
                 raise DataNotFound(
                     f"expected images ({', '.join(sorted(SUFFIXES))}) in {folder / label}, found none; "
                     "add some or remove the folder"
                 )
+    whole = len(parts) == len({*PART_FOLDERS.values()})
+    if not whole and all(_count(parts["train"] / label) == 1 for label in classes):
+        raise InvalidInput(
+            f"expected several images of each class in {parts['train']}, of which some are held out, got one of each; "
+            "add images"
+        )
 
 
 def read(settings: DataSettings) -> RawData:
@@ -75,6 +85,12 @@ def part_folders(path: Path) -> dict[str, Path]:
 
 def classes_of(folder: Path) -> list[str]:
     return sorted(entry.name for entry in folder.iterdir() if entry.is_dir() and not entry.name.startswith("."))
+
+
+def _count(folder: Path) -> int:
+    """How many images there are in a folder and those inside; 2 of more."""
+    images = (file for file in folder.rglob("*") if file.suffix.lower() in SUFFIXES)
+    return len(list(islice(images, 2)))
 
 
 def _read_part(folder: Path, size: int) -> Part:

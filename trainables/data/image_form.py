@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -163,6 +164,8 @@ def read_picture(file: str | Path, mode: str = "RGB") -> Image.Image:
     """
     from PIL import Image, ImageOps
 
+    if os.path.exists(file) and not os.path.isfile(file):  # a pipe would be waited for
+        raise InvalidInput(f"expected an image file, got {file}, which is a folder or a device; remove it")
     try:
         with Image.open(file) as image:
             picture = ImageOps.exif_transpose(image)

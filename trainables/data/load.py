@@ -9,7 +9,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from archray.errors import InvalidInput, UnknownName
-from archray.references import is_reference, load_reference
+from archray.references import call_reference, is_reference, load_reference
 from archray.registry import Registry
 from archray.trainables.data import (
     arrays,
@@ -133,7 +133,7 @@ _kept = lru_cache(maxsize=4)(read_data)
 def _made_by_user(settings: DataSettings, device: str | torch.device) -> Dataset | TextDataset:
     from archray.trainables.data.dataset import Dataset
 
-    dataset = _own(settings)(settings)
+    dataset = call_reference(settings.name, _own(settings), settings)
     if isinstance(dataset, TextDataset):
         return dataset
     if not isinstance(dataset, Dataset):

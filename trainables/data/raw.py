@@ -66,8 +66,8 @@ def stratified_split(labels: Labels, fraction: float, seed: int) -> tuple[npt.ND
     total = round(fraction * len(labels))
     if total == 0 or total == len(labels):
         raise InvalidInput(
-            f"a share of {fraction} cannot be held out of {count(len(labels), 'point')}; "
-            "give more of them or another share"
+            f"expected enough data to hold out a share of {fraction}, got {count(len(labels), 'point')}; give more of "
+            "them, a validation and a test part of their own, or another validation_fraction"
         )
     exact = fraction * counts
     take = np.floor(exact).astype(int)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import stat
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
@@ -75,10 +76,16 @@ class StreamedSplit(Split):
         return zip(self.batches(places), self.labels[part].split(size), strict=True)
 
     def checksum(self) -> str:
-        """SHA-256, in hex, of the names and sizes of its files, and of its labels; no file is read."""
+        """SHA-256, in hex, of the names and sizes of its files, and of its labels; no file is read.
+
+        Raises: InvalidInput for an empty file, or what is none.
+        """
         digest = hashlib.sha256()
         for index, label in enumerate(self.labels.tolist()):
-            digest.update(self.files.names[index] + f";{os.path.getsize(self.files.path(index))};{label}\n".encode())
+            file = os.stat(path := self.files.path(index))
+            if not stat.S_ISREG(file.st_mode) or not file.st_size:
+                raise InvalidInput(f"expected an image file, got {path}, which is empty or no file; remove it")
+            digest.update(self.files.names[index] + f";{file.st_size};{label}\n".encode())
         return digest.hexdigest()
 
 

@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 from archray.errors import InvalidInput
+from archray.references import call_reference
 from archray.registry import import_modules
 from archray.trainables.devices import own_randomness
 from archray.trainables.nets.network_registry import NETWORKS
@@ -62,7 +63,8 @@ def build(
         normalisation = "scoring" if for_scoring else "training"
     else:
         normalisation = network.normalisation
-    builder = getattr(space, "build", None) or partial(NETWORKS.get(space.name), space)
+    own = getattr(space, "build", None)
+    builder = own or partial(NETWORKS.get(space.name), space)
     options = {
         "channels": network.channels,
         "cells": network.cells,
@@ -82,7 +84,12 @@ def build(
             "set network.stem to cifar"
         )
     with nullcontext() if seed is None else own_randomness(seed):  # weights are drawn on the CPU
-        module = builder(choices, in_channels=in_channels, num_classes=num_classes, **taken)
+        shape = {"in_channels": in_channels, "num_classes": num_classes}
+        if own is None:
+            module = builder(choices, **shape, **taken)
+        else:  # whoever builds it records what one network failed of
+            name = f"{type(space).__name__}.build"
+            module = call_reference(name, builder, choices, **shape, **taken, raises=RuntimeError)
         if not isinstance(module, nn.Module):
             raise InvalidInput(
                 f"expected the build method of space {space.name!r} to return a torch.nn.Module, "

@@ -6,10 +6,11 @@ import inspect
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from archray.errors import ArchrayError, InvalidInput
-from archray.references import is_reference, load_reference, split_reference
+from archray.references import call_reference, is_reference, load_reference, split_reference
 from archray.registry import PackageRegistry
 
 if TYPE_CHECKING:
@@ -95,7 +96,9 @@ def get_proxy(name_or_reference: str) -> Proxy:
     own = load_reference(name_or_reference)
     _, name = split_reference(name_or_reference)
     if isinstance(own, Proxy):
-        return replace(own, name=name)
+        return replace(
+            own, name=name, function=partial(call_reference, name_or_reference, own.function, raises=NoScore)
+        )
     if isinstance(own, type) or not callable(own):
         kind = f"the class {own.__name__}" if isinstance(own, type) else type(own).__name__
         raise InvalidInput(f"expected {name_or_reference!r} to be a function of network, images and labels, got {kind}")
@@ -104,7 +107,8 @@ def get_proxy(name_or_reference: str) -> Proxy:
             f"expected {name_or_reference!r} to be a function of network, images and labels, got "
             f"{name}{inspect.signature(own)}"
         )
-    return Proxy(name, getattr(own, "direction", "max"), own, shares_pass=False)
+    function = partial(call_reference, name_or_reference, own, raises=NoScore)
+    return Proxy(name, getattr(own, "direction", "max"), function, shares_pass=False)
 
 
 def low_is_good(name: str) -> bool:

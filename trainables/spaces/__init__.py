@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
+
 from archray.errors import InvalidInput
-from archray.references import is_reference, load_reference
+from archray.references import call_reference, is_reference, load_reference
 from archray.registry import import_modules
 from archray.trainables.spaces.activations import Activations
 from archray.trainables.spaces.constrained_space import ConstrainedSpace
@@ -81,12 +83,13 @@ def get_space(name_or_reference: str | Space) -> Space:
     space = load_reference(name_or_reference)
     if isinstance(space, type) and issubclass(space, Space):
         try:
-            space = space()
+            inspect.signature(space).bind()
         except TypeError as error:
             raise InvalidInput(
                 f"the space {name_or_reference!r} cannot be made without arguments ({error}); "
                 "name an instance of it instead"
             ) from error
+        space = call_reference(name_or_reference, space)
     if not isinstance(space, Space):
         raise InvalidInput(
             f"expected {name_or_reference!r} to be an archray.trainables.spaces.Space (a class or an instance), "

@@ -7,6 +7,7 @@ from functools import lru_cache
 from urllib.parse import parse_qsl
 
 from archray.errors import InvalidInput
+from archray.files import local_path
 from archray.trainables.spaces.table_space import PREFIX, TableSpace
 
 FORM = "table:FILE, table:FILE?encoding=columns:a,b or table:FILE?where=column=value"
@@ -17,7 +18,7 @@ def absolute_name(name: str) -> str:
     if not name.startswith(PREFIX) or "://" in name:
         return name
     place, question, query = name.removeprefix(PREFIX).partition("?")
-    return f"{PREFIX}{os.path.abspath(os.path.expanduser(place))}{question}{query}" if place else name
+    return f"{PREFIX}{os.path.abspath(local_path(place))}{question}{query}" if place else name
 
 
 def open_table_space(name: str) -> TableSpace:

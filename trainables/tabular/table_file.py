@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from archray.errors import InvalidTable
-from archray.files import whole_file
+from archray.files import check_columns, local_path, read_location, whole_file
 from archray.plurals import count
 from archray.trainables.tabular.roles import ROW, Roles, guess_roles
 
@@ -95,13 +96,10 @@ def read_frame(location: str) -> tuple[pd.DataFrame, dict[str, Any], str]:
     """The rows of a file, the roles that stand in it, and its checksum. Raises: InvalidTable."""
     import pyarrow as pa
     import pyarrow.csv
-    import pyarrow.fs
     import pyarrow.parquet
 
     try:
-        filesystem, path = pyarrow.fs.FileSystem.from_uri(location)
-        with filesystem.open_input_stream(path) as stream:  # which decompresses by the name's ending
-            content = stream.read()
+        content = read_location(location)
     except (OSError, pa.ArrowInvalid) as error:
         raise InvalidTable(f"the table {location} cannot be read ({error}); give a CSV or Parquet file") from error
     try:
@@ -111,6 +109,7 @@ def read_frame(location: str) -> tuple[pd.DataFrame, dict[str, Any], str]:
             table = pyarrow.csv.read_csv(io.BytesIO(content))
     except pa.ArrowInvalid as error:
         raise InvalidTable(f"the table {location} is neither CSV nor Parquet ({error})") from error
+    check_columns(table.column_names, location)
     roles = json.loads((table.schema.metadata or {}).get(KEY, b"{}"))
     return table.to_pandas(), roles, hashlib.sha256(content).hexdigest()
 
@@ -134,8 +133,8 @@ def select(frame: pd.DataFrame, where: Mapping[str, str], location: str) -> pd.D
 
 def absolute(location: str | Path) -> str:
     """A path as every process finds it; a URI as it is."""
-    text = str(location)
-    return text if "://" in text else str(Path(text).expanduser().absolute())
+    text = os.fspath(location) if isinstance(location, os.PathLike) else location
+    return text if isinstance(text, str) and "://" in text else str(local_path(text))
 
 
 def numbers(frame: pd.DataFrame, column: str, location: str) -> np.ndarray[Any, np.dtype[np.float64]]:
