@@ -30,6 +30,13 @@ class InvalidInput(ArchrayError, ValueError):
     """A value from the user that cannot be used: a wrong budget, option or configuration key."""
 
 
+def expect(name: str, value: object, *kinds: type) -> None:
+    """Raises: InvalidInput unless the argument `name` of a function is of one of the kinds. A bool is no int."""
+    if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
+        words = " or ".join("None" if kind is type(None) else kind.__name__ for kind in kinds)
+        raise InvalidInput(f"{name}: expected {words}, got {repr(value)[:80]}")
+
+
 class UnknownName(InvalidInput):
     """A name that a registry does not hold, or a `module:attribute` reference that does not resolve."""
 

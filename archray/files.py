@@ -60,10 +60,11 @@ def _named(place: str | os.PathLike[str]) -> str:
     return text
 
 
-def new_file(out: str | os.PathLike[str]) -> Path:
+def new_file(out: str | os.PathLike[str], suffix: str = "") -> Path:
     """The path of a local file to write.
 
-    Raises: RunFolderError if something is there, InvalidInput if its folder is not, or as `local_path`.
+    Raises: RunFolderError if something is there, InvalidInput if its folder is not, its name does not end in `suffix`,
+        or as `local_path`.
     """
     local_path(out)
     path = Path(out)
@@ -71,6 +72,8 @@ def new_file(out: str | os.PathLike[str]) -> Path:
         raise RunFolderError(f"{path} exists already; choose another --out")
     if not path.parent.is_dir():
         raise InvalidInput(f"there is no folder {path.parent}; create it, or choose another --out")
+    if not path.name.endswith(suffix):
+        raise InvalidInput(f"expected a name that ends in {suffix}, got {path}; choose another --out")
     return path
 
 

@@ -58,15 +58,17 @@ class Registry(Generic[T]):
     def check(self, name: str) -> None:
         """Raises: UnknownName for a name it does not hold, with the nearest of the known names, and all of them."""
         if name not in self:
-            near = difflib.get_close_matches(name, self.names(), n=1)
+            near = difflib.get_close_matches(str(name), self.names(), n=1)
             meant = f"did you mean {near[0]!r}? " if near else ""
+            if str(name).endswith(".py"):
+                meant = f"did you mean '{name}:NAME', with the name of a class or function in the file? "
             raise UnknownName(f"there is no {self.kind} {name!r}; {meant}choose one of {', '.join(self.names())}")
 
     def names(self) -> list[str]:
         return sorted({*self._entries, *self._unloaded})
 
     def __contains__(self, name: object) -> bool:
-        return name in self._entries or name in self._unloaded
+        return isinstance(name, str) and (name in self._entries or name in self._unloaded)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.names())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Self, get_args
 
 from annotated_types import Le
 from pydantic import BaseModel, ConfigDict, Field, ModelWrapValidatorHandler, field_validator, model_validator
@@ -26,6 +26,15 @@ class Settings(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
+    @field_validator("*", mode="before")
+    @classmethod
+    def _no_bool(cls, value: Any, info: ValidationInfo) -> Any:
+        """Raises an error for true in the place of a number, which pydantic takes as 1."""
+        kinds = _kinds(cls.model_fields[info.field_name].annotation) if info.field_name else set()
+        if isinstance(value, bool) and kinds & {int, float} and bool not in kinds:
+            raise PydanticCustomError("number_type", "Input should be a number")
+        return value
+
     @field_validator("*")
     @classmethod
     def _bounded(cls, value: Any, info: ValidationInfo) -> Any:
@@ -37,6 +46,11 @@ class Settings(BaseModel):
                         "less_than_equal", "Input should be less than or equal to {le}", {"le": f"{LARGEST:,}"}
                     )
         return value
+
+
+def _kinds(annotation: Any) -> set[Any]:
+    """The types that an annotation names, in unions too."""
+    return {annotation, *(kind for part in get_args(annotation) for kind in _kinds(part))}
 
 
 class RegisteredSettings(Settings):

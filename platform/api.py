@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from archray.errors import InvalidInput, RunFolderError
+from archray.errors import InvalidInput, RunFolderError, expect
 from archray.files import Folder
 from archray.platform.config import merge, nest, validate
 from archray.platform.engine.tune_options import TuneOptions
@@ -74,6 +74,7 @@ def search(
     Raises: ArchrayError for anything that is wrong with these, before Ray starts; RunInterrupted.
     """
     METHODS.check(method)
+    expect("callbacks", callbacks, list, tuple)
     tune_options = TuneOptions(run_config, tune_config, tuple(callbacks), time_budget_s)
     return begin_run(
         method,
@@ -118,6 +119,7 @@ def begin_run(
     """As `search`. options: those of the configuration, `space` and `data` too. command: what the manifest keeps."""
     started = call_start()
     data = options.get("data")
+    expect("data", data, str, tuple, list, type(None))
     arrays = data if not isinstance(data, str | None) else None
     if arrays is not None and len(arrays) not in (2, 4):
         raise InvalidInput(f"expected data as 2 or 4 arrays, got {len(arrays)}; (x_train, y_train[, x_test, y_test])")
@@ -282,7 +284,7 @@ def list_names(kind: str) -> dict[str, str]:
         from archray.trainables.proxies import PROXIES
 
         return {name: PROXIES.summary(name) for name in PROXIES}
-    if kind in (known := {"methods": METHODS, "studies": STUDIES}):
+    if isinstance(kind, str) and kind in (known := {"methods": METHODS, "studies": STUDIES}):
         return {name: known[kind].summary(name) for name in known[kind]}
     raise InvalidInput(f"there is nothing called {kind!r} to list; choose one of {', '.join(LISTED)}")
 

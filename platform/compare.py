@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from archray.errors import InvalidInput, RunFolderError
+from archray.errors import InvalidInput, RunFolderError, expect
 from archray.files import Folder, new_file, write_file
 from archray.platform.config import flat
 from archray.platform.run.layout import REPORT, command
@@ -37,6 +37,7 @@ def compare(paths: Sequence[str | Path], *, out: str | Path | None = None) -> pd
     Returns: a row per run, see `side_by_side`. Raises: RunFolderError for a folder that holds no run, or one that has
     not ended; InvalidInput for runs on different data.
     """
+    expect("paths", paths, list, tuple)
     if out is not None:
         new_file(out)
     runs = compared_runs(paths)

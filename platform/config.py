@@ -6,6 +6,7 @@ import difflib
 import json
 import tomllib
 from collections.abc import Callable, Collection, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
@@ -118,17 +119,18 @@ def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return leaves
 
 
-def read_config_file(path: Path) -> dict[str, Any]:
+def read_config_file(place: str | Path) -> dict[str, Any]:
     """A configuration file (`.toml`, `.json`, `.yaml`) as a dictionary. Raises: InvalidInput."""
-    if local_path(path).is_dir():
+    folder, path = local_path(place).is_dir(), Path(place)
+    if folder:
         raise InvalidInput(f"expected a configuration file, got the folder {path}; name the file in it")
     if not path.is_file():
         raise InvalidInput(f"there is no configuration file {path}; check the path given to --config")
     readers: dict[str, Callable[[str], Any]] = {
         ".toml": tomllib.loads,
-        ".json": json.loads,
-        ".yaml": yaml.safe_load,
-        ".yml": yaml.safe_load,
+        ".json": partial(json.loads, object_pairs_hook=_distinct),
+        ".yaml": partial(yaml.load, Loader=_Distinct),
+        ".yml": partial(yaml.load, Loader=_Distinct),
     }
     reader = readers.get(path.suffix)
     if reader is None:
@@ -137,9 +139,28 @@ def read_config_file(path: Path) -> dict[str, Any]:
         content = reader(path.read_text(encoding="utf-8"))
     except (ValueError, yaml.YAMLError) as error:
         raise InvalidInput(f"{path} is not valid {path.suffix[1:]}: {' '.join(str(error).split())}") from error
-    if content is not None and not isinstance(content, dict):
+    if content is None and path.suffix != ".json":  # only comments
+        return {}
+    if not isinstance(content, dict):
         raise InvalidInput(f"{path}: expected keys and values at the top level, got a {type(content).__name__}")
-    return content or {}
+    return content
+
+
+def _distinct(pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:
+    """Raises: ValueError if a key comes twice, of which JSON and YAML would take the last."""
+    keys = [key for key, _ in pairs]
+    if twice := [key for key in keys if keys.count(key) > 1]:
+        raise ValueError(f"the key {twice[0]!r} comes more than once; remove all but one")
+    return dict(pairs)
+
+
+class _Distinct(yaml.SafeLoader):
+    """YAML, without mappings in which a key comes twice."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        own = [key for key, _ in node.value if key.tag != "tag:yaml.org,2002:merge"]  # a merged key is to be replaced
+        _distinct([(self.construct_object(key, deep=True), None) for key in own if isinstance(key, yaml.ScalarNode)])
+        return super().construct_mapping(node, deep)
 
 
 def parse_assignment(text: str) -> dict[str, Any]:

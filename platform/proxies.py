@@ -9,7 +9,7 @@ from rich.console import Console
 
 from archray.cluster.cluster_settings import ClusterSettings, check_address
 from archray.cluster.resources import ResourceSettings
-from archray.errors import ArchrayError, DiskFull, InvalidInput, RunFolderError, RunInterrupted, TrialCrashed
+from archray.errors import ArchrayError, DiskFull, InvalidInput, RunFolderError, RunInterrupted, TrialCrashed, expect
 from archray.files import Folder, new_file, write_file
 from archray.platform.config import validate
 from archray.platform.engine.pool_settings import PoolSettings, candidates
@@ -58,11 +58,21 @@ def proxies(
     Raises: RunFolderError if `out` exists, or its parts are of another scoring; ArchrayError for anything wrong, before
     Ray starts; TrialCrashed if no architecture has a value, once the table is written.
     """
+    for name, value, kind in (
+        ("data_settings", data_settings, DataSettings),
+        ("settings", settings, ProxySettings),
+        ("resources", resources, ResourceSettings),
+        ("cluster", cluster, ClusterSettings),
+    ):
+        expect(name, value, kind, type(None))
+    expect("seed", seed, int)
+    if seed < 0:
+        raise InvalidInput(f"seed: expected 0 or more, got {seed}")
     pool = validate(PoolSettings, {"size": size, "chunk": chunk})
     given = data_settings or validate(DataSettings, {"name": data})
     scored = settings or ProxySettings(metrics=("grad_norm", "snip", "ntk_trace", "kappa"))
     resources, cluster, console = resources or ResourceSettings(), cluster or ClusterSettings(), console or Console()
-    out = new_file(out)
+    out = new_file(out, ".parquet")
     space = absolute_name(space)
     opened = get_space(space)
     if reason := serves_networks(opened):

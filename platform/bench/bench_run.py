@@ -16,7 +16,7 @@ import numpy as np
 from rich.console import Console
 
 from archray.cluster.cluster_settings import ClusterSettings
-from archray.errors import InvalidInput, RunInterrupted
+from archray.errors import InvalidInput, RunInterrupted, expect
 from archray.files import Folder
 from archray.platform.bench.bench_folder import (
     PARTS,
@@ -41,6 +41,7 @@ SUMMARY, SEARCHES, DIFFERENCES, MARKDOWN, PAGE = (
     "bench.md",
     "bench.html",
 )
+MOST_SEEDS = 10**6  # of a row; more searches than a bench has time for
 _LINE_SECONDS = 5.0  # between two lines of progress
 
 
@@ -78,6 +79,7 @@ def bench(
 
     Raises: ArchrayError for anything that is wrong with these, before Ray starts; RunInterrupted after Ctrl-C.
     """
+    expect("cluster", cluster, ClusterSettings, type(None))
     held = read_table(table, where, objective=objective, result=result)
     question = ask(methods, held, table, seeds, budget, budget_seconds, metric)
     with lock(bench_place(out), "archray bench"):
@@ -104,10 +106,20 @@ def ask(
     metric: str | Sequence[str] = (),
 ) -> Question:
     """The question of a bench. place: of the table, as the user named it; the others: see `bench`, as for `Raises`."""
-    if isinstance(seeds, bool) or seeds < 1:
-        raise InvalidInput(f"seeds: expected 1 or more, got {seeds}")
-    rows = entrants(methods, table, [metric] if isinstance(metric, str) else list(metric))
+    expect("seeds", seeds, int)
+    if not 1 <= seeds <= MOST_SEEDS:
+        raise InvalidInput(f"seeds: expected 1 to {MOST_SEEDS:,}, got {seeds}")
+    rows = entrants(_texts("methods", methods), table, _texts("metric", metric))
     return Question(_identity(table, place), tuple(rows), seeds, *_budgets(table, budget, budget_seconds))
+
+
+def _texts(name: str, value: str | Sequence[str]) -> list[str]:
+    """The texts of an argument that is one text or several. Raises: InvalidInput."""
+    expect(name, value, str, list, tuple)
+    texts = [value] if isinstance(value, str) else list(value)
+    for text in texts:
+        expect(name, text, str)
+    return texts
 
 
 def begin(question: Question, table: Table, out: str | Path, against: str) -> Folder:
@@ -146,6 +158,8 @@ def _budgets(
 ) -> tuple[tuple[int, ...], float | None]:
     """The budgets in evaluations, and in seconds. Raises: InvalidInput for those that the table cannot answer."""
     rows = len(table.rows)
+    expect("budget", budget, int, list, tuple, type(None))
+    expect("budget_seconds", seconds, int, float, type(None))
     if seconds is not None:
         if budget is not None:
             raise InvalidInput("expected a budget in evaluations or in training seconds, got both")
@@ -162,7 +176,7 @@ def _budgets(
             )
         return (min(rows, int(np.ceil(seconds / shortest))),), float(seconds)
     budgets = (20,) if budget is None else (budget,) if isinstance(budget, int) else tuple(budget)
-    if not budgets or any(not isinstance(each, int) or each < 1 for each in budgets):
+    if not budgets or any(not isinstance(each, int) or isinstance(each, bool) or each < 1 for each in budgets):
         raise InvalidInput(f"budget: expected whole numbers of 1 or more, got {budget!r}")
     if max(budgets) > rows:
         raise InvalidInput(

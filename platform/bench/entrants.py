@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
@@ -54,7 +55,9 @@ class Entrant:
         try:
             return make(problem, budget, seed, self.options)
         except TypeError as error:
-            raise InvalidInput(f"{self.label}: {error}") from error
+            unknown = re.search(r"unexpected keyword argument ('\w+')", str(error))
+            reason = f"{self.name} has no option {unknown[1]} in a bench; leave it out" if unknown else error
+            raise InvalidInput(f"{self.label}: {reason}") from error
         except ArchrayError as error:
             raise InvalidInput(f"{self.label}: {error}") from error
 

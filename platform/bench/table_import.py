@@ -66,7 +66,7 @@ def import_table(
     before anything is written.
     """
     location = absolute(file)
-    out = new_file(f"{_stem(location)}.parquet" if out is None else out)
+    out = new_file(f"{_stem(location)}.parquet" if out is None else out, ".parquet")
     if missing not in ("refuse", "drop"):
         raise InvalidInput(f"missing: expected refuse or drop, got {missing!r}")
     frame, written, checksum = read_frame(location)
@@ -96,7 +96,7 @@ def import_nats_bench(
     they are named. Raises: as `import_table`.
     """
     location = absolute(place)
-    out = new_file(f"{_stem(location)}-{dataset}.parquet" if out is None else out)
+    out = new_file(f"{_stem(location)}-{dataset}.parquet" if out is None else out, ".parquet")
     frame = nats_bench_rows(location, dataset)
     longest = max((column for column in frame.columns if column.startswith("test_")), key=lambda c: int(c[5:]))
     own = {"objective": f"valid_{SHORT}", "result": longest, "seconds": f"seconds_{SHORT}"}

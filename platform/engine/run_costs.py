@@ -9,7 +9,8 @@ import numpy as np
 import pandas as pd
 
 from archray.errors import InvalidInput
-from archray.platform.engine.device_meter import DeviceMeter
+from archray.platform.config import SearchConfig
+from archray.platform.engine.device_meter import DeviceMeter, whole_resources
 from archray.platform.engine.pool_settings import ENUMERABLE
 from archray.plurals import count
 from archray.searchers.constraints import Constraint, parse_constraints, violation
@@ -62,6 +63,13 @@ def run_costs(context: Context[Any]) -> NetworkCosts:
 def _times(costs: NetworkCosts, settings: LatencySettings) -> Times:
     """What times the networks: this process, or an actor on the device that the settings name."""
     return costs.meter() if settings.resources is None else DeviceMeter(settings.resources, costs.meter_arguments)
+
+
+def check_device(config: SearchConfig) -> None:
+    """Raises: InvalidInput if no node of the Ray that is connected has the device that the costs are timed on."""
+    costs = getattr(config, "costs", None)
+    if costs is not None and costs.latency.resources is not None:
+        whole_resources(costs.latency.resources)
 
 
 def has_costs(context: Context[Any]) -> bool:

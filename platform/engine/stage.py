@@ -24,7 +24,7 @@ from archray.errors import DamagedFile, DiskFull, RunInterrupted
 from archray.files import Folder
 from archray.platform.config import SearchConfig
 from archray.platform.engine.damaged_storage import stops_when_full
-from archray.platform.engine.run_costs import check_constraints
+from archray.platform.engine.run_costs import check_constraints, check_device
 from archray.platform.engine.run_record import Describe, recorded, run_name, whole_run
 from archray.platform.engine.tune_options import TuneOptions
 from archray.platform.run.layout import DONE, DONE_KEYS, command
@@ -173,6 +173,7 @@ def run_stages(stages: Sequence[Stage[ReadsT]], context: Context[ReadsT], descri
                     if connection.joined:
                         check_nodes(run.folder, run.data.paths, announce=console.print)
                     resources = run.config.resources
+                    check_device(run.config)
                     concurrency(resources, workers=resources.train_workers)  # a later stage would say so after hours
                     connected = True
                 if not checked:

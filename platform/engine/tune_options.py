@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from archray.errors import InvalidInput
+from archray.errors import InvalidInput, expect
 
 if TYPE_CHECKING:  # whoever gives some has imported it
     from ray import tune
@@ -24,10 +25,15 @@ class TuneOptions:
     time_budget_s: float | None = None
 
     def __post_init__(self) -> None:
+        expect("time_budget_s", self.time_budget_s, int, float, type(None))
+        if self.time_budget_s is not None and not 0 < self.time_budget_s < math.inf:
+            raise InvalidInput(f"time_budget_s: expected a number of seconds above 0, got {self.time_budget_s}")
         for config, ours in (
             (self.run_config, ("name", "storage_path", "storage_filesystem")),
             (self.tune_config, ("metric", "mode", "search_alg", "num_samples")),
         ):
+            if config is not None and not hasattr(config, ours[0]):
+                raise InvalidInput(f"expected a RunConfig and a TuneConfig of Ray Tune, got {config!r}")
             taken = [name for name in ours if config and getattr(config, name) != getattr(type(config)(), name)]
             if taken:
                 raise InvalidInput(

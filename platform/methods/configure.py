@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from archray.cluster.cluster_settings import check_address
-from archray.errors import InvalidInput
+from archray.errors import InvalidInput, expect
 from archray.platform.config import SearchConfig, family_paths, merge, nest, read_config_file, validate
 from archray.platform.methods.catalogue import METHODS, get_method
 from archray.platform.methods.space_defaults import space_defaults
@@ -46,10 +46,11 @@ def make_config(
     Raises: InvalidInput, UnknownName.
     """
     method = get_method(name)
-    preset = preset or "demo"
+    expect("preset", preset, str, type(None))
+    preset = "demo" if preset is None else preset
     if preset not in method.presets:
         raise InvalidInput(f"{name} has no preset {preset!r}; choose one of {', '.join(method.presets)}")
-    from_file = config if isinstance(config, Mapping) else read_config_file(Path(config)) if config is not None else {}
+    from_file = config if isinstance(config, Mapping) else read_config_file(config) if config is not None else {}
     flags = {**COMMON_FLAGS, **method.flags}
     given = [
         nest(flags.get(option, option.replace("__", ".")), value)

@@ -15,6 +15,7 @@ from archray.errors import RunFolderError
 from archray.files import Folder
 from archray.platform.models.export_format import FEATURE_MAP, STATE_DICT
 from archray.platform.models.member_model import member_folder, member_row
+from archray.platform.run.heartbeat import is_locked_elsewhere
 from archray.platform.run.layout import MODEL, command
 from archray.platform.run.run import Run
 from archray.trainables.checkpoint import STATE_FILE, load_fitting, load_tensors, read_state
@@ -136,8 +137,11 @@ def trained(run: Run[Any], member: int | None = None) -> tuple[Run[Any], Folder,
             "run of a search that does"
         )
     if not (best.folder / MODEL).exists(DESCRIPTION):
+        running = is_locked_elsewhere(run.folder)
+        what = "it is running; follow it" if running else "finish it"
         raise RunFolderError(
-            f"{run.folder} holds no trained network yet; finish it with: {command('resume', run.folder)}"
+            f"{run.folder} holds no trained network yet; {what} with: "
+            f"{command('watch' if running else 'resume', run.folder)}"
         )
     folder = best.folder / MODEL if member is None else member_folder(run, member)
     described = folder.read_json(DESCRIPTION, "test_accuracy", "data")

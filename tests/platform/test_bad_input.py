@@ -11,6 +11,9 @@ from pathlib import Path
 
 import pytest
 
+import archray
+from archray.errors import InvalidInput
+
 SEARCH = ("search", "hnas", "--preset", "smoke", "--out", "run")
 NASI = ("search", "nasi", "--preset", "smoke", "--out", "run")
 MAPS = ("search", "halving", "--preset", "smoke", "--out", "run")
@@ -107,6 +110,20 @@ LIGHT: list[tuple[tuple[str, ...], str]] = [
     (("proxies", "--out", ""), "got ''"),
     (("proxies", "--out", "s3://bucket/pool.parquet"), "expected a path on a disk of this machine"),
     (("compare", "finished", "--out", "loop"), "Too many levels"),
+    ((*SEARCH, "--time-budget-s", "-5"), "time_budget_s: expected a number of seconds above 0, got -5"),
+    ((*SEARCH, "--time-budget-s", "nan"), "above 0, got nan"),
+    ((*SEARCH, "--config", "empty"), "expected a configuration file, got the folder empty"),
+    ((*SEARCH, "--config", "null.json"), "expected keys and values at the top level"),
+    ((*SEARCH, "--config", "twice.json"), "the key 'seed' comes more than once"),
+    ((*SEARCH, "--config", "twice.yaml"), "the key 'lr' comes more than once"),
+    ((*SEARCH, "--set", "seed=true"), "seed: Input should be a number, got True"),
+    ((*SEARCH, "--set", "train.lr=true"), "train.lr: Input should be a number, got True"),
+    ((*SEARCH, "--space", "space.py"), "did you mean 'space.py:NAME'"),
+    ((*SEARCH, "--data", "arrays:empty"), "empty, got a folder"),
+    (("search", "random", "--out", "run-of-another/sub/sub"), "got one in the run "),
+    (("search", "robot", "--out", "run", "--metrics", "snip,snip"), "expected distinct metrics, got snip, snip"),
+    (("proxies", "--metrics", "snip,snip"), "expected distinct metrics, got snip, snip"),
+    (("proxies", "--out", "pool.txt"), "expected a name that ends in .parquet, got pool.txt"),
 ]
 # These load more: what reads tables, opens an object store, or needs the data or their size.
 HEAVY_CASES: list[tuple[tuple[str, ...], str]] = [
@@ -122,6 +139,10 @@ HEAVY_CASES: list[tuple[tuple[str, ...], str]] = [
     (("bench", "info", "semicolons.csv"), "expected commas between the columns"),
     (("bench", "info", "twice.csv"), "'snip' more than once"),
     ((*SEARCH, "--pool", "twice.csv"), "'snip' more than once"),
+    (("bench", "random:population=5", *TABLE, "--out", "bench"), "random has no option 'population' in a bench"),
+    (("bench", "import", "table.csv", "--metrics", "val_accuracy", "--out", "new.parquet"), "with one role each"),
+    (("bench", "import", "table.csv", "--metrics", "snip", "--costs", "snip", "--out", "new.parquet"), "one role each"),
+    (("bench", "random", *TABLE, "--seeds", "100000000000000000000", "--out", "bench"), "expected 1 to 1,000,000"),
     ((*SEARCH, "--space", "table:pipe"), "expected a file, got a folder or a device"),
     ((*SEARCH, "--data", "calls.py:leaves"), "'calls.py:leaves' failed when archray called it: SystemExit: 3 ("),
     ((*SEARCH, "--data", "calls.py:fails"), "KeyError: 'absent' ("),
@@ -157,6 +178,12 @@ class Own(Space):
 class Ambiguous(Space):
     name, decisions = "ambiguous", (Decision("a=b", ("wide", "narrow")),)
 """
+MANIFEST = {
+    "config": {"method": "random", "space": "darts", "data": {"name": "digits"}, "seed": 0, "repeats": 1},
+    "versions": {},
+    "created": "2026-01-01T00:00:00+00:00",
+    "command": None,
+}
 HEAVY = {"torch", "ray", "sklearn", "scipy", "pandas", "pyarrow", "matplotlib"}  # a second or more, all together ten
 
 
@@ -183,7 +210,7 @@ def run_all_cases() -> None:
 @pytest.fixture(scope="module")
 def outcomes(tmp_path_factory):
     folder = tmp_path_factory.mktemp("bad_input")
-    for name in ("empty", "taken", "finished"):
+    for name in ("empty", "taken", "finished", "run-of-another"):
         (folder / name).mkdir()
     (folder / "taken" / "file").write_text("kept")
     (folder / "finished" / "manifest.json").write_text("{}")
@@ -192,6 +219,10 @@ def outcomes(tmp_path_factory):
     (folder / "numbers.yaml").write_text("train: {1: 2}")
     (folder / "space.yaml").write_text("space: 3")
     (folder / "broken.py").write_text("import sys\nsys.absent\n")
+    (folder / "run-of-another" / "manifest.json").write_text(json.dumps(MANIFEST))
+    (folder / "null.json").write_text("null")
+    (folder / "twice.json").write_text('{"seed": 1, "seed": 2}')
+    (folder / "twice.yaml").write_text("train: {lr: 1, lr: 2}")
     (folder / "leaves.py").write_text("import sys\nsys.exit('bye')\n")
     (folder / "calls.py").write_text(CALLS)
     (folder / "loop").symlink_to("loop")
@@ -251,3 +282,40 @@ def test_the_surroundings_of_a_command(tmp_path, script, code, error):
     )
     assert (run.returncode, error in run.stderr) == (code, True), run.stderr
     assert len(run.stderr.splitlines()) == bool(error)
+
+
+@pytest.mark.parametrize(
+    ("function", "arguments"),
+    [
+        *(("search", {"method": value}) for value in (None, 5, ["random"])),
+        *(("search", {"out": "run", "data": value}) for value in (5, True, ("a", "b"))),
+        *(("search", {"out": "run", name: 5}) for name in ("space", "preset", "config", "callbacks", "run_config")),
+        *(("search", {"out": value}) for value in (5, b"run", ["run"], "")),
+        ("search", {"out": "run", "time_budget_s": True}),
+        *(
+            (name, {"path": value})
+            for name in ("load", "show", "resume", "report", "export")
+            for value in (None, 5, [])
+        ),
+        ("runs", {"folder": None}),
+        ("compare", {"paths": None}),
+        ("list_names", {"kind": []}),
+        ("config", {"method": []}),
+        ("proxies", {"space": None}),
+        ("proxies", {"settings": 5}),
+        ("proxies", {"seed": -1}),
+        *(("bench", {"methods": value}) for value in (None, 5, [None])),
+        *(("bench", {name: None}) for name in ("table", "out", "seeds", "metric", "against")),
+        *(("bench", {"seeds": value}) for value in (10**20, 1.5, True, "x", [1])),
+        *(("bench", {"budget": value}) for value in (10**20, 1.5, True, "x", [True], {})),
+        *(("bench", {name: 5}) for name in ("where", "objective", "result", "cluster")),
+    ],
+    ids=str,
+)
+def test_arguments_of_wrong_types(tmp_path, monkeypatch, function, arguments):
+    monkeypatch.chdir(tmp_path)
+    Path("table.csv").write_text("architecture,val_accuracy,snip\na,0.5,1\nb,0.6,2\n")
+    asked = {"methods": ["random"], "table": "table.csv", "out": "bench", "budget": 1} if function == "bench" else {}
+    with pytest.raises(InvalidInput):
+        getattr(archray, function)(**asked | arguments)
+    assert os.listdir() == ["table.csv"]

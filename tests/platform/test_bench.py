@@ -159,7 +159,7 @@ def test_hnas_stands_beside_random_points_of_its_square(table: tuple[Path, pd.Da
 REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"budget": 257}, "expected a budget of at most 256"),
     ({"budget": 0}, "whole numbers of 1 or more"),
-    ({"seeds": 0}, "seeds: expected 1 or more"),
+    ({"seeds": 0}, "seeds: expected 1 to 1,000,000"),
     ({"methods": ["evolutoin"]}, "did you mean 'evolution'"),
     ({"methods": ["darts"]}, "darts cannot be run on a table here"),
     ({"methods": ["evolution:populatoin=3"]}, "evolution:populatoin=3: .*populatoin"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import runpy
 from pathlib import Path
 from typing import Any
@@ -14,8 +15,11 @@ from archray_test_models import SMALL, a_run, bare_python, run_bare, run_of_ense
 
 import archray
 from archray.errors import InvalidInput, MissingExtra, RunFolderError, UnknownName
+from archray.files import Folder
 from archray.platform.models.export_format import FORMATS
 from archray.platform.models.model_files import STATE_DICT, load_model
+from archray.platform.run.heartbeat import lock, start_of
+from archray.platform.run.layout import HEARTBEAT
 from archray.platform.run.run import Run
 from archray.trainables.data import load_images
 
@@ -243,7 +247,13 @@ def test_bad_input(tmp_path: Path) -> None:
     with pytest.raises(RunFolderError, match="not empty; choose another --to"):
         archray.export(run, tmp_path / "full", formats="python")
     a_run(tmp_path / "begun", "nasbench201")
-    with pytest.raises(RunFolderError, match="holds no trained network yet"):
+    with pytest.raises(RunFolderError, match="holds no trained network yet; finish it with: archray resume"):
+        archray.export(tmp_path / "begun", tmp_path / "out")
+    with lock(Folder(tmp_path / "begun"), "archray search"):
+        beat = json.loads((tmp_path / "begun" / HEARTBEAT).read_text())
+    other = {**beat, "pid": os.getppid(), "started": start_of(os.getppid())}
+    (tmp_path / "begun" / HEARTBEAT).write_text(json.dumps(other))
+    with pytest.raises(RunFolderError, match="it is running; follow it with: archray watch"):
         archray.export(tmp_path / "begun", tmp_path / "out")
 
 

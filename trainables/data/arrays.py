@@ -63,7 +63,8 @@ def check(settings: DataSettings) -> None:
     """
     path = settings.path
     if not path.is_file():
-        raise DataNotFound(f"there is no file {path}; give an .npz that holds {FORM}")
+        found = "a folder" if path.is_dir() else "no file"
+        raise DataNotFound(f"expected an .npz file at {path}, got {found}; give one that holds {FORM}")
     try:
         with zipfile.ZipFile(path) as archive:
             names = {name.removesuffix(".npy") for name in archive.namelist()}

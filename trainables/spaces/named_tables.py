@@ -6,7 +6,7 @@ import os
 from functools import lru_cache
 from urllib.parse import parse_qsl
 
-from archray.errors import InvalidInput
+from archray.errors import InvalidInput, expect
 from archray.files import local_path
 from archray.trainables.spaces.table_space import PREFIX, TableSpace
 
@@ -15,6 +15,7 @@ FORM = "table:FILE, table:FILE?encoding=columns:a,b or table:FILE?where=column=v
 
 def absolute_name(name: str) -> str:
     """The name of a space, whose table every process finds from whatever folder; other names as they are."""
+    expect("space", name, str)
     if not name.startswith(PREFIX) or "://" in name:
         return name
     place, question, query = name.removeprefix(PREFIX).partition("?")

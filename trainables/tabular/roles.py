@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
-from archray.errors import InvalidInput, InvalidTable
+from archray.errors import InvalidInput, InvalidTable, expect
 
 ROW = "row"  # as the architecture: the row's number, of a table whose columns do not identify an architecture
 
@@ -58,6 +58,14 @@ class Roles:
     encoding: str | None = None
 
     def __post_init__(self) -> None:
+        for name in ("objective", "result", "seconds", "space", "encoding"):
+            expect(name, getattr(self, name), str, type(None))
+        columns = [*self.metrics, *self.costs, *self.values]
+        if twice := sorted({column for column in columns if columns.count(column) > 1}):
+            raise InvalidInput(
+                f"expected columns with one role each, got {', '.join(twice)} as a metric or a cost and once more; "
+                "name each column once"
+            )
         if self.mode not in ("max", "min"):
             raise InvalidInput(f"mode: expected 'max' or 'min', got {self.mode!r}")
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from archray.errors import InvalidTable
+from archray.errors import InvalidTable, expect
 from archray.files import check_columns, local_path, read_location, whole_file
 from archray.plurals import count
 from archray.trainables.tabular.roles import ROW, Roles, guess_roles
@@ -116,6 +116,7 @@ def read_frame(location: str) -> tuple[pd.DataFrame, dict[str, Any], str]:
 
 def select(frame: pd.DataFrame, where: Mapping[str, str], location: str) -> pd.DataFrame:
     """The rows in which each column of `where` has its value. Raises: InvalidTable if there is none."""
+    expect("where", where, Mapping)
     for column, value in where.items():
         if column not in frame.columns:
             raise InvalidTable(f"{location} has no column {column!r} to select by; it has {', '.join(frame.columns)}")

@@ -38,6 +38,13 @@ class SeveralMetricsOptions(PlainOptions):
         """`snip,synflow`, as the command line has it, too."""
         return tuple(name.strip() for name in value.split(",")) if isinstance(value, str) else value
 
+    @field_validator("metrics")
+    @classmethod
+    def _distinct(cls, metrics: tuple[str, ...]) -> tuple[str, ...]:
+        if len(set(metrics)) != len(metrics):
+            raise InvalidInput(f"expected distinct metrics, got {', '.join(metrics)}")
+        return metrics
+
 
 class RankSurrogateConfig(PlainConfig, PooledConfig):
     """The configuration of a search by the ranks of several metrics and the architectures' own codes.
