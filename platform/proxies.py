@@ -58,13 +58,13 @@ def proxies(
     Raises: RunFolderError if `out` exists, or its parts are of another scoring; ArchrayError for anything wrong, before
     Ray starts; TrialCrashed if no architecture has a value, once the table is written.
     """
-    for name, value, kind in (
+    for name, value, type_ in (
         ("data_settings", data_settings, DataSettings),
         ("settings", settings, ProxySettings),
         ("resources", resources, ResourceSettings),
         ("cluster", cluster, ClusterSettings),
     ):
-        expect(name, value, kind, type(None))
+        expect(name, value, type_, type(None))
     expect("seed", seed, int)
     if seed < 0:
         raise InvalidInput(f"seed: expected 0 or more, got {seed}")

@@ -28,7 +28,9 @@ def metric_names(text: str) -> list[str]:
     from archray.trainables.proxies import PROXIES
 
     names = [name.strip() for name in text.split(",")]
-    return [*PROXIES.names(), *(name for name in names if name not in ("all", *PROXIES))] if "all" in names else names
+    if "all" not in names:
+        return names
+    return list(dict.fromkeys(each for name in names for each in (PROXIES.names() if name == "all" else [name])))
 
 
 def proxies(
