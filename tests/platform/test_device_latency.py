@@ -26,6 +26,9 @@ ray.init(address=cluster.address, log_to_driver=False)
 assert whole_resources({"raspberry": 1}) == {"raspberry": 2.0}  # the whole device
 with pytest.raises(InvalidInput, match="no node has the resources .*; the cluster has .*raspberry"):
     whole_resources({"phone": 1})
+with pytest.raises(InvalidInput, match="no node has the resources"):  # before any trial
+    archray.search("random", preset="smoke", cost="latency_ms", cost_on='{"phone": 1}', out=out)
+assert not out.exists()
 
 how = {"warmup": 1, "repeats": 3, "runtime": sys.argv[2], "batch_size": 2}
 meter = DeviceMeter({"raspberry": 1}, ("nasbench201", NetworkSettings(channels=4, cells=1), 1, 8, 10, how))

@@ -26,6 +26,11 @@ class Perceptron(Space):
         return nn.Sequential(nn.AdaptiveAvgPool2d(2), nn.Flatten(), *layers, nn.Linear(width, num_classes))
 
 
+class Leaving(Perceptron):
+    def build(self, architecture, *, in_channels, num_classes):
+        raise SystemExit(3)
+
+
 class Broken(Perceptron):
     name = "broken"
 
@@ -84,5 +89,7 @@ def test_what_cannot_be_built(tmp_path):
     file = write(tmp_path)
     with pytest.raises(InvalidInput, match=r"build method of space 'broken' to return a torch\.nn\.Module, got str"):
         make(f"{file}:Broken")
+    with pytest.raises(RuntimeError, match=r"'Leaving\.build' failed .*: SystemExit: 3 \(.*, line \d+\)"):
+        make(f"{file}:Leaving")
     with pytest.raises(UnknownName, match="unbuilt"):
         make(f"{file}:Unbuilt")
