@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from archray.errors import InvalidInput, UnknownName
+from archray.errors import InvalidArchitecture, InvalidInput, UnknownName
 from archray.trainables.nets import NetworkSettings, build
 from archray.trainables.spaces import get_space
 
@@ -89,7 +89,7 @@ def test_what_cannot_be_built(tmp_path):
     file = write(tmp_path)
     with pytest.raises(InvalidInput, match=r"build method of space 'broken' to return a torch\.nn\.Module, got str"):
         make(f"{file}:Broken")
-    with pytest.raises(RuntimeError, match=r"'Leaving\.build' failed .*: SystemExit: 3 \(.*, line \d+\)"):
+    with pytest.raises(InvalidArchitecture, match=r"'Leaving\.build' failed .*: SystemExit: 3 \(.*, line \d+\)"):
         make(f"{file}:Leaving")
     with pytest.raises(UnknownName, match="unbuilt"):
         make(f"{file}:Unbuilt")

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from archray.errors import InvalidInput
+from archray.errors import InvalidArchitecture, InvalidInput
 from archray.references import call_reference
 from archray.registry import import_modules
 from archray.trainables.devices import own_randomness
@@ -87,9 +87,9 @@ def build(
         shape = {"in_channels": in_channels, "num_classes": num_classes}
         if own is None:
             module = builder(choices, **shape, **taken)
-        else:  # whoever builds it records what one network failed of
+        else:  # a failed result: a retry cannot cure it
             name = f"{type(space).__name__}.build"
-            module = call_reference(name, builder, choices, **shape, **taken, raises=RuntimeError)
+            module = call_reference(name, builder, choices, **shape, **taken, raises=InvalidArchitecture)
         if not isinstance(module, nn.Module):
             raise InvalidInput(
                 f"expected the build method of space {space.name!r} to return a torch.nn.Module, "
