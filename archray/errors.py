@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from importlib.metadata import version
 
 TESTED_RAY = ("2.55", "2.60")  # the oldest and the newest version of Ray that archray is tested with
+
+# Control characters but the line break and the tab, those that turn the direction of text, and halves of characters.
+_UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+def printable(text: str) -> str:
+    """The text with control characters escaped as `\\u001b`, as in JSON: a stranger's run may hold some."""
+    return _UNPRINTABLE.sub(lambda sign: f"\\u{ord(sign[0]):04x}", text)
 
 
 def tested_versions(problem: str) -> str:
@@ -24,6 +33,9 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 class ArchrayError(Exception):
     """Base of all errors that archray raises on purpose. The command line prints it and exits with code 2."""
+
+    def __str__(self) -> str:
+        return printable(super().__str__())
 
 
 class InvalidInput(ArchrayError, ValueError):
@@ -69,23 +81,32 @@ class DamagedFile(RunFolderError):
     """A file of a run or an export that cannot be read: torn, empty, or with other content than archray wrote."""
 
     _got = "a damaged file"
+    reason = ""  # what is wrong with it, in brief
 
     @classmethod
     def at(cls, place: str, why: object) -> DamagedFile:
         """The error for the file at `place`. why: what is wrong with it, in words or as the error that reading it
         raised."""
         reason = " ".join(f"{type(why).__name__}: {why}".split()) if isinstance(why, Exception) else str(why)
-        return cls(
+        error = cls(
             f"expected {place} as archray wrote it, got {cls._got} ({reason[:200]}). Restore it from a copy, or "
             "delete what is left and give the command that wrote it again: 'archray resume RUN', which makes again "
             "what is missing in a run, or 'archray export'"
         )
+        error.reason = reason[:200]
+        return error
 
 
 class MissingFile(DamagedFile, FileNotFoundError):
     """A file that should be there and is not."""
 
     _got = "no file"
+
+
+class UnreadableFile(DamagedFile, PermissionError):
+    """A file that this user may not read."""
+
+    _got = "a file that you may not read"
 
 
 class UntrustedCode(RunFolderError):

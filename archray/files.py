@@ -12,11 +12,23 @@ import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from copy import copy
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
+from pydantic import TypeAdapter, ValidationError
+
 from archray.disks import FULL, ArrowFiles, LocalDisk
-from archray.errors import DamagedFile, InvalidInput, InvalidTable, MissingFile, NotWritable, RunFolderError
+from archray.errors import (
+    DamagedFile,
+    InvalidInput,
+    InvalidTable,
+    MissingFile,
+    NotWritable,
+    RunFolderError,
+    UnreadableFile,
+)
+from archray.settings import first_problem
 
 if TYPE_CHECKING:  # imported where used: what only writes local files needs neither
     import pandas as pd
@@ -300,11 +312,15 @@ class Folder:
         self._disk.delete(self._place(name))
 
     def read_bytes(self, name: str) -> bytes:
-        """Raises: MissingFile."""
+        """Raises: MissingFile; UnreadableFile; DamagedFile for a folder."""
         try:
             return self._disk.read(self._place(name))
         except (FileNotFoundError, NotADirectoryError) as error:
             raise MissingFile.at(f"{self}/{name}", "it is missing") from error
+        except PermissionError as error:
+            raise UnreadableFile.at(f"{self}/{name}", error.strerror or error) from error
+        except (IsADirectoryError, NotADirectoryError) as error:
+            raise DamagedFile.at(f"{self}/{name}", error.strerror or error) from error
 
     @contextmanager
     def whole_file(self, name: str) -> Iterator[BinaryIO]:
@@ -332,13 +348,13 @@ class Folder:
         self.create()
         self._disk.append_line(self._place(name), line)
 
-    def read_json_lines(self, name: str) -> list[Any]:
-        """What the lines of a file say, a torn one left out. Raises: MissingFile."""
+    def read_json_lines(self, name: str, kind: Any = Any) -> list[Any]:
+        """What the lines of a file say, torn ones and others than `kind` left out. Raises: as `read_bytes`."""
         values = []
         for line in self.read_bytes(name).splitlines():
             try:
-                values.append(json.loads(line))
-            except ValueError:
+                values.append(_checked(line, kind))
+            except ValidationError:
                 continue
         return values
 
@@ -350,34 +366,45 @@ class Folder:
     def sha256(self, name: str) -> str:
         return hashlib.sha256(self.read_bytes(name)).hexdigest()
 
-    def read_json(self, name: str, *keys: str, kind: type = dict) -> Any:
-        """A document. Raises: DamagedFile if it is none of this kind, or lacks one of the keys; MissingFile."""
+    def read_json(self, name: str, kind: Any = dict[str, Any]) -> Any:
+        """A document, as it was written.
+
+        kind: a type that pydantic checks, for example a model; the document may have more keys than that.
+        Raises: DamagedFile if it is none of this kind; otherwise as `read_bytes`.
+        """
         try:
-            value = json.loads(self.read_bytes(name))
-        except ValueError as error:
-            raise DamagedFile.at(f"{self}/{name}", error) from error
-        if not isinstance(value, kind):
-            raise DamagedFile.at(f"{self}/{name}", f"it holds a {type(value).__name__}, not a {kind.__name__}")
-        document: Any = value
-        if lacking := [key for key in keys if key not in document]:
-            raise DamagedFile.at(f"{self}/{name}", f"it lacks {', '.join(lacking)}")
-        return document
+            return _checked(self.read_bytes(name), kind)
+        except ValidationError as error:
+            raise DamagedFile.at(f"{self}/{name}", first_problem(error)) from error
 
     def write_json(self, name: str, value: Any) -> None:
         self.write_bytes(name, (json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode())
 
-    def read_parquet(self, name: str) -> pd.DataFrame:
-        """A table. Raises: DamagedFile if it is none; MissingFile."""
+    def read_parquet(self, name: str, *columns: str) -> pd.DataFrame:
+        """A table. Raises: DamagedFile if it is none, or lacks one of the columns; otherwise as `read_bytes`."""
         import pandas as pd
-        import pyarrow as pa
 
         content = io.BytesIO(self.read_bytes(name))
         try:
-            return pd.read_parquet(content)
-        except (pa.ArrowException, OSError, ValueError) as error:
+            table = pd.read_parquet(content)
+        except Exception as error:  # of Arrow, of pandas, of the JSON in it
             raise DamagedFile.at(f"{self}/{name}", error) from error
+        if lacking := [column for column in columns if column not in table.columns]:
+            raise DamagedFile.at(f"{self}/{name}", f"it lacks {', '.join(lacking)}")
+        return table
 
     def write_parquet(self, name: str, table: pd.DataFrame) -> None:
         content = io.BytesIO()
         table.to_parquet(content, index=False)
         self.write_bytes(name, content.getvalue())
+
+
+@cache
+def _adapter(kind: Any) -> TypeAdapter[Any]:
+    return TypeAdapter(kind)
+
+
+def _checked(content: bytes, kind: Any) -> Any:
+    """A JSON document. Raises: ValidationError if it is none of this kind, or nested too deeply to be read."""
+    _adapter(kind).validate_json(content, strict=True)
+    return json.loads(content)  # as it was written: the check leaves out keys that `kind` does not name

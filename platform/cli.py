@@ -16,7 +16,7 @@ from typer.core import TyperGroup
 
 import archray
 from archray.disks import is_full
-from archray.errors import ArchrayError, DiskFull, RunInterrupted, TrialCrashed
+from archray.errors import ArchrayError, DiskFull, RunInterrupted, TrialCrashed, printable
 from archray.files import local_path
 from archray.platform.attack_command import attack
 from archray.platform.bench_run_command import bench_app
@@ -108,7 +108,7 @@ def watch(
 
 
 def _echo_json(value: Any) -> None:
-    typer.echo(json.dumps(value, indent=2, ensure_ascii=False))
+    typer.echo(printable(json.dumps(value, indent=2, ensure_ascii=False)))
 
 
 def report(run: RunFolder, trust: Trust = False) -> None:

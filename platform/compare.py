@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from archray.errors import InvalidInput, RunFolderError, expect
+from archray.errors import InvalidInput, RunFolderError, expect, printable
 from archray.files import Folder, new_file, write_file
 from archray.platform.config import flat
 from archray.platform.run.layout import REPORT, command
@@ -58,7 +58,7 @@ def compare(paths: Sequence[str | Path], *, out: str | Path | None = None) -> pd
     _print(written_side_by_side(runs), console)
     differences = different_options(runs)
     for key, values in differences.items():
-        console.print(f"{key}: {', '.join(map(str, values))}", soft_wrap=True, highlight=False, markup=False)
+        console.print(printable(f"{key}: {', '.join(map(str, values))}"), soft_wrap=True, highlight=False, markup=False)
     if progress:
         _print(written(comparison_table(progress)), console)
     if out is not None:
@@ -77,7 +77,7 @@ def _print(words: pd.DataFrame, console: Console) -> None:
     widths = [max(map(len, column)) for column in columns]
     for first, *cells in zip(*columns, strict=True):
         line = [f"{first:<{widths[0]}}", *(f"{cell:>{width}}" for cell, width in zip(cells, widths[1:], strict=True))]
-        console.print("  ".join(line), soft_wrap=True, highlight=False, markup=False)
+        console.print(printable("  ".join(line)), soft_wrap=True, highlight=False, markup=False)
 
 
 def compared_runs(paths: Sequence[str | Path]) -> Compared:

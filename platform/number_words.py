@@ -13,7 +13,7 @@ def as_float(value: object) -> float:
     """`value` as a float, NaN if it is none or not finite."""
     try:
         number = float(value)  # type: ignore[arg-type]  # anything a frame may hold
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return math.nan
     return number if math.isfinite(number) else math.nan
 

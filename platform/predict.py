@@ -6,10 +6,11 @@ import os
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import pandas as pd
 import torch
+from pydantic import BaseModel, Field
 from torch import Tensor
 
 from archray.errors import InvalidInput, RunFolderError
@@ -18,14 +19,28 @@ from archray.platform.methods import open_run
 from archray.platform.models.export_format import CARD, FEATURE_MAP, FORMATS, Predict, prediction_of
 from archray.platform.models.export_model import code_of, portable, signed_export
 from archray.platform.models.formats.onnx import onnx_prediction
-from archray.platform.models.model_files import trained
+from archray.platform.models.model_files import read_described, trained
 from archray.platform.run.layout import MANIFEST
 from archray.platform.run.trust import SIGNATURE, is_own, refuse_code
+from archray.settings import LARGEST
 from archray.trainables.data.image_folder import SUFFIXES
 from archray.trainables.data.image_form import ImageForm
 
 BATCH = 256  # images at once
 INT8 = "int8"  # of an export, beside its formats
+
+
+class Card(BaseModel):
+    """What `model.json` of an export says beside what describes its model."""
+
+    kind: str
+    input: Any
+    formats: Annotated[dict[str, list[str]], Field(min_length=1)]
+    classes: list[str]
+    num_classes: Annotated[int, Field(ge=1, le=LARGEST)]
+    output: str
+    space_file: str | None
+    int8: dict[str, Any] | None = None
 
 
 def predict(
@@ -76,7 +91,8 @@ def predict(
 
 def _exported(folder: Folder, name: str | None, scratch: Path, trust: bool) -> tuple[Predict, dict[str, Any]]:
     """The model of an export, and its `model.json`. scratch: for the files of one that is elsewhere."""
-    card = folder.read_json(CARD, "kind", "input", "formats", "classes", "num_classes", "output")
+    folder.read_json(CARD, Card)
+    card = read_described(folder, CARD)
     if card["input"] is None:
         raise _of_texts(folder)
     for file in folder.files():

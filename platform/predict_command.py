@@ -8,8 +8,10 @@ from typing import Annotated
 import typer
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 import archray
+from archray.errors import printable
 from archray.platform.run.trust import TRUST_HELP
 
 FORMATS_HELP = "onnx, torch-export, safetensors, python or state-dict; may be given several times."
@@ -57,10 +59,11 @@ def predict(
     table = archray.predict(model, images, top=top, export_format=export_format, member=member, trust=trust)
     rows = table.to_dict("records")
     if as_json:
-        typer.echo(json.dumps(rows, indent=2, ensure_ascii=False))
+        typer.echo(printable(json.dumps(rows, indent=2, ensure_ascii=False)))
         return
     value = next(name for name in rows[0] if name in ("probability", "decision_value"))
     shown = Table("image", "class", value.replace("_", " "), box=None, pad_edge=False)
     for row in rows:
-        shown.add_row(str(row["image"]) if row["rank"] == 1 else "", str(row["class"]), f"{row[value]:.4f}")
+        image = str(row["image"]) if row["rank"] == 1 else ""
+        shown.add_row(*(Text(printable(cell)) for cell in (image, str(row["class"]), f"{row[value]:.4f}")))
     Console(soft_wrap=True).print(shown)

@@ -12,7 +12,12 @@ from archray.platform.run.stage_progress import StageProgress, TrialProgress, st
 from archray.platform.summary_text import state_words
 from archray.plurals import count
 
-MARKS = {"done": "\N{CHECK MARK}", "running": "\N{BLACK RIGHT-POINTING SMALL TRIANGLE}", "waiting": "\N{MIDDLE DOT}"}
+MARKS = {
+    "stopped": "\N{MULTIPLICATION SIGN}",
+    "done": "\N{CHECK MARK}",
+    "running": "\N{BLACK RIGHT-POINTING SMALL TRIANGLE}",
+    "waiting": "\N{MIDDLE DOT}",
+}
 LEVELS = "▁▂▃▄▅▆▇█"
 WIDTH = 40  # of a curve, in characters
 RUNNING_ROWS = 8  # trials under way that are shown

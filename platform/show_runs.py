@@ -6,7 +6,7 @@ import os
 
 from rich.console import Console
 
-from archray.errors import RunFolderError
+from archray.errors import RunFolderError, printable
 from archray.files import Folder
 from archray.platform.run.layout import MANIFEST, RUNS
 from archray.platform.run.run_summary import RunSummary
@@ -50,4 +50,4 @@ def print_runs(folder: str) -> None:
     """The runs in a folder, a line each."""
     console = Console()
     for line in run_lines(runs(folder), folder):
-        console.print(line, soft_wrap=True, highlight=False, markup=False, emoji=False)
+        console.print(printable(line), soft_wrap=True, highlight=False, markup=False, emoji=False)

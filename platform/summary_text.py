@@ -7,6 +7,7 @@ from typing import Any
 
 from rich.console import Console
 
+from archray.errors import printable
 from archray.platform.number_words import MISSING, duration, whole_number
 from archray.platform.quantities import DECIDING, HEADLINE, QUANTITIES, Spread, quantity_of
 from archray.platform.run.layout import REPORT, command
@@ -34,7 +35,7 @@ def written(key: str, value: Any) -> str:
 def print_summary(summary: RunSummary, console: Console) -> None:
     """All of a run in the terminal."""
     for line in lines_of(summary):
-        console.print(line, soft_wrap=True, highlight=False, markup=False, emoji=False)
+        console.print(printable(line), soft_wrap=True, highlight=False, markup=False, emoji=False)
 
 
 def lines_of(summary: RunSummary) -> Iterator[str]:
@@ -114,8 +115,8 @@ def table_lines(listing: Listing, *, all_rows: bool = False) -> Iterator[str]:
     """The rows in columns as wide as they need, what has any length last."""
     rows = listing.rows if all_rows else listing.rows[:SHOWN_ROWS]
     keys = [key for key in (rows[0] if rows else ()) if key not in LAST and not _is_list(rows, key)]
-    keys = [key for key in keys if any(row[key] not in (None, False, "") for row in rows)]
-    columns = [[quantity_of(key).label, *(written(key, row[key]) for row in rows)] for key in keys]
+    keys = [key for key in keys if any(row.get(key) not in (None, False, "") for row in rows)]
+    columns = [[quantity_of(key).label, *(written(key, row.get(key)) for row in rows)] for key in keys]
     widths = [max(map(len, column)) for column in columns]
     ends = ["architecture" if any(row.get("architecture") for row in rows) else "", *(_end(row) for row in rows)]
     for number, end in enumerate(ends):
@@ -159,11 +160,11 @@ def _headline(summary: RunSummary) -> dict[str, float | None]:
 
 
 def _is_list(rows: Sequence[Mapping[str, Any]], key: str) -> bool:
-    return any(isinstance(row[key], list | tuple) for row in rows)
+    return any(isinstance(row.get(key), list | tuple) for row in rows)
 
 
 def _end(row: Mapping[str, Any]) -> str:
     failure = row.get("failure")
     return "  ".join(
-        [*([row["architecture"]] if row.get("architecture") else []), *([f"failed: {failure}"] if failure else [])]
+        [*([str(row["architecture"])] if row.get("architecture") else []), *([f"failed: {failure}"] if failure else [])]
     )

@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
+from archray.errors import printable
 from archray.files import Folder
 from archray.platform.run.run_summary import RunSummary
 from archray.platform.run.stage_progress import StageProgress
@@ -62,8 +63,8 @@ def _look(place: Folder) -> tuple[RunSummary, StageProgress | None]:
 
 
 def _print(text: str, console: Console) -> None:
-    console.print(text, soft_wrap=True, highlight=False, markup=False, emoji=False)
+    console.print(printable(text), soft_wrap=True, highlight=False, markup=False, emoji=False)
 
 
 def _text(summary: RunSummary, progress: StageProgress | None) -> Text:
-    return Text("\n".join(screen(summary, progress)), no_wrap=True, overflow="ellipsis")
+    return Text(printable("\n".join(screen(summary, progress))), no_wrap=True, overflow="ellipsis")

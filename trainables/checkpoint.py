@@ -5,12 +5,12 @@ from __future__ import annotations
 import io
 import pickle
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from archray.errors import DamagedFile, InvalidInput
 from archray.files import Folder, whole_file
@@ -56,6 +56,27 @@ def load_tensors(source: Path | bytes, place: str, device: str | torch.device = 
         raise DamagedFile.at(place, error) from error
     if not isinstance(state, dict):
         raise DamagedFile.at(place, f"it holds a {type(state).__name__}, no state")
+    return state
+
+
+def load_trained_weights(
+    source: Path | bytes, place: str, classes: Iterable[int] = (), described: str = ""
+) -> dict[str, Tensor]:
+    """The weights of a trained network, as `load_tensors`.
+
+    classes: of the networks that are to be built for them. described: the place of the file that says so.
+    Raises: DamagedFile also for entries that are no finite tensors, and for a number of classes that no tensor has: to
+    build a network of so many may take all memory.
+    """
+    state = load_tensors(source, place)
+    for name, weights in state.items():
+        if not isinstance(weights, Tensor):
+            raise DamagedFile.at(place, f"its entry {name} is a {type(weights).__name__}, no tensor")
+        if not weights.isfinite().all():
+            raise DamagedFile.at(place, f"its weights {name} are not finite")
+    sizes = {size for weights in state.values() for size in weights.shape}
+    if lacking := [number for number in classes if number not in sizes]:
+        raise DamagedFile.at(described, f"num_classes: no weights are of {lacking[0]} classes")
     return state
 
 

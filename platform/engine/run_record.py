@@ -11,8 +11,9 @@ from typing import Any
 from archray.cluster.ray_watch import interruptible, why_stopped
 from archray.errors import DamagedFile, RunInterrupted
 from archray.files import Folder
+from archray.platform.run.documents import Done
 from archray.platform.run.heartbeat import is_taken_over, lock
-from archray.platform.run.layout import DONE, DONE_KEYS, MANIFEST, REPEAT, SUMMARY
+from archray.platform.run.layout import DONE, MANIFEST, REPEAT, SUMMARY
 from archray.platform.run.listing import plain
 from archray.platform.run.manifest import now
 from archray.platform.run.run_summary import StageSummary, State, worked_seconds
@@ -48,7 +49,7 @@ class RunRecord:
         if not folder.exists(DONE):
             return stage
         try:
-            done = folder.read_json(DONE, *DONE_KEYS)
+            done = folder.read_json(DONE, Done)
         except DamagedFile:
             if self._on:
                 return stage

@@ -20,14 +20,15 @@ from archray.cluster.metrics import RunLabels
 from archray.cluster.node_checks import check_nodes
 from archray.cluster.ray_watch import interrupted_when_lost, interruptible, why_stopped
 from archray.cluster.resources import concurrency
-from archray.errors import DamagedFile, DiskFull, RunInterrupted
+from archray.errors import DamagedFile, DiskFull, RunInterrupted, printable
 from archray.files import Folder
 from archray.platform.config import SearchConfig
 from archray.platform.engine.damaged_storage import stops_when_full
 from archray.platform.engine.run_costs import check_constraints, check_device
 from archray.platform.engine.run_record import Describe, recorded, run_name, whole_run
 from archray.platform.engine.tune_options import TuneOptions
-from archray.platform.run.layout import DONE, DONE_KEYS, command
+from archray.platform.run.documents import Done
+from archray.platform.run.layout import DONE, command
 from archray.platform.run.manifest import digest, now
 from archray.platform.run.run import ConfigT, Run
 from archray.seeds import stage_seed
@@ -64,7 +65,7 @@ class Context(Generic[ConfigT]):
 
     def say(self, text: str) -> None:
         """A line of the terminal under the stage's title."""
-        self.console.print(f"    {text}", soft_wrap=True)
+        self.console.print(f"    {printable(text)}", soft_wrap=True, markup=False)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,7 +105,7 @@ class Stage(ABC, Generic[ReadsT]):
         if not folder.exists(DONE):
             return False
         try:
-            done = folder.read_json(DONE, *DONE_KEYS)
+            done = folder.read_json(DONE, Done)
         except DamagedFile:
             return False
         if done["inputs"] != digest(self.inputs(context)) or not all(

@@ -16,7 +16,7 @@ from ray.tune import Checkpoint, Result, ResultGrid, Tuner
 
 from archray.cluster.ray_compat import process_wide
 from archray.cluster.resources import ResourceSettings, concurrency, unused_share
-from archray.errors import IncompatibleRay, RunInterrupted, tested_versions
+from archray.errors import DamagedFile, IncompatibleRay, RunInterrupted, tested_versions
 from archray.files import Folder
 from archray.platform.engine.card_sharing import with_shared_cards
 from archray.platform.engine.ended_trials import return_memory
@@ -112,16 +112,22 @@ class TuneRun:
         return_memory()
         return searcher
 
-    def write_tables(self, folder: Folder, *, keep_earlier: bool = False) -> None:
+    def write_tables(self, folder: Folder, say: Callable[[str], None], *, keep_earlier: bool = False) -> None:
         """Writes the tables of trials and curves into the folder of a stage.
 
-        keep_earlier: the rows of other trials that the files hold stay, for a search that was extended.
+        say: shows a line to the user.
+        keep_earlier: the rows of other trials that the files hold stay, for a search that was extended. A damaged file
+            is written anew without them.
         """
         for name, table in ((TRIALS, self.trials), (CURVES, self.curves)):
             if keep_earlier and folder.exists(name):
-                earlier = folder.read_parquet(name)
-                others = earlier[~earlier["trial_id"].isin(table.get("trial_id", []))]
-                table = pd.concat([others, table], ignore_index=True)
+                try:
+                    earlier = folder.read_parquet(name, "trial_id")
+                except DamagedFile as error:
+                    say(f"without the rows of earlier trials: {folder}/{name} is damaged ({error.reason})")
+                else:
+                    others = earlier[~earlier["trial_id"].isin(table.get("trial_id", []))]
+                    table = pd.concat([others, table], ignore_index=True)
             folder.write_parquet(name, table)
 
 
@@ -144,7 +150,7 @@ class TuneStage(Stage[ReadsT]):
         if plan is None:
             return
         run = run_trials(tuned, plan, context, search=self.search)
-        run.write_tables(folder, keep_earlier=self.extends)
+        run.write_tables(folder, context.say, keep_earlier=self.extends)
         if has_costs(context):
             folder.write_parquet(TRIALS, with_costs(context, folder.read_parquet(TRIALS), fill=True))
         self.finish(context, folder, run)
@@ -242,7 +248,7 @@ def _at_a_time(folder: Folder, plan: TrialPlan, resources: ResourceSettings) -> 
     stage = folder.parent
     if not stage.exists(CONCURRENCY):
         stage.write_json(CONCURRENCY, concurrency(resources, plan.at_most, plan.workers))
-    return int(stage.read_json(CONCURRENCY, kind=int))
+    return int(stage.read_json(CONCURRENCY, int))
 
 
 def _check_ended(folder: Folder, plan: TrialPlan, results: ResultGrid, interrupted: bool) -> None:

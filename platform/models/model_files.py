@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
+from pydantic import BaseModel, Field
 
 from archray.errors import RunFolderError
 from archray.files import Folder
@@ -18,18 +19,65 @@ from archray.platform.models.member_model import member_folder, member_row
 from archray.platform.run.heartbeat import is_locked_elsewhere
 from archray.platform.run.layout import MODEL, command
 from archray.platform.run.run import Run
-from archray.trainables.checkpoint import STATE_FILE, load_fitting, load_tensors, read_state
+from archray.platform.run.run_summary import RunSummary
+from archray.trainables.checkpoint import STATE_FILE, load_fitting, load_trained_weights, read_state
 from archray.trainables.data import DataSettings, load_data
 from archray.trainables.data.image_form import ImageForm
 from archray.trainables.data.raw import TextDataset
 from archray.trainables.ensembles.ensemble import KIND as ENSEMBLE
-from archray.trainables.ensembles.ensemble import load_ensemble
+from archray.trainables.ensembles.ensemble import Member, Output, load_ensemble
+from archray.trainables.ensembles.measures import Averaged
 from archray.trainables.feature_maps.classifier import Classifier, load_classifier
 from archray.trainables.nets import NetworkSettings, build, count_parameters
 from archray.trainables.spaces.table_space import PREFIX
 from archray.trainables.tune.standalone_trainable import load_trained
 
 DESCRIPTION = "architecture.json"
+
+
+class Described(BaseModel):
+    """What the description of a model says, of any kind: `architecture.json` beside it, `model.json` of an export."""
+
+    data: str
+    test_accuracy: float | None
+    input: ImageForm | None = None  # numbers, not text that an export would write into its source
+    classes: list[str] = []
+
+
+class DescribedNetwork(Described):
+    """Of a network."""
+
+    kind: Literal["network"] = "network"
+    architecture: str
+    space: str
+    network: NetworkSettings
+    in_channels: int = Field(ge=1)
+    num_classes: int = Field(ge=1)
+
+
+class DescribedEnsemble(Described):
+    """Of an ensemble."""
+
+    kind: Literal["ensemble"]
+    members: list[Member] = Field(min_length=1)
+    average: Averaged
+    output: Output
+
+
+class DescribedMap(Described):
+    """Of a feature map."""
+
+    kind: Literal["feature map"]
+    architecture: str
+
+
+_KINDS = {FEATURE_MAP: DescribedMap, ENSEMBLE: DescribedEnsemble}
+
+
+def read_described(folder: Folder, name: str) -> dict[str, Any]:
+    """What the description of a model says, checked by its kind. Raises: DamagedFile."""
+    kind = folder.read_json(name).get("kind")
+    return dict(folder.read_json(name, _KINDS.get(str(kind), DescribedNetwork)))
 
 
 def input_of(data: DataSettings) -> dict[str, Any]:
@@ -105,16 +153,17 @@ def load_model(run: Run[Any], member: int | None = None) -> torch.nn.Module | Cl
             return load_classifier(scratch)
     if described.get("kind") == ENSEMBLE:
         return load_ensemble(folder.read_bytes, run.space)
+    place, classes = str(folder / STATE_DICT), described["num_classes"]
+    state = load_trained_weights(folder.read_bytes(STATE_DICT), place, [classes], str(folder / DESCRIPTION))
     network = build(
         run.space,
         described["architecture"],
         network=NetworkSettings(**described["network"]),
         in_channels=described["in_channels"],
-        num_classes=described["num_classes"],
+        num_classes=classes,
         seed=0,
     )
-    state = load_tensors(folder.read_bytes(STATE_DICT), str(folder / STATE_DICT))
-    load_fitting(network, state, f"{folder / STATE_DICT} to hold the weights of {described['architecture']}")
+    load_fitting(network, state, f"{place} to hold the weights of {described['architecture']}")
     return network.eval()
 
 
@@ -132,6 +181,8 @@ def trained(run: Run[Any], member: int | None = None) -> tuple[Run[Any], Folder,
             "search the space that they are of for one that can be written"
         )
     if not (best.folder / MODEL).exists(DESCRIPTION) and run.ended:
+        if reason := RunSummary.read(best.folder).reason:
+            raise RunFolderError(f"{run.folder} holds no trained network: {reason}")
         raise RunFolderError(
             f"{run.folder} has ended and holds no trained network: {run.config.method} trains none to keep; name the "
             "run of a search that does"
@@ -144,9 +195,7 @@ def trained(run: Run[Any], member: int | None = None) -> tuple[Run[Any], Folder,
             f"{command('watch' if running else 'resume', run.folder)}"
         )
     folder = best.folder / MODEL if member is None else member_folder(run, member)
-    described = folder.read_json(DESCRIPTION, "test_accuracy", "data")
+    described = read_described(folder, DESCRIPTION)
     if "input" not in described:  # of a version before
         described |= input_of(best.data)
-    if described["input"] is not None:  # numbers, not text that an export would write into its source
-        described["input"] = ImageForm.model_validate(described["input"]).model_dump(mode="json")
     return best, folder, described

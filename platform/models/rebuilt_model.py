@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from archray.files import plain_name
 from archray.platform.models.export_format import CARD, FEATURE_MAP, STATE_DICT
-from archray.trainables.checkpoint import load_tensors
+from archray.trainables.checkpoint import load_fitting, load_trained_weights
 from archray.trainables.ensembles.ensemble import DESCRIPTION, load_ensemble
 from archray.trainables.ensembles.ensemble import KIND as ENSEMBLE
 from archray.trainables.feature_maps.classifier import Classifier, load_classifier
@@ -36,7 +36,8 @@ def build_exported(folder: str | Path, state: dict[str, Tensor] | None = None) -
         files = {DESCRIPTION: json.dumps(card).encode(), STATE_DICT: weights}
         return load_ensemble(files.__getitem__, space if card["space_file"] else None)
     if state is None:
-        state = load_tensors(here / STATE_DICT, str(here / STATE_DICT))
+        classes = [] if card["kind"] == FEATURE_MAP else [card["num_classes"]]
+        state = load_trained_weights(here / STATE_DICT, str(here / STATE_DICT), classes, str(here / CARD))
     model: nn.Module
     if card["kind"] == FEATURE_MAP:
         unit_length = Fourier().configuration(card["architecture"])["preprocess"] == "normalise"
@@ -51,7 +52,7 @@ def build_exported(folder: str | Path, state: dict[str, Tensor] | None = None) -
             num_classes=card["num_classes"],
             seed=0,
         )
-    model.load_state_dict(state)
+    load_fitting(model, state, f"{here / STATE_DICT} to hold the weights of {card['architecture']}")
     return model.eval()
 
 

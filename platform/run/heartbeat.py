@@ -19,8 +19,9 @@ from typing import Any
 
 from rich.console import Console
 
-from archray.errors import DamagedFile, RunFolderError, RunInterrupted
+from archray.errors import DamagedFile, RunFolderError, RunInterrupted, UnreadableFile, printable
 from archray.files import Folder
+from archray.platform.run.documents import Beat
 from archray.platform.run.layout import HEARTBEAT
 
 SECONDS = 10.0  # between two beats
@@ -206,9 +207,9 @@ def _who(beat: Mapping[str, Any]) -> str:
 def _gone(beat: Mapping[str, Any]) -> str | None:
     """Why the process that wrote a beat counts as gone; None if it is alive."""
     if _is_here(beat):
-        started, before = start_of(int(beat["pid"])), beat.get("started")
+        started, before = start_of(beat["pid"]), beat.get("started")
         reused = bool(started and before) and started != before
-        if started is None or reused or (int(beat["pid"]) == os.getpid() and beat.get("token") not in _tokens):
+        if started is None or reused or (beat["pid"] == os.getpid() and beat.get("token") not in _tokens):
             return f"its process {beat['pid']} is gone, and said nothing"
         if started and before:
             return None
@@ -234,13 +235,13 @@ def _is_here(beat: Mapping[str, Any]) -> bool:
 
 
 def _read(folder: Folder, name: str) -> dict[str, Any] | None:
-    """A beat; None if there is none that can be read."""
+    """A beat; None if there is none, or a damaged one. Raises: UnreadableFile."""
     try:
-        beat: dict[str, Any] = folder.read_json(name, "at", "host", "processes", "pid")
-        datetime.fromisoformat(beat["at"]).astimezone(UTC), int(beat["pid"])
-    except (DamagedFile, ValueError, TypeError):
+        return dict(folder.read_json(name, Beat))
+    except UnreadableFile:  # it may be of a process that is alive
+        raise
+    except DamagedFile:
         return None
-    return beat
 
 
 def _identity() -> dict[str, Any]:
@@ -274,4 +275,4 @@ def _now() -> str:
 
 
 def _say(text: str) -> None:
-    Console(stderr=True, highlight=False).print(text, markup=False, soft_wrap=True)
+    Console(stderr=True, highlight=False).print(printable(text), markup=False, soft_wrap=True)

@@ -11,7 +11,6 @@ HEARTBEAT = "heartbeat.json"  # the lock of the process that works on the run; s
 CODE = "code"  # copies of the user's files, as they were when the run began
 ARRAYS = "arrays.npz"  # arrays given through Python
 DONE = "done.json"  # of a stage that has ended, written last
-DONE_KEYS = ("inputs", "outputs", "finished", "seconds")  # of it
 FOUND = "architecture.json"  # what a search, a selection, a run has found
 FINDINGS = "findings.json"  # of a study: what it concludes
 TRIALS, CURVES = "trials.parquet", "curves.parquet"  # of a stage that trains: a row a trial, a row an epoch of each

@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from pydantic import ConfigDict
+
 KEPT_ROWS = 1000  # of a listing; a search with shared weights scores any number of architectures
 
 
@@ -19,6 +21,8 @@ class Listing:
         rows: the first of them. A key is a quantity's, or `architecture`, `failure`, ...; None where there is no value.
         count: how many there are in all.
     """
+
+    __pydantic_config__ = ConfigDict(extra="forbid")
 
     title: str
     rows: Sequence[Mapping[str, Any]]

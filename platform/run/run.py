@@ -16,12 +16,13 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from pydantic import ValidationError
 
 from archray.cluster.cluster_settings import LOCAL
-from archray.errors import ArchrayError, RunFolderError, RunInterrupted, TrialCrashed
+from archray.errors import ArchrayError, RunFolderError, RunInterrupted, TrialCrashed, UnknownName
 from archray.files import Folder, plain_name
 from archray.platform.config import SearchConfig
 from archray.platform.quantities import deciding_accuracy
+from archray.platform.run.documents import Done, Result
 from archray.platform.run.heartbeat import holds_nothing
-from archray.platform.run.layout import ARRAYS, CODE, DONE, DONE_KEYS, FOUND, HEARTBEAT, MANIFEST, REPEAT, command
+from archray.platform.run.layout import ARRAYS, CODE, DONE, FOUND, HEARTBEAT, MANIFEST, REPEAT, command
 from archray.platform.run.manifest import (
     NO_CHECKSUMS,
     check_versions,
@@ -34,6 +35,7 @@ from archray.platform.run.manifest import (
 from archray.platform.run.run_summary import read_manifest, worked_seconds, written_result
 from archray.platform.run.trust import SIGNATURE, Uses, is_own, refuse_code, signature, signed_part
 from archray.references import is_reference, load_reference, split_reference, worker_reference
+from archray.settings import first_problem
 from archray.trainables.data import DataSettings, save_arrays
 from archray.trainables.data.load import is_own_data
 from archray.trainables.spaces import is_own_space
@@ -128,10 +130,11 @@ class Run(Generic[ConfigT]):
         try:
             values = manifest["config"]
             config = config_of(values["method"]).model_validate(values, context={"of_run": True})
-        except ValidationError as error:
+        except (ValidationError, UnknownName) as error:
+            problem = first_problem(error) if isinstance(error, ValidationError) else error
             raise RunFolderError(
-                f"{folder} has a configuration that this archray cannot read, of another version perhaps; install the "
-                f"versions of its manifest.json: {error}"
+                f"{folder} has a configuration that this archray cannot read, damaged or of another version; install "
+                f"the versions of its {MANIFEST}: {problem}"
             ) from error
         run = cls(folder, manifest, config, trust)
         if not run.trusted and (actions := run.actions(uses)):
@@ -213,12 +216,13 @@ class Run(Generic[ConfigT]):
 
     def document(self, stage: str, name: str = FOUND) -> dict[str, Any] | None:
         """A JSON file of a stage; None where it has not been written. Raises: DamagedFile."""
-        return (self.folder / stage).read_json(name) if self._is_written(stage, name) else None
+        kind = Result if name == FOUND else dict[str, Any]
+        return (self.folder / stage).read_json(name, kind) if self._is_written(stage, name) else None
 
     def _is_written(self, stage: str, name: str) -> bool:
         """Whether a file of a stage is there, or should be: reading it then says that it is missing."""
         folder = self.folder / stage
-        return folder.exists(name) or (folder.exists(DONE) and name in folder.read_json(DONE, *DONE_KEYS)["outputs"])
+        return folder.exists(name) or (folder.exists(DONE) and name in folder.read_json(DONE, Done)["outputs"])
 
     def pooled(self, stage: str, name: str) -> pd.DataFrame:
         """A table of a stage with those of all repeats under each other, and a column `repeat`, from 0."""

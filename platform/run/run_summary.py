@@ -11,14 +11,15 @@ from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from typing import Any, Literal
 
+from pydantic import BaseModel, ConfigDict
+
 from archray.errors import DamagedFile, RunFolderError
 from archray.files import Folder
+from archray.platform.run.documents import Done, Manifest, Moment, Result, Seconds
 from archray.platform.run.heartbeat import alive_until, no_sign_of_life
-from archray.platform.run.layout import DONE, DONE_KEYS, FINDINGS, FOUND, MANIFEST, REPEAT, SUMMARY, command
+from archray.platform.run.layout import DONE, FINDINGS, FOUND, MANIFEST, REPEAT, SUMMARY, command
 from archray.platform.run.listing import Listing
 
-_CONFIG_KEYS = {"method", "space", "data", "seed", "repeats"}
-_MANIFEST_KEYS = {"versions", "created", "command"}
 State = Literal["running", "interrupted", "failed", "done"]
 StageState = Literal["waiting", "running", "stopped", "done"]
 
@@ -35,12 +36,26 @@ class StageSummary:
         seconds: that its last process took; None before it has ended.
     """
 
+    __pydantic_config__ = ConfigDict(extra="forbid")
+
     name: str
     title: str
     state: StageState = "waiting"
     began: str | None = None
     finished: str | None = None
     seconds: float | None = None
+
+
+class Summary(BaseModel):
+    """`summary.json`."""
+
+    state: State
+    reason: str | None
+    stages: list[StageSummary]
+    result: Result
+    listings: list[Listing]
+    written: Moment
+    seconds: Seconds = 0.0
 
 
 @dataclass(frozen=True)
@@ -92,6 +107,8 @@ class RunSummary:
         if state == "running" and (reason := no_sign_of_life(folder)):
             state = "interrupted"
         stages = [StageSummary(**stage) for stage in written["stages"]]
+        if state == "done" and (missing := _missing(folder, [each.name for each in stages if each.state == "done"])):
+            reason = f"{missing}; make it again with: {command('resume', folder)}"
         if state != "running":
             stages = [replace(stage, state="stopped") if stage.state == "running" else stage for stage in stages]
         repeats = [
@@ -143,7 +160,7 @@ class RunSummary:
 def _summary_of(folder: Folder) -> dict[str, Any] | None:
     """What `summary.json` says; None if it is missing or damaged: `archray report` rewrites it."""
     try:
-        return dict(folder.read_json(SUMMARY, "state", "reason", "stages", "result", "listings", "written"))
+        return dict(folder.read_json(SUMMARY, Summary))
     except DamagedFile:
         return None
 
@@ -153,7 +170,7 @@ def _pieced(folder: Folder) -> dict[str, Any]:
     stages = [
         asdict(StageSummary(name, name, "done", None, done["finished"], done["seconds"]))
         for name in folder.folders()
-        if (folder / name).exists(DONE) and (done := (folder / name).read_json(DONE, *DONE_KEYS))
+        if (folder / name).exists(DONE) and (done := (folder / name).read_json(DONE, Done))
     ]
     result, lack = written_result(folder), "a damaged" if folder.exists(SUMMARY) else "no"
     return {
@@ -165,6 +182,21 @@ def _pieced(folder: Folder) -> dict[str, Any]:
     }
 
 
+def _missing(folder: Folder, stages: Sequence[str]) -> str | None:
+    """The first file of these stages, which are done, that is missing or damaged; None if all are there."""
+    for name in stages:
+        stage = folder / name
+        try:
+            done = stage.read_json(DONE, Done)
+        except DamagedFile as error:
+            return f"{name}/{DONE} is {'missing' if isinstance(error, FileNotFoundError) else 'damaged'}"
+        left = set(done["outputs"]).difference(stage.files())
+        for file in (*(f"{name}/{each}" for each in left), *done.get("of_run", ())):
+            if not folder.exists(file):
+                return f"{file} is missing"
+    return None
+
+
 def worked_seconds(folder: Folder) -> float:
     """How long processes worked on a run, up to now if one still does.
 
@@ -174,7 +206,7 @@ def worked_seconds(folder: Folder) -> float:
     written = _summary_of(folder)
     if written is None or "seconds" not in written:
         parts = [folder / name for name in folder.folders()]
-        own = sum(part.read_json(DONE, *DONE_KEYS)["seconds"] for part in parts if part.exists(DONE))
+        own = sum(part.read_json(DONE, Done)["seconds"] for part in parts if part.exists(DONE))
         return float(own) + sum(worked_seconds(part) for part in parts if part.name.startswith(REPEAT))
     seconds = float(written["seconds"])
     if written["state"] == "running":
@@ -187,7 +219,7 @@ def worked_seconds(folder: Folder) -> float:
 def written_result(folder: Folder) -> dict[str, Any] | None:
     """What the last stage of a search or of a study wrote of its result; None before."""
     name = next((name for name in (FOUND, FINDINGS) if folder.exists(name)), None)
-    return None if name is None else dict(folder.read_json(name))
+    return None if name is None else dict(folder.read_json(name, Result))
 
 
 def read_manifest(folder: Folder) -> dict[str, Any]:
@@ -195,13 +227,10 @@ def read_manifest(folder: Folder) -> dict[str, Any]:
     if not folder.exists(MANIFEST):
         raise RunFolderError(f"{folder} holds no run (no {MANIFEST}); give the folder that --out named")
     try:
-        manifest = folder.read_json(MANIFEST)
+        return dict(folder.read_json(MANIFEST, Manifest))
     except DamagedFile as error:
         raise DamagedFile(
-            f"{folder}/{MANIFEST} is damaged ({error.__cause__ or 'it holds no object'}), and without it the run "
-            "cannot be opened. Restore it from a copy; the run's tables and its report are whole files of their own"
+            f"expected {folder}/{MANIFEST} as archray wrote it, got a damaged file, or none of archray's "
+            f"({error.reason}), and without it the run cannot be opened. Restore it from a copy, or give the folder "
+            "that --out named; the run's tables and its report are whole files of their own"
         ) from error
-    config = manifest.get("config")
-    if not isinstance(config, dict) or not config.keys() >= _CONFIG_KEYS or not manifest.keys() >= _MANIFEST_KEYS:
-        raise RunFolderError(f"{folder}/{MANIFEST} is none of archray's; give the folder that --out named")
-    return dict(manifest)

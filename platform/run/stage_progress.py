@@ -12,16 +12,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from pydantic import BaseModel
+
 from archray.errors import DamagedFile
 from archray.files import Folder
+from archray.platform.number_words import as_float
+from archray.platform.run.documents import Line, Plan, Scoring, Started
 from archray.platform.run.layout import PLAN, RESULTS, SCORING, STARTED
 from archray.platform.run.tune_snapshot import experiment_state
 
 Status = Literal["running", "ended", "failed"]
-_BEGUN = {  # the keys of each file that says that something began
-    SCORING: ("began", "done", "total", "rate", "failed"),
-    PLAN: ("began", "done_before", "metric", "mode", "total", "before"),
-}
+_BEGUN: Mapping[str, type[BaseModel]] = {SCORING: Scoring, PLAN: Plan}  # the files that say that something began
 _STATUSES: Mapping[str, Status] = {"TERMINATED": "ended", "ERROR": "failed"}  # Tune's; the others have not ended
 
 
@@ -95,8 +96,8 @@ def stage_progress(stage: Folder) -> StageProgress | None:
     """Of what began last in a stage's folder; None of a stage that neither scores nor trains, or not yet."""
     begun: list[tuple[float, Folder, str, dict[str, Any]]] = []
     for folder in (stage, *(stage / name for name in stage.folders())):
-        for name, keys in _BEGUN.items():
-            if (written := _read(folder, name, *keys)) is not None:
+        for name, kind in _BEGUN.items():
+            if (written := _read(folder, name, kind)) is not None:
                 begun.append((float(written["began"]), folder, name, written))
     if not begun:
         return None
@@ -112,7 +113,7 @@ def _scoring(written: Mapping[str, Any]) -> StageProgress:
 
 def _tune_run(folder: Folder, plan: Mapping[str, Any]) -> StageProgress:
     statuses = dict(_statuses(folder))
-    started = [_read(folder / STARTED, name, "trial_id", "config", "started") for name in (folder / STARTED).files()]
+    started = [_read(folder / STARTED, name, Started) for name in (folder / STARTED).files()]
     trials = sorted(
         (_trial(folder, trial, plan["metric"], statuses) for trial in started if trial is not None),
         key=lambda trial: (trial.started, trial.trial_id),
@@ -162,18 +163,18 @@ def _statuses(folder: Folder) -> Iterator[tuple[str, str]]:
 def _lines(folder: Folder, name: str) -> list[dict[str, Any]]:
     """The lines of a file of JSON lines; one that is half written is no line yet."""
     try:
-        return [line for line in folder.read_json_lines(name) if isinstance(line, dict)]
+        return folder.read_json_lines(name, Line)
     except FileNotFoundError:
         return []
 
 
-def _read(folder: Folder, name: str, *keys: str) -> dict[str, Any] | None:
+def _read(folder: Folder, name: str, kind: type[BaseModel]) -> dict[str, Any] | None:
     """A JSON file; None where there is none, or none whole: the run goes on while it is read."""
     try:
-        return dict(folder.read_json(name, *keys))
+        return dict(folder.read_json(name, kind))
     except DamagedFile:
         return None
 
 
 def _finite(value: Any) -> float | None:
-    return float(value) if isinstance(value, int | float) and math.isfinite(value) else None
+    return None if isinstance(value, str) or math.isnan(number := as_float(value)) else number

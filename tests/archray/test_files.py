@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import errno
 import math
 import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyarrow import fs
 
-from archray.errors import NotWritable, RunFolderError
+from archray.disks import LocalDisk
+from archray.errors import DamagedFile, NotWritable, RunFolderError, UnreadableFile
 from archray.files import TEMPORARY, Folder, plain_name, whole_file, write_file
 
 # Writes half of a file, says so, and waits to be killed.
@@ -127,11 +132,43 @@ def test_a_failed_write_leaves_the_folders_old_file(tmp_path: Path, make: type[F
     assert folder.files() == ["a"]
 
 
+@pytest.mark.parametrize("content", [b"[" * 10**5, b'{"a": 1' + b"0" * 5000 + b"}", b'"\xff"', b'"\\ud800"', b""])
+def test_json_that_cannot_be_read_is_damaged(tmp_path: Path, content: bytes) -> None:
+    folder = Folder(tmp_path)
+    folder.write_bytes("a.json", content)
+    with pytest.raises(DamagedFile, match=r"a\.json"):
+        folder.read_json("a.json", Any)
+    assert folder.read_json_lines("a.json") == []
+
+
+@pytest.mark.parametrize("read", [Folder.read_json, Folder.read_json_lines, Folder.read_parquet])
+def test_what_is_no_file_or_cannot_be_read_is_damaged(
+    tmp_path: Path, read: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "name").mkdir()
+    with pytest.raises(DamagedFile, match=r"name.*Is a directory"):
+        read(Folder(tmp_path), "name")
+
+    def refuse(disk: LocalDisk, path: str) -> bytes:
+        raise PermissionError(errno.EACCES, "Permission denied")  # root may read all
+
+    monkeypatch.setattr(LocalDisk, "read", refuse)
+    with pytest.raises(UnreadableFile, match=r"name.*Permission denied"):
+        read(Folder(tmp_path), "name")
+
+
+def test_a_table_whose_description_is_damaged(tmp_path: Path) -> None:
+    table = pa.table({"a": [1]}).replace_schema_metadata({"pandas": '{"columns": 5, "index_columns": [{"kind": "x"}]}'})
+    pq.write_table(table, tmp_path / "a.parquet")
+    with pytest.raises(DamagedFile, match=r"a\.parquet"):
+        Folder(tmp_path).read_parquet("a.parquet")
+
+
 def test_a_folder_on_an_object_store(tmp_path: Path) -> None:
     folder = object_store(tmp_path)
     assert folder.local_path() is None
     folder.write_json("a.json", [1])
-    assert folder.files() == ["a.json"] and folder.read_json("a.json", kind=list) == [1]
+    assert folder.files() == ["a.json"] and folder.read_json("a.json", list) == [1]
     assert (tmp_path / "bucket" / "run" / "a.json").is_file()
 
 

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from PIL import Image
 from typer.testing import CliRunner
 
 import archray
 from archray.errors import ArchrayError
+from archray.files import Folder
 from archray.platform.cli import application
+from archray.platform.engine.tuning import TuneRun
 
 DAMAGES: dict[str, Callable[[bytes], bytes]] = {
     "torn": lambda content: content[: len(content) // 2],
@@ -21,7 +26,10 @@ DAMAGES: dict[str, Callable[[bytes], bytes]] = {
     "garbage": lambda content: bytes(range(128, 256)) * 4,
     "list": lambda content: b"[1, 2]\n",
     "object": lambda content: b"{}\n",
+    "nested": lambda content: b"[" * 100_000,
+    "huge": lambda content: b'{"value": 1' + b"0" * 5000 + b"}",
 }
+JSON_ONLY = ("list", "object", "nested", "huge")
 NAMED = {  # the commands that need a file, and so name it
     "manifest.json": ("show", "watch", "report", "compare", "predict", "export", "resume"),
     "summary.json": (),  # counts as missing
@@ -35,31 +43,145 @@ NAMED = {  # the commands that need a file, and so name it
 }
 
 
+COMMANDS = ("show", "watch", "report", "compare", "predict", "export", "resume")
+WRONG: list[tuple[str, str, Any, tuple[str, ...]]] = [  # file, keys, value, the commands that need it, and so name it
+    ("manifest.json", "config", [], COMMANDS),
+    ("manifest.json", "config.method", "ha\x1b[31mas", ("report", "compare", "predict", "export", "resume")),
+    ("manifest.json", "config.data", "digits", COMMANDS),
+    ("manifest.json", "config.repeats", "two", COMMANDS),
+    ("manifest.json", "created", "yesterday", COMMANDS),
+    ("manifest.json", "references", [1], COMMANDS),
+    ("manifest.json", "versions", 3, COMMANDS),
+    ("summary.json", "stages", "x", ()),
+    ("summary.json", "stages.0", {"name": "pool", "title": "", "more": 1}, ()),
+    ("summary.json", "listings.0.rows", {"a": 1}, ()),
+    ("summary.json", "listings.0.rows.0", {"other": [1], "architecture": 3}, ()),
+    ("summary.json", "result.test_accuracy", "good", ()),
+    ("summary.json", "result.test_accuracy_n", [3], ()),
+    ("summary.json", "result", 5, ()),
+    ("summary.json", "result.architecture", "\x1b[31mred\x9b2J", ()),
+    ("summary.json", "listings.0.rows.0.failure", "\x1b]0;title\x07", ()),
+    ("summary.json", "reason", "\u202enwod edispu", ()),
+    ("summary.json", "written", 5, ()),
+    ("architecture.json", "architecture", 5, ("report",)),
+    ("architecture.json", "test_accuracy", {"best": 5}, ("report",)),
+    ("architecture.json", "members", 5, ("report",)),
+    ("search/architecture.json", "architecture", ["a"], ("report",)),
+    ("search/done.json", "outputs", ["trials.parquet"], ("report",)),
+    ("search/done.json", "seconds", "long", ("report",)),
+    ("heartbeat.json", "pid", 10**30, ()),
+    ("model/architecture.json", "num_classes", "ten", ("predict", "export")),
+    ("model/architecture.json", "num_classes", -1, ("predict", "export")),
+    ("model/architecture.json", "num_classes", 10**9, ("predict", "export")),
+    ("model/architecture.json", "network", {"channels": []}, ("predict", "export")),
+    ("model/architecture.json", "input.mean", "none", ("predict", "export")),
+    ("model/architecture.json", "kind", [], ("predict", "export")),
+]
+
+
+def commands(run: Path, whole: Path, tmp_path: Path) -> list[tuple[str, ...]]:
+    image = tmp_path / "image.png"
+    Image.fromarray(np.zeros((8, 8), dtype=np.uint8)).save(image)
+    return [
+        ("show", str(run)),
+        ("show", str(run), "--json"),
+        ("watch", str(run), "--once"),
+        ("compare", str(whole), str(run)),
+        ("predict", str(run), str(image)),
+        ("export", str(run), "--to", str(tmp_path / "export"), "--format", "state-dict"),
+        ("report", str(run)),
+    ]
+
+
+def ends_well(command: tuple[str, ...], named: str | None) -> str:
+    """Runs a command that may end in an error of archray's alone; its output. named: in the error, if it must fail."""
+    told = CliRunner().invoke(application(command), command)
+    error = told.exception
+    assert error is None or isinstance(error, ArchrayError | SystemExit), (command, error)
+    assert "\n" not in str(error) and not set("\x1b\x07\x9b\u202e") & set(f"{error}{told.output}")
+    assert named is None or named in str(error), (command, error)
+    return told.output
+
+
+@pytest.mark.parametrize(("file", "keys", "value", "named"), WRONG)
+def test_a_document_of_other_types_is_named(
+    finished_run: Callable[[str], archray.RunResult],
+    tmp_path: Path,
+    file: str,
+    keys: str,
+    value: Any,
+    named: tuple[str, ...],
+) -> None:
+    whole, run = Path(finished_run("hnas").path), tmp_path / "runs" / "run"
+    shutil.copytree(whole, run)
+    shutil.copytree(whole, tmp_path / "runs" / "whole")
+    beat = {"at": "2026-01-01T00:00:00+00:00", "host": "", "processes": "", "pid": 1}
+    document = beat if file == "heartbeat.json" else json.loads((run / file).read_text())
+    inner, *path, last = document, *keys.split(".")
+    for key in path:
+        inner = inner[int(key) if isinstance(inner, list) else key]
+    inner[int(last) if isinstance(inner, list) else last] = value
+    (run / file).write_text(json.dumps(document))
+    for command in commands(run, whole, tmp_path):
+        ends_well(command, Path(file).name if command[0] in named else None)
+    if "resume" in named:
+        ends_well(("resume", str(run)), Path(file).name)
+    assert "whole" in ends_well(("runs", str(run.parent)), None)
+
+
+@pytest.mark.parametrize(
+    ("lost", "named"),
+    [
+        ("search/trials.parquet", "search/trials.parquet is missing"),
+        ("search", "search/done.json is missing"),
+        ("model", "model/"),
+        ("model/state_dict.pt", "state_dict.pt"),
+    ],
+)
+def test_a_run_that_was_copied_in_part_says_which_file_is_missing(
+    finished_run: Callable[[str], archray.RunResult], tmp_path: Path, lost: str, named: str
+) -> None:
+    whole, run = Path(finished_run("hnas").path), tmp_path / "run"
+    shutil.copytree(whole, run)
+    shutil.rmtree(run / lost) if (run / lost).is_dir() else (run / lost).unlink()
+    shown = ends_well(("show", str(run)), None)
+    assert named in shown and "archray resume" in shown
+    assert named in str(archray.runs(tmp_path)[0].reason)
+    for command in commands(run, whole, tmp_path):
+        if command[0] in ("predict", "export") and "model" in lost:
+            ends_well(command, named)
+
+
+@pytest.mark.parametrize("damage", ["torn", "foreign", "none"])
+def test_tables_of_an_earlier_stage_that_are_damaged_are_written_anew(tmp_path: Path, damage: str) -> None:
+    folder, said = Folder(tmp_path), list[str]()
+    run = TuneRun(folder, None, None)  # type: ignore[arg-type]
+    vars(run).update(trials=pd.DataFrame({"trial_id": ["b"]}), curves=pd.DataFrame({"trial_id": ["b"]}))
+    folder.write_parquet("trials.parquet", pd.DataFrame({"other" if damage == "foreign" else "trial_id": ["a"]}))
+    if damage == "torn":
+        folder.write_bytes("trials.parquet", b"PAR1")
+    run.write_tables(folder, said.append, keep_earlier=True)
+    kept = ["a", "b"] if damage == "none" else ["b"]
+    assert list(folder.read_parquet("trials.parquet")["trial_id"]) == kept
+    assert ["trials.parquet is damaged" in line for line in said] == ([] if damage == "none" else [True])
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("file", NAMED)
 def test_a_damaged_file_is_named_and_no_command_ends_in_a_traceback(
     finished_run: Callable[[str], archray.RunResult], tmp_path: Path, file: str
 ) -> None:
-    whole, run, image = finished_run("hnas").path, tmp_path / "runs" / "run", tmp_path / "image.png"
-    Image.fromarray(np.zeros((8, 8), dtype=np.uint8)).save(image)
+    whole, run = finished_run("hnas").path, tmp_path / "runs" / "run"
     shutil.copytree(whole, tmp_path / "runs" / "whole")
     for damage, change in DAMAGES.items():
-        if damage in ("list", "object") and not file.endswith(".json"):
+        if damage in JSON_ONLY and not file.endswith(".json"):
             continue
         shutil.rmtree(run, ignore_errors=True)
+        shutil.rmtree(tmp_path / "export", ignore_errors=True)
         shutil.copytree(whole, run)
         (run / file).write_bytes(change((run / file).read_bytes() if (run / file).exists() else b"[]"))
-        for command in (
-            ("show", str(run)),
-            ("watch", str(run), "--once"),
-            ("compare", str(whole), str(run)),
-            ("predict", str(run), str(image)),
-            ("export", str(run), "--to", str(tmp_path / f"export-{damage}"), "--format", "state-dict"),
-            ("report", str(run)),
-        ):
-            error = CliRunner().invoke(application(command), command).exception
-            assert error is None or isinstance(error, ArchrayError | SystemExit), (damage, command, error)
-            if (file, damage) != ("architecture.json", "object"):  # which reads as a run without a result
-                assert command[0] not in NAMED[file] or Path(file).name in str(error), (damage, command, error)
-        listed = CliRunner().invoke(application(("runs",)), ("runs", str(run.parent)))
-        assert listed.exit_code == 0 and "whole" in listed.output
+        for command in commands(run, Path(whole), tmp_path):
+            # an empty object reads as a run without a result
+            need = command[0] in NAMED[file] and (file, damage) != ("architecture.json", "object")
+            ends_well(command, Path(file).name if need else None)
+        assert "whole" in ends_well(("runs", str(run.parent)), None)

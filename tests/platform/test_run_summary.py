@@ -33,9 +33,8 @@ RESULT = {"architecture": "a", "value": 0.5, "test_accuracy": math.nan}
 @pytest.fixture
 def folder(tmp_path: Path) -> Folder:
     made = Folder(tmp_path / "run").create()
-    made.write_json(
-        MANIFEST, {"config": CONFIG, "versions": {}, "created": "2026-01-01T00:00:00+00:00", "command": None}
-    )
+    made_with = {"references": {}, "arrays": False, "versions": {}, "amended": [], "data_checksum": None}
+    made.write_json(MANIFEST, {**made_with, "config": CONFIG, "created": "2026-01-01T00:00:00+00:00", "command": None})
     return made
 
 

@@ -264,6 +264,40 @@ def test_weights_that_would_execute_code_are_refused(tmp_path: Path, marker: Pat
     assert not marker.exists() and "weights_only" not in str(caught.value)
 
 
+@pytest.mark.parametrize("kind", ["network", "ensemble", "export"])
+@pytest.mark.parametrize("entry", [float("nan"), "text", None])
+def test_weights_that_are_no_finite_tensors_are_named(tmp_path: Path, kind: str, entry: Any) -> None:
+    run = (run_of_ensemble if kind == "ensemble" else run_of_network)(
+        tmp_path / "run", "nasbench201", *([(0, 1)] if kind == "ensemble" else [])
+    )
+    place = tmp_path / "run" / "model"
+    if kind == "export":
+        place = tmp_path / "export"
+        archray.export(run.folder.uri, place, formats="state-dict")
+    state = torch.load(place / "state_dict.pt", weights_only=True)
+    name = next(name for name, weights in state.items() if weights.is_floating_point())
+    state[name] = torch.full_like(state[name], entry) if isinstance(entry, float) else entry
+    torch.save(state, place / "state_dict.pt")
+    with pytest.raises(DamagedFile, match=rf"state_dict\.pt.*{name}"):
+        archray.predict(place if kind == "export" else place.parent, IMAGES)
+    if kind != "export":
+        with pytest.raises(DamagedFile, match=r"state_dict\.pt"):
+            archray.export(place.parent, tmp_path / "to", formats="state-dict")
+
+
+@pytest.mark.parametrize("classes", ["ten", -1, 10**9])
+@pytest.mark.parametrize("kind", ["ensemble", "export"])
+def test_a_number_of_classes_that_a_model_cannot_have_is_named(tmp_path: Path, kind: str, classes: Any) -> None:
+    make = {"export": run_of_network, "ensemble": lambda place, space: run_of_ensemble(place, space, (0, 1))}[kind]
+    run, file = make(tmp_path / "run", "nasbench201"), tmp_path / "run" / "model" / "architecture.json"
+    if kind == "export":
+        archray.export(run.folder.uri, tmp_path / "export", formats="state-dict")
+        file = tmp_path / "export" / "model.json"
+    edit(file, lambda card: (card["members"][1] if kind == "ensemble" else card).update(num_classes=classes))
+    with pytest.raises(DamagedFile, match=file.name):
+        archray.predict(file.parent if kind == "export" else run.folder.uri, IMAGES)
+
+
 # Exports
 
 

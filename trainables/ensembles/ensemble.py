@@ -13,13 +13,14 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 import torch
+from pydantic import Field
 from torch import Tensor, nn
 
 from archray.errors import InvalidInput
 from archray.files import write_file
 from archray.plurals import count
 from archray.settings import Settings
-from archray.trainables.checkpoint import load_fitting, load_tensors, read_state
+from archray.trainables.checkpoint import load_fitting, load_trained_weights, read_state
 from archray.trainables.ensembles.measures import Averaged, check_averaged
 from archray.trainables.ensembles.prediction import DROP_PATH, DroppedPaths
 from archray.trainables.nets import NetworkSettings, build
@@ -87,8 +88,8 @@ class Member(Settings):
     space: str
     architecture: str
     network: NetworkSettings = NetworkSettings()
-    in_channels: int
-    num_classes: int
+    in_channels: int = Field(ge=1)
+    num_classes: int = Field(ge=1)
     drop_path: dict[str, Any] | None = None
 
     def build(self, space: str | Space | None = None) -> nn.Module:
@@ -174,12 +175,14 @@ def load_ensemble(
     described = json.loads(read(DESCRIPTION))
     if described.get("kind") != KIND:
         raise InvalidInput(f"expected a saved ensemble, got a {described.get('kind') or 'single network'}")
+    members = [Member.model_validate(each) for each in described["members"]]
+    place = "" if callable(source) else f"{source}/"
+    classes = [member.num_classes for member in members]
+    state = load_trained_weights(read(STATE_DICT), f"{place}{STATE_DICT}", classes, f"{place}{DESCRIPTION}")
     ensemble = Ensemble(
-        [Member.model_validate(each).build(space) for each in described["members"]],
+        [member.build(space) for member in members],
         average=described["average"],
         output=output or described["output"],
     )
-    place = "" if callable(source) else f"{source}/"
-    state = load_tensors(read(STATE_DICT), f"{place}{STATE_DICT}")
     load_fitting(ensemble, state, f"{STATE_DICT} to hold the weights of the members that {DESCRIPTION} names")
     return ensemble.eval()

@@ -94,7 +94,7 @@ def _standalone_accuracies(
     keys = {"architecture": tune.grid_search(maps), "seed": context.seed("correlation")}
     plan = solve_plan(context, total=len(maps), settings=settings, keys=keys)
     run = run_trials(folder / f"tune-alone-{_digest(context, dimensions)}", plan, context)
-    run.write_tables(folder)
+    run.write_tables(folder, context.say)
     columns = ["architecture", "dimension", "validation_accuracy"]
     return run.curves[columns].rename(columns={"validation_accuracy": "standalone_accuracy"})
 

@@ -16,7 +16,7 @@ from archray.platform.models.export_format import (
     prediction_of,
 )
 from archray.platform.models.formats.state_dict import write as write_weights
-from archray.trainables.checkpoint import load_tensors
+from archray.trainables.checkpoint import load_trained_weights
 
 LOADER = '''
 def load_python():
@@ -39,7 +39,7 @@ def write(model: Portable) -> dict[str, bytes]:
 def read(folder: Path, card: dict[str, Any]) -> Predict:
     """It runs the file, which may be the user's."""
     model = runpy.run_path(str(folder / SOURCE))["build"]()
-    model.load_state_dict(load_tensors((folder / STATE_DICT).read_bytes(), str(folder / STATE_DICT)))
+    model.load_state_dict(load_trained_weights(folder / STATE_DICT, str(folder / STATE_DICT)))
     return prediction_of(model)
 
 

@@ -1,0 +1,152 @@
+"""What the JSON files of a run hold, as `Folder.read_json` checks them: a run may be damaged, or a stranger's."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BaseModel, Field, model_validator
+
+from archray.platform.quantities import QUANTITIES
+from archray.settings import LARGEST
+
+Number = Annotated[float, Field(allow_inf_nan=False)]
+Count = Annotated[int, Field(ge=0, le=LARGEST)]
+Seconds = Annotated[float, Field(ge=0, le=LARGEST)]
+ProcessNumber = Annotated[int, Field(ge=1, lt=2**31)]
+
+
+def _with_zone(text: str) -> str:
+    moment = datetime.fromisoformat(text)
+    if moment.tzinfo is None or not 2000 <= moment.year < 3000:
+        raise ValueError(f"expected a time of this millennium with its zone, got {text[:40]}")
+    return text
+
+
+Moment = Annotated[str, AfterValidator(_with_zone)]  # ISO 8601
+
+
+def _measures(document: dict[str, Any]) -> dict[str, Any]:
+    """Checks the numbers by the keys of `quantities`, and what `Spread.entries` writes of them."""
+    for key in QUANTITIES.keys() & document.keys():
+        for name, kinds in ((key, (int, float)), (f"{key}_std", (int, float)), (f"{key}_n", (int,))):
+            value = document.get(name)
+            if value is not None and (isinstance(value, bool) or not isinstance(value, kinds) or abs(value) > 1e300):
+                raise ValueError(f"expected a number as {name}, got {type(value).__name__}")
+    return document
+
+
+class Result(BaseModel):
+    """`architecture.json`, `findings.json`, and the `result` of `summary.json`."""
+
+    architecture: str | None = None
+    members: list[str] = []
+    findings: list[str] = []
+    headline: str | None = None
+    metric: str | None = None
+    value: float | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _measured(cls, document: Any) -> Any:
+        return _measures(document) if isinstance(document, dict) else document
+
+
+class Done(BaseModel):
+    """`done.json` of a stage."""
+
+    inputs: str
+    outputs: dict[str, str]
+    finished: Moment
+    seconds: Seconds
+    of_run: dict[str, str] = {}
+
+
+class Data(BaseModel):
+    """The data of a configuration."""
+
+    name: str
+
+
+class Config(BaseModel):
+    """What a summary needs of a configuration; the method's own class checks the rest."""
+
+    method: str
+    space: str
+    data: Data
+    seed: int
+    repeats: Annotated[int, Field(ge=1, le=LARGEST)]
+
+
+class Reference(BaseModel):
+    """A file of the user's that the run has a copy of."""
+
+    reference: str
+    file: str
+    attribute: str
+    sha256: str
+
+
+class Manifest(BaseModel):
+    """`manifest.json`."""
+
+    config: Config
+    versions: dict[str, str]
+    created: Moment
+    command: str | None
+    references: dict[str, Reference]
+    arrays: bool
+    amended: list[dict[str, Any]]
+    data_checksum: str | None
+
+
+class Beat(BaseModel):
+    """`heartbeat.json`."""
+
+    at: Moment
+    since: Moment = "2000-01-01T00:00:00+00:00"
+    host: str
+    processes: str
+    pid: ProcessNumber
+    started: str | None = None
+    work: str = ""
+    token: str = ""
+
+
+class Scoring(BaseModel):
+    """`scoring.json`."""
+
+    began: Number
+    done: Count
+    total: Count
+    rate: Number | None
+    failed: Count
+
+
+class Plan(BaseModel):
+    """`plan.json` of a Tune run."""
+
+    began: Number
+    done_before: Number
+    metric: str | None
+    mode: str | None
+    total: Count
+    before: Count
+
+
+class Started(BaseModel):
+    """A file in `started` of a Tune run."""
+
+    trial_id: str
+    config: dict[str, Any]
+    started: Number
+
+
+class Line(BaseModel):
+    """A line in `results` of a Tune run."""
+
+    architecture: str | None = None
+    epoch: Number = 0
+    training_iteration: Number = 0
+    epochs: Number | None = None
+    timestamp: Number | None = None
