@@ -9,6 +9,8 @@ from contextlib import AbstractContextManager, _GeneratorContextManager, context
 from functools import wraps
 from typing import Any
 
+from ray._private import worker as ray_worker
+
 from archray.errors import IncompatibleRay, tested_versions
 
 logger = logging.getLogger(__name__)
@@ -121,3 +123,37 @@ def replaced(
             if hook.users == 0:
                 setattr(owner, name, hook.original)
                 del _HOOKS[key]
+
+
+_HIDES: list[Callable[[str], bool]] = []
+
+
+@process_wide
+@contextmanager
+def _filtered_lines() -> Iterator[None]:
+    # Ray prints them from a thread of its own, for which `replaced` has no effect, and has no option (seen in 2.60).
+    print_lines = ray_worker.print_to_stdstream
+
+    def print_others(data: Any, *arguments: Any, **options: Any) -> None:
+        if not any(hides(line) for hides in tuple(_HIDES) for line in data["lines"]):
+            print_lines(data, *arguments, **options)
+
+    ray_worker.print_to_stdstream = print_others
+    try:
+        yield
+    finally:
+        ray_worker.print_to_stdstream = print_lines
+
+
+@contextmanager
+def hidden_lines(hides: Callable[[str], bool]) -> Iterator[None]:
+    """Keeps off the terminal what Ray prints of its processes, in all threads, if `hides` is true of one of the lines.
+
+    Blocks of different lines may overlap in several threads.
+    """
+    with _filtered_lines():
+        _HIDES.append(hides)
+        try:
+            yield
+        finally:
+            _HIDES.remove(hides)

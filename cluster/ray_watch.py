@@ -22,6 +22,7 @@ from typing import Any, NoReturn
 import ray
 from ray._private import worker as ray_worker
 
+from archray.cluster.ray_compat import hidden_lines
 from archray.errors import ArchrayError
 
 INTERVAL_SECONDS = 1.0  # between two attempts to connect
@@ -33,7 +34,7 @@ INTERRUPTED = 130  # the exit code after Ctrl-C
 
 SAVED = "what was finished is saved"
 
-RAYLET_DIED = "Raylet is terminated."  # as Ray's own message begins
+RAYLET_DIED = "Raylet is terminated."  # as Ray's own message begins, and the last lines of the raylet's log
 
 LastWords = Callable[[str], object]
 
@@ -133,7 +134,7 @@ def watched() -> Iterator[None]:
         return
     _DRIVER.addresses, ended = _addresses(), threading.Event()
     thread = threading.Thread(target=_watch, args=(ended,), name="archray-ray-watch", daemon=True)
-    with interruptible(), _quiet_loss(), interrupted_when_lost():
+    with interruptible(), hidden_lines(lambda line: line.startswith(RAYLET_DIED)), interrupted_when_lost():
         thread.start()
         try:
             yield
@@ -191,23 +192,6 @@ def _addresses() -> dict[str, tuple[str, int]]:
         if node["NodeID"] == context.get_node_id():
             addresses["raylet"] = (node["NodeManagerAddress"], int(node["NodeManagerPort"]))
     return addresses
-
-
-@contextmanager
-def _quiet_loss() -> Iterator[None]:
-    """Keeps off the terminal what Ray prints of its own death: the last lines of the raylet's log."""
-    # Ray prints them from a thread of its own, and has no option for it (seen in 2.60).
-    print_lines = ray_worker.print_to_stdstream
-
-    def print_others(data: Any, *arguments: Any, **options: Any) -> None:
-        if not any(line.startswith(RAYLET_DIED) for line in data["lines"]):
-            print_lines(data, *arguments, **options)
-
-    ray_worker.print_to_stdstream = print_others
-    try:
-        yield
-    finally:
-        ray_worker.print_to_stdstream = print_lines
 
 
 def end_now() -> NoReturn:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path, PurePosixPath
@@ -18,7 +18,6 @@ from typing import Any
 
 import ray
 from ray import tune
-from ray._private import worker as ray_worker
 from ray.exceptions import (
     LocalRayletDiedError,
     NodeDiedError,
@@ -30,7 +29,7 @@ from ray.exceptions import (
 from ray.tune import Result
 from ray.tune.experiment import Trial
 
-from archray.cluster.ray_compat import process_wide
+from archray.cluster.ray_compat import hidden_lines, process_wide, replaced
 from archray.disks import is_full
 from archray.errors import TrialCrashed
 from archray.files import Folder
@@ -235,36 +234,34 @@ def crashed_trials(folder: Folder, statuses: Sequence[str]) -> list[FailedTrial]
 # The terminal
 
 
-@process_wide
 @contextmanager
 def quiet_deaths() -> Iterator[None]:
     """Keeps off the terminal what Tune and Ray print when a process died or a disk is full: archray says it itself.
 
     And keeps the error of each failure for `last_error`: Tune pickles some kinds only.
     """
-    plain_handler = Trial.handle_error
+    keeps = replaced(Trial, "handle_error", _keeping_error, needed=True)
+    with keeps, _quiet_loggers(), hidden_lines(lambda line: any(notice in line for notice in RAYLET_NOTICES)):
+        yield
 
-    def handle_error(trial: Any, exc: Any = None) -> None:
+
+def _keeping_error(handle_error: Callable[..., None]) -> Callable[..., None]:
+    def keep(trial: Any, exc: Any = None) -> None:
         setattr(trial.temporary_state, ERROR, exc)
-        plain_handler(trial, exc)
+        handle_error(trial, exc)
 
-    Trial.handle_error = handle_error  # type: ignore[method-assign, assignment]
+    return keep
+
+
+@process_wide
+@contextmanager
+def _quiet_loggers() -> Iterator[None]:
     loggers = [logging.getLogger(f"ray.tune.{name}") for name in ("execution.tune_controller", "tune")]
     for logger in loggers:
         logger.addFilter(_worth_telling)
-    # Ray prints the raylet's notice from a thread of its own, and has no option for it (seen in 2.60).
-    print_lines = ray_worker.print_to_stdstream
-
-    def print_others(data: Any, *arguments: Any, **options: Any) -> None:
-        if not any(notice in line for line in data["lines"] for notice in RAYLET_NOTICES):
-            print_lines(data, *arguments, **options)
-
-    ray_worker.print_to_stdstream = print_others
     try:
         yield
     finally:
-        Trial.handle_error = plain_handler  # type: ignore[method-assign]
-        ray_worker.print_to_stdstream = print_lines
         for logger in loggers:
             logger.removeFilter(_worth_telling)
 

@@ -7,9 +7,12 @@ import platform
 import subprocess
 import sys
 import sysconfig
+import tomllib
 from pathlib import Path
 
 import pytest
+
+from archray.errors import TESTED_RAY
 
 STANDARD_LIBRARY = Path(sysconfig.get_paths()["stdlib"]).resolve()
 
@@ -132,6 +135,13 @@ def test_the_entrance_refuses_unknown_names() -> None:
 
     with pytest.raises(AttributeError, match="no attribute 'serach'"):
         _ = archray.serach
+
+
+def test_the_oldest_and_the_newest_ray_are_those_of_the_project(repository: Path) -> None:
+    oldest, newest = TESTED_RAY
+    requirements = tomllib.loads((repository / "pyproject.toml").read_text())["project"]["dependencies"]
+    assert f"ray[tune,default]>={oldest}" in requirements
+    assert f"\nray=={newest}." in (repository / "constraints.txt").read_text()
 
 
 def test_no_init_file_where_it_would_hide_the_standard_library(repository: Path) -> None:

@@ -17,9 +17,10 @@ from ray.tune import ExperimentAnalysis
 from ray.tune.execution import tune_controller
 from ray.tune.execution.experiment_state import _ExperimentCheckpointManager
 from ray.tune.execution.tune_controller import TuneController
+from ray.tune.experiment import Trial
 
 from archray.cluster.loopback import loopback_only
-from archray.cluster.ray_compat import replaced
+from archray.cluster.ray_compat import hidden_lines, replaced
 from archray.errors import IncompatibleRay
 from archray.platform.engine.failed_trials import quiet_deaths
 from archray.platform.engine.idle_actors import IdleActors, idle_actors
@@ -36,6 +37,7 @@ def state_of_ray() -> list[Any]:
     return [
         ray_constants.ENABLE_RAY_CLUSTER,
         ray_worker.print_to_stdstream,
+        Trial.__dict__["handle_error"],
         ExperimentAnalysis.__dict__["_fetch_trial_dataframes"],
         _ExperimentCheckpointManager.__dict__["on_trial_checkpoint"],
         TuneController.__dict__["_maybe_reuse_cached_actor"],
@@ -85,6 +87,31 @@ def test_ray_is_as_before_when_both_have_ended(
     assert state_of_ray() == during, "the other search still needs it"
     blocks[1 - first_to_end].end()
     assert state_of_ray() == before
+
+
+@pytest.mark.parametrize("first_to_end", [0, 1])
+def test_lines_of_ray_are_hidden_as_long_as_a_block_hides_them(
+    first_to_end: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the watch of Ray and in a search, which overlap."""
+    printed: list[str] = []
+    monkeypatch.setattr(ray_worker, "print_to_stdstream", lambda data, *_: printed.extend(data["lines"]))
+    before = state_of_ray()
+
+    def shown() -> str:
+        printed.clear()
+        for line in "abc":
+            ray_worker.print_to_stdstream({"lines": [line]}, False)
+        return "".join(printed)
+
+    blocks = [Block(hidden_lines(name.__eq__)) for name in "ab"]
+    for block in blocks:
+        block.start()
+    assert shown() == "c"
+    blocks[first_to_end].end()
+    assert shown() == "abc".replace("ba"[first_to_end], "")
+    blocks[1 - first_to_end].end()
+    assert shown() == "abc" and state_of_ray() == before
 
 
 def test_each_search_has_its_own_number_of_idle_actors() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import Any, Literal
 
 import pytest
@@ -58,9 +59,11 @@ class DescentSettings(OptimizerSettings):
 
 
 @pytest.fixture(scope="module", autouse=True)
-def users_own() -> None:
+def users_own() -> Iterator[None]:
     RELAXATIONS.register("users-sparsemax")(SparsemaxSettings)
     OPTIMIZERS.register("users-descent")(DescentSettings)
+    yield
+    del RELAXATIONS._entries["users-sparsemax"], OPTIMIZERS._entries["users-descent"]
 
 
 @pytest.fixture(scope="module")
