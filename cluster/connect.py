@@ -24,7 +24,7 @@ import archray
 from archray.cluster.cluster_settings import LOCAL, ClusterSettings, check_address
 from archray.cluster.find_head import find_head
 from archray.cluster.loopback import LOOPBACK, checked_loopback, loopback_only
-from archray.cluster.ray_watch import interruptible, received, watched
+from archray.cluster.ray_watch import interruptible, received, watched, watched_start
 from archray.cluster.warm_workers import warm_python
 from archray.errors import ArchrayError
 from archray.references import file_module_name
@@ -92,7 +92,8 @@ def connect(
         with tempfile.TemporaryDirectory(prefix="archray-") if copies else nullcontext("") as scratch:
             environment = runtime_environment(user_files, Path(scratch), local=local)
             try:
-                context = _init(address, settings, environment | python, announce, name)
+                with watched_start() if local else nullcontext():
+                    context = _init(address, settings, environment | python, announce, name)
             except SystemExit as error:  # raised by Ray's own handler of SIGTERM, until `watched` sets ours
                 received(signal.SIGTERM)
                 raise KeyboardInterrupt from error

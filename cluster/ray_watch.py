@@ -21,8 +21,10 @@ from typing import Any, NoReturn
 
 import ray
 from ray._private import worker as ray_worker
+from ray._private.node import Node
+from ray._private.ray_constants import PROCESS_TYPE_GCS_SERVER as GCS_SERVER
 
-from archray.cluster.ray_compat import hidden_lines
+from archray.cluster.ray_compat import hidden_lines, replaced
 from archray.errors import ArchrayError
 
 INTERVAL_SECONDS = 1.0  # between two attempts to connect
@@ -47,6 +49,7 @@ class _Driver:
         self.terminated = False  # whether SIGTERM came
         self.last_words: list[LastWords] = []
         self.addresses: dict[str, tuple[str, int]] = {}  # of Ray's processes that are watched
+        self.node: Any = None  # of a Ray that this process started, or is starting: its processes
         self.blocks = 0  # `interruptible` ones that the main thread is in
         self.end: threading.Timer | None = None
         self.ends_at = math.inf  # of the monotonic clock
@@ -143,6 +146,51 @@ def watched() -> Iterator[None]:
 
 
 @contextmanager
+def watched_start() -> Iterator[None]:
+    """Interrupts the block, which runs on the main thread and starts a Ray, when that Ray's GCS ends.
+
+    A raylet may end: Ray raises an error for it, and the caller may start another.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    ended = threading.Event()
+
+    def recording(start: Callable[..., None]) -> Callable[..., None]:
+        def start_gcs_server(node: Any) -> None:
+            _DRIVER.node = node
+            start(node)
+
+        return start_gcs_server
+
+    def gcs_ended() -> bool:
+        node = _DRIVER.node
+        return node is not None and any(info.process.poll() is not None for info in _processes(node, GCS_SERVER))
+
+    def watch() -> None:
+        attempts = 0  # in a row, as Ray ends its GCS itself, and then forgets it, if it could not start
+        while not ended.wait(INTERVAL_SECONDS):
+            attempts = attempts + 1 if gcs_ended() else 0
+            if attempts == ATTEMPTS:
+                _DRIVER.loss = "Ray is gone: its GCS ended while Ray started"
+                _DRIVER.end_within(END_SECONDS)
+                os.kill(os.getpid(), signal.SIGINT)
+                return
+
+    with replaced(Node, "start_gcs_server", recording):
+        threading.Thread(target=watch, name="archray-ray-start", daemon=True).start()
+        try:
+            yield
+        finally:
+            ended.set()
+
+
+def _processes(node: Any, kind: str | None = None) -> list[Any]:
+    """The processes of a node of Ray's that this process started; none of a node that was joined."""
+    return [info for name, each in list(node.all_processes.items()) if kind in (None, name) for info in list(each)]
+
+
+@contextmanager
 def interrupted_when_lost() -> Iterator[None]:
     """Raises: KeyboardInterrupt for an error in the block if Ray is lost: such errors come before the watch is sure."""
     try:
@@ -196,15 +244,13 @@ def _addresses() -> dict[str, tuple[str, int]]:
 
 def end_now() -> NoReturn:
     """Ends this process, and a Ray that it started, whatever the main thread waits for."""
-    for say in reversed(_DRIVER.last_words) or [sys.stderr.write]:
+    for say in _DRIVER.last_words[::-1] or [lambda why: sys.stderr.write(f"{why}\n")]:
         with suppress(Exception):
             say(why_stopped())
-    node = ray_worker._global_node  # of a cluster that was joined it has no processes
-    started: list[Any] = [] if node is None else list(node.all_processes.values())
-    for processes in started:
-        for info in processes:
-            info.process.kill()
-            info.process.wait()  # Ray's workers end within a second once their raylet is no zombie
+    node = ray_worker._global_node or _DRIVER.node
+    for info in [] if node is None else _processes(node):
+        info.process.kill()
+        info.process.wait()  # Ray's workers end within a second once their raylet is no zombie
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(INTERRUPTED)

@@ -85,6 +85,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Callable[[], Path]:
         pytest.param("pool", end_raylet, marks=pytest.mark.ci),
         ("search", end_raylet),
         ("final", end_gcs),
+        ("start of Ray", end_gcs),
     ],
 )
 def test_a_search_without_its_ray_ends_and_resumes(
@@ -99,7 +100,11 @@ def test_a_search_without_its_ray_ends_and_resumes(
     monkeypatch.setenv(MARK, mark)
     process = start(*HNAS_COMMAND, "--max-concurrent", "2", "--out", "run", cwd=tmp_path)
     run = tmp_path / "run"
-    begun = {"pool": lambda: list(run.glob("pool/shards/*")), "search": lambda: epochs_trained(run / "search")}
+    begun = {
+        "start of Ray": lambda: any(line.split(" ")[0].endswith("/raylet") for line in left_of(mark).values()),
+        "pool": lambda: list(run.glob("pool/shards/*")),
+        "search": lambda: epochs_trained(run / "search"),
+    }
     wait_until(process, begun.get(stage, lambda: epochs_trained(run / "final")), tmp_path)
     size = (tmp_path / "log.txt").stat().st_size
     event(process, mark)
