@@ -60,10 +60,12 @@ class DescentSettings(OptimizerSettings):
 
 @pytest.fixture(scope="module", autouse=True)
 def users_own() -> Iterator[None]:
-    RELAXATIONS.register("users-sparsemax")(SparsemaxSettings)
-    OPTIMIZERS.register("users-descent")(DescentSettings)
-    yield
-    del RELAXATIONS._entries["users-sparsemax"], OPTIMIZERS._entries["users-descent"]
+    with pytest.MonkeyPatch.context() as patch:
+        for registry in (RELAXATIONS, OPTIMIZERS):
+            patch.setattr(registry, "_entries", {name: registry.get(name) for name in registry})
+        RELAXATIONS.register("users-sparsemax")(SparsemaxSettings)
+        OPTIMIZERS.register("users-descent")(DescentSettings)
+        yield
 
 
 @pytest.fixture(scope="module")
