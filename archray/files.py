@@ -319,7 +319,7 @@ class Folder:
             raise MissingFile.at(f"{self}/{name}", "it is missing") from error
         except PermissionError as error:
             raise UnreadableFile.at(f"{self}/{name}", error.strerror or error) from error
-        except (IsADirectoryError, NotADirectoryError) as error:
+        except IsADirectoryError as error:
             raise DamagedFile.at(f"{self}/{name}", error.strerror or error) from error
 
     @contextmanager
