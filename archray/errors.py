@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import re
 from importlib.metadata import version
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pydantic import ValidationError
 
 TESTED_RAY = ("2.55", "2.60")  # the oldest and the newest version of Ray that archray is tested with
 
@@ -23,6 +27,12 @@ def tested_versions(problem: str) -> str:
         f"{problem}. This is Ray {version('ray')}; archray is tested with Ray {oldest} to {newest}. "
         f"Install a tested version: pip install 'ray[tune,default]=={newest}.*'"
     )
+
+
+def first_problem(error: ValidationError) -> str:
+    """The first thing that pydantic found wrong, in one line: `training.epochs: Input should be a valid integer`."""
+    first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+    return ": ".join(filter(None, [".".join(map(str, first["loc"])), first["msg"]]))
 
 
 def is_out_of_memory(error: BaseException) -> bool:

@@ -27,8 +27,8 @@ from archray.errors import (
     NotWritable,
     RunFolderError,
     UnreadableFile,
+    first_problem,
 )
-from archray.settings import first_problem
 
 if TYPE_CHECKING:  # imported where used: what only writes local files needs neither
     import pandas as pd

@@ -6,15 +6,7 @@ from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Self, get_args
 
 from annotated_types import Le
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    ModelWrapValidatorHandler,
-    ValidationError,
-    field_validator,
-    model_validator,
-)
+from pydantic import BaseModel, ConfigDict, Field, ModelWrapValidatorHandler, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 from pydantic_core.core_schema import ValidationInfo
 
@@ -24,12 +16,6 @@ REPEATED = "repeated"  # in the metadata of a field whose flag of the command li
 
 LARGEST = 10**9  # of a whole number: no run works through more epochs, trials or images
 Seed = Annotated[int, Field(ge=0, le=2**63 - 1)]  # the root of random numbers; a 64-bit column of a table holds it
-
-
-def first_problem(error: ValidationError) -> str:
-    """The first thing that pydantic found wrong, in one line: `training.epochs: Input should be a valid integer`."""
-    first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-    return ": ".join(filter(None, [".".join(map(str, first["loc"])), first["msg"]]))
 
 
 class Settings(BaseModel):

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from pydantic import ValidationError
 
 from archray.cluster.cluster_settings import LOCAL
-from archray.errors import ArchrayError, RunFolderError, RunInterrupted, TrialCrashed, UnknownName
+from archray.errors import ArchrayError, RunFolderError, RunInterrupted, TrialCrashed, UnknownName, first_problem
 from archray.files import Folder, plain_name
 from archray.platform.config import SearchConfig
 from archray.platform.quantities import deciding_accuracy
@@ -35,7 +35,6 @@ from archray.platform.run.manifest import (
 from archray.platform.run.run_summary import read_manifest, worked_seconds, written_result
 from archray.platform.run.trust import SIGNATURE, Uses, is_own, refuse_code, signature, signed_part
 from archray.references import is_reference, load_reference, split_reference, worker_reference
-from archray.settings import first_problem
 from archray.trainables.data import DataSettings, save_arrays
 from archray.trainables.data.load import is_own_data
 from archray.trainables.spaces import is_own_space
