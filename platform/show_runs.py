@@ -34,7 +34,7 @@ def runs(folder: str | os.PathLike[str] = RUNS) -> list[RunSummary]:
     Raises: RunFolderError if there is no such folder.
     """
     place = Folder(folder)
-    if not place.exists():
+    if not place.exists() or ((local := place.local_path()) is not None and not local.is_dir()):
         raise RunFolderError(f"there is no folder {place}; name the one in which runs lie")
     found, errors = [], Console(stderr=True, highlight=False)
     for name in place.folders():

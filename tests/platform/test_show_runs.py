@@ -122,8 +122,9 @@ def test_runs_of_a_folder(copied: Path, tmp_path: Path) -> None:
     }
     assert len(json.loads(command("runs", str(copied.parent), "--json"))) == 2
     assert "no runs in" in command("runs", str(copied.parent / "no-run"))
-    with pytest.raises(RunFolderError, match="there is no folder"):
-        archray.runs(tmp_path / "nowhere")
+    for place in (tmp_path / "nowhere", copied / "manifest.json"):
+        with pytest.raises(RunFolderError, match="there is no folder"):
+            archray.runs(place)
 
 
 def test_report_writes_a_summary_that_is_missing(copied: Path, capsys: pytest.CaptureFixture[str]) -> None:
