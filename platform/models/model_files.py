@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import tempfile
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import torch
-from pydantic import BaseModel, Field
+from pydantic import AfterValidator, BaseModel, Field
 
 from archray.errors import RunFolderError
 from archray.files import Folder
@@ -35,12 +35,19 @@ from archray.trainables.tune.standalone_trainable import load_trained
 DESCRIPTION = "architecture.json"
 
 
+def _image_form(document: dict[str, Any] | None) -> dict[str, Any] | None:
+    """Checks an ImageForm: an export writes its numbers into source, and must not write other text."""
+    if document is not None:
+        ImageForm.model_validate(document)
+    return document
+
+
 class Described(BaseModel):
     """What the description of a model says, of any kind: `architecture.json` beside it, `model.json` of an export."""
 
     data: str
     test_accuracy: float | None
-    input: ImageForm | None = None  # numbers, not text that an export would write into its source
+    input: Annotated[dict[str, Any] | None, AfterValidator(_image_form)] = None
     classes: list[str] = []
 
 
