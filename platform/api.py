@@ -74,8 +74,7 @@ def search(
     Raises: ArchrayError for anything that is wrong with these, before Ray starts; RunInterrupted.
     """
     METHODS.check(method)
-    expect("callbacks", callbacks, list, tuple)
-    tune_options = TuneOptions(run_config, tune_config, tuple(callbacks), time_budget_s)
+    tune_options = TuneOptions(run_config, tune_config, callbacks, time_budget_s)
     return begin_run(
         method,
         {**options, "space": space, "data": data},
@@ -200,7 +199,7 @@ def resume(
         amended = validate(method.config, values)
         amended.check_extends(run.config)
         run.amend(amended)
-        return _execute(run, TuneOptions(run_config, tune_config, tuple(callbacks), time_budget_s), Console(), started)
+        return _execute(run, TuneOptions(run_config, tune_config, callbacks, time_budget_s), Console(), started)
 
 
 def report(path: str | Path, *, trust: bool = False) -> str:
@@ -249,6 +248,7 @@ def export(
     for another format; MissingExtra without a format's packages; InvalidInput for a model that a format cannot hold,
     or a member that there is not.
     """
+    expect("formats", formats, str, list, tuple, type(None))
     run = open_run(path, trust=trust)
     from archray.platform.models.export_model import export_model
 

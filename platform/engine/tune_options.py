@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -21,10 +22,16 @@ class TuneOptions:
 
     run_config: tune.RunConfig | None = None
     tune_config: tune.TuneConfig | None = None
-    callbacks: tuple[tune.Callback, ...] = ()
+    callbacks: Sequence[tune.Callback] = ()
     time_budget_s: float | None = None
 
     def __post_init__(self) -> None:
+        expect("callbacks", self.callbacks, list, tuple)
+        if self.callbacks:
+            from ray.tune import Callback  # slow to import, and loaded already where there is a callback
+
+            for callback in self.callbacks:
+                expect("callbacks", callback, Callback)
         expect("time_budget_s", self.time_budget_s, int, float, type(None))
         if self.time_budget_s is not None and not 0 < self.time_budget_s < math.inf:
             raise InvalidInput(f"time_budget_s: expected a number of seconds above 0, got {self.time_budget_s}")

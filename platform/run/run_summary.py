@@ -184,6 +184,8 @@ def _pieced(folder: Folder) -> dict[str, Any]:
 
 def _missing(folder: Folder, stages: Sequence[str]) -> str | None:
     """The first file of these stages, which are done, that is missing or damaged; None if all are there."""
+    if not folder.folders():
+        return "the folder of every stage is missing"
     for name in stages:
         stage = folder / name
         try:

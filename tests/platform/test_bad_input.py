@@ -290,6 +290,7 @@ def test_the_surroundings_of_a_command(tmp_path, script, code, error):
         *(("search", {"method": value}) for value in (None, 5, ["random"])),
         *(("search", {"out": "run", "data": value}) for value in (5, True, ("a", "b"))),
         *(("search", {"out": "run", name: 5}) for name in ("space", "preset", "config", "callbacks", "run_config")),
+        ("search", {"out": "run", "callbacks": ["x"]}),
         *(("search", {"out": value}) for value in (5, b"run", ["run"], "")),
         ("search", {"out": "run", "time_budget_s": True}),
         *(
@@ -297,6 +298,7 @@ def test_the_surroundings_of_a_command(tmp_path, script, code, error):
             for name in ("load", "show", "resume", "report", "export")
             for value in (None, 5, [])
         ),
+        ("export", {"path": "run", "formats": 5}),
         ("runs", {"folder": None}),
         ("compare", {"paths": None}),
         ("list_names", {"kind": []}),
