@@ -238,7 +238,8 @@ def crashed_trials(folder: Folder, statuses: Sequence[str]) -> list[FailedTrial]
 def quiet_deaths() -> Iterator[None]:
     """Keeps off the terminal what Tune and Ray print when a process died or a disk is full: archray says it itself.
 
-    And keeps the error of each failure for `last_error`: Tune pickles some kinds only.
+    Tune's traceback of another error is printed once. Keeps the error of each failure for `last_error`: Tune pickles
+    some kinds only.
     """
     keeps = replaced(Trial, "handle_error", _keeping_error, needed=True)
     with keeps, _quiet_loggers(), hidden_lines(lambda line: any(notice in line for notice in RAYLET_NOTICES)):
@@ -256,19 +257,33 @@ def _keeping_error(handle_error: Callable[..., None]) -> Callable[..., None]:
 @process_wide
 @contextmanager
 def _quiet_loggers() -> Iterator[None]:
+    worth_printing = _WorthPrinting()
     loggers = [logging.getLogger(f"ray.tune.{name}") for name in ("execution.tune_controller", "tune")]
     for logger in loggers:
-        logger.addFilter(_worth_telling)
+        logger.addFilter(worth_printing)
     try:
         yield
     finally:
         for logger in loggers:
-            logger.removeFilter(_worth_telling)
+            logger.removeFilter(worth_printing)
 
 
-def _worth_telling(record: logging.LogRecord) -> bool:
-    if record.msg == "Trials did not complete: %s" and isinstance(record.args, tuple):
-        trials: Any = record.args[0]
-        return not all(trial.status == "ERROR" for trial in trials)  # each has had its line
-    error = record.exc_info[1] if record.exc_info else None
-    return not (error is not None and (_death_of(error) is not None or is_full(error)))
+class _WorthPrinting(logging.Filter):
+    """Lets through what Tune logs, a traceback once for each error: Tune prints it again for every trial and try."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._errors: set[str] = set()
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if record.msg == "Trials did not complete: %s" and isinstance(record.args, tuple):
+            trials: Any = record.args[0]
+            return not all(trial.status == "ERROR" for trial in trials)  # each has had its line
+        error = record.exc_info[1] if record.exc_info else None
+        if error is None:
+            return True
+        last_line = f"{type(error).__name__} {error}".strip().rpartition("\n")[2]
+        if last_line in self._errors or _death_of(error) is not None or is_full(error):
+            return False
+        self._errors.add(last_line)
+        return True

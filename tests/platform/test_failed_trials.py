@@ -62,6 +62,7 @@ def test_other_lines_of_tune_are_told(caplog):
         logger.error("Trials did not complete: %s", [SimpleNamespace(status="ERROR")])
         logger.error("Trials did not complete: %s", [SimpleNamespace(status="RUNNING")])
         logger.error("another %s", "line", exc_info=ValueError("no"))
+        logger.error("the same error of another trial", exc_info=ValueError("no"))
     logger.error("Trials did not complete: %s", [SimpleNamespace(status="ERROR")])
     assert len(caplog.records) == 3
     assert caplog.records[1].getMessage() == "another line"
