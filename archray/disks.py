@@ -60,6 +60,8 @@ class LocalDisk:
         os.unlink(path)
 
     def read(self, path: str) -> bytes:
+        if os.path.exists(path) and not os.path.isfile(path):  # a pipe would be waited for
+            raise IsADirectoryError(errno.EISDIR, "it is a folder or a device", path)
         return Path(path).read_bytes()
 
     def append_line(self, path: str, line: bytes) -> None:

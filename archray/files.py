@@ -312,7 +312,7 @@ class Folder:
         self._disk.delete(self._place(name))
 
     def read_bytes(self, name: str) -> bytes:
-        """Raises: MissingFile; UnreadableFile; DamagedFile for a folder."""
+        """Raises: MissingFile; UnreadableFile; DamagedFile for a folder or a pipe."""
         try:
             return self._disk.read(self._place(name))
         except (FileNotFoundError, NotADirectoryError) as error:

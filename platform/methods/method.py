@@ -20,7 +20,12 @@ Values = Mapping[str, Any]  # options, as a nested dictionary
 def serves_networks(space: Space) -> str | None:
     """None for a space whose architectures are networks; else why it cannot be searched."""
     if space.kind == "network":
-        return None
+        if isinstance(space, TableSpace) or space.name in SPACES or hasattr(space, "build"):
+            return None
+        return (
+            f"its class {type(space).__name__} has no method build; add build(architecture, *, in_channels, "
+            "num_classes), which returns a torch.nn.Module"
+        )
     if isinstance(space, TableSpace):
         return (
             "its rows are no architectures of a space of archray's, so nothing can train them; "

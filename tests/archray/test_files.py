@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import math
+import os
 import signal
 import subprocess
 import sys
@@ -146,8 +147,10 @@ def test_what_is_no_file_or_cannot_be_read_is_damaged(
     tmp_path: Path, read: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "name").mkdir()
-    with pytest.raises(DamagedFile, match=r"name.*Is a directory"):
-        read(Folder(tmp_path), "name")
+    os.mkfifo(tmp_path / "pipe")
+    for name in ("name", "pipe"):
+        with pytest.raises(DamagedFile, match=rf"{name}.*it is a folder or a device"):
+            read(Folder(tmp_path), name)
 
     def refuse(disk: LocalDisk, path: str) -> bytes:
         raise PermissionError(errno.EACCES, "Permission denied")  # root may read all

@@ -49,6 +49,10 @@ LIGHT: list[tuple[tuple[str, ...], str]] = [
         ("search", "gaea-darts", "--space", "space.py:Own"),
         "it has no supernet; choose darts, darts-none, nasbench1shot",
     ),
+    (
+        (*SEARCH, "--space", "space.py:Unbuilt"),
+        "its class Unbuilt has no method build; add build(architecture, *, in_channels",
+    ),
     ((*NASI, "--agreement", "1"), "expected an agreement of 3 architectures or more, or 0 for none, got 1"),
     ((*NASI, "--mu", "-1"), "nasi.mu"),
     ((*NASI, "--labels", "noise"), "nasi.labels"),
@@ -175,6 +179,12 @@ SPACE = """from archray.trainables.spaces import Decision, Space
 class Own(Space):
     name, decisions = "own", (Decision("layer", ("wide", "narrow")),)
 
+    def build(self, architecture, *, in_channels, num_classes):
+        raise NotImplementedError
+
+class Unbuilt(Space):
+    name, decisions = "unbuilt", Own.decisions
+
 class Ambiguous(Space):
     name, decisions = "ambiguous", (Decision("a=b", ("wide", "narrow")),)
 """
@@ -183,6 +193,10 @@ MANIFEST = {
     "versions": {},
     "created": "2026-01-01T00:00:00+00:00",
     "command": None,
+    "references": {},
+    "arrays": False,
+    "amended": [],
+    "data_checksum": None,
 }
 HEAVY = {"torch", "ray", "sklearn", "scipy", "pandas", "pyarrow", "matplotlib"}  # a second or more, all together ten
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from archray.errors import InvalidArchitecture, InvalidInput, UnknownName
+from archray.errors import InvalidArchitecture, UnknownName
 from archray.trainables.nets import NetworkSettings, build
 from archray.trainables.spaces import get_space
 
@@ -87,7 +87,7 @@ def test_initialisation_is_applied_over_the_users(tmp_path):
 
 def test_what_cannot_be_built(tmp_path):
     file = write(tmp_path)
-    with pytest.raises(InvalidInput, match=r"build method of space 'broken' to return a torch\.nn\.Module, got str"):
+    with pytest.raises(InvalidArchitecture, match=r"space 'broken' to return a torch\.nn\.Module, got str"):
         make(f"{file}:Broken")
     with pytest.raises(InvalidArchitecture, match=r"'Leaving\.build' failed .*: SystemExit: 3 \(.*, line \d+\)"):
         make(f"{file}:Leaving")

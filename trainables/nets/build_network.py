@@ -91,7 +91,7 @@ def build(
             name = f"{type(space).__name__}.build"
             module = call_reference(name, builder, choices, **shape, **taken, raises=InvalidArchitecture)
         if not isinstance(module, nn.Module):
-            raise InvalidInput(
+            raise InvalidArchitecture(
                 f"expected the build method of space {space.name!r} to return a torch.nn.Module, "
                 f"got {type(module).__name__}"
             )

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
+from archray.errors import DamagedFile
 from archray.platform.methods.found_networks import list_trials
 from archray.platform.methods.plain.best_so_far import best_so_far_section
 from archray.platform.methods.plain.plain_tables import ASKED, Trials, names_of
@@ -71,6 +72,8 @@ def choice_section(run: Run[Any]) -> Section | None:
     if run.found is None or best is None:
         return None
     values = trials.values[trials.order].dropna()
+    if values.empty:
+        raise DamagedFile.at(f"{run.folder}/{'/'.join(ASKED)}", f"it has no {quantity.label}")
     name, extreme = names.of(run.architecture), "lowest" if trials.mode == "min" else "highest"
     text = f"Of {count(len(values), _thing(run))} that can be compared, that of {name}, number {best + 1}, has the "
     text += f"{extreme} {quantity.label}, {quantity.show(values.iloc[0])}"
