@@ -23,6 +23,8 @@ import ray
 from ray._private import worker as ray_worker
 from ray._private.node import Node
 from ray._private.ray_constants import PROCESS_TYPE_GCS_SERVER as GCS_SERVER
+from ray._private.ray_constants import PROCESS_TYPE_RAYLET as RAYLET
+from ray._private.services import psutil  # type: ignore[attr-defined]  # Ray brings its own
 
 from archray.cluster.ray_compat import hidden_lines, replaced
 from archray.errors import ArchrayError
@@ -50,6 +52,7 @@ class _Driver:
         self.last_words: list[LastWords] = []
         self.addresses: dict[str, tuple[str, int]] = {}  # of Ray's processes that are watched
         self.node: Any = None  # of a Ray that this process started, or is starting: its processes
+        self.agents: list[Any] = []  # of its raylet, as psutil shows them
         self.blocks = 0  # `interruptible` ones that the main thread is in
         self.end: threading.Timer | None = None
         self.ends_at = math.inf  # of the monotonic clock
@@ -136,6 +139,8 @@ def watched() -> Iterator[None]:
         yield
         return
     _DRIVER.addresses, ended = _addresses(), threading.Event()
+    raylets = _processes(ray_worker._global_node, RAYLET)
+    _DRIVER.agents = [child for raylet in raylets for child in psutil.Process(raylet.process.pid).children()]
     thread = threading.Thread(target=_watch, args=(ended,), name="archray-ray-watch", daemon=True)
     with interruptible(), hidden_lines(lambda line: line.startswith(RAYLET_DIED)), interrupted_when_lost():
         thread.start()
@@ -143,6 +148,8 @@ def watched() -> Iterator[None]:
             yield
         finally:
             ended.set()
+            if _DRIVER.loss:
+                _end_agents()
 
 
 @contextmanager
@@ -242,6 +249,13 @@ def _addresses() -> dict[str, tuple[str, int]]:
     return addresses
 
 
+def _end_agents() -> None:
+    """Ends what a raylet started: without a GCS its agents wait a minute before they see that the raylet is gone."""
+    for agent in _DRIVER.agents:
+        with suppress(psutil.Error):
+            agent.kill()
+
+
 def end_now() -> NoReturn:
     """Ends this process, and a Ray that it started, whatever the main thread waits for."""
     for say in _DRIVER.last_words[::-1] or [lambda why: sys.stderr.write(f"{why}\n")]:
@@ -251,6 +265,7 @@ def end_now() -> NoReturn:
     for info in [] if node is None else _processes(node):
         info.process.kill()
         info.process.wait()  # Ray's workers end within a second once their raylet is no zombie
+    _end_agents()
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(INTERRUPTED)

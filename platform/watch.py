@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from archray.errors import printable
+from archray.errors import InvalidInput, expect, printable
 from archray.files import Folder
 from archray.platform.run.run_summary import RunSummary
 from archray.platform.run.stage_progress import StageProgress
@@ -28,8 +28,11 @@ def watch(path: str | os.PathLike[str], *, interval: float = 2.0, once: bool = F
         interval: seconds between two looks.
         once: look once.
 
-    Returns: the run as it was when last looked at. Raises: RunFolderError for a folder that holds no run.
+    Returns: the run as it was when last looked at. Raises: RunFolderError for a folder that holds no run; InvalidInput.
     """
+    expect("interval", interval, int, float)
+    if not interval > 0:
+        raise InvalidInput(f"interval: expected a number of seconds above 0, got {interval}")
     console, place = Console(), Folder(path)
     summary, progress = _look(place)
     if once or summary.state != "running":

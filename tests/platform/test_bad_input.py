@@ -3,6 +3,7 @@
 import contextlib
 import io
 import json
+import math
 import os
 import shlex
 import subprocess
@@ -313,6 +314,7 @@ def test_the_surroundings_of_a_command(tmp_path, script, code, error):
             for value in (None, 5, [])
         ),
         ("export", {"path": "run", "formats": 5}),
+        *(("watch", {"path": "run", "interval": value}) for value in ("x", -1, math.nan)),
         ("runs", {"folder": None}),
         ("compare", {"paths": None}),
         ("list_names", {"kind": []}),
