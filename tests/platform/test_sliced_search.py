@@ -43,16 +43,18 @@ def test_what_does_not_fit_is_refused_before_ray(options: dict[str, Any], told: 
         check_config(config_of(**options))
 
 
+WHEN = "2026-01-01T00:00:00+00:00"
+
+
 def supernet_run(folder: Path, **options: Any) -> Path:
     """A run's folder with a trained supernet, as far as a configuration looks at it."""
     stage = Folder(folder / "supernet").create()
     stage.write_bytes(WEIGHTS, b"weights")
     config = config_of(**options).model_dump(mode="json")
-    Folder(folder).write_json(
-        "manifest.json", {"config": config, "versions": {}, "created": "", "command": None, "data_checksum": "d"}
-    )
+    made = {"created": WHEN, "versions": {}, "command": None, "references": {}, "arrays": False, "amended": []}
+    Folder(folder).write_json("manifest.json", {**made, "config": config, "data_checksum": "d"})
     TrainedSupernet(stage.uri, stage.sha256(WEIGHTS), {}, config, "d").write(stage)
-    stage.write_json("done.json", {"inputs": "", "outputs": {}, "finished": "", "seconds": 1.0})
+    stage.write_json("done.json", {"inputs": "", "outputs": {}, "finished": WHEN, "seconds": 1.0})
     return folder
 
 
