@@ -54,7 +54,7 @@ def run(
         ),
     ],
     table: TableFile,
-    out: Annotated[str, typer.Option(help="The folder of the bench; given again, it goes on there.")],
+    out: Annotated[str, typer.Option(help="Folder of the bench. If it holds this bench, the bench resumes.")],
     seeds: Annotated[int, typer.Option(help="Searches of each row; their seeds are 0, 1, ....")] = 20,
     budget: Annotated[
         str | None, typer.Option(help="Evaluations of a search; several, 20,100, are searches of their own. [20]")

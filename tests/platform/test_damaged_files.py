@@ -95,12 +95,12 @@ def commands(run: Path, whole: Path, tmp_path: Path) -> list[tuple[str, ...]]:
 
 def ends_well(command: tuple[str, ...], named: str | None) -> str:
     """Runs a command that may end in an error of archray's alone; its output. named: in the error, if it must fail."""
-    told = CliRunner().invoke(application(command), command)
-    error = told.exception
+    result = CliRunner().invoke(application(command), command)
+    error = result.exception
     assert error is None or isinstance(error, ArchrayError | SystemExit), (command, error)
-    assert "\n" not in str(error) and not set("\x1b\x07\x9b\u202e") & set(f"{error}{told.output}")
+    assert "\n" not in str(error) and not set("\x1b\x07\x9b\u202e") & set(f"{error}{result.output}")
     assert named is None or named in str(error), (command, error)
-    return told.output
+    return result.output
 
 
 @pytest.mark.parametrize(("file", "keys", "value", "named"), WRONG)
