@@ -139,8 +139,10 @@ def watched() -> Iterator[None]:
         yield
         return
     _DRIVER.addresses, ended = _addresses(), threading.Event()
-    raylets = _processes(ray_worker._global_node, RAYLET)
-    _DRIVER.agents = [child for raylet in raylets for child in psutil.Process(raylet.process.pid).children()]
+    _DRIVER.agents = []
+    for raylet in _processes(ray_worker._global_node, RAYLET):
+        with suppress(psutil.Error):  # it has ended already: the watch will see that
+            _DRIVER.agents += psutil.Process(raylet.process.pid).children()
     thread = threading.Thread(target=_watch, args=(ended,), name="archray-ray-watch", daemon=True)
     with interruptible(), hidden_lines(lambda line: line.startswith(RAYLET_DIED)), interrupted_when_lost():
         thread.start()
@@ -171,8 +173,7 @@ def watched_start() -> Iterator[None]:
         return start_gcs_server
 
     def gcs_ended() -> bool:
-        node = _DRIVER.node
-        return node is not None and any(info.process.poll() is not None for info in _processes(node, GCS_SERVER))
+        return any(info.process.poll() is not None for info in _processes(_DRIVER.node, GCS_SERVER))
 
     def watch() -> None:
         attempts = 0  # in a row, as Ray ends its GCS itself, and then forgets it, if it could not start
@@ -193,7 +194,9 @@ def watched_start() -> Iterator[None]:
 
 
 def _processes(node: Any, kind: str | None = None) -> list[Any]:
-    """The processes of a node of Ray's that this process started; none of a node that was joined."""
+    """The processes of a node of Ray's that this process started; none of no node, or of one that was joined."""
+    if node is None:
+        return []
     return [info for name, each in list(node.all_processes.items()) if kind in (None, name) for info in list(each)]
 
 
@@ -261,8 +264,7 @@ def end_now() -> NoReturn:
     for say in _DRIVER.last_words[::-1] or [lambda why: sys.stderr.write(f"{why}\n")]:
         with suppress(Exception):
             say(why_stopped())
-    node = ray_worker._global_node or _DRIVER.node
-    for info in [] if node is None else _processes(node):
+    for info in _processes(ray_worker._global_node or _DRIVER.node):
         info.process.kill()
         info.process.wait()  # Ray's workers end within a second once their raylet is no zombie
     _end_agents()
