@@ -100,8 +100,8 @@ class DamagedFile(RunFolderError):
         reason = " ".join(f"{type(why).__name__}: {why}".split()) if isinstance(why, Exception) else str(why)
         error = cls(
             f"expected {place} as archray wrote it, got {cls._got} ({reason[:200]}). Restore it from a copy, or "
-            "delete what is left and give the command that wrote it again: 'archray resume RUN', which makes again "
-            "what is missing in a run, or 'archray export'"
+            "write it again: 'archray resume RUN' rewrites what is missing or damaged in a run, and 'archray export' "
+            "a model"
         )
         error.reason = reason[:200]
         return error

@@ -96,9 +96,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--budget", type=int, default=100)
     given = parser.parse_args(arguments)
-    logging.getLogger("archray").setLevel(logging.ERROR)  # statsmodels' densities that are not finite
     values = read(given.table)
-    warnings.simplefilter("ignore")
     seeds = range(given.seeds)
     tables: dict[str, Callable[[Make, int], list[float]]] = {
         "12-epoch validation accuracy, one budget": lambda make, seed: at_one_budget(
@@ -116,4 +114,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
+    logging.getLogger("archray").setLevel(logging.ERROR)  # statsmodels' densities that are not finite
+    warnings.simplefilter("ignore")
     main()

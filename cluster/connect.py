@@ -24,7 +24,7 @@ import archray
 from archray.cluster.cluster_settings import LOCAL, ClusterSettings, check_address
 from archray.cluster.find_head import find_head
 from archray.cluster.loopback import LOOPBACK, checked_loopback, loopback_only
-from archray.cluster.ray_watch import interruptible, received, watched, watched_start
+from archray.cluster.ray_watch import hidden_raylet_death, interruptible, received, watched, watched_start
 from archray.cluster.warm_workers import warm_python
 from archray.errors import ArchrayError
 from archray.references import file_module_name
@@ -83,7 +83,7 @@ def connect(
     address = check_address(settings)
     doing = "start Ray on this machine" if address is None else f"join the Ray cluster at {address}"
     os.environ.setdefault(USAGE_REPORTS, "0")
-    with interruptible(), ExitStack() as stack:
+    with interruptible(), hidden_raylet_death(), ExitStack() as stack:
         local = address is None
         warm = local and settings.warm_workers and sys.platform == "linux"
         python = {"py_executable": stack.enter_context(warm_python())} if warm else {}

@@ -15,7 +15,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from types import FrameType
 from typing import Any, NoReturn
 
@@ -132,6 +132,11 @@ def interruptible(last_words: LastWords | None = None) -> Iterator[None]:
         _DRIVER.leave()
 
 
+def hidden_raylet_death() -> AbstractContextManager[None]:
+    """Keeps Ray's message about a dead raylet off the terminal, with the 20 log lines that follow it."""
+    return hidden_lines(lambda line: line.startswith(RAYLET_DIED))
+
+
 @contextmanager
 def watched() -> Iterator[None]:
     """Interrupts the block, which runs on the main thread with Ray initialized, when Ray is lost."""
@@ -144,7 +149,7 @@ def watched() -> Iterator[None]:
         with suppress(psutil.Error):  # it has ended already: the watch will see that
             _DRIVER.agents += psutil.Process(raylet.process.pid).children()
     thread = threading.Thread(target=_watch, args=(ended,), name="archray-ray-watch", daemon=True)
-    with interruptible(), hidden_lines(lambda line: line.startswith(RAYLET_DIED)), interrupted_when_lost():
+    with interruptible(), hidden_raylet_death(), interrupted_when_lost():
         thread.start()
         try:
             yield

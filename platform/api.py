@@ -23,7 +23,7 @@ from archray.platform.run.command_time import call_start
 from archray.platform.run.heartbeat import is_locked_elsewhere, lock
 from archray.platform.run.layout import MANIFEST, RUNS
 from archray.platform.run.run import Run, refuse_existing, removed_if_refused
-from archray.platform.run.run_summary import RunSummary, read_manifest
+from archray.platform.run.run_summary import RunSummary, check_stages, read_manifest
 from archray.platform.run.same_search import check_same_search
 from archray.platform.run_result import RunResult
 from archray.plurals import count
@@ -207,12 +207,18 @@ def report(path: str | Path, *, trust: bool = False) -> str:
 
     Its summary, too, unless a process works on the run, which writes it itself.
 
-    trust: whether its code may run although you did not start it on this machine. Raises: UntrustedCode otherwise.
+    Args:
+        trust: whether its code may run although you did not start it on this machine.
+
+    Raises: UntrustedCode without `trust`; DamagedFile if a document or a table of a finished stage is missing or was
+        changed. The report on disk then stays as it is.
     """
     run = open_run(path, trust=trust)
     from archray.platform.engine.run_record import write_summary
     from archray.platform.methods.recipe import describe, write_report
 
+    for each in (*run.repeats, run):
+        check_stages(each.folder, _titles(each))
     if is_locked_elsewhere(run.folder):
         return write_report(run)
     with lock(run.folder, "archray report"):

@@ -190,6 +190,8 @@ def run_stages(stages: Sequence[Stage[ReadsT]], context: Context[ReadsT], descri
 
 def _execute(stage: Stage[ReadsT], context: Context[ReadsT]) -> None:
     folder = context.folder(stage.name).create()
+    if folder.exists(DONE):
+        folder.delete(DONE)  # it describes files that this stage now writes again
     started = time.monotonic()
     stage.execute(context, folder)
     seconds = time.monotonic() - started

@@ -6,7 +6,7 @@ The engine writes `summary.json` whenever a stage begins or ends. Reading it imp
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from typing import Any, Literal
@@ -197,6 +197,24 @@ def _missing(folder: Folder, stages: Sequence[str]) -> str | None:
             if not folder.exists(file):
                 return f"{file} is missing"
     return None
+
+
+def check_stages(folder: Folder, stages: Iterable[str]) -> None:
+    """Compares the documents and tables of the stages that are done with the checksums in their `done.json`.
+
+    Raises: DamagedFile for the first file that differs or is missing.
+    """
+    summary = _summary_of(folder) or {"stages": []}
+    recorded = {stage["name"] for stage in summary["stages"] if stage["state"] == "done"}
+    for name in stages:
+        if name not in recorded and not (folder / name).exists(DONE):
+            continue
+        done = (folder / name).read_json(DONE, Done)
+        files = {f"{name}/{file}": checksum for file, checksum in done["outputs"].items()}
+        files |= {file: checksum for file, checksum in done.get("of_run", {}).items() if "/" not in file}
+        for file, checksum in files.items():
+            if file.endswith((".json", ".parquet")) and folder.sha256(file) != checksum:
+                raise DamagedFile.at(f"{folder}/{file}", f"its checksum is not the one in {name}/{DONE}")
 
 
 def worked_seconds(folder: Folder) -> float:

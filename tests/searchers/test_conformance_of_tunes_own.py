@@ -91,6 +91,7 @@ class TestOptuna(OfAnotherPackage):
         "test_order_of_completion_changes_nothing": ORDER,
         "test_saved_in_the_middle_of_another_order": ORDER,
         "test_unknown_trial_is_ignored": "it raises KeyError",
+        "test_repaired_trials": "it raises KeyError for a trial that Tune restarts under a new id",
     }
 
     def searcher(self, space: dict[str, Any] | None, *, seed: int, **told: Any) -> Searcher:
