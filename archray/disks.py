@@ -48,7 +48,9 @@ class LocalDisk:
                 raise
             file = next((place for place in (path, *map(str, Path(path).parents)) if os.path.isfile(place)), None)
             if file is not None:
-                raise NotWritable(f"expected a folder at {file}, got a file; remove or rename it, or choose another place") from error
+                raise NotWritable(
+                    f"expected a folder at {file}, got a file; remove or rename it, or choose another place"
+                ) from error
             raise NotWritable(
                 f"the folder {path} cannot be created ({error.strerror}); choose another place"
             ) from error

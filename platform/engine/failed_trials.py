@@ -254,6 +254,9 @@ def _keeping_error(handle_error: Callable[..., None]) -> Callable[..., None]:
     return keep
 
 
+LOST_CHECKPOINT = "Trial %s: Error handling checkpoint %s"  # as Tune logs it, with a traceback
+
+
 @process_wide
 @contextmanager
 def _quiet_loggers() -> Iterator[None]:
@@ -286,4 +289,6 @@ class _WorthPrinting(logging.Filter):
         if last_line in self._errors or _death_of(error) is not None or is_full(error):
             return False
         self._errors.add(last_line)
+        if record.msg == LOST_CHECKPOINT:  # the trial goes on from the one before; the line is enough
+            record.msg, record.exc_info = f"{LOST_CHECKPOINT}: {last_line.replace('%', '%%')}", None
         return True

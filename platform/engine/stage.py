@@ -33,6 +33,10 @@ from archray.platform.run.manifest import digest, now
 from archray.platform.run.run import ConfigT, Run
 from archray.seeds import stage_seed
 from archray.trainables.costs import NetworkCosts
+from archray.trainables.data import load_images
+from archray.trainables.nets import NetworkSettings
+from archray.trainables.nets.build_network import check_build
+from archray.trainables.spaces import get_space
 
 ReadsT = TypeVar("ReadsT", bound=SearchConfig, contravariant=True)  # a stage that reads less serves more methods
 
@@ -162,6 +166,8 @@ def run_stages(stages: Sequence[Stage[ReadsT]], context: Context[ReadsT], descri
                     continue
                 console.print(f"[bold]{label}[/bold]: {stage.title}")
                 record.began(stage.name)
+                if number == 1 and not context.folder(stage.name).exists():  # a resume leaves failures to the trials
+                    _check_networks(context)
                 if stage.requires_ray(context) and not connected:
                     connection = stack.enter_context(
                         connect(
@@ -186,6 +192,13 @@ def run_stages(stages: Sequence[Stage[ReadsT]], context: Context[ReadsT], descri
             except (KeyboardInterrupt, RunInterrupted) as error:
                 kind = DiskFull if isinstance(error, DiskFull) else RunInterrupted
                 raise kind(stopped(why_stopped(error))) from error
+
+
+def _check_networks(context: Context[Any]) -> None:
+    """Raises: InvalidArchitecture if the run trains networks of a user's space, and one fails on images of its data."""
+    network, space = getattr(context.config, "network", None), get_space(context.run.space)
+    if isinstance(network, NetworkSettings) and space.data_kind == "images" and hasattr(space, "build"):
+        check_build(space, network, load_images(context.run.data), context.config.seed)
 
 
 def _execute(stage: Stage[ReadsT], context: Context[ReadsT]) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from archray.errors import InvalidPool
+from archray.errors import InvalidInput, InvalidPool
 from archray.platform.engine.pool_settings import PoolSettings, candidates
 from archray.platform.methods.trained_config import TrainedSearchConfig
 from archray.trainables.proxies import PROXIES, ProxySettings, check_proxies, column_of, get_proxy, low_is_good
@@ -47,6 +47,11 @@ class PooledConfig(TrainedSearchConfig):
         super().check()
         if self.pool.table is None:
             check_proxies(self.scored)
+            if self.data.limit is not None and self.data.limit < self.proxies.batch_size:
+                raise InvalidInput(
+                    f"expected data.limit to be at least proxies.batch_size ({self.proxies.batch_size}), the images in "
+                    f"the batch that scores architectures, got {self.data.limit}; raise the one or lower the other"
+                )
             candidates(self.space, self.pool.size, self.seed)
             return
         if not Path(self.pool.table).is_file():

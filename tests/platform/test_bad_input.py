@@ -32,6 +32,7 @@ LIGHT: list[tuple[tuple[str, ...], str]] = [
     ((*SEARCH, "--proxy", "metric.py:metric"), "a function of network, images and labels, got metric(network)"),
     ((*SEARCH, "--proxy", "metric.py:kappa"), "the column 'kappa' of the pool"),
     ((*SEARCH, "--budget", "0"), "search.budget"),
+    ((*SEARCH, "--set", "data.limit=1"), "at least proxies.batch_size (16), the images in"),
     ((*SEARCH, "--data", "cifar10", "--data-dir", "empty"), "cifar10"),
     ((*SEARCH, "--data", "folder:empty"), "empty"),
     ((*SEARCH, "--config", "misspelt.toml"), "did you mean 'train.epochs'"),

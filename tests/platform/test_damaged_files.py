@@ -151,7 +151,7 @@ def test_a_run_that_was_copied_in_part_says_which_file_is_missing(
     if "model" in lost:
         archray.report(run)  # it needs no weights
     else:
-        with pytest.raises(DamagedFile, match="done.json|trials.parquet"):
+        with pytest.raises(DamagedFile, match=r"done\.json|trials\.parquet"):
             archray.report(run)
         assert (run / "report.html").read_bytes() == before
     shown = ends_well(("show", str(run)), None)

@@ -63,8 +63,13 @@ def test_other_lines_of_tune_are_told(caplog):
         logger.error("Trials did not complete: %s", [SimpleNamespace(status="RUNNING")])
         logger.error("another %s", "line", exc_info=ValueError("no"))
         logger.error("the same error of another trial", exc_info=ValueError("no"))
+        logger.error("Trial %s: Error handling checkpoint %s", "t", "c", exc_info=FileNotFoundError("100% gone"))
     logger.error("Trials did not complete: %s", [SimpleNamespace(status="ERROR")])
-    assert len(caplog.records) == 3
+    assert len(caplog.records) == 4
+    lost = caplog.records[2]
+    assert (
+        lost.getMessage() == "Trial t: Error handling checkpoint c: FileNotFoundError 100% gone" and not lost.exc_info
+    )
     assert caplog.records[1].getMessage() == "another line"
 
 

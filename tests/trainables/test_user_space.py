@@ -3,8 +3,11 @@
 import pytest
 import torch
 
+import archray
 from archray.errors import InvalidArchitecture, UnknownName
+from archray.trainables.data import DataSettings, load_images
 from archray.trainables.nets import NetworkSettings, build
+from archray.trainables.nets.build_network import check_build
 from archray.trainables.spaces import get_space
 
 FILE = """
@@ -36,6 +39,28 @@ class Broken(Perceptron):
 
     def build(self, architecture, *, in_channels, num_classes):
         return "no module"
+
+
+class Lazy(Perceptron):
+    def build(self, architecture, *, in_channels, num_classes):
+        return nn.Sequential(nn.Flatten(), nn.LazyLinear(num_classes))
+
+
+class Mismatched(Perceptron):
+    def build(self, architecture, *, in_channels, num_classes):
+        return nn.Sequential(nn.Flatten(), nn.Linear(5, num_classes))
+
+
+class Narrow(Perceptron):
+    def build(self, architecture, *, in_channels, num_classes):
+        return nn.Sequential(nn.Flatten(), nn.Linear(64, 3))
+
+
+class ReluOnly(Perceptron):
+    def build(self, architecture, *, in_channels, num_classes):
+        if architecture[0] == "tanh":
+            raise ValueError("no tanh")
+        return super().build(architecture, in_channels=in_channels, num_classes=num_classes)
 
 
 class Unbuilt(Space):
@@ -93,3 +118,24 @@ def test_what_cannot_be_built(tmp_path):
         make(f"{file}:Leaving")
     with pytest.raises(UnknownName, match="unbuilt"):
         make(f"{file}:Unbuilt")
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("Lazy", r"parameters of fixed shapes, got those of a lazy layer such as nn\.LazyLinear"),
+        ("Mismatched", r"'the network of Mismatched\.build for activation=.*' failed .*: RuntimeError: "),
+        ("Narrow", r"logits of the shape \(2, 10\), got the shape \(2, 3\)"),
+        ("Leaving", r"'Leaving\.build' failed .*: SystemExit: 3"),
+    ],
+)
+def test_a_space_whose_networks_all_fail_is_rejected_before_the_run(tmp_path, name, message):
+    with pytest.raises(InvalidArchitecture, match=message):
+        archray.search("random", space=f"{write(tmp_path)}:{name}", data="digits", preset="smoke", out=tmp_path / "run")
+    assert not [*(tmp_path / "run").glob("[!.]*")]
+
+
+def test_a_space_in_which_some_networks_fail_is_accepted(tmp_path):
+    space = get_space(f"{write(tmp_path)}:ReluOnly")
+    for seed in range(5):
+        check_build(space, NetworkSettings(), load_images(DataSettings(name="digits")), seed)

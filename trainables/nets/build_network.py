@@ -9,17 +9,22 @@ from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
+from torch.nn.parameter import UninitializedParameter
 
 from archray.errors import InvalidArchitecture, InvalidInput
 from archray.references import call_reference
 from archray.registry import import_modules
+from archray.trainables.data.dataset import Dataset
 from archray.trainables.devices import own_randomness
 from archray.trainables.nets.network_registry import NETWORKS
 from archray.trainables.nets.network_settings import Initialisation, NetworkSettings
 from archray.trainables.nets.operations import Normalisation
 from archray.trainables.spaces import Architecture, Space, TableSpace, get_space
+
+CHECKED = 5  # architectures of a user's space that are tried before a run starts
 
 import_modules("archray.trainables.nets")  # they register their networks
 
@@ -97,6 +102,48 @@ def build(
             )
         initialise(module, network.init)
     return module.train()
+
+
+def check_build(space: Space, network: NetworkSettings, dataset: Dataset, seed: int) -> None:
+    """Builds networks of a user's space until the forward pass of one succeeds on two black images.
+
+    Some architectures of a space may be invalid: those fail in their trials.
+
+    Args:
+        seed: of the architectures, which are sampled, and of their weights.
+
+    Raises: InvalidArchitecture, of the first of `CHECKED` sampled architectures, if all fail.
+    """
+    rng, errors = np.random.default_rng(seed), []
+    for _ in range(CHECKED):
+        try:
+            _check_network(space, space.sample(rng), network, dataset, seed)
+            return
+        except InvalidArchitecture as error:
+            errors.append(error)
+    raise errors[0]
+
+
+def _check_network(
+    space: Space, architecture: Architecture, network: NetworkSettings, dataset: Dataset, seed: int
+) -> None:
+    shape = {"in_channels": dataset.in_channels, "num_classes": dataset.num_classes}
+    module = build(space, architecture, network=network, seed=seed, **shape).eval()
+    name = f"the network of {type(space).__name__}.build for {space.encode(architecture)}"
+    if any(isinstance(parameter, UninitializedParameter) for parameter in module.parameters()):
+        raise InvalidArchitecture(
+            f"expected {name} to have parameters of fixed shapes, got those of a lazy layer such as nn.LazyLinear; "
+            "give the number of its inputs"
+        )
+    images = torch.zeros(2, dataset.in_channels, dataset.image_size, dataset.image_size)
+    with torch.no_grad():
+        logits = call_reference(name, module, images, raises=InvalidArchitecture)
+    if not isinstance(logits, torch.Tensor) or logits.shape != (2, dataset.num_classes):
+        got = f"the shape {tuple(logits.shape)}" if isinstance(logits, torch.Tensor) else type(logits).__name__
+        raise InvalidArchitecture(
+            f"expected {name} to turn images of the shape {tuple(images.shape)} into logits of the shape "
+            f"(2, {dataset.num_classes}), got {got}; correct its forward method"
+        )
 
 
 def _taken_options(function: Callable[..., Any], options: dict[str, Any]) -> dict[str, Any]:
