@@ -32,7 +32,14 @@ def tested_versions(problem: str) -> str:
 def first_problem(error: ValidationError) -> str:
     """The first thing that pydantic found wrong, in one line: `training.epochs: Input should be a valid integer`."""
     first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-    return ": ".join(filter(None, [".".join(map(str, first["loc"])), first["msg"]]))
+    return ": ".join(filter(None, [".".join(map(str, first["loc"])), problem_words(first["msg"])]))
+
+
+def problem_words(message: str) -> str:
+    """A message of pydantic for a user, who knows no class of archray's."""
+    if message.startswith("Input should be a valid dictionary"):
+        return "Input should be a group of options, keys and values"
+    return message.removeprefix("Value error, ")
 
 
 def is_out_of_memory(error: BaseException) -> bool:

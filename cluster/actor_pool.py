@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Callable, Generator, Sequence
 from contextlib import suppress
@@ -24,6 +25,7 @@ STARTS = 3  # actors in a row that died while they started before the map gives 
 HOPELESS = 5  # items left out, with none done, before the map gives up: then the worker is wrong, not the items
 RECOUNT = 5.0  # seconds between two looks at how many actors the cluster holds
 TICK = 1.0  # seconds between two looks at `stop` when nothing comes back
+START_SECONDS = 30.0  # that an actor may take to start before it is killed without that
 WARN_AFTER = 30.0  # seconds without any actor before a line says what the map is waiting for
 
 
@@ -68,6 +70,20 @@ class _Actor:
             and len(self.in_flight) < IN_FLIGHT
             and not any(chunk.alone for chunk in self.in_flight.values())
         )
+
+
+def _kill_once_started(actors: dict[ObjectRef, Any]) -> None:
+    """Kills actors, each by the reference of its first call, when they have started.
+
+    Ray 2.60 ignores a kill that arrives between the lease of a worker and the creation of its actor: the worker then
+    holds its CPUs and GPUs for as long as the driver lives. An actor without resources does not start.
+    """
+    left, deadline = dict(actors), time.monotonic() + START_SECONDS
+    with suppress(Exception):  # Ray was shut down, or is lost
+        while left:
+            ready, _ = ray.wait(list(left), num_returns=1, timeout=max(deadline - time.monotonic(), 0.0))
+            for ref in ready or list(left):
+                ray.kill(left.pop(ref), no_restart=True)
 
 
 class ActorPool:
@@ -126,8 +142,12 @@ class ActorPool:
                         if outcomes:
                             yield outcomes
         finally:
-            for actor in list(self._actors):
+            starting, self._starting = self._starting, {}
+            for actor in set(self._actors).difference(starting.values()):
                 self._dismiss(actor)
+            if starting:
+                handles = {ref: actor.handle for ref, actor in starting.items()}
+                threading.Thread(target=_kill_once_started, args=(handles,), daemon=True).start()
 
     # Actors
 

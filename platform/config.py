@@ -15,7 +15,7 @@ from pydantic import BaseModel, Field, ValidationError, field_validator
 
 from archray.cluster.cluster_settings import ClusterSettings
 from archray.cluster.resources import ResourceSettings
-from archray.errors import InvalidInput
+from archray.errors import InvalidInput, problem_words
 from archray.files import local_path
 from archray.platform.field_help import field_kinds, is_family
 from archray.settings import Seed, Settings
@@ -194,7 +194,7 @@ def _explain(problem: Mapping[str, Any], known: list[str]) -> str:
         close = difflib.get_close_matches(path, known, n=1) or difflib.get_close_matches(last, here, n=1)
         hint = f"did you mean {close[0]!r}?" if close else f"known here: {', '.join(here)}"
         return f"there is no option {path!r}; {hint}"
-    return f"{path}: {problem['msg']}, got {_shortened(problem['input'])}"
+    return f"{path}: {problem_words(problem['msg'])}, got {_shortened(problem['input'])}"
 
 
 def _shortened(value: Any) -> str:

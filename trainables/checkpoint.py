@@ -53,7 +53,7 @@ def load_tensors(source: Path | bytes, place: str, device: str | torch.device = 
     except Exception as error:  # of zip files, of pickle, of torch
         if out_of_memory(error) is not None:
             raise
-        raise DamagedFile.at(place, error) from error
+        raise DamagedFile.at(place, "it is not a whole file of torch.save") from error
     if not isinstance(state, dict):
         raise DamagedFile.at(place, f"it holds a {type(state).__name__}, no state")
     return state

@@ -12,6 +12,7 @@ import archray_test_cluster as workers
 import numpy as np
 import pytest
 import ray
+from ray._private import state as ray_state
 
 from archray.cluster.actor_pool import Outcome, WorkerFailed
 from archray.cluster.actors import actor_map
@@ -205,6 +206,15 @@ def test_results_come_before_all_is_done(tmp_path: Path) -> None:
 
 def test_more_actors_than_the_cluster_holds_hold_up_nothing() -> None:
     assert values(run(list(range(8)), num_actors=8, chunk_size=1)) == [n * n for n in range(8)]
+
+
+def test_an_actor_is_killed_only_once_it_has_started() -> None:
+    """Killed as it is created, its worker may keep its CPU for as long as the driver lives (Ray 2.60)."""
+    before = set(ray_state.actors())
+    assert values(run([1, 2, 3], num_actors=3, chunk_size=1)) == [1, 4, 9]  # one waits for a CPU
+    assert values(run([2], num_actors=1, num_cpus=2)) == [4]  # after it: all CPUs are free
+    ended = [actor for name, actor in ray_state.actors().items() if name not in before]
+    assert len(ended) == 4 and all(actor["StartTime"] > 0 for actor in ended)
 
 
 @pytest.mark.parametrize(("num_cpus", "threads"), [(0.5, 1), (1, 1), (2, 2)])

@@ -32,6 +32,8 @@ LIGHT: list[tuple[tuple[str, ...], str]] = [
     ((*SEARCH, "--proxy", "metric.py:metric"), "a function of network, images and labels, got metric(network)"),
     ((*SEARCH, "--proxy", "metric.py:kappa"), "the column 'kappa' of the pool"),
     ((*SEARCH, "--budget", "0"), "search.budget"),
+    ((*SEARCH, "--set", "train=3"), "train: Input should be a group of options, keys and values, got 3"),
+    ((*SEARCH, "--set", "proxies.metrics=[]"), "proxies.metrics: expected at least one metric"),
     ((*SEARCH, "--set", "data.limit=1"), "at least proxies.batch_size (16), the images in"),
     ((*SEARCH, "--data", "cifar10", "--data-dir", "empty"), "cifar10"),
     ((*SEARCH, "--data", "folder:empty"), "empty"),

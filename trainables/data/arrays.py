@@ -49,7 +49,7 @@ def save_arrays(
             raise InvalidInput(f"expected both x_{name} and y_{name} or neither, got one of them")
         if x is not None and y is not None:
             stored[f"x_{name}"], stored[f"y_{name}"] = np.asarray(x), np.asarray(y)
-    _raw(stored, str(path))
+    _raw(stored, "the arrays")
     path.parent.mkdir(parents=True, exist_ok=True)
     with whole_file(path) as stream:
         np.savez_compressed(stream, **stored)

@@ -32,7 +32,9 @@ class Decision:
 
     def __post_init__(self) -> None:
         if not self.choices or len(set(self.choices)) != len(self.choices):
-            raise InvalidInput(f"decision {self.name!r} needs distinct choices and at least one, got {self.choices}")
+            raise InvalidInput(
+                f"expected distinct choices for the decision {self.name!r}, at least one, got {self.choices}"
+            )
         if not all(isinstance(text, str) for text in (self.name, *self.choices)):
             raise InvalidInput(f"decision {self.name!r}: expected strings as name and choices, got {self.choices}")
 

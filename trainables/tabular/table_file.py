@@ -108,7 +108,8 @@ def read_frame(location: str) -> tuple[pd.DataFrame, dict[str, Any], str]:
         else:
             table = pyarrow.csv.read_csv(io.BytesIO(content))
     except pa.ArrowInvalid as error:
-        raise InvalidTable(f"the table {location} is neither CSV nor Parquet ({error})") from error
+        reason = "it is not text in UTF-8" if "\ufffd" in content.decode(errors="replace") else error
+        raise InvalidTable(f"the table {location} is neither CSV nor Parquet ({reason}); give another file") from error
     check_columns(table.column_names, location)
     roles = json.loads((table.schema.metadata or {}).get(KEY, b"{}"))
     return table.to_pandas(), roles, hashlib.sha256(content).hexdigest()
