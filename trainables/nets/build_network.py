@@ -127,22 +127,22 @@ def check_build(space: Space, network: NetworkSettings, dataset: Dataset, seed: 
 def _check_network(
     space: Space, architecture: Architecture, network: NetworkSettings, dataset: Dataset, seed: int
 ) -> None:
-    shape = {"in_channels": dataset.in_channels, "num_classes": dataset.num_classes}
-    module = build(space, architecture, network=network, seed=seed, **shape).eval()
+    channels, classes = dataset.in_channels, dataset.num_classes
+    module = build(space, architecture, network=network, in_channels=channels, num_classes=classes, seed=seed).eval()
     name = f"the network of {type(space).__name__}.build for {space.encode(architecture)}"
     if any(isinstance(parameter, UninitializedParameter) for parameter in module.parameters()):
         raise InvalidArchitecture(
             f"expected {name} to have parameters of fixed shapes, got those of a lazy layer such as nn.LazyLinear; "
             "give the number of its inputs"
         )
-    images = torch.zeros(2, dataset.in_channels, dataset.image_size, dataset.image_size)
+    images = torch.zeros(2, channels, dataset.image_size, dataset.image_size)
     with torch.no_grad():
         logits = call_reference(name, module, images, raises=InvalidArchitecture)
-    if not isinstance(logits, torch.Tensor) or logits.shape != (2, dataset.num_classes):
+    if not isinstance(logits, torch.Tensor) or logits.shape != (2, classes):
         got = f"the shape {tuple(logits.shape)}" if isinstance(logits, torch.Tensor) else type(logits).__name__
         raise InvalidArchitecture(
             f"expected {name} to turn images of the shape {tuple(images.shape)} into logits of the shape "
-            f"(2, {dataset.num_classes}), got {got}; correct its forward method"
+            f"(2, {classes}), got {got}; correct its forward method"
         )
 
 
