@@ -45,7 +45,7 @@ test: $(INSTALLED)
 	$(PYTEST) -m "not slow" $(PYTEST_ARGS)
 
 test-slow: $(INSTALLED)
-	$(PYTEST) -m "$(SLOW)" $(PYTEST_ARGS)
+	$(PYTEST) -m "$(SLOW)" --durations=40 $(PYTEST_ARGS)
 
 # oneDNN has other kernels for CPUs without AVX-512, and one of them wrote past its memory. The tests of convolutions run
 # with these kernels and with a heap that glibc checks (from 2.34 on that needs the library; without it the loader prints
