@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from archray_test_command import PATIENCE
-from archray_test_faults import METHODS, SIDE_BY_SIDE, STAGE, found, steps_trained
+from archray_test_faults import SIDE_BY_SIDE, STAGE, found, steps_trained
 from archray_test_runs import method_parameters
 
 import archray
@@ -33,7 +33,7 @@ def searched(method: str, event: str, folder: Path) -> dict[str, Any]:
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("method", method_parameters(METHODS, {"hnas"}))
+@pytest.mark.parametrize("method", method_parameters(("hnas", "halving"), {"hnas"}))
 def test_a_node_that_leaves_costs_no_trial(
     method: str, undisturbed: Callable[..., archray.RunResult], tmp_path: Path
 ) -> None:

@@ -79,11 +79,8 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Callable[[], Path]:
     ("stage", "event"),
     [
         pytest.param("search", terminate_all, marks=pytest.mark.ci),
-        ("pool", terminate_all),
-        ("final", terminate_all),
         ("search", terminate_twice),
         pytest.param("pool", end_raylet, marks=pytest.mark.ci),
-        ("search", end_raylet),
         ("final", end_gcs),
         ("start of Ray", end_gcs),
     ],
