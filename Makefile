@@ -65,7 +65,7 @@ test-extras: $(INSTALLED)
 	$(BIN)/python -m pip install --disable-pip-version-check --quiet --editable '.[$(EXTRAS)]'
 	$(PYTEST) -m "extra$(if $(CI), and (ci or not slow))" $(PYTEST_ARGS)
 
-# Everything there is, about four hours on two cores. Every job runs, and a table of them ends the output.
+# Everything there is, about three hours on two cores. Every job runs, and a table of them ends the output.
 test-all: $(INSTALLED)
 	bash .ci/all
 

@@ -125,7 +125,7 @@ def _import_failed(reference: str, error: Exception | SystemExit) -> ArchrayErro
     """The error to raise instead of one that an import raised: it names the line."""
     if isinstance(error, ArchrayError):
         return error
-    advice = "do not exit at import" if isinstance(error, SystemExit) else "fix the import"
+    advice = "remove the call of sys.exit" if isinstance(error, SystemExit) else "fix the import"
     return UnknownName(f"{reference!r} cannot be imported: {_described(error)}; {advice}")
 
 

@@ -25,7 +25,7 @@ STARTS = 3  # actors in a row that died while they started before the map gives 
 HOPELESS = 5  # items left out, with none done, before the map gives up: then the worker is wrong, not the items
 RECOUNT = 5.0  # seconds between two looks at how many actors the cluster holds
 TICK = 1.0  # seconds between two looks at `stop` when nothing comes back
-START_SECONDS = 30.0  # that an actor may take to start before it is killed without that
+START_SECONDS = 30.0  # that an actor that is no longer needed may take to start, before it is killed anyway
 WARN_AFTER = 30.0  # seconds without any actor before a line says what the map is waiting for
 
 
@@ -73,10 +73,13 @@ class _Actor:
 
 
 def _kill_once_started(actors: dict[ObjectRef, Any]) -> None:
-    """Kills actors, each by the reference of its first call, when they have started.
+    """Kills each actor once it has started, or after `START_SECONDS`: one without resources does not start.
 
     Ray 2.60 ignores a kill that arrives between the lease of a worker and the creation of its actor: the worker then
-    holds its CPUs and GPUs for as long as the driver lives. An actor without resources does not start.
+    holds its CPUs and GPUs for as long as the driver lives.
+
+    Args:
+        actors: the reference of an actor's first call -> its handle.
     """
     left, deadline = dict(actors), time.monotonic() + START_SECONDS
     with suppress(Exception):  # Ray was shut down, or is lost

@@ -204,7 +204,7 @@ def _check_networks(context: Context[Any]) -> None:
 def _execute(stage: Stage[ReadsT], context: Context[ReadsT]) -> None:
     folder = context.folder(stage.name).create()
     if folder.exists(DONE):
-        folder.delete(DONE)  # it describes files that this stage now writes again
+        folder.delete(DONE)  # it describes the files that this stage now rewrites
     started = time.monotonic()
     stage.execute(context, folder)
     seconds = time.monotonic() - started

@@ -133,7 +133,7 @@ def proxy_batch(
     if not 1 <= size <= len(labels):
         raise InvalidInput(
             f"expected a batch of 1 to {count(len(labels), 'image')}, as many as {dataset.name} has for training, got "
-            f"{size}; lower the batch size of the proxies (proxies.batch_size)"
+            f"{size}; lower the batch size"
         )
     generator = torch.Generator().manual_seed(seed)
     chosen = torch.randperm(len(labels), generator=generator)[:size].to(labels.device)
