@@ -19,12 +19,12 @@ if (_root / "pyproject.toml").is_file() and (_root / "searchers").is_dir():
     __path__.append(str(_root))
 
 # Public functions, loaded when first used: `import archray` must not import Ray or torch.
-_PUBLIC = dict.fromkeys(("search", "understand", "resume", "report", "export", "list_names"), "archray.platform.api")
-_PUBLIC |= dict.fromkeys(("show", "runs"), "archray.platform.show_runs")
+_PUBLIC = dict.fromkeys(("search", "understand", "config", "resume", "report", "export"), "archray.platform.api")
+_PUBLIC |= {"list_names": "archray.platform.api"}
+_PUBLIC |= dict.fromkeys(("show", "runs"), "archray.platform.show")
 _PUBLIC |= {"watch": "archray.platform.watch"}
 _PUBLIC |= {"load": "archray.platform.run_result", "RunResult": "archray.platform.run_result"}
 _PUBLIC |= {"predict": "archray.platform.predict", "attack": "archray.platform.attack"}
-_PUBLIC |= {"config": "archray.platform.config_text"}
 _PUBLIC |= {"compare": "archray.platform.compare", "proxies": "archray.platform.proxies"}
 _PUBLIC |= {"bench": "archray.platform.bench.bench_run", "bench_proxies": "archray.platform.bench.correlation_tables"}
 

@@ -15,7 +15,7 @@ from rich.console import Console
 
 from archray.errors import InvalidInput, RunFolderError, expect
 from archray.files import Folder
-from archray.platform.config import merge, nest, validate
+from archray.platform.config import SearchConfig, comment, config_text, merge, nest, validate
 from archray.platform.engine.tune_options import TuneOptions
 from archray.platform.methods import METHODS, STUDIES, get_method, open_run
 from archray.platform.methods.configure import check_config, make_config
@@ -74,16 +74,17 @@ def search(
     Raises: ArchrayError for anything that is wrong with these, before Ray starts; RunInterrupted.
     """
     METHODS.check(method)
-    tune_options = TuneOptions(run_config, tune_config, callbacks, time_budget_s)
-    return begin_run(
+    return _search(
         method,
-        {**options, "space": space, "data": data},
         preset=preset,
         config=config,
         out=out,
-        tune_options=tune_options,
+        tune_options=TuneOptions(run_config, tune_config, callbacks, time_budget_s),
         or_resume=or_resume,
         trust=trust,
+        space=space,
+        data=data,
+        **options,
     )
 
 
@@ -98,46 +99,65 @@ def understand(study: str, **options: Any) -> RunResult:
     """
     STUDIES.check(study)
     names = ("run_config", "tune_config", "callbacks", "time_budget_s")
-    of_tune = TuneOptions(**{name: options.pop(name) for name in names if name in options})
-    of_run = {name: options.pop(name) for name in ("preset", "config", "out", "or_resume", "trust") if name in options}
-    return begin_run(study, options, tune_options=of_tune, **of_run)
+    tune_options = TuneOptions(**{name: options.pop(name) for name in names if name in options})
+    return _search(study, tune_options=tune_options, **options)
 
 
-def begin_run(
-    method: str,
-    options: Mapping[str, Any],
+def _search(
+    name: str,
+    /,
     *,
     preset: str | None = None,
     config: str | Path | Mapping[str, Any] | None = None,
+    out: str | Path | None = None,
+    tune_options: TuneOptions,
+    or_resume: bool = False,
+    trust: bool = False,
+    **options: Any,
+) -> RunResult:
+    """Does a run of a method or study, whose data may be arrays."""
+    data, arrays = options.get("data"), None
+    expect("data", data, str, tuple, list, type(None))
+    if not isinstance(data, str | None):
+        if len(data) not in (2, 4):
+            raise InvalidInput(f"expected data as 2 or 4 arrays, got {len(data)}; (x_train, y_train[, x_test, y_test])")
+        options["data"], arrays = "arrays:given.npz", data
+    chosen = make_config(name, preset, config, options)
+    return begin_run(chosen, arrays=arrays, out=out, tune_options=tune_options, or_resume=or_resume, trust=trust)
+
+
+def begin_run(
+    config: SearchConfig,
+    *,
+    arrays: Sequence[Any] | None = None,
     out: str | Path | None = None,
     tune_options: TuneOptions | None = None,
     command: str | None = None,
     or_resume: bool = False,
     trust: bool = False,
 ) -> RunResult:
-    """As `search`. options: those of the configuration, `space` and `data` too. command: what the manifest keeps."""
+    """Does the run of a configuration, or with `or_resume` the rest of it. Raises: as `search`.
+
+    Args:
+        arrays: the data, where they are no data set by name.
+        command: the command line that the manifest keeps.
+    """
     started = call_start()
-    data = options.get("data")
-    expect("data", data, str, tuple, list, type(None))
-    arrays = data if not isinstance(data, str | None) else None
-    if arrays is not None and len(arrays) not in (2, 4):
-        raise InvalidInput(f"expected data as 2 or 4 arrays, got {len(arrays)}; (x_train, y_train[, x_test, y_test])")
-    chosen = make_config(method, preset, config, {**options, "data": data if arrays is None else "arrays:given.npz"})
     if or_resume:
         if out is None:
             raise InvalidInput("a search that is to continue what it began needs the folder of the run: give --out")
         if (folder := Folder(out)).exists(MANIFEST):
             read_manifest(folder)
-            with lock(folder, WORK[chosen.kind]):
+            with lock(folder, WORK[config.kind]):
                 run = open_run(folder, trust=trust, uses="state")
-                check_same_search(run, chosen)
-                run.amend(run.config.model_copy(update={"cluster": chosen.cluster}))
+                check_same_search(run, config)
+                run.amend(run.config.model_copy(update={"cluster": config.cluster}))
                 return _execute(run, tune_options or TuneOptions(), Console(), started)
-    place = new_place(chosen.method, out, or_resume=or_resume)
-    check_config(chosen, data_given=arrays is not None)
+    place = new_place(config.method, out, or_resume=or_resume)
+    check_config(config, data_given=arrays is not None)
     folder = Folder(place)
-    with lock(folder, WORK[chosen.kind]), removed_if_refused(folder):
-        run = Run.create(place, chosen, arrays=arrays, command=command, again=or_resume)
+    with lock(folder, WORK[config.kind]), removed_if_refused(folder):
+        run = Run.create(place, config, arrays=arrays, command=command, again=or_resume)
         return _execute(run, tune_options or TuneOptions(), Console(), started)
 
 
@@ -157,6 +177,43 @@ def _refuse_inside_run(folder: Folder) -> None:
         with suppress(RunFolderError, OSError):  # of a folder that holds no run, or of a bucket that is not listed
             read_manifest(folder)
             raise InvalidInput(f"expected a folder outside of runs, got one in the run {folder}; choose another --out")
+
+
+def dry_run(config: SearchConfig, *, out: str | Path | None = None, or_resume: bool = False) -> str:
+    """What `begin_run` with these arguments would do, as comments, and the configuration: YAML for `--config`.
+
+    It writes nothing. Raises: ArchrayError, as `search` before Ray starts.
+    """
+    from archray.platform.methods.recipe import all_stages
+
+    place = new_place(config.method, out, or_resume=or_resume)
+    check_config(config)
+    stages = all_stages(get_method(config.method).recipe)
+    width = max(len(stage.name) for stage in stages)
+    times = f"{count(config.repeats, 'time')}, in repeat-00, ...:" if config.repeats > 1 else "these stages:"
+    lines = comment("Nothing was written, and Ray was not started. Without --dry-run this would")
+    lines += comment(f"make the run {place}, and do {times}")
+    for number, stage in enumerate(stages, start=1):
+        amount = stage.amount(config)
+        lines.append(f"#   {number}. {stage.name:<{width}}  {stage.title}{f': {amount}' if amount else ''}")
+    return "\n".join([*lines, "", config_text(config)])
+
+
+def config(
+    method: str = "hnas",
+    *,
+    preset: str | None = None,
+    config: str | Path | Mapping[str, Any] | None = None,
+    **options: Any,
+) -> dict[str, Any]:
+    """The whole configuration that a search with these arguments would have, as `config` of `archray.search` takes it.
+
+    Args:
+        method, preset, config, options: as of `archray.search`; `space` and `data` are options.
+
+    Raises: InvalidInput, UnknownName.
+    """
+    return make_config(method, preset, config, options).model_dump(mode="json")
 
 
 def resume(

@@ -1,14 +1,19 @@
-"""The configuration of a run: the options all methods share, and how presets, a file and flags make one."""
+"""The configuration of a run: the options all methods share, layers of options, flags, the meaning of each key."""
 
 from __future__ import annotations
 
 import difflib
+import inspect
 import json
+import re
+import textwrap
 import tomllib
 from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from types import NoneType, UnionType
+from typing import Any, ClassVar, Literal, TypeVar, Union, get_args, get_origin
 
 import yaml
 from pydantic import BaseModel, Field, ValidationError, field_validator
@@ -17,13 +22,15 @@ from archray.cluster.cluster_settings import ClusterSettings
 from archray.cluster.resources import ResourceSettings
 from archray.errors import InvalidInput, problem_words
 from archray.files import local_path
-from archray.platform.field_help import field_kinds, is_family
-from archray.settings import Seed, Settings
+from archray.settings import REPEATED, RegisteredSettings, Seed, Settings
 from archray.trainables.data import DataSettings
 from archray.trainables.spaces.named_tables import absolute_name
 
 Model = TypeVar("Model", bound=BaseModel)
 SHOWN = 200  # characters of a wrong value in an error
+WIDTH = 110  # characters of a comment's line
+_ENTRY = re.compile(r"^ {4}((?:\w+, )*\w+): (.*)$")  # `lr, momentum: meaning`
+_SECTION = re.compile(r"^(?:Fields|Attributes|Args):$")
 
 
 class SearchConfig(Settings):
@@ -68,6 +75,9 @@ class SearchConfig(Settings):
 
     def check_extends(self, before: SearchConfig) -> None:
         """Whether a run with the configuration `before` can go on with this one. Raises: InvalidInput."""
+
+
+# Layers of options
 
 
 def merge(*layers: Mapping[str, Any], families: Collection[str] = (), prefix: str = "") -> dict[str, Any]:
@@ -117,6 +127,9 @@ def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     for key, value in values.items():
         leaves |= flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
     return leaves
+
+
+# Files, assignments, validation
 
 
 def read_config_file(place: str | Path) -> dict[str, Any]:
@@ -211,3 +224,138 @@ def _paths(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
         yield prefix + name
         if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
             yield from _paths(field.annotation, f"{prefix}{name}.")
+
+
+# The meaning of a key
+
+
+def is_family(kind: Any) -> bool:
+    """Whether a field of this type holds settings whose `name` says which class they are of."""
+    return isinstance(kind, type) and issubclass(kind, RegisteredSettings)
+
+
+def field_kinds(annotation: Any) -> list[Any]:
+    """The types and literal values that a field may have, None left out."""
+    origin = get_origin(annotation)
+    if origin is Literal:
+        return list(get_args(annotation))
+    if origin in (Union, UnionType):
+        return [kind for each in get_args(annotation) for kind in field_kinds(each)]
+    if hasattr(annotation, "__metadata__"):  # Annotated
+        return field_kinds(annotation.__origin__)
+    return [] if annotation in (None, NoneType) else [annotation if isinstance(annotation, type) else str]
+
+
+def description_of(model: type[BaseModel], field: str) -> str:
+    """What a model's docstring, or that of a model it derives from, says of a field; empty if none does."""
+    for each in model.__mro__:
+        entries = field_entries(each.__doc__ or "")
+        if field in entries:
+            text = entries[field]
+            return text if text[1:2] in ",." else text[:1].upper() + text[1:]  # `n, members` is a symbol
+    return ""
+
+
+def meaning_of(model: type[BaseModel], field: str) -> str:
+    """What a model's docstring says of a field, and the values it may have, where they can be listed."""
+    kinds = field_kinds(model.model_fields[field].annotation)
+    choices = [kind for kind in kinds if not isinstance(kind, type)]
+    choices += [name for kind in kinds if is_family(kind) for name in kind.registry.names()]
+    told = f"One of {', '.join(map(str, choices))}." if len(choices) > 1 else ""
+    return " ".join(filter(None, [description_of(model, field), told]))
+
+
+def field_entries(docstring: str) -> dict[str, str]:
+    """The entries of a docstring's `Fields:`, by their names, each on one line."""
+    entries: dict[str, str] = {}
+    inside, names = False, ""
+    for line in inspect.cleandoc(docstring).splitlines():
+        if _SECTION.match(line):
+            inside = True
+        elif line and not line.startswith(" "):
+            inside = False
+        elif inside and (match := _ENTRY.match(line)):
+            names = match[1]
+            entries |= dict.fromkeys(names.split(", "), match[2])
+        elif inside and line.strip() and names:
+            entries |= {name: f"{entries[name]} {line.strip()}" for name in names.split(", ")}
+    return entries
+
+
+# Flags of the command line
+
+
+@dataclass(frozen=True)
+class Flag:
+    """A short flag out of a configuration."""
+
+    name: str  # as in Python, `final_epochs`
+    path: str  # of the configuration, `final.epochs`
+    type: Any  # int, float, str or list[str]: how the command line reads it; the configuration checks it
+    help: str  # what the field means, and what it may be
+
+
+def flag_of(config: type[BaseModel], name: str, path: str) -> Flag | None:
+    """The flag `name` of the field at `path` of a configuration; None if it has no such field."""
+    *outer, last = path.split(".")
+    model: Any = config
+    for key in outer:
+        if key not in model.model_fields:
+            return None
+        model = model.model_fields[key].annotation
+    if last not in model.model_fields:
+        return None
+    field = model.model_fields[last]
+    kinds = field_kinds(field.annotation)
+    kind: Any = list[str] if REPEATED in field.metadata else kinds[0] if kinds in ([int], [float]) else str
+    return Flag(name, path, kind, meaning_of(model, last))
+
+
+def value_at(config: Mapping[str, Any], path: str) -> Any:
+    """The value at a path of a nested dictionary, of settings their name, of a list `a, b`.
+
+    Raises: KeyError if there is none.
+    """
+    value: Any = config
+    for key in path.split("."):
+        value = value[key]
+    if isinstance(value, list | tuple):
+        return ", ".join(map(str, value))
+    return value.get("name") if isinstance(value, Mapping) else value
+
+
+# A configuration as text
+
+
+def config_text(settings: BaseModel) -> str:
+    """A configuration as YAML: every key, with what it means and what it may be above it."""
+    return "\n".join(_lines(settings, "")).lstrip("\n") + "\n"
+
+
+def _lines(settings: BaseModel, indent: str) -> Iterator[str]:
+    values, was_nested = settings.model_dump(mode="json"), False
+    for name in type(settings).model_fields:
+        value = getattr(settings, name)
+        nested = isinstance(value, BaseModel)
+        if not indent and (nested or was_nested):
+            yield ""
+        was_nested = nested
+        yield from comment(meaning_of(type(settings), name), indent)
+        if isinstance(value, BaseModel):
+            yield f"{indent}{name}:"
+            yield from _lines(value, f"{indent}  ")
+        else:
+            yield f"{indent}{name}: {_scalar(values[name])}"
+
+
+def comment(text: str, indent: str = "") -> list[str]:
+    """A text as comments of at most WIDTH characters a line; nothing of an empty one."""
+    start = f"{indent}# "
+    return textwrap.wrap(
+        text, WIDTH, initial_indent=start, subsequent_indent=start, break_long_words=False, break_on_hyphens=False
+    )
+
+
+def _scalar(value: Any) -> str:
+    text: str = yaml.safe_dump(value, default_flow_style=True, width=float("inf"), allow_unicode=True)
+    return text.removesuffix("...\n").strip()

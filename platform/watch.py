@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Iterator, Sequence
 
 from rich.console import Console
 from rich.live import Live
@@ -11,10 +12,22 @@ from rich.text import Text
 
 from archray.errors import InvalidInput, expect, printable
 from archray.files import Folder
-from archray.platform.run.run_summary import RunSummary
-from archray.platform.run.stage_progress import StageProgress
-from archray.platform.run_screen import line_of, progress_of, screen
-from archray.platform.summary_text import print_summary
+from archray.platform.number_words import duration, whole_number
+from archray.platform.quantities import quantity_of
+from archray.platform.run.run_summary import RunSummary, StageSummary
+from archray.platform.run.stage_progress import StageProgress, TrialProgress, stage_progress
+from archray.platform.show import print_summary, state_words
+from archray.plurals import count
+
+MARKS = {
+    "stopped": "\N{MULTIPLICATION SIGN}",
+    "done": "\N{CHECK MARK}",
+    "running": "\N{BLACK RIGHT-POINTING SMALL TRIANGLE}",
+    "waiting": "\N{MIDDLE DOT}",
+}
+LEVELS = "▁▂▃▄▅▆▇█"
+WIDTH = 40  # of a curve, in characters
+RUNNING_ROWS = 8  # trials under way that are shown
 
 
 def watch(path: str | os.PathLike[str], *, interval: float = 2.0, once: bool = False) -> RunSummary:
@@ -71,3 +84,105 @@ def _print(text: str, console: Console) -> None:
 
 def _text(summary: RunSummary, progress: StageProgress | None) -> Text:
     return Text(printable("\n".join(screen(summary, progress))), no_wrap=True, overflow="ellipsis")
+
+
+def current(summary: RunSummary) -> RunSummary:
+    """The run itself, or the repeat that began last."""
+    return summary.repeats[-1] if summary.repeats else summary
+
+
+def progress_of(summary: RunSummary) -> StageProgress | None:
+    """How far the stage is that is on, or in which the run stopped."""
+    stage = summary.stage
+    return None if stage is None else stage_progress(Folder(current(summary).path) / stage.name)
+
+
+def screen(summary: RunSummary, progress: StageProgress | None) -> Iterator[str]:
+    """All of it, for a terminal."""
+    yield f"{summary.method} on {summary.space}, {summary.data}, seed {summary.seed}: {state_words(summary)}"
+    if summary.repeats:
+        yield f"repeat {len(summary.repeats)} of {summary.asked_repeats}"
+    for stage in current(summary).stages:
+        yield f"  {MARKS[stage.state]} {stage.name:<12}{_stage_words(stage, progress)}"
+        if stage.state == "running" and progress is not None:
+            yield from (f"      {line}" for line in _trials(progress, stage.name))
+
+
+def line_of(summary: RunSummary, progress: StageProgress | None) -> str:
+    """The same in one line, for a log."""
+    stage = summary.stage
+    if stage is None:
+        return state_words(summary)
+    repeat = f"repeat {len(summary.repeats)} of {summary.asked_repeats}, " if summary.repeats else ""
+    best = _best(progress, stage.name) if progress is not None else None
+    return f"{repeat}{stage.name}: {_stage_words(stage, progress)}" + (f", best {best}" if best else "")
+
+
+def _stage_words(stage: StageSummary, progress: StageProgress | None) -> str:
+    if stage.state == "done":
+        return "" if stage.seconds is None else duration(stage.seconds)
+    if stage.state == "waiting" or progress is None:
+        return stage.title
+    words = f"{whole_number(progress.done)} of {count(progress.total, progress.unit)}"
+    words += f", {whole_number(progress.failed)} failed" if progress.failed else ""
+    left = progress.seconds_left
+    return words + (f", about {duration(left)} left" if left else "")
+
+
+def _trials(progress: StageProgress, stage: str) -> Iterator[str]:
+    if progress.metric is None or progress.mode is None:
+        return
+    label = quantity_of(progress.metric, stage).label
+    values = [trial.value for trial in progress.ended if trial.value is not None]
+    if values:
+        yield f"best     {_best(progress, stage)}"
+    if len(values) > 1:
+        better = max if progress.mode == "max" else min
+        so_far = [better(values[: number + 1]) for number in range(len(values))]
+        yield f"trials   {sparkline(values)}  {label}, as they ended"
+        yield f"so far   {sparkline(so_far, values)}  the best of them"
+    under_way = [trial for trial in progress.trials if trial.status == "running"]
+    for trial in under_way[:RUNNING_ROWS]:
+        epochs = f"epoch {trial.epoch} of {trial.epochs}" if trial.epochs else f"epoch {trial.epoch}"
+        value = f"  {quantity_of(progress.metric, stage).show(trial.value)}" if trial.value is not None else ""
+        yield f"on       {epochs}  {sparkline(trial.values)}{value}  {_about(trial)}"
+    if len(under_way) > RUNNING_ROWS:
+        yield f"         and {count(len(under_way) - RUNNING_ROWS, 'trial')} more"
+
+
+def _best(progress: StageProgress, stage: str) -> str | None:
+    best = progress.best
+    if best is None or progress.metric is None:
+        return None
+    quantity = quantity_of(progress.metric, stage)
+    return f"{quantity.label} {quantity.show(best.value)}  {_about(best)}"
+
+
+def _about(trial: TrialProgress) -> str:
+    """What a trial is about: what was asked for, or the seed and what it has found."""
+    config = trial.config
+    if "round" in config:
+        return f"round {config['round']}"
+    if "architecture" in config:
+        return str(config["architecture"])
+    seed = f"seed {config['seed']}" if "seed" in config else trial.trial_id
+    return f"{seed}: {trial.found}" if trial.found else seed
+
+
+def sparkline(values: Sequence[float | None], scale: Sequence[float | None] = ()) -> str:
+    """The values as a curve of one line: its last WIDTH points, a blank where there is none.
+
+    scale: values whose least and largest are the lowest and highest mark; the values themselves by default.
+    """
+    known = [value for value in (scale or values)[-WIDTH:] if value is not None]
+    if not known:
+        return ""
+    least, span = min(known), max(known) - min(known)
+    steps = len(LEVELS) - 1
+
+    def mark(value: float | None) -> str:
+        if value is None:
+            return " "
+        return LEVELS[min(max(round((value - least) / span * steps), 0), steps) if span else steps // 2]
+
+    return "".join(map(mark, values[-WIDTH:]))

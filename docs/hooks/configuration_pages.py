@@ -14,7 +14,7 @@ from pydantic import BaseModel
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # a checkout that is not installed has its docs too
 
-from archray.platform.field_help import description_of, field_kinds
+from archray.platform.config import description_of, field_kinds
 from archray.platform.methods import METHODS, STUDIES, get_method
 from archray.platform.methods.configure import make_config
 from archray.settings import RegisteredSettings

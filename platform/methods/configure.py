@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from archray.cluster.cluster_settings import check_address
 from archray.errors import InvalidInput, expect
-from archray.platform.config import SearchConfig, family_paths, merge, nest, read_config_file, validate
+from archray.platform.config import (
+    SearchConfig,
+    family_paths,
+    merge,
+    nest,
+    parse_assignment,
+    read_config_file,
+    validate,
+)
 from archray.platform.methods.catalogue import METHODS, get_method
 from archray.platform.methods.space_defaults import space_defaults
 from archray.trainables.data import DATASETS, DataSettings, check_data, data_kind
@@ -35,13 +43,18 @@ COMMON_FLAGS = {
 
 
 def make_config(
-    name: str, preset: str | None, config: str | Path | Mapping[str, Any] | None, options: Mapping[str, Any]
+    name: str,
+    preset: str | None,
+    config: str | Path | Mapping[str, Any] | None,
+    options: Mapping[str, Any],
+    assignments: Sequence[str] = (),
 ) -> SearchConfig:
-    """The configuration of a run: the paper's defaults, the preset, the file, the options, each over the one before.
+    """The configuration of a run: the paper's defaults, the preset, the file, the assignments, the options, in layers.
 
     Args:
         config: a file, or its content.
         options: flags of the method or of all, or any option by its path with double underscores; None is left out.
+        assignments: `KEY=VALUE`, with any option by its path; the value is YAML.
 
     Raises: InvalidInput, UnknownName.
     """
@@ -50,19 +63,15 @@ def make_config(
     preset = "demo" if preset is None else preset
     if preset not in method.presets:
         raise InvalidInput(f"{name} has no preset {preset!r}; choose one of {', '.join(method.presets)}")
-    from_file = config if isinstance(config, Mapping) else read_config_file(config) if config is not None else {}
-    flags = {**COMMON_FLAGS, **method.flags}
-    given = [
-        nest(flags.get(option, option.replace("__", ".")), value)
-        for option, value in options.items()
-        if value is not None
-    ]
-    if from_file.get("method", name) != name:
-        raise InvalidInput(f"the configuration is one of {from_file['method']}, not of {name}; search by that method")
     families = frozenset(family_paths(method.config))
-    given_all = merge(from_file, *given, families=families)
-    stood_for = method.stands_for(given_all)
-    chosen = merge(method.presets[preset], stood_for, given_all, {"method": name}, families=families)
+    file = config if isinstance(config, Mapping) else read_config_file(config) if config is not None else {}
+    values = merge(file, *map(parse_assignment, assignments), families=families)
+    if values.get("method", name) != name:
+        raise InvalidInput(f"the configuration is one of {values['method']}, not of {name}; search by that method")
+    paths = {**COMMON_FLAGS, **method.flags}
+    flags = [nest(paths.get(k, k.replace("__", ".")), value) for k, value in options.items() if value is not None]
+    values = merge(values, *flags, families=families)
+    chosen = merge(method.presets[preset], method.stands_for(values), values, {"method": name}, families=families)
     space = chosen.get("space", method.config.model_fields["space"].default)
     if not isinstance(space, str):
         raise InvalidInput(

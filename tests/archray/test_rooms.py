@@ -53,6 +53,7 @@ PARTS = {
     "report": ("config", *WORDS, "run"),
     "methods": ("config", *WORDS, "run", "engine", "models", "report", "bench.bench_problem"),
     "bench": (*WORDS, "run.heartbeat", "methods", "engine", "report"),
+    "commands": ("api", "config", "show", "quantities", "run", "engine", "methods", "models", "bench"),
 }
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from pydantic import BaseModel
 
-from archray.platform.field_help import description_of, field_kinds
+from archray.platform.config import description_of, field_kinds
 from archray.platform.methods import METHODS, STUDIES, get_method
 from archray.settings import RegisteredSettings
 

@@ -12,10 +12,9 @@ from typer.testing import CliRunner
 
 import archray
 from archray.errors import InvalidInput, RunFolderError
+from archray.platform.api import dry_run
 from archray.platform.cli import application
-from archray.platform.config_text import WIDTH, config_text
-from archray.platform.dry_run import dry_run
-from archray.platform.field_help import description_of
+from archray.platform.config import WIDTH, config_text, description_of
 from archray.platform.methods import METHODS, STUDIES, get_method
 from archray.platform.methods.configure import make_config
 from archray.plurals import count
@@ -145,7 +144,7 @@ def test_a_dry_run_says_what_it_would_do_and_does_nothing(
 
     monkeypatch.chdir(tmp_path)
     began = ray.is_initialized()
-    text = dry_run(name, {}, preset="smoke", out="run")
+    text = dry_run(make_config(name, "smoke", None, {}), out="run")
     assert list(tmp_path.iterdir()) == [] and ray.is_initialized() == began
     assert yaml.safe_load(text) == make_config(name, "smoke", None, {}).model_dump(mode="json")
     assert f"make the run {'run'}, and do these stages:" in text
@@ -170,13 +169,15 @@ def test_a_dry_run_counts_what_the_configuration_says(tmp_path: Path, monkeypatc
     ("name", "trained"), [("nesbs", 2), ("urs", 2), ("single-best", 1), ("nes-rs", 2), ("snapshot", 1)]
 )
 def test_a_dry_run_counts_the_members_that_are_trained(name: str, trained: int, tmp_path: Path) -> None:
-    [told] = re.findall(r"^#   \d+\. final +.*: (.*)$", dry_run(name, {}, preset="smoke", out=tmp_path / "run"), re.M)
+    [told] = re.findall(
+        r"^#   \d+\. final +.*: (.*)$", dry_run(make_config(name, "smoke", None, {}), out=tmp_path / "run"), re.M
+    )
     assert told == f"{count(trained, 'training')} of 2 epochs"
 
 
 def test_a_dry_run_refuses_what_a_search_refuses(tmp_path: Path) -> None:
     (tmp_path / "taken").write_text("something")
     with pytest.raises(RunFolderError, match="choose another --out"):
-        dry_run("hnas", {}, preset="smoke", out=tmp_path)
+        dry_run(make_config("hnas", "smoke", None, {}), out=tmp_path)
     with pytest.raises(InvalidInput, match="feature maps, not networks"):
-        dry_run("hnas", {"space": "fourier"}, preset="smoke", out=tmp_path / "run")
+        dry_run(make_config("hnas", "smoke", None, {"space": "fourier"}), out=tmp_path / "run")

@@ -8,8 +8,8 @@ import pytest
 from typer.testing import CliRunner
 
 from archray.platform.cli import application
+from archray.platform.commands.proxies import metric_names
 from archray.platform.methods import METHODS
-from archray.platform.proxies_command import metric_names
 from archray.trainables.proxies import PROXIES
 
 

@@ -31,7 +31,7 @@ from archray.platform.quantities import (
 )
 from archray.platform.run.run import Run
 from archray.platform.run.run_summary import RunSummary
-from archray.platform.summary_text import run_lines
+from archray.platform.show import run_lines
 
 MAKERS: dict[str, Callable[[Path], Run[Any]]] = {
     "hnas": partial(hnas_run, pool_size=10, trials=3, baseline=2, epochs=2),

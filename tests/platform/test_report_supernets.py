@@ -54,7 +54,7 @@ from archray.platform.report.figures import WIDTH
 from archray.platform.report.page import network_size, title
 from archray.platform.report.section import Section
 from archray.platform.run.run import Run
-from archray.platform.summary_text import table_lines
+from archray.platform.show import table_lines
 
 TABLES = gradient_tables()
 failures_section = SECTIONS[-2]

@@ -23,7 +23,7 @@ from archray.platform.run.heartbeat import SILENT, lock
 from archray.platform.run.layout import DONE, FOUND, HEARTBEAT, MANIFEST, SUMMARY, command
 from archray.platform.run.listing import KEPT_ROWS, Listing, plain
 from archray.platform.run.run_summary import RunSummary
-from archray.platform.summary_text import table_lines
+from archray.platform.show import table_lines
 
 STAGES = {"pool": "score", "search": "train"}
 CONFIG = {"method": "hnas", "space": "nasbench201", "data": {"name": "digits"}, "seed": 3, "repeats": 1}

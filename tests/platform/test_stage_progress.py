@@ -13,7 +13,7 @@ from archray.files import Folder
 from archray.platform.run.layout import PLAN, RESULTS, SCORING, STARTED
 from archray.platform.run.stage_progress import stage_progress
 from archray.platform.run.tune_snapshot import write_snapshot
-from archray.platform.run_screen import WIDTH, sparkline
+from archray.platform.watch import WIDTH, sparkline
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ import pytest
 from archray_test_command import PATIENCE, ended_trials, epochs_trained
 
 from archray.errors import InvalidInput
-from archray.platform.submit_command import job_command, job_name
+from archray.platform.commands.submit import job_command, job_name
 
 TOKEN = "0123456789abcdef" * 4
 HEAD = """

@@ -13,11 +13,12 @@ from typing import Annotated
 import typer
 
 from archray.errors import InvalidInput
+from archray.platform.commands.runs import INTERRUPTED
+from archray.platform.commands.search import option_value
 from archray.platform.run.layout import RUNS
 from archray.platform.run.layout import command as command_text
 
 DEFAULT_ADDRESS = "http://127.0.0.1:8265"
-INTERRUPTED = 130
 SENT = (".py", ".toml", ".json", ".yaml", ".yml", ".csv", ".gz", ".parquet", ".npz")  # files of a person, not data sets
 PLACES = ("--out", "--data-dir")  # options whose folders the cluster must see
 
@@ -62,12 +63,12 @@ def submit(
     job = submit_job(job_client(address), text, files, working_dir, name=job_name(words))
     typer.echo(f"Job {job}: archray {text}")
     typer.echo(f"Ray dashboard: {address}/#/jobs/{job}")
-    if words[0] == "search" and (run := _value("--out", words)) and not _value("--out", command or []):
+    if words[0] == "search" and (run := option_value("--out", words)) and not option_value("--out", command or []):
         typer.echo(
             f"The run lies in {run}, in the home of the user that Ray runs as on the head: all nodes must share it. "
             "Say where with --out."
         )
-    if run := resume or _value("--out", words):
+    if run := resume or option_value("--out", words):
         typer.echo(f"Should the job or its node die: {command_text('submit', '--address', address, '--resume', run)}")
     raise typer.Exit(_follow(address, job))
 
@@ -83,18 +84,18 @@ def job_command(words: Sequence[str]) -> tuple[list[str], Mapping[str, Path]]:
     if words[:1] == ["submit"]:
         raise InvalidInput("a job cannot send jobs: leave out the second 'submit'")
     for option in PLACES:
-        _check_place(option, _value(option, words))
+        _check_place(option, option_value(option, words))
     if words[0] == "resume" and len(words) > 1:
         _check_place("RUN", words[1])
     if words[0] == "search" and len(words) > 1 and not words[1].startswith("-"):
-        if _value("--out", words) is None and not {"--help", "-h", "--dry-run"} & set(words):
+        if option_value("--out", words) is None and not {"--help", "-h", "--dry-run"} & set(words):
             words += ["--out", f"~/{RUNS}/{words[1]}-{datetime.now():%Y%m%d-%H%M%S}"]
     return [_sent(word, files) for word in words], files
 
 
 def job_name(words: Sequence[str]) -> str:
     """What the job of a command is called in Ray's dashboard: `hnas digits-1`, as the run itself; `resume digits-1`."""
-    if words[0] == "search" and len(words) > 1 and (run := _value("--out", words)):
+    if words[0] == "search" and len(words) > 1 and (run := option_value("--out", words)):
         return f"{words[1]} {_last_part(run)}"
     return f"resume {_last_part(words[1])}" if words[0] == "resume" and len(words) > 1 else words[0]
 
@@ -125,16 +126,6 @@ def _sent(word: str, files: dict[str, Path]) -> str:
                 files[pieces[number]] = file
         parts.append(":".join(pieces))
     return before + equals + ",".join(parts)
-
-
-def _value(option: str, words: Sequence[str]) -> str | None:
-    """What a command gives for an option: `--out X`, or `--out=X`."""
-    for word, following in zip(words, [*words[1:], None], strict=True):
-        if word == option:
-            return following
-        if word.startswith(f"{option}="):
-            return word.partition("=")[2]
-    return None
 
 
 def _follow(address: str, job: str) -> int:

@@ -1,0 +1,192 @@
+"""`archray search METHOD`, `understand STUDY`, `config NAME`: a command for each method, with its own options."""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+import shlex
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Annotated, Any, get_args
+
+import typer
+
+import archray
+from archray.errors import InvalidInput
+from archray.platform.run.trust import TRUST_HELP
+
+# Imports in functions: the configurations and the catalogue take 0.1 s, and the other commands do without them.
+
+SEARCH = "Search an architecture, train it, and write a report. 'archray search METHOD --help' has a method's options."
+UNDERSTAND = (
+    "Explain: run a study of cells, of architecture parameters or of validation data, and write a report. "
+    "'archray understand STUDY --help' has a study's options."
+)
+CONFIG = "Print the whole configuration of a search, with the meaning of each key, as YAML that --config takes."
+PRESET = (
+    "smoke (seconds), demo (minutes on two cores, the default), paper. Other options override it; the defaults shown "
+    "here are those of the preset, and of the space, that are named."
+)
+# The panel of the help that an option stands in, by the first part of its path.
+PANELS = {
+    "network": "Network",
+    "resources": "Cluster",
+    "cluster": "Cluster",
+    "final": "Final training",
+    "final_seeds": "Final training",
+    "final_members": "Final training",
+    "baseline": "Final training",
+}
+WORDS = "words"  # of a command: those after the method's name, see `Method.words`
+# What every method takes that is no field of its configuration: its name here, its type and option.
+COMMON: dict[str, Any] = {
+    "preset": Annotated[str | None, typer.Option(help=PRESET)],
+    "config": Annotated[Path | None, typer.Option(help="A file as 'archray config METHOD' prints, or .toml, .json.")],
+    "assignments": Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Any option by its path, e.g. train.lr=0.05."),
+    ],
+}
+OF_SEARCH: dict[str, Any] = {
+    "out": Annotated[
+        str | None, typer.Option(help="Folder of the run, new; a path or s3://... Default: archray-runs/METHOD-TIME.")
+    ],
+    "time_budget_s": Annotated[
+        float | None, typer.Option(help="Seconds after which the search stage ends with what it has. Default: no end.")
+    ],
+    "or_resume": Annotated[
+        bool,
+        typer.Option("--or-resume", help="Continue the run in --out if this search began one there, else begin it."),
+    ],
+    "trust": Annotated[bool, typer.Option("--trust", help=f"With --or-resume. {TRUST_HELP}")],
+    "dry_run": Annotated[
+        bool, typer.Option("--dry-run", help="Print what it would do, and its configuration; write and start nothing.")
+    ],
+}
+
+
+def method_app(command: str, arguments: Sequence[str] | None) -> typer.Typer:
+    """The command of the method that the arguments name, or else one for each method, of which there is only help.
+
+    Args:
+        command: one of GROUPS.
+        arguments: those after it; None for another command, of which this is only a neighbour.
+
+    Raises: UnknownName for an unknown method, with the nearest of the known ones.
+    """
+    text, panels, call, further = GROUPS[command]
+    metavar = f"{'METHOD' if 'Methods' in panels else 'STUDY'} [OPTIONS]"
+    app = typer.Typer(help=text, no_args_is_help=True, subcommand_metavar=metavar)
+    app.callback()(lambda: None)  # so that one command alone is a command of a group
+    if arguments is None:
+        return app
+    from archray.platform.methods import METHODS, STUDIES
+
+    registries = {"Methods": METHODS, "Studies": STUDIES}
+    named = arguments[0] if arguments and not arguments[0].startswith("-") else None
+    if named is not None:
+        panels = [panel for panel in panels if named in registries[panel]] or panels[:1]
+    for panel in panels:
+        registry = registries[panel]
+        for name in registry if named is None else [named]:
+            registry.check(name)
+            run = _command(name, call, further, arguments) if named else lambda: None
+            app.command(name, help=f"{registry.summary(name)}.", rich_help_panel=panel)(run)
+    return app
+
+
+def _command(
+    name: str, call: Callable[..., None], further: dict[str, Any], arguments: Sequence[str]
+) -> Callable[..., None]:
+    """A function with the options of a method in its signature, which typer reads.
+
+    Args:
+        call: what it calls: with the configuration, and the options that `further` adds to those of the method.
+        arguments: of the command line, for the defaults that the help shows.
+    """
+    from archray.platform.config import flag_of, value_at
+    from archray.platform.methods import get_method
+    from archray.platform.methods.configure import COMMON_FLAGS, make_config
+
+    method = get_method(name)
+    try:
+        space, preset = option_value("--space", arguments), option_value("--preset", arguments)
+        defaults = make_config(name, preset, None, {"space": space}).model_dump(mode="json")
+    except InvalidInput:  # an unknown preset or space, which the command itself refuses
+        defaults = {}
+    paths = {**{path: path for path in ("space", "seed", "repeats")}, **COMMON_FLAGS, **method.flags}
+    flags = [flag for key, path in paths.items() if (flag := flag_of(method.config, key, path)) is not None]
+    kinds: dict[str, Any] = {}
+    for flag in flags:
+        panel = PANELS.get(flag.path.partition(".")[0], "The method" if flag.name in method.flags else None)
+        place = f"{flag.path}, default {value_at(defaults, flag.path)}" if defaults else flag.path
+        text = f"{flag.help} ({place})" if flag.help else place
+        option = typer.Option(f"--{flag.name.replace('_', '-')}", help=text, rich_help_panel=panel)
+        kinds[flag.name] = Annotated[flag.type | None, option]
+        if flag.name == method.words:
+            argument = typer.Argument(metavar=f"[{flag.name.upper()}]...", help=flag.help)
+            kinds[WORDS] = Annotated[list[str] | None, argument]
+    kinds |= COMMON | further
+
+    def command(*, preset: str | None, config: Path | None, assignments: list[str] | None, **values: Any) -> None:
+        if method.words is not None and (words := values.pop(WORDS)):
+            values[method.words] = [*words, *(values[method.words] or [])]
+        others = {key: values.pop(key) for key in further}
+        call(make_config(name, preset, config, values, assignments or ()), **others)
+
+    parameters = [
+        inspect.Parameter(
+            key,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=False if get_args(kind)[0] is bool else None,
+            annotation=kind,
+        )
+        for key, kind in kinds.items()
+    ]
+    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # which typer reads
+    command.__annotations__ = kinds
+    return command
+
+
+def option_value(option: str, words: Sequence[str]) -> str | None:
+    """What a command line gives for an option: `--preset smoke`, or `--preset=smoke`."""
+    split = [part for word in words for part in (word.split("=", 1) if word.startswith(f"{option}=") else [word])]
+    return next((value for word, value in itertools.pairwise(split) if word == option), None)
+
+
+def _search(
+    config: Any, *, out: str | None, time_budget_s: float | None, or_resume: bool, trust: bool, dry_run: bool
+) -> None:
+    from archray.platform import api
+    from archray.platform.engine.tune_options import TuneOptions
+
+    if dry_run:
+        typer.echo(api.dry_run(config, out=out, or_resume=or_resume), nl=False)
+        return
+    result = api.begin_run(
+        config,
+        out=out,
+        tune_options=TuneOptions(time_budget_s=time_budget_s),
+        command="archray " + shlex.join(sys.argv[1:]),
+        or_resume=or_resume,
+        trust=trust,
+    )
+    archray.show(result.path)
+
+
+def _config(config: Any) -> None:
+    from archray.platform.config import comment, config_text
+
+    command = "search" if config.kind == "method" else "understand"
+    words = f"for archray {command} {config.method} --config FILE. None is null."
+    title = comment(f"Of archray {shlex.join(sys.argv[1:])}; {words}")
+    typer.echo("\n".join([*title, config_text(config)]), nl=False)
+
+
+# The commands that take a method's name: the help, its panels with methods to name, what is called, further options.
+GROUPS: dict[str, tuple[str, list[str], Callable[..., None], dict[str, Any]]] = {
+    "search": (SEARCH, ["Methods"], _search, OF_SEARCH),
+    "understand": (UNDERSTAND, ["Studies"], _search, OF_SEARCH),
+    "config": (CONFIG, ["Methods", "Studies"], _config, {}),
+}
