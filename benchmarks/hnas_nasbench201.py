@@ -4,7 +4,7 @@ The thesis' setting (Shu 2022, 7.5.2 to 7.5.4): a pool scored without any image,
 of training. Written up in docs/studies/hnas-nasbench201.md.
 
     archray proxies --space nasbench201 --data gaussian --channels 4 --cells 5 --out POOL.parquet \
-        --metrics grad_norm,snip,grasp,ntk_trace,knas,synflow,kappa
+        --proxies grad_norm,snip,grasp,ntk_trace,knas,synflow,kappa
     python benchmarks/hnas_nasbench201.py correlations POOL.parquet
     python benchmarks/hnas_nasbench201.py searches POOL.parquet [--objective cifar100_valid_12]
     python benchmarks/hnas_nasbench201.py pools POOL.parquet

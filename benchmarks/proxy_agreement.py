@@ -5,7 +5,7 @@ Krishnakumar et al. 2022, on real CIFAR-10 images at (C, N) = (16, 5)), and of b
 A pool scored without an image, at fewer channels:
 
     archray proxies --space nasbench201 --data gaussian --size 150 --channels 4 --cells 5 --out pool.parquet \
-        --metrics epe_nas,fisher,grad_norm,grasp,jacov,l2_norm,multiply_adds,naswot,plain,snip,synflow,zen
+        --proxies epe_nas,fisher,grad_norm,grasp,jacov,l2_norm,multiply_adds,naswot,plain,snip,synflow,zen
     python benchmarks/proxy_agreement.py pool.parquet
 """
 

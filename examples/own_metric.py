@@ -1,7 +1,7 @@
 """A training-free metric of your own: GradSign, which asks whether samples pull each parameter the same way.
 
     archray search hnas --proxy examples/own_metric.py:grad_sign --preset smoke
-    archray proxies --metrics snip,examples/own_metric.py:grad_sign --size 100 --out pool.parquet
+    archray proxies --proxies snip,examples/own_metric.py:grad_sign --size 100 --out pool.parquet
 
 A run keeps a copy of this file, so it resumes from any folder, and its workers need not have it.
 """

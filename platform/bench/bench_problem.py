@@ -38,6 +38,6 @@ class BenchProblem:
 
 
 # make(problem, budget, seed, options): a new searcher. budget: trainings. options: as a user gave them beside the
-# method's name, `hnas:metric=snip,penalty=absolute`; those that the searcher does not know raise TypeError or
-# InvalidInput. `metric` is the column that a method goes by which goes by one (`Method.by_metric`).
+# method's name, `hnas:proxy=snip,penalty=absolute`; those that the searcher does not know raise TypeError or
+# InvalidInput. `proxy` is the column that a method goes by which goes by one (`Method.by_proxy`).
 MakeSearcher = Callable[[BenchProblem, int, int, Mapping[str, Any]], "Searcher"]

@@ -53,7 +53,7 @@ def bench(
     seeds: int = 20,
     budget: int | Sequence[int] | None = None,
     budget_seconds: float | None = None,
-    metric: str | Sequence[str] = (),
+    proxy: str | Sequence[str] = (),
     against: str = RANDOM_SEARCH,
     where: Mapping[str, str] | None = None,
     objective: str | None = None,
@@ -66,13 +66,13 @@ def bench(
     anew.
 
     Args:
-        methods: `METHOD` or `METHOD:OPTION=VALUE,...`, such as `evolution`, `hnas:metric=snip,penalty=absolute`.
+        methods: `METHOD` or `METHOD:OPTION=VALUE,...`, such as `evolution`, `hnas:proxy=snip,penalty=absolute`.
         table: what `archray bench import` wrote, or a CSV or Parquet whose columns are known by their names.
         out: the folder of the bench, on a disk that every worker reads.
         seeds: searches of each row; the seeds are 0, 1, ....
         budget: evaluations of a search, one number or several; each is a search of its own. Default: 20.
         budget_seconds: training seconds of a search, from the table, in the place of a budget.
-        metric: the columns by which the methods go that go by one.
+        proxy: the columns by which the methods go that go by one.
         against: the row with which the others are compared, seed by seed.
         where, objective, result: of a table that is not imported, see `read_table`.
         cluster: which Ray runs it.
@@ -81,7 +81,7 @@ def bench(
     """
     expect("cluster", cluster, ClusterSettings, type(None))
     held = read_table(table, where, objective=objective, result=result)
-    question = ask(methods, held, table, seeds, budget, budget_seconds, metric)
+    question = ask(methods, held, table, seeds, budget, budget_seconds, proxy)
     with lock(bench_place(out), "archray bench"):
         folder = begin(question, held, out, against)
         console = Console()
@@ -103,13 +103,13 @@ def ask(
     seeds: int,
     budget: int | Sequence[int] | None = None,
     budget_seconds: float | None = None,
-    metric: str | Sequence[str] = (),
+    proxy: str | Sequence[str] = (),
 ) -> Question:
     """The question of a bench. place: of the table, as the user named it; the others: see `bench`, as for `Raises`."""
     expect("seeds", seeds, int)
     if not 1 <= seeds <= MOST_SEEDS:
         raise InvalidInput(f"seeds: expected 1 to {MOST_SEEDS:,}, got {seeds}")
-    rows = entrants(_texts("methods", methods), table, _texts("metric", metric))
+    rows = entrants(_texts("methods", methods), table, _texts("proxy", proxy))
     return Question(_identity(table, place), tuple(rows), seeds, *_budgets(table, budget, budget_seconds))
 
 

@@ -43,7 +43,7 @@ def bench_proxies(
     held = read_table(table, where, objective=objective, result=result)
     if not held.metrics:
         raise InvalidInput(
-            f"{held.location} has no training-free metric; name its columns (archray bench import --metrics a,b)"
+            f"{held.location} has no training-free metric; name its columns (archray bench import --proxies a,b)"
         )
     folder = None if out is None else Folder(out)
     if folder is not None and any(folder.exists(name) for name in (CSV, MARKDOWN)):

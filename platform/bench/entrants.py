@@ -65,18 +65,18 @@ class Entrant:
         return {**asdict(self), "options": dict(self.options)}
 
 
-def entrants(words: Sequence[str], table: Table, metrics: Sequence[str] = ()) -> list[Entrant]:
+def entrants(words: Sequence[str], table: Table, proxies: Sequence[str] = ()) -> list[Entrant]:
     """The rows of a bench: what was asked for and what stands beside it; random search; each column first.
 
     Args:
         words: `METHOD` or `METHOD:OPTION=VALUE,...`.
-        metrics: the columns by which those methods go that go by one and name none.
+        proxies: the columns by which those methods go that go by one and name none.
 
     Raises: InvalidInput for a method that a table cannot answer, or a column that is not there.
     """
-    for metric in metrics:
-        table.check_metric(metric)
-    rows = [row for word in words for row in _named(word, table, metrics)]
+    for proxy in proxies:
+        table.check_metric(proxy)
+    rows = [row for word in words for row in _named(word, table, proxies)]
     rows += [Entrant(RANDOM_SEARCH), *(Entrant(f"{column} first", column=column) for column in columns_of(table))]
     return list({row.label: row for row in reversed(rows)}.values())[::-1]
 
@@ -87,7 +87,7 @@ def columns_of(table: Table) -> dict[str, np.ndarray]:
     return {**sizes, **table.metrics}
 
 
-def _named(word: str, table: Table, metrics: Sequence[str]) -> list[Entrant]:
+def _named(word: str, table: Table, proxies: Sequence[str]) -> list[Entrant]:
     name, _, text = word.partition(":")
     options = _options(word, text)
     method = METHODS.get(name)
@@ -97,17 +97,17 @@ def _named(word: str, table: Table, metrics: Sequence[str]) -> list[Entrant]:
             f"{name} cannot be run on a table here: it trains weights that architectures share, or ends trainings "
             f"early, and in a bench whole trainings are answered; choose one of {', '.join(able)}"
         )
-    if not method.by_metric:
+    if not method.by_proxy:
         told = [(word, options)]
-    elif "metric" in options:
-        table.check_metric(options["metric"])
+    elif "proxy" in options:
+        table.check_metric(options["proxy"])
         told = [(word, options)]
-    elif metrics:
-        told = [(f"{word}{',' if text else ':'}metric={metric}", options | {"metric": metric}) for metric in metrics]
+    elif proxies:
+        told = [(f"{word}{',' if text else ':'}proxy={proxy}", options | {"proxy": proxy}) for proxy in proxies]
     else:
         raise InvalidInput(
-            f"{name} goes by one training-free metric: name one or several with --metric, or one as "
-            f"{name}:metric=NAME; the table has {', '.join(table.metrics) or 'none'}"
+            f"{name} goes by one training-free metric: name one or several with --proxy, or one as "
+            f"{name}:proxy=NAME; the table has {', '.join(table.metrics) or 'none'}"
         )
     rows = []
     for label, own in told:

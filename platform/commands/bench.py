@@ -21,7 +21,7 @@ HELP = """Compare methods on a table of results, where a look-up stands for a tr
 \b
   archray bench import nasbench201.csv.gz --out nb201.parquet
   archray bench evolution --table nb201.parquet --seeds 100 --budget 300 --out bench/evolution
-  archray bench hnas --table nb201.parquet --metric snip,synflow --budget 20,100 --out bench/hnas
+  archray bench hnas --table nb201.parquet --proxy snip,synflow --budget 20,100 --out bench/hnas
   archray bench proxies --table nb201.parquet
 
 'archray bench METHOD...' is 'archray bench run METHOD...'; 'archray bench run --help' has its options.
@@ -53,7 +53,8 @@ ROLES: dict[str, Any] = {
         bool, typer.Option("--minimise", help="A smaller value is better, as of errors.", rich_help_panel=TABLES)
     ],
     "metrics": Annotated[
-        str | None, typer.Option(metavar="COLUMN,...", help="Training-free metrics.", rich_help_panel=TABLES)
+        str | None,
+        typer.Option("--proxies", metavar="COLUMN,...", help="Training-free metrics.", rich_help_panel=TABLES),
     ],
     "costs": Annotated[
         str | None, typer.Option(metavar="COLUMN,...", help="Parameters, FLOPs, latencies.", rich_help_panel=TABLES)
@@ -123,7 +124,7 @@ def run(
     budget_seconds: Annotated[
         float | None, typer.Option(help="Training seconds of a search, as the table has them, in their place.")
     ] = None,
-    metric: Annotated[str, typer.Option(help="The columns, a,b, for methods that go by one: a row for each.")] = "",
+    proxy: Annotated[str, typer.Option(help="The columns, a,b, for methods that go by one: a row for each.")] = "",
     against: Annotated[str, typer.Option(help="The row that the others are compared with, seed by seed.")] = "random",
     where: Where = None,
     objective: Objective = None,
@@ -148,7 +149,7 @@ def run(
         seeds=seeds,
         budget=None if budget is None else [_whole(text) for text in budget.split(",")],
         budget_seconds=budget_seconds,
-        metric=[name.strip() for name in metric.split(",") if name.strip()],
+        proxy=[name.strip() for name in proxy.split(",") if name.strip()],
         against=against,
         where=pairs("--where", where),
         objective=objective,

@@ -23,8 +23,8 @@ Seed = Annotated[int, typer.Option(help="Root of every random choice.")]
 Address = Annotated[str | None, typer.Option(help="Ray cluster to join: auto or ip:port. A local Ray by default.")]
 
 
-def metric_names(text: str) -> list[str]:
-    """The metrics of `--metrics`: names or references between commas; `all` among them is every one of archray's."""
+def proxy_names(text: str) -> list[str]:
+    """The metrics of `--proxies`: names or references between commas; `all` among them is every one of archray's."""
     from archray.trainables.proxies import PROXIES
 
     names = [name.strip() for name in text.split(",")]
@@ -42,9 +42,11 @@ def proxies(
     chunk: Annotated[
         int | None, typer.Option(help="Architectures an actor gets at a time. Default: as many as take seconds.")
     ] = None,
-    metrics: Annotated[
+    names: Annotated[
         str,
-        typer.Option(help="Comma-separated names ('archray list proxies'), all of them (all), or path.py:function."),
+        typer.Option(
+            "--proxies", help="Comma-separated names ('archray list proxies'), all of them (all), or path.py:function."
+        ),
     ] = "grad_norm,snip,ntk_trace,kappa",
     seed: Seed = 0,
     batch_size: Annotated[int | None, typer.Option(help="Images in the batch that all are scored on.")] = None,
@@ -68,7 +70,7 @@ def proxies(
 
     scoring = told(
         {
-            "metrics": metric_names(metrics),
+            "metrics": proxy_names(names),
             "batch_size": batch_size,
             "network.channels": channels,
             "network.cells": cells,

@@ -55,7 +55,7 @@ class Method:
         searcher_at: where the function is that makes its searcher for a table, `module:function`, see
             `archray.platform.bench.bench_problem.MakeSearcher`; None: `archray bench` cannot run it.
         streams: whether it serves images that stay in their files (`imagefolder-stream`): it trains networks alone.
-        by_metric: whether that searcher goes by one training-free metric, its option `metric`.
+        by_proxy: whether that searcher goes by one training-free metric, its option `proxy`.
         beside: rows that stand beside its own in every bench: their name after the method's -> further options.
         words: the flag whose values the command also takes as words after the method's name; of a list.
         stands_for: the options that given ones stand for, laid under them: those of a run whose folder they name.
@@ -70,7 +70,7 @@ class Method:
     extendable: tuple[str, ...] = ()
     serves: Callable[[Space], str | None] = serves_networks
     searcher_at: str | None = None
-    by_metric: bool = False
+    by_proxy: bool = False
     streams: bool = False
     beside: Mapping[str, Values] = field(default_factory=dict)
     words: str | None = None

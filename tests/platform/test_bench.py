@@ -145,9 +145,9 @@ def test_options_make_rows_of_their_own(table: tuple[Path, pd.DataFrame]) -> Non
 
 
 def test_hnas_stands_beside_random_points_of_its_square(table: tuple[Path, pd.DataFrame], tmp_path: Path) -> None:
-    words = ["hnas", "hnas:metric=nwot,penalty=absolute"]
-    told = bench_here(words, table=table[0], out=tmp_path / "out", seeds=2, budget=7, metric=["snip"])
-    named = ["hnas:metric=snip", "hnas:metric=nwot,penalty=absolute"]
+    words = ["hnas", "hnas:proxy=nwot,penalty=absolute"]
+    told = bench_here(words, table=table[0], out=tmp_path / "out", seeds=2, budget=7, proxy=["snip"])
+    named = ["hnas:proxy=snip", "hnas:proxy=nwot,penalty=absolute"]
     assert told.labels[:5] == [named[0], f"{named[0]}, random points", named[1], f"{named[1]}, random points", "random"]
     assert set(told.searches["evaluations"]) == {7}
     points = told.trials[told.trials["method"] == f"{named[0]}, random points"]
@@ -164,8 +164,8 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"methods": ["darts"]}, "darts cannot be run on a table here"),
     ({"methods": ["evolution:populatoin=3"]}, "evolution:populatoin=3: .*populatoin"),
     ({"methods": ["evolution:population"]}, "METHOD:OPTION=VALUE"),
-    ({"methods": ["hnas"]}, "hnas goes by one training-free metric: name one or several with --metric"),
-    ({"metric": ["absent"]}, "no metric 'absent'; it has snip, nwot, kappa, params"),
+    ({"methods": ["hnas"]}, "hnas goes by one training-free metric: name one or several with --proxy"),
+    ({"proxy": ["absent"]}, "no metric 'absent'; it has snip, nwot, kappa, params"),
     ({"against": "absent"}, "no row 'absent' to compare with"),
     ({"budget": 5, "budget_seconds": 60.0}, "got both"),
     ({"budget_seconds": 1.0}, "the longest training of the table"),
@@ -187,15 +187,15 @@ def test_bad_input(table: tuple[Path, pd.DataFrame], tmp_path: Path, changed: di
 def test_a_metric_is_taken_by_its_direction_and_under_a_constraint(
     table: tuple[Path, pd.DataFrame], tmp_path: Path
 ) -> None:
-    methods = ["zero-cost:metric=kappa", "zero-cost:metric=snip,mu=2", "zero-cost:metric=snip,mu=1,nu=1.5"]
+    methods = ["zero-cost:proxy=kappa", "zero-cost:proxy=snip,mu=2", "zero-cost:proxy=snip,mu=1,nu=1.5"]
     question = {"table": table[0], "seeds": 1, "budget": 1}
     chosen = bench_here(methods, out=tmp_path / "bench", **question).searches.set_index("method")["architecture"]
     values = table[1].set_index("architecture")
     assert chosen[methods[0]] == values["kappa"].idxmin()
     assert chosen[methods[1]] == (values["snip"] - values["snip"].mean()).abs().idxmin()
     assert chosen[methods[2]] == values["snip"][values["snip"] >= 1.5].idxmin()
-    with pytest.raises(InvalidInput, match="zero-cost:metric=kappa,mu=2: mu: expected a metric whose largest values"):
-        archray.bench(["zero-cost:metric=kappa,mu=2"], out=tmp_path / "refused", **question)
+    with pytest.raises(InvalidInput, match="zero-cost:proxy=kappa,mu=2: mu: expected a metric whose largest values"):
+        archray.bench(["zero-cost:proxy=kappa,mu=2"], out=tmp_path / "refused", **question)
 
 
 def test_a_metric_that_is_the_same_in_every_row_is_left_out_and_said(
@@ -204,7 +204,7 @@ def test_a_metric_that_is_the_same_in_every_row_is_left_out_and_said(
     table[1].assign(snip=1.0).to_csv(tmp_path / "flat.csv", index=False)
     question = {"table": tmp_path / "flat.csv", "budget": 5, "seeds": 1}
     with pytest.raises(InvalidInput, match=r"flat.csv: the metric snip is the same in every row"):
-        archray.bench(["zero-cost"], metric="snip", out=tmp_path / "named", **question)
+        archray.bench(["zero-cost"], proxy="snip", out=tmp_path / "named", **question)
     assert "snip first" not in bench_here(["random"], out=tmp_path / "unnamed", **question).labels
     archray.bench(["random"], out=tmp_path / "unnamed", **question)  # nothing is left to do
     assert "left out, the same in every row: snip\n" in capsys.readouterr().out

@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from archray.platform.cli import application
-from archray.platform.commands.proxies import metric_names
+from archray.platform.commands.proxies import proxy_names
 from archray.platform.methods import METHODS
 from archray.trainables.proxies import PROXIES
 
@@ -70,6 +70,6 @@ def test_a_list_of_nothing_says_of_what_there_are_lists() -> None:
 
 
 def test_all_metrics_are_archrays_own_each_once() -> None:
-    assert metric_names("snip, kappa") == ["snip", "kappa"]
-    assert metric_names("all") == PROXIES.names()
-    assert metric_names("zen,all,own.py:slope") == ["zen", *(n for n in PROXIES.names() if n != "zen"), "own.py:slope"]
+    assert proxy_names("snip, kappa") == ["snip", "kappa"]
+    assert proxy_names("all") == PROXIES.names()
+    assert proxy_names("zen,all,own.py:slope") == ["zen", *(n for n in PROXIES.names() if n != "zen"), "own.py:slope"]

@@ -206,5 +206,5 @@ def test_the_papers_constants(space: str) -> None:
     nasi = config.nasi
     assert (nasi.steps, nasi.batch_size, nasi.samples, nasi.xi, nasi.temperature) == (100, 64, 50, 1.0, 1.0)
     assert nasi.mu == (2.0 if space.startswith("darts") else 1.0)
-    assert nasi.constraint == ("adaptive" if space.startswith("nasbench1shot1") else "fixed")
+    assert nasi.nu_rule == ("adaptive" if space.startswith("nasbench1shot1") else "fixed")
     assert "nasi" in METHODS and get_method("nasi").name == "nasi"

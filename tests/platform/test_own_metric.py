@@ -22,6 +22,6 @@ def test_a_table_may_have_been_scored_with_any_metric(tmp_path):
         config = make_config("hnas", "smoke", None, {"proxy": proxy, "pool": str(table)})
         check_config(config)
         assert config.references() == {"space": "nasbench201", "data": "digits"}
-        assert config.metric == "mine"
+        assert config.proxy == "mine"
     with pytest.raises(InvalidInput, match="has no column yours; it has architecture, mine, kappa"):
         check_config(make_config("hnas", "smoke", None, {"proxy": "yours", "pool": str(table)}))

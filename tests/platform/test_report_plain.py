@@ -106,7 +106,7 @@ def test_sizes_that_are_not_given_are_those_of_small_searches(method: str, tmp_p
         objective="value",
         mode="max",
     )
-    options: dict[str, Any] = {"metric": "synflow"} if method == "zero-cost-evolution" else {}
+    options: dict[str, Any] = {"proxy": "synflow"} if method == "zero-cost-evolution" else {}
     make = get_method(method).make_searcher
     assert make is not None
     searchers = [make(problem, budget, 0, options) for budget in (20, 1000)]

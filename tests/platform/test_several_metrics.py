@@ -53,11 +53,11 @@ def test_the_searcher_of_a_table(method: str, tmp_path: Path) -> None:
     assert isinstance(searcher, RankSurrogateSearch if method == "rank-surrogate" else RoBoTSearch)
     assert searcher.metrics == ("snip", "-kappa", "parameters")
     assert (searcher.budget, searcher.seed) == (5, 0)
-    assert make(method, problem_of(tmp_path), metrics="snip;-kappa").metrics == ("snip", "-kappa")
+    assert make(method, problem_of(tmp_path), proxies="snip;-kappa").metrics == ("snip", "-kappa")
     with pytest.raises(InvalidPool, match="the column constant has the same number"):
-        make(method, problem_of(tmp_path), metrics="constant")
+        make(method, problem_of(tmp_path), proxies="constant")
     with pytest.raises(InvalidPool, match="no column unknown"):
-        make(method, problem_of(tmp_path), metrics=("snip", "unknown"))
+        make(method, problem_of(tmp_path), proxies=("snip", "unknown"))
 
 
 def test_the_space_says_which_cells_are_alike(tmp_path: Path) -> None:

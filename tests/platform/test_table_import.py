@@ -119,7 +119,7 @@ def test_the_mean_of_the_trainings_is_found_where_it_is_missing() -> None:
         ("import own.csv --where task", "--where: expected NAME=VALUE, got 'task'"),
         ("import own.csv --where tasks=x", "no column 'tasks' to select by"),
         ("import own.csv --where task=z", "no row where task is 'z'; it is one of x, y"),
-        ("import own.csv --where task=x --metrics same", "the metric same is 5 in every row and tells nothing"),
+        ("import own.csv --where task=x --proxies same", "the metric same is 5 in every row and tells nothing"),
         ("import own.csv --where task=x --objective holes", "1 row of 2 without a finite number in the column holes"),
         ("import own.csv --where task=x --encoding columns:wide", "has no column 'wide'"),
         ("import own.csv --where task=x --space nasbench201", "expected a cell of 6 operations"),

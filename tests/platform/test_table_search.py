@@ -20,7 +20,7 @@ from archray.platform.methods.plain.plain_config import PlainConfig
 
 PLAIN = [name for name in METHODS if issubclass(get_method(name).config, PlainConfig)]
 ON_TABLES = [name for name in PLAIN if get_method(name).searcher_at is not None]
-METRIC: dict[str, dict[str, Any]] = {name: {"proxy": "snip"} for name in PLAIN if get_method(name).by_metric}
+METRIC: dict[str, dict[str, Any]] = {name: {"proxy": "snip"} for name in PLAIN if get_method(name).by_proxy}
 METRIC |= {name: {"objectives": "validation_accuracy, -params"} for name in ("nsga2", "pareto-pool")}
 OF_SOME = (
     "trust",

@@ -27,7 +27,7 @@ class NASIOptions(Settings):
         none: whether the operation `none` takes part, where the space has it; DARTS without (section 6.4.2).
         steps: T, samples of architectures, each with a mini-batch of its own.
         batch_size: b.
-        constraint: nu stays as it begins (`fixed`), or follows the trace norms of the samples (`adaptive`, Eq. 6.15).
+        nu_rule: nu stays as it begins (`fixed`), or follows the trace norms of the samples (`adaptive`, Eq. 6.15).
         nu: what it begins with. None: the mean trace norm of `samples` random architectures, Eq. 6.14; for `adaptive`
             five times that, as a loose start is the rule's own. Numbers of the thesis hold for its initialisation.
         mu: the penalty. With 1 what is above nu has no gradient, with 2 one away from there.
@@ -50,7 +50,7 @@ class NASIOptions(Settings):
     none: bool = True
     steps: int = Field(100, ge=1)
     batch_size: int = Field(64, ge=2)
-    constraint: Literal["fixed", "adaptive"] = "fixed"
+    nu_rule: Literal["fixed", "adaptive"] = "fixed"
     nu: float | None = Field(None, gt=0)
     mu: float = Field(1.0, ge=0)
     samples: int = Field(50, ge=1)

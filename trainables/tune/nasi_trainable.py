@@ -142,8 +142,8 @@ class NASITrainable(TrialTrainable):
     @property
     def _constants(self) -> Constants:
         settings = self._settings
-        nu_0 = self.search.nu_0(settings.constraint) if settings.nu is None else settings.nu
-        return Constants(settings.mu, nu_0, settings.constraint, settings.xi)
+        nu_0 = self.search.nu_0(settings.nu_rule) if settings.nu is None else settings.nu
+        return Constants(settings.mu, nu_0, settings.nu_rule, settings.xi)
 
     def _at_the_end(self, search: NASISearch, constants: Constants) -> dict[str, Any]:
         trace, nu = search.mode_trace(constants), float(search.nus(constants)[-1])

@@ -75,14 +75,14 @@ class HNASConfig(PooledConfig):
     def architectures_of(self, file: PoolFile) -> Sequence[str]:
         from archray.searchers.hnas.scored_pool import load_pool
 
-        return load_pool(file, self.metric).architectures
+        return load_pool(file, self.proxy).architectures
 
     def check_extends(self, before: SearchConfig) -> None:
         if isinstance(before, HNASConfig):
             check_budget_grows(self.search.budget, before.search.budget)
 
     @property
-    def metric(self) -> str:
+    def proxy(self) -> str:
         """The column of the pool that is M."""
         return column_of(self.search.proxy)
 
@@ -127,6 +127,6 @@ HNAS = Method(
     },
     extendable=("budget", "final_epochs", "final_seeds", "random"),
     searcher_at="archray.platform.methods.hnas.hnas_on_tables:hnas_search",
-    by_metric=True,
+    by_proxy=True,
     beside={"random points": {"points": "uniform"}},  # note H7: they may find as much
 )

@@ -12,12 +12,11 @@ from archray.searchers import HNASSearch
 
 
 def hnas_search(problem: BenchProblem, budget: int, seed: int, options: Mapping[str, Any]) -> HNASSearch:
-    """options: those of `HNASSearch`, and `metric`, the column that is M. Raises: InvalidInput without kappa."""
+    """options: those of `HNASSearch`; `proxy` is the column that is M. Raises: InvalidInput without kappa."""
     if KAPPA not in problem.metrics:
         raise InvalidInput(
             f"HNAS needs the condition number of the neural tangent kernel, the column {KAPPA}, among the table's "
             f"metrics, which are {', '.join(problem.metrics) or 'none'}; score them with 'archray proxies', and import "
             "the table with --join"
         )
-    own = {name: value for name, value in options.items() if name != "metric"}
-    return HNASSearch(problem.pool, proxy=options["metric"], budget=budget, seed=seed, **own)
+    return HNASSearch(problem.pool, budget=budget, seed=seed, **options)

@@ -28,7 +28,7 @@ MAX_CONCURRENT = 4  # more trials in flight than this, and the optimiser decides
 
 def _trials(context: Context[HNASConfig], tuned: Folder) -> TrialPlan:
     config, pool = context.config, (context.folder("pool") / POOL).uri
-    options = config.search.model_dump() | {"proxy": config.metric}
+    options = config.search.model_dump() | {"proxy": config.proxy}
 
     def searcher() -> HNASSearch:
         return HNASSearch(pool, seed=context.seed("search"), **options)

@@ -80,7 +80,7 @@ def choice_section(run: Run[Any]) -> Section | None:
     if pool is not None and (row := row_of(pool, run.architecture)) is not None:
         scoring = (
             f"All {count(len(pool), 'architecture')} of the pool were scored on one batch, untrained: M is "
-            f"{run.config.metric}, κ the condition number of the neural tangent kernel. The objective κ/M + μ "
+            f"{run.config.proxy}, κ the condition number of the neural tangent kernel. The objective κ/M + μ "
             "F(M² − ν) asks for a small κ/M and an M near √ν. The table has this architecture's place in the pool."
         )
         sentences.insert(0, scoring)
@@ -153,7 +153,7 @@ def headline(run: Run[Any]) -> Headline:
         names=() if best_run.architecture is None else (best_run.architecture,),
         cards=cards,
         facts={
-            "Training-free metric": run.config.metric,
+            "Training-free metric": run.config.proxy,
             "Scored architectures": count(len(pool), "in the pool", "in the pool") if len(pool) else None,
             "Search": count(trainings, "training") if trainings else None,
             "Network": network_size(best_run.table("final", TRIALS)),

@@ -41,7 +41,7 @@ def objective_of(run: Run[Any]) -> Objective | None:
 
 def usable_pool(run: Run[Any]) -> Pool | None:
     """The rows of the pool that have an objective; None if it lacks a column or has no such row."""
-    table, proxy = run.table(*POOL), run.config.metric
+    table, proxy = run.table(*POOL), run.config.proxy
     if not {"architecture", proxy, "kappa"} <= set(table.columns):
         return None
     columns = {name: numbers(table, name) for name in (proxy, "kappa")}

@@ -47,7 +47,7 @@ def hnas_pool(run: Run[Any], canvas: Figure) -> None:
     pool, known = _pool(run), values_by_architecture(run.table(*ASKED))
     axes = canvas.subplots()
     draw_cloud(axes, pool)
-    axes.set_xlabel(f"M: {run.config.metric}, over the pool's largest")
+    axes.set_xlabel(f"M: {run.config.proxy}, over the pool's largest")
     axes.set_ylabel("κ, condition number")
     winner = row_of(pool, run.architecture)
     if winner is not None and (level := _level(run, pool)) is not None:
@@ -93,7 +93,7 @@ def _pool(run: Run[Any]) -> Pool:
     pool = usable_pool(run)
     if pool is None:
         raise NothingToDraw(
-            f"{run.folder} has no pool of architectures with a finite {run.config.metric} and kappa; resume it "
+            f"{run.folder} has no pool of architectures with a finite {run.config.proxy} and kappa; resume it "
             "if its first stage has not ended"
         )
     return pool

@@ -154,7 +154,7 @@ PARETO_POOL = _method(
     presets=POOL_PRESETS,
     flags={
         **_FLAGS,
-        "metrics": "search.metrics",
+        "proxies": "search.proxies",
         "pool": "pool.table",
         "pool_size": "pool.size",
     },

@@ -8,7 +8,7 @@ from typing import Any
 
 from archray.errors import InvalidInput
 from archray.platform.bench.bench_problem import BenchProblem
-from archray.platform.methods.several_metrics.several_metrics_searchers import codes_of, metrics_of
+from archray.platform.methods.several_metrics.several_metrics_searchers import codes_of, proxies_of
 from archray.searchers import NSGA2Search, ParetoPoolSearch
 from archray.searchers.pareto.objectives import read_objectives
 from archray.searchers.pool_file import PoolFile
@@ -46,14 +46,14 @@ def nsga2(problem: BenchProblem, budget: int, seed: int, options: Options) -> NS
 
 
 def pareto_pool(problem: BenchProblem, budget: int, seed: int, options: Options) -> ParetoPoolSearch:
-    """options: those of `ParetoPoolSearch`; `further` and `metrics` as `-a;-b` too. Without: all costs, and all
-    metrics and costs but those."""
+    """options: those of `ParetoPoolSearch`, and `proxies`, its `metrics`; it and `further` as `-a;-b` too. Without: all
+    costs, and all metrics and costs but those."""
     further, others = _further(problem, options)
-    metrics = metrics_of(problem, options)
-    if not options.get("metrics"):
-        metrics = [name for name in metrics if f"-{name}" not in further]
-    given = {"encoding": codes_of(problem.space, problem.encoding), **others, "metrics": metrics}
-    return ParetoPoolSearch(problem.pool, further, budget=budget, seed=seed, **given)
+    proxies, others = proxies_of(problem, others)
+    if not options.get("proxies"):
+        proxies = [name for name in proxies if f"-{name}" not in further]
+    given = {"encoding": codes_of(problem.space, problem.encoding), **others}
+    return ParetoPoolSearch(problem.pool, further, proxies, budget=budget, seed=seed, **given)
 
 
 def _further(problem: BenchProblem, options: Options) -> tuple[list[str], dict[str, Any]]:

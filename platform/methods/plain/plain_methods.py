@@ -145,13 +145,13 @@ BOHB = _own(
     flags={**_RUNGS, "random_fraction": "search.random_fraction"},
     extendable=_ENDED,
 )
-ZERO_COST = _own("zero-cost", ZeroCostConfig, of_pool=True, searcher_at=_searcher("zero_cost"), by_metric=True)
+ZERO_COST = _own("zero-cost", ZeroCostConfig, of_pool=True, searcher_at=_searcher("zero_cost"), by_proxy=True)
 ZERO_COST_EVOLUTION = _own(
     "zero-cost-evolution",
     WarmStartConfig,
     of_pool=True,
     searcher_at=_searcher("zero_cost_evolution"),
-    by_metric=True,
+    by_proxy=True,
     presets=_EVOLVES,
     flags=SIZES,
 )

@@ -52,24 +52,24 @@ def bohb(problem: BenchProblem, budget: int, seed: int, options: Options) -> BOH
 
 
 def zero_cost(problem: BenchProblem, budget: int, seed: int, options: Options) -> MetricFirst:
-    """options: `metric`, the column, and those of `MetricFirst`; without `order`, by the metric's own direction."""
+    """options: `proxy`, the column, and those of `MetricFirst`; without `order`, by the metric's own direction."""
     ranked, further = _ranked(options)
-    return MetricFirst(problem.pool, options["metric"], budget, seed=seed, **ranked, **further)
+    return MetricFirst(problem.pool, options["proxy"], budget, seed=seed, **ranked, **further)
 
 
 def zero_cost_evolution(problem: BenchProblem, budget: int, seed: int, options: Options) -> RegularizedEvolution:
     """An evolution whose first population is the pool's best by one metric; Abdelfattah et al. 2021, section 4.
 
-    options: `metric`, the column, `order`, `mu` and `nu` as of `zero_cost`, and those of `evolution`.
+    options: `proxy`, the column, `order`, `mu` and `nu` as of `zero_cost`, and those of `evolution`.
     """
     ranked, further = _ranked(options)
     population = _sizes(budget, further)["population"]
-    first = best_of_pool(problem.pool, options["metric"], population, seed=seed, **ranked)
+    first = best_of_pool(problem.pool, options["proxy"], population, seed=seed, **ranked)
     return evolution(problem, budget, seed, {**further, "points_to_evaluate": first})
 
 
 def _ranked(options: Options) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What says how the pool is ranked by the column `metric`, and the other options."""
+    """What says how the pool is ranked by the column `proxy`, and the other options."""
     ranked = {key: options[key] for key in ("order", "mu", "nu") if key in options}
-    ranked.setdefault("order", "smallest" if low_is_good(options["metric"]) else "largest")
-    return ranked, {key: value for key, value in options.items() if key != "metric" and key not in ranked}
+    ranked.setdefault("order", "smallest" if low_is_good(options["proxy"]) else "largest")
+    return ranked, {key: value for key, value in options.items() if key != "proxy" and key not in ranked}

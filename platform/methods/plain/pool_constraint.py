@@ -19,11 +19,11 @@ def constraint_words(run: Run[Any]) -> str | None:
     config, pool = run.config, run.table("pool", POOL)
     if not isinstance(config, ZeroCostConfig) or (penalty := config.penalty) is None or pool.empty:
         return None
-    values = numbers(pool, config.metric)
+    values = numbers(pool, config.proxy)
     values = values[np.isfinite(values)]
     nu = penalty.bound(values.to_numpy())
     of_nu = f"the mean of {count(len(values), 'architecture')}" if penalty.nu is None else "as asked for"
-    text = f"The pool was ordered by {config.metric} under a constraint (Shu 2022, Eq. 6.8): what exceeds ν = "
+    text = f"The pool was ordered by {config.proxy} under a constraint (Shu 2022, Eq. 6.8): what exceeds ν = "
     text += f"{significant(nu)} ({of_nu}) was subtracted μ = {significant(penalty.mu)} times. "
     text += f"{int((values > nu).sum())} of {count(len(values), 'architecture')} are above ν"
     own = values[pool.loc[values.index, "architecture"] == run.architecture]

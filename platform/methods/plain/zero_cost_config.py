@@ -46,7 +46,7 @@ class ZeroCostConfig(PlainConfig, PooledConfig):
         return (self.search.proxy,)
 
     @property
-    def metric(self) -> str:
+    def proxy(self) -> str:
         """The column of the pool that the search goes by."""
         return column_of(self.search.proxy)
 
@@ -55,7 +55,7 @@ class ZeroCostConfig(PlainConfig, PooledConfig):
         """The constraint on the metric. Raises: InvalidInput."""
         from archray.searchers.exterior_penalty import penalty_of  # which imports NumPy
 
-        return penalty_of(self.metric, self._order, self.search.mu, self.search.nu)
+        return penalty_of(self.proxy, self._order, self.search.mu, self.search.nu)
 
     def check(self) -> None:
         super().check()
@@ -63,12 +63,11 @@ class ZeroCostConfig(PlainConfig, PooledConfig):
 
     def check_table(self, table: Table) -> None:
         super().check_table(table)
-        table.check_metric(self.metric)
+        table.check_metric(self.proxy)
 
     @property
     def searcher_options(self) -> dict[str, Any]:
-        options = super().searcher_options | {"metric": self.metric, "order": self._order}
-        return {key: value for key, value in options.items() if key != "proxy"}
+        return super().searcher_options | {"proxy": self.proxy, "order": self._order}
 
     @property
     def _order(self) -> str:

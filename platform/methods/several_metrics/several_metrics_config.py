@@ -24,26 +24,26 @@ class SeveralMetricsOptions(PlainOptions):
     """What a search over several metrics is told.
 
     Fields:
-        metrics: what it looks at: metrics by name (`archray list proxies`) or path.py:function; of a pool that was
+        proxies: what it looks at: metrics by name (`archray list proxies`) or path.py:function; of a pool that was
             scored elsewhere, its columns, with a `-` before one of which less promises more. Of a table: all of its
             metrics and costs, unless they are named.
     """
 
     budget: int = Field(20, ge=1)
-    metrics: tuple[str, ...] = METRICS
+    proxies: tuple[str, ...] = METRICS
 
-    @field_validator("metrics", mode="before")
+    @field_validator("proxies", mode="before")
     @classmethod
     def _names(cls, value: Any) -> Any:
         """`snip,synflow`, as the command line has it, too."""
         return tuple(name.strip() for name in value.split(",")) if isinstance(value, str) else value
 
-    @field_validator("metrics")
+    @field_validator("proxies")
     @classmethod
-    def _distinct(cls, metrics: tuple[str, ...]) -> tuple[str, ...]:
-        if len(set(metrics)) != len(metrics):
-            raise InvalidInput(f"expected distinct metrics, got {', '.join(metrics)}")
-        return metrics
+    def _distinct(cls, proxies: tuple[str, ...]) -> tuple[str, ...]:
+        if len(set(proxies)) != len(proxies):
+            raise InvalidInput(f"expected distinct metrics, got {', '.join(proxies)}")
+        return proxies
 
 
 class RankSurrogateConfig(PlainConfig, PooledConfig):
@@ -58,14 +58,14 @@ class RankSurrogateConfig(PlainConfig, PooledConfig):
 
     @property
     def needed(self) -> tuple[str, ...]:
-        return tuple(name.removeprefix("-") for name in self.search.metrics)
+        return tuple(name.removeprefix("-") for name in self.search.proxies)
 
     @property
     def columns(self) -> tuple[str, ...]:
         """The columns of the pool that the search looks at, with `-` before those of which less promises more."""
         return tuple(
             f"-{column_of(bare)}" if bare != name or self.low_is_good(bare) else column_of(bare)
-            for name, bare in zip(self.search.metrics, self.needed, strict=True)
+            for name, bare in zip(self.search.proxies, self.needed, strict=True)
         )
 
     def check_table(self, table: Table) -> None:
@@ -74,16 +74,16 @@ class RankSurrogateConfig(PlainConfig, PooledConfig):
         missing = [name for name in self.needed if name not in held]
         if not held or (missing and not self._unnamed):
             told = f"has no metric {', '.join(map(repr, missing))}; choose from" if held else "has no metric:"
-            raise InvalidInput(f"{table.location} {told} {', '.join(held) or 'import it with --metrics or --costs'}")
+            raise InvalidInput(f"{table.location} {told} {', '.join(held) or 'import it with --proxies or --costs'}")
 
     @property
     def _unnamed(self) -> bool:
-        return self.on_table and self.search.metrics == METRICS
+        return self.on_table and self.search.proxies == METRICS
 
     @property
     def searcher_options(self) -> dict[str, Any]:
         """Of a table, where none are named, all of its metrics and costs are looked at."""
-        return {} if self._unnamed else {"metrics": self.columns}
+        return {} if self._unnamed else {"proxies": self.columns}
 
 
 class RoBoTConfig(RankSurrogateConfig):
@@ -95,7 +95,7 @@ class RoBoTConfig(RankSurrogateConfig):
 _method = partial(
     plain_method,
     presets=POOL_PRESETS,
-    flags={"metrics": "search.metrics", "pool": "pool.table", "pool_size": "pool.size"},
+    flags={"proxies": "search.proxies", "pool": "pool.table", "pool_size": "pool.size"},
     serves=serves,
 )
 RANK_SURROGATE = _method(

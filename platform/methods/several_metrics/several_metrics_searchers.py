@@ -16,14 +16,17 @@ Options = Mapping[str, Any]
 
 
 def rank_surrogate(problem: BenchProblem, budget: int, seed: int, options: Options) -> RankSurrogateSearch:
-    """options: those of `RankSurrogateSearch`; `metrics` as `snip;flops` too. Without: all metrics and costs."""
-    given = {"encoding": codes_of(problem.space, problem.encoding), **options, "metrics": metrics_of(problem, options)}
-    return RankSurrogateSearch(problem.pool, budget=budget, seed=seed, **given)
+    """options: those of `RankSurrogateSearch`, and `proxies`, its `metrics`, as `snip;flops` too; by default all
+    metrics and costs."""
+    proxies, others = proxies_of(problem, options)
+    given = {"encoding": codes_of(problem.space, problem.encoding), **others}
+    return RankSurrogateSearch(problem.pool, proxies, budget=budget, seed=seed, **given)
 
 
 def robot(problem: BenchProblem, budget: int, seed: int, options: Options) -> RoBoTSearch:
     """options: those of `RoBoTSearch`, as above."""
-    return RoBoTSearch(problem.pool, budget=budget, seed=seed, **{**options, "metrics": metrics_of(problem, options)})
+    proxies, others = proxies_of(problem, options)
+    return RoBoTSearch(problem.pool, proxies, budget=budget, seed=seed, **others)
 
 
 def codes_of(space: Space, encoding: str) -> str | Space:
@@ -39,12 +42,15 @@ def signed(metric: str) -> str:
     return f"-{metric}" if low_is_good(metric) else metric
 
 
-def metrics_of(problem: BenchProblem, options: Options) -> list[str]:
-    """The columns that are looked at: those named, or all metrics and costs that are not the same in every row."""
-    named = options.get("metrics") or [*map(signed, problem.metrics), *problem.costs]
-    metrics = named.split(";") if isinstance(named, str) else list(named)
-    if isinstance(options.get("metrics"), str):
-        return metrics
+def proxies_of(problem: BenchProblem, options: Options) -> tuple[list[str], dict[str, Any]]:
+    """The columns that are looked at, and the options but `proxies`, which names them.
+
+    By default all metrics and costs. Columns that are the same in every row are left out.
+    """
+    others = {key: value for key, value in options.items() if key != "proxies"}
+    named = options.get("proxies") or [*map(signed, problem.metrics), *problem.costs]
+    if isinstance(named, str):
+        return named.split(";"), others
     table = PoolFile.of(problem.pool).read()
-    column = {name: name if name in table else name.removeprefix("-") for name in metrics}
-    return [name for name in metrics if column[name] not in table or table[column[name]].nunique() > 1]
+    column = {name: name if name in table else name.removeprefix("-") for name in named}
+    return [name for name in named if column[name] not in table or table[column[name]].nunique() > 1], others

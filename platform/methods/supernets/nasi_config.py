@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, field_validator
 
 from archray.errors import InvalidInput
 from archray.platform.config import merge
@@ -26,9 +26,6 @@ from archray.trainables.tune.nasi_settings import NASIOptions, NASISettings
 
 if TYPE_CHECKING:
     from archray.platform.run.run import Run
-
-
-NU_RULES = get_args(NASIOptions.model_fields["constraint"].annotation)
 
 
 class NASIConfig(TrainedSearchConfig):
@@ -53,18 +50,6 @@ class NASIConfig(TrainedSearchConfig):
     agreement_table: str | None = None
     agreement_rows: int = Field(100, ge=3)
     selection: SelectionSettings = SelectionSettings()
-
-    @model_validator(mode="before")
-    @classmethod
-    def _rule_among_constraints(cls, values: Any) -> Any:
-        """`--constraint adaptive` is the rule of nu, as the thesis calls it; other texts are bounds on costs."""
-        given = values.get("constraints") or () if isinstance(values, dict) else ()
-        texts = [given] if isinstance(given, str) else list(given)
-        rules = [text for text in texts if text in NU_RULES]
-        if not rules:
-            return values
-        bounds = [text for text in texts if text not in NU_RULES]
-        return {**values, "constraints": bounds, "nasi": {**dict(values.get("nasi") or {}), "constraint": rules[-1]}}
 
     @field_validator("agreement_table")
     @classmethod
@@ -116,7 +101,7 @@ def check_nasi(space: str, options: NASIOptions) -> None:
 # initialisation: Eq. 6.14 is the rule). Those of NAS-Bench-201 are not given.
 OF_SPACE: Values = {
     "darts": {"nasi": {"mu": 2.0}, "final": {"batch_size": 96, "drop_path": 0.2}},
-    "nasbench1shot1": {"nasi": {"mu": 1.0, "constraint": "adaptive"}},
+    "nasbench1shot1": {"nasi": {"mu": 1.0, "nu_rule": "adaptive"}},
 }
 
 
@@ -157,7 +142,7 @@ NASI = Method(
         "search_channels": "nasi.network.channels",
         "search_cells": "nasi.network.cells",
         "steps": "nasi.steps",
-        "nu_rule": "nasi.constraint",
+        "nu_rule": "nasi.nu_rule",
         "nu": "nasi.nu",
         "mu": "nasi.mu",
         "approximation": "nasi.approximation",
