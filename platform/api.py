@@ -7,7 +7,6 @@ import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,13 +19,15 @@ from archray.platform.engine.tune_options import TuneOptions
 from archray.platform.methods import METHODS, STUDIES, get_method, open_run
 from archray.platform.methods.configure import check_config, make_config
 from archray.platform.run.command_time import call_start
-from archray.platform.run.heartbeat import is_locked_elsewhere, lock
+from archray.platform.run.heartbeat import lock
 from archray.platform.run.layout import MANIFEST, RUNS
 from archray.platform.run.run import Run, refuse_existing, removed_if_refused
-from archray.platform.run.run_summary import RunSummary, check_stages, read_manifest
+from archray.platform.run.run_summary import read_manifest
 from archray.platform.run.same_search import check_same_search
 from archray.platform.run_result import RunResult
 from archray.plurals import count
+from archray.trainables.data import DATASETS
+from archray.trainables.proxies import PROXIES
 from archray.trainables.spaces import SPACES, Space
 from archray.trainables.spaces.named_architectures import named_architectures
 
@@ -152,13 +153,13 @@ def begin_run(
                 run = open_run(folder, trust=trust, uses="state")
                 check_same_search(run, config)
                 run.amend(run.config.model_copy(update={"cluster": config.cluster}))
-                return _execute(run, tune_options or TuneOptions(), Console(), started)
+                return _execute(run, tune_options or TuneOptions(), started)
     place = new_place(config.method, out, or_resume=or_resume)
     check_config(config, data_given=arrays is not None)
     folder = Folder(place)
     with lock(folder, WORK[config.kind]), removed_if_refused(folder):
         run = Run.create(place, config, arrays=arrays, command=command, again=or_resume)
-        return _execute(run, tune_options or TuneOptions(), Console(), started)
+        return _execute(run, tune_options or TuneOptions(), started)
 
 
 def new_place(method: str, out: str | Path | None, *, or_resume: bool = False) -> str:
@@ -184,7 +185,7 @@ def dry_run(config: SearchConfig, *, out: str | Path | None = None, or_resume: b
 
     It writes nothing. Raises: ArchrayError, as `search` before Ray starts.
     """
-    from archray.platform.methods.recipe import all_stages
+    from archray.platform.methods.recipe import all_stages  # which loads torch and Ray
 
     place = new_place(config.method, out, or_resume=or_resume)
     check_config(config)
@@ -256,7 +257,7 @@ def resume(
         amended = validate(method.config, values)
         amended.check_extends(run.config)
         run.amend(amended)
-        return _execute(run, TuneOptions(run_config, tune_config, callbacks, time_budget_s), Console(), started)
+        return _execute(run, TuneOptions(run_config, tune_config, callbacks, time_budget_s), started)
 
 
 def report(path: str | Path, *, trust: bool = False) -> str:
@@ -271,17 +272,9 @@ def report(path: str | Path, *, trust: bool = False) -> str:
         changed. The report on disk then stays as it is.
     """
     run = open_run(path, trust=trust)
-    from archray.platform.engine.run_record import write_summary
-    from archray.platform.methods.recipe import describe, write_report
+    from archray.platform.execution import rewrite_report  # which loads torch and Ray
 
-    for each in (*run.repeats, run):
-        check_stages(each.folder, _titles(each))
-    if is_locked_elsewhere(run.folder):
-        return write_report(run)
-    with lock(run.folder, "archray report"):
-        for each in (*run.repeats, run):
-            write_summary(each.folder, _titles(each), partial(describe, each), ended=bool(each.ended))
-        return write_report(run)
+    return rewrite_report(run)
 
 
 def export(
@@ -313,7 +306,7 @@ def export(
     """
     expect("formats", formats, str, list, tuple, type(None))
     run = open_run(path, trust=trust)
-    from archray.platform.models.export_model import export_model
+    from archray.platform.models.export_model import export_model  # which loads torch
 
     folder = Folder(to) if to is not None else run.folder / export_name(member)
     chosen = [formats] if isinstance(formats, str) else formats
@@ -340,12 +333,8 @@ def list_names(kind: str) -> dict[str, str]:
     if kind == "architectures":
         return {name: f"of {', '.join(spaces)}" for name, spaces in sorted(named_architectures().items())}
     if kind == "datasets":
-        from archray.trainables.data import DATASETS
-
         return {name: DATASETS.get(name).description for name in DATASETS}
     if kind == "proxies":
-        from archray.trainables.proxies import PROXIES
-
         return {name: PROXIES.summary(name) for name in PROXIES}
     if isinstance(kind, str) and kind in (known := {"methods": METHODS, "studies": STUDIES}):
         return {name: known[kind].summary(name) for name in known[kind]}
@@ -356,36 +345,7 @@ def _size(space: Space) -> str:
     return f"{space.kind}s, continuous" if math.isinf(space.size) else count(int(space.size), "architecture")
 
 
-def _titles(run: Run[Any]) -> dict[str, str]:
-    """The stages of a run by name; none of one of several repeats."""
-    from archray.platform.methods.recipe import all_stages, recipe_of
+def _execute(run: Run[Any], tune_options: TuneOptions, started: float) -> RunResult:
+    from archray.platform.execution import execute  # which loads torch and Ray
 
-    stages = all_stages(recipe_of(run)) if run.config.repeats == 1 else ()
-    return {stage.name: stage.title for stage in stages}
-
-
-def _execute(run: Run[Any], tune_options: TuneOptions, console: Console, started: float | None = None) -> RunResult:
-    """started: when the work on the run started, as of `RunRecord`; None for a repeat, whose work starts here."""
-    from archray.cluster.connect import connect
-    from archray.cluster.node_checks import check_nodes
-    from archray.platform.engine.run_record import recorded, run_name
-    from archray.platform.engine.stage import Context, run_stages
-    from archray.platform.methods.recipe import all_stages, describe, recipe_of
-    from archray.platform.repeats import run_repeats
-
-    if run.config.repeats > 1:
-        with (
-            recorded(run.folder, _titles(run), partial(describe, run), started),
-            connect(
-                run.config.cluster,
-                user_files=run.user_files,
-                announce=console.print,
-                name=f"{run.config.method} {run_name(run.folder)}",
-            ) as connection,
-        ):
-            if connection.joined:
-                check_nodes(run.folder, run.data.paths, announce=console.print)
-            return run_repeats(run, lambda repeat: _execute(repeat, tune_options, console), console)
-    context = Context(run, console, tune_options, started=started)
-    run_stages(all_stages(recipe_of(run)), context, partial(describe, run))
-    return RunResult.of(RunSummary.read(run.folder), context.grids, trust=run.trust)
+    return execute(run, tune_options, Console(), started)

@@ -9,15 +9,16 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from archray.errors import InvalidInput
+from archray.platform.methods import open_run
+from archray.platform.run.run import Run
+from archray.platform.run_result import RunResult
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # loaded with the first figure
     from matplotlib.figure import Figure
 
     from archray.platform.bench.bench_result import BenchResult
-    from archray.platform.run.run import Run
-    from archray.platform.run_result import RunResult
 
-    Place: TypeAlias = str | os.PathLike[str] | RunResult | Run[Any]
+Place: TypeAlias = str | os.PathLike[str] | RunResult | Run[Any]
 
 _REPORT, _METHODS = "archray.platform.report", "archray.platform.methods"
 _HNAS, _MAPS, _SUPERNETS = f"{_METHODS}.hnas", f"{_METHODS}.feature_maps", f"{_METHODS}.supernets"
@@ -132,10 +133,6 @@ def figure_of(name: str) -> Callable[[Any], Figure]:
 
 def opened(run: Place) -> Run[Any]:
     """The run of a folder or a result; one that is open stays as it is. Raises: InvalidInput, RunFolderError."""
-    from archray.platform.methods import open_run
-    from archray.platform.run.run import Run
-    from archray.platform.run_result import RunResult
-
     if isinstance(run, Run):
         return run
     if isinstance(run, RunResult):

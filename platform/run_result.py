@@ -15,7 +15,7 @@ from archray.platform.run.layout import TRIALS, command
 from archray.platform.run.pareto_front import front_of
 from archray.platform.run.run_summary import RunSummary
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # a result is read without them
     import pandas as pd
     import torch
     from ray import tune

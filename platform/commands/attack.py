@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -12,9 +12,6 @@ from archray.errors import InvalidInput
 from archray.platform.quantities import Spread, quantity_of
 from archray.platform.run.trust import TRUST_HELP
 from archray.trainables.adversarial.attack_registry import ATTACKS
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 SHOWN = (
     "benign_member_accuracy",
@@ -49,7 +46,7 @@ def attack(
 
     Given again it continues: without options, what was begun. Needs pip install 'archray[adversarial]'.
     """
-    from archray.platform.config import merge, parse_assignment
+    from archray.platform.config import merge, parse_assignment  # 0.1 s, which `archray --help` does without
 
     own = merge(*map(parse_assignment, settings)) if settings else None
     names = None if attacks is None else [name.strip() for name in attacks.split(",") if name.strip()]
@@ -66,7 +63,7 @@ def attack(
         typer.echo("  ".join([f"{first:<{widths[0]}}", *(f"{c:>{w}}" for c, w in zip(cells, widths[1:], strict=True))]))
 
 
-def _spread(rows: pd.DataFrame, key: str) -> Spread | None:
+def _spread(rows: Any, key: str) -> Spread | None:
     """Mean and deviation over rounds; of several repeats, over these."""
     if len(rows) > 1:
         return Spread.of(rows[key], "repeat")

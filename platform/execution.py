@@ -1,0 +1,103 @@
+"""The work of a run: its stages in order, or its repeats, whole runs in `repeat-00`, `repeat-01`, ...; its report."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import pandas as pd
+from rich.console import Console
+
+from archray.cluster.connect import connect
+from archray.cluster.node_checks import check_nodes
+from archray.platform.engine.run_record import recorded, run_name, write_summary
+from archray.platform.engine.stage import Context, run_stages
+from archray.platform.engine.tune_options import TuneOptions
+from archray.platform.methods.recipe import all_stages, describe, recipe_of, write_report
+from archray.platform.quantities import QUANTITIES
+from archray.platform.run.heartbeat import is_locked_elsewhere, lock
+from archray.platform.run.layout import FOUND, MANIFEST, PROGRESS, REPEAT, TRIALS
+from archray.platform.run.run import Run
+from archray.platform.run.run_summary import RunSummary, check_stages
+from archray.platform.run_result import RunResult, over_repeats
+
+
+def execute(run: Run[Any], tune_options: TuneOptions, console: Console, started: float | None = None) -> RunResult:
+    """Does what is left of a run.
+
+    started: when the work on the run started, as of `RunRecord`; None for a repeat, whose work starts here.
+    """
+    if run.config.repeats > 1:
+        with (
+            recorded(run.folder, _titles(run), partial(describe, run), started),
+            connect(
+                run.config.cluster,
+                user_files=run.user_files,
+                announce=console.print,
+                name=f"{run.config.method} {run_name(run.folder)}",
+            ) as connection,
+        ):
+            if connection.joined:
+                check_nodes(run.folder, run.data.paths, announce=console.print)
+            return _run_repeats(run, tune_options, console)
+    context = Context(run, console, tune_options, started=started)
+    run_stages(all_stages(recipe_of(run)), context, partial(describe, run))
+    return RunResult.of(RunSummary.read(run.folder), context.grids, trust=run.trust)
+
+
+def _run_repeats(run: Run[Any], tune_options: TuneOptions, console: Console) -> RunResult:
+    """Does every repeat, or what is left of it, and sums them up in the run's own folder.
+
+    Repeat r is the run with the seed `seed + r`; it could be started alone with the same result.
+    """
+    results = []
+    for number in range(run.config.repeats):
+        config = run.config.model_copy(update={"seed": run.config.seed + number, "repeats": 1})
+        console.print(f"[bold]repeat {number + 1}/{run.config.repeats}[/bold], seed {config.seed}")
+        folder = run.folder / f"{REPEAT}{number:02d}"
+        with lock(folder, f"archray, with {run.folder.name}"):
+            if folder.exists(MANIFEST):
+                repeat = Run.open(folder, lambda _: type(run.config), trust=run.trust, uses="state")
+                repeat.amend(config)
+            else:
+                repeat = run.copy_to(folder, config)
+            results.append(execute(repeat, tune_options, console))
+    trials = [repeat.folder.read_parquet(TRIALS).assign(repeat_seed=repeat.config.seed) for repeat in run.repeats]
+    run.folder.write_parquet(TRIALS, pd.concat(trials, ignore_index=True))
+    run.folder.write_json(
+        FOUND,
+        {**describe(run)["result"], "repeats": repeat_rows(run)},
+    )
+    write_report(run)
+    progress = recipe_of(run).progress
+    if progress is not None:
+        run.folder.write_parquet(PROGRESS, progress(run))
+    return over_repeats(str(run.folder), results, run.ended)
+
+
+def repeat_rows(run: Run[Any]) -> list[dict[str, Any]]:
+    """One row a repeat: its seed, what it found, and how good that is, by the keys of `quantities`."""
+    kept = ("architecture", "members", *QUANTITIES)
+    return [
+        {"repeat": number, "seed": repeat.config.seed, **{key: ended[key] for key in kept if key in ended}}
+        for number, repeat in enumerate(run.repeats)
+        for ended in [repeat.ended]
+    ]
+
+
+def rewrite_report(run: Run[Any]) -> str:
+    """As `archray.report`."""
+    for each in (*run.repeats, run):
+        check_stages(each.folder, _titles(each))
+    if is_locked_elsewhere(run.folder):
+        return write_report(run)
+    with lock(run.folder, "archray report"):
+        for each in (*run.repeats, run):
+            write_summary(each.folder, _titles(each), partial(describe, each), ended=bool(each.ended))
+        return write_report(run)
+
+
+def _titles(run: Run[Any]) -> dict[str, str]:
+    """The stages of a run by name; none of one of several repeats."""
+    stages = all_stages(recipe_of(run)) if run.config.repeats == 1 else ()
+    return {stage.name: stage.title for stage in stages}
