@@ -10,8 +10,16 @@ from rich.console import Console
 
 from archray.errors import RunFolderError, printable
 from archray.files import Folder
-from archray.platform.number_words import MISSING, duration, whole_number
-from archray.platform.quantities import DECIDING, HEADLINE, QUANTITIES, Spread, quantity_of
+from archray.platform.quantities import (
+    DECIDING,
+    HEADLINE,
+    MISSING,
+    QUANTITIES,
+    Spread,
+    duration,
+    quantity_of,
+    whole_number,
+)
 from archray.platform.run.layout import MANIFEST, REPORT, RUNS, command
 from archray.platform.run.listing import Listing
 from archray.platform.run.run_summary import RunSummary

@@ -12,8 +12,7 @@ from rich.text import Text
 
 from archray.errors import InvalidInput, expect, printable
 from archray.files import Folder
-from archray.platform.number_words import duration, whole_number
-from archray.platform.quantities import quantity_of
+from archray.platform.quantities import duration, quantity_of, whole_number
 from archray.platform.run.run_summary import RunSummary, StageSummary
 from archray.platform.run.stage_progress import StageProgress, TrialProgress, stage_progress
 from archray.platform.show import print_summary, state_words

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from archray.platform.bench.bench_result import BenchResult
-from archray.platform.number_words import MISSING, as_float, duration, signed, significant
+from archray.platform.quantities import MISSING, as_float, duration, signed, significant
 from archray.plurals import count
 
 CAVEAT = (

@@ -13,7 +13,7 @@ from matplotlib.ticker import MaxNLocator
 from archray.platform.bench.bench_result import BenchResult
 from archray.platform.bench.bench_tables import title_of
 from archray.platform.bench.entrants import RANDOM_SEARCH
-from archray.platform.number_words import significant
+from archray.platform.quantities import significant
 from archray.platform.report.figures import (
     FOUND,
     GREEN,

@@ -11,7 +11,7 @@ import numpy as np
 from rich.console import Console
 
 from archray.platform.methods.hnas.hnas_config import KAPPA
-from archray.platform.number_words import MISSING, signed, significant, whole_number
+from archray.platform.quantities import MISSING, signed, significant, whole_number
 from archray.plurals import count
 from archray.trainables.spaces.encodings import NONE
 from archray.trainables.tabular import Table, read_table

@@ -10,8 +10,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from archray.platform.methods.pool_bounds import Judged, judged_bounds
-from archray.platform.number_words import MISSING, signed
-from archray.platform.quantities import quantity_of
+from archray.platform.quantities import MISSING, quantity_of, signed
 from archray.platform.report.figures import FOUND, INK, MUTED, RANDOM, NothingToDraw, drawing, figure, set_height
 from archray.platform.report.pointed_at import tell_points
 from archray.platform.report.rank_agreement import Agreement

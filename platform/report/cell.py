@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from archray.platform.number_words import significant
+from archray.platform.quantities import significant
 from archray.platform.report.cell_graph import (
     cell_drawing,
     cell_edges,

@@ -9,8 +9,7 @@ from typing import Any
 
 import pandas as pd
 
-from archray.platform.number_words import MISSING, significant
-from archray.platform.quantities import Quantity, quantity_of
+from archray.platform.quantities import MISSING, Quantity, quantity_of, significant
 from archray.platform.report.page import MakeSection
 from archray.platform.report.section import Column, Section, captioned, folded, numeric, paragraphs, table
 from archray.platform.report.short_names import NamesOf, ShortNames, found_strings

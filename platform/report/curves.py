@@ -15,8 +15,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, MaxNLocator
 
-from archray.platform.number_words import MISSING
-from archray.platform.quantities import quantity_of
+from archray.platform.quantities import MISSING, quantity_of
 from archray.platform.report.figures import FOUND, RANDOM, TRIAL, NothingToDraw, drawing, set_height
 from archray.platform.report.pointed_at import tell_line
 from archray.platform.report.section import Section, captioned

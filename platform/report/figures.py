@@ -24,7 +24,7 @@ from matplotlib.text import Text
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
 from archray.errors import InvalidInput
-from archray.platform.number_words import power_of_ten
+from archray.platform.quantities import power_of_ten
 from archray.platform.report.pointed_at import shapes
 from archray.platform.report.section import escape
 

@@ -14,8 +14,7 @@ from typing import Any
 
 import pandas as pd
 
-from archray.platform.number_words import duration
-from archray.platform.quantities import quantity_of
+from archray.platform.quantities import duration, quantity_of
 from archray.platform.report.figures import NothingToDraw
 from archray.platform.report.section import Section, breakable, escape, flowing
 from archray.platform.report.short_names import ShortNames

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from archray.platform.number_words import significant, whole_number
+from archray.platform.quantities import significant, whole_number
 from archray.platform.report.section import Column, Section, folded, numeric, paragraphs, table
 from archray.platform.report.short_names import NamesOf, ShortNames
 from archray.platform.report.table_columns import failures, flags, numbers

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from archray.platform.number_words import MISSING
+from archray.platform.quantities import MISSING
 from archray.platform.report.section import Column, Named, Section, folded, paragraphs, table
 from archray.platform.run.run import Run
 from archray.plurals import count

@@ -10,8 +10,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from archray.platform.number_words import MISSING
-from archray.platform.quantities import DECIDING, UNDER_ATTACK, Spread, quantity_of
+from archray.platform.quantities import DECIDING, MISSING, UNDER_ATTACK, Spread, quantity_of
 from archray.platform.report.figures import FOUND, SURFACE, TRIAL, NothingToDraw, drawing, figure, set_height
 from archray.platform.report.page import without_folder
 from archray.platform.report.pointed_at import tell_points

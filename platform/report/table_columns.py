@@ -8,7 +8,7 @@ from collections.abc import Iterable
 import numpy as np
 import pandas as pd
 
-from archray.platform.number_words import as_float
+from archray.platform.quantities import as_float
 
 
 def finite_values(values: Iterable[float]) -> np.ndarray:

@@ -16,7 +16,7 @@ from pydantic import BaseModel
 
 from archray.errors import DamagedFile
 from archray.files import Folder
-from archray.platform.number_words import as_float
+from archray.platform.quantities import as_float
 from archray.platform.run.documents import Line, Plan, Scoring, Started
 from archray.platform.run.layout import PLAN, RESULTS, SCORING, STARTED
 from archray.platform.run.tune_snapshot import experiment_state

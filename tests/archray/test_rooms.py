@@ -45,7 +45,7 @@ MAY_IMPORT = {
 # A method may know what a bench tells its searcher of a table (`bench.bench_problem`), and nothing else of a bench. The
 # files at the top of the room (`api`, `cli`, ...) may import all of it, and no part may import them; `config` is what
 # every run has, and WORDS is how every part says a number.
-WORDS = ("quantities", "number_words")
+WORDS = ("quantities",)
 PARTS = {
     "run": ("config", *WORDS),
     "engine": ("config", *WORDS, "run"),

@@ -14,8 +14,7 @@ from archray.platform.methods.hnas.mu_nu_path import spans
 from archray.platform.methods.hnas.mu_nu_plane import plane
 from archray.platform.methods.hnas.penalty_share import PenaltyScale, in_percent
 from archray.platform.methods.hnas.value_colours import quantile_scale
-from archray.platform.number_words import duration, significant
-from archray.platform.quantities import quantity_of
+from archray.platform.quantities import duration, quantity_of, significant
 from archray.plurals import count
 from archray.searchers.hnas.scored_pool import Pool, lowest, objective
 

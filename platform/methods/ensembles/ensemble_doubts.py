@@ -7,8 +7,7 @@ import math
 import numpy as np
 import pandas as pd
 
-from archray.platform.number_words import significant
-from archray.platform.quantities import quantity_of
+from archray.platform.quantities import quantity_of, significant
 from archray.platform.report.table_columns import finite_values
 from archray.plurals import count
 

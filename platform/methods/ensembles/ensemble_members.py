@@ -25,8 +25,7 @@ from archray.platform.methods.ensembles.ensemble_tables import (
     sampled_ensembles,
     sampled_texts,
 )
-from archray.platform.number_words import whole_number
-from archray.platform.quantities import Quantity, quantity_of
+from archray.platform.quantities import Quantity, quantity_of, whole_number
 from archray.platform.report.cell_graph import cell_drawing, cell_edges, cell_legend, is_graph, node_count
 from archray.platform.report.decisions import Decided, decided
 from archray.platform.report.figures import FOUND, SURFACE, TRIAL, NothingToDraw, drawing, few_ticks, figure

@@ -14,8 +14,7 @@ from matplotlib.ticker import MaxNLocator
 
 from archray.platform.methods.ensembles.ensemble_doubts import calibration_doubt
 from archray.platform.methods.ensembles.ensemble_tables import OF_EACH, OF_ENSEMBLE, names_of, trained_models
-from archray.platform.number_words import whole_number
-from archray.platform.quantities import points_between, quantity_of
+from archray.platform.quantities import points_between, quantity_of, whole_number
 from archray.platform.report.figures import FOUND, SURFACE, TRIAL, NothingToDraw, drawing, few_ticks, figure, set_height
 from archray.platform.report.pointed_at import tell_points
 from archray.platform.report.repeat_spread import BAND

@@ -10,8 +10,7 @@ from typing import Any
 
 import pandas as pd
 
-from archray.platform.number_words import signed
-from archray.platform.quantities import quantity_of
+from archray.platform.quantities import quantity_of, signed
 from archray.platform.report.short_names import ShortNames, short_names
 from archray.platform.report.table_columns import failures, numbers
 from archray.platform.run.layout import TRIALS

@@ -14,8 +14,7 @@ from scipy.special import entr
 
 from archray.platform.methods.ensembles.ensemble_doubts import elbo_doubt
 from archray.platform.methods.ensembles.ensemble_tables import POSTERIOR, POSTERIOR_LEARNT
-from archray.platform.number_words import MISSING, significant
-from archray.platform.quantities import Quantity
+from archray.platform.quantities import MISSING, Quantity, significant
 from archray.platform.report.figures import FOUND, MUTED, TRIAL, NothingToDraw, drawing, few_ticks, figure
 from archray.platform.report.pointed_at import tell_line
 from archray.platform.report.section import Section, breakable_words, captioned, escape, paragraphs

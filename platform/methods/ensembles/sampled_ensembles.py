@@ -18,8 +18,7 @@ from archray.platform.methods.ensembles.ensemble_tables import (
     sampled_ensembles,
     sampled_texts,
 )
-from archray.platform.number_words import MISSING, signed, significant, whole_number
-from archray.platform.quantities import quantity_of
+from archray.platform.quantities import MISSING, quantity_of, signed, significant, whole_number
 from archray.platform.report.figures import FOUND, INK, SURFACE, NothingToDraw, drawing, few_ticks, figure
 from archray.platform.report.pointed_at import tell_points
 from archray.platform.report.repeat_spread import draw_spread, spread_words

@@ -15,8 +15,7 @@ from matplotlib.figure import Figure
 from scipy.stats import spearmanr
 
 from archray.platform.methods.feature_maps.solve_stages import CORRELATION
-from archray.platform.number_words import whole_number
-from archray.platform.quantities import Quantity, quantity_of
+from archray.platform.quantities import Quantity, quantity_of, whole_number
 from archray.platform.report.figures import (
     FOUND,
     MUTED,

@@ -22,7 +22,7 @@ from archray.platform.methods.feature_maps.oracle_accuracy import (
     total,
     with_deviation,
 )
-from archray.platform.number_words import MISSING, significant
+from archray.platform.quantities import MISSING, significant
 from archray.platform.report.table_columns import numbers
 from archray.plurals import count
 

@@ -23,8 +23,7 @@ from archray.platform.methods.feature_maps.oracle_accuracy import (
     with_deviation,
 )
 from archray.platform.methods.feature_maps.solver_calls import seconds_section, solver_calls_section
-from archray.platform.number_words import MISSING, duration, significant, whole_number
-from archray.platform.quantities import Spread, quantity_of
+from archray.platform.quantities import MISSING, Spread, duration, quantity_of, significant, whole_number
 from archray.platform.report.cell import cell_section
 from archray.platform.report.measured import Measured, headline_cards, over_repeats, tested
 from archray.platform.report.page import Card, Headline, MakeSection

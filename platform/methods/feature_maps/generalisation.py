@@ -20,8 +20,7 @@ from archray.platform.methods.feature_maps.selection_bound import (
     weights_rate,
 )
 from archray.platform.methods.feature_maps.selection_gaps import excess_errors, selection_gaps
-from archray.platform.number_words import significant, whole_number
-from archray.platform.quantities import Quantity, points_between
+from archray.platform.quantities import Quantity, points_between, significant, whole_number
 from archray.platform.report.figures import FOUND, GREEN, INK, MUTED, RANDOM, NothingToDraw, drawing, figure
 from archray.platform.report.pointed_at import tell_points
 from archray.platform.report.section import Column, Section, captioned, folded, numeric, paragraphs, table

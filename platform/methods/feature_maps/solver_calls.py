@@ -25,7 +25,7 @@ from archray.platform.methods.feature_maps.oracle_accuracy import (
     shares_solves,
     with_deviation,
 )
-from archray.platform.number_words import significant, whole_number
+from archray.platform.quantities import significant, whole_number
 from archray.platform.report.figures import FOUND, INK, SURFACE, NothingToDraw, drawing, figure, plain
 from archray.platform.report.pointed_at import tell_line, tell_points
 from archray.platform.report.repeat_spread import draw_spread, spread_words

@@ -28,7 +28,7 @@ from archray.platform.methods.hnas.landscape import landscape_section
 from archray.platform.methods.hnas.penalty_share import PenaltyScale, in_percent
 from archray.platform.methods.hnas.pool_scatter import pool_section
 from archray.platform.methods.pool_bounds_section import pool_bounds_section
-from archray.platform.number_words import as_float, significant
+from archray.platform.quantities import as_float, significant
 from archray.platform.report.cell import cell_section
 from archray.platform.report.comparison import accuracy_cards, accuracy_lead, comparison_section
 from archray.platform.report.cost_sections import cost_sections

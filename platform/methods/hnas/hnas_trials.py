@@ -18,7 +18,7 @@ from archray.platform.methods.hnas.hnas_tables import (
     usable_pool,
 )
 from archray.platform.methods.hnas.penalty_share import MEANING, PenaltyScale, in_percent
-from archray.platform.number_words import MISSING, significant
+from archray.platform.quantities import MISSING, significant
 from archray.platform.report.section import Column, Section, folded, numeric, paragraphs, table
 from archray.platform.report.short_names import ShortNames
 from archray.platform.report.table_columns import failures, flags, numbers

@@ -27,7 +27,7 @@ from archray.platform.methods.hnas.mu_nu_path import asked_points, draw_path
 from archray.platform.methods.hnas.mu_nu_plane import ODDS, Plane, plane
 from archray.platform.methods.hnas.penalty_share import MEANING, PenaltyScale, in_percent, mark_shares
 from archray.platform.methods.hnas.value_colours import COLOURS, VALUES, draw_scale, quantile_scale
-from archray.platform.number_words import significant
+from archray.platform.quantities import significant
 from archray.platform.report.figures import NothingToDraw, drawing, figure, logarithmic
 from archray.platform.report.section import Section, captioned
 from archray.platform.report.short_names import ShortNames

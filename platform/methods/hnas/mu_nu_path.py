@@ -13,7 +13,7 @@ from matplotlib.colors import Normalize, to_hex
 from archray.platform.methods.hnas.hnas_tables import VALUE, trial_numbers
 from archray.platform.methods.hnas.penalty_share import in_percent
 from archray.platform.methods.hnas.value_colours import VALUES
-from archray.platform.number_words import significant
+from archray.platform.quantities import significant
 from archray.platform.report.figures import FOUND, INK, MUTED, SURFACE
 from archray.platform.report.pointed_at import tell_points
 from archray.platform.report.short_names import ShortNames

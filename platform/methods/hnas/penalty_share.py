@@ -17,7 +17,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 from numpy.typing import NDArray
 
 from archray.platform.methods.hnas.hnas_tables import Objective
-from archray.platform.number_words import MISSING
+from archray.platform.quantities import MISSING
 from archray.searchers.hnas.coordinates import PoolCoordinates
 from archray.searchers.hnas.scored_pool import Pool
 

@@ -23,7 +23,7 @@ from archray.platform.methods.hnas.hnas_tables import (
 )
 from archray.platform.methods.hnas.penalty_share import PenaltyScale, in_percent
 from archray.platform.methods.hnas.value_colours import COLOURS, VALUES, draw_scale, quantile_scale
-from archray.platform.number_words import significant
+from archray.platform.quantities import significant
 from archray.platform.report.figures import FOUND, INK, SURFACE, NothingToDraw, drawing, figure, logarithmic
 from archray.platform.report.pointed_at import tell_points
 from archray.platform.report.section import Section, captioned

@@ -12,8 +12,7 @@ from matplotlib.figure import Figure
 
 from archray.platform.methods.pareto.pareto_stage import ObjectiveTable, objective_table
 from archray.platform.methods.plain.plain_tables import names_of
-from archray.platform.number_words import significant
-from archray.platform.quantities import Spread, quantity_of
+from archray.platform.quantities import Spread, quantity_of, significant
 from archray.platform.report.figures import FOUND, SURFACE, TRIAL, NothingToDraw, drawing, few_ticks, figure
 from archray.platform.report.pointed_at import tell_points
 from archray.platform.report.section import Column, Section, captioned, numeric, table

@@ -14,8 +14,7 @@ from archray.platform.methods.plain.best_so_far import best_so_far_section
 from archray.platform.methods.plain.plain_tables import ASKED, Trials, names_of
 from archray.platform.methods.plain.pool_constraint import constraint_words
 from archray.platform.methods.pool_bounds_section import pool_bounds_section
-from archray.platform.number_words import significant
-from archray.platform.quantities import Spread, quantity_of
+from archray.platform.quantities import Spread, quantity_of, significant
 from archray.platform.report.cell import cell_section
 from archray.platform.report.comparison import accuracy_cards, accuracy_lead, comparison_section
 from archray.platform.report.cost_sections import cost_sections

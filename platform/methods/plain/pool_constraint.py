@@ -8,7 +8,7 @@ import numpy as np
 
 from archray.platform.engine.pool_scoring import POOL
 from archray.platform.methods.plain.zero_cost_config import ZeroCostConfig
-from archray.platform.number_words import significant
+from archray.platform.quantities import significant
 from archray.platform.report.table_columns import numbers
 from archray.platform.run.run import Run
 from archray.plurals import count

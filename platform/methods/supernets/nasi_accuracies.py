@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from archray.platform.methods.supernets.nasi_tables import IN_TABLE, METRICS, TABLE, searches
 from archray.platform.methods.supernets.search_seeds import names_of
 from archray.platform.methods.supernets.table_values import FEWEST
-from archray.platform.number_words import MISSING, signed, significant
+from archray.platform.quantities import MISSING, signed, significant
 from archray.platform.report.figures import FOUND, GREEN, INK, MUTED, TRIAL, NothingToDraw, drawing, figure, plain
 from archray.platform.report.pointed_at import tell_points
 from archray.platform.report.section import Column, Section, captioned, numeric, paragraphs, table

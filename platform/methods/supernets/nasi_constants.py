@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from archray.platform.methods.supernets.nasi_accuracies import Accuracies, accuracies
 from archray.platform.methods.supernets.nasi_tables import searches
 from archray.platform.methods.supernets.search_seeds import names_of
-from archray.platform.number_words import significant
+from archray.platform.quantities import significant
 from archray.platform.report.figures import (
     FOUND,
     INDIGO,

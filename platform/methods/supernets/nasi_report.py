@@ -14,8 +14,7 @@ from archray.platform.methods.supernets.nasi_constants import constants_section
 from archray.platform.methods.supernets.nasi_tables import IN_TABLE, REWARD, NASISearchRow, searches
 from archray.platform.methods.supernets.search_seeds import FOUND_CELLS, SELECTED, fates, names_of
 from archray.platform.methods.supernets.selection_curves import selection_section
-from archray.platform.number_words import significant
-from archray.platform.quantities import quantity_of
+from archray.platform.quantities import quantity_of, significant
 from archray.platform.report.cell import cell_section
 from archray.platform.report.comparison import accuracy_cards, accuracy_lead, comparison_section
 from archray.platform.report.cost_sections import cost_sections

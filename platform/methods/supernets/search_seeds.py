@@ -15,8 +15,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from archray.platform.number_words import MISSING, as_float, significant
-from archray.platform.quantities import quantity_of
+from archray.platform.quantities import MISSING, as_float, quantity_of, significant
 from archray.platform.report.figures import FOUND, TRIAL, few_ticks
 from archray.platform.report.pointed_at import tell_line
 from archray.platform.report.rounds import shown_candidates

@@ -9,8 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from archray.platform.methods.supernets.search_seeds import SELECTED, names_of
-from archray.platform.number_words import whole_number
-from archray.platform.quantities import quantity_of
+from archray.platform.quantities import quantity_of, whole_number
 from archray.platform.report.figures import FOUND, INDIGO, MUTED, TRIAL, NothingToDraw, drawing, few_ticks, figure
 from archray.platform.report.pointed_at import tell_line
 from archray.platform.report.section import Column, Section, captioned, paragraphs, table

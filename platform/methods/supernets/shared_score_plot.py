@@ -11,8 +11,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from archray.platform.methods.supernets.search_seeds import FOUND_CELLS, SCORES, supernets
-from archray.platform.number_words import as_float, whole_number
-from archray.platform.quantities import quantity_of
+from archray.platform.quantities import as_float, quantity_of, whole_number
 from archray.platform.report.figures import FOUND, SURFACE, TRIAL, NothingToDraw, drawing, figure, set_height
 from archray.platform.report.pointed_at import tell_points
 from archray.platform.report.section import Section, captioned, numeric, table

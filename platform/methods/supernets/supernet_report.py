@@ -21,7 +21,7 @@ from archray.platform.methods.supernets.search_seeds import (
 )
 from archray.platform.methods.supernets.selection_curves import selection_section
 from archray.platform.methods.supernets.shared_score_plot import shared_scores_section
-from archray.platform.number_words import as_float
+from archray.platform.quantities import as_float
 from archray.platform.report.cell import cell_section
 from archray.platform.report.comparison import accuracy_cards, accuracy_lead, comparison_section
 from archray.platform.report.cost_sections import cost_sections

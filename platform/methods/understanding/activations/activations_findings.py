@@ -9,8 +9,7 @@ import pandas as pd
 
 from archray.platform.methods.understanding.activations.activation_rows import AGREEMENTS, BEST, COMPARED
 from archray.platform.methods.understanding.activations.theorem_counts import Share, search_counts, teacher_counts
-from archray.platform.number_words import signed, whole_number
-from archray.platform.quantities import Quantity
+from archray.platform.quantities import Quantity, signed, whole_number
 from archray.platform.run.run import Run
 from archray.plurals import count
 

@@ -31,7 +31,7 @@ from archray.platform.methods.understanding.activations.theorem_counts import (
     search_counts,
     teacher_counts,
 )
-from archray.platform.number_words import MISSING, significant
+from archray.platform.quantities import MISSING, significant
 from archray.platform.report.figures import drawing
 from archray.platform.report.page import Card, Headline, MakeSection
 from archray.platform.report.run_sections import failures_section, manifest_section

@@ -20,7 +20,7 @@ from archray.platform.methods.understanding.split.split_tables import (
     of_problems,
     spectral_of,
 )
-from archray.platform.number_words import significant, whole_number
+from archray.platform.quantities import significant, whole_number
 from archray.platform.report.figures import NothingToDraw
 from archray.platform.run.run import Run
 from archray.plurals import count

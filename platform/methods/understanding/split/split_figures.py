@@ -21,7 +21,7 @@ from archray.platform.methods.understanding.split.split_tables import (
     of_problems,
     spectral_of,
 )
-from archray.platform.number_words import significant
+from archray.platform.quantities import significant
 from archray.platform.report.figures import (
     FOUND,
     GREEN,

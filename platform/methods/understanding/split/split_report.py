@@ -26,7 +26,7 @@ from archray.platform.methods.understanding.split.split_tables import (
     of_problems,
     spectral_of,
 )
-from archray.platform.number_words import significant, whole_number
+from archray.platform.quantities import significant, whole_number
 from archray.platform.report.figures import NothingToDraw, drawing
 from archray.platform.report.page import Card, Headline, MakeSection
 from archray.platform.report.run_sections import Tables, failed, failures_section, manifest_section

@@ -19,7 +19,7 @@ from archray.platform.methods.understanding.topology.topology_tables import (
     networks,
     plane_of,
 )
-from archray.platform.number_words import significant
+from archray.platform.quantities import significant
 from archray.platform.report.figures import (
     FOUND,
     MUTED,

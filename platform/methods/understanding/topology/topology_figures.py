@@ -17,7 +17,7 @@ from archray.platform.methods.understanding.topology.topology_tables import (
     loss_threshold,
     networks,
 )
-from archray.platform.number_words import significant
+from archray.platform.quantities import significant
 from archray.platform.report.figures import FOUND, GREEN, RANDOM, TRIAL, NothingToDraw, figure, plain, set_height
 from archray.platform.report.pointed_at import tell_line, tell_points
 from archray.platform.run.run import Run

@@ -31,7 +31,7 @@ from archray.platform.methods.understanding.topology.topology_tables import (
     loss_threshold,
     networks,
 )
-from archray.platform.number_words import significant
+from archray.platform.quantities import significant
 from archray.platform.report.figures import NothingToDraw, drawing
 from archray.platform.report.page import Card, Headline, MakeSection
 from archray.platform.report.run_sections import Tables, failures_section, manifest_section
