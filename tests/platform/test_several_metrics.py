@@ -69,7 +69,7 @@ def test_the_space_says_which_cells_are_alike(tmp_path: Path) -> None:
 def test_presets_and_directions(method: str) -> None:
     for preset in get_method(method).presets:
         check_config(make_config(method, preset, None, {"data": "digits"}))
-    config: Any = make_config(method, "smoke", None, {"data": "digits", "metrics": ["snip", "kappa", "-synflow"]})
+    config: Any = make_config(method, "smoke", None, {"data": "digits", "proxies": ["snip", "kappa", "-synflow"]})
     assert config.needed == ("snip", "kappa", "synflow")
     assert config.columns == ("snip", "-kappa", "-synflow")
 
@@ -81,7 +81,7 @@ def test_the_report_says_what_the_metrics_were_worth(method: str, tmp_path: Path
     pool = pool_of(trained + [name for name in cells(40) if name not in trained])
     values = tables["search", "trials.parquet"]["validation_accuracy"]
     pool["synflow"] = [*values.fillna(0.0), *np.random.default_rng(1).random(len(pool) - len(values))]
-    config = {"search": {"metrics": ["snip", "-kappa", "synflow"]}}
+    config = {"search": {"proxies": ["snip", "-kappa", "synflow"]}}
     run = write_run(
         tmp_path / "run", method, config=config, tables={**tables, ("pool", "pool.parquet"): pool}, documents=documents
     )

@@ -34,7 +34,7 @@ def metric_trust(run: Run[Any]) -> pd.DataFrame:
     metric, from 1.
     """
     table, trials = run.best.table("pool", POOL), Trials.of(run.best)
-    named = run.config.searcher_options.get("metrics") or [signed(c) for c in table.columns if c != "architecture"]
+    named = run.config.searcher_options.get("proxies") or [signed(c) for c in table.columns if c != "architecture"]
     names = [name for name in named if table[name.removeprefix("-")].nunique() > 1]
     space = get_space(run.space)
     encoding = codes_of(space, space.encoding if isinstance(space, TableSpace) else TOKENS)
