@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from archray.errors import InvalidInput, RunFolderError, expect, printable
+from archray.errors import InvalidInput, RunFolderError, expect
 from archray.files import Folder, new_file, write_file
 from archray.platform.config import flat
 from archray.platform.run.layout import REPORT, command
 from archray.platform.run.run_summary import RunSummary, read_manifest
+from archray.platform.show import aligned, print_text
 
 if TYPE_CHECKING:  # what compares is imported once it is known that there are runs to compare
     import pandas as pd
@@ -58,7 +59,7 @@ def compare(paths: Sequence[str | Path], *, out: str | Path | None = None) -> pd
     _print(written_side_by_side(runs), console)
     differences = different_options(runs)
     for key, values in differences.items():
-        console.print(printable(f"{key}: {', '.join(map(str, values))}"), soft_wrap=True, highlight=False, markup=False)
+        print_text(f"{key}: {', '.join(map(str, values))}", console)
     if progress:
         _print(written(comparison_table(progress)), console)
     if out is not None:
@@ -74,10 +75,7 @@ def compare(paths: Sequence[str | Path], *, out: str | Path | None = None) -> pd
 def _print(words: pd.DataFrame, console: Console) -> None:
     """A line per quantity, and a column per run: runs are few, and quantities many."""
     columns = [["", *words.columns], *([name, *row] for name, row in zip(words.index, words.to_numpy(), strict=True))]
-    widths = [max(map(len, column)) for column in columns]
-    for first, *cells in zip(*columns, strict=True):
-        line = [f"{first:<{widths[0]}}", *(f"{cell:>{width}}" for cell, width in zip(cells, widths[1:], strict=True))]
-        console.print(printable("  ".join(line)), soft_wrap=True, highlight=False, markup=False)
+    print_text("\n".join(aligned(list(zip(*columns, strict=True)))), console)
 
 
 def compared_runs(paths: Sequence[str | Path]) -> Compared:

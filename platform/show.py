@@ -64,13 +64,6 @@ def runs(folder: str | os.PathLike[str] = RUNS) -> list[RunSummary]:
     return sorted(found, key=lambda summary: summary.created, reverse=True)
 
 
-def print_runs(folder: str) -> None:
-    """The runs in a folder, a line each."""
-    console = Console()
-    for line in run_lines(runs(folder), folder):
-        console.print(printable(line), soft_wrap=True, highlight=False, markup=False, emoji=False)
-
-
 def written(key: str, value: Any) -> str:
     """A value of a summary, with its unit."""
     if isinstance(value, bool):
@@ -84,8 +77,20 @@ def written(key: str, value: Any) -> str:
 
 def print_summary(summary: RunSummary, console: Console) -> None:
     """All of a run in the terminal."""
-    for line in lines_of(summary):
-        console.print(printable(line), soft_wrap=True, highlight=False, markup=False, emoji=False)
+    print_text("\n".join(lines_of(summary)), console)
+
+
+def print_text(text: str, console: Console) -> None:
+    """Lines of text as they are, however long."""
+    console.print(printable(text), soft_wrap=True, highlight=False, markup=False, emoji=False)
+
+
+def aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    """Rows of text as lines: the first column to the left, the others to the right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for first, *cells in rows:
+        right = (f"{cell:>{width}}" for cell, width in zip(cells, widths[1:], strict=True))
+        yield "  ".join([f"{first:<{widths[0]}}", *right]).rstrip()
 
 
 def lines_of(summary: RunSummary) -> Iterator[str]:

@@ -15,7 +15,7 @@ from archray.files import Folder
 from archray.platform.quantities import duration, quantity_of, whole_number
 from archray.platform.run.run_summary import RunSummary, StageSummary
 from archray.platform.run.stage_progress import StageProgress, TrialProgress, stage_progress
-from archray.platform.show import print_summary, state_words
+from archray.platform.show import print_summary, print_text, state_words
 from archray.plurals import count
 
 MARKS = {
@@ -49,7 +49,7 @@ def watch(path: str | os.PathLike[str], *, interval: float = 2.0, once: bool = F
     summary, progress = _look(place)
     if once or summary.state != "running":
         if summary.state == "running":
-            _print("\n".join(screen(summary, progress)), console)
+            print_text("\n".join(screen(summary, progress)), console)
         else:
             print_summary(summary, console)
         return summary
@@ -64,7 +64,7 @@ def watch(path: str | os.PathLike[str], *, interval: float = 2.0, once: bool = F
         while summary.state == "running":
             line = line_of(summary, progress)
             if line != printed:
-                _print(line, console)
+                print_text(line, console)
                 printed = line
             time.sleep(interval)
             summary, progress = _look(place)
@@ -75,10 +75,6 @@ def watch(path: str | os.PathLike[str], *, interval: float = 2.0, once: bool = F
 def _look(place: Folder) -> tuple[RunSummary, StageProgress | None]:
     summary = RunSummary.read(place)
     return summary, progress_of(summary) if summary.state == "running" else None
-
-
-def _print(text: str, console: Console) -> None:
-    console.print(printable(text), soft_wrap=True, highlight=False, markup=False, emoji=False)
 
 
 def _text(summary: RunSummary, progress: StageProgress | None) -> Text:

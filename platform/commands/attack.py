@@ -11,6 +11,7 @@ import archray
 from archray.errors import InvalidInput
 from archray.platform.quantities import Spread, quantity_of
 from archray.platform.run.trust import TRUST_HELP
+from archray.platform.show import aligned
 from archray.trainables.adversarial.attack_registry import ATTACKS
 
 SHOWN = (
@@ -58,9 +59,8 @@ def attack(
     for key in SHOWN:
         spreads = [_spread(table[table["attack"] == name], key) for name in attacks_told]
         lines.append([quantity_of(key).axis, *(quantity_of(key).spread(each).removesuffix(" %") for each in spreads)])
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    for first, *cells in lines:
-        typer.echo("  ".join([f"{first:<{widths[0]}}", *(f"{c:>{w}}" for c, w in zip(cells, widths[1:], strict=True))]))
+    for line in aligned(lines):
+        typer.echo(line)
 
 
 def _spread(rows: Any, key: str) -> Spread | None:

@@ -14,6 +14,7 @@ from typer.core import TyperGroup
 
 import archray
 from archray.errors import InvalidInput
+from archray.platform.show import aligned
 
 RUN = "run"
 HELP = """Compare methods on a table of results, where a look-up stands for a training.
@@ -37,53 +38,25 @@ Objective = Annotated[str | None, typer.Option(metavar="COLUMN", help="What a se
 Result = Annotated[
     str | None, typer.Option(metavar="COLUMN", help="What a search is judged by.", rich_help_panel=TABLES)
 ]
+
+
+def _role(help_text: str, *names: str, metavar: str | None = None, kind: Any = str | None) -> Any:
+    return Annotated[kind, typer.Option(*names, metavar=metavar, help=help_text, rich_help_panel=TABLES)]
+
+
 # The options that say what a table's columns are for, by name: a role, or `minimise`.
 ROLES: dict[str, Any] = {
-    "architecture": Annotated[
-        str | None,
-        typer.Option(
-            metavar="COLUMN,...",
-            help="What names an architecture: a column, several, or row, its number.",
-            rich_help_panel=TABLES,
-        ),
-    ],
+    "architecture": _role("What names an architecture: a column, several, or row, its number.", metavar="COLUMN,..."),
     "objective": Objective,
     "result": Result,
-    "minimise": Annotated[
-        bool, typer.Option("--minimise", help="A smaller value is better, as of errors.", rich_help_panel=TABLES)
-    ],
-    "metrics": Annotated[
-        str | None,
-        typer.Option("--proxies", metavar="COLUMN,...", help="Training-free metrics.", rich_help_panel=TABLES),
-    ],
-    "costs": Annotated[
-        str | None, typer.Option(metavar="COLUMN,...", help="Parameters, FLOPs, latencies.", rich_help_panel=TABLES)
-    ],
-    "seconds": Annotated[
-        str | None, typer.Option(metavar="COLUMN", help="Seconds that a training takes.", rich_help_panel=TABLES)
-    ],
-    "epochs": Annotated[
-        list[str] | None,
-        typer.Option(metavar="EPOCH=COLUMN", help="The value after so many epochs.", rich_help_panel=TABLES),
-    ],
-    "seeds": Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="VALUE=COLUMN,...", help="Of a value the columns of its trainings.", rich_help_panel=TABLES
-        ),
-    ],
-    "space": Annotated[
-        str | None,
-        typer.Option(
-            "--space",
-            help="The space whose strings these are ('archray list spaces'), or none.",
-            rich_help_panel=TABLES,
-        ),
-    ],
-    "encoding": Annotated[
-        str | None,
-        typer.Option(help="What says which rows are near: tokens, columns:a,b, or none.", rich_help_panel=TABLES),
-    ],
+    "minimise": _role("A smaller value is better, as of errors.", "--minimise", kind=bool),
+    "metrics": _role("Training-free metrics.", "--proxies", metavar="COLUMN,..."),
+    "costs": _role("Parameters, FLOPs, latencies.", metavar="COLUMN,..."),
+    "seconds": _role("Seconds that a training takes.", metavar="COLUMN"),
+    "epochs": _role("The value after so many epochs.", metavar="EPOCH=COLUMN", kind=list[str] | None),
+    "seeds": _role("Of a value the columns of its trainings.", metavar="VALUE=COLUMN,...", kind=list[str] | None),
+    "space": _role("The space whose strings these are ('archray list spaces'), or none.", "--space"),
+    "encoding": _role("What says which rows are near: tokens, columns:a,b, or none."),
 }
 TableFile = Annotated[
     str, typer.Option("--table", help="What 'archray bench import' wrote, or a CSV or Parquet with well-known names.")
@@ -191,14 +164,8 @@ def _whole(text: str) -> int:
 def _print(words: Any) -> None:
     """A table of text, its first column to the left."""
     rows = [list(words.columns), *words.astype(str).to_numpy().tolist()]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    typer.echo("")
-    for row in rows:
-        cells = [
-            f"{row[0]:<{widths[0]}}",
-            *(f"{cell:>{width}}" for cell, width in zip(row[1:], widths[1:], strict=True)),
-        ]
-        typer.echo("  ".join(cells).rstrip())
+    for line in ("", *aligned(rows)):
+        typer.echo(line)
 
 
 # Tables

@@ -14,7 +14,7 @@ from archray.errors import printable
 from archray.platform.run.layout import RUNS
 from archray.platform.run.run_summary import RunSummary
 from archray.platform.run.trust import TRUST_HELP
-from archray.platform.show import print_runs
+from archray.platform.show import print_text, run_lines
 
 CRASHED = 1
 INTERRUPTED = 130  # as a shell reports a program that Ctrl-C ended
@@ -69,7 +69,7 @@ def runs(
     if as_json:
         _echo_json([summary.to_dict() for summary in archray.runs(folder)])
     else:
-        print_runs(folder)
+        print_text("\n".join(run_lines(archray.runs(folder), folder)), Console())
 
 
 def watch(
