@@ -42,6 +42,7 @@ def compare(paths: Sequence[str | Path], *, out: str | Path | None = None) -> pd
     if out is not None:
         new_file(out)
     runs = compared_runs(paths)
+    # pandas, torch and matplotlib, once there are runs to compare
     from archray.platform.methods import open_run
     from archray.platform.methods.feature_maps.equal_cost import comparison_table, written
     from archray.platform.methods.feature_maps.equal_cost_sections import equal_cost_sections
@@ -136,7 +137,7 @@ def different_options(runs: Compared) -> dict[str, list[Any]]:
 
     Not among them is what the table has, and what of a run is its own: its seed, where it ran.
     """
-    from archray.platform.methods.ensembles.attack_tables import attack_question
+    from archray.platform.methods.ensembles.attack_tables import attack_question  # pandas
 
     configs = [flat(read_manifest(Folder(summary.path))["config"]) for _, summary in runs]
     questions = [attack_question(Folder(summary.path)) for _, summary in runs]
@@ -154,7 +155,7 @@ def _different(values_of_runs: Any) -> dict[str, list[Any]]:
 
 def compared_progress(runs: Sequence[Run[Any]]) -> list[Progress]:
     """The solver calls of the runs that select a feature map; none unless all of them do, in one space."""
-    from archray.platform.methods.recipe import recipe_of
+    from archray.platform.methods.recipe import recipe_of  # torch
 
     progress_of = [recipe_of(run).progress for run in runs]
     if not all(progress_of) or len({run.config.space for run in runs}) > 1:

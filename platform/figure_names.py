@@ -92,7 +92,7 @@ def figure_of(name: str) -> Callable[[Any], Figure]:
     draw = getattr(import_module(FIGURES[name]), name)
 
     def of_a_run(run: Place) -> Figure:
-        from archray.platform.report.figures import NothingToDraw
+        from archray.platform.report.figures import NothingToDraw  # matplotlib
 
         run = opened(run)
         family = FIGURES[name].rpartition(".")[0]  # its figures are of runs with its configuration
@@ -110,7 +110,7 @@ def figure_of(name: str) -> Callable[[Any], Figure]:
         return draw(compared_runs([str(run.folder) for run in places]) if of_summaries else compared_progress(places))
 
     def of_a_bench(bench: BenchResult | str | os.PathLike[str]) -> Figure:
-        from archray.platform.bench.bench_result import BenchResult
+        from archray.platform.bench.bench_result import BenchResult  # pandas
 
         return draw(bench if isinstance(bench, BenchResult) else BenchResult.read(bench))
 

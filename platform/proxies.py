@@ -103,6 +103,7 @@ def proxies(
                 "give the same options to continue it, or choose another --out"
             )
         parts.write_json(OPTIONS, options)
+        # Ray and torch, once all that can be wrong before is checked
         from archray.cluster.connect import connect
         from archray.cluster.ray_watch import why_stopped
         from archray.platform.engine.damaged_storage import stops_when_full

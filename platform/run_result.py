@@ -123,6 +123,7 @@ class RunResult:
         Raises: InvalidInput if there is no such member; RunFolderError if it was not trained; UntrustedCode if the run
         keeps code, this user did not start it on this machine, and `load` got no `trust=True`.
         """
+        # torch, which no other part of a result needs
         from archray.platform.methods import open_run
         from archray.platform.models.model_files import load_model
 
@@ -136,7 +137,7 @@ class RunResult:
         images: files and folders; or arrays or tensors as the data set's were before it normalised them.
         member: as of `model`.
         """
-        from archray.platform.predict import predict
+        from archray.platform.predict import predict  # torch
 
         return predict(self.path, images, top=top, normalised=normalised, member=member, trust=self.trust)
 

@@ -11,7 +11,6 @@ import archray
 from archray.errors import InvalidInput
 from archray.platform.quantities import Spread, quantity_of
 from archray.platform.run.trust import TRUST_HELP
-from archray.platform.show import aligned
 from archray.trainables.adversarial.attack_registry import ATTACKS
 
 SHOWN = (
@@ -47,7 +46,9 @@ def attack(
 
     Given again it continues: without options, what was begun. Needs pip install 'archray[adversarial]'.
     """
-    from archray.platform.config import merge, parse_assignment  # 0.1 s, which `archray --help` does without
+    # 0.1 s, which `archray --help` does without
+    from archray.platform.config import merge, parse_assignment
+    from archray.platform.show import aligned
 
     own = merge(*map(parse_assignment, settings)) if settings else None
     names = None if attacks is None else [name.strip() for name in attacks.split(",") if name.strip()]

@@ -14,7 +14,6 @@ from typer.core import TyperGroup
 
 import archray
 from archray.errors import InvalidInput
-from archray.platform.show import aligned
 
 RUN = "run"
 HELP = """Compare methods on a table of results, where a look-up stands for a training.
@@ -111,6 +110,7 @@ def run(
     Writes summary.csv, searches.csv, differences.csv, bench.md and bench.html (tables, regret over the budget).
     Interrupted or killed, the same command goes on.
     """
+    # pandas, and settings: `archray --help` does without them, and so in the other commands here
     from archray.cluster.cluster_settings import ClusterSettings
     from archray.platform.bench.bench_tables import CAVEAT, lead, notes, written_differences, written_summary
     from archray.platform.config import validate
@@ -163,6 +163,8 @@ def _whole(text: str) -> int:
 
 def _print(words: Any) -> None:
     """A table of text, its first column to the left."""
+    from archray.platform.show import aligned  # as in `run`
+
     rows = [list(words.columns), *words.astype(str).to_numpy().tolist()]
     for line in ("", *aligned(rows)):
         typer.echo(line)

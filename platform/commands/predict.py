@@ -33,6 +33,7 @@ def export(
     for path in paths:
         typer.echo(path)
     if int8:
+        # read once a model was written
         from archray.files import Folder
         from archray.platform.api import export_name
         from archray.platform.models.export_format import CARD

@@ -25,7 +25,7 @@ Address = Annotated[str | None, typer.Option(help="Ray cluster to join: auto or 
 
 def proxy_names(text: str) -> list[str]:
     """The metrics of `--proxies`: names or references between commas; `all` among them is every one of archray's."""
-    from archray.trainables.proxies import PROXIES
+    from archray.trainables.proxies import PROXIES  # as in `proxies`
 
     names = [name.strip() for name in text.split(",")]
     if "all" not in names:
@@ -60,6 +60,7 @@ def proxies(
     ] = None,
 ) -> None:
     """Score architectures of a space without training them. Interrupted, the same command continues."""
+    # 0.1 s, which `archray --help` does without
     from archray.cluster.cluster_settings import ClusterSettings
     from archray.platform.config import merge, nest, parse_assignment, validate
     from archray.trainables.data import DataSettings

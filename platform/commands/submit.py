@@ -49,7 +49,7 @@ def submit(
     """
     if sum(map(bool, (command and not resume, resume, attach, stop))) != 1:
         raise InvalidInput("expected one of '-- COMMAND ...', --resume RUN, --attach JOB and --stop JOB")
-    from archray.cluster.jobs import job_client, stop_job, submit_job
+    from archray.cluster.jobs import job_client, stop_job, submit_job  # which loads Ray
 
     address = (address or os.environ.get("RAY_API_SERVER_ADDRESS") or DEFAULT_ADDRESS).rstrip("/")
     if stop:
@@ -130,7 +130,7 @@ def _sent(word: str, files: dict[str, Path]) -> str:
 
 def _follow(address: str, job: str) -> int:
     """Prints what a job prints until it ends, or Ctrl-C; the exit code."""
-    from archray.cluster.jobs import follow_job, job_client
+    from archray.cluster.jobs import follow_job, job_client  # which loads Ray
 
     typer.echo(
         f"Ctrl-C leaves the job running. To end it: {command_text('submit', '--address', address, '--stop', job)}"
