@@ -9,7 +9,6 @@ import re
 import textwrap
 import tomllib
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from types import NoneType, UnionType
@@ -285,18 +284,11 @@ def field_entries(docstring: str) -> dict[str, str]:
 # Flags of the command line
 
 
-@dataclass(frozen=True)
-class Flag:
-    """A short flag out of a configuration."""
+def flag_at(config: type[BaseModel], path: str) -> tuple[Any, str] | None:
+    """The type and the meaning of the flag for the field at a path of a configuration; None if it has no such field.
 
-    name: str  # as in Python, `final_epochs`
-    path: str  # of the configuration, `final.epochs`
-    type: Any  # int, float, str or list[str]: how the command line reads it; the configuration checks it
-    help: str  # what the field means, and what it may be
-
-
-def flag_of(config: type[BaseModel], name: str, path: str) -> Flag | None:
-    """The flag `name` of the field at `path` of a configuration; None if it has no such field."""
+    The type is int, float, str or list[str]: how the command line reads a value. The configuration checks it.
+    """
     *outer, last = path.split(".")
     model: Any = config
     for key in outer:
@@ -308,7 +300,7 @@ def flag_of(config: type[BaseModel], name: str, path: str) -> Flag | None:
     field = model.model_fields[last]
     kinds = field_kinds(field.annotation)
     kind: Any = list[str] if REPEATED in field.metadata else kinds[0] if kinds in ([int], [float]) else str
-    return Flag(name, path, kind, meaning_of(model, last))
+    return kind, meaning_of(model, last)
 
 
 def value_at(config: Mapping[str, Any], path: str) -> Any:

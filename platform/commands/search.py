@@ -105,7 +105,7 @@ def _command(
         call: what it calls: with the configuration, and the options that `further` adds to those of the method.
         arguments: of the command line, for the defaults that the help shows.
     """
-    from archray.platform.config import flag_of, value_at
+    from archray.platform.config import flag_at, value_at
     from archray.platform.methods import get_method
     from archray.platform.methods.configure import COMMON_FLAGS, make_config
 
@@ -116,16 +116,18 @@ def _command(
     except InvalidInput:  # an unknown preset or space, which the command itself refuses
         defaults = {}
     paths = {**{path: path for path in ("space", "seed", "repeats")}, **COMMON_FLAGS, **method.flags}
-    flags = [flag for key, path in paths.items() if (flag := flag_of(method.config, key, path)) is not None]
     kinds: dict[str, Any] = {}
-    for flag in flags:
-        panel = PANELS.get(flag.path.partition(".")[0], "The method" if flag.name in method.flags else None)
-        place = f"{flag.path}, default {value_at(defaults, flag.path)}" if defaults else flag.path
-        text = f"{flag.help} ({place})" if flag.help else place
-        option = typer.Option(f"--{flag.name.replace('_', '-')}", help=text, rich_help_panel=panel)
-        kinds[flag.name] = Annotated[flag.type | None, option]
-        if flag.name == method.words:
-            argument = typer.Argument(metavar=f"[{flag.name.upper()}]...", help=flag.help)
+    for flag, path in paths.items():
+        if (field := flag_at(method.config, path)) is None:
+            continue
+        kind, meaning = field
+        panel = PANELS.get(path.partition(".")[0], "The method" if flag in method.flags else None)
+        place = f"{path}, default {value_at(defaults, path)}" if defaults else path
+        text = f"{meaning} ({place})" if meaning else place
+        option = typer.Option(f"--{flag.replace('_', '-')}", help=text, rich_help_panel=panel)
+        kinds[flag] = Annotated[kind | None, option]
+        if flag == method.words:
+            argument = typer.Argument(metavar=f"[{flag.upper()}]...", help=meaning)
             kinds[WORDS] = Annotated[list[str] | None, argument]
     kinds |= COMMON | further
 
