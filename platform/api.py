@@ -14,7 +14,7 @@ from rich.console import Console
 
 from archray.errors import InvalidInput, RunFolderError, expect
 from archray.files import Folder
-from archray.platform.config import SearchConfig, comment, config_text, merge, nest, validate
+from archray.platform.config import SearchConfig, comment, config_text, merge, nested, validate
 from archray.platform.engine.tune_options import TuneOptions
 from archray.platform.methods import METHODS, STUDIES, get_method, open_run
 from archray.platform.methods.configure import check_config, make_config
@@ -253,7 +253,8 @@ def resume(
                 f"a run of {method.name} cannot change {', '.join(refused)} when it is resumed; "
                 f"it can change {', '.join(method.extendable)}. Begin a new run for the rest"
             )
-        values = merge(run.config.model_dump(mode="json"), *(nest(method.flags[k], v) for k, v in given.items()))
+        changes = nested({method.flags[name]: value for name, value in given.items()})
+        values = merge(run.config.model_dump(mode="json"), changes)
         amended = validate(method.config, values)
         amended.check_extends(run.config)
         run.amend(amended)

@@ -120,6 +120,11 @@ def nest(path: str, value: Any) -> dict[str, Any]:
     return dict(value)
 
 
+def nested(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Options by their paths as a nested dictionary; None is left out."""
+    return merge(*(nest(path, value) for path, value in options.items() if value is not None))
+
+
 def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """Nested settings as one dictionary: `{"train": {"lr": 0.1}}` is `{"train.lr": 0.1}`."""
     leaves: dict[str, Any] = {}

@@ -2,25 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 import archray
 from archray.plurals import count
-
-Cells = Annotated[int | None, typer.Option(help="Cells per stage of the network, N.")]
-Channels = Annotated[int | None, typer.Option(help="Channels of the first stage, C.")]
-Data = Annotated[
-    str,
-    typer.Option(help="A data set ('archray list datasets'), folder:PATH, arrays:PATH.npz, or path.py:function."),
-]
-DataDir = Annotated[str | None, typer.Option(help="Where the published files of the data set lie.")]
-SpaceName = Annotated[
-    str, typer.Option("--space", help="A space ('archray list spaces'), or path.py:Class, module:Class.")
-]
-Seed = Annotated[int, typer.Option(help="Root of every random choice.")]
-Address = Annotated[str | None, typer.Option(help="Ray cluster to join: auto or ip:port. A local Ray by default.")]
 
 
 def proxy_names(text: str) -> list[str]:
@@ -34,9 +21,14 @@ def proxy_names(text: str) -> list[str]:
 
 
 def proxies(
-    space: SpaceName = "nasbench201",
-    data: Data = "digits",
-    data_dir: DataDir = None,
+    space: Annotated[
+        str, typer.Option("--space", help="A space ('archray list spaces'), or path.py:Class, module:Class.")
+    ] = "nasbench201",
+    data: Annotated[
+        str,
+        typer.Option(help="A data set ('archray list datasets'), folder:PATH, arrays:PATH.npz, or path.py:function."),
+    ] = "digits",
+    data_dir: Annotated[str | None, typer.Option(help="Where the published files of the data set lie.")] = None,
     out: Annotated[str, typer.Option(help="The Parquet table to write; it must not exist.")] = "pool.parquet",
     size: Annotated[int | None, typer.Option(help="Canonical forms to score, drawn uniformly. Default: all.")] = None,
     chunk: Annotated[
@@ -48,12 +40,14 @@ def proxies(
             "--proxies", help="Comma-separated names ('archray list proxies'), all of them (all), or path.py:function."
         ),
     ] = "grad_norm,snip,ntk_trace,kappa",
-    seed: Seed = 0,
+    seed: Annotated[int, typer.Option(help="Root of every random choice.")] = 0,
     batch_size: Annotated[int | None, typer.Option(help="Images in the batch that all are scored on.")] = None,
-    channels: Channels = None,
-    cells: Cells = None,
+    channels: Annotated[int | None, typer.Option(help="Channels of the first stage, C.")] = None,
+    cells: Annotated[int | None, typer.Option(help="Cells per stage of the network, N.")] = None,
     image_size: Annotated[int | None, typer.Option(help="Height and width to resize the images to.")] = None,
-    address: Address = None,
+    address: Annotated[
+        str | None, typer.Option(help="Ray cluster to join: auto or ip:port. A local Ray by default.")
+    ] = None,
     set_: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="Any option of the scoring, e.g. network.init=he."),
@@ -62,32 +56,22 @@ def proxies(
     """Score architectures of a space without training them. Interrupted, the same command continues."""
     # 0.1 s, which `archray --help` does without
     from archray.cluster.cluster_settings import ClusterSettings
-    from archray.platform.config import merge, nest, parse_assignment, validate
+    from archray.platform.config import merge, nested, parse_assignment, validate
     from archray.trainables.data import DataSettings
     from archray.trainables.proxies import ProxySettings
 
-    def told(paths: dict[str, Any]) -> dict[str, Any]:
-        return merge(*(nest(path, value) for path, value in paths.items() if value is not None))
-
-    scoring = told(
-        {
-            "metrics": proxy_names(names),
-            "batch_size": batch_size,
-            "network.channels": channels,
-            "network.cells": cells,
-        }
-    )
+    network = {"network.channels": channels, "network.cells": cells}
+    scoring = nested({"metrics": proxy_names(names), "batch_size": batch_size, **network})
+    dataset = nested({"name": data, "data_dir": data_dir, "image_size": image_size, "seed": seed})
     table = archray.proxies(
         space,
         out=out,
         size=size,
         chunk=chunk,
         seed=seed,
-        data_settings=validate(
-            DataSettings, told({"name": data, "data_dir": data_dir, "image_size": image_size, "seed": seed})
-        ),
-        settings=validate(ProxySettings, merge(scoring, *(parse_assignment(text) for text in set_ or []))),
-        cluster=validate(ClusterSettings, told({"address": address})),
+        data_settings=validate(DataSettings, dataset),
+        settings=validate(ProxySettings, merge(scoring, *map(parse_assignment, set_ or ()))),
+        cluster=validate(ClusterSettings, nested({"address": address})),
     )
     failed = int(table["failure"].notna().sum())
     typer.echo(f"{out}: {count(len(table), 'architecture')}, {failed} of them with a failure in column 'failure'")
