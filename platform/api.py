@@ -123,8 +123,8 @@ def _search(
         if len(data) not in (2, 4):
             raise InvalidInput(f"expected data as 2 or 4 arrays, got {len(data)}; (x_train, y_train[, x_test, y_test])")
         options["data"], arrays = "arrays:given.npz", data
-    chosen = make_config(name, preset, config, options)
-    return begin_run(chosen, arrays=arrays, out=out, tune_options=tune_options, or_resume=or_resume, trust=trust)
+    configuration = make_config(name, preset, config, options)
+    return begin_run(configuration, arrays=arrays, out=out, tune_options=tune_options, or_resume=or_resume, trust=trust)
 
 
 def begin_run(
@@ -247,10 +247,10 @@ def resume(
         run = open_run(folder, force=force, trust=trust, uses="state")
         method = get_method(run.config.method)
         given = {name: value for name, value in options.items() if value is not None}
-        refused = [name for name in given if name not in method.extendable]
-        if refused:
+        unchangeable = [name for name in given if name not in method.extendable]
+        if unchangeable:
             raise InvalidInput(
-                f"a run of {method.name} cannot change {', '.join(refused)} when it is resumed; "
+                f"a run of {method.name} cannot change {', '.join(unchangeable)} when it is resumed; "
                 f"it can change {', '.join(method.extendable)}. Begin a new run for the rest"
             )
         changes = nested({method.flags[name]: value for name, value in given.items()})
@@ -310,8 +310,8 @@ def export(
     from archray.platform.models.export_model import export_model  # which loads torch
 
     folder = Folder(to) if to is not None else run.folder / export_name(member)
-    chosen = [formats] if isinstance(formats, str) else formats
-    return [f"{folder}/{name}" for name in export_model(run, folder, chosen, int8=int8, member=member)]
+    names = [formats] if isinstance(formats, str) else formats
+    return [f"{folder}/{name}" for name in export_model(run, folder, names, int8=int8, member=member)]
 
 
 def export_name(member: int | None = None) -> str:
@@ -337,8 +337,8 @@ def list_names(kind: str) -> dict[str, str]:
         return {name: DATASETS.get(name).description for name in DATASETS}
     if kind == "proxies":
         return {name: PROXIES.summary(name) for name in PROXIES}
-    if isinstance(kind, str) and kind in (known := {"methods": METHODS, "studies": STUDIES}):
-        return {name: known[kind].summary(name) for name in known[kind]}
+    if isinstance(kind, str) and kind in (registries := {"methods": METHODS, "studies": STUDIES}):
+        return {name: registries[kind].summary(name) for name in registries[kind]}
     raise InvalidInput(f"there is nothing called {kind!r} to list; choose one of {', '.join(LISTED)}")
 
 

@@ -59,10 +59,10 @@ def attack(
     """
     run = open_run(path, trust=trust, uses="cluster")
     place = run.folder / ATTACK if out is None else Folder(out)
-    targets = {each.folder.name: each for each in run.repeats} or {"": run}
-    folders = {name: _folder(each, name, place, own=out is None) for name, each in targets.items()}
-    asked = _question(attacks, epsilon, images, seed, settings, list(folders.values()))
-    questions = {name: check_attack(each, asked) for name, each in targets.items()}
+    targets = {target.folder.name: target for target in run.repeats} or {"": run}
+    folders = {name: _folder(target, name, place, own=out is None) for name, target in targets.items()}
+    question = _question(attacks, epsilon, images, seed, settings, list(folders.values()))
+    questions = {name: check_attack(target, question) for name, target in targets.items()}
     console = Console()
     tables = []
     try:
@@ -75,8 +75,8 @@ def attack(
                 name=f"attack {run_name(run.folder)}",
             ),
         ):
-            for number, (name, each) in enumerate(targets.items()):
-                table = attack_run(each, questions[name], folders[name], console)
+            for number, (name, target) in enumerate(targets.items()):
+                table = attack_run(target, questions[name], folders[name], console)
                 tables.append(table.assign(repeat=number) if run.repeats else table)
     except (KeyboardInterrupt, RunInterrupted) as error:
         again = command("attack", run.folder, *(() if out is None else ("--out", place)))
@@ -102,18 +102,18 @@ def _question(
     folders: Sequence[Folder],
 ) -> AttackQuestion:
     """What is asked; if nothing is said and a folder holds what was begun and has not ended, that."""
-    begun = next(filter(_begun, folders), None)
-    if begun is not None and (attacks, epsilon, images, seed, settings) == (None,) * 5:
-        return AttackQuestion.model_validate(begun.read_json(QUESTION))
+    unfinished = next(filter(_begun, folders), None)
+    if unfinished is not None and (attacks, epsilon, images, seed, settings) == (None,) * 5:
+        return AttackQuestion.model_validate(unfinished.read_json(QUESTION))
     if epsilon is not None and not 0 < epsilon < 1:
         raise InvalidInput(
             f"expected epsilon between 0 and 1, the largest change of a pixel in 0..1 (8/255 is 0.031), got {epsilon:g}"
         )
     if images is not None and images < 1:
         raise InvalidInput(f"expected images of 1 or more, got {images}")
-    chosen = [attacks] if isinstance(attacks, str) else attacks
-    own = merge(dict(settings or {}), {} if epsilon is None else {"epsilon": epsilon})
-    values = {"attacks": chosen, "images": images, "seed": seed, "settings": own}
+    names = [attacks] if isinstance(attacks, str) else attacks
+    options = merge(dict(settings or {}), {} if epsilon is None else {"epsilon": epsilon})
+    values = {"attacks": names, "images": images, "seed": seed, "settings": options}
     return validate(AttackQuestion, {key: value for key, value in values.items() if value is not None})
 
 

@@ -30,8 +30,8 @@ CONTEXT = {"help_option_names": ["-h", "--help"]}
 COMMANDS = (watch, show, runs, resume, report, compare, export, predict, attack, list_, proxies, submit)
 
 
-def _version(asked: bool) -> None:
-    if asked:
+def _version(value: bool) -> None:
+    if value:
         typer.echo(f"archray {archray.__version__}")
         raise typer.Exit
 

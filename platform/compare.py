@@ -94,8 +94,8 @@ def compared_runs(paths: Sequence[str | Path]) -> Compared:
                 f"{command('resume', summary.path)}"
             )
         if summary.findings:
-            told = f"expected runs of searches, got {summary.path}, a study ({summary.method}), which finds nothing"
-            raise InvalidInput(f"{told}; its report is {summary.path}/{REPORT}")
+            problem = f"expected runs of searches, got {summary.path}, a study ({summary.method}), which finds nothing"
+            raise InvalidInput(f"{problem}; its report is {summary.path}/{REPORT}")
     _check_data(summaries)
     names = labels([(summary.method, summary.path) for summary in summaries])
     return list(zip(names, summaries, strict=True))
@@ -125,10 +125,10 @@ def _check_data(summaries: Sequence[RunSummary]) -> None:
                 continue
             if not differ:  # the same words for other files, or arrays of the user's own
                 differ = {"data_checksum": [str(m["data_checksum"])[:12] for m in (first[1], manifest)]}
-            told = "; ".join(f"{key}: {a} and {b}" for key, (a, b) in differ.items())
+            differences = "; ".join(f"{key}: {a} and {b}" for key, (a, b) in differ.items())
             raise InvalidInput(
-                f"expected runs on the same data, got {first[0].path} and {summary.path} with {told}; accuracies on "
-                "different data do not compare"
+                f"expected runs on the same data, got {first[0].path} and {summary.path} with {differences}; "
+                "accuracies on different data do not compare"
             )
 
 
@@ -150,7 +150,7 @@ def _different(values_of_runs: Any) -> dict[str, list[Any]]:
     configs = list(values_of_runs)
     keys = [key for key in configs[0] if all(key in config for config in configs)]
     values = {key: [config[key] for config in configs] for key in keys}
-    return {key: each for key, each in values.items() if any(value != each[0] for value in each)}
+    return {key: options for key, options in values.items() if any(value != options[0] for value in options)}
 
 
 def compared_progress(runs: Sequence[Run[Any]]) -> list[Progress]:

@@ -175,8 +175,8 @@ class _Distinct(yaml.SafeLoader):
     """YAML, without mappings in which a key comes twice."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        own = [key for key, _ in node.value if key.tag != "tag:yaml.org,2002:merge"]  # a merged key is to be replaced
-        _distinct([(self.construct_object(key, deep=True), None) for key in own if isinstance(key, yaml.ScalarNode)])
+        keys = [key for key, _ in node.value if key.tag != "tag:yaml.org,2002:merge"]  # a merged key is to be replaced
+        _distinct([(self.construct_object(key, deep=True), None) for key in keys if isinstance(key, yaml.ScalarNode)])
         return super().construct_mapping(node, deep)
 
 
@@ -197,18 +197,18 @@ def validate(model: type[Model], values: Mapping[str, Any]) -> Model:
     try:
         return model.model_validate(dict(values))
     except ValidationError as error:
-        known = list(_paths(model))
-        lines = [_explain(problem, known) for problem in error.errors()]
-        wrong = f"the configuration of {values['method']} is wrong: " if "method" in values else ""
-        raise InvalidInput(wrong + "; ".join(lines)) from None
+        paths = list(_paths(model))
+        lines = [_explain(problem, paths) for problem in error.errors()]
+        prefix = f"the configuration of {values['method']} is wrong: " if "method" in values else ""
+        raise InvalidInput(prefix + "; ".join(lines)) from None
 
 
-def _explain(problem: Mapping[str, Any], known: list[str]) -> str:
+def _explain(problem: Mapping[str, Any], paths: list[str]) -> str:
     path = ".".join(str(part) for part in problem["loc"])
     if problem["type"] == "extra_forbidden":
         level, _, last = path.rpartition(".")
-        here = [k for k in known if k.rpartition(".")[0] == level]
-        close = difflib.get_close_matches(path, known, n=1) or difflib.get_close_matches(last, here, n=1)
+        here = [k for k in paths if k.rpartition(".")[0] == level]
+        close = difflib.get_close_matches(path, paths, n=1) or difflib.get_close_matches(last, here, n=1)
         hint = f"did you mean {close[0]!r}?" if close else f"known here: {', '.join(here)}"
         return f"there is no option {path!r}; {hint}"
     return f"{path}: {problem_words(problem['msg'])}, got {_shortened(problem['input'])}"
@@ -244,7 +244,7 @@ def field_kinds(annotation: Any) -> list[Any]:
     if origin is Literal:
         return list(get_args(annotation))
     if origin in (Union, UnionType):
-        return [kind for each in get_args(annotation) for kind in field_kinds(each)]
+        return [kind for part in get_args(annotation) for kind in field_kinds(part)]
     if hasattr(annotation, "__metadata__"):  # Annotated
         return field_kinds(annotation.__origin__)
     return [] if annotation in (None, NoneType) else [annotation if isinstance(annotation, type) else str]
@@ -252,8 +252,8 @@ def field_kinds(annotation: Any) -> list[Any]:
 
 def description_of(model: type[BaseModel], field: str) -> str:
     """What a model's docstring, or that of a model it derives from, says of a field; empty if none does."""
-    for each in model.__mro__:
-        entries = field_entries(each.__doc__ or "")
+    for base in model.__mro__:
+        entries = field_entries(base.__doc__ or "")
         if field in entries:
             text = entries[field]
             return text if text[1:2] in ",." else text[:1].upper() + text[1:]  # `n, members` is a symbol
@@ -265,8 +265,8 @@ def meaning_of(model: type[BaseModel], field: str) -> str:
     kinds = field_kinds(model.model_fields[field].annotation)
     choices = [kind for kind in kinds if not isinstance(kind, type)]
     choices += [name for kind in kinds if is_family(kind) for name in kind.registry.names()]
-    told = f"One of {', '.join(map(str, choices))}." if len(choices) > 1 else ""
-    return " ".join(filter(None, [description_of(model, field), told]))
+    values = f"One of {', '.join(map(str, choices))}." if len(choices) > 1 else ""
+    return " ".join(filter(None, [description_of(model, field), values]))
 
 
 def field_entries(docstring: str) -> dict[str, str]:

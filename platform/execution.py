@@ -77,23 +77,23 @@ def _run_repeats(run: Run[Any], tune_options: TuneOptions, console: Console) -> 
 
 def repeat_rows(run: Run[Any]) -> list[dict[str, Any]]:
     """One row a repeat: its seed, what it found, and how good that is, by the keys of `quantities`."""
-    kept = ("architecture", "members", *QUANTITIES)
+    keys = ("architecture", "members", *QUANTITIES)
     return [
-        {"repeat": number, "seed": repeat.config.seed, **{key: ended[key] for key in kept if key in ended}}
+        {"repeat": number, "seed": repeat.config.seed, **{key: result[key] for key in keys if key in result}}
         for number, repeat in enumerate(run.repeats)
-        for ended in [repeat.ended]
+        for result in [repeat.ended]
     ]
 
 
 def rewrite_report(run: Run[Any]) -> str:
     """As `archray.report`."""
-    for each in (*run.repeats, run):
-        check_stages(each.folder, _titles(each))
+    for part in (*run.repeats, run):
+        check_stages(part.folder, _titles(part))
     if is_locked_elsewhere(run.folder):
         return write_report(run)
     with lock(run.folder, "archray report"):
-        for each in (*run.repeats, run):
-            write_summary(each.folder, _titles(each), partial(describe, each), ended=bool(each.ended))
+        for part in (*run.repeats, run):
+            write_summary(part.folder, _titles(part), partial(describe, part), ended=bool(part.ended))
         return write_report(run)
 
 

@@ -105,7 +105,7 @@ def _exported(folder: Folder, name: str | None, scratch: Path, trust: bool) -> t
         return onnx_prediction(folder.read_bytes(plain_name(card[INT8]["file"]))), card
     if not trust and not is_own(signed_export(folder, card), card.get(SIGNATURE)):
         if code := code_of(name, card):
-            raise refuse_code(folder, "export", [f"execute {each}" for each in code])
+            raise refuse_code(folder, "export", [f"execute {line}" for line in code])
     place = folder.local_path()
     if place is None:
         Folder(scratch).copy_from(folder)
@@ -155,9 +155,9 @@ def _files(images: Any) -> list[Path]:
     """The files that are meant, of folders all images in them, sorted; none if `images` are no paths."""
     if isinstance(images, str | os.PathLike):
         images = [images]
-    if not (isinstance(images, Sequence) and images and all(isinstance(each, str | os.PathLike) for each in images)):
+    if not (isinstance(images, Sequence) and images and all(isinstance(image, str | os.PathLike) for image in images)):
         return []
-    return [file for each in images for file in _files_of(Path(each).expanduser())]
+    return [file for image in images for file in _files_of(Path(image).expanduser())]
 
 
 def _files_of(path: Path) -> Iterator[Path]:

@@ -69,30 +69,30 @@ def proxies(
     if seed < 0:
         raise InvalidInput(f"seed: expected 0 or more, got {seed}")
     pool = validate(PoolSettings, {"size": size, "chunk": chunk})
-    given = data_settings or validate(DataSettings, {"name": data})
-    scored = settings or ProxySettings(metrics=("grad_norm", "snip", "ntk_trace", "kappa"))
+    dataset = data_settings or validate(DataSettings, {"name": data})
+    scoring = settings or ProxySettings(metrics=("grad_norm", "snip", "ntk_trace", "kappa"))
     resources, cluster, console = resources or ResourceSettings(), cluster or ClusterSettings(), console or Console()
     out = new_file(out, ".parquet")
     space = absolute_name(space)
-    opened = get_space(space)
-    if reason := serves_networks(opened):
+    searched = get_space(space)
+    if reason := serves_networks(searched):
         raise InvalidInput(f"the metrics are of networks, and {space} cannot be scored: {reason}")
-    opened.check_packages()
-    check_proxies(scored)
-    check_data_of_space(given, space)
+    searched.check_packages()
+    check_proxies(scoring)
+    check_data_of_space(dataset, space)
     check_address(cluster)
     architectures = candidates(space, pool.size, seed)
-    places = [split_reference(name)[0] for name in (space, given.name, *scored.metrics) if is_reference(name)]
+    places = [split_reference(name)[0] for name in (space, dataset.name, *scoring.metrics) if is_reference(name)]
     user_files = [Path(place) for place in places if place.endswith(".py")]
     # from here on as workers load them; what a user's file is called then depends on what is in it
     space = worker_reference(space)
-    given = given.model_copy(update={"name": worker_reference(given.name)})
-    scored = scored.model_copy(update={"metrics": tuple(map(worker_reference, scored.metrics))})
+    dataset = dataset.model_copy(update={"name": worker_reference(dataset.name)})
+    scoring = scoring.model_copy(update={"metrics": tuple(map(worker_reference, scoring.metrics))})
     parts = Folder(f"{out}.parts")
     options = {
         "space": space,
-        "data": given.model_dump(mode="json"),
-        "proxies": scored.model_dump(mode="json"),
+        "data": dataset.model_dump(mode="json"),
+        "proxies": scoring.model_dump(mode="json"),
         "size": pool.size,
         "seed": seed,
     }
@@ -115,8 +115,8 @@ def proxies(
                     parts,
                     architectures,
                     space=space,
-                    data=given,
-                    proxy=scored,
+                    data=dataset,
+                    proxy=scoring,
                     resources=resources,
                     console=console,
                     chunk=pool.chunk,
@@ -131,7 +131,7 @@ def proxies(
         table = parts.read_parquet(POOL)
         write_file(out, parts.read_bytes(POOL))
         parts.remove()
-    if table[list(scored.columns)].isna().to_numpy().all():
+    if table[list(scoring.columns)].isna().to_numpy().all():
         raise TrialCrashed(
             f"none of {count(len(table), 'architecture')} has a value; the first one failed with: "
             f"{table['failure'].iloc[0]}. The column failure of {out} has every reason. "

@@ -260,19 +260,19 @@ def quantity_of(key: str, stage: str = "search") -> Quantity:
 
     stage: whose trials it is of.
     """
-    known = QUANTITIES.get(key)
-    if known is None:
+    quantity = QUANTITIES.get(key)
+    if quantity is None:
         words = key.replace("_", " ")
         return _accuracy(words, "") if key.endswith(("accuracy", "error")) else Quantity(words)
     if stage in _OF_STAGE and key in ("validation_accuracy", "validation_loss"):
-        return replace(known, label=known.label.replace("search", _OF_STAGE[stage]))
-    return known
+        return replace(quantity, label=quantity.label.replace("search", _OF_STAGE[stage]))
+    return quantity
 
 
 def deciding_accuracy(found: Mapping[str, Any]) -> tuple[str, float] | None:
     """Key and value of the validation accuracy by which was chosen what an `architecture.json` says; None without."""
-    known = ((key, as_float(found.get(key))) for key in DECIDING)
-    return next(((key, value) for key, value in known if not math.isnan(value)), None)
+    values = ((key, as_float(found.get(key))) for key in DECIDING)
+    return next(((key, value) for key, value in values if not math.isnan(value)), None)
 
 
 # Numbers in words

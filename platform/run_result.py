@@ -142,14 +142,14 @@ class RunResult:
         return predict(self.path, images, top=top, normalised=normalised, member=member, trust=self.trust)
 
 
-def over_repeats(path: str, repeats: Sequence[RunResult], ended: Mapping[str, Any]) -> RunResult:
+def over_repeats(path: str, repeats: Sequence[RunResult], document: Mapping[str, Any]) -> RunResult:
     """The repeat that is best on validation, with the test accuracy of all. ended: what their run's JSON says."""
 
     def worth(result: RunResult) -> float:
         deciding = deciding_accuracy({key: getattr(result, key) for key in DECIDING})
         return -math.inf if deciding is None else deciding[1]
 
-    test_accuracy = ended.get("test_accuracy")
+    test_accuracy = document.get("test_accuracy")
     return replace(max(repeats, key=worth), path=path, test_accuracy=test_accuracy, repeats=tuple(repeats))
 
 

@@ -54,14 +54,14 @@ def runs(folder: str | os.PathLike[str] = RUNS) -> list[RunSummary]:
     place = Folder(folder)
     if not place.exists() or ((local := place.local_path()) is not None and not local.is_dir()):
         raise RunFolderError(f"there is no folder {place}; name the one in which runs lie")
-    found, errors = [], Console(stderr=True, highlight=False)
+    summaries, errors = [], Console(stderr=True, highlight=False)
     for name in place.folders():
         try:
             if (place / name).exists(MANIFEST):
-                found.append(RunSummary.read(place / name))
+                summaries.append(RunSummary.read(place / name))
         except RunFolderError as error:
             errors.print(f"left out: {error}", markup=False, soft_wrap=True)
-    return sorted(found, key=lambda summary: summary.created, reverse=True)
+    return sorted(summaries, key=lambda summary: summary.created, reverse=True)
 
 
 def written(key: str, value: Any) -> str:
@@ -158,12 +158,12 @@ def _repeat_rows(summary: RunSummary) -> list[dict[str, Any]]:
 
 
 def _stages(summary: RunSummary) -> Iterator[tuple[str, str]]:
-    told = [
+    texts = [
         f"{stage.name} {stage.state}" if stage.seconds is None else f"{stage.name} {duration(stage.seconds)}"
         for stage in summary.stages
     ]
-    if told:
-        yield "stages", ", ".join(told)
+    if texts:
+        yield "stages", ", ".join(texts)
 
 
 def table_lines(listing: Listing, *, all_rows: bool = False) -> Iterator[str]:

@@ -169,10 +169,10 @@ def sparkline(values: Sequence[float | None], scale: Sequence[float | None] = ()
 
     scale: values whose least and largest are the lowest and highest mark; the values themselves by default.
     """
-    known = [value for value in (scale or values)[-WIDTH:] if value is not None]
-    if not known:
+    finite = [value for value in (scale or values)[-WIDTH:] if value is not None]
+    if not finite:
         return ""
-    least, span = min(known), max(known) - min(known)
+    least, span = min(finite), max(finite) - min(finite)
     steps = len(LEVELS) - 1
 
     def mark(value: float | None) -> str:

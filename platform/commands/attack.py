@@ -50,16 +50,18 @@ def attack(
     from archray.platform.config import merge, parse_assignment
     from archray.platform.show import aligned
 
-    own = merge(*map(parse_assignment, settings)) if settings else None
+    options = merge(*map(parse_assignment, settings)) if settings else None
     names = None if attacks is None else [name.strip() for name in attacks.split(",") if name.strip()]
     table = archray.attack(
-        run, names, epsilon=_number(epsilon), images=images, seed=seed, settings=own, out=out, trust=trust
+        run, names, epsilon=_number(epsilon), images=images, seed=seed, settings=options, out=out, trust=trust
     )
     attacks_told = [str(name) for name in table["attack"].unique()]
     lines = [["", *(ATTACKS.get(name).title for name in attacks_told)]]
     for key in SHOWN:
         spreads = [_spread(table[table["attack"] == name], key) for name in attacks_told]
-        lines.append([quantity_of(key).axis, *(quantity_of(key).spread(each).removesuffix(" %") for each in spreads)])
+        lines.append(
+            [quantity_of(key).axis, *(quantity_of(key).spread(spread).removesuffix(" %") for spread in spreads)]
+        )
     for line in aligned(lines):
         typer.echo(line)
 

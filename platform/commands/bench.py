@@ -115,7 +115,7 @@ def run(
     from archray.platform.bench.bench_tables import CAVEAT, lead, notes, written_differences, written_summary
     from archray.platform.config import validate
 
-    told = archray.bench(
+    bench = archray.bench(
         methods,
         table=table,
         out=out,
@@ -131,13 +131,13 @@ def run(
         if address is None
         else validate(ClusterSettings, {"address": address, "dashboard": False, "warm_workers": False}),
     )
-    typer.echo(lead(told))
-    for each in told.question.budgets:
-        _print(written_summary(told, each))
-        _print(written_differences(told, each, against))
-    for note in (*notes(told), CAVEAT):
+    typer.echo(lead(bench))
+    for size in bench.question.budgets:
+        _print(written_summary(bench, size))
+        _print(written_differences(bench, size, against))
+    for note in (*notes(bench), CAVEAT):
         typer.echo(f"\n{note}")
-    typer.echo(f"\n{told.folder}/bench.html")
+    typer.echo(f"\n{bench.folder}/bench.html")
 
 
 def proxies(
@@ -150,8 +150,10 @@ def proxies(
     """Correlate every metric of a table with its values: as it is, 1/M, κ/M, with trade-off."""
     from archray.platform.bench.correlation_tables import NOTE, written_correlations
 
-    told = archray.bench_proxies(table, out=out, where=pairs("--where", where), objective=objective, result=result)
-    _print(written_correlations(told))
+    correlations = archray.bench_proxies(
+        table, out=out, where=pairs("--where", where), objective=objective, result=result
+    )
+    _print(written_correlations(correlations))
     typer.echo(f"\n{NOTE}")
 
 
@@ -175,16 +177,16 @@ def _print(words: Any) -> None:
 
 def _with_roles(command: Callable[..., None]) -> Callable[..., None]:
     """A command with the options of ROLES behind its own, which is told them as `roles`; see `_named`."""
-    own = get_type_hints(command, include_extras=True)
+    annotations = get_type_hints(command, include_extras=True)
 
     @wraps(command)
-    def told(**options: Any) -> None:
+    def with_roles(**options: Any) -> None:
         roles = {name: options.pop(name) for name in ROLES}
         command(**options, roles=_named(**roles))
 
     keyword = inspect.Parameter.KEYWORD_ONLY
     parameters = [
-        parameter.replace(annotation=own[name], kind=keyword)
+        parameter.replace(annotation=annotations[name], kind=keyword)
         for name, parameter in inspect.signature(command).parameters.items()
         if name != "roles"
     ]
@@ -192,9 +194,9 @@ def _with_roles(command: Callable[..., None]) -> Callable[..., None]:
         inspect.Parameter(name, keyword, default=False if name == "minimise" else None, annotation=kind)
         for name, kind in ROLES.items()
     ]
-    told.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # which typer reads
-    told.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-    return told
+    with_roles.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # which typer reads
+    with_roles.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return with_roles
 
 
 @_with_roles
@@ -250,11 +252,11 @@ def info(
     """
     from archray.platform.bench.table_info import print_info, table_info
 
-    told = table_info(file, pairs("--where", where), **roles)
+    content = table_info(file, pairs("--where", where), **roles)
     if as_json:
-        typer.echo(json.dumps(told.to_dict(), indent=2, ensure_ascii=False))
+        typer.echo(json.dumps(content.to_dict(), indent=2, ensure_ascii=False))
     else:
-        print_info(told, Console())
+        print_info(content, Console())
 
 
 def _named(*, minimise: bool, epochs: list[str] | None, seeds: list[str] | None, **roles: str | None) -> dict[str, Any]:

@@ -63,8 +63,8 @@ def predict(
         typer.echo(printable(json.dumps(rows, indent=2, ensure_ascii=False)))
         return
     value = next(name for name in rows[0] if name in ("probability", "decision_value"))
-    shown = Table("image", "class", value.replace("_", " "), box=None, pad_edge=False)
+    printed = Table("image", "class", value.replace("_", " "), box=None, pad_edge=False)
     for row in rows:
         image = str(row["image"]) if row["rank"] == 1 else ""
-        shown.add_row(*(Text(printable(cell)) for cell in (image, str(row["class"]), f"{row[value]:.4f}")))
-    Console(soft_wrap=True).print(shown)
+        printed.add_row(*(Text(printable(cell)) for cell in (image, str(row["class"]), f"{row[value]:.4f}")))
+    Console(soft_wrap=True).print(printed)

@@ -17,7 +17,7 @@ def proxy_names(text: str) -> list[str]:
     names = [name.strip() for name in text.split(",")]
     if "all" not in names:
         return names
-    return list(dict.fromkeys(each for name in names for each in (PROXIES.names() if name == "all" else [name])))
+    return list(dict.fromkeys(proxy for name in names for proxy in (PROXIES.names() if name == "all" else [name])))
 
 
 def proxies(

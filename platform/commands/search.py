@@ -84,14 +84,14 @@ def method_app(command: str, arguments: Sequence[str] | None) -> typer.Typer:
     from archray.platform.methods import METHODS, STUDIES
 
     registries = {"Methods": METHODS, "Studies": STUDIES}
-    named = arguments[0] if arguments and not arguments[0].startswith("-") else None
-    if named is not None:
-        panels = [panel for panel in panels if named in registries[panel]] or panels[:1]
+    method = arguments[0] if arguments and not arguments[0].startswith("-") else None
+    if method is not None:
+        panels = [panel for panel in panels if method in registries[panel]] or panels[:1]
     for panel in panels:
         registry = registries[panel]
-        for name in registry if named is None else [named]:
+        for name in registry if method is None else [method]:
             registry.check(name)
-            run = _command(name, call, further, arguments) if named else lambda: None
+            run = _command(name, call, further, arguments) if method else lambda: None
             app.command(name, help=f"{registry.summary(name)}.", rich_help_panel=panel)(run)
     return app
 

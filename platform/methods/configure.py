@@ -71,14 +71,16 @@ def make_config(
     paths = {**COMMON_FLAGS, **method.flags}
     flags = [nest(paths.get(k, k.replace("__", ".")), value) for k, value in options.items() if value is not None]
     values = merge(values, *flags, families=families)
-    chosen = merge(method.presets[preset], method.stands_for(values), values, {"method": name}, families=families)
-    space = chosen.get("space", method.config.model_fields["space"].default)
+    configuration = merge(
+        method.presets[preset], method.stands_for(values), values, {"method": name}, families=families
+    )
+    space = configuration.get("space", method.config.model_fields["space"].default)
     if not isinstance(space, str):
         raise InvalidInput(
             f"space: expected a name ('archray list spaces') or a reference such as path.py:Class, got {space!r}"
         )
     of_space = merge(space_defaults(method.config, space), method.defaults(space))
-    return validate(method.config, merge(of_space, chosen, families=families))
+    return validate(method.config, merge(of_space, configuration, families=families))
 
 
 def check_config(config: SearchConfig, *, data_given: bool = False) -> None:
