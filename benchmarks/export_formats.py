@@ -18,7 +18,7 @@ import torch
 from torch import nn
 
 from archray.platform.models.formats.onnx import onnx_prediction
-from archray.platform.models.source.ensemble_source import network_file
+from archray.platform.models.network_source import network_file
 from archray.trainables.ensembles import Ensemble
 from archray.trainables.nets import NetworkSettings, build
 from archray.trainables.nets.exported_program import exported_program, onnx_graph

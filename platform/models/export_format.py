@@ -11,8 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from archray.errors import InvalidInput
-from archray.platform.models.source.ensemble_source import ensemble_file, network_file
-from archray.platform.models.source.network_source import fourier_file
+from archray.platform.models.network_source import ensemble_file, fourier_file, network_file
 from archray.registry import CatalogueRegistry
 from archray.trainables.ensembles.ensemble import KIND as ENSEMBLE
 from archray.trainables.feature_maps.fourier_network import FourierNetwork
@@ -80,8 +79,7 @@ class Portable:
         if isinstance(self.network, FourierNetwork):
             return fourier_file(title, self.network).encode()
         if card["kind"] == ENSEMBLE:
-            members, spaces = card["members"], [self.space] * len(card["members"])
-            return ensemble_file(title, members, card["average"], spaces).encode()
+            return ensemble_file(title, card["members"], card["average"], self.space).encode()
         return network_file(title, card, self.space).encode()
 
 

@@ -9,7 +9,7 @@ from torch import nn
 
 from archray.errors import InvalidArchitecture, InvalidInput
 from archray.trainables.nets import NetworkSettings, build, count_multiply_adds, count_parameters
-from archray.trainables.nets.darts_network import Cell, DARTSNetwork, drop_path, reductions
+from archray.trainables.nets.darts_network import Cell, darts_network, drop_path, reductions
 from archray.trainables.nets.darts_operations import OPERATIONS as MODULES
 from archray.trainables.nets.darts_operations import FactorizedReduce
 from archray.trainables.spaces import DARTS, DARTSWithNone, NASBench201
@@ -29,7 +29,7 @@ members = st.tuples(*[st.sampled_from(decision.choices) for decision in WITH_NON
 
 def network_of(architecture=None, *, form="training", channels=4, cells=1, in_channels=1, num_classes=10, **options):
     torch.manual_seed(0)
-    return DARTSNetwork(
+    return darts_network(
         WITH_NONE,
         architecture or WITH_NONE.decode(DARTS_V2),
         channels=channels,
@@ -238,7 +238,7 @@ def test_what_cannot_be_built():
     with pytest.raises(InvalidInput, match="at least 2 channels and a cell per stage"):
         network_of(cells=0)
     with pytest.raises(InvalidInput, match="expected a space of genotypes, got 'nasbench201'"):
-        DARTSNetwork(
+        darts_network(
             NASBench201(),
             ("none",) * 6,
             channels=4,

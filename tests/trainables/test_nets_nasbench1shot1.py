@@ -13,11 +13,12 @@ from archray.trainables.nets.nasbench1shot1_network import OPERATIONS as MODULES
 from archray.trainables.nets.nasbench1shot1_network import (
     Cell,
     ConvBNReLU,
-    NASBench1Shot1Network,
+    nasbench1shot1_network,
+    search_network,
     vertex_channels,
 )
 from archray.trainables.spaces import NASBench1Shot1Space1, NASBench1Shot1Space2, NASBench1Shot1Space3, NASBench201
-from archray.trainables.spaces.nasbench1shot1 import OPERATIONS, Module101
+from archray.trainables.spaces.nasbench1shot1 import OPERATIONS
 
 SPACES = ONE, TWO, THREE = (NASBench1Shot1Space1(), NASBench1Shot1Space2(), NASBench1Shot1Space3())
 KNOWN = {
@@ -36,7 +37,9 @@ def network_of(space, architecture=None, *, form="training", channels=4, cells=1
     torch.manual_seed(0)
     architecture = architecture or space.decode(KNOWN[space])
     sizes = {"channels": channels, "cells": cells, "in_channels": in_channels, "num_classes": 10}
-    return NASBench1Shot1Network(space, architecture, **sizes, normalisation=form)
+    if form == "search":
+        return search_network(space, architecture, **sizes)
+    return nasbench1shot1_network(space, architecture, **sizes, normalisation=form)
 
 
 def images(n=4, channels=1, size=8):
@@ -48,10 +51,10 @@ def test_the_published_size_of_an_inception_cell():
     edges = {(0, 1), (0, 2), (0, 3), (0, 5), (1, 6), (2, 6), (3, 4), (4, 6), (5, 6)}
     matrix = tuple(tuple(int((a, b) in edges) for b in range(7)) for a in range(7))
     one, three, pool = OPERATIONS
-    module = Module101(matrix, ("input", one, three, three, three, pool, "output"))
-    stacks = [Cell(module, 128, 128, "training") for _ in range(3)]
+    module = matrix, ("input", one, three, three, three, pool, "output")
+    stacks = [Cell(*module, 128, 128, "training") for _ in range(3)]
     for width in (256, 512):
-        stacks += [Cell(module, given, width, "training") for given in (width // 2, width, width)]
+        stacks += [Cell(*module, given, width, "training") for given in (width // 2, width, width)]
     parts = [ConvBNReLU(3, 128, 3, affine=True, running=True), *stacks, nn.Linear(512, 10)]
     assert sum(count_parameters(part) for part in parts) == 2_694_282
 
@@ -205,4 +208,4 @@ def test_what_cannot_be_built():
         network_of(TWO, channels=2)
     options = {"channels": 4, "cells": 1, "in_channels": 1, "num_classes": 2, "normalisation": "training"}
     with pytest.raises(InvalidInput, match=r"expected a space of NAS-Bench-1Shot1, got 'nasbench201'"):
-        NASBench1Shot1Network(NASBench201(), ("none",) * 6, **options)
+        nasbench1shot1_network(NASBench201(), ("none",) * 6, **options)

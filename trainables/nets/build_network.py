@@ -6,7 +6,6 @@ import inspect
 import math
 from collections.abc import Callable
 from contextlib import nullcontext
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,7 +18,7 @@ from archray.references import call_reference
 from archray.registry import import_modules
 from archray.trainables.data.dataset import Dataset
 from archray.trainables.devices import own_randomness
-from archray.trainables.nets.network_registry import NETWORKS
+from archray.trainables.nets.network_registry import NETWORKS, SpaceNetwork
 from archray.trainables.nets.network_settings import Initialisation, NetworkSettings
 from archray.trainables.nets.operations import Normalisation
 from archray.trainables.spaces import Architecture, Space, TableSpace, get_space
@@ -63,38 +62,16 @@ def build(
     space.check(choices)
     if isinstance(space, TableSpace) and space.base is not None:  # whose architectures those of the table are
         space = space.base
-    normalisation: Normalisation
-    if network.normalisation == "auto":
-        normalisation = "scoring" if for_scoring else "training"
-    else:
-        normalisation = network.normalisation
     own = getattr(space, "build", None)
-    builder = own or partial(NETWORKS.get(space.name), space)
-    options = {
-        "channels": network.channels,
-        "cells": network.cells,
-        "stem": network.stem,
-        "auxiliary": network.auxiliary and not for_scoring,
-        "normalisation": normalisation,
-    }
-    taken = _taken_options(builder, options)
-    if network.auxiliary and "auxiliary" not in taken:
-        raise InvalidInput(
-            f"expected auxiliary false, as networks of the space {space.name} have no auxiliary tower, got true; "
-            "set network.auxiliary to false"
-        )
-    if network.stem != "cifar" and "stem" not in taken:
-        raise InvalidInput(
-            f"expected the stem cifar, as networks of the space {space.name} have no other, got {network.stem}; "
-            "set network.stem to cifar"
-        )
+    builder = own or NETWORKS.get(space.name)
+    options = network_options(space, builder, network, for_scoring=for_scoring)
+    options |= {"in_channels": in_channels, "num_classes": num_classes}
     with nullcontext() if seed is None else own_randomness(seed):  # weights are drawn on the CPU
-        shape = {"in_channels": in_channels, "num_classes": num_classes}
         if own is None:
-            module = builder(choices, **shape, **taken)
+            module = builder(space, choices, **options)
         else:  # a failed result: a retry cannot cure it
             name = f"{type(space).__name__}.build"
-            module = call_reference(name, builder, choices, **shape, **taken, raises=InvalidArchitecture)
+            module = call_reference(name, builder, choices, **options, raises=InvalidArchitecture)
         if not isinstance(module, nn.Module):
             raise InvalidArchitecture(
                 f"expected the build method of space {space.name!r} to return a torch.nn.Module, "
@@ -146,12 +123,39 @@ def _check_network(
         )
 
 
-def _taken_options(function: Callable[..., Any], options: dict[str, Any]) -> dict[str, Any]:
-    """Those of `options` that `function` takes by name."""
-    parameters = inspect.signature(function).parameters
-    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
-        return options
-    return {name: value for name, value in options.items() if name in parameters}
+def network_options(
+    space: Space, builder: Callable[..., nn.Module], network: NetworkSettings, *, for_scoring: bool = False
+) -> dict[str, Any]:
+    """The settings that a builder of the space's networks takes by name: width, depth, form.
+
+    Raises: InvalidInput if the settings name a stem or an auxiliary tower, and it takes none.
+    """
+    normalisation: Normalisation
+    if network.normalisation == "auto":
+        normalisation = "scoring" if for_scoring else "training"
+    else:
+        normalisation = network.normalisation
+    options = {
+        "channels": network.channels,
+        "cells": network.cells,
+        "stem": network.stem,
+        "auxiliary": network.auxiliary and not for_scoring,
+        "normalisation": normalisation,
+    }
+    parameters = inspect.signature(builder.network if isinstance(builder, SpaceNetwork) else builder).parameters
+    if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
+        options = {name: value for name, value in options.items() if name in parameters}
+    if network.auxiliary and "auxiliary" not in options:
+        raise InvalidInput(
+            f"expected auxiliary false, as networks of the space {space.name} have no auxiliary tower, got true; "
+            "set network.auxiliary to false"
+        )
+    if network.stem != "cifar" and "stem" not in options:
+        raise InvalidInput(
+            f"expected the stem cifar, as networks of the space {space.name} have no other, got {network.stem}; "
+            "set network.stem to cifar"
+        )
+    return options
 
 
 @torch.no_grad()

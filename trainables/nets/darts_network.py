@@ -7,6 +7,7 @@ forced path computes (note G3); the evaluation form has 20 cells of 36 channels,
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import nn
@@ -15,7 +16,7 @@ from torch.nn import functional
 from archray.errors import InvalidInput
 from archray.plurals import count
 from archray.trainables.nets.darts_operations import OPERATIONS, FactorizedReduce, Form, cell_conv
-from archray.trainables.nets.network_registry import NETWORKS
+from archray.trainables.nets.network_registry import NETWORKS, SpaceNetwork
 from archray.trainables.nets.network_settings import Stem
 from archray.trainables.nets.operations import ReLUConvBN, batch_norm, edge_name
 from archray.trainables.spaces.genotypes import INPUTS, CellEdges, GenotypeSpace, cell_nodes
@@ -171,13 +172,11 @@ class ImageNetStem(nn.Module):
 STEMS: dict[Stem, type[CIFARStem | ImageNetStem]] = {"cifar": CIFARStem, "imagenet": ImageNetStem}
 
 
-@NETWORKS.register("darts")
-@NETWORKS.register("darts-none")
-@NETWORKS.register("nasnet")
 class DARTSNetwork(nn.Module):
     """Images (n, in_channels, H, W) to logits (n, num_classes); in train mode with an auxiliary tower to both logits.
 
     Args:
+        normal, reduce: the edges of the two cells, as of `Cell`; `outputs`: the nodes that each concatenates.
         channels: C, of the first cells; doubled by each reduction cell.
         cells: N, cells per stage: 3 N + 2 with the two reduction cells, so 6 is the original's network of 20 cells, 4
             that of 14 and 2 that of 8.
@@ -191,8 +190,9 @@ class DARTSNetwork(nn.Module):
 
     def __init__(
         self,
-        space: Space,
-        architecture: Architecture,
+        normal: CellEdges,
+        reduce: CellEdges,
+        outputs: tuple[Sequence[int], Sequence[int]],
         *,
         channels: int,
         cells: int,
@@ -203,14 +203,11 @@ class DARTSNetwork(nn.Module):
         auxiliary: bool = False,
     ) -> None:
         super().__init__()
-        if not isinstance(space, GenotypeSpace):
-            raise InvalidInput(f"expected a space of genotypes, got {space.name!r}")
         if channels < 2 or cells < 1:
             raise InvalidInput(
                 f"expected at least 2 channels and a cell per stage, got {count(channels, 'channel')} and "
                 f"{count(cells, 'cell')}"
             )
-        normal, reduce = space.genotype(architecture)
         depth = STAGES * cells + 2
         # A tensor, which `torch.compile` does not take for a constant: a number that rises would be compiled each time.
         self.register_buffer("_drop_probability", torch.zeros(()), persistent=False)
@@ -224,21 +221,20 @@ class DARTSNetwork(nn.Module):
             reduction = number in reductions(depth)
             if reduction:
                 width *= 2
-            edges = reduce if reduction else normal
-            outputs = space.outputs(edges)
+            nodes = outputs[reduction]
             self.cells.append(
                 Cell(
-                    edges,
+                    reduce if reduction else normal,
                     before,
                     last,
                     width,
                     reduction=reduction,
                     after_reduction=after_reduction,
                     form=normalisation,
-                    outputs=outputs,
+                    outputs=nodes,
                 )
             )
-            before, last, after_reduction = last, len(outputs) * width, reduction
+            before, last, after_reduction = last, len(nodes) * width, reduction
             if auxiliary and number == reductions(depth)[1]:
                 self.auxiliary = Auxiliary(last, num_classes, stem)
         self.classifier = nn.Linear(last, num_classes)
@@ -263,3 +259,15 @@ class DARTSNetwork(nn.Module):
                 second = self.auxiliary(last)
         logits: torch.Tensor = self.classifier(last.mean(dim=(2, 3)))
         return logits if second is None else (logits, second)
+
+
+def _arguments(space: Space, architecture: Architecture) -> dict[str, Any]:
+    if not isinstance(space, GenotypeSpace):
+        raise InvalidInput(f"expected a space of genotypes, got {space.name!r}")
+    normal, reduce = space.genotype(architecture)
+    return {"normal": normal, "reduce": reduce, "outputs": (space.outputs(normal), space.outputs(reduce))}
+
+
+darts_network = SpaceNetwork(DARTSNetwork, _arguments)
+for _name in ("darts", "darts-none", "nasnet"):
+    NETWORKS.register(_name, darts_network)

@@ -7,8 +7,9 @@ and twice the channels between stacks, mean pooling, a linear layer. NAS-Bench-1
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import reduce
+from functools import partial, reduce
 from operator import add
+from typing import Any
 
 import torch
 from torch import nn
@@ -16,9 +17,9 @@ from torch import nn
 from archray.errors import InvalidInput
 from archray.plurals import count
 from archray.trainables.nets.darts_operations import Form
-from archray.trainables.nets.network_registry import NETWORKS
-from archray.trainables.nets.operations import ReLUConvBN, batch_norm
-from archray.trainables.spaces.nasbench1shot1 import OUTPUT, Module101, NASBench1Shot1
+from archray.trainables.nets.network_registry import NETWORKS, SpaceNetwork
+from archray.trainables.nets.operations import Normalisation, ReLUConvBN, batch_norm
+from archray.trainables.spaces.nasbench1shot1 import OUTPUT, NASBench1Shot1
 from archray.trainables.spaces.space import Architecture, Space
 
 STACKS = 3
@@ -83,18 +84,29 @@ class Cell(nn.Module):
     A vertex applies its operation to the sum of its parents; where the cell's input is one, it is projected to the
     vertex's width, where a parent is a channel wider, its last channel is left out. The output concatenates its
     parents and adds the projected input if that is one.
+
+    Args:
+        matrix: (V, V) upper triangular without loose ends, 1 where the row's vertex feeds the column's.
+        operations: (V,) `input`, the operations, `output`.
     """
 
-    def __init__(self, module: Module101, in_channels: int, out_channels: int, form: Form) -> None:
+    def __init__(
+        self,
+        matrix: Sequence[Sequence[int]],
+        operations: Sequence[str],
+        in_channels: int,
+        out_channels: int,
+        form: Form,
+    ) -> None:
         super().__init__()
-        matrix, self.last = module.matrix, len(module.matrix) - 1
+        self.last = len(matrix) - 1
         self.widths = vertex_channels(matrix, out_channels)
         self.parents = [[v for v in range(1, fed) if matrix[v][fed]] for fed in range(self.last + 1)]
         self.projections = nn.ModuleDict(
             {str(v): node_conv(in_channels, self.widths[v], 1, form) for v in range(1, self.last + 1) if matrix[0][v]}
         )
         self.operations = nn.ModuleDict(
-            {str(v): OPERATIONS[module.operations[v]](self.widths[v], form) for v in range(1, self.last)}
+            {str(v): OPERATIONS[operations[v]](self.widths[v], form) for v in range(1, self.last)}
         )
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -115,21 +127,27 @@ class SearchCell(nn.Module):
     Every node has C channels. A node applies its operation to the sum of its parents, each counted once; the cell's
     input is projected anew for each node that reads it. The output concatenates the projected input and all nodes,
     with zeros in place of those that are not the output's parents. Loose ends are not made.
+
+    Args:
+        operations: (nodes,). parents: (nodes + 1,) of the nodes and of the output. live: nodes without loose ends.
     """
 
     def __init__(
-        self, space: NASBench1Shot1, architecture: Architecture, in_channels: int, channels: int, form: Form
+        self,
+        operations: Sequence[str],
+        parents: Sequence[Sequence[int]],
+        live: Sequence[int],
+        in_channels: int,
+        channels: int,
     ) -> None:
         super().__init__()
-        operations, self.parents = space.graph(architecture)
-        self.live = space.live(architecture)
-        self.channels = channels
+        self.parents, self.live, self.channels = parents, live, channels
         readers = {**{str(node): self.parents[node - 1] for node in self.live}, OUTPUT: self.parents[-1]}
         self.projections = nn.ModuleDict(
-            {name: node_conv(in_channels, channels, 1, form) for name, parents in readers.items() if 0 in parents}
+            {name: node_conv(in_channels, channels, 1, "search") for name, read in readers.items() if 0 in read}
         )
         self.operations = nn.ModuleDict(
-            {str(node): OPERATIONS[operations[node - 1]](channels, form) for node in self.live}
+            {str(node): OPERATIONS[operations[node - 1]](channels, "search") for node in self.live}
         )
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -144,57 +162,104 @@ class SearchCell(nn.Module):
         return torch.cat([first, *(values[node] if node in self.parents[-1] else zeros for node in nodes)], dim=1)
 
 
-@NETWORKS.register("nasbench1shot1-1")
-@NETWORKS.register("nasbench1shot1-2")
-@NETWORKS.register("nasbench1shot1-3")
+def stacked(
+    cell: Callable[[int, int], nn.Module], channels: int, cells: int, growth: int = 1
+) -> tuple[nn.Sequential, int]:
+    """Stacks of cells with pooling between two, which rounds odd heights and widths up; and the last stack's width.
+
+    cell: makes one, of the channels that it takes and its stack's width. It gives `growth` times that width.
+    """
+    layers: list[nn.Module] = []
+    in_channels = width = channels
+    for stack in range(STACKS):
+        if stack > 0:
+            layers.append(nn.MaxPool2d(2, ceil_mode=True))
+            width *= 2
+        for _ in range(cells):
+            layers.append(cell(in_channels, width))
+            in_channels = growth * width
+    return nn.Sequential(*layers), width
+
+
 class NASBench1Shot1Network(nn.Module):
-    """Images (n, in_channels, H, W) to logits (n, num_classes).
+    """NAS-Bench-101's network: images (n, in_channels, H, W) to logits (n, num_classes).
 
     Args:
-        channels: of the stem and, in the evaluation forms, of the first stack's cells. In the search form it is the
-            width of a node in the first stack, whose cells give nodes + 1 times as many.
-        cells: per stack.
-        normalisation: `search`, with cells as `SearchCell` and a 1 x 1 convolution after the last; otherwise
-            NAS-Bench-101's network, `training` or `scoring`.
-
-    Pooling rounds odd heights and widths up.
+        matrix, operations: of `Cell`.
+        channels: of the stem and of the first stack's cells. cells: per stack.
+        normalisation: `training` or `scoring`.
     """
 
     def __init__(
         self,
-        space: Space,
-        architecture: Architecture,
+        matrix: Sequence[Sequence[int]],
+        operations: Sequence[str],
         *,
         channels: int,
         cells: int,
         in_channels: int,
         num_classes: int,
-        normalisation: Form,
+        normalisation: Normalisation,
     ) -> None:
         super().__init__()
-        if not isinstance(space, NASBench1Shot1):
-            raise InvalidInput(f"expected a space of NAS-Bench-1Shot1, got {space.name!r}")
-        form, running = normalisation, normalisation == "training"
-        self.stem = ConvBNReLU(in_channels, channels, 3, affine=True, running=running)
-        module = space.to_nasbench101(architecture, pad=False)
-        layers: list[nn.Module] = []
-        width, given = channels, channels
-        for stack in range(STACKS):
-            if stack > 0:
-                layers.append(nn.MaxPool2d(2, ceil_mode=True))
-                width *= 2
-            for _ in range(cells):
-                if form == "search":
-                    layers.append(SearchCell(space, architecture, given, width, form))
-                    given = (len(space.nodes) + 1) * width
-                else:
-                    layers.append(Cell(module, given, width, form))
-                    given = width
-        self.stacks = nn.Sequential(*layers)
-        self.head = ReLUConvBN(given, width, 1, affine=False, running=running) if form == "search" else nn.Identity()
+        self.stem = ConvBNReLU(in_channels, channels, 3, affine=True, running=normalisation == "training")
+        self.stacks, width = stacked(partial(Cell, matrix, operations, form=normalisation), channels, cells)
+        self.classifier = nn.Linear(width, num_classes)
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        features = self.stacks(self.stem(images)).mean(dim=(2, 3))  # (n, 4C)
+        logits: torch.Tensor = self.classifier(features)  # (n, K)
+        return logits
+
+
+class SearchNetwork(nn.Module):
+    """What a supernet computes when one architecture is forced: images (n, in_channels, H, W) to (n, num_classes).
+
+    Args:
+        operations, parents, live: of `SearchCell`. A 1 x 1 convolution follows the last cell.
+        channels: of the stem and of a node in the first stack. cells: per stack.
+    """
+
+    def __init__(
+        self,
+        operations: Sequence[str],
+        parents: Sequence[Sequence[int]],
+        live: Sequence[int],
+        *,
+        channels: int,
+        cells: int,
+        in_channels: int,
+        num_classes: int,
+    ) -> None:
+        super().__init__()
+        self.stem = ConvBNReLU(in_channels, channels, 3, affine=True, running=False)
+        growth = len(parents)
+        self.stacks, width = stacked(partial(SearchCell, operations, parents, live), channels, cells, growth)
+        self.head = ReLUConvBN(growth * width, width, 1, affine=False, running=False)
         self.classifier = nn.Linear(width, num_classes)
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
         features = self.head(self.stacks(self.stem(images))).mean(dim=(2, 3))  # (n, 4C)
         logits: torch.Tensor = self.classifier(features)  # (n, K)
         return logits
+
+
+def _checked(space: Space) -> NASBench1Shot1:
+    if not isinstance(space, NASBench1Shot1):
+        raise InvalidInput(f"expected a space of NAS-Bench-1Shot1, got {space.name!r}")
+    return space
+
+
+def _arguments(space: Space, architecture: Architecture) -> dict[str, Any]:
+    return _checked(space).to_nasbench101(architecture, pad=False)._asdict()
+
+
+def _search_arguments(space: Space, architecture: Architecture) -> dict[str, Any]:
+    operations, parents = _checked(space).graph(architecture)
+    return {"operations": operations, "parents": parents, "live": _checked(space).live(architecture)}
+
+
+nasbench1shot1_network = SpaceNetwork(NASBench1Shot1Network, _arguments)
+search_network = SpaceNetwork(SearchNetwork, _search_arguments)
+for _number in (1, 2, 3):
+    NETWORKS.register(f"nasbench1shot1-{_number}", nasbench1shot1_network)

@@ -8,11 +8,12 @@ forward pass changes nothing (in train mode the outputs are the same with and wi
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import nn
 
-from archray.trainables.nets.network_registry import NETWORKS
+from archray.trainables.nets.network_registry import NETWORKS, SpaceNetwork
 from archray.trainables.nets.operations import OPERATIONS, Normalisation, ReLUConvBN, batch_norm, edge_name
 from archray.trainables.spaces.nasbench201 import EDGES
 from archray.trainables.spaces.space import Architecture, Space
@@ -92,19 +93,18 @@ class Reduction(nn.Module):
         return out
 
 
-@NETWORKS.register("nasbench201")
 class NASBench201Network(nn.Module):
     """Images (n, in_channels, H, W) to logits (n, num_classes).
 
     Args:
+        architecture: the operation of each edge.
         channels: C of the first stage; the benchmark has 16.
         cells: N, cells per stage; the benchmark has 5.
-        normalisation: `training` or `scoring`, see the module.
+        normalisation: `training`, affine with running statistics; or `scoring`, neither on edges (see the module).
     """
 
     def __init__(
         self,
-        space: Space,
         architecture: Architecture,
         *,
         channels: int,
@@ -114,7 +114,6 @@ class NASBench201Network(nn.Module):
         normalisation: Normalisation,
     ) -> None:
         super().__init__()
-        space.check(architecture)
         running = normalisation == "training"
         self.stem = nn.Sequential(
             nn.Conv2d(in_channels, channels, 3, padding=1, bias=False),
@@ -137,3 +136,11 @@ class NASBench201Network(nn.Module):
         features = self.head(self.stages(self.stem(images)))  # (n, 4C)
         logits: torch.Tensor = self.classifier(features)  # (n, K)
         return logits
+
+
+def _arguments(space: Space, architecture: Architecture) -> dict[str, Any]:
+    space.check(architecture)
+    return {"architecture": architecture}
+
+
+nasbench201_network = NETWORKS.register("nasbench201", SpaceNetwork(NASBench201Network, _arguments))

@@ -9,15 +9,17 @@ are averaged, without a class token: so no weight depends on the size of an imag
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from archray.errors import InvalidInput
-from archray.trainables.nets.network_registry import NETWORKS
+from archray.trainables.nets.network_registry import NETWORKS, SpaceNetwork
 from archray.trainables.spaces.space import Architecture, Space
-from archray.trainables.spaces.vit import TransformerLayer, VisionTransformers
+from archray.trainables.spaces.vit import VisionTransformers
 
 PATCH = 4  # pixels a side
 SMALL = 16  # pixels; up to these a map is enlarged by 2, which makes its patches 2 x 2: digits give 16 tokens, not 4
@@ -63,19 +65,19 @@ def attention(qkv: Tensor, heads: int) -> Tensor:
 class Block(nn.Module):
     """Attention, then an MLP, each behind a layer normalisation and added to what comes in: (n, T, width).
 
-    layer: its heads, and its MLP's hidden units in widths. head: numbers of a head.
+    ratio: the MLP's hidden units in widths. head: numbers of a head.
     """
 
-    def __init__(self, width: int, layer: TransformerLayer, head: int) -> None:
+    def __init__(self, width: int, heads: int, ratio: int, head: int) -> None:
         super().__init__()
-        self.heads = layer.heads
+        self.heads = heads
         self.attention_norm = nn.LayerNorm(width)
-        self.qkv = nn.Linear(width, 3 * layer.heads * head)
-        self.projection = nn.Linear(layer.heads * head, width)
+        self.qkv = nn.Linear(width, 3 * heads * head)
+        self.projection = nn.Linear(heads * head, width)
         self.mlp_norm = nn.LayerNorm(width)
-        self.expansion = nn.Linear(width, layer.ratio * width)
+        self.expansion = nn.Linear(width, ratio * width)
         self.activation = nn.GELU()
-        self.contraction = nn.Linear(layer.ratio * width, width)
+        self.contraction = nn.Linear(ratio * width, width)
 
     def forward(self, x: Tensor) -> Tensor:
         x = x + self.projection(attention(self.qkv(self.attention_norm(x)), self.heads))
@@ -83,30 +85,36 @@ class Block(nn.Module):
         return out
 
 
-@NETWORKS.register("vit")
 class VisionTransformer(nn.Module):
     """Images (n, in_channels, H, W) of any size to logits (n, num_classes).
 
     Args:
+        width: the numbers of a token in channels.
+        layers: the heads and the ratio of each layer.
         channels: C: a token has `width` x C numbers, a head 2 C, at any width (as AutoFormer's heads have 64).
         cells: N: each layer of the architecture is N blocks of its heads and ratio.
 
     Weights of linear layers are drawn as Glorot and Bengio (2010) do, as usual in transformers. Layer normalisation
-    knows no batch, so the forms `training` and `scoring` are one. Raises: InvalidInput for another space;
-    InvalidArchitecture.
+    knows no batch, so the forms `training` and `scoring` are one.
     """
 
     def __init__(
-        self, space: Space, architecture: Architecture, *, channels: int, cells: int, in_channels: int, num_classes: int
+        self,
+        width: int,
+        layers: Sequence[tuple[int, int]],
+        *,
+        channels: int,
+        cells: int,
+        in_channels: int,
+        num_classes: int,
     ) -> None:
         super().__init__()
-        shape = transformers(space).shape(architecture)
-        width = shape.width * channels
+        width *= channels
         self.stem = nn.Sequential(nn.Conv2d(in_channels, STEM * channels, 3, padding=1), nn.GELU())
         self.embedding = nn.Linear(PATCH**2 * STEM * channels, width)
         self.embedding_norm = nn.LayerNorm(width)
         self.blocks = nn.ModuleList(
-            Block(width, layer, HEAD * channels) for layer in shape.layers for _ in range(cells)
+            Block(width, heads, ratio, HEAD * channels) for heads, ratio in layers for _ in range(cells)
         )
         self.norm = nn.LayerNorm(width)
         self.classifier = nn.Linear(width, num_classes)
@@ -130,3 +138,11 @@ def transformers(space: Space) -> VisionTransformers:
     if not isinstance(space, VisionTransformers):
         raise InvalidInput(f"expected the space vit, got {space.name!r}")
     return space
+
+
+def _arguments(space: Space, architecture: Architecture) -> dict[str, Any]:
+    shape = transformers(space).shape(architecture)
+    return {"width": shape.width, "layers": tuple((layer.heads, layer.ratio) for layer in shape.layers)}
+
+
+NETWORKS.register("vit", SpaceNetwork(VisionTransformer, _arguments))

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from archray.errors import InvalidInput
-from archray.trainables.nets.darts_network import Cell, DARTSNetwork, reductions
+from archray.trainables.nets.darts_network import Cell, darts_network, reductions
 from archray.trainables.nets.darts_operations import OPERATIONS as MODULES
 from archray.trainables.spaces.darts import DARTS, NODES, OPERATIONS
 from archray.trainables.spaces.genotypes import CELLS, INPUTS, Genotype
@@ -83,7 +83,7 @@ class DARTSSupernet(Supernet):
     def __init__(self, space: Space, *, channels: int, partial_channels: int, none: bool, **size: Any) -> None:
         super().__init__(space, self.groups_of(space, partial_channels=partial_channels, none=none), partial_channels)
         # All but the edges is the standalone network's own.
-        network = DARTSNetwork(space, next(space.enumerate()), channels=channels, normalisation="search", **size)
+        network = darts_network(space, next(space.enumerate()), channels=channels, normalisation="search", **size)
         self.stem, self.classifier = network.stem, network.classifier
         self.cells = nn.ModuleList()
         for number, cell in enumerate(network.cells):

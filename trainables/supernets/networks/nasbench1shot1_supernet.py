@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from archray.errors import InvalidInput
 from archray.trainables.nets.nasbench1shot1_network import OPERATIONS as MODULES
-from archray.trainables.nets.nasbench1shot1_network import NASBench1Shot1Network, SearchCell, node_conv
+from archray.trainables.nets.nasbench1shot1_network import SearchCell, node_conv, search_network
 from archray.trainables.spaces.nasbench1shot1 import OPERATIONS, OUTPUT, NASBench1Shot1
 from archray.trainables.spaces.space import Architecture, Space
 from archray.trainables.supernets.networks.group import (
@@ -115,9 +115,7 @@ class NASBench1Shot1Supernet(Supernet):
     def __init__(self, space: Space, *, channels: int, partial_channels: int, none: bool, **size: Any) -> None:
         super().__init__(space, self.groups_of(space, partial_channels=partial_channels, none=none), partial_channels)
         # All but the cells is the standalone network's own.
-        network = NASBench1Shot1Network(
-            space, next(space.enumerate()), channels=channels, normalisation="search", **size
-        )
+        network = search_network(space, next(space.enumerate()), channels=channels, **size)
         self.stem, self.head, self.classifier = network.stem, network.head, network.classifier
         self.stacks = nn.ModuleList()
         width = channels

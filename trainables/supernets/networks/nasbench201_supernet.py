@@ -12,7 +12,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from archray.errors import InvalidInput
-from archray.trainables.nets.nasbench201_network import Cell, NASBench201Network
+from archray.trainables.nets.nasbench201_network import Cell, nasbench201_network
 from archray.trainables.nets.operations import OPERATIONS as MODULES
 from archray.trainables.spaces.nasbench201 import EDGES, OPERATIONS, NASBench201
 from archray.trainables.spaces.space import Architecture, Space
@@ -49,7 +49,7 @@ class NASBench201Supernet(Supernet):
     def __init__(self, space: Space, *, channels: int, partial_channels: int, none: bool, **size: Any) -> None:
         super().__init__(space, self.groups_of(space, partial_channels=partial_channels, none=none), partial_channels)
         # All but the cells is the standalone network's own.
-        network = NASBench201Network(space, next(space.enumerate()), channels=channels, normalisation="scoring", **size)
+        network = nasbench201_network(space, next(space.enumerate()), channels=channels, normalisation="scoring", **size)
         self.stem, self.head, self.classifier = network.stem, network.head, network.classifier
         self.stages = nn.ModuleList()
         for layer in network.stages:
