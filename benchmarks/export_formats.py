@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from archray.platform.models.formats.onnx import onnx_prediction
+from archray.platform.models.formats import onnx_prediction
 from archray.platform.models.network_source import network_file
 from archray.trainables.ensembles import Ensemble
 from archray.trainables.nets import NetworkSettings, build

@@ -16,10 +16,10 @@ from torch import Tensor
 from archray.errors import InvalidInput, RunFolderError
 from archray.files import Folder, plain_name
 from archray.platform.methods import open_run
-from archray.platform.models.export_format import CARD, FEATURE_MAP, FORMATS, Predict, prediction_of
 from archray.platform.models.export_model import code_of, portable, signed_export
-from archray.platform.models.formats.onnx import onnx_prediction
+from archray.platform.models.formats import FORMATS, Predict, onnx_prediction, prediction_of
 from archray.platform.models.model_files import read_described, trained
+from archray.platform.models.rebuilt_model import CARD, FEATURE_MAP
 from archray.platform.run.layout import MANIFEST
 from archray.platform.run.trust import SIGNATURE, is_own, refuse_code
 from archray.settings import LARGEST

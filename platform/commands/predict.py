@@ -36,7 +36,7 @@ def export(
         # read once a model was written
         from archray.files import Folder
         from archray.platform.api import export_name
-        from archray.platform.models.export_format import CARD
+        from archray.platform.models.rebuilt_model import CARD
 
         entry = Folder(to if to is not None else f"{run.rstrip('/')}/{export_name(member)}").read_json(CARD)["int8"]
         typer.echo(

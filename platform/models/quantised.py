@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from archray.errors import MissingExtra
-from archray.platform.models.formats.onnx import onnx_prediction
+from archray.platform.models.formats import onnx_prediction
 from archray.trainables.data.dataset import Dataset, Split
 from archray.trainables.nets.exported_program import IMAGES
 

@@ -1,4 +1,7 @@
-"""The module of an exported folder, built again by archray, of its own layers: to be trained on, or taken apart."""
+"""The module of an exported folder, built again by archray, of its own layers: to be trained on, or taken apart.
+
+`load_model.py` of an export imports this file by its name.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,6 @@ import torch
 from torch import Tensor, nn
 
 from archray.files import plain_name
-from archray.platform.models.export_format import CARD, FEATURE_MAP, STATE_DICT
 from archray.trainables.checkpoint import load_fitting, load_trained_weights
 from archray.trainables.ensembles.ensemble import DESCRIPTION, load_ensemble
 from archray.trainables.ensembles.ensemble import KIND as ENSEMBLE
@@ -19,6 +21,9 @@ from archray.trainables.feature_maps.classifier import Classifier, load_classifi
 from archray.trainables.feature_maps.fourier_network import FourierNetwork
 from archray.trainables.nets import NetworkSettings, build
 from archray.trainables.spaces.feature_map import Fourier
+
+CARD, STATE_DICT = "model.json", "state_dict.pt"
+NETWORK, FEATURE_MAP = "network", "feature map"  # kinds of models, beside ensembles
 
 
 def build_exported(folder: str | Path, state: dict[str, Tensor] | None = None) -> nn.Module | Classifier:

@@ -16,7 +16,7 @@ from archray_test_models import SMALL, a_run, bare_python, run_bare, run_of_ense
 import archray
 from archray.errors import InvalidInput, MissingExtra, RunFolderError, UnknownName
 from archray.files import Folder
-from archray.platform.models.export_format import FORMATS
+from archray.platform.models.formats import FORMATS
 from archray.platform.models.model_files import STATE_DICT, load_model
 from archray.platform.run.heartbeat import lock, start_of
 from archray.platform.run.layout import HEARTBEAT

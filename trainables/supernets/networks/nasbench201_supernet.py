@@ -49,7 +49,8 @@ class NASBench201Supernet(Supernet):
     def __init__(self, space: Space, *, channels: int, partial_channels: int, none: bool, **size: Any) -> None:
         super().__init__(space, self.groups_of(space, partial_channels=partial_channels, none=none), partial_channels)
         # All but the cells is the standalone network's own.
-        network = nasbench201_network(space, next(space.enumerate()), channels=channels, normalisation="scoring", **size)
+        first = next(space.enumerate())
+        network = nasbench201_network(space, first, channels=channels, normalisation="scoring", **size)
         self.stem, self.head, self.classifier = network.stem, network.head, network.classifier
         self.stages = nn.ModuleList()
         for layer in network.stages:

@@ -1,0 +1,331 @@
+"""The formats of an export: the files that each writes, how they are loaded, and their model to predict with."""
+
+from __future__ import annotations
+
+import io
+import runpy
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from archray.errors import InvalidInput, MissingExtra
+from archray.platform.models.network_source import ensemble_file, fourier_file, network_file
+from archray.platform.models.rebuilt_model import STATE_DICT, build_exported
+from archray.registry import Registry
+from archray.trainables.checkpoint import STATE_FILE, load_trained_weights
+from archray.trainables.ensembles.ensemble import KIND as ENSEMBLE
+from archray.trainables.feature_maps.classifier import Classifier
+from archray.trainables.feature_maps.fourier_network import FourierNetwork
+from archray.trainables.nets.exported_program import IMAGES, check_onnx, exported_program, onnx_graph
+
+SOURCE = "network.py"
+PROGRAM_FILE, ONNX_FILE, SAFETENSORS_FILE = "model.pt2", "model.onnx", "model.safetensors"
+RANDOM = (
+    "expected a model that gives the same of the same images, got one of mc-droppath, which drops paths at random in "
+    "every pass; choose torch-export, state-dict or safetensors"
+)
+
+Predict = Callable[[Tensor], Tensor]  # images (n, C, H, W), normalised -> what the model gives, (n, classes)
+
+
+@dataclass(frozen=True)
+class Portable:
+    """A trained model on its way out.
+
+    Attributes:
+        card: what `model.json` says of it so far.
+        module: images (n, C, H, W), normalised, to outputs (n, classes); in evaluation mode, on the CPU. None: a
+            classifier of texts, which is no module.
+        space: resolves the space here.
+        classifier: of texts, the content of the run's `state.pt`.
+    """
+
+    card: dict[str, Any]
+    module: nn.Module | None
+    space: str
+    classifier: bytes | None = None
+
+    @property
+    def network(self) -> nn.Module:
+        """Raises: InvalidInput for a classifier of texts."""
+        if self.module is None:
+            raise InvalidInput(
+                "expected a model of images, got a feature map over texts: its tokens and hashes of strings are no "
+                "graph of tensors; export it without --format, or as state-dict"
+            )
+        return self.module
+
+    @property
+    def image_shape(self) -> tuple[int, int, int]:
+        form = self.card["input"]
+        return form["channels"], form["size"], form["size"]
+
+    @property
+    def draws(self) -> bool:
+        """Whether it draws random numbers to predict."""
+        return any(member["drop_path"] is not None for member in self.card.get("members", ()))
+
+    def fixed(self) -> nn.Module:
+        """The module. Raises: InvalidInput also if it draws random numbers."""
+        if self.draws:
+            raise InvalidInput(RANDOM)
+        return self.network
+
+    def source(self) -> bytes:
+        """The content of `network.py`. Raises: InvalidInput for a space whose networks have no plain source."""
+        network, card = self.fixed(), self.card
+        title = _title(card)
+        if isinstance(network, FourierNetwork):
+            return fourier_file(title, network).encode()
+        if card["kind"] == ENSEMBLE:
+            return ensemble_file(title, card["members"], card["average"], self.space).encode()
+        return network_file(title, card, self.space).encode()
+
+
+def _title(card: dict[str, Any]) -> str:
+    """The docstring of `network.py`."""
+    form = card["input"]
+    shape = f"(n, {form['channels']}, {form['size']}, {form['size']})"
+    lines = [f"The {card['kind']} that archray {card['archray']} found, as plain PyTorch.", ""]
+    lines += [f"Images {shape} -> {card['output']} (n, {card['num_classes']})."]
+    if form["mean"] is not None:
+        mean, std = (", ".join(f"{value:.6g}" for value in form[name]) for name in ("mean", "std"))
+        scale = "Images in 0..1" if form["unit"] else "Images on the scale of the data"
+        lines += [f"{scale} less {mean}, divided by {std}, per channel."]
+    return "\n".join(lines) + "\n"
+
+
+class ExportFormat(ABC):
+    """A format.
+
+    Attributes:
+        loader: the text of a function of `load_model.py`, and `function` its name.
+        needs: what the function imports, for the README.
+        holds: what its files are, for the README.
+        code: of its files, that which `open` executes.
+    """
+
+    function: ClassVar[str]
+    loader: ClassVar[str]
+    needs: ClassVar[str]
+    holds: ClassVar[str]
+    code: ClassVar[str | None] = None
+
+    def check(self) -> None:  # noqa: B027  # most formats need torch alone
+        """Raises: MissingExtra where packages are missing. It imports none of them."""
+
+    @abstractmethod
+    def write(self, model: Portable) -> dict[str, bytes]:
+        """The contents of its files by name. Raises: InvalidInput for a model that it cannot hold."""
+
+    @abstractmethod
+    def open(self, folder: Path, card: dict[str, Any]) -> Predict:
+        """The model of an exported folder. card: its `model.json`."""
+
+
+FORMATS: Registry[ExportFormat] = Registry("format")
+
+
+def prediction_of(module: nn.Module | Callable[[Tensor], Tensor]) -> Predict:
+    """A module as a function of images, without gradients."""
+
+    def predict(images: Tensor) -> Tensor:
+        with torch.no_grad():
+            return module(images)
+
+    return predict
+
+
+class TorchExport(ExportFormat):
+    """torch's exported program: runs with torch alone, without the model's classes."""
+
+    function = "load_torch_export"
+    loader = '''
+def load_torch_export():
+    """A torch.nn.Module on the CPU: images (n, C, H, W), normalised -> outputs (n, classes). Needs torch.
+
+    It is a program, as in evaluation mode; its layers have no names of archray's.
+    """
+    import torch
+
+    model = torch.export.load(here / "model.pt2").module()
+    model.eval = lambda: model  # which it is in; torch's own raises
+    return model
+'''
+    needs = "torch"
+    holds = "the forward pass as torch's exported program, with its weights"
+    code = PROGRAM_FILE  # torch unpickles objects in it, and evaluates expressions of sizes
+
+    def write(self, model: Portable) -> dict[str, bytes]:
+        """`model.pt2`. One that drops paths draws them from torch's global generator."""
+        buffer = io.BytesIO()
+        torch.export.save(exported_program(model.network, model.image_shape), buffer)
+        return {PROGRAM_FILE: buffer.getvalue()}
+
+    def open(self, folder: Path, card: dict[str, Any]) -> Predict:
+        return prediction_of(torch.export.load(folder / PROGRAM_FILE).module())
+
+
+class StateDict(ExportFormat):
+    """The weights as torch saves them, for archray's own module; of a feature map over texts, all of its classifier."""
+
+    function = "build_model"
+    loader = '''
+def build_model():
+    """archray's own module, in evaluation mode: to be trained on, or taken apart. Needs archray."""
+    from archray.platform.models.rebuilt_model import build_exported
+
+    return build_exported(here)
+'''
+    needs = "archray"
+    holds = "the weights by the names of archray's layers, as torch saves them"
+
+    def write(self, model: Portable) -> dict[str, bytes]:
+        """`state_dict.pt`, or, of a classifier of texts, `state.pt`."""
+        if model.classifier is not None:
+            return {STATE_FILE: model.classifier}
+        buffer = io.BytesIO()
+        torch.save(model.network.state_dict(), buffer)
+        return {STATE_DICT: buffer.getvalue()}
+
+    def open(self, folder: Path, card: dict[str, Any]) -> Predict:
+        """archray's module. Raises: InvalidInput for a classifier of texts."""
+        model = build_exported(folder)
+        if isinstance(model, Classifier):
+            raise InvalidInput(f"expected a model of images, got one of texts in {folder}; give its load_model() texts")
+        return prediction_of(model)
+
+
+class ONNX(ExportFormat):
+    """A graph for ONNX Runtime, on many devices, without torch."""
+
+    function = "load_onnx"
+    loader = '''
+def load_onnx(file="model.onnx"):
+    """A function from images (n, C, H, W), an array, normalised, to outputs (n, classes). Needs onnxruntime, numpy."""
+    import numpy as np
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession(str(here / file), providers=["CPUExecutionProvider"])
+    return lambda images: session.run(None, {"images": np.asarray(images, dtype=np.float32)})[0]
+'''
+    needs = "onnxruntime and numpy"
+    holds = "the forward pass as an ONNX graph with its weights, for any number of images"
+
+    def check(self) -> None:
+        check_onnx()
+
+    def write(self, model: Portable) -> dict[str, bytes]:
+        """`model.onnx`. Raises: InvalidInput for a model that draws random numbers: they could not be repeated."""
+        return {ONNX_FILE: onnx_graph(model.fixed(), model.image_shape, model.card["output"].replace(" ", "_"))}
+
+    def open(self, folder: Path, card: dict[str, Any]) -> Predict:
+        return onnx_prediction((folder / ONNX_FILE).read_bytes())
+
+
+def onnx_prediction(graph: bytes) -> Predict:
+    """The graph run by ONNX Runtime on the CPU. Raises: MissingExtra without it."""
+    try:
+        import onnxruntime
+    except ImportError as error:
+        raise MissingExtra(
+            "an .onnx file is run by onnxruntime, which cannot be imported; pip install 'archray[export]'"
+        ) from error
+    session = onnxruntime.InferenceSession(graph, providers=["CPUExecutionProvider"])
+
+    def predict(images: Tensor) -> Tensor:
+        return torch.from_numpy(session.run(None, {IMAGES: images.numpy()})[0])
+
+    return predict
+
+
+class Safetensors(ExportFormat):
+    """The weights by name, in a file that holds no code; `network.py` beside it, where there is a source."""
+
+    function = "load_safetensors"
+    loader = '''
+def load_safetensors():
+    """A torch.nn.Module in evaluation mode. Needs torch and safetensors; archray where there is no network.py."""
+    import runpy
+
+    from safetensors.torch import load_file
+
+    weights = load_file(here / "model.safetensors")
+    if not (here / "network.py").exists():
+        from archray.platform.models.rebuilt_model import build_exported
+
+        return build_exported(here, weights)
+    model = runpy.run_path(str(here / "network.py"))["build"]()
+    model.load_state_dict(weights)
+    return model
+'''
+    needs = "torch and safetensors"
+    holds = "the weights by name, without any code"
+
+    def check(self) -> None:
+        if find_spec("safetensors") is None:
+            raise MissingExtra(
+                "this format needs safetensors, which cannot be imported; install it with: pip install "
+                "'archray[export]'"
+            )
+
+    def write(self, model: Portable) -> dict[str, bytes]:
+        """`model.safetensors`, and `network.py` if the model has a plain source."""
+        from safetensors.torch import save  # of an extra
+
+        weights = {name: tensor.detach().contiguous().clone() for name, tensor in model.network.state_dict().items()}
+        files = {SAFETENSORS_FILE: save(weights, metadata={"format": "pt"})}
+        try:
+            return files | {SOURCE: model.source()}
+        except InvalidInput:  # of a space without one: archray builds the network
+            return files
+
+    def open(self, folder: Path, card: dict[str, Any]) -> Predict:
+        self.check()
+        from safetensors.torch import load_file  # of an extra
+
+        model: Any = build_exported(folder, load_file(folder / SAFETENSORS_FILE))
+        return prediction_of(model)
+
+
+class PythonSource(ExportFormat):
+    """Plain PyTorch source, one file, with its weights."""
+
+    function = "load_python"
+    loader = '''
+def load_python():
+    """A torch.nn.Module of the classes in network.py, in evaluation mode. Needs torch."""
+    import runpy
+
+    import torch
+
+    model = runpy.run_path(str(here / "network.py"))["build"]()
+    model.load_state_dict(torch.load(here / "state_dict.pt", weights_only=True))
+    return model
+'''
+    needs = "torch"
+    holds = "the model's source, one file of plain PyTorch, and its weights"
+    code = SOURCE
+
+    def write(self, model: Portable) -> dict[str, bytes]:
+        """`network.py` and `state_dict.pt`. Raises: InvalidInput for a space whose networks have no plain source."""
+        return {SOURCE: model.source(), **FORMATS.get("state-dict").write(model)}
+
+    def open(self, folder: Path, card: dict[str, Any]) -> Predict:
+        """It runs the file, which may be the user's."""
+        model = runpy.run_path(str(folder / SOURCE))["build"]()
+        model.load_state_dict(load_trained_weights(folder / STATE_DICT, str(folder / STATE_DICT)))
+        return prediction_of(model)
+
+
+FORMATS.register("torch-export", TorchExport())
+FORMATS.register("state-dict", StateDict())
+FORMATS.register("onnx", ONNX())
+FORMATS.register("safetensors", Safetensors())
+FORMATS.register("python", PythonSource())

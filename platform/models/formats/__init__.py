@@ -1,1 +1,0 @@
-"""The formats of an exported model, a file each, which `export_format.FORMATS` declares."""
