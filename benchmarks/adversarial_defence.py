@@ -35,7 +35,7 @@ from archray.platform.methods.ensembles.attack_tables import round_of
 from archray.platform.run.layout import MODEL
 from archray.platform.run.manifest import digest
 from archray.trainables.adversarial import ATTACKS
-from archray.trainables.adversarial.attack_worker import AttackWorker
+from archray.trainables.adversarial.worker import AttackWorker
 
 METHODS: dict[str, tuple[str, dict[str, Any]]] = {
     "deep ensemble": ("deep-ensemble", {}),

@@ -16,8 +16,7 @@ import numpy as np
 import pandas as pd
 
 from archray.trainables.costs import CostSettings, LatencySettings
-from archray.trainables.costs.latency_calibration import calibration_candidates
-from archray.trainables.costs.latency_meter import Latencies, LatencyMeter
+from archray.trainables.costs.meter import Latencies, LatencyMeter, calibration_candidates
 from archray.trainables.nets import NetworkSettings
 from archray.trainables.spaces import get_space
 

@@ -10,7 +10,7 @@ import ray
 from ray.exceptions import RayError
 
 from archray.errors import ArchrayError, InvalidInput
-from archray.trainables.costs.latency_meter import LatencyMeter, Pair
+from archray.trainables.costs.meter import LatencyMeter, Pair
 
 
 class DeviceMeter:

@@ -16,9 +16,8 @@ from archray.plurals import count
 from archray.searchers.constraints import Constraint, parse_constraints, violation
 from archray.seeds import stream_seed
 from archray.trainables.costs import LatencySettings, NetworkCosts, Violation
-from archray.trainables.costs.latency_calibration import calibration_candidates
-from archray.trainables.costs.latency_meter import Latencies, Times
-from archray.trainables.costs.network_costs import cost_table
+from archray.trainables.costs.meter import Latencies, Times, calibration_candidates
+from archray.trainables.costs.networks import cost_table
 from archray.trainables.data import load_images
 from archray.trainables.spaces import ConstrainedSpace, Space, get_space
 from archray.trainables.spaces.table_space import PREFIX

@@ -12,7 +12,7 @@ from archray.plurals import count
 from archray.references import is_reference
 from archray.settings import REPEATED
 from archray.trainables.costs import cost_column
-from archray.trainables.costs.cost_settings import CostSettings, texts_of
+from archray.trainables.costs.settings import CostSettings, texts_of
 from archray.trainables.nets.network_settings import NetworkSettings
 from archray.trainables.spaces import get_space
 from archray.trainables.training_settings import TrainingSettings

@@ -18,7 +18,7 @@ from archray.platform.run.layout import TRIALS
 from archray.platform.run.run import Run
 from archray.plurals import count
 from archray.trainables.costs import COSTS, cost_column
-from archray.trainables.costs.latency_calibration import Line, left_out_errors
+from archray.trainables.costs.meter import Line, left_out_errors
 from archray.trainables.spaces.constraint import Constraint, parse_constraints, violation
 
 # The stages whose networks are shown, and what each trained them for; the search first.

@@ -13,7 +13,7 @@ from rich.console import Console
 
 from archray.platform.engine.run_costs import with_costs
 from archray.platform.engine.stage import Context
-from archray.trainables.costs.latency_calibration import calibration
+from archray.trainables.costs.meter import calibration
 
 
 def test_the_report_has_costs_bounds_and_the_look_up(tmp_path: Path) -> None:

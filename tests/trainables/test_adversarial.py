@@ -18,10 +18,8 @@ from archray.trainables.adversarial import (
     check_toolbox,
     pixels_of,
 )
-from archray.trainables.adversarial.attack_worker import chosen_images
-from archray.trainables.adversarial.defence import check_defenders
-from archray.trainables.adversarial.pixels import check_pixels
-from archray.trainables.adversarial.toolbox import classifier_of
+from archray.trainables.adversarial.defence import check_defenders, check_pixels, classifier_of
+from archray.trainables.adversarial.worker import chosen_images
 from archray.trainables.data import DataSettings, load_images
 from archray.trainables.data.image_form import ImageForm
 from archray.trainables.ensembles import Ensemble

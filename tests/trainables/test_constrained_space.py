@@ -9,7 +9,7 @@ import pytest
 
 from archray.errors import InvalidInput
 from archray.trainables.costs import CostFailed, Violation
-from archray.trainables.costs.network_costs import NetworkCosts
+from archray.trainables.costs.networks import NetworkCosts
 from archray.trainables.nets import NetworkSettings
 from archray.trainables.spaces import ConstrainedSpace, get_space
 from archray.trainables.spaces.constraint import parse_constraints

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from archray.trainables.costs import NetworkCosts
-from archray.trainables.costs.edge_costs import EdgeCosts, edge_costs
+from archray.trainables.costs.edges import EdgeCosts, edge_costs
 from archray.trainables.nets import NetworkSettings
 from archray.trainables.spaces import get_space
 from archray.trainables.supernets.cost_penalty import CostPenalty

@@ -15,14 +15,15 @@ from torch import Tensor, nn
 
 from archray.errors import InvalidInput
 from archray.trainables.costs import CostFailed, CostSettings, LatencySettings, NetworkCosts, costs_of
-from archray.trainables.costs.latency import Timing, network_latency, operation_latencies, operations_of, time_calls
-from archray.trainables.costs.latency_calibration import (
+from archray.trainables.costs.measures import Timing, network_latency, operation_latencies, operations_of, time_calls
+from archray.trainables.costs.meter import (
+    Latencies,
+    LatencyMeter,
     calibration_candidates,
     fit_line,
     left_out_errors,
     spread_choice,
 )
-from archray.trainables.costs.latency_meter import Latencies, LatencyMeter
 from archray.trainables.nets import NetworkSettings
 from archray.trainables.spaces import get_space
 

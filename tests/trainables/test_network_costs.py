@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from archray.errors import UnknownName
 from archray.trainables.costs import COSTS, CostFailed, NetworkCosts, costs_of, get_cost
-from archray.trainables.costs.liveness import peak_activation_bytes, peak_of
+from archray.trainables.costs.measures import peak_activation_bytes, peak_of
 from archray.trainables.nets import NetworkSettings, build, count_multiply_adds, count_parameters
 from archray.trainables.spaces import Decision, Space, TableSpace, get_space
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from archray.trainables.proxies.batch_norm import (
+from archray.trainables.proxies.layers import (
     PairwiseBatchNorm,
     backward,
     pairwise_sums,

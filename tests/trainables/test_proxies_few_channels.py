@@ -11,8 +11,7 @@ from torch.nn import functional as F
 
 from archray.trainables.nets import NetworkSettings, build
 from archray.trainables.proxies import ProxySettings, gram, score
-from archray.trainables.proxies.average_pool import ShiftedAveragePool, shifted_sums
-from archray.trainables.proxies.layers import forward
+from archray.trainables.proxies.layers import ShiftedAveragePool, forward, shifted_sums
 from archray.trainables.proxies.tangents import recognised
 
 CHANNELS_LAST = torch.channels_last  # (m, H, W, C) in memory

@@ -15,7 +15,7 @@ from archray.trainables.nasi.trace_norm import trace_norm
 from archray.trainables.nets import NetworkSettings, build
 from archray.trainables.proxies import ProxySettings, score
 from archray.trainables.proxies.layers import WEIGHT_LAYERS, batch_statistics, forward
-from archray.trainables.proxies.metrics.grasp import double_backward
+from archray.trainables.proxies.metrics.gradients import double_backward
 from archray.trainables.proxies.tangents import recognised
 from archray.trainables.spaces import get_space
 

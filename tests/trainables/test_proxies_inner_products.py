@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from archray.trainables.proxies import inner_products
-from archray.trainables.proxies.inner_products import channel_products, inner_product
+from archray.trainables.proxies.tangents import channel_products, inner_product
 
 
 @pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])

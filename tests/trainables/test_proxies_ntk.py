@@ -15,9 +15,12 @@ from archray.trainables.nets import NetworkSettings, build
 from archray.trainables.proxies import ProxySettings, score
 from archray.trainables.proxies.gram import exact_gram_matrix, gram_matrix, inner_product_gram, weight_gradients
 from archray.trainables.proxies.layers import WEIGHT_LAYERS, forward
-from archray.trainables.proxies.metrics.kappa import DegenerateKernel, condition_number
-from archray.trainables.proxies.metrics.knas import root_mean_entry
-from archray.trainables.proxies.metrics.ntk_trace import root_mean_trace
+from archray.trainables.proxies.metrics.kernels import (
+    DegenerateKernel,
+    condition_number,
+    root_mean_entry,
+    root_mean_trace,
+)
 
 CELL = "|nor_conv_3x3~0|+|nor_conv_1x1~0|avg_pool_3x3~1|+|skip_connect~0|nor_conv_1x1~1|nor_conv_3x3~2|"
 

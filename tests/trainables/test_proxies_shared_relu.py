@@ -7,9 +7,8 @@ import torch
 from torch import Tensor, nn
 
 from archray.trainables.proxies import ProxySettings, score
-from archray.trainables.proxies.layers import forward
-from archray.trainables.proxies.metrics.grasp import double_backward
-from archray.trainables.proxies.shared_relu import shared_relus
+from archray.trainables.proxies.layers import forward, shared_relus
+from archray.trainables.proxies.metrics.gradients import double_backward
 from archray.trainables.proxies.tangents import recognised
 
 

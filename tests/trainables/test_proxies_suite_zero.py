@@ -15,10 +15,7 @@ from torch.nn import functional as F
 
 from archray.trainables.nets import NetworkSettings, build, count_multiply_adds, count_parameters
 from archray.trainables.proxies import ProxySettings, score
-from archray.trainables.proxies.correlations import correlations
-from archray.trainables.proxies.metrics.epe_nas import class_correlations
-from archray.trainables.proxies.metrics.jacov import divergence
-from archray.trainables.proxies.metrics.zen import zen_score
+from archray.trainables.proxies.metrics.responses import class_correlations, correlations, divergence, zen_score
 from archray.trainables.spaces import get_space
 
 CELL = "|nor_conv_3x3~0|+|nor_conv_1x1~0|avg_pool_3x3~1|+|skip_connect~0|none~1|nor_conv_3x3~2|"

@@ -9,13 +9,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from archray.registry import lazy_attributes
-from archray.trainables.adversarial.attack_registry import ATTACKS, Attack, check_toolbox
-from archray.trainables.adversarial.attack_settings import AttackSettings
+from archray.trainables.adversarial.registry import ATTACKS, Attack, check_toolbox
+from archray.trainables.adversarial.settings import AttackSettings
 
 if TYPE_CHECKING:
-    from archray.trainables.adversarial.defence import attack_member
-    from archray.trainables.adversarial.pixels import PixelNetwork, pixels_of
-    from archray.trainables.adversarial.toolbox import adversarial_images
+    from archray.trainables.adversarial.defence import PixelNetwork, adversarial_images, attack_member, pixels_of
 
 __all__ = [
     "ATTACKS",
@@ -30,7 +28,5 @@ __all__ = [
 
 __getattr__ = lazy_attributes(  # what needs torch
     __name__,
-    defence=("attack_member",),
-    pixels=("PixelNetwork", "pixels_of"),
-    toolbox=("adversarial_images",),
+    defence=("attack_member", "PixelNetwork", "pixels_of", "adversarial_images"),
 )

@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from archray.registry import lazy_attributes
-from archray.trainables.costs.cost_registry import COSTS, Cost, CostFailed, cost, cost_column, get_cost
-from archray.trainables.costs.cost_settings import CostSettings, LatencySettings
+from archray.trainables.costs.registry import COSTS, Cost, CostFailed, cost, cost_column, get_cost
+from archray.trainables.costs.settings import CostSettings, LatencySettings
 
 if TYPE_CHECKING:
-    from archray.trainables.costs.constrained_costs import BoundSettings, Violation
-    from archray.trainables.costs.network_costs import NetworkCosts, check_costs, costs_of
+    from archray.trainables.costs.networks import BoundSettings, NetworkCosts, Violation, check_costs, costs_of
 
 __all__ = [
     "COSTS",
@@ -30,6 +29,5 @@ __all__ = [
 
 __getattr__ = lazy_attributes(  # what needs pandas
     __name__,
-    constrained_costs=("BoundSettings", "Violation"),
-    network_costs=("NetworkCosts", "check_costs", "costs_of"),
+    networks=("BoundSettings", "Violation", "NetworkCosts", "check_costs", "costs_of"),
 )

@@ -34,7 +34,7 @@ from torch.func import functional_call
 from torch.nn import functional as F
 
 from archray.errors import InvalidInput
-from archray.trainables.proxies.inner_products import inner_product
+from archray.trainables.proxies.tangents import inner_product
 from archray.trainables.supernets.networks import Supernet
 from archray.trainables.supernets.networks.group import Offer, Rows
 

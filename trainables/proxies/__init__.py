@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from archray.registry import lazy_attributes
-from archray.trainables.proxies.proxy_registry import PROXIES, NoScore, Proxy, Score, get_proxy, low_is_good, proxy
-from archray.trainables.proxies.proxy_settings import ProxySettings, check_proxies, column_of
+from archray.trainables.proxies.registry import PROXIES, NoScore, Proxy, Score, get_proxy, low_is_good, proxy
+from archray.trainables.proxies.settings import ProxySettings, check_proxies, column_of
 
 if TYPE_CHECKING:
     from archray.trainables.proxies.shared_pass import SharedPass, score

@@ -18,8 +18,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.modules.conv import _ConvNd
 
-from archray.trainables.proxies.batch_norm import is_channels_last
-from archray.trainables.proxies.layers import Call, WeightLayer
+from archray.trainables.proxies.layers import Call, WeightLayer, is_channels_last
 
 MIB = 2**20
 BLOCK_MIB = 2  # of shifted inputs made at once: what a core's cache holds

@@ -19,8 +19,8 @@ from archray.errors import InvalidInput
 from archray.trainables.devices import out_of_memory, own_randomness
 from archray.trainables.proxies.gram import exact_gram_matrix, gram_matrix
 from archray.trainables.proxies.layers import Record, batch_statistics, forward
-from archray.trainables.proxies.proxy_registry import NoScore, Proxy, Score, get_proxy
-from archray.trainables.proxies.proxy_settings import ProxySettings
+from archray.trainables.proxies.registry import NoScore, Proxy, Score, get_proxy
+from archray.trainables.proxies.settings import ProxySettings
 from archray.trainables.proxies.tangents import recognised
 
 # Logits that differ by less than this part of the largest, over the batch, differ by rounding only.

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from archray.trainables.costs.edge_costs import EdgeCosts
+from archray.trainables.costs.edges import EdgeCosts
 from archray.trainables.supernets.cost_penalty_settings import CostPenaltySettings
 from archray.trainables.supernets.mixings.mixing import Lesson, Mixture
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 import numpy as np
 from torch import Tensor
 
-from archray.trainables.costs.edge_costs import EdgeCosts
+from archray.trainables.costs.edges import EdgeCosts
 from archray.trainables.spaces import Architecture, Space
 from archray.trainables.supernets.networks import Supernet
 from archray.trainables.supernets.networks.group import LEFT_OUT, NONE

@@ -11,7 +11,7 @@ from torch import Tensor
 from archray.trainables.data import DataSettings, load_images, proxy_batch
 from archray.trainables.devices import choose_device
 from archray.trainables.nets import build, count_parameters
-from archray.trainables.proxies.proxy_settings import ProxySettings
+from archray.trainables.proxies.settings import ProxySettings
 from archray.trainables.proxies.shared_pass import score
 from archray.trainables.spaces import get_space
 

@@ -25,7 +25,7 @@ from archray.platform.report.section import Column, Section, captioned, numeric,
 from archray.platform.run.layout import command
 from archray.platform.run.run import Run
 from archray.plurals import count
-from archray.trainables.adversarial.attack_registry import ATTACKS
+from archray.trainables.adversarial.registry import ATTACKS
 
 _BARS = {ATTACKED: RANDOM, TRANSFERRED: TRIAL, DEFENDED: FOUND, CONTROL: GREEN}
 _COLUMNS = (*BENIGN, ATTACKED, TRANSFERRED, DEFENDED, "noise_member_accuracy", CONTROL)

@@ -15,7 +15,7 @@ from archray.platform.methods.plain.plain_methods import EXTENDABLE, POOL_PRESET
 from archray.platform.methods.several_metrics.several_metrics_config import RankSurrogateConfig, SeveralMetricsOptions
 from archray.settings import REPEATED
 from archray.trainables.costs import cost_column
-from archray.trainables.costs.cost_settings import texts_of
+from archray.trainables.costs.settings import texts_of
 
 if TYPE_CHECKING:
     from archray.searchers.pareto.objectives import Objective

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from archray.trainables.adversarial.attack_registry import Attack
-from archray.trainables.adversarial.attack_settings import AttackSettings
+from archray.trainables.adversarial.registry import Attack
+from archray.trainables.adversarial.settings import AttackSettings
 
 
 def _make(classifier: Any, settings: AttackSettings) -> Any:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from torch import nn
 
-from archray.trainables.costs.cost_registry import ImageShape, cost
-from archray.trainables.costs.cost_settings import LatencySettings
-from archray.trainables.costs.latency import network_latency
+from archray.trainables.costs.measures import network_latency
+from archray.trainables.costs.registry import ImageShape, cost
+from archray.trainables.costs.settings import LatencySettings
 
 
 @cost(unit="ms", summed=True, measured=True)

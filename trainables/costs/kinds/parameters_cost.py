@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import nn
 
-from archray.trainables.costs.cost_registry import ImageShape, cost
+from archray.trainables.costs.registry import ImageShape, cost
 from archray.trainables.nets.cost import count_parameters
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from torch import nn
 
-from archray.trainables.costs.cost_registry import ImageShape, cost
-from archray.trainables.costs.liveness import peak_activation_bytes
+from archray.trainables.costs.measures import peak_activation_bytes
+from archray.trainables.costs.registry import ImageShape, cost
 
 
 @cost(unit="bytes")

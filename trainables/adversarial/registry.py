@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from archray.errors import MissingExtra
 from archray.registry import PackageRegistry
-from archray.trainables.adversarial.attack_settings import AttackSettings
+from archray.trainables.adversarial.settings import AttackSettings
 
 PACKAGES = ("art", "multiprocess")  # the toolbox, and what its AutoAttack imports without requiring it
 

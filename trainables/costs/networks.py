@@ -1,4 +1,4 @@
-"""What the architectures of a space cost as networks, or by a table that has measured them."""
+"""Costs of a space's architectures, as networks or by a table, and by how much they violate constraints."""
 
 from __future__ import annotations
 
@@ -11,17 +11,21 @@ import numpy as np
 
 from archray.errors import ArchrayError, InvalidArchitecture, UnknownName
 from archray.references import is_reference
-from archray.trainables.costs.cost_registry import COSTS, Cost, CostFailed, cost_column, get_cost
-from archray.trainables.costs.cost_settings import CostSettings
-from archray.trainables.costs.latency_calibration import calibration_candidates
-from archray.trainables.costs.latency_meter import Latencies, LatencyMeter, check_lookup
+from archray.settings import Settings
+from archray.trainables.costs.meter import Latencies, LatencyMeter, calibration_candidates, check_lookup
+from archray.trainables.costs.registry import COSTS, Cost, CostFailed, cost_column, get_cost
+from archray.trainables.costs.settings import CostSettings
 from archray.trainables.nets.network_settings import NetworkSettings
 from archray.trainables.spaces import Architecture, Space, TableSpace, get_space
+from archray.trainables.spaces.constraint import Constraint, costs_named, parse_constraints, violation
 from archray.trainables.spaces.named_tables import open_table_space
 
 if TYPE_CHECKING:
     import pandas as pd
     from torch import nn
+
+# What the architectures of a space cost as networks, or by a table that has measured them.
+
 
 logger = logging.getLogger(__name__)
 LARGE_IMAGE = 64  # pixels a side; up to it a pass on the CPU is faster than one on the meta device, which computes none
@@ -287,3 +291,64 @@ def _column(table: TableSpace, column: str) -> Any:
 
     rows = table.file.rows.drop_duplicates("architecture")
     return pd.to_numeric(rows[column], errors="coerce").to_numpy(dtype="float64")
+
+
+# By how much the costs of architectures violate constraints, here and in a trial.
+
+
+class Violation:
+    """architecture -> by how much its costs miss the constraints; infinite of one without costs.
+
+    Args:
+        constraints: whose violations are summed. costs: architecture, names of costs -> costs by column.
+    """
+
+    def __init__(self, constraints: Sequence[Constraint], costs: NetworkCosts) -> None:
+        self.constraints, self.costs = tuple(constraints), costs
+
+    def __call__(self, architecture: str) -> float:
+        try:
+            return violation(self.constraints, self.costs(architecture, costs_named(self.constraints)))
+        except CostFailed:
+            return float("inf")
+
+    @property
+    def one_sided(self) -> bool:
+        """Whether all costs are bounded from above, or all from below."""
+        return len({each.relation[0] for each in self.constraints}) == 1
+
+    def describe(self, architecture: str) -> str:
+        """`latency_ms 5.3, flops 1.2e+07`, of those that are bounded."""
+        try:
+            costs = self.costs(architecture, costs_named(self.constraints))
+        except CostFailed as error:
+            return str(error)
+        return ", ".join(f"{c} {costs[c]:.5g}" for c in dict.fromkeys(each.column for each in self.constraints))
+
+
+class BoundSettings(Settings):
+    """Constraints on the standalone networks of what a trial finds.
+
+    Attributes:
+        constraints: texts, `flops <= 20M`.
+        network: the skeleton whose costs are bounded.
+        costs: where costs are taken from.
+    """
+
+    constraints: tuple[str, ...]
+    network: NetworkSettings = NetworkSettings()
+    costs: CostSettings = CostSettings()
+
+    def violation(self, space: Space | str, *, in_channels: int, image_size: int, num_classes: int) -> Violation:
+        """architecture -> by how much it violates them. Raises: as `NetworkCosts`."""
+        constraints = parse_constraints(self.constraints)
+        costs = NetworkCosts(
+            space,
+            costs_named(constraints),
+            network=self.network,
+            in_channels=in_channels,
+            image_size=image_size,
+            num_classes=num_classes,
+            table=cost_table(self.costs),
+        )
+        return Violation(constraints, costs)

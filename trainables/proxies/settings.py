@@ -11,7 +11,7 @@ from archray.errors import InvalidInput
 from archray.references import is_reference, split_reference
 from archray.settings import Seed, Settings
 from archray.trainables.nets.network_settings import NetworkSettings
-from archray.trainables.proxies.proxy_registry import PROXIES, get_proxy
+from archray.trainables.proxies.registry import PROXIES, get_proxy
 
 OTHER_COLUMNS = ("architecture", "failure", "seconds", "parameters")  # of a pool, beside its metrics
 

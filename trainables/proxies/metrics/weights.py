@@ -1,16 +1,33 @@
-"""Synaptic flow of the network of absolute weights. Tanaka et al. 2020; Abdelfattah et al. 2021; note H1."""
+"""Metrics of a network's weights and size. They read neither images nor labels."""
 
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
+from archray.trainables.nets.cost import count_multiply_adds, count_parameters
 from archray.trainables.proxies.layers import BATCH_NORMS, WEIGHT_LAYERS
-from archray.trainables.proxies.proxy_registry import NoScore, proxy
+from archray.trainables.proxies.registry import NoScore, proxy
 from archray.trainables.proxies.shared_pass import SharedPass
+
+# Norm of the weights at initialisation. Krishnakumar et al. 2022 (NAS-Bench-Suite-Zero).
+
+
+def sum_of_norms(weights: Sequence[Tensor]) -> float:
+    """sum over l of ||theta_l||_2, theta_l the weight of a convolution or linear layer."""
+    return float(torch.stack([weight.detach().double().norm() for weight in weights]).sum())
+
+
+@proxy(direction="max")
+def l2_norm(shared: SharedPass) -> float:
+    return sum_of_norms(shared.record.weights)
+
+
+# Synaptic flow of the network of absolute weights. Tanaka et al. 2020; Abdelfattah et al. 2021; note H1.
 
 
 def synaptic_flow(network: nn.Module, image: Tensor, variant: Literal["no-bn", "bn"] = "no-bn") -> float:
@@ -51,3 +68,20 @@ def _pass_through(x: Tensor) -> Tensor:
 @proxy(direction="max")
 def synflow(shared: SharedPass) -> float:
     return synaptic_flow(shared.network, shared.images[0], shared.settings.synflow)
+
+
+# Number of parameters: a baseline that no metric may be shown without.
+
+
+@proxy(direction="max")
+def parameters(shared: SharedPass) -> float:
+    return float(count_parameters(shared.network))
+
+
+# Multiply-adds of one image, what papers call FLOPs: a baseline that no metric may be shown without.
+
+
+@proxy(direction="max")
+def multiply_adds(shared: SharedPass) -> float:
+    channels, height, width = shared.images.shape[1:]
+    return float(count_multiply_adds(shared.network, (channels, height, width)))

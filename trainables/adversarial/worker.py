@@ -11,9 +11,8 @@ import torch
 
 from archray.files import Folder
 from archray.seeds import named_seed
-from archray.trainables.adversarial.attack_settings import AttackSettings
-from archray.trainables.adversarial.defence import attack_member
-from archray.trainables.adversarial.pixels import check_pixels
+from archray.trainables.adversarial.defence import attack_member, check_pixels
+from archray.trainables.adversarial.settings import AttackSettings
 from archray.trainables.data import DataSettings, load_images
 from archray.trainables.devices import choose_device
 from archray.trainables.ensembles.ensemble import load_ensemble
