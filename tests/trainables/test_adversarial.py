@@ -14,9 +14,9 @@ from archray.trainables.adversarial import (
     PixelNetwork,
     adversarial_images,
     attack_member,
-    attack_registry,
     check_toolbox,
     pixels_of,
+    registry,
 )
 from archray.trainables.adversarial.defence import check_defenders, check_pixels, classifier_of
 from archray.trainables.adversarial.worker import chosen_images
@@ -165,7 +165,7 @@ def test_gradients_of_chosen_classes_are_those_of_each_image_alone() -> None:
 
 
 def test_without_the_toolbox_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(attack_registry, "find_spec", lambda name: None)
+    monkeypatch.setattr(registry, "find_spec", lambda name: None)
     with pytest.raises(MissingExtra, match=r"pip install 'archray\[adversarial\]'"):
         check_toolbox()
 

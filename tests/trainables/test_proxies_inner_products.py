@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from archray.trainables.proxies import inner_products
+from archray.trainables.proxies import tangents as inner_products
 from archray.trainables.proxies.tangents import channel_products, inner_product
 
 

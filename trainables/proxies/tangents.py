@@ -29,7 +29,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from archray.trainables.proxies import batch_norm
+from archray.trainables.proxies import layers as batch_norm
 from archray.trainables.proxies.gram import padded
 from archray.trainables.proxies.layers import Record, channel_sum, is_channels_last, shifted_sums
 
@@ -97,7 +97,7 @@ def recognised(record: Record) -> bool:
         known = name in LINEAR_NODES
         if name in ("ConvolutionBackward0", "AddmmBackward0", "MmBackward0"):
             known = node in layers
-        elif name in batch_norm.NODES:
+        elif name in batch_norm.NORM_NODES:
             known = node in norms and batch_norm.statistics(node) is not None
         elif name == "ReluBackward0":
             known = node in relus
