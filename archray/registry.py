@@ -6,15 +6,17 @@ import ast
 import difflib
 import importlib
 import importlib.util
+import inspect
 import pkgutil
 import re
 from collections.abc import Callable, Collection, Iterator
 from functools import cached_property, partial
 from pathlib import Path
+from types import ModuleType
 from typing import Any, Generic, TypeVar, overload
 
-from archray.errors import UnknownName
-from archray.references import load_reference
+from archray.errors import InvalidInput, UnknownName
+from archray.references import load_reference, split_reference
 
 T = TypeVar("T")
 Decorated = TypeVar("Decorated")  # keeps its own type, which is a T or a subclass of one
@@ -166,6 +168,46 @@ class PackageRegistry(Registry[T]):
 
     def _module(self, name: str) -> str:
         return f"{self.package}.{name.replace(self.separator, '_')}{self.suffix}"
+
+
+class LazyModule(ModuleType):
+    """A module that is imported when an attribute of it is first used, for files that register things without torch.
+
+    Use it in the `else` of `if TYPE_CHECKING`, where the module is imported under the same name.
+    """
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(importlib.import_module(self.__name__), name)
+
+
+def load_function(reference: str, entry: type, count: int, arguments: str) -> Any:
+    """The custom function that a reference names: an `entry` of a registry, or a function of `count` arguments.
+
+    Raises: UnknownName if nothing has the reference; InvalidInput, with `arguments` in words, for anything else.
+    """
+    loaded, name = load_reference(reference), split_reference(reference)[1]
+    if isinstance(loaded, entry):
+        return loaded
+    if isinstance(loaded, type):
+        kind = f"the class {loaded.__name__}"
+    elif not callable(loaded):
+        kind = type(loaded).__name__
+    elif not takes(loaded, count):
+        kind = f"{name}{inspect.signature(loaded)}"
+    else:
+        return loaded
+    raise InvalidInput(f"expected {reference!r} to be a function of {arguments}, got {kind}")
+
+
+def takes(function: Callable[..., Any], count: int) -> bool:
+    """Whether `function` can be called with `count` positional arguments."""
+    try:
+        inspect.signature(function).bind(*[None] * count)
+    except TypeError:
+        return False
+    except ValueError:  # a function without a signature, of a compiled module
+        return True
+    return True
 
 
 def import_modules(package: str) -> None:

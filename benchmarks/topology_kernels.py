@@ -20,10 +20,10 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 import torch
+from linear_ntk import deep_kernels, expected_scale
 
 from archray.trainables.nets import NetworkSettings, build
 from archray.trainables.proxies import ProxySettings, score
-from archray.trainables.proxies.linear_ntk import deep_kernels, expected_scale
 from archray.trainables.spaces import get_space
 from archray.trainables.spaces.cell_shape import cell_shape
 from archray.trainables.spaces.cell_variants import deepest, genotype_space, widest

@@ -336,7 +336,7 @@ def list_names(kind: str) -> dict[str, str]:
     if kind == "datasets":
         return {name: DATASETS.get(name).description for name in DATASETS}
     if kind == "proxies":
-        return {name: PROXIES.summary(name) for name in PROXIES}
+        return {name: PROXIES.get(name).summary for name in PROXIES}
     if isinstance(kind, str) and kind in (registries := {"methods": METHODS, "studies": STUDIES}):
         return {name: registries[kind].summary(name) for name in registries[kind]}
     raise InvalidInput(f"there is nothing called {kind!r} to list; choose one of {', '.join(LISTED)}")

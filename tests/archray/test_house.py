@@ -115,7 +115,7 @@ ray.shutdown()
         ("import archray.trainables.tune.posterior_settings as s; s.PosteriorOptions()", {"ray", "torch"}),
         ("import archray.trainables.data.digits as d; d.read(None)", {"sklearn", "scipy", "pandas", "torch"}),
         ("import archray.cluster.cluster_settings, archray.cluster.resources", {"ray"}),
-        ("import archray.trainables.proxies as p; [p.PROXIES.summary(n) for n in p.PROXIES]", {"torch"}),
+        ("import archray.trainables.proxies as p; [p.PROXIES.get(n).summary for n in p.PROXIES]", {"torch"}),
         ("import archray.cluster", {"torch"}),
         ("import archray.plots; dir(archray.plots)", {"matplotlib", "ray", "torch"}),
         ("import archray.platform.cli as c; c.application(['--help'])", {"ray", "torch", "numpy", "pandas"}),

@@ -1,10 +1,18 @@
 """Theorem 7.4 of the thesis: the kernels of linear wide and deep architectures, against autograd and in expectation."""
 
+from pathlib import Path
+
 import pytest
 import torch
 
 from archray.errors import InvalidInput
-from archray.trainables.proxies.linear_ntk import deep_kernels, deep_ntk, expected_scale, orthonormal_inputs, wide_ntk
+from archray.references import load_reference
+
+BENCHMARK = Path(__file__).resolve().parents[2] / "benchmarks" / "linear_ntk.py"
+deep_kernels, deep_ntk, expected_scale, orthonormal_inputs, wide_ntk = (
+    load_reference(f"{BENCHMARK}:{name}")
+    for name in ("deep_kernels", "deep_ntk", "expected_scale", "orthonormal_inputs", "wide_ntk")
+)
 
 
 def by_autograd(weights: torch.Tensor, inputs: torch.Tensor, *, wide: bool) -> torch.Tensor:

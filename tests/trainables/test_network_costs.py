@@ -190,7 +190,7 @@ def test_a_cost_of_the_users(tmp_path: Path) -> None:
 
 def test_what_there_is() -> None:
     assert {"parameters", "flops", "peak_memory"} <= set(COSTS.names())
-    assert all(COSTS.summary(name) for name in COSTS.names())
+    assert all(COSTS.get(name).summary for name in COSTS)
     assert {name: COSTS.get(name).unit for name in ("parameters", "flops", "peak_memory")} == {
         "parameters": "",
         "flops": "",

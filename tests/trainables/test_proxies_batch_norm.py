@@ -9,9 +9,9 @@ from torch.nn import functional as F
 
 from archray.trainables.proxies.layers import (
     PairwiseBatchNorm,
-    backward,
+    norm_backward,
+    norm_statistics,
     pairwise_sums,
-    statistics,
 )
 
 CHANNELS_LAST = torch.channels_last  # (m, H, W, C) in memory
@@ -48,7 +48,7 @@ def test_rows_of_pixels_give_what_pixels_give(channels: int, mean: float) -> Non
     gamma, beta = normal(channels, seed=2).double(), normal(channels, seed=3).double()
     var, centre = torch.var_mean(x, (0, 2, 3), unbiased=False)
     r = (var + 1e-5).rsqrt()
-    found = backward(b, x, gamma, centre, r, 1e-5)
+    found = norm_backward(b, x, gamma, centre, r, 1e-5)
     expected = torch.ops.aten.native_batch_norm_backward(b, x, gamma, None, None, centre, r, True, 1e-5, [True] * 3)
     for ours, theirs in zip(found, expected, strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-12)
@@ -76,7 +76,7 @@ def test_statistics_have_the_digits_of_float32() -> None:
     """torch's own channels-last kernel is off by about 6e-6 here."""
     x = normal(64, 16, 32, 32).contiguous(memory_format=CHANNELS_LAST).requires_grad_()
     y = PairwiseBatchNorm.apply(x, None, None, 1e-5)  # held: its node's tensors go with it in torch 2.6
-    found = statistics(y.grad_fn)
+    found = norm_statistics(y.grad_fn)
     var, mean = torch.var_mean(x.detach().double(), (0, 2, 3), unbiased=False)
     torch.testing.assert_close(found[1].double(), (var + 1e-5).rsqrt(), rtol=3e-7, atol=0)
     torch.testing.assert_close(found[0].double(), mean, rtol=0, atol=3e-7)
@@ -93,4 +93,4 @@ def test_modules_take_it_only_where_it_applies() -> None:
     assert "forward" not in vars(network[0])
     frozen = nn.BatchNorm2d(4).eval()
     with pairwise_sums(frozen):
-        assert statistics(frozen(last.detach().requires_grad_()).grad_fn) is None
+        assert norm_statistics(frozen(last.detach().requires_grad_()).grad_fn) is None

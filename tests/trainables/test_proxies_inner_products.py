@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from archray.trainables.proxies import tangents as inner_products
+from archray.trainables.proxies import tangents
 from archray.trainables.proxies.tangents import channel_products, inner_product
 
 
@@ -13,7 +13,7 @@ from archray.trainables.proxies.tangents import channel_products, inner_product
 @pytest.mark.parametrize("channels", [3, 16])
 @pytest.mark.parametrize("block", [1, 1000, 2**18])
 def test_parts_add_up(layout: torch.memory_format, channels: int, block: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(inner_products, "BLOCK", block)
+    monkeypatch.setattr(tangents, "BLOCK", block)
     generator = torch.Generator().manual_seed(0)
     a, b = (
         torch.randn(7, channels, 5, 6, generator=generator, dtype=torch.float64).contiguous(memory_format=layout)

@@ -1,21 +1,27 @@
-"""What a cost of a network is, the ones archray knows, and the user's own."""
+"""Costs of networks: the registry, archray's costs, and custom costs. To add one, add a function at the end."""
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from archray.errors import ArchrayError, InvalidInput
-from archray.references import call_reference, is_reference, load_reference, split_reference
-from archray.registry import PackageRegistry
+from archray.errors import ArchrayError
+from archray.references import call_reference, is_reference, split_reference
+from archray.registry import LazyModule, Registry, load_function
+from archray.trainables.costs.settings import LatencySettings
 
 if TYPE_CHECKING:
     from torch import nn
 
+    from archray.trainables.costs import measures
+    from archray.trainables.nets import cost as counts
+else:  # names and units are available without torch
+    measures, counts = LazyModule("archray.trainables.costs.measures"), LazyModule("archray.trainables.nets.cost")
+
 ImageShape = tuple[int, int, int]  # C, H, W
+CostFunction = Callable[["nn.Module", ImageShape], float]
 
 
 class CostFailed(ArchrayError):
@@ -31,32 +37,26 @@ class Cost:
         unit: as a table's head shows it; empty of a count.
         function: (network in evaluation mode, the shape of an image) -> the value. Of a cost that is counted the
             network may lie on the meta device.
-        summed: whether the cost of a network is the sum of those of its operations, as a look-up by operation needs.
+        summary: one line, without a period.
         measured: whether it is timed on a machine: twice the same network gives two values, and settings say how.
     """
 
     name: str
     unit: str
-    function: Callable[[nn.Module, ImageShape], float]
-    summed: bool = False
+    function: CostFunction
+    summary: str = ""
     measured: bool = False
 
 
-def cost(
-    *, unit: str = "", summed: bool = False, measured: bool = False
-) -> Callable[[Callable[[nn.Module, ImageShape], float]], Cost]:
+COSTS: Registry[Cost] = Registry("cost")
+
+
+def cost(*, unit: str = "", summary: str = "", measured: bool = False) -> Callable[[CostFunction], Cost]:
     """Makes a cost of a function of a network and the shape of an image; the options are those of `Cost`.
 
-    A file `costs/kinds/NAME_cost.py` that holds one under the name NAME adds it to `COSTS`.
+    `@COSTS.register(name)` above it adds the cost to archray.
     """
-
-    def decorate(function: Callable[[nn.Module, ImageShape], float]) -> Cost:
-        return Cost(function.__name__, unit, function, summed, measured)
-
-    return decorate
-
-
-COSTS: PackageRegistry[Cost] = PackageRegistry("cost", "archray.trainables.costs.kinds", suffix="_cost")
+    return lambda function: Cost(function.__name__, unit, function, summary, measured)
 
 
 def cost_column(name_or_reference: str) -> str:
@@ -77,25 +77,46 @@ def get_cost(name_or_reference: str) -> Cost:
     """
     if name_or_reference in COSTS or not is_reference(name_or_reference):
         return COSTS.get(name_or_reference)
-    own, name = load_reference(name_or_reference), split_reference(name_or_reference)[1]
-    if isinstance(own, Cost):
-        return replace(
-            own, name=name, function=partial(call_reference, name_or_reference, own.function, raises=CostFailed)
-        )
-    if isinstance(own, type) or not callable(own) or not _takes_two(own):
-        kind = f"the class {own.__name__}" if isinstance(own, type) else type(own).__name__
-        raise InvalidInput(
-            f"expected {name_or_reference!r} to be a function of a network and the shape (C, H, W) of an image, got "
-            f"{kind}"
-        )
-    return Cost(name, getattr(own, "unit", ""), partial(call_reference, name_or_reference, own, raises=CostFailed))
+    arguments = "a network and the shape (C, H, W) of an image"
+    name, loaded = split_reference(name_or_reference)[1], load_function(name_or_reference, Cost, 2, arguments)
+    if isinstance(loaded, Cost):
+        function = partial(call_reference, name_or_reference, loaded.function, raises=CostFailed)
+        return replace(loaded, name=name, function=function)
+    return Cost(
+        name, getattr(loaded, "unit", ""), partial(call_reference, name_or_reference, loaded, raises=CostFailed)
+    )
 
 
-def _takes_two(function: Callable[..., Any]) -> bool:
-    try:
-        inspect.signature(function).bind(None, None)
-    except TypeError:
-        return False
-    except ValueError:  # a function without a signature, of a compiled module
-        return True
-    return True
+@COSTS.register("parameters")
+@cost(summary="Trainable numbers of the network, without an auxiliary tower")
+def parameters(network: nn.Module, image_shape: ImageShape) -> float:
+    return float(counts.count_parameters(network))
+
+
+@COSTS.register("flops")
+@cost(
+    summary="Floating-point operations of the forward pass of one image, by torch's counter: two for a multiply-add",
+)
+def flops(network: nn.Module, image_shape: ImageShape) -> float:
+    """Of convolutions and matrix products; not of normalisation, pooling, activations and sums.
+
+    What many papers call FLOPs are multiply-adds, half of this.
+    """
+    return 2.0 * counts.count_multiply_adds(network, image_shape)
+
+
+@COSTS.register("peak_memory")
+@cost(unit="bytes", summary="The most bytes of activations that are alive at once in the forward pass of one image")
+def peak_memory(network: nn.Module, image_shape: ImageShape) -> float:
+    return float(measures.peak_activation_bytes(network, image_shape))
+
+
+@COSTS.register("latency_ms")
+@cost(
+    unit="ms",
+    measured=True,
+    summary="Milliseconds that a batch takes, timed: the median of repeated passes",
+)
+def latency_ms(network: nn.Module, image_shape: ImageShape) -> float:
+    """With the default settings; `NetworkCosts` times it with others."""
+    return measures.network_latency(network, image_shape, LatencySettings()).median

@@ -6,7 +6,6 @@ s(alpha, beta) = E_i f_i(w* + alpha w_1 + beta w_2) with w_1 and w_2 as in `dire
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -111,33 +110,3 @@ class LossPlane:
 def _like(direction: Tensor, parameter: Tensor) -> Tensor:
     """The direction in the parameter's memory layout, so that adding it copies nothing."""
     return torch.empty_like(parameter).copy_(direction)
-
-
-def loop_of_losses(
-    network: nn.Module, points: Sequence[tuple[float, float]], images: Tensor, labels: Tensor, *, seed: int
-) -> list[float]:
-    """The losses at the points by a plain loop: the reference that `LossPlane` is tested and timed against."""
-    generator = torch.Generator().manual_seed(seed)
-    first, second = (filter_normalised(network, generator) for _ in range(2))
-    network = copy.deepcopy(network).eval()
-    origin = [parameter.detach().clone() for parameter in network.parameters()]
-    losses = []
-    with torch.no_grad():
-        for alpha, beta in points:
-            for parameter, w, a, b in zip(network.parameters(), origin, first, second, strict=True):
-                parameter.copy_(w + alpha * a + beta * b)
-            losses.append(F.cross_entropy(network(images), labels).item())
-    return losses
-
-
-def variance_by_instance(network: nn.Module, images: Tensor, labels: Tensor) -> float:
-    """E|g_i - E g|^2 with a gradient held for each instance, by `torch.func`: the reference for `gradient_variance`."""
-    parameters = {name: parameter.detach() for name, parameter in network.named_parameters()}
-
-    def loss(parameters: dict[str, Tensor], image: Tensor, label: Tensor) -> Tensor:
-        logits = torch.func.functional_call(network, parameters, (image[None],))
-        return F.cross_entropy(logits, label[None])
-
-    by_instance: Callable[..., dict[str, Tensor]] = torch.func.vmap(torch.func.grad(loss), in_dims=(None, 0, 0))
-    gradients = torch.cat([g.flatten(1).double() for g in by_instance(parameters, images, labels).values()], 1)
-    return float((gradients - gradients.mean(0)).square().sum(1).mean())

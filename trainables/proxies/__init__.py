@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from archray.registry import lazy_attributes
+from archray.trainables.proxies import metrics as metrics
 from archray.trainables.proxies.registry import PROXIES, NoScore, Proxy, Score, get_proxy, low_is_good, proxy
 from archray.trainables.proxies.settings import ProxySettings, check_proxies, column_of
 

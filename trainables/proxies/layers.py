@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,256 +13,6 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 from torch.nn.modules.batchnorm import _BatchNorm
-
-# Batch normalisation by the batch's statistics, with sums that keep their digits in channels-last layout.
-
-
-# Mean square over variance from which E[x^2] - E[x]^2 loses digits that float32 has.
-FAR = 16.0
-
-VECTOR_CHANNELS = 8  # channels below which a row of pixels is one vector
-
-NORM_NODES = {"NativeBatchNormBackward0", "CudnnBatchNormBackward0", "PairwiseBatchNormBackward"}
-
-
-class PairwiseBatchNorm(torch.autograd.Function):
-    """y = gamma (x - mean) r + beta with r = (var + eps)^-1/2, over (m, C, H, W) in channels-last layout."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, gamma: Tensor | None, beta: Tensor | None, eps: float) -> Tensor:
-        count = x.numel() // x.shape[1]
-        mean = channel_sum(x).double() / count  # (C,)
-        var = channel_sum(x * x).double() / count - mean.square()
-        if bool((mean.square() > FAR * var).any()):  # the difference of two large numbers: centre first
-            var = channel_sum((x - mean.to(x.dtype).view(1, -1, 1, 1)).square()).double() / count
-        r = (var + eps).rsqrt()
-        ctx.save_for_backward(x, gamma, mean.to(x.dtype), r.to(x.dtype))
-        ctx.eps = eps
-        if not _in_rows(x):
-            mean, var = mean.to(x.dtype), var.to(x.dtype)
-            y: Tensor = torch.native_batch_norm(x, gamma, beta, mean, var, False, 0.0, eps)[0]
-            return y
-        scale = r if gamma is None else r * gamma
-        shift = -mean * scale if beta is None else beta - mean * scale
-        y = torch.empty_like(x)  # not a view of what is computed, which no ReLU could change in place
-        torch.addcmul(_repeated(shift, x), _rows(x), _repeated(scale, x), out=_rows(y))
-        return y
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        x, gamma, mean, r = ctx.saved_tensors
-        mask = [True, ctx.needs_input_grad[1], ctx.needs_input_grad[2]]
-        by_x, by_gamma, by_beta = backward(gradient, x, gamma, mean, r, ctx.eps)
-        return by_x, by_gamma if mask[1] else None, by_beta if mask[2] else None, None
-
-
-def backward(
-    gradient: Tensor, x: Tensor, gamma: Tensor | None, mean: Tensor, r: Tensor, eps: float
-) -> tuple[Tensor, Tensor, Tensor]:
-    """The gradients by x (m, C, ...), by gamma and by beta (C,), that is sum(b yhat) and sum(b) for the gradient b.
-
-    by x: gamma r (b - mean(b) - yhat mean(b yhat)) with yhat = (x - mean) r. mean, r: (C,).
-    """
-    if not (_in_rows(x) and _in_rows(gradient)) or bool((mean.square() * r.square() > FAR).any()):
-        by_x, by_gamma, by_beta = torch.ops.aten.native_batch_norm_backward(
-            gradient, x, gamma, None, None, mean, r, True, eps, [True] * 3
-        )
-        return by_x, by_gamma, by_beta
-    rows, b = _rows(x), _rows(gradient)
-    count = x.numel() // x.shape[1]
-    mean, r = mean.double(), r.double()
-    by_beta = _sum_of_rows(b, x)
-    by_gamma = r * (_sum_of_rows(b * rows, x) - mean * by_beta)
-    scale = r if gamma is None else r * gamma
-    slope = -scale * r * by_gamma / count
-    offset = -scale * by_beta / count - slope * mean
-    by_x = torch.addcmul(_repeated(offset, x), b, _repeated(scale, x)).addcmul_(rows, _repeated(slope, x))
-    return _of_rows(by_x, x), by_gamma.to(x.dtype), by_beta.to(x.dtype)
-
-
-def _in_rows(x: Tensor) -> bool:
-    return x.shape[1] < VECTOR_CHANNELS and is_channels_last(x)
-
-
-def is_channels_last(x: Tensor) -> bool:
-    """Whether x (m, C, H, W) lies on the CPU with the channels of a pixel side by side, and in no other way."""
-    return (
-        x.ndim == 4
-        and x.device.type == "cpu"
-        and not x.is_contiguous()
-        and x.is_contiguous(memory_format=torch.channels_last)
-    )
-
-
-def _rows(x: Tensor) -> Tensor:
-    """(m H, W C), a view of x in channels-last layout."""
-    m, c, height, width = x.shape
-    return x.permute(0, 2, 3, 1).view(m * height, width * c)
-
-
-def _of_rows(rows: Tensor, x: Tensor) -> Tensor:
-    """The rows as a tensor of the shape and the layout of x."""
-    m, c, height, width = x.shape
-    return rows.view(m, height, width, c).permute(0, 3, 1, 2)
-
-
-def _repeated(values: Tensor, x: Tensor) -> Tensor:
-    """(W C,): what each channel of a row is combined with. values: (C,)."""
-    return values.to(x.dtype).expand(x.shape[3], -1).flatten()
-
-
-def channel_sum(x: Tensor) -> Tensor:
-    """(C,) of (m, C, ...); in float64 where a row of pixels is one vector."""
-    return _sum_of_rows(_rows(x), x) if _in_rows(x) else x.sum([0, *range(2, x.ndim)])
-
-
-def _sum_of_rows(rows: Tensor, x: Tensor) -> Tensor:
-    """(C,) float64, of rows of x."""
-    return rows.sum(0).double().view(x.shape[3], x.shape[1]).sum(0)
-
-
-def statistics(node: Any) -> tuple[Tensor, Tensor] | None:
-    """Mean and r = (var + eps)^-1/2, (C,) each, of a batch normalisation's node; None if it used other statistics."""
-    if type(node).__name__ == "PairwiseBatchNormBackward":
-        _, _, mean, r = node.saved_tensors
-        return mean, r
-    if type(node).__name__ in NORM_NODES and node._saved_training:
-        return node._saved_result1, node._saved_result2
-    return None
-
-
-@contextmanager
-def pairwise_sums(network: nn.Module) -> Iterator[None]:
-    """Within it the network's batch normalisations in train mode take `PairwiseBatchNorm` where it applies."""
-    patched = []
-    for module in network.modules():
-        # A subclass with a forward of its own may do anything.
-        if isinstance(module, nn.BatchNorm2d) and type(module).forward is _BatchNorm.forward and module.training:
-            module.forward = _normalise(module)  # type: ignore[method-assign]
-            patched.append(module)
-    try:
-        yield
-    finally:
-        for module in patched:
-            del module.forward
-
-
-def _normalise(module: nn.BatchNorm2d) -> Any:
-    def forward(x: Tensor) -> Tensor:
-        if is_channels_last(x) and x.dtype in (torch.float32, torch.float64):
-            return PairwiseBatchNorm.apply(x, module.weight, module.bias, module.eps)
-        return type(module).forward(module, x)
-
-    return forward
-
-
-# Average pooling of 3 x 3 pixels at stride 1 as sums of shifted images, for few channels in channels-last layout.
-
-
-POOL_CHANNELS = 16  # channels below which shifted sums were faster than torch's kernel
-
-
-class ShiftedAveragePool(torch.autograd.Function):
-    """The mean over each pixel and its neighbours inside the image, (m, C, H, W) in channels-last layout."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
-        return _neighbours(x).div_(_counts(x))
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> Tensor:
-        return _neighbours(gradient / _counts(gradient))
-
-
-def _neighbours(x: Tensor) -> Tensor:
-    """The sum over each pixel and its neighbours, in columns and then in rows."""
-    for axis in (3, 2):
-        total, size = x.clone(), x.shape[axis]
-        if size > 1:
-            total.narrow(axis, 1, size - 1).add_(x.narrow(axis, 0, size - 1))
-            total.narrow(axis, 0, size - 1).add_(x.narrow(axis, 1, size - 1))
-        x = total
-    return x
-
-
-def _counts(x: Tensor) -> Tensor:
-    """(1, C, H, W) in the layout of x: how many pixels are summed."""
-    return _neighbours(torch.ones_like(x[:1]))
-
-
-@contextmanager
-def shifted_sums(network: nn.Module) -> Iterator[None]:
-    """Within it the network's poolings take `ShiftedAveragePool` where it is the same, and faster."""
-    patched = [module for module in network.modules() if _is_pool(module)]
-    for module in patched:
-        module.forward = _pool(module)
-    try:
-        yield
-    finally:
-        for module in patched:
-            del module.forward
-
-
-def _is_pool(module: nn.Module) -> bool:
-    return (
-        type(module) is nn.AvgPool2d
-        and (module.kernel_size, module.stride, module.padding) == (3, 1, 1)
-        and not (module.count_include_pad or module.ceil_mode or module.divisor_override)
-    )
-
-
-def _pool(module: nn.Module) -> Any:
-    def forward(x: Tensor) -> Tensor:
-        if is_channels_last(x) and x.shape[1] < POOL_CHANNELS:
-            pooled: Tensor = ShiftedAveragePool.apply(x)
-            return pooled
-        return nn.AvgPool2d.forward(module, x)  # type: ignore[arg-type]
-
-    return forward
-
-
-# One ReLU for all that read the same tensor: in NAS-Bench-201 each of a node's edges begins with its own.
-
-
-@contextmanager
-def shared_relus(network: nn.Module) -> Iterator[None]:
-    """Within it a ReLU of a tensor that another has read, and nothing has changed since, gives the other's output.
-
-    The graph then has one node for them, which adds up their gradients before it masks them. Changing a shared output
-    in place is the error that changing any ReLU's output is: autograd needs it.
-    """
-    outputs: dict[int, tuple[weakref.ref[Tensor], int, Tensor]] = {}  # by the input's id: the input, its version
-    patched = [
-        module
-        for module in network.modules()
-        if type(module) is nn.ReLU and not module.inplace and "forward" not in vars(module)
-    ]
-    for module in patched:
-        module.forward = _shared(module, outputs)  # type: ignore[assignment, method-assign]
-    try:
-        yield
-    finally:
-        for module in patched:
-            del module.forward
-
-
-def _shared(module: nn.ReLU, outputs: dict[int, tuple[weakref.ref[Tensor], int, Tensor]]) -> Callable[[Tensor], Any]:
-    def forward(x: Tensor) -> Tensor:
-        reader, version, output = outputs.get(id(x), (None, 0, x))
-        if reader is not None and reader() is x and version == x._version:
-            return output
-        output = nn.ReLU.forward(module, x)
-        if output.requires_grad:  # else nothing would notice that it is changed in place
-            outputs[id(x)] = (weakref.ref(x), x._version, output)
-        return output
-
-    return forward
-
-
-# One forward pass with its layers recorded: what went in, what came out, and where the gradient arrives.
-
 
 # Convolution and linear layers carry the weights of all metrics (note P1).
 WeightLayer = nn.Conv1d | nn.Conv2d | nn.Conv3d | nn.Linear
@@ -389,3 +139,257 @@ def batch_statistics(network: nn.Module) -> Iterator[None]:
         with torch.no_grad():
             for buffer, value in buffers:
                 buffer.copy_(value)
+
+
+@contextmanager
+def replaced_forwards(forwards: Mapping[nn.Module, Callable[[Tensor], Any]]) -> Iterator[None]:
+    """Within it each module computes its function instead of its own `forward`."""
+    for module, forward in forwards.items():
+        module.forward = forward
+    try:
+        yield
+    finally:
+        for module in forwards:
+            del module.forward
+
+
+# Batch normalisation -------------------------------------------------------------------------------------------------
+
+# Mean square over variance from which E[x^2] - E[x]^2 loses digits that float32 has.
+FAR = 16.0
+
+VECTOR_CHANNELS = 8  # channels below which a row of pixels is one vector
+
+NORM_NODES = {"NativeBatchNormBackward0", "CudnnBatchNormBackward0", "PairwiseBatchNormBackward"}
+
+
+class PairwiseBatchNorm(torch.autograd.Function):
+    """y = gamma (x - mean) r + beta with r = (var + eps)^-1/2, over (m, C, H, W) in channels-last layout.
+
+    torch's kernel for channels last on the CPU adds up a channel in one float32 after the other: at 64 x 32 x 32 values
+    its standard deviation is off by 6e-6, where the kernel for contiguous tensors is off by 6e-8. That switches ten
+    times as many ReLU units whose input is nearly zero, and moves the metrics by up to 5e-4. Here the two sums are
+    pairwise. torch's kernels also take one pixel after the other, which leaves a vector unit mostly idle where channels
+    are few: at 64 x 4 x 32 x 32 values its backward pass takes 1.1 ms where 0.5 suffice. There, a row of pixels is one
+    long vector.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, gamma: Tensor | None, beta: Tensor | None, eps: float) -> Tensor:
+        count = x.numel() // x.shape[1]
+        mean = channel_sum(x).double() / count  # (C,)
+        var = channel_sum(x * x).double() / count - mean.square()
+        if bool((mean.square() > FAR * var).any()):  # the difference of two large numbers: centre first
+            var = channel_sum((x - mean.to(x.dtype).view(1, -1, 1, 1)).square()).double() / count
+        r = (var + eps).rsqrt()
+        ctx.save_for_backward(x, gamma, mean.to(x.dtype), r.to(x.dtype))
+        ctx.eps = eps
+        if not _in_rows(x):
+            mean, var = mean.to(x.dtype), var.to(x.dtype)
+            y: Tensor = torch.native_batch_norm(x, gamma, beta, mean, var, False, 0.0, eps)[0]
+            return y
+        scale = r if gamma is None else r * gamma
+        shift = -mean * scale if beta is None else beta - mean * scale
+        y = torch.empty_like(x)  # not a view of what is computed, which no ReLU could change in place
+        torch.addcmul(_repeated(shift, x), _rows(x), _repeated(scale, x), out=_rows(y))
+        return y
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        x, gamma, mean, r = ctx.saved_tensors
+        mask = [True, ctx.needs_input_grad[1], ctx.needs_input_grad[2]]
+        by_x, by_gamma, by_beta = norm_backward(gradient, x, gamma, mean, r, ctx.eps)
+        return by_x, by_gamma if mask[1] else None, by_beta if mask[2] else None, None
+
+
+def norm_backward(
+    gradient: Tensor, x: Tensor, gamma: Tensor | None, mean: Tensor, r: Tensor, eps: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The gradients by x (m, C, ...), by gamma and by beta (C,), that is sum(b yhat) and sum(b) for the gradient b.
+
+    by x: gamma r (b - mean(b) - yhat mean(b yhat)) with yhat = (x - mean) r. mean, r: (C,).
+    """
+    if not (_in_rows(x) and _in_rows(gradient)) or bool((mean.square() * r.square() > FAR).any()):
+        by_x, by_gamma, by_beta = torch.ops.aten.native_batch_norm_backward(
+            gradient, x, gamma, None, None, mean, r, True, eps, [True] * 3
+        )
+        return by_x, by_gamma, by_beta
+    rows, b = _rows(x), _rows(gradient)
+    count = x.numel() // x.shape[1]
+    mean, r = mean.double(), r.double()
+    by_beta = _sum_of_rows(b, x)
+    by_gamma = r * (_sum_of_rows(b * rows, x) - mean * by_beta)
+    scale = r if gamma is None else r * gamma
+    slope = -scale * r * by_gamma / count
+    offset = -scale * by_beta / count - slope * mean
+    by_x = torch.addcmul(_repeated(offset, x), b, _repeated(scale, x)).addcmul_(rows, _repeated(slope, x))
+    return _of_rows(by_x, x), by_gamma.to(x.dtype), by_beta.to(x.dtype)
+
+
+def _in_rows(x: Tensor) -> bool:
+    return x.shape[1] < VECTOR_CHANNELS and is_channels_last(x)
+
+
+def is_channels_last(x: Tensor) -> bool:
+    """Whether x (m, C, H, W) lies on the CPU with the channels of a pixel side by side, and in no other way."""
+    return (
+        x.ndim == 4
+        and x.device.type == "cpu"
+        and not x.is_contiguous()
+        and x.is_contiguous(memory_format=torch.channels_last)
+    )
+
+
+def _rows(x: Tensor) -> Tensor:
+    """(m H, W C), a view of x in channels-last layout."""
+    m, c, height, width = x.shape
+    return x.permute(0, 2, 3, 1).view(m * height, width * c)
+
+
+def _of_rows(rows: Tensor, x: Tensor) -> Tensor:
+    """The rows as a tensor of the shape and the layout of x."""
+    m, c, height, width = x.shape
+    return rows.view(m, height, width, c).permute(0, 3, 1, 2)
+
+
+def _repeated(values: Tensor, x: Tensor) -> Tensor:
+    """(W C,): what each channel of a row is combined with. values: (C,)."""
+    return values.to(x.dtype).expand(x.shape[3], -1).flatten()
+
+
+def channel_sum(x: Tensor) -> Tensor:
+    """(C,) of (m, C, ...); in float64 where a row of pixels is one vector."""
+    return _sum_of_rows(_rows(x), x) if _in_rows(x) else x.sum([0, *range(2, x.ndim)])
+
+
+def _sum_of_rows(rows: Tensor, x: Tensor) -> Tensor:
+    """(C,) float64, of rows of x."""
+    return rows.sum(0).double().view(x.shape[3], x.shape[1]).sum(0)
+
+
+def norm_statistics(node: Any) -> tuple[Tensor, Tensor] | None:
+    """Mean and r = (var + eps)^-1/2, (C,) each, of a batch normalisation's node; None if it used other statistics."""
+    if type(node).__name__ == "PairwiseBatchNormBackward":
+        _, _, mean, r = node.saved_tensors
+        return mean, r
+    if type(node).__name__ in NORM_NODES and node._saved_training:
+        return node._saved_result1, node._saved_result2
+    return None
+
+
+def pairwise_sums(network: nn.Module) -> AbstractContextManager[None]:
+    """Within it the network's batch normalisations in train mode take `PairwiseBatchNorm` where it applies."""
+    # A subclass with a forward of its own may do anything.
+    return replaced_forwards(
+        {
+            module: _normalise(module)
+            for module in network.modules()
+            if isinstance(module, nn.BatchNorm2d) and type(module).forward is _BatchNorm.forward and module.training
+        }
+    )
+
+
+def _normalise(module: nn.BatchNorm2d) -> Any:
+    def forward(x: Tensor) -> Tensor:
+        if is_channels_last(x) and x.dtype in (torch.float32, torch.float64):
+            return PairwiseBatchNorm.apply(x, module.weight, module.bias, module.eps)
+        return type(module).forward(module, x)
+
+    return forward
+
+
+# Average pooling of 3 x 3 pixels at stride 1 -------------------------------------------------------------------------
+
+
+POOL_CHANNELS = 16  # channels below which shifted sums were faster than torch's kernel
+
+
+class ShiftedAveragePool(torch.autograd.Function):
+    """The mean over each pixel and its neighbours inside the image, (m, C, H, W) in channels-last layout.
+
+    torch's kernel on the CPU takes one pixel after the other: at 64 x 4 x 32 x 32 values 2.3 ms, forwards and
+    backwards, where shifted sums of whole rows take 0.5. Training keeps torch's kernel: its batches are laid out by
+    channels.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        return _neighbours(x).div_(_counts(x))
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        return _neighbours(gradient / _counts(gradient))
+
+
+def _neighbours(x: Tensor) -> Tensor:
+    """The sum over each pixel and its neighbours, in columns and then in rows."""
+    for axis in (3, 2):
+        total, size = x.clone(), x.shape[axis]
+        if size > 1:
+            total.narrow(axis, 1, size - 1).add_(x.narrow(axis, 0, size - 1))
+            total.narrow(axis, 0, size - 1).add_(x.narrow(axis, 1, size - 1))
+        x = total
+    return x
+
+
+def _counts(x: Tensor) -> Tensor:
+    """(1, C, H, W) in the layout of x: how many pixels are summed."""
+    return _neighbours(torch.ones_like(x[:1]))
+
+
+def shifted_sums(network: nn.Module) -> AbstractContextManager[None]:
+    """Within it the network's poolings take `ShiftedAveragePool` where it is the same, and faster."""
+    return replaced_forwards({module: _pool(module) for module in network.modules() if _is_pool(module)})
+
+
+def _is_pool(module: nn.Module) -> bool:
+    return (
+        type(module) is nn.AvgPool2d
+        and (module.kernel_size, module.stride, module.padding) == (3, 1, 1)
+        and not (module.count_include_pad or module.ceil_mode or module.divisor_override)
+    )
+
+
+def _pool(module: nn.Module) -> Any:
+    def forward(x: Tensor) -> Tensor:
+        if is_channels_last(x) and x.shape[1] < POOL_CHANNELS:
+            pooled: Tensor = ShiftedAveragePool.apply(x)
+            return pooled
+        return nn.AvgPool2d.forward(module, x)  # type: ignore[arg-type]
+
+    return forward
+
+
+# ReLU ----------------------------------------------------------------------------------------------------------------
+
+
+def shared_relus(network: nn.Module) -> AbstractContextManager[None]:
+    """Within it a ReLU of a tensor that another has read, and nothing has changed since, gives the other's output.
+
+    In NAS-Bench-201 each of a node's edges begins with its own. The graph then has one node for them, which adds up
+    their gradients before it masks them. Changing a shared output in place is the error that changing any ReLU's output
+    is: autograd needs it.
+    """
+    outputs: dict[int, tuple[weakref.ref[Tensor], int, Tensor]] = {}  # by the input's id: the input, its version
+    return replaced_forwards(
+        {
+            module: _shared(module, outputs)
+            for module in network.modules()
+            if type(module) is nn.ReLU and not module.inplace and "forward" not in vars(module)
+        }
+    )
+
+
+def _shared(module: nn.ReLU, outputs: dict[int, tuple[weakref.ref[Tensor], int, Tensor]]) -> Callable[[Tensor], Any]:
+    def forward(x: Tensor) -> Tensor:
+        reader, version, output = outputs.get(id(x), (None, 0, x))
+        if reader is not None and reader() is x and version == x._version:
+            return output
+        output = nn.ReLU.forward(module, x)
+        if output.requires_grad:  # else nothing would notice that it is changed in place
+            outputs[id(x)] = (weakref.ref(x), x._version, output)
+        return output
+
+    return forward

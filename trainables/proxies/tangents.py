@@ -20,8 +20,8 @@ NAS-Bench-201 with N = 5 the eps of 1e-5 puts it off by 1e-4 to 1e-1 of the valu
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,31 +29,19 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from archray.trainables.proxies import layers as batch_norm
 from archray.trainables.proxies.gram import padded
-from archray.trainables.proxies.layers import Record, channel_sum, is_channels_last, shifted_sums
-
-# Inner products of activations and gradients (m, C, ...), whole or by channel, with little memory read and written.
-
+from archray.trainables.proxies.layers import (
+    NORM_NODES,
+    Record,
+    channel_sum,
+    is_channels_last,
+    norm_backward,
+    norm_statistics,
+    replaced_forwards,
+    shifted_sums,
+)
 
 BLOCK = 2**18  # numbers that are multiplied at once: 1 MiB of float32, which a core's cache holds
-
-
-def inner_product(a: Tensor, b: Tensor) -> Tensor:
-    """<a, b> in float64. In float32 it is added up in parts, so that it keeps its digits."""
-    if is_channels_last(a) and is_channels_last(b):  # a dot product per sample makes no copy
-        rows, columns = (x.permute(0, 2, 3, 1).reshape(len(x), 1, -1) for x in (a, b))
-        return torch.bmm(rows, columns.transpose(1, 2)).sum(dtype=torch.float64)
-    return (a * b).sum().double()
-
-
-def channel_products(a: Tensor, b: Tensor) -> Tensor:
-    """(C,): <a, b> of each channel, some samples at a time."""
-    if a.numel() <= BLOCK:
-        return channel_sum(a * b)
-    step = max(1, len(a) * BLOCK // a.numel())
-    return torch.stack([channel_sum(x * y) for x, y in zip(a.split(step), b.split(step), strict=True)]).sum(0)
-
 
 # Nodes of the autograd graph that are linear, whatever their arguments.
 LINEAR_NODES = {
@@ -97,8 +85,8 @@ def recognised(record: Record) -> bool:
         known = name in LINEAR_NODES
         if name in ("ConvolutionBackward0", "AddmmBackward0", "MmBackward0"):
             known = node in layers
-        elif name in batch_norm.NORM_NODES:
-            known = node in norms and batch_norm.statistics(node) is not None
+        elif name in NORM_NODES:
+            known = node in norms and norm_statistics(node) is not None
         elif name == "ReluBackward0":
             known = node in relus
         else:
@@ -134,9 +122,9 @@ def theta_hessian_gradient(
     tangents = _Tangents(record, weights, outputs, norm_outputs)
     no_tangent = torch.zeros_like(images)
     with shifted_sums(network):
-        with _instead(network, record, tangents.theta_map, tangents.theta_norm, tangents.relu):
+        with _instead(record, tangents.theta_map, tangents.theta_norm, tangents.relu):
             logits_s = network(no_tangent)
-        with _instead(network, record, tangents.gradient_map, tangents.gradient_norm, tangents.relu):
+        with _instead(record, tangents.gradient_map, tangents.gradient_norm, tangents.relu):
             logits_t = network(no_tangent)
     p = record.logits.detach().softmax(1)  # (m, K)
     curved = p * (logits_t - (p * logits_t).sum(1, keepdim=True))  # (diag(p) - p p^T) f_t
@@ -206,13 +194,13 @@ class _Tangents:
         call = self.record.norms[j]
         mean, r = self._statistics(j)
         # J is symmetric, so the backward kernel applies it; its other results are sum(yhat x_s) and sum(x_s).
-        y_s, scale, shift = batch_norm.backward(x_s, call.input, call.layer.weight, mean, r, call.layer.eps)
+        y_s, scale, shift = norm_backward(x_s, call.input, call.layer.weight, mean, r, call.layer.eps)
         count = x_s.numel() // x_s.shape[1]
         along = channel_products(self.norm_outputs[j], y_s)  # <b, y_s>
         return y_s, _NormTangent(x_s, shift / count, scale / count, along)
 
     def _statistics(self, j: int) -> tuple[Tensor, Tensor]:
-        found = batch_norm.statistics(self.record.norms[j].node)
+        found = norm_statistics(self.record.norms[j].node)
         assert found is not None  # `recognised` saw to it
         return found
 
@@ -235,31 +223,23 @@ class _NormTangent:
     along: Tensor
 
 
-@contextmanager
 def _instead(
-    network: nn.Module,
     record: Record,
     weight_map: Callable[[int, Tensor], Tensor],
     norm: Callable[[int, Tensor], Tensor],
     relu: Callable[[int, Tensor], Tensor],
-) -> Iterator[None]:
-    """Recorded modules do what they are told with a tangent; the i-th call of a kind is told that it is the i-th."""
-    patched: list[nn.Module] = []
-    try:
-        for calls, action in ((record.calls, weight_map), (record.norms, norm), (record.relus, relu)):
-            numbers: dict[nn.Module, list[int]] = {}
-            for number, call in enumerate(calls):
-                numbers.setdefault(call.layer, []).append(number)
-            for module, of_module in numbers.items():
-                module.forward = _told(action, of_module)
-                patched.append(module)
-        yield
-    finally:
-        for module in patched:
-            del module.forward
+) -> AbstractContextManager[None]:
+    """Within it recorded modules map tangents: the i-th call of a kind is `action(i, tangent)`."""
+    forwards: dict[nn.Module, Callable[[Tensor], Tensor]] = {}
+    for calls, action in ((record.calls, weight_map), (record.norms, norm), (record.relus, relu)):
+        numbers: dict[nn.Module, list[int]] = {}
+        for number, call in enumerate(calls):
+            numbers.setdefault(call.layer, []).append(number)
+        forwards |= {module: _numbered(action, of_module) for module, of_module in numbers.items()}
+    return replaced_forwards(forwards)
 
 
-def _told(action: Callable[[int, Tensor], Tensor], numbers: list[int]) -> Callable[[Tensor], Tensor]:
+def _numbered(action: Callable[[int, Tensor], Tensor], numbers: list[int]) -> Callable[[Tensor], Tensor]:
     remaining = iter(numbers)
     return lambda tangent: action(next(remaining), tangent)
 
@@ -272,3 +252,19 @@ def _apply(layer: Any, weight: Tensor, x: Tensor) -> Tensor:
     return torch.convolution(
         x, weight, None, layer.stride, padding, layer.dilation, False, [0] * len(padding), layer.groups
     )
+
+
+def inner_product(a: Tensor, b: Tensor) -> Tensor:
+    """<a, b> in float64. In float32 it is added up in parts, so that it keeps its digits."""
+    if is_channels_last(a) and is_channels_last(b):  # a dot product per sample makes no copy
+        rows, columns = (x.permute(0, 2, 3, 1).reshape(len(x), 1, -1) for x in (a, b))
+        return torch.bmm(rows, columns.transpose(1, 2)).sum(dtype=torch.float64)
+    return (a * b).sum().double()
+
+
+def channel_products(a: Tensor, b: Tensor) -> Tensor:
+    """(C,): <a, b> of each channel, some samples at a time."""
+    if a.numel() <= BLOCK:
+        return channel_sum(a * b)
+    step = max(1, len(a) * BLOCK // a.numel())
+    return torch.stack([channel_sum(x * y) for x, y in zip(a.split(step), b.split(step), strict=True)]).sum(0)

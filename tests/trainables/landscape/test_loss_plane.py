@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,16 +11,21 @@ import torch
 from torch import nn
 
 from archray.errors import InvalidInput
+from archray.references import load_reference
 from archray.trainables.landscape.directions import filter_normalised
 from archray.trainables.landscape.flatness import flatness
 from archray.trainables.landscape.gradient_variance import gradient_variance
-from archray.trainables.landscape.loss_plane import LossPlane, loop_of_losses, variance_by_instance
+from archray.trainables.landscape.loss_plane import LossPlane
 from archray.trainables.nets import build
 from archray.trainables.nets.network_settings import NetworkSettings
 from archray.trainables.spaces import get_space
 
 CELL = "|nor_conv_3x3~0|+|nor_conv_1x1~0|skip_connect~1|+|avg_pool_3x3~0|nor_conv_3x3~1|skip_connect~2|"
 GENOTYPE_SEED = 3
+BENCHMARK = Path(__file__).resolve().parents[3] / "benchmarks" / "loss_planes.py"
+loop_of_losses, variance_by_instance = (
+    load_reference(f"{BENCHMARK}:{name}") for name in ("loop_of_losses", "variance_by_instance")
+)
 Fixed = tuple[nn.Module, torch.Tensor, torch.Tensor]
 
 

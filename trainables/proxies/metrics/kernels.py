@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-import torch
-from torch import Tensor
-from torch.nn import functional as F
+from archray.registry import LazyModule
+from archray.trainables.proxies.registry import PROXIES, NoScore, proxy
 
-from archray.trainables.proxies.metrics.gradients import gradient_norm
-from archray.trainables.proxies.registry import NoScore, proxy
-from archray.trainables.proxies.shared_pass import SharedPass
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
 
-# Root of the mean diagonal of the neural tangent kernel. Shu 2022, Eq. 7.4.
+    from archray.trainables.proxies.shared_pass import SharedPass
+else:
+    torch = LazyModule("torch")
 
 
 def root_mean_trace(gram: Tensor) -> float:
@@ -20,47 +21,44 @@ def root_mean_trace(gram: Tensor) -> float:
     return float((gram.trace() / len(gram)).sqrt())
 
 
-@proxy(direction="max")
+@PROXIES.register("ntk_trace")
+@proxy(direction="max", summary="Root of the mean diagonal of the neural tangent kernel", source="Shu 2022, Eq. 7.4")
 def ntk_trace(shared: SharedPass) -> float:
     return root_mean_trace(shared.gram)
 
 
-# Trace norm of the neural tangent kernel, approximated on one mini-batch. Shu 2022, Eq. 6.7.
-
-
-def batch_trace_norm(gradients: Sequence[Tensor]) -> float:
-    """||b^-1 sum_x grad L_x||^2, Eq. 6.7 per image: without m / gamma, a constant of all architectures.
+@PROXIES.register("ntk_trace_batch")
+@proxy(
+    direction="max",
+    summary="Trace norm of the neural tangent kernel, approximated on one mini-batch",
+    source="Shu 2022, Eq. 6.7",
+    gradients_by=lambda shared: shared.parameters,
+)
+def ntk_trace_batch(shared: SharedPass) -> float:
+    """||b^-1 sum_x grad L_x||^2 over all parameters, Eq. 6.7 per image: without m / gamma, which all networks share.
 
     What NASI maximises, of a network of its own: `nasi.trace_norm` with the approximation `batch`. It is the square of
     `grad_norm` in its variant `global`, so it orders a pool as that does; a mean over a pool, which is nu of Eq. 6.14,
     and a penalty above it, are others for a square. `ntk_trace` is the root of the mean diagonal of the kernel itself:
     of the label's logit instead of the loss, of each image instead of their mean.
-
-    gradients: of the mean cross-entropy by all parameters.
     """
-    return gradient_norm(gradients, "global") ** 2
+    norms = torch.stack([gradient.double().norm() for gradient in shared.loss_gradients(shared.parameters)])
+    return float(norms.norm()) ** 2
 
 
-def _parameters(shared: SharedPass) -> Sequence[Tensor]:
-    return shared.parameters
-
-
-@proxy(direction="max", gradients_by=_parameters)
-def ntk_trace_batch(shared: SharedPass) -> float:
-    return batch_trace_norm(shared.loss_gradients(_parameters(shared)))
-
-
-# Trace norm of the neural tangent kernel, approximated by samples' gradients. Shu 2022, the first bound of Eq. 6.6.
-
-
-@proxy(direction="max")
+@PROXIES.register("ntk_trace_samples")
+@proxy(
+    direction="max",
+    summary="Trace norm of the neural tangent kernel, approximated by samples' gradients",
+    source="Shu 2022, the first bound of Eq. 6.6",
+)
 def ntk_trace_samples(shared: SharedPass) -> float:
     """b^-1 sum_x ||grad L_x||^2 over all parameters, of L_x the cross-entropy of image x.
 
     `nasi.trace_norm` with the approximation `samples`, of a network of its own. A gradient is that of the loss, batch
     normalisation and all, in which images meet: b backward passes, where `ntk_trace_batch` takes one.
     """
-    losses = F.cross_entropy(shared.record.logits, shared.labels, reduction="none")  # (b,)
+    losses = torch.nn.functional.cross_entropy(shared.record.logits, shared.labels, reduction="none")  # (b,)
     total = 0.0
     for loss in losses:
         gradients = torch.autograd.grad(loss, shared.parameters, retain_graph=True, allow_unused=True)
@@ -68,7 +66,20 @@ def ntk_trace_samples(shared: SharedPass) -> float:
     return total / len(losses)
 
 
-# Condition number of the neural tangent kernel. Shu 2022, Theorem 7.2; note P4.
+def root_mean_entry(gram: Tensor) -> float:
+    """M_KNAS = sqrt(|sum_ij Theta_ij| / m^2), Eq. D.11: the norm of the mean of the per-sample gradients.
+
+    gram: (m, m). With the per-sample gradients of note P2 this is ||grad sum_i f_{y_i}(x_i)|| / m (note P3).
+    """
+    return float(gram.double().sum().abs().sqrt() / len(gram))
+
+
+@PROXIES.register("knas")
+@proxy(
+    direction="max", summary="Root of the mean entry of the neural tangent kernel", source="Shu 2022, Eq. D.11; note P3"
+)
+def knas(shared: SharedPass) -> float:
+    return root_mean_entry(shared.gram)
 
 
 class DegenerateKernel(NoScore):
@@ -92,22 +103,9 @@ def condition_number(gram: Tensor, rounding: float = 0.0) -> float:
     return high / low
 
 
-@proxy(direction="min")
+@PROXIES.register("kappa")
+@proxy(
+    direction="min", summary="Condition number of the neural tangent kernel", source="Shu 2022, Theorem 7.2; note P4"
+)
 def kappa(shared: SharedPass) -> float:
     return condition_number(shared.gram, torch.finfo(shared.record.logits.dtype).eps)
-
-
-# Root of the mean entry of the neural tangent kernel. Shu 2022, Eq. D.11; note P3.
-
-
-def root_mean_entry(gram: Tensor) -> float:
-    """M_KNAS = sqrt(|sum_ij Theta_ij| / m^2), Eq. D.11: the norm of the mean of the per-sample gradients.
-
-    gram: (m, m). With the per-sample gradients of note P2 this is ||grad sum_i f_{y_i}(x_i)|| / m (note P3).
-    """
-    return float(gram.double().sum().abs().sqrt() / len(gram))
-
-
-@proxy(direction="max")
-def knas(shared: SharedPass) -> float:
-    return root_mean_entry(shared.gram)

@@ -4,128 +4,23 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
-from torch import Tensor, nn
+from archray.registry import LazyModule
+from archray.trainables.proxies.registry import PROXIES, NoScore, proxy
 
-from archray.trainables.proxies.layers import BATCH_NORMS, WEIGHT_LAYERS
-from archray.trainables.proxies.registry import NoScore, proxy
-from archray.trainables.proxies.shared_pass import SharedPass
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor, nn
 
-# Log determinant of the kernel of ReLU states. Mellor et al. 2021, sec. 4: how far apart they tell samples.
+    from archray.trainables.proxies import layers
+    from archray.trainables.proxies.shared_pass import SharedPass
+else:
+    torch, layers = LazyModule("torch"), LazyModule("archray.trainables.proxies.layers")
 
-
-def log_determinant(states: Sequence[Tensor]) -> float:
-    """log |det K|, K_ij the number of ReLU units in the same state for samples i and j.
-
-    states: for each ReLU module (m, units) whether its units are on. -inf for a singular K (equal samples).
-    Raises: NoScore without any states.
-    """
-    if not states:
-        raise NoScore("the network has no nn.ReLU module whose states could be counted")
-    m = len(states[0])
-    kernel = torch.zeros(m, m, dtype=torch.float64, device=states[0].device)
-    for state in states:
-        on = state.float()  # counts are exact in float32 up to 2^24 units
-        both = on @ on.T
-        count = both.diagonal()
-        kernel += (state.shape[1] - count[:, None] - count[None, :] + 2 * both).double()
-    return float(torch.linalg.slogdet(kernel)[1])
-
-
-@proxy(direction="max")
-def naswot(shared: SharedPass) -> float:
-    return log_determinant([(call.output > 0).flatten(1) for call in shared.record.relus])
-
-
-# How far a Gaussian perturbation of the input moves the features, without normalisation's scaling. Lin et al. 2021.
-
-
-ALPHA = 0.01  # of the perturbation, as the authors have it
-
-
-def zen_score(network: nn.Module, images: Tensor, seed: int) -> float:
-    """log E||f(x) - f(x + alpha e)||_1 + sum over batch normalisations of log sigma, Alg. 1. It reads no data.
-
-    Of a copy of the network in train mode with standard normal weights (biases 0; normalisations 1 and 0). x, e:
-    standard normal, of the shape of `images` (m, C, H, W). f: the last feature map that a module gives, which is what
-    global average pooling gets. sigma: the root of the mean over channels of the variance of what goes into a
-    normalisation when f(x) is computed. The norm is the authors' program's, a sum of absolute differences (Alg. 1 has
-    Frobenius'); it averages 32 draws, this is one. Residual links, which they take out of their own networks, stay: in
-    a cell a skip connection is one of the choices.
-
-    seed: of weights, x and e. Raises: NoScore if the network has no feature map or layer normalisations, or what goes
-    into a batch normalisation does not vary.
-    """
-    if any(isinstance(module, nn.LayerNorm) for module in network.modules()):
-        raise NoScore(
-            "the network has layer normalisations, which take out the scale that zen adds up over batch normalisations"
-        )
-    network = copy.deepcopy(network).train()
-    generator = torch.Generator().manual_seed(seed)
-
-    def normal(like: Tensor) -> Tensor:  # drawn on the CPU, the same for every device
-        return torch.randn(like.shape, generator=generator).to(like)
-
-    with torch.no_grad():
-        for module in network.modules():
-            if isinstance(module, WEIGHT_LAYERS):
-                module.weight.copy_(normal(module.weight))
-            elif isinstance(module, BATCH_NORMS) and module.affine:
-                module.weight.fill_(1.0)
-            if isinstance(module, (*WEIGHT_LAYERS, *BATCH_NORMS)) and module.bias is not None:
-                module.bias.zero_()
-        x = normal(images)
-        features, variances = _features(network, x)
-        moved, _ = _features(network, x + ALPHA * normal(images))
-        distance = (features - moved).abs().flatten(1).sum(1).mean()
-    scales = torch.stack([distance, *(variance.sqrt() for variance in variances)])
-    if not bool((scales > 0).all()):
-        raise NoScore(
-            "the features, or what goes into a batch normalisation, do not vary: their scale has no logarithm"
-        )
-    return float(scales.double().log().sum())
-
-
-def _features(network: nn.Module, x: Tensor) -> tuple[Tensor, list[Tensor]]:
-    """f(x), (m, C, H, W), and of each batch normalisation, in order, the mean variance of its channels."""
-    maps: list[Tensor] = []
-    variances: list[Tensor] = []
-
-    def note_map(module: nn.Module, inputs: Any, output: Any) -> None:
-        if isinstance(output, Tensor) and output.ndim == 4 and output[0, 0].numel() > 1:
-            maps[:] = [output.clone()]  # the network may change it in place
-
-    def note_variance(module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
-        variances.append(inputs[0].transpose(0, 1).flatten(1).var(1, correction=0).mean())  # (C,) and its mean
-
-    handles = [module.register_forward_hook(note_map) for module in network.modules()]
-    handles += [
-        module.register_forward_pre_hook(note_variance)
-        for module in network.modules()
-        if isinstance(module, BATCH_NORMS)
-    ]
-    try:
-        network(x)
-    finally:
-        for handle in handles:
-            handle.remove()
-    if not maps:
-        raise NoScore("no module of the network gives a feature map (m, channels, height, width)")
-    return maps[0], variances
-
-
-@proxy(direction="max")
-def zen(shared: SharedPass) -> float:
-    return zen_score(shared.network, shared.images, shared.settings.seed)
-
-
-# How alike a network finds images: its gradients by them, correlated. Mellor et al. 2021; Lopes et al. 2021.
-
-
-# k of both papers: what keeps the logarithm of an eigenvalue, or of a correlation, finite.
-OFFSET = 1e-5
+OFFSET = 1e-5  # k of jacov's and epe_nas' papers: keeps the logarithm of an eigenvalue, or of a correlation, finite
+MANY_CLASSES = 100  # tau of epe_nas: above it classes are compared with each other
+ALPHA = 0.01  # of zen's perturbation, as the authors have it
 
 
 def correlations(rows: Tensor) -> Tensor:
@@ -141,9 +36,6 @@ def correlations(rows: Tensor) -> Tensor:
     return (centred @ centred.T).clamp(-1, 1)
 
 
-# How little the gradients by the images correlate. Mellor et al. 2021, in its first version (arXiv:2006.04647v1).
-
-
 def divergence(matrix: Tensor) -> float:
     """-sum_i [log(v_i + k) + 1 / (v_i + k)], v the eigenvalues of the correlation matrix and k = 1e-5.
 
@@ -157,15 +49,15 @@ def divergence(matrix: Tensor) -> float:
     return -float((shifted.log() + 1 / shifted).sum())
 
 
-@proxy(direction="max")
+@PROXIES.register("jacov")
+@proxy(
+    direction="max",
+    summary="How little the gradients by the images correlate",
+    source="Mellor et al. 2021, in its first version (arXiv:2006.04647v1)",
+    reads="images",
+)
 def jacov(shared: SharedPass) -> float:
     return divergence(correlations(shared.image_gradients))
-
-
-# How the gradients by the images correlate within classes. Lopes et al. 2021, sec. 3 (EPE-NAS).
-
-
-MANY_CLASSES = 100  # tau: above it classes are compared with each other
 
 
 def class_correlations(rows: Tensor, labels: Tensor, num_classes: int) -> float:
@@ -194,6 +86,122 @@ def class_correlations(rows: Tensor, labels: Tensor, num_classes: int) -> float:
     return float((e[:, None] - e).abs().sum() / len(e) if many else e.abs().sum())
 
 
-@proxy(direction="max")
+@PROXIES.register("epe_nas")
+@proxy(
+    direction="max",
+    summary="How the gradients by the images correlate within classes",
+    source="Lopes et al. 2021, sec. 3 (EPE-NAS)",
+)
 def epe_nas(shared: SharedPass) -> float:
     return class_correlations(shared.image_gradients, shared.labels, shared.record.logits.shape[1])
+
+
+def log_determinant(states: Sequence[Tensor]) -> float:
+    """log |det K|, K_ij the number of ReLU units in the same state for samples i and j: how far apart they are.
+
+    states: for each ReLU module (m, units) whether its units are on. -inf for a singular K (equal samples).
+    Raises: NoScore without any states.
+    """
+    if not states:
+        raise NoScore("the network has no nn.ReLU module whose states could be counted")
+    m = len(states[0])
+    kernel = torch.zeros(m, m, dtype=torch.float64, device=states[0].device)
+    for state in states:
+        on = state.float()  # counts are exact in float32 up to 2^24 units
+        both = on @ on.T
+        count = both.diagonal()
+        kernel += (state.shape[1] - count[:, None] - count[None, :] + 2 * both).double()
+    return float(torch.linalg.slogdet(kernel)[1])
+
+
+@PROXIES.register("naswot")
+@proxy(
+    direction="max",
+    summary="Log determinant of the kernel of ReLU states",
+    source="Mellor et al. 2021, sec. 4",
+    reads="images",
+)
+def naswot(shared: SharedPass) -> float:
+    return log_determinant([(call.output > 0).flatten(1) for call in shared.record.relus])
+
+
+def zen_score(network: nn.Module, images: Tensor, seed: int) -> float:
+    """log E||f(x) - f(x + alpha e)||_1 + sum over batch normalisations of log sigma, Alg. 1. It reads no data.
+
+    Of a copy of the network in train mode with standard normal weights (biases 0; normalisations 1 and 0). x, e:
+    standard normal, of the shape of `images` (m, C, H, W). f: the last feature map that a module gives, which is what
+    global average pooling gets. sigma: the root of the mean over channels of the variance of what goes into a
+    normalisation when f(x) is computed. The norm is the authors' program's, a sum of absolute differences (Alg. 1 has
+    Frobenius'); it averages 32 draws, this is one. Residual links, which they take out of their own networks, stay: in
+    a cell a skip connection is one of the choices.
+
+    seed: of weights, x and e. Raises: NoScore if the network has no feature map or layer normalisations, or what goes
+    into a batch normalisation does not vary.
+    """
+    if any(isinstance(module, torch.nn.LayerNorm) for module in network.modules()):
+        raise NoScore(
+            "the network has layer normalisations, which take out the scale that zen adds up over batch normalisations"
+        )
+    network = copy.deepcopy(network).train()
+    generator = torch.Generator().manual_seed(seed)
+
+    def normal(like: Tensor) -> Tensor:  # drawn on the CPU, the same for every device
+        return torch.randn(like.shape, generator=generator).to(like)
+
+    with torch.no_grad():
+        for module in network.modules():
+            if isinstance(module, layers.WEIGHT_LAYERS):
+                module.weight.copy_(normal(module.weight))
+            elif isinstance(module, layers.BATCH_NORMS) and module.affine:
+                module.weight.fill_(1.0)
+            if isinstance(module, (*layers.WEIGHT_LAYERS, *layers.BATCH_NORMS)) and module.bias is not None:
+                module.bias.zero_()
+        x = normal(images)
+        features, variances = _features(network, x)
+        moved, _ = _features(network, x + ALPHA * normal(images))
+        distance = (features - moved).abs().flatten(1).sum(1).mean()
+    scales = torch.stack([distance, *(variance.sqrt() for variance in variances)])
+    if not bool((scales > 0).all()):
+        raise NoScore(
+            "the features, or what goes into a batch normalisation, do not vary: their scale has no logarithm"
+        )
+    return float(scales.double().log().sum())
+
+
+def _features(network: nn.Module, x: Tensor) -> tuple[Tensor, list[Tensor]]:
+    """f(x), (m, C, H, W), and of each batch normalisation, in order, the mean variance of its channels."""
+    maps: list[Tensor] = []
+    variances: list[Tensor] = []
+
+    def note_map(module: nn.Module, inputs: Any, output: Any) -> None:
+        if isinstance(output, torch.Tensor) and output.ndim == 4 and output[0, 0].numel() > 1:
+            maps[:] = [output.clone()]  # the network may change it in place
+
+    def note_variance(module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+        variances.append(inputs[0].transpose(0, 1).flatten(1).var(1, correction=0).mean())  # (C,) and its mean
+
+    handles = [module.register_forward_hook(note_map) for module in network.modules()]
+    handles += [
+        module.register_forward_pre_hook(note_variance)
+        for module in network.modules()
+        if isinstance(module, layers.BATCH_NORMS)
+    ]
+    try:
+        network(x)
+    finally:
+        for handle in handles:
+            handle.remove()
+    if not maps:
+        raise NoScore("no module of the network gives a feature map (m, channels, height, width)")
+    return maps[0], variances
+
+
+@PROXIES.register("zen")
+@proxy(
+    direction="max",
+    summary="How far a Gaussian perturbation of the input moves the features, without normalisation's scaling",
+    source="Lin et al. 2021",
+    reads="nothing",
+)
+def zen(shared: SharedPass) -> float:
+    return zen_score(shared.network, shared.images, shared.settings.seed)

@@ -3,31 +3,37 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-import torch
-from torch import Tensor, nn
+from archray.registry import LazyModule
+from archray.trainables.proxies.registry import PROXIES, NoScore, proxy
 
-from archray.trainables.nets.cost import count_multiply_adds, count_parameters
-from archray.trainables.proxies.layers import BATCH_NORMS, WEIGHT_LAYERS
-from archray.trainables.proxies.registry import NoScore, proxy
-from archray.trainables.proxies.shared_pass import SharedPass
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor, nn
 
-# Norm of the weights at initialisation. Krishnakumar et al. 2022 (NAS-Bench-Suite-Zero).
-
-
-def sum_of_norms(weights: Sequence[Tensor]) -> float:
-    """sum over l of ||theta_l||_2, theta_l the weight of a convolution or linear layer."""
-    return float(torch.stack([weight.detach().double().norm() for weight in weights]).sum())
+    from archray.trainables.nets import cost
+    from archray.trainables.proxies import layers
+    from archray.trainables.proxies.shared_pass import SharedPass
+else:
+    torch, cost = LazyModule("torch"), LazyModule("archray.trainables.nets.cost")
+    layers = LazyModule("archray.trainables.proxies.layers")
 
 
-@proxy(direction="max")
+@PROXIES.register("l2_norm")
+@proxy(
+    direction="max",
+    summary="Norm of the weights at initialisation",
+    source="Krishnakumar et al. 2022 (NAS-Bench-Suite-Zero)",
+    reads="nothing",
+)
 def l2_norm(shared: SharedPass) -> float:
-    return sum_of_norms(shared.record.weights)
+    """sum over l of ||theta_l||_2, theta_l the weight of a convolution or linear layer.
 
-
-# Synaptic flow of the network of absolute weights. Tanaka et al. 2020; Abdelfattah et al. 2021; note H1.
+    Where every weight is drawn with a variance of 1 / fan_in, a layer's norm is about the root of its outputs, so that
+    this counts layers, each by its width.
+    """
+    return float(torch.stack([weight.detach().double().norm() for weight in shared.record.weights]).sum())
 
 
 def synaptic_flow(network: nn.Module, image: Tensor, variant: Literal["no-bn", "bn"] = "no-bn") -> float:
@@ -39,7 +45,7 @@ def synaptic_flow(network: nn.Module, image: Tensor, variant: Literal["no-bn", "
 
     image: (C, H, W) any image of the right shape. Raises: NoScore if the network has layer normalisations.
     """
-    if any(isinstance(module, nn.LayerNorm) for module in network.modules()):
+    if any(isinstance(module, torch.nn.LayerNorm) for module in network.modules()):
         raise NoScore(
             "the network has layer normalisations, which take out the mean, so that absolute weights make no positive "
             "flow"
@@ -50,13 +56,13 @@ def synaptic_flow(network: nn.Module, image: Tensor, variant: Literal["no-bn", "
             parameter.requires_grad_(True).abs_()
     if variant == "no-bn":
         for module in linear.modules():
-            if isinstance(module, BATCH_NORMS):
+            if isinstance(module, layers.BATCH_NORMS):
                 # not by a hook, which lets it normalise first: of one image it cannot, in a map of 1 x 1
                 module.forward = _pass_through  # type: ignore[assignment, method-assign]
     ones = torch.ones(1, *image.shape, dtype=torch.float64, device=image.device)
     with torch.enable_grad():
         flow = linear(ones).sum()
-    weights = [module.weight for module in linear.modules() if isinstance(module, WEIGHT_LAYERS)]
+    weights = [module.weight for module in linear.modules() if isinstance(module, layers.WEIGHT_LAYERS)]
     gradients = torch.autograd.grad(flow, weights, allow_unused=True, materialize_grads=True)
     return float(sum((weight.detach() * gradient).sum() for weight, gradient in zip(weights, gradients, strict=True)))
 
@@ -65,23 +71,29 @@ def _pass_through(x: Tensor) -> Tensor:
     return x
 
 
-@proxy(direction="max")
+@PROXIES.register("synflow")
+@proxy(
+    direction="max",
+    summary="Synaptic flow of the network of absolute weights",
+    source="Tanaka et al. 2020; Abdelfattah et al. 2021; note H1",
+    reads="nothing",
+)
 def synflow(shared: SharedPass) -> float:
     return synaptic_flow(shared.network, shared.images[0], shared.settings.synflow)
 
 
-# Number of parameters: a baseline that no metric may be shown without.
-
-
-@proxy(direction="max")
+@PROXIES.register("parameters")
+@proxy(direction="max", summary="Number of parameters: a baseline that no metric may be shown without", reads="nothing")
 def parameters(shared: SharedPass) -> float:
-    return float(count_parameters(shared.network))
+    return float(cost.count_parameters(shared.network))
 
 
-# Multiply-adds of one image, what papers call FLOPs: a baseline that no metric may be shown without.
-
-
-@proxy(direction="max")
+@PROXIES.register("multiply_adds")
+@proxy(
+    direction="max",
+    summary="Multiply-adds of one image, what papers call FLOPs: a baseline that no metric may be shown without",
+    reads="nothing",
+)
 def multiply_adds(shared: SharedPass) -> float:
     channels, height, width = shared.images.shape[1:]
-    return float(count_multiply_adds(shared.network, (channels, height, width)))
+    return float(cost.count_multiply_adds(shared.network, (channels, height, width)))

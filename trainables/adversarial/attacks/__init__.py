@@ -1,1 +1,0 @@
-"""The attacks, a file each; see `attack_registry`."""
