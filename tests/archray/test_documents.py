@@ -21,6 +21,7 @@ from archray.errors import DataNotFound, InvalidPool, InvalidTable, MissingExtra
 from archray.platform.cli import application
 from archray.platform.methods import METHODS
 from archray.platform.run.run import Run
+from archray.references import load_reference
 from archray.trainables.data import DATASETS
 from archray.trainables.proxies import PROXIES
 from archray.trainables.spaces import SPACES
@@ -110,7 +111,6 @@ def test_the_api_pages_have_every_class_and_function(package: str) -> None:
     ("page", "names"),
     [
         ("methods", METHODS.names()),
-        ("proxies.md", PROXIES.names()),
         ("methods/index.md", [name.partition(":")[0] for name in (*DATASETS.names(), *SPACES.names())]),
         ("searchers.md", [name for name in archray.searchers.__all__ if name.endswith(("Search", "Halving"))]),
     ],
@@ -120,6 +120,15 @@ def test_the_pages_tell_of_all_that_is_registered(page: str, names: list[str]) -
     files = sorted(place.glob("*.md")) if place.is_dir() else [place]
     text = "".join(file.read_text(encoding="utf-8") for file in files)
     assert [name for name in names if f"`{name}" not in text and f"`-{name[-1]}`" not in text] == []
+
+
+def test_a_page_has_a_table_of_all_metrics() -> None:
+    page = load_reference(f"{DOCS / 'hooks' / 'registry_tables.py'}:on_page_markdown")(
+        (DOCS / "proxies.md").read_text()
+    )
+    rows = [line for line in page.splitlines() if line.startswith("| `")]
+    assert [name for name in PROXIES if not any(line.startswith(f"| `{name}` | ") for line in rows)] == []
+    assert any(line.startswith("| `kappa` | ") and "| smaller |" in line for line in rows)
 
 
 class Reached(Exception):

@@ -13,6 +13,7 @@ import pandas as pd
 from archray_test_documents import REPOSITORY, parts
 
 from archray.platform.quantities import QUANTITIES
+from archray.trainables.proxies import PROXIES
 
 ROW = re.compile(r"^\| ((?:`[^|]+`[^|]*)) \|", re.M)
 CODE = re.compile(r"`([^`]+)`")
@@ -70,4 +71,4 @@ def keys(file: Path) -> list[str]:
 
 
 def is_told(key: str, known: frozenset[str]) -> bool:
-    return SPREAD.sub("", key) in QUANTITIES or any(fnmatch(key, name) for name in known)
+    return SPREAD.sub("", key) in QUANTITIES or key in PROXIES or any(fnmatch(key, name) for name in known)

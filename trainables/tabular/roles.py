@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
 from archray.errors import InvalidInput, InvalidTable, expect
+from archray.trainables.proxies import PROXIES
 
 ROW = "row"  # as the architecture: the row's number, of a table whose columns do not identify an architecture
 
@@ -16,11 +17,7 @@ ARCHITECTURES = ("architecture", "arch")
 OBJECTIVES = ("objective", "validation_accuracy", "val_accuracy", "valid_accuracy", "cifar10_valid_12")
 RESULTS = ("result", "test_accuracy", "cifar10_test_200")
 SECONDS = ("seconds", "training_seconds", "train_seconds", "training_time")
-METRICS = (
-    *("epe_nas", "fisher", "grad_norm", "grasp", "jacov", "jacob_cov", "knas", "kappa", "l2_norm", "naswot", "nwot"),
-    *("ntk_trace", "ntk_trace_batch", "ntk_trace_samples", "plain", "snip", "synflow", "zen", "zico"),
-    "naswot_bayeswatch",
-)
+METRICS = ("jacob_cov", "nwot", "zico", "naswot_bayeswatch")  # of NAS-Bench-Suite-Zero, beside archray's
 SIZES = ("params", "parameters", "flops", "macs", "multiply_adds")  # costs that say how large a network is
 COST = re.compile(rf"({'|'.join(SIZES)})(_.*)?|.*(latency|energy)(_.*)?")
 EPOCH = re.compile(r".+@([0-9]+)")  # `accuracy@12`: after 12 epochs
@@ -131,7 +128,7 @@ def guess_roles(columns: Sequence[str], useless: Iterable[str] = (), **named: An
         "objective": next(iter(_first(OBJECTIVES, columns)), by_epoch[max(by_epoch)] if by_epoch else None),
         "result": next(iter(_first(RESULTS, columns)), None),
         "seconds": next(iter(_first(SECONDS, columns)), None),
-        "metrics": tuple(column for column in usable if column in METRICS),
+        "metrics": tuple(column for column in usable if _is_metric(column)),
         "costs": tuple(column for column in usable if COST.fullmatch(column)),
         "epochs": by_epoch,
         "seeds": {},
@@ -150,6 +147,10 @@ def guess_roles(columns: Sequence[str], useless: Iterable[str] = (), **named: An
 def is_size(cost: str) -> bool:
     """Whether a cost says how large a network is, by one of SIZES in its name, of which the singular will do too."""
     return any(size.removesuffix("s") in cost.lower() for size in SIZES)
+
+
+def _is_metric(column: str) -> bool:
+    return column in METRICS or (column in PROXIES and not COST.fullmatch(column))
 
 
 def _first(names: Sequence[str], columns: Sequence[str]) -> list[str]:
