@@ -221,7 +221,7 @@ def test_one_of_the_shared_pass(file: Path) -> None:
 
 
 def test_a_metric_registered_by_hand_is_scored(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(PROXIES, "_entries", {})
+    monkeypatch.setattr(PROXIES, "_entries", dict(PROXIES._entries))
     PROXIES.register("depth", Proxy("depth", "max", lambda shared: float(len(shared.record.calls))))
     assert score(network(), *batch(), ["depth", "snip"], ProxySettings())["depth"].value == 2.0
 

@@ -29,7 +29,7 @@ from archray.trainables.ensembles.ensemble import Ensemble
 from archray.trainables.ensembles.measures import average
 from archray.trainables.training import EVALUATION_BATCH
 
-# Images in 0..1, which attacks change, and networks that take them: normalisation becomes part of the network.
+# Pixels in 0..1, which attacks change --------------------------------------------------------------------------------
 
 
 def check_pixels(data: Dataset) -> ImageForm:
@@ -55,7 +55,7 @@ def pixels_of(images: Tensor, form: ImageForm) -> Tensor:
 
 
 class PixelNetwork(nn.Module):
-    """A network as attacks see it: pixels in 0..1, (n, C, H, W) -> logits (n, classes), float32.
+    """A network and its normalisation: pixels in 0..1, (n, C, H, W) -> logits (n, classes), float32.
 
     network: normalised images -> logits, or a tuple of which these are the first.
     """
@@ -81,8 +81,7 @@ def _statistics(form: ImageForm, device: torch.device | str = "cpu") -> tuple[Te
     return mean, std
 
 
-# The Adversarial Robustness Toolbox, as far as it is used: a network as its classifier, an attack's images.
-
+# The toolbox, which works on NumPy arrays and draws from NumPy's global generator -------------------------------------
 
 Floats = npt.NDArray[np.float32]
 

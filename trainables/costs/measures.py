@@ -1,8 +1,10 @@
-"""Latency and peak memory of a network."""
+"""Latency and peak memory of a network: passes timed one by one, and the graph of their operations.
+
+Passes run through a program of torch.export or ONNX Runtime.
+"""
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -18,9 +20,6 @@ from torch.utils._pytree import tree_leaves
 
 from archray.errors import InvalidInput, MissingExtra
 from archray.trainables.costs.settings import LatencySettings
-
-# How long a network takes: passes timed one by one, through a program of torch.export or ONNX Runtime.
-
 
 MILLISECONDS = 1e3
 NO_RUNTIME = "needs onnx, onnxscript and onnxruntime: pip install 'archray[export]', or choose the runtime torch-export"
@@ -112,7 +111,7 @@ def torch_threads(threads: int) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-# By operation ------------------------------------------------------------------------------------------------------
+# Latency by operation ------------------------------------------------------------------------------------------------
 
 
 class Operation(NamedTuple):
@@ -176,12 +175,7 @@ def operation_latencies(
     return [operation.key for operation in operations]
 
 
-def summed(timings: list[Timing]) -> Timing:
-    """Of operations one after the other: medians add; spreads as if they were independent."""
-    return Timing(sum(timing.median for timing in timings), math.sqrt(sum(timing.iqr**2 for timing in timings)))
-
-
-# How many bytes of activations a forward pass holds at once, from the graph of its operations.
+# Peak memory ---------------------------------------------------------------------------------------------------------
 
 
 class OperationTrace(TorchDispatchMode):
@@ -220,7 +214,14 @@ class OperationTrace(TorchDispatchMode):
 
 @torch.no_grad()
 def peak_activation_bytes(network: nn.Module, image_shape: tuple[int, int, int]) -> int:
-    """Bytes, at most, of activations alive at once for one image (C, H, W). The network is left as it was."""
+    """Bytes, at most, of activations alive at once for one image (C, H, W). The network is left as it was.
+
+    The pass in evaluation mode is recorded operation by operation. An activation is a piece of memory that an operation
+    wrote, the image among them; views and in-place results are the memory they look at. It is alive from the operation
+    that writes it to the last that reads it, and while an operation runs its inputs and outputs are both alive. Weights
+    and buffers, the workspace inside a kernel, and what an allocator keeps beside, are not in it: it is what a runtime
+    with a perfect memory plan, and no fused operations, needs.
+    """
     training = network.training
     network.eval()
     try:

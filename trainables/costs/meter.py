@@ -16,8 +16,7 @@ from archray.trainables.nets.network_settings import NetworkSettings
 from archray.trainables.spaces import Space
 from archray.trainables.spaces.even_architectures import even_architectures
 
-# What a sum of operations' times says of a whole network's: a line, fitted to a few networks that are timed whole.
-
+logger = logging.getLogger(__name__)
 
 DRAWN = 8  # random architectures beside the even ones, whose operations are looked up
 NETWORKS = 6  # of all these are timed whole
@@ -25,7 +24,11 @@ SEED = 1_000_409  # of the architectures that are drawn: every process draws the
 
 
 class Line(NamedTuple):
-    """latency = overhead + factor * sum. overhead: milliseconds; neither is below 0."""
+    """latency = overhead + factor * sum of operations' times. overhead: milliseconds; neither is below 0.
+
+    What is run between operations, and the memory that one operation leaves cold for the next, is in no operation's
+    time.
+    """
 
     overhead: float
     factor: float
@@ -102,10 +105,7 @@ def told(record: dict[str, Any]) -> str:
     )
 
 
-# What times the networks of a space, here or in an actor on a device; and what keeps each time that was taken.
-
-
-logger = logging.getLogger(__name__)
+# Timing --------------------------------------------------------------------------------------------------------------
 
 Pair = tuple[float, float]  # milliseconds: the median, and the range between the quartiles
 

@@ -24,9 +24,6 @@ if TYPE_CHECKING:
     import pandas as pd
     from torch import nn
 
-# What the architectures of a space cost as networks, or by a table that has measured them.
-
-
 logger = logging.getLogger(__name__)
 LARGE_IMAGE = 64  # pixels a side; up to it a pass on the CPU is faster than one on the meta device, which computes none
 
@@ -293,7 +290,7 @@ def _column(table: TableSpace, column: str) -> Any:
     return pd.to_numeric(rows[column], errors="coerce").to_numpy(dtype="float64")
 
 
-# By how much the costs of architectures violate constraints, here and in a trial.
+# Constraints ---------------------------------------------------------------------------------------------------------
 
 
 class Violation:

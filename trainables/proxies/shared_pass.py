@@ -95,7 +95,7 @@ class SharedPass:
         return gradients.flatten(1)
 
     @cached_property
-    def known_layers(self) -> bool:
+    def has_tangents(self) -> bool:
         """Whether tangents pass through every layer of the network (`tangents.py`)."""
         return recognised(self.record)
 

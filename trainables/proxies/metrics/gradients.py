@@ -107,7 +107,7 @@ def fisher(shared: SharedPass) -> float:
 
 
 def _by_tangents(shared: SharedPass) -> bool:
-    return shared.settings.grasp == "signed" and shared.known_layers
+    return shared.settings.grasp == "signed" and shared.has_tangents
 
 
 def _tangent_targets(shared: SharedPass) -> Sequence[Target]:
