@@ -30,8 +30,8 @@ from archray.trainables.data import Dataset, DataSettings, load_images
 from archray.trainables.nets import NetworkSettings
 from archray.trainables.spaces import get_space
 from archray.trainables.supernets import SupernetTrainer, build_mixing
-from archray.trainables.supernets.cost_penalty import CostPenalty
-from archray.trainables.supernets.cost_penalty_settings import CostPenaltySettings
+from archray.trainables.supernets.settings import CostPenaltySettings
+from archray.trainables.supernets.trainer import CostPenalty
 
 TRAININGS = 2  # seeds of the trainings of what was found
 CELL = "|{0}~0|+|{0}~0|{0}~1|+|{0}~0|{0}~1|{0}~2|"

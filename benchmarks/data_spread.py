@@ -27,7 +27,7 @@ import torch
 
 from archray.platform.methods.training_presets import SCORINGS, TRAININGS
 from archray.trainables.spaces import get_space
-from archray.trainables.tune.pool_scorer import PoolScorer
+from archray.trainables.tune.scorers import PoolScorer
 from archray.trainables.tune.standalone_trainable import StandaloneSettings, build_trainer, train_epoch
 
 SPACE = "nasbench201"

@@ -30,7 +30,7 @@ from typing import Literal
 
 import torch
 
-from archray.trainables.supernets.learners.simplex_descent import MirrorDescent
+from archray.trainables.supernets.optimizers import MirrorDescent
 
 Geometry = Literal["entropy", "euclidean"]
 

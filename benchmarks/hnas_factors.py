@@ -23,7 +23,7 @@ import numpy as np
 import pandas as pd
 
 from archray.searchers import HNASSearch, drive
-from archray.trainables.tune.pool_scorer import PoolScorer
+from archray.trainables.tune.scorers import PoolScorer
 
 VALIDATION, TEST = "cifar10_valid_12", "cifar10_test_200"
 TABLE = Path(__file__).resolve().parents[2] / "shared" / "data" / "nasbench201.csv.gz"

@@ -35,9 +35,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from archray.trainables.data import DataSettings, load_images
-from archray.trainables.nasi.darts_form import form_of
-from archray.trainables.nasi.mini_batches import NASIBatches
-from archray.trainables.nasi.search import Constants, NASISearch
+from archray.trainables.nasi.search import Constants, NASIBatches, NASISearch, form_of
 from archray.trainables.nets import NetworkSettings
 from archray.trainables.spaces import get_space
 from archray.trainables.supernets.networks import build_supernet, mixed_cell, nasbench1shot1_supernet

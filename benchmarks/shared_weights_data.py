@@ -27,7 +27,7 @@ from data_spread import SPACE, Lines, data_settings, printed, scores, settings_o
 from shared_weights_nasbench201 import correlation, halving, random_search
 
 from archray.platform.methods.supernets.shared_scoring import draw_architectures
-from archray.trainables.tune.supernet_settings import SupernetOptions
+from archray.trainables.tune.settings import SupernetOptions
 
 SUPERNET: dict[str, Any] = {
     "network": {"channels": 4, "cells": 1},

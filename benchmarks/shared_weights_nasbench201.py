@@ -28,8 +28,8 @@ import pandas as pd
 from archray.platform.methods.supernets.shared_scoring import draw_architectures
 from archray.searchers import WeightSharingHalving, drive
 from archray.trainables.checkpoint import read_weights
-from archray.trainables.tune.supernet_scorer import SupernetScorer, arrays_of
-from archray.trainables.tune.supernet_settings import SupernetOptions
+from archray.trainables.tune.scorers import SupernetScorer, arrays_of
+from archray.trainables.tune.settings import SupernetOptions
 from archray.trainables.tune.supernet_trainable import SupernetTrainable
 
 SPACE, TEST, PARAMETERS = "nasbench201", "cifar10_test_200", "params_m_cifar10"

@@ -25,10 +25,8 @@ from archray.trainables.costs import NetworkCosts, Violation
 from archray.trainables.data import DataSettings, load_images
 from archray.trainables.nets import NetworkSettings, build, count_parameters
 from archray.trainables.spaces import ConstrainedSpace, get_space
-from archray.trainables.supernets.elastic import build_sliced
-from archray.trainables.supernets.elastic.sandwich_trainer import SandwichTrainer
-from archray.trainables.supernets.elastic.slices import score_slices
-from archray.trainables.supernets.sandwich_settings import SandwichSettings
+from archray.trainables.supernets.elastic import SandwichTrainer, build_sliced, score_slices
+from archray.trainables.supernets.settings import SandwichSettings
 from archray.trainables.training import Trainer
 from archray.trainables.training_settings import TrainingSettings
 

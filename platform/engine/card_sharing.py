@@ -15,7 +15,7 @@ from archray.errors import InvalidInput
 from archray.files import Folder
 from archray.platform.engine.stage import Context
 from archray.platform.engine.trial_plan import TrialPlan
-from archray.trainables.tune.memory_probe import MemoryProbe
+from archray.trainables.tune.trial import MemoryProbe
 
 TRIALS_PER_GPU = "trials_per_gpu.json"
 GB = 10**9

@@ -23,7 +23,7 @@ from archray.platform.run.layout import SCORING, SHARDS
 from archray.plurals import count
 from archray.trainables.data import DataSettings
 from archray.trainables.proxies import ProxySettings
-from archray.trainables.tune.pool_scorer import PoolScorer
+from archray.trainables.tune.scorers import PoolScorer
 
 POOL = "pool.parquet"
 

@@ -18,8 +18,8 @@ from archray.platform.engine.card_sharing import (
 from archray.platform.engine.trial_plan import TrialPlan
 from archray.searchers import RandomSearch
 from archray.trainables.devices import limit_memory, memory_share
-from archray.trainables.tune.memory_probe import BATCHES, MemoryProbe, short_epochs
 from archray.trainables.tune.standalone_trainable import StandaloneSettings, StandaloneTrainable
+from archray.trainables.tune.trial import BATCHES, MemoryProbe, short_epochs
 
 MEASURED = {"trials_per_gpu": 6, "taken": 3_100_000_000, "card": 24_000_000_000, "failure": None}
 

@@ -20,8 +20,7 @@ from archray.trainables.data.data_settings import DataSettings
 from archray.trainables.ensembles import average, forward_selection, load_ensemble, measure_ensemble
 from archray.trainables.ensembles.prediction import DroppedPaths
 from archray.trainables.spaces import get_space
-from archray.trainables.tune.member_trainable import MemberTrainable, read_predictions
-from archray.trainables.tune.standalone_trainable import load_trained
+from archray.trainables.tune.standalone_trainable import MemberTrainable, load_trained, read_predictions
 
 CELL = "|nor_conv_3x3~0|+|none~0|nor_conv_1x1~1|+|skip_connect~0|none~1|avg_pool_3x3~2|"
 GENOTYPE = get_space("darts").encode(get_space("darts").sample(np.random.default_rng(0)))

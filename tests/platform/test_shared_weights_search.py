@@ -20,8 +20,8 @@ from archray.files import Folder
 from archray.platform.methods.supernets.rs_ws import best_of
 from archray.platform.methods.supernets.shared_scoring import draw_architectures, score_with_shared_weights
 from archray.trainables.spaces import get_space
-from archray.trainables.tune.supernet_scorer import SupernetScorer, arrays_of
-from archray.trainables.tune.supernet_settings import SupernetOptions
+from archray.trainables.tune.scorers import SupernetScorer, arrays_of
+from archray.trainables.tune.settings import SupernetOptions
 from archray.trainables.tune.supernet_trainable import SupernetTrainable
 
 TINY: dict[str, Any] = {

@@ -38,8 +38,7 @@ from archray.trainables.checkpoint import write_weights
 from archray.trainables.nets import NetworkSettings, build
 from archray.trainables.spaces import get_space
 from archray.trainables.spaces.named_architectures import cell_space
-from archray.trainables.tune.cell_trainable import trained_cell
-from archray.trainables.tune.landscape_worker import COLUMNS, LandscapeWorker, items_of
+from archray.trainables.tune.cell_trainable import COLUMNS, LandscapeWorker, items_of, trained_cell
 
 NB201 = "|none~0|+|none~0|none~1|+|none~0|none~1|none~2|"
 SMALL = {"channels": 2, "cells": 1}

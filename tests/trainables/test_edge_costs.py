@@ -14,11 +14,11 @@ from archray.trainables.costs import NetworkCosts
 from archray.trainables.costs.edges import EdgeCosts, edge_costs
 from archray.trainables.nets import NetworkSettings
 from archray.trainables.spaces import get_space
-from archray.trainables.supernets.cost_penalty import CostPenalty
-from archray.trainables.supernets.cost_penalty_settings import CostPenaltySettings
-from archray.trainables.supernets.feasible_path import feasible_architecture, log_probability, path_cost
-from archray.trainables.supernets.mixings.mixing import Lesson, lesson_of
+from archray.trainables.supernets.evaluation import feasible_architecture, log_probability, path_cost
+from archray.trainables.supernets.mixing import Lesson, lesson_of
 from archray.trainables.supernets.networks import MixtureWeights, build_supernet, groups
+from archray.trainables.supernets.settings import CostPenaltySettings
+from archray.trainables.supernets.trainer import CostPenalty
 
 SMALL = NetworkSettings(channels=4, cells=1)
 COSTS = NetworkCosts("nasbench201", ("flops",), network=SMALL, image_size=8)

@@ -27,7 +27,7 @@ from archray.trainables.ensembles import (
     member_accuracies,
 )
 from archray.trainables.spaces import get_space
-from archray.trainables.tune.supernet_scorer import SharedPredictions, SupernetScorer, arrays_of
+from archray.trainables.tune.scorers import SharedPredictions, SupernetScorer, arrays_of
 from archray.trainables.tune.supernet_trainable import SupernetTrainable
 
 SETTINGS: dict[str, Any] = {

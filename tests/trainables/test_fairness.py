@@ -14,11 +14,11 @@ from pydantic import ValidationError
 
 from archray.trainables.nets import NetworkSettings
 from archray.trainables.spaces import get_space
-from archray.trainables.supernets.mixings.drawn_paths import UniformArchitectures
+from archray.trainables.supernets.controllers import UniformArchitectures
 from archray.trainables.supernets.networks import build_supernet
-from archray.trainables.supernets.relaxations.path import PathSettings
-from archray.trainables.supernets.updates import UpdateCounter, update_table
-from archray.trainables.tune.supernet_settings import SupernetOptions
+from archray.trainables.supernets.settings import PathSettings
+from archray.trainables.supernets.trainer import UpdateCounter, update_table
+from archray.trainables.tune.settings import SupernetOptions
 from archray.trainables.tune.supernet_trainable import SupernetTrainable
 
 PATHS = {"relaxation": {"name": "path", "draws": "architectures"}, "optimizer": {"name": "none"}}

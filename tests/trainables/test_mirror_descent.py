@@ -18,9 +18,8 @@ from torch import Tensor
 
 from archray.errors import InvalidInput
 from archray.references import load_reference
-from archray.trainables.supernets.learners.simplex_descent import MirrorDescent, entropic_step, projected_step
-from archray.trainables.supernets.learners.simplex_optimizer import project_to_simplex
-from archray.trainables.supernets.optimizers.mirror_descent import GAEA_FLOOR, MirrorDescentSettings
+from archray.trainables.supernets.optimizers import MirrorDescent, entropic_step, project_to_simplex, projected_step
+from archray.trainables.supernets.settings import GAEA_FLOOR, MirrorDescentSettings
 
 FORMS = {
     "entropy": {"dgf": "entropy"},

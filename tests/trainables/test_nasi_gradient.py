@@ -9,12 +9,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from archray.trainables.nasi.darts_form import form_of
-from archray.trainables.nasi.sampled_decisions import decisions_of, path_of
+from archray.trainables.nasi.search import decisions_of, form_of, path_of
 from archray.trainables.nasi.trace_norm import Approximation, differentiated, trace_gradient, trace_norm
 from archray.trainables.nets.network_settings import NetworkSettings
-from archray.trainables.supernets.mixings.gumbel_noise import gumbel_weights
 from archray.trainables.supernets.networks import Supernet, build_supernet, mixed_cell, nasbench1shot1_supernet
+from archray.trainables.supernets.relaxations import gumbel_weights
 
 SPACES = ("nasbench201", "darts", "nasbench1shot1-1", "nasbench1shot1-3")
 # Elsewhere finite differences would cross kinks: max-pooling of the zeros that a node of NAS-Bench-1Shot1 does not

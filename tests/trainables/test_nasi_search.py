@@ -14,11 +14,17 @@ from torch.nn import functional as F
 from archray.trainables.costs import NetworkCosts
 from archray.trainables.data import DataSettings, load_images
 from archray.trainables.data.dataset import Dataset
-from archray.trainables.nasi.darts_form import PooledDARTSSupernet, form_of
-from archray.trainables.nasi.mini_batches import NASIBatches, Source
 from archray.trainables.nasi.one_step import constraints, one_step, reward
-from archray.trainables.nasi.sampled_decisions import OneInputDecisions, path_of
-from archray.trainables.nasi.search import Constants, NASISearch
+from archray.trainables.nasi.search import (
+    Constants,
+    NASIBatches,
+    NASISearch,
+    OneInputDecisions,
+    PooledDARTSSupernet,
+    Source,
+    form_of,
+    path_of,
+)
 from archray.trainables.nasi.trace_norm import trace_norm
 from archray.trainables.nets.build_network import build
 from archray.trainables.nets.network_settings import NetworkSettings
@@ -26,10 +32,14 @@ from archray.trainables.spaces import get_space
 from archray.trainables.spaces.darts import NODES
 from archray.trainables.spaces.genotypes import CELLS
 from archray.trainables.supernets.networks import Supernet, build_supernet, copy_weights
-from archray.trainables.tune.nasi_agreement_trainable import NASIAgreementTrainable
-from archray.trainables.tune.nasi_scorer import NASIScorer
-from archray.trainables.tune.nasi_settings import NASISettings
-from archray.trainables.tune.nasi_trainable import MULTIPLES, PENALTIES, NASITrainable
+from archray.trainables.tune.nasi_trainable import (
+    MULTIPLES,
+    PENALTIES,
+    NASIAgreementTrainable,
+    NASIScorer,
+    NASITrainable,
+)
+from archray.trainables.tune.settings import NASISettings
 
 TINY = NetworkSettings(channels=4, cells=1)
 CPU = torch.device("cpu")

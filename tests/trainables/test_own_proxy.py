@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from archray.errors import InvalidInput, UnknownName
 from archray.references import load_reference, worker_reference
 from archray.trainables.proxies import PROXIES, Proxy, ProxySettings, check_proxies, get_proxy, score
-from archray.trainables.tune.pool_scorer import PoolScorer
+from archray.trainables.tune.scorers import PoolScorer
 
 CONNECTED = "|nor_conv_3x3~0|+|nor_conv_1x1~0|avg_pool_3x3~1|+|skip_connect~0|none~1|nor_conv_3x3~2|"
 

@@ -17,14 +17,11 @@ from archray.trainables.spaces import get_space
 from archray.trainables.spaces.darts import NODES
 from archray.trainables.spaces.genotypes import CELLS
 from archray.trainables.supernets import score_architectures
-from archray.trainables.supernets.mixings.mixing import Lesson, Mixture, Outcome, mixture_gradient
-from archray.trainables.supernets.mixings.relaxed_decisions import RelaxedDecisions
-from archray.trainables.supernets.mixings.variational_posterior import VariationalPosterior
+from archray.trainables.supernets.mixing import Lesson, Mixture, Outcome, mixture_gradient
 from archray.trainables.supernets.networks import Supernet, build_supernet
-from archray.trainables.supernets.optimizers.adam import AdamSettings
-from archray.trainables.supernets.relaxations.posterior import VariationalSettings
-from archray.trainables.tune.posterior_trainable import PosteriorTrainable
-from archray.trainables.tune.supernet_trainable import SupernetTrainable
+from archray.trainables.supernets.posterior import RelaxedDecisions, VariationalPosterior
+from archray.trainables.supernets.settings import AdamSettings, VariationalSettings
+from archray.trainables.tune.supernet_trainable import PosteriorTrainable, SupernetTrainable
 
 SCALE = 4.0
 ADAM = {"name": "adam", "lr": 0.03, "betas": [0.9, 0.999], "weight_decay": 0.0}

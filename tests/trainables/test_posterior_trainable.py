@@ -17,10 +17,8 @@ from archray.trainables.checkpoint import write_weights
 from archray.trainables.nets import NetworkSettings
 from archray.trainables.spaces import get_space
 from archray.trainables.supernets.networks import build_supernet
-from archray.trainables.tune.posterior_settings import PosteriorSettings
-from archray.trainables.tune.posterior_trainable import PosteriorTrainable
-from archray.trainables.tune.supernet_settings import SupernetOptions
-from archray.trainables.tune.supernet_trainable import SupernetTrainable
+from archray.trainables.tune.settings import PosteriorSettings, SupernetOptions
+from archray.trainables.tune.supernet_trainable import PosteriorTrainable, SupernetTrainable
 
 KEYS = {"elbo", "kl", "expected_loss", "scale", "entropy", "entropies", "posterior", "architecture", "epoch", "epochs"}
 KEYS |= {"lr", "parameters", "seconds_epoch", "gpu_memory_peak", "failure", "done"}

@@ -15,7 +15,7 @@ from archray.trainables.proxies import PROXIES, Proxy, ProxySettings, low_is_goo
 from archray.trainables.proxies.metrics.responses import log_determinant
 from archray.trainables.proxies.metrics.weights import synaptic_flow
 from archray.trainables.spaces import get_space
-from archray.trainables.tune.pool_scorer import PoolScorer
+from archray.trainables.tune.scorers import PoolScorer
 
 ALL = tuple(PROXIES.names())
 CONNECTED = "|nor_conv_3x3~0|+|nor_conv_1x1~0|avg_pool_3x3~1|+|skip_connect~0|none~1|nor_conv_3x3~2|"

@@ -15,13 +15,11 @@ from archray.errors import InvalidInput
 from archray.trainables.data import Dataset, DataSettings, load_images
 from archray.trainables.nets import NetworkSettings
 from archray.trainables.supernets import OPTIMIZERS, RELAXATIONS, SupernetTrainer, build_mixing
-from archray.trainables.supernets.learners.learner import GradientLearner
-from archray.trainables.supernets.learners.simplex_optimizer import project_to_simplex
-from archray.trainables.supernets.mixings.relaxation import ArchitectureParameters, Relaxation
 from archray.trainables.supernets.networks import MixtureWeights, build_supernet
-from archray.trainables.supernets.optimizer_settings import OptimizerSettings
-from archray.trainables.supernets.relaxation_settings import RelaxationSettings
-from archray.trainables.tune.supernet_settings import SupernetOptions
+from archray.trainables.supernets.optimizers import GradientLearner, project_to_simplex
+from archray.trainables.supernets.relaxations import ArchitectureParameters, Relaxation
+from archray.trainables.supernets.settings import OptimizerSettings, RelaxationSettings
+from archray.trainables.tune.settings import SupernetOptions
 from archray.trainables.tune.supernet_trainable import SupernetTrainable
 
 TRAINING = {"epochs": 1, "batch_size": 10, "threads": 1}

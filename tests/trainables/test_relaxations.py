@@ -17,15 +17,24 @@ from scipy import stats
 from torch import Tensor
 
 from archray.errors import InvalidInput, UnknownName
-from archray.trainables.supernets.learners.simplex_descent import MirrorDescent
-from archray.trainables.supernets.mixings.gumbel_noise import gumbel_noise, gumbel_weights
-from archray.trainables.supernets.mixings.relaxation import Relaxation, WholeMixture, entropy
-from archray.trainables.supernets.mixings.single_path import Path
 from archray.trainables.supernets.networks import MixtureWeights
-from archray.trainables.supernets.optimizers.mirror_descent import GAEA_FLOOR
-from archray.trainables.supernets.relaxation_settings import RELAXATIONS, RelaxationSettings
-from archray.trainables.supernets.relaxations.gumbel import TAU_MIN, GumbelSettings
-from archray.trainables.supernets.relaxations.path import PathSettings
+from archray.trainables.supernets.optimizers import MirrorDescent
+from archray.trainables.supernets.relaxations import (
+    Path,
+    Relaxation,
+    WholeMixture,
+    entropy,
+    gumbel_noise,
+    gumbel_weights,
+)
+from archray.trainables.supernets.settings import (
+    GAEA_FLOOR,
+    RELAXATIONS,
+    TAU_MIN,
+    GumbelSettings,
+    PathSettings,
+    RelaxationSettings,
+)
 
 GROUPS = {"normal": (14, 8), "reduce": (14, 8), "parents_3": (1, 3)}
 

@@ -10,7 +10,7 @@ from archray.trainables.activations.instances import Pool, make_instances
 from archray.trainables.activations.shared_training import Problem, Sample, train, uniform_alpha
 from archray.trainables.activations.two_layer import component_outputs, mixture_outputs, output_weights
 from archray.trainables.data import DataSettings
-from archray.trainables.supernets.learners.simplex_descent import MirrorDescent
+from archray.trainables.supernets.optimizers import MirrorDescent
 
 NAMES = ("relu", "tanh", "quadratic")
 SMALL = ActivationOptions(activations=NAMES, width=5, dimension=3, samples=12, validation=9, risk_samples=20)

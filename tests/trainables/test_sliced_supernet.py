@@ -9,11 +9,9 @@ from archray.errors import InvalidInput
 from archray.trainables.data import DataSettings, load_images
 from archray.trainables.nets import NetworkSettings, build, count_parameters
 from archray.trainables.spaces import VisionTransformers
-from archray.trainables.supernets.elastic import build_sliced
-from archray.trainables.supernets.elastic.sandwich_trainer import SandwichTrainer
-from archray.trainables.supernets.elastic.slices import copy_slices, score_slices
-from archray.trainables.supernets.sandwich_settings import SandwichSettings, SlicedSettings
-from archray.trainables.tune.sliced_trainable import SlicedScorer, SlicedTrainable
+from archray.trainables.supernets.elastic import SandwichTrainer, build_sliced, copy_slices, score_slices
+from archray.trainables.supernets.settings import SandwichSettings, SlicedSettings
+from archray.trainables.tune.supernet_trainable import SlicedScorer, SlicedTrainable
 
 SPACE = VisionTransformers()
 NETWORK = NetworkSettings(channels=2, cells=2)

@@ -19,8 +19,12 @@ from archray.trainables.nets import NetworkSettings, build
 from archray.trainables.spaces import get_space
 from archray.trainables.training import Trainer
 from archray.trainables.training_settings import TrainingSettings
-from archray.trainables.tune.member_trainable import SnapshotTrainable, snapshot_states
-from archray.trainables.tune.standalone_trainable import StandaloneTrainable, load_trained
+from archray.trainables.tune.standalone_trainable import (
+    SnapshotTrainable,
+    StandaloneTrainable,
+    load_trained,
+    snapshot_states,
+)
 
 CELL = "|nor_conv_3x3~0|+|none~0|nor_conv_1x1~1|+|skip_connect~0|none~1|avg_pool_3x3~2|"
 

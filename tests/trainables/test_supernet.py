@@ -17,8 +17,7 @@ from archray.trainables.nets.darts_network import DARTSNetwork
 from archray.trainables.nets.nasbench1shot1_network import NASBench1Shot1Network
 from archray.trainables.spaces import get_space
 from archray.trainables.supernets.networks import MixtureWeights, build_supernet, copy_weights, discretise, groups
-from archray.trainables.supernets.networks.fused_edges import depthwise
-from archray.trainables.supernets.networks.weighted_sum import normalised_sum
+from archray.trainables.supernets.networks.cells import depthwise, normalised_sum
 
 TINY = NetworkSettings(channels=4, cells=1)
 SPACES = ("nasbench201", "darts", "darts-none", "nasbench1shot1-1", "nasbench1shot1-2", "nasbench1shot1-3")

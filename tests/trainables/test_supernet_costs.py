@@ -12,8 +12,8 @@ from archray.trainables.costs.edges import edge_costs
 from archray.trainables.data import DataSettings
 from archray.trainables.nets import NetworkSettings
 from archray.trainables.spaces import get_space
-from archray.trainables.supernets.cost_penalty_settings import CostPenaltySettings
-from archray.trainables.tune.supernet_settings import SupernetOptions, SupernetSettings
+from archray.trainables.supernets.settings import CostPenaltySettings
+from archray.trainables.tune.settings import SupernetOptions, SupernetSettings
 from archray.trainables.tune.supernet_trainable import SupernetTrainable
 
 SMALL = NetworkSettings(channels=4, cells=1)

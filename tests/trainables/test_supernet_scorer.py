@@ -12,7 +12,7 @@ import ray
 
 from archray.errors import InvalidInput
 from archray.trainables.supernets import score_architectures
-from archray.trainables.tune.supernet_scorer import SupernetScorer, arrays_of, trained_weights
+from archray.trainables.tune.scorers import SupernetScorer, arrays_of, trained_weights
 from archray.trainables.tune.supernet_trainable import SupernetTrainable
 
 CELLS = [

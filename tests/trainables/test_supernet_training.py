@@ -20,26 +20,29 @@ from archray.trainables.checkpoint import read_weights, write_weights
 from archray.trainables.data import Dataset, DataSettings, Split, load_images
 from archray.trainables.nets import NetworkSettings, build
 from archray.trainables.supernets import SupernetTrainer, SupernetTrainingSettings, build_mixing, score_architectures
-from archray.trainables.supernets.learners.simplex_descent import entropic_step
-from archray.trainables.supernets.mixings.drawn_paths import CandidatePaths
-from archray.trainables.supernets.mixings.mixing import (
+from archray.trainables.supernets.controllers import CandidatePaths
+from archray.trainables.supernets.mixing import (
     Lesson,
     Mixture,
     as_leaves,
     mixture_gradient,
     unrolled_gradient,
 )
-from archray.trainables.supernets.mixings.relaxation import ArchitectureParameters, WholeMixture
 from archray.trainables.supernets.networks import MixtureWeights, Supernet, build_supernet, copy_weights
-from archray.trainables.supernets.optimizer_settings import OptimizerSettings
-from archray.trainables.supernets.optimizers.adam import AdamSettings
-from archray.trainables.supernets.optimizers.mirror_descent import GAEA_FLOOR, MirrorDescentSettings
-from archray.trainables.supernets.optimizers.none import NoOptimizerSettings
-from archray.trainables.supernets.relaxation_settings import RelaxationSettings
-from archray.trainables.supernets.relaxations.gumbel import GumbelSettings
-from archray.trainables.supernets.relaxations.path import PathSettings
-from archray.trainables.supernets.relaxations.simplex import SimplexSettings
-from archray.trainables.supernets.relaxations.softmax import SoftmaxSettings
+from archray.trainables.supernets.optimizers import entropic_step
+from archray.trainables.supernets.relaxations import ArchitectureParameters, WholeMixture
+from archray.trainables.supernets.settings import (
+    GAEA_FLOOR,
+    AdamSettings,
+    GumbelSettings,
+    MirrorDescentSettings,
+    NoOptimizerSettings,
+    OptimizerSettings,
+    PathSettings,
+    RelaxationSettings,
+    SimplexSettings,
+    SoftmaxSettings,
+)
 from archray.trainables.supernets.trainer import Diverged
 
 METHODS: dict[str, tuple[RelaxationSettings, OptimizerSettings, int]] = {

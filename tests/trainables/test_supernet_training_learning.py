@@ -19,22 +19,23 @@ from archray.trainables.data import Dataset, DataSettings, Split, load_images
 from archray.trainables.nets import NetworkSettings
 from archray.trainables.spaces import Decision, get_space
 from archray.trainables.supernets import SupernetTrainer, SupernetTrainingSettings, build_mixing
-from archray.trainables.supernets.batches import Batches
-from archray.trainables.supernets.learners.clipped_descent import PointLearner, xnas_rate
-from archray.trainables.supernets.learners.policy_gradient import Reinforce
-from archray.trainables.supernets.mixings.lstm_controller import Controller, ReinforcedController
-from archray.trainables.supernets.mixings.mixing import Lesson, Mixing, Mixture, Outcome
-from archray.trainables.supernets.mixings.relaxation import ArchitectureParameters
+from archray.trainables.supernets.controllers import Controller, Reinforce, ReinforcedController
+from archray.trainables.supernets.mixing import Lesson, Mixing, Mixture, Outcome
 from archray.trainables.supernets.networks import Supernet, build_supernet
-from archray.trainables.supernets.optimizers.adam import AdamSettings
-from archray.trainables.supernets.optimizers.mirror_descent import MirrorDescentSettings
-from archray.trainables.supernets.optimizers.none import NoOptimizerSettings
-from archray.trainables.supernets.optimizers.reinforce import ReinforceSettings
-from archray.trainables.supernets.optimizers.xnas import XNASSettings
-from archray.trainables.supernets.relaxations.controller import ControllerSettings
-from archray.trainables.supernets.relaxations.simplex import SimplexSettings
-from archray.trainables.supernets.relaxations.softmax import SoftmaxSettings
-from archray.trainables.tune.supernet_settings import SupernetOptions
+from archray.trainables.supernets.optimizers import PointLearner, xnas_rate
+from archray.trainables.supernets.relaxations import ArchitectureParameters
+from archray.trainables.supernets.settings import (
+    AdamSettings,
+    ControllerSettings,
+    MirrorDescentSettings,
+    NoOptimizerSettings,
+    ReinforceSettings,
+    SimplexSettings,
+    SoftmaxSettings,
+    XNASSettings,
+)
+from archray.trainables.supernets.trainer import Batches
+from archray.trainables.tune.settings import SupernetOptions
 from archray.trainables.tune.supernet_trainable import SupernetTrainable
 
 METHODS: dict[str, dict[str, Any]] = {

@@ -13,8 +13,7 @@ from torch.nn import functional as F
 
 from archray.errors import InvalidInput
 from archray.trainables.data import Dataset, Split
-from archray.trainables.epoch_trainer import cosine
-from archray.trainables.training import Trainer
+from archray.trainables.training import Trainer, cosine
 from archray.trainables.training_settings import TrainingSettings
 
 CLASSES = 3

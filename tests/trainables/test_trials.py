@@ -16,11 +16,9 @@ from archray.trainables.nets import NetworkSettings
 from archray.trainables.spaces import get_space
 from archray.trainables.supernets.networks import build_supernet
 from archray.trainables.tune.feature_map_trainable import FeatureMapTrainable
-from archray.trainables.tune.nasi_agreement_trainable import NASIAgreementTrainable
-from archray.trainables.tune.nasi_trainable import NASITrainable
-from archray.trainables.tune.posterior_trainable import PosteriorTrainable
+from archray.trainables.tune.nasi_trainable import NASIAgreementTrainable, NASITrainable
 from archray.trainables.tune.standalone_trainable import StandaloneTrainable
-from archray.trainables.tune.supernet_trainable import SupernetTrainable
+from archray.trainables.tune.supernet_trainable import PosteriorTrainable, SupernetTrainable
 from archray.trainables.tune.trial import TrialTrainable
 
 CELLS = [

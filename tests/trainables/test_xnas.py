@@ -11,8 +11,8 @@ from pydantic import ValidationError
 from torch import Tensor, nn
 
 from archray.errors import InvalidInput
-from archray.trainables.supernets.learners.clipped_descent import XNAS, point_gradients
-from archray.trainables.supernets.optimizers.xnas import XNASSettings
+from archray.trainables.supernets.optimizers import XNAS, point_gradients
+from archray.trainables.supernets.settings import XNASSettings
 
 
 def uniform(edges: int, operations: int, dtype: torch.dtype = torch.float64) -> Tensor:

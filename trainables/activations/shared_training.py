@@ -13,7 +13,7 @@ from torch import Tensor
 
 from archray.trainables.activations.activation_functions import Activation
 from archray.trainables.activations.two_layer import component_outputs, mixture_outputs, squared_risks
-from archray.trainables.supernets.learners.simplex_descent import log_entropic_step
+from archray.trainables.supernets.optimizers import log_entropic_step
 
 
 @dataclass(frozen=True)

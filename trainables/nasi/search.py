@@ -2,22 +2,183 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from archray.errors import InvalidInput
 from archray.seeds import stream_seed
-from archray.trainables.nasi.mini_batches import NASIBatches
+from archray.trainables.data.dataset import Dataset
 from archray.trainables.nasi.one_step import LOOSE, Constraint, Numbers, constraints, one_step, reward
-from archray.trainables.nasi.sampled_decisions import decisions_of, one_hot_rows, path_of
 from archray.trainables.nasi.trace_norm import Approximation, Path, trace_gradient, trace_norm
-from archray.trainables.supernets.mixings.gumbel_noise import gumbel_noise, gumbel_weights
-from archray.trainables.supernets.networks import Supernet
-from archray.trainables.supernets.networks.group import Rows
+from archray.trainables.spaces import Architecture, Decision, Space, get_space
+from archray.trainables.spaces.darts import DARTS, NODES
+from archray.trainables.spaces.genotypes import CELLS, Genotype
+from archray.trainables.supernets.networks import MixtureWeights, Supernet
+from archray.trainables.supernets.networks.darts import DARTSSupernet
+from archray.trainables.supernets.networks.supernet import LEFT_OUT, Rows
+from archray.trainables.supernets.posterior import RelaxedDecisions
+from archray.trainables.supernets.relaxations import gumbel_noise, gumbel_weights
+
+# The mini-batches of NASI, of a data set or of no data at all. Shu 2022, section 6.3; Algorithm 6.1, line 3.
+
+
+Source = Literal["true", "random"]
+CHOSEN, IMAGES, LABELS = 0, 1, 2  # purposes of random streams
+
+
+@dataclass(frozen=True)
+class NASIBatches:
+    """Batch t is a function of the seed and t.
+
+    Attributes:
+        dataset: None if nothing of it is used.
+        inputs: the training images, not augmented, or draws from the standard Gaussian (section 6.3.2).
+        labels: theirs, or drawn uniformly from all classes (6.3.1). Of random images: those of some training images.
+        shape: of random images, (C, H, W).
+        classes: n.
+        size: b.
+    """
+
+    dataset: Dataset | None
+    inputs: Source
+    labels: Source
+    shape: tuple[int, int, int]
+    classes: int
+    size: int
+    seed: int
+    device: torch.device
+
+    def take(self, step: int) -> tuple[Tensor, Tensor]:
+        """(b, C, H, W) and (b,); b is the whole data set if that is smaller."""
+        images = labels = None
+        if self.dataset is not None:
+            train = self.dataset.train
+            order = torch.randperm(len(train), generator=self._generator(step, CHOSEN))[: self.size]
+            chosen = order.to(train.device)
+            images, labels = train.images[chosen], train.labels[chosen]
+        if self.inputs != "true" or images is None:
+            images = torch.randn(self.size, *self.shape, generator=self._generator(step, IMAGES)).to(self.device)
+        if self.labels != "true" or labels is None:
+            draws = torch.randint(self.classes, (len(images),), generator=self._generator(step, LABELS))
+            labels = draws.to(self.device)
+        return images[: len(labels)], labels
+
+    def _generator(self, *words: int) -> torch.Generator:
+        return torch.Generator().manual_seed(stream_seed(self.seed, *words))
+
+
+# p_alpha(A): what is sampled independently, the path of a sample, and the mode. Shu 2022, sections 6.2.3 and 6.4.
+
+
+KEPT = 2  # inputs, and operations, that a node of DARTS keeps
+
+
+class WholeDecisions(RelaxedDecisions):
+    """The decisions of the space, each of its own: NAS-Bench-201, NAS-Bench-1Shot1 and spaces of a user's."""
+
+    def wanted(self, rows: Tensor) -> dict[str, Tensor]:
+        """group -> (edges, operations) bool: the weights that rows (B, C) reach by a single choice."""
+        return {group.name: torch.ones(group.shape, dtype=torch.bool) for group in self.supernet.groups}
+
+    def mode(self, probabilities: Tensor) -> Architecture:
+        """The most probable architecture, Algorithm 6.1; the first one wins a draw. probabilities: (B, C)."""
+        return self.architecture(probabilities.argmax(-1))
+
+
+class OneInputDecisions:
+    """One operation and one input of each node of DARTS' cells, sampled independently. Section 6.4.2.
+
+    A node is o(x_k) for its operation o and its input k, so an edge's weight of an operation is the product of two
+    rows. `RelaxedDecisions` says what its methods take and return.
+    """
+
+    def __init__(self, supernet: DARTSSupernet, device: torch.device | str = "cpu") -> None:
+        self.space, self.operations = supernet.space, supernet.groups[0].operations
+        self.decisions: tuple[Decision, ...] = tuple(
+            decision
+            for cell, node in itertools.product(CELLS, NODES)
+            for decision in (
+                Decision(f"{cell}_{node}_operation", self.operations),
+                Decision(f"{cell}_{node}_input", tuple(map(str, range(node)))),
+            )
+        )
+        most = max(len(decision.choices) for decision in self.decisions)
+        sizes = torch.tensor([len(decision.choices) for decision in self.decisions])
+        self.allowed = (torch.arange(most) < sizes[:, None]).to(device)
+
+    def mixture(self, rows: Tensor) -> dict[str, MixtureWeights]:
+        return {cell: MixtureWeights(torch.cat(parts)) for cell, parts in self._parts(rows).items()}
+
+    def wanted(self, rows: Tensor) -> dict[str, Tensor]:
+        """The chosen input's operations, and the chosen operation on every input: others need two choices."""
+        found = {}
+        for cell in CELLS:
+            parts = [
+                (by_input[:, None] + of_operations) > 0 for by_input, of_operations in self._rows_of(rows.cpu(), cell)
+            ]
+            found[cell] = torch.cat(parts)
+        return found
+
+    def mode(self, probabilities: Tensor) -> Architecture:
+        """Of each node the two most probable inputs and operations, the likelier operation on the likelier input.
+
+        The thesis does not say which of the operations goes with which input (note N1). The first ones win draws.
+        """
+        cells = []
+        for cell in CELLS:
+            edges: list[tuple[str, int]] = []
+            for by_input, of_operations in self._rows_of(probabilities, cell):
+                sources = by_input.argsort(descending=True, stable=True)[:KEPT].tolist()
+                columns = of_operations.argsort(descending=True, stable=True)[:KEPT].tolist()
+                kept = zip(sources, columns, strict=True)
+                edges += [(self.operations[column], source) for source, column in sorted(kept)]
+            cells.append(tuple(edges))
+        return self.space.architecture(Genotype(*cells))
+
+    def _parts(self, rows: Tensor) -> dict[str, list[Tensor]]:
+        """cell -> of each node the weights of the edges into it, (sources, operations)."""
+        return {cell: [torch.outer(*pair) for pair in self._rows_of(rows, cell)] for cell in CELLS}
+
+    def _rows_of(self, rows: Tensor, cell: str) -> list[tuple[Tensor, Tensor]]:
+        """Of each node of a cell the row of its inputs, (sources,), and that of its operations."""
+        first = CELLS.index(cell) * 2 * len(NODES)
+        return [
+            (rows[first + 2 * number + 1, :node], rows[first + 2 * number, : len(self.operations)])
+            for number, node in enumerate(NODES)
+        ]
+
+
+NASIDecisions = WholeDecisions | OneInputDecisions
+
+
+def decisions_of(supernet: Supernet, device: torch.device | str = "cpu") -> NASIDecisions:
+    """What NASI samples of a supernet's space."""
+    if isinstance(supernet, DARTSSupernet):
+        return OneInputDecisions(supernet, device)
+    return WholeDecisions(supernet, device)
+
+
+def path_of(supernet: Supernet, mixture: Mapping[str, MixtureWeights]) -> dict[str, Rows]:
+    """The path of a mixture whose weights are 0 and 1."""
+    found = {}
+    for group in supernet.groups:
+        dense = mixture[group.name].dense.detach()
+        columns = torch.where(dense.sum(-1) > 0, dense.argmax(-1), LEFT_OUT)
+        found[group.name] = Rows(dense, None if group.inputs else tuple(columns.tolist()))
+    return found
+
+
+def one_hot_rows(chosen: Tensor, allowed: Tensor) -> Tensor:
+    """(B,) numbers of choices -> (B, C)."""
+    return functional.one_hot(chosen, allowed.shape[1]).to(torch.get_default_dtype())
+
 
 NOISE, RANDOM, FOUND = 10, 11, 12  # purposes of random streams, beside those of batches
 
@@ -185,3 +346,17 @@ class NASISearch:
 
     def _generator(self, *words: int) -> torch.Generator:
         return torch.Generator().manual_seed(stream_seed(self.seed, *words))
+
+
+# The supernet of DARTS that NASI searches: max-pooling halves the maps, not the operations. Shu 2022, 6.4.2.
+
+
+class PooledDARTSSupernet(DARTSSupernet):
+    """A `DARTSSupernet` whose operations all have stride 1; max-pooling halves the inputs of a reduction cell."""
+
+    pooled: ClassVar[bool] = True
+
+
+def form_of(space: Space | str) -> type[Supernet] | None:
+    """The class of the supernet that NASI searches in a space; None for the one that is registered."""
+    return PooledDARTSSupernet if isinstance(get_space(space), DARTS) else None

@@ -36,7 +36,7 @@ from torch.nn import functional as F
 from archray.errors import InvalidInput
 from archray.trainables.proxies.tangents import inner_product
 from archray.trainables.supernets.networks import Supernet
-from archray.trainables.supernets.networks.group import Offer, Rows
+from archray.trainables.supernets.networks.supernet import Offer, Rows
 
 Approximation = Literal["exact", "samples", "batch"]
 Path = Mapping[str, Rows]  # group -> weights of 0 and 1, without probes

@@ -8,13 +8,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from archray.registry import lazy_attributes
-from archray.trainables.supernets.optimizer_settings import OPTIMIZERS
-from archray.trainables.supernets.relaxation_settings import RELAXATIONS, build_mixing
-from archray.trainables.supernets.supernet_training_settings import SupernetTrainingSettings
+from archray.trainables.supernets.settings import OPTIMIZERS, RELAXATIONS, SupernetTrainingSettings, build_mixing
 
 if TYPE_CHECKING:
     from archray.trainables.supernets.evaluation import score_architectures
-    from archray.trainables.supernets.posterior_trainer import PosteriorTrainer
+    from archray.trainables.supernets.posterior import PosteriorTrainer
     from archray.trainables.supernets.trainer import SupernetTrainer
 
 __all__ = [
@@ -30,6 +28,6 @@ __all__ = [
 __getattr__ = lazy_attributes(  # what needs torch
     __name__,
     evaluation=("score_architectures",),
-    posterior_trainer=("PosteriorTrainer",),
+    posterior=("PosteriorTrainer",),
     trainer=("SupernetTrainer",),
 )

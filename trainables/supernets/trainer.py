@@ -6,10 +6,10 @@ A pure loop over tensors that lie on one device. It knows nothing of Ray, of fil
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -17,17 +17,203 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from archray.seeds import stream_seed
+from archray.trainables.costs.edges import EdgeCosts
+from archray.trainables.data.augment import Augmentation
 from archray.trainables.data.dataset import Dataset, Split
 from archray.trainables.data.raw import stratified_split
 from archray.trainables.devices import own_randomness
-from archray.trainables.epoch_trainer import NO_METRICS, Metrics, SGDTrainer, cosine
-from archray.trainables.supernets.batches import Batch, Batches, Block, both_blocks
-from archray.trainables.supernets.cost_penalty import CostPenalty
 from archray.trainables.supernets.evaluation import evaluate, score_architectures
-from archray.trainables.supernets.mixings.mixing import Mixing, Mixture, lesson_of, unrolled_gradient
-from archray.trainables.supernets.networks import Supernet
-from archray.trainables.supernets.supernet_training_settings import SECOND_ORDER, SupernetTrainingSettings
-from archray.trainables.supernets.updates import UpdateCounter
+from archray.trainables.supernets.mixing import Lesson, Mixing, Mixture, lesson_of, unrolled_gradient
+from archray.trainables.supernets.networks import Group, Supernet
+from archray.trainables.supernets.networks.supernet import NONE
+from archray.trainables.supernets.settings import SECOND_ORDER, CostPenaltySettings, SupernetTrainingSettings
+from archray.trainables.training import NO_METRICS, Metrics, SGDTrainer, cosine
+
+# The steps of an epoch: whether each trains the weights or the architecture, and batches without end for them.
+
+
+class Block(NamedTuple):
+    """One step: whether it trains the architecture, else the weights, and the number that rates and progress go by."""
+
+    architecture: bool
+    step: int
+
+
+def both_blocks(order: str, steps: int, seed: int) -> list[Block]:
+    """Twice as many blocks as steps; half of them are the architecture's, under `random` on average.
+
+    Args:
+        order: `alternating`, the architecture first (DARTS); `random`, each with equal chances (GAEA, Algorithm 1);
+            `phases`, first all of the weights (ENAS, section 2.2).
+        seed: of `random`.
+    """
+    if order == "phases":
+        return [Block(architecture, step) for architecture in (False, True) for step in range(steps)]
+    if order == "alternating":
+        return [Block(architecture, step) for step in range(steps) for architecture in (True, False)]
+    drawn = torch.randint(2, (2 * steps,), generator=torch.Generator().manual_seed(seed)).bool().tolist()
+    return [Block(architecture, number // 2) for number, architecture in enumerate(drawn)]
+
+
+class Batch(NamedTuple):
+    """Images (b, C, H, W) and labels (b,)."""
+
+    images: Tensor
+    labels: Tensor
+
+
+class Batches:
+    """Passes over some images of a split, each in a new order, cut into batches of nearly equal size.
+
+    indices: of the images, on the split's device. batch_size: the largest batch. ordering, augmenting: seeds.
+    """
+
+    def __init__(
+        self,
+        split: Split,
+        indices: Tensor,
+        batch_size: int,
+        augmentation: Augmentation | None,
+        *,
+        ordering: int,
+        augmenting: int,
+    ) -> None:
+        self._split, self._indices, self._augmentation = split, indices, augmentation
+        self._per_pass = math.ceil(len(indices) / batch_size)
+        device = split.images.device
+        self._ordering = torch.Generator(device).manual_seed(ordering)
+        self._augmenting = torch.Generator(device).manual_seed(augmenting)
+        self._stream = self._drawn()
+        self._upcoming: Batch | None = None
+
+    def images_in(self, batches: int) -> int:
+        """How many images the first so many batches hold."""
+        passes, rest = divmod(batches, self._per_pass)
+        size, larger = divmod(len(self._indices), self._per_pass)  # the first batches of a pass are larger by one
+        return passes * len(self._indices) + rest * size + min(rest, larger)
+
+    def upcoming(self) -> Batch:
+        """The batch that `take` will return, as augmented."""
+        if self._upcoming is None:
+            self._upcoming = next(self._stream)
+        return self._upcoming
+
+    def take(self) -> Batch:
+        batch, self._upcoming = self.upcoming(), None
+        return batch
+
+    def _drawn(self) -> Iterator[Batch]:
+        device = self._indices.device
+        while True:
+            order = self._indices[torch.randperm(len(self._indices), generator=self._ordering, device=device)]
+            for some in order.tensor_split(self._per_pass):
+                images = self._split.images[some]
+                if self._augmentation is not None:
+                    images = self._augmentation(images, self._augmenting)
+                yield Batch(images, self._split.labels[some])
+
+
+# How often the weights of each operation were updated, by steps of a single path. Shu 2022 (thesis), App. B.1; E7.
+
+
+class UpdateCounter:
+    """Counts, for each edge and operation, the weights' steps whose path took it.
+
+    A step of a mixture updates every operation and is not counted. `none` has no weights, so that steps that draw it
+    update nothing on that edge. Draws of a supernet's inputs are not operations.
+
+    Attributes:
+        steps: of a single path, in all.
+        counts: group -> (edges, operations) int64, on the CPU; the column of `none` stays at zero.
+    """
+
+    def __init__(self, groups: Sequence[Group]) -> None:
+        self._groups = {group.name: group for group in groups}
+        self.steps = 0
+        self.counts: dict[str, Tensor] = {}
+
+    def add(self, mixture: Mixture) -> None:
+        """One step of the weights under `mixture`."""
+        taken = {name: weights.dense != 0 for name, weights in mixture.items() if weights.chosen is not None}
+        self.steps += bool(taken)
+        for name, rows in taken.items():
+            group = self._groups[name]
+            if group.inputs:
+                continue
+            has_weights = torch.tensor([column != NONE for column in group.operations])
+            counted = (rows.cpu() & has_weights).long()
+            self.counts[name] = self.counts[name] + counted if name in self.counts else counted
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"steps": self.steps, "counts": dict(self.counts)}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self.steps = state["steps"]
+        self.counts = {name: counts.cpu() for name, counts in state["counts"].items()}
+
+
+def update_table(
+    counter: UpdateCounter, groups: Sequence[Group], chances: Mapping[str, Tensor] | None
+) -> dict[str, list[Any]]:
+    """Columns of one length: `group`, `edge` (its row in the group), `operation`, `updates`, `steps`, `chance`.
+
+    Updates are binomial, of `steps` trials of probability `chance` (note E7); None where it is unknown.
+
+    chances: group -> (edges, operations), the probability that a step takes an operation.
+    """
+    rows: list[tuple[Any, ...]] = []
+    for group in groups:
+        if group.name not in counter.counts:
+            continue
+        for edge, row in enumerate(counter.counts[group.name].tolist()):
+            for column, (operation, count) in enumerate(zip(group.operations, row, strict=True)):
+                if operation != NONE:
+                    chance = None if chances is None else float(chances[group.name][edge, column])
+                    rows.append((group.name, edge, operation, count, counter.steps, chance))
+    names = ("group", "edge", "operation", "updates", "steps", "chance")
+    return {name: [row[at] for row in rows] for at, name in enumerate(names)}
+
+
+# The expected cost of a supernet's mixture in its loss, at a weight or up to a target.
+
+
+class CostPenalty:
+    """Adds weight * E[cost] / E_uniform[cost] to the architecture's loss; with a target the weight is adapted.
+
+    After each step, with a target: weight <- max(0, weight + rate (E[cost] / target - 1)), dual ascent.
+
+    Args:
+        costs: of the supernet's groups. shapes: group -> (edges, operations).
+    """
+
+    def __init__(self, settings: CostPenaltySettings, costs: EdgeCosts, shapes: Mapping[str, tuple[int, int]]) -> None:
+        self.settings, self.costs, self.weight = settings, costs, settings.weight
+        uniform = {name: torch.full(shape, 1.0 / shape[1], dtype=torch.float64) for name, shape in shapes.items()}
+        self.unit = float(costs.expected(uniform)) or 1.0
+
+    def added(self, lesson: Lesson) -> Lesson:
+        """The lesson with the penalty in its gradient and its loss."""
+
+        def gradient(leaves: Mixture) -> tuple[Tensor, dict[str, Tensor]]:
+            loss, gradients = lesson.gradient(leaves)
+            dense = {name: weights.dense.detach() for name, weights in leaves.items()}
+            expected = self.costs.expected(dense)
+            scale = self.weight / self.unit
+            for name, entries in self.costs.tensors(loss).items():
+                gradients[name] = gradients[name] + scale * entries
+            if self.settings.target is not None:
+                missed = float(expected) / self.settings.target - 1.0
+                self.weight = max(0.0, self.weight + self.settings.rate * missed)
+            return loss + scale * expected, gradients
+
+        return replace(lesson, gradient=gradient)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"weight": self.weight}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self.weight = float(state["weight"])
+
 
 # Purposes of random streams
 WEIGHT_ORDER, WEIGHT_AUGMENTATION, ARCHITECTURE_ORDER, ARCHITECTURE_AUGMENTATION = 0, 1, 2, 3

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import json
+import math
+import time
+from collections.abc import Mapping
 from typing import Any
 
+import torch
 from torch import nn
 
 from archray.errors import InvalidInput
+from archray.seeds import named_seed
 from archray.trainables.checkpoint import load_fitting, read_weights
+from archray.trainables.data import DataSettings, load_images
+from archray.trainables.devices import choose_device
+from archray.trainables.landscape.loss_plane import LossPlane
 from archray.trainables.nets import NetworkSettings, build
 from archray.trainables.spaces.named_architectures import cell_space
 from archray.trainables.tune.standalone_trainable import StandaloneTrainable
@@ -61,3 +70,72 @@ def trained_cell(uri: str) -> nn.Module:
     )
     load_fitting(network, state["network"], f"the weights of {state['architecture']} in {uri}")
     return network.eval()
+
+
+# The worker of planes around trained cells: losses on a square of weights, and the variance of the gradient there.
+
+
+COLUMNS = {"values": "string", "seconds": "float64", "failure": "string"}
+CENTRE, LOSSES, VARIANCES = "centre", "losses", "variances"
+
+
+def items_of(architecture: str, points: int, gradient_points: int) -> list[str]:
+    """What a worker is asked for one network, an item each: its middle, each row of the square, of the coarser one."""
+    rows = [(CENTRE, 1), (LOSSES, points), (VARIANCES, gradient_points)]
+    return [f"{what} {number} {architecture}" for what, numbers in rows for number in range(numbers)]
+
+
+class LandscapeWorker:
+    """Measures the surroundings of trained cells, inside an actor or here: an item of `items_of` at a time.
+
+    Its `values` are JSON, not finite ones null: of a row, as many as there are points on a side, losses or variances of
+    the gradient; of the middle the loss, the variance, and the largest eigenvalue of the Hessian.
+
+    Args:
+        weights: architecture -> the URI of its trained network, see `cell_trainable.network_state`.
+        data: settings of the data, as a dict; the first `images` of its validation split are used.
+        points, gradient_points: on a side of the square, and of the coarser one of gradients.
+        radius: half a side, in lengths of the filters. seed: of the directions, with the architecture's string.
+    """
+
+    def __init__(
+        self,
+        weights: Mapping[str, str],
+        data: dict[str, Any],
+        points: int,
+        radius: float,
+        images: int,
+        gradient_points: int,
+        seed: int,
+        device: str,
+    ) -> None:
+        self.device = choose_device(device)
+        validation = load_images(DataSettings(**data), device=self.device).validation
+        self.images, self.labels = validation.images[:images], validation.labels[:images]
+        self.weights, self.seed = weights, seed
+        self.steps = torch.linspace(-radius, radius, points).tolist()
+        coarse = torch.linspace(-radius / 2, radius / 2, gradient_points) if gradient_points > 1 else torch.zeros(1)
+        self.coarse = coarse.tolist()
+
+        self._last: tuple[str, LossPlane] | None = None
+
+    def __call__(self, item: str) -> dict[str, Any]:
+        began = time.perf_counter()
+        what, number, architecture = item.split(" ", 2)
+        plane = self._plane(architecture)
+        if what == CENTRE:
+            values = [*plane.loss_and_variance(0.0, 0.0), plane.largest_curvature(seed=self.seed)]
+        elif what == LOSSES:
+            values = [plane.loss(self.steps[int(number)], beta) for beta in self.steps]
+        else:
+            values = [plane.loss_and_variance(self.coarse[int(number)], beta)[1] for beta in self.coarse]
+        told = json.dumps([value if math.isfinite(value) else None for value in values])
+        return {"values": told, "seconds": time.perf_counter() - began, "failure": None}
+
+    def _plane(self, architecture: str) -> LossPlane:
+        """The plane through its weights; that of the item before is kept, as items of a network come together."""
+        if self._last is None or self._last[0] != architecture:
+            network = trained_cell(self.weights[architecture]).to(self.device)
+            seed = named_seed(self.seed, architecture)
+            self._last = architecture, LossPlane(network, self.images, self.labels, seed=seed)
+        return self._last[1]

@@ -1,31 +1,43 @@
-"""The Tune trainable of supernets: a search by gradients or reward, or a round of halving on given architectures."""
+"""The Tune trainables of shared weights: supernets, rounds of halving, posteriors, and sliced supernets."""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
+
+from torch import Tensor
 
 from archray.errors import InvalidArchitecture, InvalidInput
 from archray.trainables.checkpoint import load_weights, read_weights, write_weights
 from archray.trainables.costs import BoundSettings
 from archray.trainables.data import load_images
-from archray.trainables.epoch_trainer import NO_METRICS
+from archray.trainables.devices import choose_device
 from archray.trainables.nets import count_parameters
 from archray.trainables.spaces import get_space
-from archray.trainables.supernets import SupernetTrainer, build_mixing
-from archray.trainables.supernets.cost_penalty import CostPenalty
-from archray.trainables.supernets.feasible_path import feasible_architecture, path_cost
-from archray.trainables.supernets.mixings.drawn_paths import CandidatePaths
-from archray.trainables.supernets.mixings.mixing import Mixing
-from archray.trainables.supernets.mixings.relaxation import ArchitectureParameters
-from archray.trainables.supernets.trainer import Diverged
-from archray.trainables.supernets.updates import update_table
-from archray.trainables.tune.epoch_trainable import EpochTrainable
-from archray.trainables.tune.supernet_settings import SupernetSettings
-from archray.trainables.tune.trial import candidates_of, read_whole_number
+from archray.trainables.supernets import PosteriorTrainer, SupernetTrainer, build_mixing
+from archray.trainables.supernets.controllers import DECISIONS, CandidatePaths
+from archray.trainables.supernets.elastic import (
+    SandwichTrainer,
+    SlicedSupernet,
+    build_sliced,
+    score_slices,
+    sliced_class,
+)
+from archray.trainables.supernets.evaluation import feasible_architecture, path_cost
+from archray.trainables.supernets.mixing import Mixing
+from archray.trainables.supernets.posterior import VariationalPosterior
+from archray.trainables.supernets.relaxations import ArchitectureParameters
+from archray.trainables.supernets.settings import SlicedSettings
+from archray.trainables.supernets.trainer import CostPenalty, Diverged, update_table
+from archray.trainables.training import NO_METRICS
+from archray.trainables.tune.settings import PosteriorSettings, SupernetSettings
+from archray.trainables.tune.trial import EpochTrainable, TrialFailed, candidates_of, read_settings, read_whole_number
+
+# The Tune trainable of supernets: a search by gradients or reward, or a round of halving on given architectures.
+
 
 __all__ = ["SupernetSettings", "SupernetTrainable"]
 
@@ -260,3 +272,176 @@ def _no_scores(request: HalvingRound) -> dict[str, Any]:
         "weights": None,
         "candidates_left": count,
     }
+
+
+# The Tune trainable of NESBS' post-training posterior over architectures. Shu 2022 (thesis), 5.2.2 and 5.3.3.
+
+
+class PosteriorTrainable(EpochTrainable[PosteriorTrainer]):
+    """Learns p_alpha(A) with a supernet's weights. Every result holds, beside what `EpochTrainable` says,
+
+    - `elbo`, `kl`, `expected_loss`: see `PosteriorEpoch`; `scale`: s, as a number.
+    - `entropies`: of each decision in the order of `posterior`, in nats, after the epoch; `entropy`: their mean over
+      the decisions with two choices or more.
+    - `posterior`: JSON of {decision: log-probabilities, None where impossible}, what the `Posterior` of
+      `archray.searchers.nesbs` takes; a string, as Tune flattens dicts. `architecture`: the most probable one.
+    - `parameters`: choices that are possible.
+
+    Raises: InvalidInput for weights of another supernet, too; FileNotFoundError.
+    """
+
+    settings_type = PosteriorSettings
+    failures = (Diverged,)
+    _settings: PosteriorSettings
+
+    def _read(self, config: dict[str, Any]) -> None:
+        settings = self._settings
+        self._epochs = settings.epochs
+        space = get_space(settings.space)
+        self._decisions = space.posterior_decisions
+        settings.supernet.groups(space)  # raises
+
+    def _build(self) -> None:
+        settings, options = self._settings, self._settings.supernet
+        dataset = load_images(settings.data, device=self._device)
+        supernet = options.build(
+            settings.space, in_channels=dataset.in_channels, num_classes=dataset.num_classes, seed=self._seed
+        )
+        load_weights(supernet, read_weights(settings.weights), f"the weights in {settings.weights}")
+        scale = settings.posterior.scale
+        self._scale = float(len(dataset.validation) if scale == "data" else scale)
+        posterior = VariationalPosterior(
+            supernet, settings.posterior, settings.optimizer, scale=self._scale, device=self._device
+        )
+        self._parameters = int(posterior.relaxed.allowed.sum())
+        self._trainer = PosteriorTrainer(
+            supernet,
+            dataset,
+            posterior,
+            epochs=settings.epochs,
+            batch_size=settings.batch_size,
+            seed=self._seed,
+            amp=options.training.amp,
+        )
+
+    def _epoch(self) -> dict[str, Any]:
+        trainer = self.trainer
+        measured = trainer.epoch()
+        posterior = trainer.posterior
+        return {
+            **measured._asdict(),
+            "scale": self._scale,
+            **self._entropies(posterior.entropies()[DECISIONS]),
+            "posterior": json.dumps(posterior.log_probs()),
+            "architecture": posterior.mode(),
+        }
+
+    def _no_values(self) -> dict[str, Any]:
+        values: dict[str, Any] = dict.fromkeys(("elbo", "kl", "expected_loss", "scale"), math.nan)
+        return values | self._entropies([math.nan] * len(self._decisions)) | {"posterior": None, "architecture": None}
+
+    def _entropies(self, entropies: list[float]) -> dict[str, Any]:
+        of = zip(self._decisions, entropies, strict=True)
+        free = [value for decision, value in of if len(decision.choices) > 1]
+        return {"entropy": sum(free) / len(free) if free else math.nan, "entropies": entropies}
+
+
+# The Tune trainable of a sliced supernet, and what scores architectures with its weights. Yu and Huang 2019.
+
+
+VALUES = ("train_loss", "train_accuracy")
+EXTREMES = ("smallest", "largest")
+
+
+class SlicedTrainable(EpochTrainable[SandwichTrainer]):
+    """Trains a sliced supernet. Config: see `TrialTrainable`.
+
+    Every result holds `train_loss`, `train_accuracy` (the largest network's, of the batches), `smallest_loss`,
+    `smallest_accuracy`, `largest_loss`, `largest_accuracy` (of these networks with the shared weights, on the
+    validation data), and what `EpochTrainable` says. A loss that is not finite is a failed result.
+    """
+
+    settings_type = SlicedSettings
+    failures = (TrialFailed,)
+    _settings: SlicedSettings
+
+    def _read(self, config: dict[str, Any]) -> None:
+        sliced_class(get_space(self._settings.space))  # raises
+        self._epochs = self._settings.training.epochs
+
+    def _build(self) -> None:
+        settings = self._settings
+        dataset = load_images(settings.data, device=self._device)
+        shape = {"in_channels": dataset.in_channels, "num_classes": dataset.num_classes}
+        supernet = build_sliced(settings.space, settings.network, seed=self._seed, **shape)
+        self._parameters = count_parameters(supernet)
+        self._trainer = SandwichTrainer(supernet, dataset, settings.training, seed=self._seed)
+
+    def _epoch(self) -> dict[str, Any]:
+        trainer = self.trainer
+        train = trainer.epoch()
+        extremes = trainer.score([trainer.smallest, trainer.largest])
+        for which, metrics in (("training", train), *zip(EXTREMES, extremes, strict=True)):
+            if not math.isfinite(metrics.loss) and not math.isnan(metrics.accuracy):
+                raise TrialFailed(f"the {which} loss is {metrics.loss} in epoch {trainer.epochs_done}")
+        return _named(train, *extremes)
+
+    def _no_values(self) -> dict[str, Any]:
+        return _named(NO_METRICS, NO_METRICS, NO_METRICS)
+
+
+def _named(*metrics: tuple[float, float]) -> dict[str, Any]:
+    names = ("train", *EXTREMES)
+    return {
+        key: value
+        for name, (loss, accuracy) in zip(names, metrics, strict=True)
+        for key, value in ((f"{name}_loss", loss), (f"{name}_accuracy", accuracy))
+    }
+
+
+class SlicedScorer:
+    """Holds a sliced supernet with trained weights and the data; scores architectures, in this process.
+
+    Args:
+        settings: fields of `SlicedSettings`, those that the weights were trained with.
+        weights: the supernet's state. device: `auto` takes a GPU where one is visible.
+
+    Raises: InvalidInput if the weights are of another supernet.
+    """
+
+    def __init__(self, settings: Mapping[str, Any], weights: Mapping[str, Tensor], device: str = "auto") -> None:
+        self.settings = read_settings(SlicedSettings, settings)
+        self.device = choose_device(device)
+        self.dataset = load_images(self.settings.data, device=self.device)
+        shape = {"in_channels": self.dataset.in_channels, "num_classes": self.dataset.num_classes}
+        self.supernet: SlicedSupernet = build_sliced(
+            self.settings.space, self.settings.network, seed=self.settings.seed, **shape
+        )
+        load_weights(self.supernet, weights, "the weights")
+        self.supernet.to(self.device)
+
+    def __call__(self, architectures: Sequence[str]) -> list[dict[str, float | str | None]]:
+        """A row for each: `architecture`, `shared_loss`, `shared_accuracy` (on validation data), `failure`.
+
+        One that the space refuses, or whose loss is not finite, has no values and the reason.
+        """
+        return [self._row(architecture) for architecture in architectures]
+
+    def _row(self, architecture: str) -> dict[str, float | str | None]:
+        training, metrics, failure = self.settings.training, NO_METRICS, None
+        try:
+            choices = self.supernet.space.decode(architecture)
+        except InvalidArchitecture as error:
+            failure = str(error)
+        else:
+            [metrics] = score_slices(
+                self.supernet, [choices], self.dataset.validation, training.evaluation_batch, amp=training.amp
+            )
+            if not math.isfinite(metrics.loss):
+                metrics, failure = NO_METRICS, f"the validation loss is {metrics.loss}"
+        return {
+            "architecture": architecture,
+            "shared_loss": metrics.loss,
+            "shared_accuracy": metrics.accuracy,
+            "failure": failure,
+        }

@@ -1,17 +1,23 @@
-"""What all Tune trainables here have in common: how a trial reads its config, begins, fails, is saved and reused."""
+"""The bases of archray's Tune trainables: how a trial reads its config, begins, fails, is saved and reused."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, TypeVar
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar, Generic, TypeVar
 
 import torch
 from pydantic import BaseModel, ValidationError
 from ray import tune
 
 from archray.errors import InvalidInput
-from archray.trainables.checkpoint import write_state
-from archray.trainables.devices import choose_device, free_memory, limit_memory, out_of_memory
+from archray.trainables.checkpoint import read_state, write_state
+from archray.trainables.devices import OUT_OF_MEMORY, choose_device, free_memory, limit_memory, out_of_memory
+from archray.trainables.training import EpochTrainer
+
+# What all Tune trainables here have in common: how a trial reads its config, begins, fails, is saved and reused.
+
 
 Result = dict[str, Any]
 SettingsT = TypeVar("SettingsT", bound=BaseModel)
@@ -186,3 +192,149 @@ def candidates_of(config: Mapping[str, Any], kind: str = "architecture") -> tupl
     if not candidates:
         raise InvalidInput(f"expected the config's `candidates` to hold at least one {kind}, got none")
     return tuple(candidates)
+
+
+# What the Tune trainables with a trainer have in common: a step is an epoch, and what it took.
+
+
+TrainerT = TypeVar("TrainerT", bound=EpochTrainer)
+
+
+class EpochTrainable(TrialTrainable, Generic[TrainerT]):
+    """A `TrialTrainable` with a trainer, one epoch per step.
+
+    A subclass's `_read` sets `_epochs` and its `_build` sets `_trainer` and `_parameters`. It says `_epoch()`, the
+    values of one epoch, and `_no_values()`, the same of a trial that failed. To these every result adds `epoch`,
+    `epochs`, `lr` (of the next step), `parameters`, `seconds_epoch`, `gpu_memory_peak` (bytes that torch held at most
+    during the epoch; NaN without a GPU), `failure`, `done`.
+    """
+
+    _trainer: TrainerT | None
+    _epochs: int
+    _parameters: int
+
+    @property
+    def trainer(self) -> TrainerT:
+        """The trainer at work. Raises: RuntimeError for a trial that failed: it has none."""
+        if self._result is None:
+            self.begin()
+        if self._trainer is None:
+            raise RuntimeError("the trial failed and holds no trainer; see `failure` in its result")
+        return self._trainer
+
+    def load_checkpoint(self, checkpoint: Any) -> None:  # the folder that `save_checkpoint` was given
+        state = read_state(checkpoint, self._device)
+        if state["trainer"] is None:  # the trial had failed
+            self._result = state["result"]
+            return
+        self.begin()
+        if self._trainer is not None:  # else building it failed here and now, which `_result` says
+            self._trainer.load_state_dict(state["trainer"])
+            self._result = state["result"]
+
+    def _step(self) -> Result:
+        on_gpu = self._device.type == "cuda"
+        if on_gpu:
+            torch.cuda.reset_peak_memory_stats(self._device)
+        start = time.perf_counter()
+        values = self._epoch()
+        seconds = time.perf_counter() - start
+        memory = float(torch.cuda.max_memory_allocated(self._device)) if on_gpu else math.nan
+        return self._results(values, seconds=seconds, memory=memory)
+
+    def _failed(self, reason: str) -> Result:
+        return self._results(self._no_values(), seconds=math.nan, failure=reason)
+
+    def _results(
+        self, values: dict[str, Any], *, seconds: float, memory: float = math.nan, failure: str | None = None
+    ) -> Result:
+        trainer = self._trainer
+        return {
+            **values,
+            "epoch": trainer.epochs_done if trainer else 0,
+            "epochs": self._epochs,
+            "lr": trainer.lr if trainer else math.nan,
+            "parameters": self._parameters,
+            "seconds_epoch": seconds,
+            "gpu_memory_peak": memory,
+            "failure": failure,
+            "done": failure is not None or (trainer is not None and trainer.finished),
+        }
+
+    def _state(self) -> dict[str, Any]:
+        trainer = self._trainer
+        return {
+            "in_channels": trainer.dataset.in_channels if trainer else None,
+            "num_classes": trainer.dataset.num_classes if trainer else None,
+            "trainer": trainer.state_dict() if trainer else None,
+        }
+
+    def _release(self) -> None:
+        self._trainer = None
+        self._parameters = 0
+
+    def _epoch(self) -> dict[str, Any]:
+        raise NotImplementedError
+
+    def _no_values(self) -> dict[str, Any]:
+        raise NotImplementedError
+
+
+# The worker that measures how much of a card's memory one trial takes. It was never run on a real GPU.
+
+
+BATCHES = 8  # of an epoch of the measured training: what kernels ask for on top they have asked for by then
+EVALUATED = 1024  # images at least: two passes of an evaluation
+
+
+class MemoryProbe:
+    """Builds and trains a little of trials, one after another, inside an actor that has a card to itself."""
+
+    def measure(
+        self, trainable: type[TrialTrainable], settings: Mapping[str, Any], configs: Sequence[Mapping[str, Any]]
+    ) -> dict[str, Any]:
+        """What the largest of the trials takes.
+
+        Args:
+            settings: of the trials, as in their Tune config. configs: their other keys.
+
+        Returns: `card`, its bytes, None where torch sees no CUDA device; `taken`, bytes that torch held at most, as if
+        the data set and the trial's batches lay there together, None of trials that did not train; `failures`, why.
+        """
+        if not torch.cuda.is_available():
+            return {"card": None, "taken": None, "failures": []}
+        card = torch.cuda.get_device_properties(0).total_memory
+        peaks, failures = [], []
+        resting = self._peak(trainable, {"settings": dict(settings), **configs[0]}, steps=0)[0]
+        for config in configs:
+            peak, failure = self._peak(trainable, {"settings": short_epochs(settings), **config}, steps=1)
+            if failure is None:
+                peaks.append(resting + peak)
+            elif failure.startswith(OUT_OF_MEMORY):
+                peaks.append(card)
+            else:
+                failures.append(failure)
+        return {"card": card, "taken": max(peaks, default=None), "failures": failures}
+
+    def _peak(self, trainable: type[TrialTrainable], config: dict[str, Any], *, steps: int) -> tuple[int, str | None]:
+        """The bytes that torch reserved at most, and why the trial failed."""
+        free_memory()
+        torch.cuda.reset_peak_memory_stats()
+        trial = trainable(config)
+        try:
+            trial.begin()
+            failure = next((reason for _ in range(steps) if (reason := trial.step()["failure"])), None)
+            return torch.cuda.max_memory_reserved(), failure
+        finally:
+            trial.cleanup()
+            free_memory()
+
+
+def short_epochs(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of trials with a few batches of data; as they are where they name no batches."""
+    training = settings.get("training", settings)
+    if "batch_size" not in training or "data" not in settings:
+        return dict(settings)
+    points = max(BATCHES * training["batch_size"], EVALUATED)
+    limit = settings["data"].get("limit")
+    return {**settings, "data": {**settings["data"], "limit": points if limit is None else min(points, limit)}}

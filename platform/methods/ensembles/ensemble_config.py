@@ -15,10 +15,8 @@ from archray.searchers.nesbs.samplers.particles import SVGDRD
 from archray.searchers.nesbs.svgd_rd import DELTA_RANGE
 from archray.settings import Settings
 from archray.trainables.spaces import get_space
-from archray.trainables.supernets.optimizers.none import NoOptimizerSettings
-from archray.trainables.supernets.relaxations.path import PathSettings
-from archray.trainables.tune.posterior_settings import PosteriorOptions
-from archray.trainables.tune.supernet_settings import SupernetOptions
+from archray.trainables.supernets.settings import NoOptimizerSettings, PathSettings
+from archray.trainables.tune.settings import PosteriorOptions, SupernetOptions
 
 
 class EnsembleConfig(TrainedSearchConfig):

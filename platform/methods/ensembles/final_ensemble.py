@@ -28,8 +28,7 @@ from archray.seeds import first_seeds
 from archray.trainables.checkpoint import STATE_FILE, read_state
 from archray.trainables.ensembles.prediction import DROP_PATH
 from archray.trainables.training_settings import TrainingSettings
-from archray.trainables.tune.member_trainable import SnapshotTrainable, snapshot_states
-from archray.trainables.tune.standalone_trainable import StandaloneTrainable
+from archray.trainables.tune.standalone_trainable import SnapshotTrainable, StandaloneTrainable, snapshot_states
 
 # A network for each member
 

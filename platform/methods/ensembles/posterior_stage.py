@@ -27,10 +27,8 @@ from archray.plurals import count
 from archray.searchers.nesbs.architecture_posterior import Posterior
 from archray.trainables.checkpoint import read_state, write_weights
 from archray.trainables.spaces import get_space
-from archray.trainables.tune.posterior_settings import PosteriorSettings
-from archray.trainables.tune.posterior_trainable import PosteriorTrainable
-from archray.trainables.tune.supernet_settings import SupernetSettings
-from archray.trainables.tune.supernet_trainable import SupernetTrainable
+from archray.trainables.tune.settings import PosteriorSettings, SupernetSettings
+from archray.trainables.tune.supernet_trainable import PosteriorTrainable, SupernetTrainable
 
 WEIGHTS = "weights.pt"
 MIXTURE = "mixture_accuracy"

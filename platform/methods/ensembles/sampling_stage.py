@@ -38,8 +38,8 @@ from archray.trainables.checkpoint import read_weights
 from archray.trainables.data import load_images
 from archray.trainables.ensembles import CachedEnsembles
 from archray.trainables.spaces import get_space
-from archray.trainables.supernets.networks.group import possible_choices
-from archray.trainables.tune.supernet_scorer import SharedPredictions, arrays_of
+from archray.trainables.supernets.networks.supernet import possible_choices
+from archray.trainables.tune.scorers import SharedPredictions, arrays_of
 
 METRIC = "shared_loss"
 IN_OUR_WORDS = {"loss": METRIC, "accuracy": "shared_accuracy"}  # what the evaluator says of one member

@@ -32,7 +32,7 @@ from archray.plurals import count
 from archray.searchers import ArchraySearcher, RandomSearch, RegularizedEvolution
 from archray.trainables.data import DataSettings, load_images
 from archray.trainables.ensembles import ensemble_accuracy, forward_selection
-from archray.trainables.tune.member_trainable import MemberTrainable, read_predictions
+from archray.trainables.tune.standalone_trainable import MemberTrainable, read_predictions
 
 POOL = "pool"
 LOSS = "validation_loss"

@@ -22,7 +22,7 @@ from archray.platform.methods.trained_config import TrainedSearchConfig
 from archray.trainables.spaces import get_space
 from archray.trainables.spaces.named_tables import absolute_name
 from archray.trainables.spaces.table_space import PREFIX
-from archray.trainables.tune.nasi_settings import NASIOptions, NASISettings
+from archray.trainables.tune.settings import NASIOptions, NASISettings
 
 if TYPE_CHECKING:
     from archray.platform.run.run import Run

@@ -25,8 +25,12 @@ from archray.platform.methods.training_stages import BASELINE_STAGE, FINAL_STAGE
 from archray.platform.report.measured import measured_networks
 from archray.plurals import count
 from archray.seeds import first_seeds
-from archray.trainables.tune.nasi_agreement_trainable import NASIAgreementSettings, NASIAgreementTrainable, compared
-from archray.trainables.tune.nasi_trainable import NASITrainable
+from archray.trainables.tune.nasi_trainable import (
+    NASIAgreementSettings,
+    NASIAgreementTrainable,
+    NASITrainable,
+    compared,
+)
 
 
 def _amount(config: NASIConfig) -> str:

@@ -18,7 +18,7 @@ from archray.plurals import count
 from archray.trainables.proxies import ProxySettings
 from archray.trainables.spaces import Space, get_space
 from archray.trainables.spaces.table_base import canonical_string
-from archray.trainables.tune.nasi_scorer import NASIScorer
+from archray.trainables.tune.nasi_trainable import NASIScorer
 
 
 def _score(context: Context[NASIConfig], folder: Folder) -> None:

@@ -34,7 +34,7 @@ from archray.platform.methods.supernets.supernet_search import (
 )
 from archray.plurals import count
 from archray.seeds import stream_seed
-from archray.trainables.tune.supernet_scorer import trained_weights
+from archray.trainables.tune.scorers import trained_weights
 
 METRIC = "mixture_accuracy"  # of random paths, while training
 

@@ -9,7 +9,7 @@ from pydantic import Field
 from archray.errors import InvalidInput
 from archray.platform.methods.supernets.supernet_config import SupernetSearchConfig
 from archray.platform.methods.supernets.supernet_method import RANDOM_PATHS, supernet_method
-from archray.trainables.supernets.relaxations.path import PathSettings
+from archray.trainables.supernets.settings import PathSettings
 
 
 class RandomSearchWSConfig(SupernetSearchConfig):

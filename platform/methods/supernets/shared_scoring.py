@@ -20,8 +20,8 @@ from archray.platform.engine.pool_scoring import count_failures, device_of, scor
 from archray.plurals import count
 from archray.trainables.spaces import ConstrainedSpace, Space, get_space
 from archray.trainables.supernets.networks import discretise
-from archray.trainables.tune.supernet_scorer import SCORES, SupernetScorer
-from archray.trainables.tune.supernet_settings import SupernetOptions
+from archray.trainables.tune.scorers import SCORES, SupernetScorer
+from archray.trainables.tune.settings import SupernetOptions
 
 GROUP = 8  # architectures that one pass over the validation data scores: small, as a kill loses the groups in flight
 REPEATS = 1000  # draws in a row that give nothing new, before the space counts as exhausted

@@ -18,7 +18,7 @@ from archray.platform.methods.trained_config import TrainedSearchConfig
 from archray.platform.methods.training_presets import TINY
 from archray.settings import Settings
 from archray.trainables.spaces import SPACES, Space
-from archray.trainables.supernets.sandwich_settings import SandwichSettings
+from archray.trainables.supernets.settings import SandwichSettings
 
 
 class SlicedSearchOptions(Settings):

@@ -10,9 +10,9 @@ from archray.platform.methods.trained_config import TrainedSearchConfig
 from archray.settings import Settings
 from archray.trainables.nets.network_settings import NetworkSettings
 from archray.trainables.spaces import SPACES, Space, get_space
-from archray.trainables.supernets.supernet_registry import SUPERNETS
+from archray.trainables.supernets.settings import SUPERNETS
 from archray.trainables.training_settings import TrainingSettings
-from archray.trainables.tune.supernet_settings import SupernetOptions
+from archray.trainables.tune.settings import SupernetOptions
 
 FLOPS = "flops"  # the cost that is penalised where none is named
 IMAGE_CHANNELS, CLASSES = 3, 10  # of the networks that a check builds: what is wrong with them is so for any data
@@ -84,7 +84,7 @@ def check_penalty(options: SupernetOptions) -> None:
         return
     import torch
 
-    from archray.trainables.supernets.learners.learner import GradientLearner
+    from archray.trainables.supernets.optimizers import GradientLearner
 
     learner = None
     if options.optimizer.domain is not None:

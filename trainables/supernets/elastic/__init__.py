@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from archray.registry import import_modules
-from archray.trainables.supernets.elastic.slices import SLICED_SUPERNETS, SlicedSupernet, build_sliced
+from archray.trainables.supernets.elastic import SLICED_SUPERNETS, SlicedSupernet, build_sliced
 
 import_modules(__name__)
 

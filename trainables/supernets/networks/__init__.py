@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from archray.registry import import_modules
-from archray.trainables.supernets.networks.group import Group, MixtureWeights
 from archray.trainables.supernets.networks.supernet import (
+    Group,
+    MixtureWeights,
     Supernet,
     build_supernet,
     copy_weights,
     discretise,
     groups,
 )
-from archray.trainables.supernets.supernet_registry import SUPERNETS
+from archray.trainables.supernets.settings import SUPERNETS
 
 import_modules(__name__)
 

@@ -15,7 +15,7 @@ from archray.platform.engine.stage import Context, WorkStage, file_digests
 from archray.platform.methods.understanding.topology.topology_config import CellPlaneSettings, TopologyConfig
 from archray.platform.methods.understanding.topology.topology_tables import PLANES, VARIANTS, WEIGHTS, architectures_of
 from archray.trainables.landscape.flatness import flatness
-from archray.trainables.tune.landscape_worker import COLUMNS, LandscapeWorker, items_of
+from archray.trainables.tune.cell_trainable import COLUMNS, LandscapeWorker, items_of
 
 MEASURES = (
     "plane", "variances", "hessian", "centre", "rise", "flat", "gradient_variance", "plane_variance",

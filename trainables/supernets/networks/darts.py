@@ -15,20 +15,25 @@ from archray.trainables.nets.darts_operations import OPERATIONS as MODULES
 from archray.trainables.spaces.darts import DARTS, NODES, OPERATIONS
 from archray.trainables.spaces.genotypes import CELLS, INPUTS, Genotype
 from archray.trainables.spaces.space import Architecture, Space
-from archray.trainables.supernets.networks.fused_edges import FusedEdges
-from archray.trainables.supernets.networks.group import (
+from archray.trainables.supernets.networks.cells import (
+    Edge,
+    FusedEdges,
+    MixedCell,
+    input_groups,
+    input_path,
+    input_weights,
+)
+from archray.trainables.supernets.networks.supernet import (
     NONE,
     Group,
     MixtureWeights,
     Rows,
+    Supernet,
     columns_of,
     path_weights,
     without_none,
 )
-from archray.trainables.supernets.networks.mixed_cell import MixedCell
-from archray.trainables.supernets.networks.partial_channels import Edge, input_groups, input_path, input_weights
-from archray.trainables.supernets.networks.supernet import Supernet
-from archray.trainables.supernets.supernet_registry import SUPERNETS
+from archray.trainables.supernets.settings import SUPERNETS
 
 # In the order of the original's rows: all edges into node 2, then into node 3, and so on.
 EDGES = tuple(Edge(target, source) for target in NODES for source in range(target))

@@ -1,19 +1,25 @@
-"""A relaxation, from parameters to the weights of a step; and the parameters of a supernet, which learn through it."""
+"""Relaxations: from architecture parameters to the weights of a step's mixture."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, get_args
 
 import torch
 from torch import Tensor
 
 from archray.errors import InvalidInput
-from archray.trainables.supernets.mixings.mixing import Lesson, Mixing, Mixture
+from archray.trainables.supernets.mixing import Lesson, Mixing, Mixture
 from archray.trainables.supernets.networks import MixtureWeights, Supernet, discretise
-from archray.trainables.supernets.optimizer_settings import Domain, OptimizerSettings
-from archray.trainables.supernets.supernet_training_settings import SupernetTrainingSettings
+from archray.trainables.supernets.networks.supernet import one_hot
+from archray.trainables.supernets.settings import Domain, OptimizerSettings, SupernetTrainingSettings
+
+if TYPE_CHECKING:
+    from archray.trainables.supernets.settings import GumbelSettings
+
+# A relaxation, from parameters to the weights of a step; and the parameters of a supernet, which learn through it.
+
 
 LOGIT_SCALE = 1e-3  # DARTS and GDAS start from logits of this standard deviation: nearly uniform, no two alike
 
@@ -170,3 +176,102 @@ class ArchitectureParameters(Mixing):
         if self.learner is not None:
             self.learner.load_state_dict(state["optimizer"])
         self.relaxation.load_state_dict(state["relaxation"])
+
+
+# One drawn operation per edge, with a gradient. Gumbel-softmax: Jang et al. 2017; GDAS: Dong and Yang 2019; SNAS.
+
+
+def gumbel_noise(like: Tensor, generator: torch.Generator) -> Tensor:
+    """Draws from Gumbel(0, 1), shaped and placed like `like`; always finite."""
+    uniform = torch.rand(like.shape, generator=generator, device=generator.device, dtype=like.dtype)
+    limits = torch.finfo(like.dtype)
+    uniform = uniform.clamp(limits.tiny, 1.0 - limits.eps)  # 0 and 1 would give infinite noise
+    return -(-uniform.log()).log().to(like.device)
+
+
+def gumbel_weights(logits: Tensor, noise: Tensor, tau: float, hard: bool) -> MixtureWeights:
+    """softmax((logits + noise) / tau), thesis Eq. 6.16; straight-through if `hard`.
+
+    Args:
+        logits, noise: (edges, operations).
+        hard: forward is the one-hot argmax, exactly; backward is the softmax's.
+    """
+    soft = ((logits + noise) / tau).softmax(-1)  # (E, O)
+    if not hard:
+        return MixtureWeights(soft)
+    chosen = soft.detach().argmax(-1)  # (E,)
+    return MixtureWeights(one_hot(chosen, soft.shape[-1], soft.dtype) + (soft - soft.detach()), chosen)
+
+
+class Gumbel(Relaxation):
+    """One operation per edge, drawn with the parameters' probabilities; gradients as if the draw were soft.
+
+    Unless `hard`, SNAS' mixture of all operations (Xie et al. 2019). domain: `logits` (GDAS), or `simplex` (GAEA GDAS:
+    the noise is added to the logarithm of the parameters). A parameter of zero is never drawn and has no gradient; the
+    floor of `MirrorDescent` keeps it above zero.
+    """
+
+    def __init__(self, generator: torch.Generator, domain: Domain, settings: GumbelSettings) -> None:
+        super().__init__(generator, domain)
+        self.settings = settings
+
+    def group_weights(self, group: str, parameters: Tensor, progress: float) -> MixtureWeights:
+        logits = parameters
+        if self.domain == "simplex":  # where a weight is zero -inf, with a gradient of zero instead of NaN
+            positive = parameters > 0
+            logits = torch.where(positive, torch.where(positive, parameters, 1.0).log(), -torch.inf)
+        noise = gumbel_noise(parameters, self.generator)
+        return gumbel_weights(logits, noise, self.settings.temperature(progress), self.settings.hard)
+
+
+# One uniformly drawn operation per edge and step. SPOS: Guo et al. 2020; strict fairness: FairNAS, Chu et al. 2021.
+
+
+class Path(Relaxation):
+    """The parameters are not looked at, only their shape: every operation of an edge is as likely as the others.
+
+    Args:
+        fair: strict fairness. Of each |O| consecutive steps of a group, counted from its first, every operation of
+            every edge has exactly one; their order is a random permutation, drawn anew for each edge and round.
+            FairNAS adds up the gradients of one round before it updates the weights: that is left to the trainer.
+    """
+
+    reads_parameters = False
+
+    def __init__(self, generator: torch.Generator, fair: bool = False) -> None:
+        super().__init__(generator, "simplex")
+        self.fair = fair
+        # Of each group the order, (edges, operations) int64, of the present |O| steps, and how many of them are over.
+        self._rounds: dict[str, tuple[Tensor, int]] = {}
+
+    def group_weights(self, group: str, parameters: Tensor, progress: float) -> MixtureWeights:
+        edges, operations = parameters.shape
+        if self.fair:
+            chosen = self._next(group, edges, operations)
+        else:
+            chosen = torch.randint(operations, (edges,), generator=self.generator, device=self.generator.device)
+        chosen = chosen.to(parameters.device)
+        return MixtureWeights(one_hot(chosen, operations, parameters.dtype), chosen)
+
+    def _next(self, group: str, edges: int, operations: int) -> Tensor:
+        """(edges,): the next operation of each edge in the group's present round."""
+        order, position = self._rounds.get(group, (None, operations))
+        if order is None or position == operations:
+            # In float64: two equal draws favour the lower index, and have a chance below operations^2 / 2^54.
+            device = self.generator.device
+            keys = torch.rand((edges, operations), generator=self.generator, device=device, dtype=torch.float64)
+            order, position = keys.argsort(-1), 0
+        self._rounds[group] = (order, position + 1)
+        return order[:, position]
+
+    def state_dict(self) -> dict[str, Any]:
+        """Tensors and numbers only: the generator's state, and each group's round."""
+        rounds = {group: {"order": order, "position": position} for group, (order, position) in self._rounds.items()}
+        return {**super().state_dict(), "rounds": rounds}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        super().load_state_dict(state)
+        device = self.generator.device
+        self._rounds = {
+            group: (saved["order"].to(device), saved["position"]) for group, saved in state["rounds"].items()
+        }

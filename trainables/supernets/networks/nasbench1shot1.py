@@ -14,19 +14,18 @@ from archray.trainables.nets.nasbench1shot1_network import OPERATIONS as MODULES
 from archray.trainables.nets.nasbench1shot1_network import SearchCell, node_conv, search_network
 from archray.trainables.spaces.nasbench1shot1 import OPERATIONS, OUTPUT, NASBench1Shot1
 from archray.trainables.spaces.space import Architecture, Space
-from archray.trainables.supernets.networks.group import (
+from archray.trainables.supernets.networks.cells import Term, channels_seen, passing, seen, shuffled, weighted_sum
+from archray.trainables.supernets.networks.supernet import (
     LEFT_OUT,
     Group,
     MixtureWeights,
     Offer,
     ParentsGroup,
     Rows,
+    Supernet,
     path_weights,
 )
-from archray.trainables.supernets.networks.partial_channels import channels_seen, passing, seen, shuffled
-from archray.trainables.supernets.networks.supernet import Supernet
-from archray.trainables.supernets.networks.weighted_sum import Term, weighted_sum
-from archray.trainables.supernets.supernet_registry import SUPERNETS
+from archray.trainables.supernets.settings import SUPERNETS
 
 GROUP = "operations"
 

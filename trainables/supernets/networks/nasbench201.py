@@ -16,19 +16,18 @@ from archray.trainables.nets.nasbench201_network import Cell, nasbench201_networ
 from archray.trainables.nets.operations import OPERATIONS as MODULES
 from archray.trainables.spaces.nasbench201 import EDGES, OPERATIONS, NASBench201
 from archray.trainables.spaces.space import Architecture, Space
-from archray.trainables.supernets.networks.group import (
+from archray.trainables.supernets.networks.cells import Edge, MixedCell, input_groups, input_path, input_weights
+from archray.trainables.supernets.networks.supernet import (
     NONE,
     Group,
     MixtureWeights,
     Rows,
+    Supernet,
     columns_of,
     path_weights,
     without_none,
 )
-from archray.trainables.supernets.networks.mixed_cell import MixedCell
-from archray.trainables.supernets.networks.partial_channels import Edge, input_groups, input_path, input_weights
-from archray.trainables.supernets.networks.supernet import Supernet
-from archray.trainables.supernets.supernet_registry import SUPERNETS
+from archray.trainables.supernets.settings import SUPERNETS
 
 GROUP = "edges"
 GRAPH = tuple(Edge(target, source) for target, source in EDGES)

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from archray.trainables.supernets.networks import MixtureWeights
-from archray.trainables.supernets.supernet_training_settings import SupernetTrainingSettings
+from archray.trainables.supernets.settings import SupernetTrainingSettings
 
 Mixture = Mapping[str, MixtureWeights]  # group -> weights
 

@@ -1,0 +1,326 @@
+"""Supernets whose architectures are slices of the largest network, and the sandwich rule that trains them."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from archray.errors import InvalidInput
+from archray.registry import Registry
+from archray.trainables.data.dataset import Dataset, Split
+from archray.trainables.devices import own_randomness
+from archray.trainables.nets.build_network import build
+from archray.trainables.nets.network_settings import NetworkSettings
+from archray.trainables.nets.vit_network import Block, VisionTransformer, attention, patches, positions, transformers
+from archray.trainables.spaces import Architecture, Space, get_space
+from archray.trainables.spaces.vit import TransformerLayer
+from archray.trainables.supernets.settings import SandwichSettings
+from archray.trainables.supernets.trainer import Batches
+from archray.trainables.training import NO_METRICS, Metrics, SGDTrainer, cosine
+
+# Supernets of which every architecture is a slice: weight entanglement. Chen et al. 2021 (AutoFormer), sec. 3.2.
+
+
+class SlicedSupernet(nn.Module, ABC):
+    """The weights of the largest network of a space.
+
+    Args:
+        space: a space whose networks are slices of its largest.
+        network: that network, whose parameters are this module's.
+    """
+
+    def __init__(self, space: Space, network: nn.Module) -> None:
+        super().__init__()
+        self.space, self.network = space, network
+
+    @abstractmethod
+    def forward(self, images: Tensor, architecture: Architecture) -> Tensor:
+        """Images (n, in_channels, H, W) -> logits (n, num_classes), by the slices of `architecture`."""
+
+    @abstractmethod
+    def weights_of(self, architecture: Architecture) -> dict[str, Tensor]:
+        """The slices of an architecture, as the state of its standalone network; views of the shared weights."""
+
+    @classmethod
+    @abstractmethod
+    def extremes(cls, space: Space) -> tuple[Architecture, Architecture]:
+        """The smallest and the largest architecture."""
+
+
+# the supernets by the name of their space; called with the space and its largest network
+SLICED_SUPERNETS: Registry[Callable[[Space, nn.Module], SlicedSupernet]] = Registry("sliced supernet")
+
+
+def sliced_class(space: Space) -> type[SlicedSupernet]:
+    """The supernet of a space. Raises: InvalidInput if it has none."""
+    if space.name not in SLICED_SUPERNETS:
+        raise InvalidInput(
+            f"the networks of {space.name} are no slices of its largest one; choose {', '.join(SLICED_SUPERNETS)}, or "
+            "a method that mixes operations (gaea-darts, rs-ws)"
+        )
+    supernet = SLICED_SUPERNETS.get(space.name)
+    assert isinstance(supernet, type)  # they are registered as classes
+    return supernet
+
+
+def build_sliced(
+    space: Space | str, network: NetworkSettings, in_channels: int, num_classes: int, seed: int | None
+) -> SlicedSupernet:
+    """The supernet of a space, in train mode, on the CPU.
+
+    network: the skeleton of every network in it. seed: as of `build`. Raises: InvalidInput if the space has none, or
+    the settings do not go together.
+    """
+    space = get_space(space)
+    supernet = sliced_class(space)
+    _, largest = supernet.extremes(space)
+    module = build(space, largest, network=network, in_channels=in_channels, num_classes=num_classes, seed=seed)
+    return supernet(space, module).train()
+
+
+@torch.no_grad()
+def copy_slices(supernet: SlicedSupernet, architecture: Architecture | str, standalone: nn.Module) -> None:
+    """Gives `standalone`, the network of `architecture`, its weights in the supernet: then both give the same outputs.
+
+    Raises: InvalidArchitecture; InvalidInput if `standalone` is of another size.
+    """
+    choices = supernet.space.decode(architecture) if isinstance(architecture, str) else architecture
+    try:
+        standalone.load_state_dict(supernet.weights_of(choices))
+    except RuntimeError as error:
+        raise InvalidInput(f"expected the standalone network of a slice of the supernet: {error}") from error
+
+
+@torch.no_grad()
+def score_slices(
+    supernet: SlicedSupernet,
+    architectures: Sequence[Architecture],
+    split: Split,
+    batch: int,
+    *,
+    amp: bool = False,
+) -> list[Metrics]:
+    """Loss and accuracy of each architecture with the shared weights, in evaluation mode; NaN on no images."""
+    was_training = supernet.training
+    supernet.eval()
+    try:
+        return [_score(supernet, architecture, split, batch, amp) for architecture in architectures]
+    finally:
+        supernet.train(was_training)
+
+
+def _score(supernet: SlicedSupernet, architecture: Architecture, split: Split, batch: int, amp: bool) -> Metrics:
+    count = len(split.labels)
+    if count == 0:
+        return NO_METRICS
+    loss_sum = torch.zeros((), device=split.labels.device)  # on the device: one synchronisation in all
+    correct = torch.zeros((), dtype=torch.int64, device=split.labels.device)
+    for images, labels in _batches(split, batch):
+        with torch.autocast(images.device.type, dtype=torch.bfloat16) if amp else nullcontext():
+            logits = supernet(images, architecture)
+        loss_sum += F.cross_entropy(logits.float(), labels, reduction="sum")
+        correct += (logits.argmax(1) == labels).sum()
+    return Metrics(loss_sum.item() / count, correct.item() / count)
+
+
+def _batches(split: Split, batch: int) -> Iterator[tuple[Tensor, Tensor]]:
+    yield from zip(split.images.split(batch), split.labels.split(batch), strict=True)
+
+
+# The elastic supernet of vision transformers: depth, width, heads and MLPs are slices. Chen et al. 2021, sec. 3.2.
+
+
+QKV = 3  # queries, keys and values lie one after the other
+
+
+@SLICED_SUPERNETS.register("vit")
+class SlicedTransformer(SlicedSupernet):
+    """The first layers, of each token the first numbers, of each layer the first heads and hidden units.
+
+    All networks share the convolution before the patches. `network` is the `VisionTransformer` of the largest.
+    """
+
+    network: VisionTransformer
+
+    @classmethod
+    def extremes(cls, space: Space) -> tuple[Architecture, Architecture]:
+        known = transformers(space)
+        return known.smallest, known.largest
+
+    def forward(self, images: Tensor, architecture: Architecture) -> Tensor:
+        network = self.network
+        width, blocks = self._sliced(architecture)
+        tokens, grid = patches(network.stem(images))
+        x = F.linear(tokens, network.embedding.weight[:width], network.embedding.bias[:width])
+        x = _norm(x, network.embedding_norm)
+        x = x + positions(grid, width, x)  # (n, T, width)
+        for block, layer in blocks:
+            x = _block(x, block, layer)
+        x = _norm(x, network.norm).mean(1)
+        return F.linear(x, network.classifier.weight[:, :width], network.classifier.bias)
+
+    def weights_of(self, architecture: Architecture) -> dict[str, Tensor]:
+        network = self.network
+        width, blocks = self._sliced(architecture)
+        state = {f"stem.{name}": tensor for name, tensor in network.stem.state_dict().items()}
+        state |= {
+            "embedding.weight": network.embedding.weight[:width],
+            "embedding.bias": network.embedding.bias[:width],
+            "classifier.weight": network.classifier.weight[:, :width],
+            "classifier.bias": network.classifier.bias,
+        }
+        norms = {"embedding_norm": network.embedding_norm, "norm": network.norm}
+        for number, (block, layer) in enumerate(blocks):
+            name, size, hidden = f"blocks.{number}", layer.heads * _head(block), layer.ratio * width
+            norms |= {f"{name}.attention_norm": block.attention_norm, f"{name}.mlp_norm": block.mlp_norm}
+            state |= {
+                f"{name}.qkv.weight": _of_heads(block.qkv.weight, layer, block)[..., :width],
+                f"{name}.qkv.bias": _of_heads(block.qkv.bias, layer, block),
+                f"{name}.projection.weight": block.projection.weight[:width, :size],
+                f"{name}.projection.bias": block.projection.bias[:width],
+                f"{name}.expansion.weight": block.expansion.weight[:hidden, :width],
+                f"{name}.expansion.bias": block.expansion.bias[:hidden],
+                f"{name}.contraction.weight": block.contraction.weight[:width, :hidden],
+                f"{name}.contraction.bias": block.contraction.bias[:width],
+            }
+        for name, norm in norms.items():
+            state |= {f"{name}.weight": norm.weight[:width], f"{name}.bias": norm.bias[:width]}
+        return state
+
+    def _sliced(self, architecture: Architecture) -> tuple[int, list[tuple[Block, TransformerLayer]]]:
+        """The numbers of a token, and the blocks that are used, each with its layer."""
+        shape = transformers(self.space).shape(architecture)
+        _, largest = self.extremes(self.space)
+        most = transformers(self.space).shape(largest)
+        unit, repeated = self.network.embedding.out_features // most.width, len(self.network.blocks) // most.depth
+        layers = [layer for layer in shape.layers for _ in range(repeated)]
+        return shape.width * unit, list(zip(self._blocks(), layers, strict=False))
+
+    def _blocks(self) -> Iterator[Block]:
+        for block in self.network.blocks:
+            assert isinstance(block, Block)
+            yield block
+
+
+def _block(x: Tensor, block: Block, layer: TransformerLayer) -> Tensor:
+    """What `Block` computes, with the heads and hidden units of `layer`."""
+    width, size, hidden = x.shape[-1], layer.heads * _head(block), layer.ratio * x.shape[-1]
+    qkv_weight, qkv_bias = (_of_heads(tensor, layer, block) for tensor in (block.qkv.weight, block.qkv.bias))
+    qkv = F.linear(_norm(x, block.attention_norm), qkv_weight[:, :width], qkv_bias)
+    attended = attention(qkv, layer.heads)
+    x = x + F.linear(attended, block.projection.weight[:width, :size], block.projection.bias[:width])
+    inner = F.linear(_norm(x, block.mlp_norm), block.expansion.weight[:hidden, :width], block.expansion.bias[:hidden])
+    inner = block.activation(inner)
+    return x + F.linear(inner, block.contraction.weight[:width, :hidden], block.contraction.bias[:width])
+
+
+def _norm(x: Tensor, norm: nn.LayerNorm) -> Tensor:
+    width = x.shape[-1]
+    return F.layer_norm(x, (width,), norm.weight[:width], norm.bias[:width], norm.eps)
+
+
+def _head(block: Block) -> int:
+    """Numbers of a head."""
+    return block.projection.in_features // block.heads
+
+
+def _of_heads(tensor: Tensor, layer: TransformerLayer, block: Block) -> Tensor:
+    """The rows of the first heads, of queries, keys and values each: (3 H d, ...) -> (3 heads d, ...)."""
+    parts = tensor.unflatten(0, (QKV, block.heads, _head(block)))[:, : layer.heads]
+    return parts.flatten(0, 2)
+
+
+# The sandwich rule: in each step the largest network, the smallest and random ones. Yu and Huang 2019, Algorithm 1.
+
+
+ORDER, AUGMENTATION, NETWORK, DRAWS = 0, 1, 2, 3  # purposes of random streams
+
+
+class SandwichTrainer(SGDTrainer[SandwichSettings]):
+    """Trains a sliced supernet on a data set. In each step, of one batch,
+
+    1. the largest network's loss is that of the labels,
+    2. so is the smallest network's, and that of `draws` random ones, drawn uniformly from the space; with
+       `distillation` it is the cross-entropy to the largest one's predictions,
+    3. the gradients are added up, clipped, and one step of SGD is made, at a cosine learning rate.
+
+    Layer normalisation has no statistics, so that nothing is calibrated after training as Yu and Huang must.
+
+    Args:
+        supernet: moved to the data's device.
+        seed: of the order, the augmentation and the draws of every epoch.
+    """
+
+    def __init__(self, supernet: SlicedSupernet, dataset: Dataset, settings: SandwichSettings, *, seed: int) -> None:
+        self.supernet = supernet.to(dataset.train.images.device)
+        self.smallest, self.largest = supernet.extremes(supernet.space)
+        super().__init__(self.supernet, dataset, settings, seed=seed)
+
+    @property
+    def steps_per_epoch(self) -> int:
+        return math.ceil(len(self.dataset.train) / self.settings.batch_size)
+
+    @property
+    def lr(self) -> float:
+        """The learning rate of the next step; 0 when training has finished."""
+        return self._lr(0)
+
+    def epoch(self) -> Metrics:
+        """Trains one epoch. Loss and accuracy are the largest network's, of the batches, before each step.
+
+        A loss that is not finite is returned as it is. Raises: RuntimeError when training has finished.
+        """
+        self._check_unfinished()
+        self.supernet.train()
+        train = self.dataset.train
+        every = torch.arange(len(train), device=self.device)
+        seeds = {"ordering": self._stream(ORDER), "augmenting": self._stream(AUGMENTATION)}
+        batches = Batches(train, every, self.settings.batch_size, self._augmentation, **seeds)
+        drawing = np.random.default_rng(self._stream(DRAWS))
+        loss_sum = torch.zeros((), device=self.device)  # sums stay on the device: one synchronisation per epoch
+        correct = torch.zeros((), dtype=torch.int64, device=self.device)
+        with own_randomness(self._stream(NETWORK), self.device):
+            for step in range(self.steps_per_epoch):
+                images, labels = batches.take()
+                drawn = [self.supernet.space.sample(drawing) for _ in range(self.settings.draws)]
+                self.optimizer.zero_grad(set_to_none=True)
+                loss, logits = self.gradients(images, labels, drawn)
+                self._update(self._lr(step))
+                loss_sum += loss * len(labels)
+                correct += (logits.argmax(1) == labels).sum()
+        self.epochs_done += 1
+        return Metrics(loss_sum.item() / len(train), correct.item() / len(train))
+
+    def gradients(self, images: Tensor, labels: Tensor, drawn: Sequence[Architecture]) -> tuple[Tensor, Tensor]:
+        """Adds the gradients of the sandwich to those that are there; loss and logits of the largest network.
+
+        images: (b, C, H, W). labels: (b,).
+        """
+        logits = self._logits(self.supernet, images, self.largest)
+        loss = F.cross_entropy(logits, labels)
+        loss.backward()
+        target = logits.detach().softmax(1) if self.settings.distillation else labels
+        for architecture in (self.smallest, *drawn):
+            F.cross_entropy(self._logits(self.supernet, images, architecture), target).backward()
+        return loss.detach(), logits.detach()
+
+    def score(self, architectures: Sequence[Architecture]) -> list[Metrics]:
+        """Of each architecture with the shared weights, on the validation data."""
+        settings = self.settings
+        validation = self.dataset.validation
+        return score_slices(self.supernet, architectures, validation, settings.evaluation_batch, amp=settings.amp)
+
+    def _parts(self) -> Mapping[str, Any]:
+        return {"supernet": self.supernet, "optimizer": self.optimizer}
+
+    def _lr(self, step: int) -> float:
+        steps = self.steps_per_epoch
+        return cosine(self.settings.lr, self.epochs_done * steps + step, self.settings.epochs * steps)

@@ -1,1 +1,0 @@
-"""What architecture optimizers make: how the parameters of a mixture learn."""

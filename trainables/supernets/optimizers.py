@@ -1,0 +1,412 @@
+"""Architecture optimizers: mirror descent on the simplex and XNAS, and the learners that apply an optimizer to a
+mixture.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+import torch
+from torch import Tensor
+from torch.optim.optimizer import Optimizer, ParamsT
+
+from archray.errors import InvalidInput
+from archray.plurals import count
+from archray.trainables.supernets.mixing import Lesson, Mixture, as_leaves
+from archray.trainables.supernets.settings import SupernetTrainingSettings
+
+if TYPE_CHECKING:
+    from archray.trainables.supernets.settings import XNASSettings
+
+# Rows on the probability simplex: the checks, the projection that puts them there, the optimizers that keep them.
+
+
+TOLERANCE = 1e-5  # a float32 row of thousands of entries, divided by its sum, sums to one within a tenth of this
+
+
+def check_simplex(rows: Tensor) -> None:
+    """Raises: InvalidInput unless all rows (last dimension) are float32 or float64, non-negative and sum to one."""
+    if rows.dtype not in (torch.float32, torch.float64):
+        raise InvalidInput(f"expected architecture parameters in float32 or float64, got {rows.dtype}; convert them")
+    if rows.ndim == 0 or rows.numel() == 0:
+        raise InvalidInput(f"expected rows of at least one operation, got a tensor of shape {tuple(rows.shape)}")
+    flat = rows.detach().reshape(-1, rows.shape[-1])
+    sums, least = flat.sum(-1), flat.amin(-1)
+    wrong = ~((sums - 1.0).abs() <= TOLERANCE) | ~(least >= 0.0)  # a NaN is wrong too
+    if bool(wrong.any()):
+        row = int(wrong.nonzero()[0])
+        raise InvalidInput(
+            f"expected every row of the parameters to lie on the simplex, got a row ({row}) that sums to "
+            f"{sums[row].item():.6g} with smallest entry {least[row].item():.6g}; start from the uniform row, or "
+            "divide non-negative rows by their sums"
+        )
+
+
+def check_gradients(gradients: list[Tensor]) -> None:
+    """Raises: FloatingPointError if one of them holds a NaN. Waits for the device once."""
+    if gradients and bool(
+        torch.stack([gradient.isnan().any().to(gradients[0].device) for gradient in gradients]).any()
+    ):
+        raise FloatingPointError("a gradient of the architecture parameters is NaN: the search has diverged")
+
+
+def project_to_simplex(rows: Tensor) -> Tensor:
+    """argmin over u on the simplex of ||u - row||_2, for each row; (..., k) -> (..., k).
+
+    The projection subtracts a threshold theta from a row and cuts at zero. With the entries sorted downwards,
+    s_1 >= s_2 >= .., the support is the largest j with j s_j > s_1 + .. + s_j - 1, and theta is that sum less one,
+    divided by j (Held et al. 1974; Duchi et al. 2008, Figure 1). Rows are finite.
+    """
+    # Adding a constant to a row changes nothing; with the maximum at 0 the 1 that is subtracted below is never lost to
+    # rounding, however large the entries are.
+    rows = rows - rows.amax(-1, keepdim=True)
+    ordered = rows.sort(-1, descending=True).values
+    excess = ordered.cumsum(-1) - 1.0  # (..., k): the sum of the j largest, less one
+    j = torch.arange(1, rows.shape[-1] + 1, device=rows.device, dtype=rows.dtype)
+    support = (j * ordered > excess).sum(-1, keepdim=True)  # (..., 1), at least 1
+    theta = excess.gather(-1, support - 1) / support
+    projected = (rows - theta).clamp(min=0.0)
+    return projected / projected.sum(-1, keepdim=True)  # one up to rounding before, and after
+
+
+class SimplexOptimizer(Optimizer):
+    """Keeps every row (last dimension) of its parameters on the simplex; float32 or float64."""
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Raises: InvalidInput if an option or a parameter is wrong; the group is not added then."""
+        super().add_param_group(param_group)
+        try:
+            self._check(self.param_groups[-1])
+        except InvalidInput:
+            del self.param_groups[-1]
+            raise
+
+    @abstractmethod
+    def _check(self, group: dict[str, Any]) -> None:
+        """Raises: InvalidInput if an option of a parameter group, or one of its parameters, cannot be used."""
+
+
+# Mirror descent on the simplex: exponentiated and projected gradient. GAEA, Li et al. 2021, section 3, Eq. 4-8.
+
+
+def relative_step(gradient: Tensor, lr: float, supported: Tensor | None = None) -> Tensor:
+    """lr * gradient less the row's minimum, which changes neither update; finite, and at least 0 where supported.
+
+    An infinite gradient counts as a quarter of the largest float, so that an operation with -inf takes all.
+
+    supported: (..., k) bool, the entries over which the minimum is taken; all unless given.
+    """
+    limit = torch.finfo(gradient.dtype).max / 4
+    step = (gradient.clamp(-limit, limit) * lr).clamp(-limit, limit)
+    eligible = step if supported is None else step.where(supported, torch.inf)
+    return step - eligible.amin(-1, keepdim=True)
+
+
+def log_entropic_step(log_weights: Tensor, gradient: Tensor, lr: float) -> Tensor:
+    """Eq. 8 for the logarithms of the weights: log theta - lr * gradient, normalised. (..., k) -> (..., k).
+
+    -inf stays -inf; every row needs one entry above.
+    """
+    # The best entry of the support moves by 0 and the others down: no row loses all its entries to underflow.
+    return (log_weights - relative_step(gradient, lr, log_weights > -torch.inf)).log_softmax(-1)
+
+
+def entropic_step(weights: Tensor, gradient: Tensor, lr: float, floor: float = 0.0) -> Tensor:
+    """Exponentiated gradient, Eq. 8: theta * exp(-lr * gradient), divided by its sum. (..., k) -> (..., k).
+
+    It is the minimiser of lr <gradient, u> + sum_o u_o log(u_o / theta_o) over the simplex (Eq. 5).
+
+    Args:
+        weights: rows on the simplex.
+        floor: weights below it are raised to it, then the row is divided by its sum again. The authors raise before
+            they divide for the first time; dividing first makes the result the same when a constant is added to a
+            row of the gradient, as Eq. 5 has it.
+    """
+    return normalised(log_entropic_step(weights.log(), gradient, lr).exp(), floor)
+
+
+def normalised(weights: Tensor, floor: float = 0.0) -> Tensor:
+    """Rows of positive sums divided by them; before that, entries below the floor are raised to it."""
+    if floor > 0.0:
+        weights = weights.clamp(min=floor)
+    return weights / weights.sum(-1, keepdim=True)
+
+
+def projected_step(weights: Tensor, gradient: Tensor, lr: float) -> Tensor:
+    """Projected gradient: Eq. 6 with phi(u) = ||u||_2^2 / 2 over the simplex. (..., k) -> (..., k)."""
+    return project_to_simplex(weights - relative_step(gradient, lr))
+
+
+class MirrorDescent(SimplexOptimizer):
+    """Mirror descent by the gradients present.
+
+    Each step, for each parameter with a gradient:
+
+    1. `dgf="entropy"`: `entropic_step`; with `log_space` the logarithms are kept beside the parameters and stepped by
+       `log_entropic_step`, so that a weight that has underflown to zero can return.
+       `dgf="euclidean"`: `projected_step`.
+    2. The parameter is overwritten by the result.
+
+    Rates, and all other options, may differ between parameter groups. No weight decay and no momentum (note G1). With
+    `log_space` the logarithms are taken from the parameters at their first step: whoever overwrites parameters
+    afterwards makes a new optimizer.
+
+    Args:
+        params: tensors or groups of them, float32 or float64, rows on the simplex.
+        lr, dgf: eta and the distance-generating function phi.
+        floor: for the entropy, see `entropic_step`; below 1/k for rows of k.
+        log_space: for the entropy, without floor.
+
+    Raises: InvalidInput if the floor or a parameter is wrong; in `step`, FloatingPointError if a gradient is NaN
+        (before anything has changed).
+    """
+
+    def __init__(
+        self,
+        params: ParamsT,
+        lr: float,
+        dgf: Literal["entropy", "euclidean"] = "entropy",
+        floor: float = 0.0,
+        log_space: bool = False,
+    ) -> None:
+        super().__init__(params, {"lr": lr, "dgf": dgf, "floor": floor, "log_space": log_space})
+
+    def _check(self, group: dict[str, Any]) -> None:
+        floor = group["floor"]
+        for parameter in group["params"]:
+            check_simplex(parameter)
+            k = parameter.shape[-1]
+            if not 0.0 <= floor < 1.0 / k:
+                raise InvalidInput(
+                    f"expected a floor from 0 to below 1/{k} for rows of {count(k, 'operation')}, got {floor}"
+                )
+
+    @torch.no_grad()
+    def step(self, closure: None = None) -> None:  # type: ignore[override]
+        check_gradients([p.grad for group in self.param_groups for p in group["params"] if p.grad is not None])
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                if parameter.grad is not None:
+                    parameter.copy_(self._updated(parameter, parameter.grad, group))
+
+    def _updated(self, parameter: Tensor, gradient: Tensor, group: dict[str, Any]) -> Tensor:
+        if group["dgf"] == "euclidean":
+            return projected_step(parameter, gradient, group["lr"])
+        if not group["log_space"]:
+            return entropic_step(parameter, gradient, group["lr"], group["floor"])
+        state = self.state[parameter]
+        if "log_weights" not in state:
+            state["log_weights"] = parameter.log()
+        state["log_weights"] = log_entropic_step(state["log_weights"], gradient, group["lr"])
+        return normalised(state["log_weights"].exp())
+
+
+# How the parameters of a relaxation learn from the batches of a search.
+
+
+class Learner(ABC):
+    """Learns the parameters of a relaxation, which it was made for, one batch after the other."""
+
+    def prepare(self, training: SupernetTrainingSettings, points: int) -> None:  # noqa: B027, few need it
+        """As `Mixing.prepare`."""
+
+    @abstractmethod
+    def learn(self, draw: Callable[[], Mixture], lesson: Lesson) -> Tensor:
+        """One update; the loss before it, detached. draw: a mixture of the parameters, differentiable.
+
+        Raises: FloatingPointError if a gradient is NaN and the optimizer refuses it.
+        """
+
+    def compared(self, probabilities: dict[str, Tensor]) -> dict[str, Tensor]:
+        """By what operations are compared when an architecture is derived: group -> (edges, operations)."""
+        return probabilities
+
+    @abstractmethod
+    def state_dict(self) -> dict[str, Any]:
+        """Tensors and plain data only."""
+
+    @abstractmethod
+    def load_state_dict(self, state: Mapping[str, Any]) -> None: ...
+
+
+class GradientLearner(Learner):
+    """Learns by the gradient of the objective for the mixture, sent back to the parameters."""
+
+    def __init__(self, optimizer: Optimizer) -> None:
+        self.optimizer = optimizer
+
+    def learn(self, draw: Callable[[], Mixture], lesson: Lesson) -> Tensor:
+        drawn = draw()
+        loss, gradients = lesson.gradient(as_leaves(drawn))
+        self.optimizer.zero_grad(set_to_none=True)
+        torch.autograd.backward([drawn[name].dense for name in gradients], list(gradients.values()))
+        self.optimizer.step()
+        return loss
+
+    def state_dict(self) -> dict[str, Any]:
+        return self.optimizer.state_dict()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self.optimizer.load_state_dict(dict(state))
+
+
+# XNAS: exponentiated gradient with clipping per data point and wipe-out. Nayman et al. 2019; GAEA, App. C.4.
+
+
+def xnas_rate(operations: int, rounds: int, clip: float) -> float:
+    """eta = sqrt(2 log(k) / T) / L."""
+    return math.sqrt(2.0 * math.log(operations) / rounds) / clip
+
+
+def xnas_step(log_weights: Tensor, clipped: Tensor, lr: float, clip: float, remaining: int) -> Tensor:
+    """One update and wipe-out. (..., k) -> (..., k).
+
+    Args:
+        log_weights: rows of logarithms, -inf where wiped out.
+        clipped: the sum of clipped gradients of the points.
+        remaining: T - t, the rounds that are left after these points.
+    """
+    stepped = log_entropic_step(log_weights, clipped, lr)
+    lost = stepped < stepped.amax(-1, keepdim=True) - 2.0 * lr * clip * remaining
+    return stepped.masked_fill(lost, -torch.inf).log_softmax(-1)
+
+
+def point_gradients(losses: Tensor, params: Sequence[Tensor]) -> list[Tensor]:
+    """The gradient of every point's loss: (points,) -> for each parameter (points, *its shape).
+
+    One backward pass per point through one graph, which is freed. Under batch normalisation in training mode a point's
+    gradient includes its effect through the statistics that it shares, as its own loss sees it.
+    """
+    rows = [torch.autograd.grad(loss, params, retain_graph=i + 1 < len(losses)) for i, loss in enumerate(losses)]
+    return [torch.stack(column) for column in zip(*rows, strict=True)]
+
+
+class XNAS(SimplexOptimizer):
+    """Exponentiated gradient of single points, which wipes out what cannot win.
+
+    1. `add_points`: the gradients of single points, as often as wanted. Each is clipped and added.
+    2. `step`: one update by what was added, then wipe-out. `Tensor.grad` is not looked at.
+
+    The logarithms are kept beside the parameters: an operation that could still win is never lost to underflow. The
+    guarantee of wipe-out holds while the rate stays as it is.
+
+    Args:
+        params: tensors or groups of them, float32 or float64, rows on the simplex.
+        rounds: T, the data points that all steps together will see: epochs times points per epoch.
+        clip: L.
+        lr: eta; None takes `xnas_rate` for each parameter's number of operations.
+
+    Raises: InvalidInput if a parameter is wrong, a step has no points, or more than T points come.
+    """
+
+    def __init__(self, params: ParamsT, rounds: int, clip: float = 1.0, lr: float | None = None) -> None:
+        super().__init__(params, {"rounds": rounds, "clip": clip, "lr": lr})
+
+    def _check(self, group: dict[str, Any]) -> None:
+        for parameter in group["params"]:
+            check_simplex(parameter)
+
+    @torch.no_grad()
+    def add_points(self, gradients: Sequence[Tensor]) -> None:
+        """Clips the gradients of some points and keeps their sum for the next step.
+
+        gradients: for each parameter, in the order of the groups, (points, *its shape); see `point_gradients`.
+
+        Raises: InvalidInput if there are more points than rounds; FloatingPointError if a gradient is NaN. Nothing has
+            changed then.
+        """
+        params = [(parameter, group) for group in self.param_groups for parameter in group["params"]]
+        for (parameter, group), gradient in zip(params, gradients, strict=True):
+            state = self._state(parameter)
+            seen = state["round"] + state["added"] + len(gradient)
+            if seen > group["rounds"]:
+                raise InvalidInput(
+                    f"expected at most {group['rounds']} data points, got {seen}; set rounds to the number that all "
+                    "steps together will see"
+                )
+        check_gradients(list(gradients))
+        for (parameter, group), gradient in zip(params, gradients, strict=True):
+            state = self._state(parameter)
+            state["sum"] = state["sum"] + gradient.clamp(-group["clip"], group["clip"]).sum(0)
+            state["added"] += len(gradient)
+
+    @torch.no_grad()
+    def step(self, closure: None = None) -> None:  # type: ignore[override]
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                state = self._state(parameter)
+                if state["added"] == 0:
+                    raise InvalidInput("expected gradients of single points before a step; give them to add_points")
+                lr = group["lr"]
+                if lr is None:
+                    lr = xnas_rate(parameter.shape[-1], group["rounds"], group["clip"])
+                state["round"] += state["added"]
+                remaining = group["rounds"] - state["round"]
+                state["log_weights"] = xnas_step(state["log_weights"], state["sum"], lr, group["clip"], remaining)
+                state["sum"], state["added"] = torch.zeros_like(parameter), 0
+                parameter.copy_(normalised(state["log_weights"].exp()))
+
+    def _state(self, parameter: Tensor) -> dict[str, Any]:
+        state = self.state[parameter]
+        if not state:
+            state.update(log_weights=parameter.log(), sum=torch.zeros_like(parameter), added=0, round=0)
+        return state
+
+
+class PointLearner(Learner):
+    """Learns the weights of a mixture by `XNAS` from the gradient of each image's own loss.
+
+    Wipe-out leaves an edge with one operation of weight 1, which may be `none`: no edge is then stronger than another,
+    and no second operation is known. Operations are therefore compared by the weights without wipe-out, by the sums of
+    all clipped gradients. Their strongest operation is the same, as only what cannot win is wiped out.
+
+    A batch costs one forward pass and a backward pass for every image in it: with b images some b times the backward
+    pass of `GradientLearner`. A smaller `batch_size`, or a smaller `architecture_fraction`, is what helps.
+    """
+
+    def __init__(self, parameters: Mapping[str, Tensor], settings: XNASSettings) -> None:
+        self._parameters, self._settings, self._rounds = dict(parameters), settings, 1
+        self._sums = {name: torch.zeros_like(rows, dtype=torch.float64) for name, rows in parameters.items()}
+        self.optimizer: XNAS | None = None  # until `prepare`
+
+    def prepare(self, training: SupernetTrainingSettings, points: int) -> None:
+        """Raises: InvalidInput if the architecture sees no image."""
+        if points == 0:
+            raise InvalidInput(
+                f"xnas needs epochs after the warm-up of {training.warmup_epochs}, got {training.epochs} in all"
+            )
+        self._rounds = points
+        self.optimizer = XNAS(list(self._parameters.values()), points, self._settings.clip, self._settings.lr)
+
+    def learn(self, draw: Callable[[], Mixture], lesson: Lesson) -> Tensor:
+        """Raises: FloatingPointError if a gradient is NaN; RuntimeError before `prepare`."""
+        if self.optimizer is None:
+            raise RuntimeError("xnas must be told by `prepare` how many images it will see before it can learn")
+        losses = lesson.outcome(draw()).losses  # (b,)
+        gradients = point_gradients(losses, list(self._parameters.values()))  # (b, edges, operations) of each group
+        self.optimizer.add_points(gradients)
+        self.optimizer.step()
+        clip = self._settings.clip
+        for total, gradient in zip(self._sums.values(), gradients, strict=True):
+            total += gradient.clamp(-clip, clip).sum(0)
+        return losses.detach().mean()
+
+    def compared(self, probabilities: dict[str, Tensor]) -> dict[str, Tensor]:
+        """The weights without wipe-out: exponentiated gradient from the uniform point."""
+        lr, clip, unwiped = self._settings.lr, self._settings.clip, {}
+        for name, total in self._sums.items():
+            rate = xnas_rate(total.shape[1], self._rounds, clip) if lr is None else lr
+            unwiped[name] = (-rate * total).softmax(-1)
+        return unwiped
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"optimizer": None if self.optimizer is None else self.optimizer.state_dict(), "sums": self._sums}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        if self.optimizer is not None:
+            self.optimizer.load_state_dict(state["optimizer"])
+        for name, total in self._sums.items():
+            total.copy_(state["sums"][name])

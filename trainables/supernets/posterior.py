@@ -1,0 +1,344 @@
+"""The variational posterior over architectures and its trainer. Shu 2022 (thesis), 5.2.2, 5.3.3."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from archray.trainables.data.dataset import Dataset
+from archray.trainables.spaces import Architecture
+from archray.trainables.supernets.controllers import DECISIONS, DrawnPaths
+from archray.trainables.supernets.mixing import Lesson, as_leaves, lesson_of
+from archray.trainables.supernets.networks import MixtureWeights, Supernet
+from archray.trainables.supernets.networks.supernet import possible_choices
+from archray.trainables.supernets.relaxations import gumbel_noise, gumbel_weights
+from archray.trainables.supernets.settings import OptimizerSettings
+from archray.trainables.supernets.trainer import Batches, Diverged
+from archray.trainables.training import EpochTrainer
+
+if TYPE_CHECKING:
+    from archray.trainables.supernets.settings import VariationalSettings
+
+# From a row per decision of a posterior to the weights of a supernet's mixture. Shu 2022 (thesis), 5.3.3; note E6.
+
+
+Choices = Mapping[str, Sequence[str]]  # name of a decision -> some of its choices
+
+
+class RelaxedDecisions:
+    """The decisions of a posterior over a supernet's space, B of them with up to C choices, as rows of numbers.
+
+    Rows that are one-hot stand for an architecture, and `mixture` gives the weights under which the supernet computes
+    its function. Each weight is a product of entries of at most two rows, so gradients reach every choice that the
+    function of the drawn architecture could change by, one decision at a time. One exception: with partial channels,
+    an edge that has drawn `none` passes no gradient to single operations, as an edge without a weight has none.
+
+    Attributes:
+        decisions: the space's `posterior_decisions`.
+        allowed: (B, C) bool: padding is False, and so is `none` where the supernet has no such operation.
+
+    Args:
+        device: of rows and weights.
+    """
+
+    def __init__(self, supernet: Supernet, device: torch.device | str = "cpu") -> None:
+        self.supernet, space = supernet, supernet.space
+        self.decisions = space.posterior_decisions
+        self._index = {decision.name: number for number, decision in enumerate(self.decisions)}
+        self._shape = len(self.decisions), max(len(decision.choices) for decision in self.decisions)
+        possible = {decision.name: possible_choices(decision, supernet.groups) for decision in self.decisions}
+        self.allowed = self._marked(possible).bool().to(device)
+        self._groups = {}
+        for group in supernet.groups:
+            # An entry of the group's weights is the sum of some of a decision's choices, where the decision matters.
+            of_entries: list[Choices] = []
+            for row in range(group.edges):
+                for column, operation in enumerate(group.operations):
+                    decision = self.decisions[self._index[group.decision(row, column)]]
+                    taken = [choice for choice in decision.choices if group.stands_for(operation, choice)]
+                    of_entries.append({decision.name: taken})
+            places = torch.tensor([self._index[name] for entry in of_entries for name in entry], device=device)
+            self._groups[group.name] = (group, self._matrix(of_entries).to(device), places)
+        conditions = [space.condition(decision.name) for decision in self.decisions]
+        self._taken = self._matrix([dict([condition] if condition else []) for condition in conditions]).to(device)
+        self._always = torch.tensor([float(condition is None) for condition in conditions], device=device)
+
+    def reach(self, rows: Tensor) -> Tensor:
+        """(B, C) probabilities -> (B,): how probable it is that a decision matters. One-hot rows: whether it does."""
+        return self._always + rows.flatten() @ self._taken
+
+    def follow(self, values: Tensor) -> Tensor:
+        """(B,) a value of each decision -> (B, C): the sum over the decisions that matter because of a choice."""
+        return (self._taken @ values).view(self.allowed.shape)
+
+    def mixture(self, rows: Tensor) -> dict[str, MixtureWeights]:
+        """(B, C) one-hot rows, or any -> the weights of every group; all operations are evaluated."""
+        # With partial channels the weights of inputs multiply those of operations in the supernet itself.
+        partial = self.supernet.partial_channels > 1
+        return {
+            name: MixtureWeights(self._weights(name, rows, whole=partial and not group.inputs))
+            for name, (group, *_) in self._groups.items()
+        }
+
+    def chances(self, rows: Tensor) -> dict[str, Tensor]:
+        """(B, C) probabilities -> group -> (edges, operations): how probable an operation is in an architecture.
+
+        Loose ends of NAS-Bench-1Shot1 are counted.
+        """
+        operations = [name for name, (group, *_) in self._groups.items() if not group.inputs]
+        return {name: self._weights(name, rows) for name in operations}
+
+    def architecture(self, chosen: Tensor) -> Architecture:
+        """(B,) numbers of choices -> the architecture."""
+        numbers = zip(self.decisions, chosen.tolist(), strict=True)
+        named = {decision.name: decision.choices[number] for decision, number in numbers}
+        return self.supernet.space.architecture_of_decisions(named)
+
+    def _weights(self, name: str, rows: Tensor, whole: bool = False) -> Tensor:
+        """(edges, columns) of a group; whole: as if each of its decisions mattered."""
+        group, matrix, places = self._groups[name]
+        sums = rows.flatten() @ matrix
+        return (sums if whole else sums * self.reach(rows)[places]).view(group.shape)
+
+    def _matrix(self, columns: Sequence[Choices]) -> Tensor:
+        """(B C, columns) of 0 and 1."""
+        return torch.stack([self._marked(choices).flatten() for choices in columns], dim=1)
+
+    def _marked(self, choices: Choices) -> Tensor:
+        """(B, C): 1 at the choices, 0 elsewhere."""
+        marked = torch.zeros(self._shape)
+        for name, of_decision in choices.items():
+            row = self._index[name]
+            for choice in of_decision:
+                marked[row, self.decisions[row].choices.index(choice)] = 1.0
+        return marked
+
+
+# The variational posterior over architectures, learned by the ELBO. Shu 2022 (thesis), 5.2.2, 5.3.3, Eq. 5.4-5.7.
+
+
+class VariationalPosterior(DrawnPaths):
+    """p_alpha(A), the product of softmax(alpha / tau) over the decisions of note E6 (Eq. 5.6-5.7), learned by the ELBO.
+
+    Each step of `learn`, on a batch (Eq. 5.4):
+
+    1. A ~ p_alpha, by the Gumbel-max trick.
+    2. g <- an estimate of grad_alpha E[cross-entropy]: through the softmax of the perturbed logits where the forward
+       pass has the one-hot choices (straight-through), or (loss - the others' mean) grad log p_alpha(A).
+    3. alpha <- Adam by s g + grad_alpha KL[p_alpha || p]; p is uniform over the space.
+
+    The KL is computed, not estimated. In DARTS only the operations on the two edges that a node takes are of A, so that
+    log p(A) is a sum over these, and the KL of an edge's operations counts with the probability that it is taken.
+
+    With trained weights that stay as they are this is the post-training posterior. Learned side by side with the
+    weights (in a `SupernetTrainer`, whose steps then train paths drawn from it) it is the best-response posterior.
+
+    Args:
+        supernet: `none` is impossible if its groups do not have it.
+        scale: s.
+        device: of alpha, that of the supernet. alpha starts from zeros, the prior. Draws are made on the CPU.
+    """
+
+    learns = True
+
+    def __init__(
+        self,
+        supernet: Supernet,
+        settings: VariationalSettings,
+        optimizer: OptimizerSettings,
+        *,
+        scale: float,
+        device: torch.device | str = "cpu",
+    ) -> None:
+        super().__init__(supernet)
+        self.settings, self.scale = settings, scale
+        self.relaxed = RelaxedDecisions(supernet, device)
+        self.alpha = torch.zeros(self.relaxed.allowed.shape, device=device, requires_grad=True)  # (B, C), padded
+        self.optimizer = optimizer.make([self.alpha])
+        self._log_prior = -self.relaxed.allowed.sum(-1).to(self.alpha.dtype).log()  # (B,)
+
+    def drawn(self, generator: torch.Generator) -> Architecture:
+        """From p_alpha."""
+        return self.relaxed.architecture(self._choices(self.log_probabilities(), generator))
+
+    def learn(self, lesson: Lesson, progress: float) -> Tensor:
+        """One update; the mean loss of the drawn architectures, detached."""
+        log_p = self.log_probabilities()
+        straight = self.settings.estimator == "straight-through"
+        losses, tensors, gradients = (self._straight_through if straight else self._score_function)(lesson, log_p)
+        if self.settings.kl:
+            tensors, gradients = [*tensors, self._kl(log_p)], [*gradients, None]
+        self.optimizer.zero_grad(set_to_none=True)
+        torch.autograd.backward(tensors, gradients)
+        self.optimizer.step()
+        return losses.mean()
+
+    def log_probabilities(self) -> Tensor:
+        """(B, C), differentiable; -inf for what is no choice."""
+        logits = (self.alpha / self.settings.temperature).masked_fill(~self.relaxed.allowed, -torch.inf)
+        return logits.log_softmax(-1)
+
+    @torch.no_grad()
+    def kl(self) -> float:
+        """KL[p_alpha || uniform over the space], in nats."""
+        return float(self._kl(self.log_probabilities()))
+
+    @torch.no_grad()
+    def log_probs(self) -> dict[str, list[float | None]]:
+        """decision -> log-probabilities, None for an impossible choice; JSON, and what `Posterior` takes."""
+        rows = self.log_probabilities().double().tolist()
+        return {
+            decision.name: [value if value > -torch.inf else None for value in row[: len(decision.choices)]]
+            for decision, row in zip(self.relaxed.decisions, rows, strict=True)
+        }
+
+    def results(self) -> dict[str, Any]:
+        return {"posterior": json.dumps(self.log_probs())}
+
+    @torch.no_grad()
+    def mode(self) -> str:
+        """The most probable architecture; the first one wins a draw."""
+        log_p = self.log_probabilities()
+        # A pair of inputs is as probable as the best operations on its edges make it.
+        chosen = (log_p + self.relaxed.follow(log_p.amax(-1))).argmax(-1)
+        return self._supernet.space.encode(self.relaxed.architecture(chosen))
+
+    def derive(self, accuracies: Callable[[Sequence[str]], list[float]], seed: int) -> str:
+        return self.mode()
+
+    @torch.no_grad()
+    def entropies(self) -> dict[str, list[float]]:
+        """One group, of all decisions in order."""
+        return {DECISIONS: _entropies(self.log_probabilities(), self.relaxed.allowed).tolist()}
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"alpha": self.alpha.detach(), "optimizer": self.optimizer.state_dict()}
+
+    @torch.no_grad()
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self.alpha.copy_(state["alpha"])
+        self.optimizer.load_state_dict(state["optimizer"])
+
+    # The gradient of s E[cross-entropy]: losses (n,), and tensors with the gradients to send back from each ----------
+
+    def _straight_through(self, lesson: Lesson, log_p: Tensor) -> tuple[Tensor, list[Tensor], list[Tensor | None]]:
+        samples = self.settings.samples
+        losses: list[Tensor] = []
+        tensors: list[Tensor] = []
+        gradients: list[Tensor | None] = []
+        for _ in range(samples):
+            noise = gumbel_noise(log_p, self._generator)
+            rows = gumbel_weights(log_p, noise, self.settings.gumbel_temperature, hard=True).dense  # (B, C)
+            mixture: dict[str, MixtureWeights] = self.relaxed.mixture(rows)
+            loss, by_group = lesson.gradient(as_leaves(mixture))
+            losses.append(loss)
+            tensors += [mixture[name].dense for name in by_group]
+            gradients += [self.scale / samples * gradient for gradient in by_group.values()]
+        return torch.stack(losses), tensors, gradients
+
+    def _score_function(self, lesson: Lesson, log_p: Tensor) -> tuple[Tensor, list[Tensor], list[Tensor | None]]:
+        samples = self.settings.samples
+        losses: list[Tensor] = []
+        log_probabilities: list[Tensor] = []
+        for _ in range(samples):
+            with torch.no_grad():
+                chosen = self._choices(log_p, self._generator)
+                path = self._supernet.path(self.relaxed.architecture(chosen))
+                losses.append(lesson.outcome(path).losses.mean())
+            one_hot = torch.zeros_like(log_p).scatter_(1, chosen[:, None], 1.0)
+            of_decisions = log_p.gather(1, chosen[:, None])[:, 0]  # (B,)
+            log_probabilities.append((self.relaxed.reach(one_hot) * of_decisions).sum())
+        drawn = torch.stack(losses)
+        above = (drawn - drawn.mean()) * samples / (samples - 1)  # over the mean of the other samples
+        return drawn, [(self.scale * above * torch.stack(log_probabilities)).mean()], [None]
+
+    def _choices(self, log_p: Tensor, generator: torch.Generator) -> Tensor:
+        """(B,) numbers of choices, drawn with their probabilities."""
+        return (log_p + gumbel_noise(log_p, generator)).argmax(-1)
+
+    def _kl(self, log_p: Tensor) -> Tensor:
+        of_decisions = -self._log_prior - _entropies(log_p, self.relaxed.allowed)  # (B,)
+        return (self.relaxed.reach(log_p.exp()) * of_decisions).sum()
+
+
+def _entropies(log_p: Tensor, allowed: Tensor) -> Tensor:
+    """(B, C) -> (B,), in nats, with a gradient also where a choice is impossible."""
+    return (log_p.exp() * -log_p.masked_fill(~allowed, 0.0)).sum(-1)
+
+
+# The post-training posterior: learned with trained shared weights, which stay. Shu 2022 (thesis), 5.2.2, 5.3.3.
+
+
+ORDER, DRAWS = 0, 1  # purposes of random streams
+
+
+class PosteriorEpoch(NamedTuple):
+    """Means over the steps of an epoch, each of the parameters before the step, in nats."""
+
+    elbo: float  # -s expected_loss - kl, also where the KL is not part of the objective
+    kl: float  # of the posterior from the uniform prior, exact
+    expected_loss: float  # the cross-entropy of drawn architectures, an estimate
+
+
+class PosteriorTrainer(EpochTrainer):
+    """Maximises the ELBO on the validation data.
+
+    The thesis trains the weights on 70 % of the training images, and learns the posterior from the other 30 %
+    (section 5.3.2). The supernet is in evaluation mode, as where architectures are scored by shared weights, and images
+    are not augmented. The weights are not in its state: they do not change.
+
+    Args:
+        supernet: with trained weights; moved to the data's device and frozen.
+        posterior: on that device, of this supernet.
+        epochs, batch_size: passes over the validation data, and images per step.
+    """
+
+    def __init__(
+        self,
+        supernet: Supernet,
+        dataset: Dataset,
+        posterior: VariationalPosterior,
+        *,
+        epochs: int,
+        batch_size: int,
+        seed: int,
+        amp: bool = False,
+    ) -> None:
+        super().__init__(dataset, epochs=epochs, seed=seed, amp=amp)
+        self.posterior, self._batch_size = posterior, batch_size
+        self.supernet = supernet.to(self.device).eval().requires_grad_(False)
+
+    @property
+    def lr(self) -> float:
+        return float(self.posterior.optimizer.param_groups[0]["lr"])
+
+    def epoch(self) -> PosteriorEpoch:
+        """One pass over the validation data. Raises: Diverged if a loss is not finite; RuntimeError after the last."""
+        self._check_unfinished()
+        validation = self.dataset.validation
+        every = torch.arange(len(validation), device=self.device)
+        order_seed = self._stream(ORDER)
+        batches = Batches(validation, every, self._batch_size, None, ordering=order_seed, augmenting=order_seed)
+        self.posterior.reseed(self._stream(DRAWS))
+        steps = math.ceil(len(validation) / self._batch_size)
+        losses, kl = [], 0.0
+        for step in range(steps):
+            kl += self.posterior.kl() / steps
+            progress = (self.epochs_done + step / steps) / self._epochs
+            batch = batches.take()
+            lesson = lesson_of(partial(self._logits, self.supernet, batch.images), batch.labels)
+            losses.append(self.posterior.learn(lesson, progress))
+        self.epochs_done += 1
+        loss = float(torch.stack(losses).mean())
+        if not math.isfinite(loss):
+            raise Diverged(f"the loss of drawn architectures is {loss} in epoch {self.epochs_done}")
+        return PosteriorEpoch(-self.posterior.scale * loss - kl, kl, loss)
+
+    def _parts(self) -> dict[str, Any]:
+        return {"posterior": self.posterior}

@@ -1,0 +1,693 @@
+"""Settings of supernets: training, architecture optimizers, relaxations. They import no torch until they make one."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+
+from pydantic import Field, model_validator
+
+from archray.errors import InvalidInput
+from archray.registry import PackageRegistry, Registry
+from archray.settings import RegisteredSettings, Seed, Settings
+from archray.trainables.data import DataSettings
+from archray.trainables.nets.network_settings import NetworkSettings
+from archray.trainables.spaces import Space
+from archray.trainables.training_settings import Count, NotNegative, Positive, SGDSettings
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+    from torch.optim.optimizer import Optimizer
+
+    from archray.trainables.supernets.controllers import ReinforcedController
+    from archray.trainables.supernets.mixing import Mixing
+    from archray.trainables.supernets.networks import Group, Supernet
+    from archray.trainables.supernets.networks.supernet import Supernet
+    from archray.trainables.supernets.optimizers import Learner, PointLearner
+    from archray.trainables.supernets.posterior import VariationalPosterior
+    from archray.trainables.supernets.relaxations import Gumbel, Path, Relaxation, WholeMixture
+
+# How a supernet's weights are trained, and when its architecture learns. Defaults: DARTS' on CIFAR-10.
+
+
+SECOND_ORDER = "bilevel-second-order"
+
+
+class SupernetTrainingSettings(SGDSettings):
+    """How weights and architecture parameters are trained side by side.
+
+    The defaults are DARTS' search on CIFAR-10 (Liu et al. 2019, App. A.1): 50 epochs, batch 64, SGD at 0.025 down to
+    0.001, momentum 0.9, weight decay 3e-4, clipping at 5. GAEA PC-DARTS (App. C.1.1): batch 256, lr 0.1, lr_min 0,
+    10 epochs of warm-up.
+
+    Attributes:
+        epochs: passes over the weights' images.
+        lr_min: the learning rate at the end of the cosine.
+        objective: `bilevel`, the architecture's gradient is of its own part of the training data at the present
+            weights; `bilevel-second-order`, at weights one step ahead (DARTS' finite difference); `erm`, single
+            level, both gradients are of all training data.
+        architecture_data: `training`, the architecture learns from a part of the training data; `validation`, from the
+            validation data, and all training data are the weights' (thesis 5.3.2).
+        architecture_fraction: share of the training data that is the architecture's own, drawn by seed.
+        blocks: `alternating`, each step updates the architecture, then the weights; `random`, each of twice as many
+            steps updates one of them, drawn with equal chances (GAEA, Algorithm 1); `phases`, in each epoch all steps
+            of the weights come first, then as many of the architecture (ENAS, section 2.2).
+        warmup_epochs: first epochs, in which only weights are updated.
+        evaluation_batch: images per forward pass of an evaluation. Where a network normalises by the statistics of
+            the batch at hand, as all supernets here do, it also changes results.
+    """
+
+    epochs: Count = 50
+    batch_size: Count = 64
+    lr: Positive = 0.025
+    lr_min: NotNegative = 0.001
+    nesterov: bool = False
+    weight_decay: NotNegative = 3e-4
+    grad_clip: Positive | None = 5.0
+    objective: Literal["bilevel", "bilevel-second-order", "erm"] = "bilevel"
+    architecture_data: Literal["training", "validation"] = "training"
+    architecture_fraction: float = Field(0.5, gt=0, lt=1)
+    blocks: Literal["alternating", "random", "phases"] = "alternating"
+    warmup_epochs: int = Field(0, ge=0)
+    evaluation_batch: Count = 512
+
+    @model_validator(mode="after")
+    def _consistent(self) -> SupernetTrainingSettings:
+        if self.lr_min > self.lr:
+            raise ValueError(f"expected lr_min to be at most lr, {self.lr}, got {self.lr_min}")
+        if self.objective == "erm" and self.architecture_data == "validation":
+            raise ValueError("erm learns both from all training data; choose bilevel, or architecture_data training")
+        return self
+
+
+# The supernets, by the name of their space. Importing this loads no torch; `networks` fills it.
+
+
+SUPERNETS: Registry[type[Supernet]] = Registry("supernet")
+
+
+# How much the expected cost of a supernet's mixture counts.
+
+
+class CostPenaltySettings(Settings):
+    """How much the expected cost of the mixture counts while the architecture learns.
+
+    Attributes:
+        cost: which; None: the first that is looked at or bounded, or flops.
+        weight: of the expected cost, as a part of the uniform mixture's, beside the loss.
+        target: the expected cost to come down to, in the cost's unit; the weight then begins at `weight`, and rises
+            while the mixture costs more, and falls while it costs less.
+        rate: by how much the weight changes in a step, times the part by which the target is missed.
+    """
+
+    cost: str | None = None
+    weight: float = Field(0.0, ge=0)
+    target: float | None = Field(None, gt=0)
+    rate: float = Field(0.05, gt=0)
+
+    @property
+    def active(self) -> bool:
+        return self.weight > 0 or self.target is not None
+
+
+# How the weights of a sliced supernet are trained, and what its trial is told; importable without torch.
+
+
+class SandwichSettings(SGDSettings):
+    """How shared weights are trained by the sandwich rule (Yu and Huang 2019, sec. 3.2).
+
+    Attributes:
+        epochs: passes over the training images. Each step trains several networks, so an epoch takes as many times as
+            long as a network's own.
+        draws: random networks in a step, beside the smallest and the largest; 2 in the paper (n = 4).
+        distillation: whether all but the largest learn from its predictions of the same step (sec. 3.3, in-place
+            distillation), in the place of the labels. Off, unlike there: in trainings of a few dozen epochs these
+            predictions say nothing for long, and the shared weights learnt digits much later.
+        evaluation_batch: images in a forward pass of an evaluation.
+    """
+
+    epochs: Count = 100
+    batch_size: Count = 64
+    lr: Positive = 0.1
+    nesterov: bool = True
+    weight_decay: NotNegative = 5e-4
+    grad_clip: Positive | None = 1.0
+    draws: int = Field(2, ge=0)
+    distillation: bool = False
+    evaluation_batch: Count = 512
+
+
+class SlicedSettings(Settings):
+    """All options of a `SlicedTrainable`; they stand in its Tune config under the key `settings`.
+
+    Args:
+        space: a registered name of a space whose supernet is sliced.
+        network: the skeleton of every network in the supernet.
+        device: "auto" (a GPU if the trial was given one, else the CPU), or torch's own word.
+        seed: of a trial whose config has no `seed` of its own.
+    """
+
+    space: str = "vit"
+    data: DataSettings = DataSettings()
+    network: NetworkSettings = NetworkSettings()
+    training: SandwichSettings = SandwichSettings()
+    device: str = "auto"
+    seed: Seed = 0
+
+
+# What every architecture optimizer says of itself; importable without torch.
+
+
+Domain = Literal["logits", "simplex"]  # what parameters are: unconstrained, or the probabilities themselves
+
+OPTIMIZERS: PackageRegistry[type[OptimizerSettings]] = PackageRegistry(
+    "architecture optimizer", "archray.trainables.supernets.optimizers", separator="-"
+)
+
+
+class OptimizerSettings(RegisteredSettings):
+    """The settings of an architecture optimizer, which make it. A subclass registers itself, by its `name`.
+
+    One that needs no more than the gradient of the parameters says `domain` and `make`. Another one says `learner`.
+    """
+
+    registry = OPTIMIZERS
+    domain: ClassVar[Domain | None]  # what it keeps parameters on; None if it changes none, or not those of a mixture
+    looks_ahead: ClassVar[bool] = True  # whether it takes the gradient one step of the weights ahead
+
+    def make(self, parameters: list[Tensor]) -> Optimizer:
+        """The optimizer of parameters that are in its domain, rows (last dimension) on the simplex or any logits."""
+        raise NotImplementedError(f"the architecture optimizer {self.name} does not learn from a gradient")
+
+    def learner(self, parameters: Mapping[str, Tensor]) -> Learner | None:
+        """What learns the parameters of each group; None if nothing does."""
+        from archray.trainables.supernets.optimizers import GradientLearner
+
+        return GradientLearner(self.make(list(parameters.values())))
+
+    def check_relaxation(self, relaxation: str) -> None:
+        """Raises: InvalidInput if it is for other relaxations than the one of this name."""
+
+    def check_objective(self, objective: str) -> None:
+        """Raises: InvalidInput if it cannot learn by this objective of `SupernetTrainingSettings`."""
+        if objective == SECOND_ORDER and not self.looks_ahead:
+            raise InvalidInput(
+                f"{self.name} does not look one step ahead; choose the objective bilevel or erm, not {objective}"
+            )
+
+
+# Adam on the logits of a mixture. DARTS, Liu et al. 2019, App. A.1.
+
+
+Beta = Annotated[float, Field(ge=0, lt=1)]
+
+
+@OPTIMIZERS.register("adam")
+class AdamSettings(OptimizerSettings):
+    """Adam on logits, as in DARTS' program (Liu et al. 2019, App. A.1).
+
+    Attributes:
+        lr: the learning rate.
+        betas: decay of the running means of the gradient and of its square.
+        weight_decay: of the logits.
+    """
+
+    domain = "logits"
+
+    name: Literal["adam"] = "adam"
+    lr: float = Field(3e-4, gt=0)
+    betas: tuple[Beta, Beta] = (0.5, 0.999)
+    weight_decay: float = Field(1e-3, ge=0)
+
+    def make(self, parameters: list[Tensor]) -> Optimizer:
+        from torch.optim import Adam
+
+        return Adam(parameters, lr=self.lr, betas=self.betas, weight_decay=self.weight_decay)
+
+
+# The settings of mirror descent on the simplex. GAEA, Li et al. 2021, section 3.
+
+
+GAEA_RATE = 0.1  # App. C.1.1 and C.3
+GAEA_FLOOR = 1e-5  # in the authors' code: an operation whose weight falls to zero could never come back (note G1)
+
+
+@OPTIMIZERS.register("mirror-descent")
+class MirrorDescentSettings(OptimizerSettings):
+    """Mirror descent on simplices: exponentiated gradient, or projected gradient for comparison. GAEA (note G1).
+
+    Attributes:
+        lr: the learning rate.
+        dgf: the distance-generating function: `entropy` is exponentiated gradient, `euclidean` projected gradient.
+        log_space: keeps logarithms of the weights, so that none becomes zero.
+        floor: of weights; None is the authors' 1e-5 for the entropy, and none in log space or for `euclidean`.
+    """
+
+    domain = "simplex"
+
+    name: Literal["mirror-descent"] = "mirror-descent"
+    lr: float = Field(GAEA_RATE, gt=0, allow_inf_nan=False)
+    dgf: Literal["entropy", "euclidean"] = "entropy"
+    floor: float | None = Field(None, ge=0, lt=1)
+    log_space: bool = False
+
+    @model_validator(mode="after")
+    def _one_geometry(self) -> MirrorDescentSettings:
+        if self.dgf == "euclidean" and (self.floor or self.log_space):
+            raise ValueError("floor and log_space belong to dgf entropy; leave them out")
+        if self.floor and self.log_space:
+            raise ValueError("in log space there is no floor; choose one of floor and log_space")
+        return self
+
+    def make(self, parameters: list[Tensor]) -> Optimizer:
+        floor = self.floor
+        if floor is None:
+            floor = GAEA_FLOOR if self.dgf == "entropy" and not self.log_space else 0.0
+        from archray.trainables.supernets.optimizers import MirrorDescent
+
+        return MirrorDescent(parameters, self.lr, self.dgf, floor, self.log_space)
+
+
+# No architecture optimizer: the weights of a supernet alone are trained.
+
+
+@OPTIMIZERS.register("none")
+class NoOptimizerSettings(OptimizerSettings):
+    """Architecture parameters stay as they are: the weights alone are trained, on all training data."""
+
+    domain = None
+
+    name: Literal["none"] = "none"
+
+    def learner(self, parameters: Mapping[str, Tensor]) -> None:
+        return None
+
+
+# The settings of a policy learned by reward. ENAS, Pham et al. 2018, section 3.2.
+
+
+@OPTIMIZERS.register("reinforce")
+class ReinforceSettings(OptimizerSettings):
+    """REINFORCE with Adam for the relaxation `controller`. ENAS, Pham et al. 2018, section 3.2.
+
+    Defaults are the paper's; its program for the cell search has lr 3.5e-3.
+
+    Attributes:
+        lr: the learning rate, of Adam.
+        entropy: weight of the policy's entropy in the reward.
+        baseline_decay: of the moving average of rewards.
+    """
+
+    domain = None
+    looks_ahead = False
+
+    name: Literal["reinforce"] = "reinforce"
+    lr: float = Field(3.5e-4, gt=0)
+    entropy: float = Field(1e-4, ge=0)
+    baseline_decay: float = Field(0.99, ge=0, lt=1)
+
+    def check_relaxation(self, relaxation: str) -> None:
+        if relaxation != "controller":
+            raise InvalidInput(
+                f"the relaxation controller and the optimizer reinforce need each other; got {relaxation} and reinforce"
+            )
+
+
+# The settings of XNAS: exponentiated gradient with clipping per data point and wipe-out. Nayman et al. 2019.
+
+
+@OPTIMIZERS.register("xnas")
+class XNASSettings(OptimizerSettings):
+    """Exponentiated gradient with clipping per image and wipe-out; needs the relaxation `simplex`.
+
+    The number of rounds is that of the images that the architecture will see. It costs a backward pass per image.
+
+    Attributes:
+        lr: None is the rate of the regret bound for these rounds.
+        clip: L, the bound on the gradient of one image for one weight.
+    """
+
+    domain = "simplex"
+    looks_ahead = False
+
+    name: Literal["xnas"] = "xnas"
+    lr: float | None = Field(None, gt=0, allow_inf_nan=False)
+    clip: float = Field(1.0, gt=0, allow_inf_nan=False)
+
+    def learner(self, parameters: Mapping[str, Tensor]) -> PointLearner:
+        from archray.trainables.supernets.optimizers import PointLearner
+
+        return PointLearner(parameters, self)
+
+    def check_relaxation(self, relaxation: str) -> None:
+        if relaxation != "simplex":
+            raise InvalidInput(
+                f"xnas needs the mixture by its own weights; choose the relaxation simplex, not {relaxation}"
+            )
+
+
+# What every relaxation says of itself, and the mixture that it makes of a supernet's operations with an optimizer.
+
+
+RELAXATIONS: PackageRegistry[type[RelaxationSettings]] = PackageRegistry(
+    "relaxation", "archray.trainables.supernets.relaxations"
+)
+
+
+class RelaxationSettings(RegisteredSettings):
+    """The settings of a relaxation, which make it. A subclass registers itself, by its `name`.
+
+    One that is a function of parameters, a row per edge, says `domains` and `make`. Another one says `mixing`.
+    """
+
+    registry = RELAXATIONS
+    domains: ClassVar[tuple[Domain, ...]] = ()  # what its parameters may be; the first where the optimizer takes any
+    further_results: ClassVar[tuple[str, ...]] = ()  # entries of a trial's result that others do not have
+
+    @property
+    def draws_one(self) -> bool:
+        """Whether a step evaluates one operation of an edge alone: that has no use for partial channels."""
+        return False
+
+    def make(self, generator: torch.Generator, domain: Domain) -> Relaxation:
+        """The relaxation of parameters in `domain`, drawing from `generator`."""
+        raise NotImplementedError(f"the relaxation {self.name} is no function of a supernet's parameters")
+
+    def mixing(
+        self, supernet: Supernet, optimizer: OptimizerSettings, *, seed: int, device: torch.device | str = "cpu"
+    ) -> Mixing:
+        """What learns the architecture, or draws it; see `build_mixing`, which checks that all go together."""
+        from archray.trainables.supernets.relaxations import ArchitectureParameters
+
+        make = partial(self.make, domain=optimizer.domain or self.domains[0])
+        return ArchitectureParameters(supernet, make, optimizer, seed=seed, device=device)
+
+    def entropy_rows(self, space: Space, groups: Sequence[Group]) -> dict[str, int]:
+        """How many entropies `Mixing.entropies` has under each name. groups: of the supernet of `space`."""
+        return {group.name: group.edges for group in groups}
+
+    def chances(self, supernet: Supernet) -> dict[str, Tensor] | None:
+        """group -> (edges, operations): the probability that a step's path takes an operation; None if unknown."""
+        return None
+
+    def check_optimizer(self, optimizer: OptimizerSettings) -> None:
+        """Raises: InvalidInput if the optimizer cannot learn its parameters."""
+        if optimizer.domain is None or optimizer.domain in self.domains:
+            return
+        if optimizer.domain == "simplex":
+            raise InvalidInput(
+                f"{optimizer.name} needs parameters on simplices; choose the relaxation simplex or gumbel, or adam"
+            )
+        raise InvalidInput(
+            f"{optimizer.name} leaves the simplex; choose mirror-descent, or the relaxation softmax or gumbel"
+        )
+
+
+def check_together(relaxation: RelaxationSettings, optimizer: OptimizerSettings, partial_channels: int) -> None:
+    """Raises: InvalidInput if relaxation, optimizer and partial channels do not go together."""
+    optimizer.check_relaxation(relaxation.name)
+    relaxation.check_optimizer(optimizer)
+    if partial_channels > 1 and relaxation.draws_one:
+        raise InvalidInput(
+            f"partial channels are for mixtures, and {relaxation.name} draws one operation; choose softmax, simplex, "
+            "gumbel with hard false, or path with draws architectures, where edges weigh 1; or partial_channels 1"
+        )
+
+
+def build_mixing(
+    supernet: Supernet,
+    relaxation: RelaxationSettings,
+    optimizer: OptimizerSettings,
+    *,
+    seed: int,
+    device: torch.device | str = "cpu",
+) -> Mixing:
+    """What learns the architecture: by the gradient of the mixture, by gradients of single images, by reward, by the
+    ELBO; or draws it.
+
+    seed: of initial parameters. Raises: InvalidInput as `check_together`.
+    """
+    check_together(relaxation, optimizer, supernet.partial_channels)
+    return relaxation.mixing(supernet, optimizer, seed=seed, device=device)
+
+
+# The softmax mixture. DARTS, Liu et al. 2019, Eq. 2.
+
+
+@RELAXATIONS.register("softmax")
+class SoftmaxSettings(RelaxationSettings):
+    """A mixture by the softmax of logits (DARTS)."""
+
+    domains = ("logits",)
+
+    name: Literal["softmax"] = "softmax"
+
+    def make(self, generator: torch.Generator, domain: Domain) -> WholeMixture:
+        from archray.trainables.supernets.relaxations import WholeMixture
+
+        return WholeMixture(generator, domain)
+
+
+# The simplex mixture: the parameters are the weights themselves. GAEA, Li et al. 2021, section 3.3.
+
+
+@RELAXATIONS.register("simplex")
+class SimplexSettings(RelaxationSettings):
+    """A mixture by the parameters themselves (GAEA). The optimizer keeps each edge's row on the simplex."""
+
+    domains = ("simplex",)
+
+    name: Literal["simplex"] = "simplex"
+
+    def make(self, generator: torch.Generator, domain: Domain) -> WholeMixture:
+        from archray.trainables.supernets.relaxations import WholeMixture
+
+        return WholeMixture(generator, domain)
+
+
+# The settings of one drawn operation per edge, with a gradient. GDAS: Dong and Yang 2019; SNAS: Xie et al. 2019.
+
+
+# Where GDAS ends. Between two equal operations the gradient p (1 - p) / tau has a mean near 1/4 and a variance of about
+# 1 / (24 tau), and p (1 - p) is above 0.01 in a share of 2.3 tau of the draws: a quarter of them at 0.1. With less,
+# ever fewer steps have a gradient, and those a very large one.
+TAU_MIN = 0.1
+TAU_MAX = 10.0  # where GDAS starts
+
+
+@RELAXATIONS.register("gumbel")
+class GumbelSettings(RelaxationSettings):
+    """One drawn operation per edge with a straight-through gradient.
+
+    Defaults are GDAS'. SNAS has `hard` false, start 1, end 0.03, exponential.
+
+    Attributes:
+        start, end: the temperature at the beginning and the end of the search.
+        form: of its course in between.
+        hard: false mixes all operations by the perturbed softmax.
+    """
+
+    domains = ("logits", "simplex")
+
+    name: Literal["gumbel"] = "gumbel"
+    start: float = Field(TAU_MAX, gt=0, allow_inf_nan=False)
+    end: float = Field(TAU_MIN, gt=0, allow_inf_nan=False)
+    form: Literal["linear", "exponential"] = "linear"
+    hard: bool = True
+
+    @property
+    def draws_one(self) -> bool:
+        return self.hard
+
+    def make(self, generator: torch.Generator, domain: Domain) -> Gumbel:
+        from archray.trainables.supernets.relaxations import Gumbel
+
+        return Gumbel(generator, domain, self)
+
+    def temperature(self, progress: float) -> float:
+        if self.form == "linear":
+            return self.start + (self.end - self.start) * progress
+        return self.start * (self.end / self.start) ** progress
+
+
+# The settings of one uniformly drawn path per step. SPOS: Guo et al. 2020; FairNAS: Chu et al. 2021.
+
+
+@RELAXATIONS.register("path")
+class PathSettings(RelaxationSettings):
+    """One uniformly drawn path per step; there are no architecture parameters to train.
+
+    Attributes:
+        draws: `edges`, an operation for each edge of the supernet, or `architectures`, a whole architecture of the
+            space, with two inputs for each of DARTS' nodes (thesis 5.2.1), see `UniformArchitectures`.
+        fair: strict fairness among the draws of edges, see `Path`. The weights are updated after every path.
+    """
+
+    domains = ("simplex",)
+    further_results = ("updates",)
+
+    name: Literal["path"] = "path"
+    draws: Literal["edges", "architectures"] = "edges"
+    fair: bool = False
+
+    @model_validator(mode="after")
+    def _fair_edges(self) -> PathSettings:
+        if self.fair and self.draws != "edges":
+            raise ValueError("strict fairness is among the operations of an edge; set fair to false or draws to edges")
+        return self
+
+    @property
+    def draws_one(self) -> bool:
+        return self.draws == "edges"
+
+    def make(self, generator: torch.Generator, domain: Domain) -> Path:
+        from archray.trainables.supernets.relaxations import Path
+
+        return Path(generator, self.fair)
+
+    def mixing(
+        self, supernet: Supernet, optimizer: OptimizerSettings, *, seed: int, device: torch.device | str = "cpu"
+    ) -> Mixing:
+        if self.draws == "architectures":
+            from archray.trainables.supernets.controllers import UniformArchitectures
+
+            return UniformArchitectures(supernet)
+        return super().mixing(supernet, optimizer, seed=seed, device=device)
+
+    def entropy_rows(self, space: Space, groups: Sequence[Group]) -> dict[str, int]:
+        if self.draws == "architectures":
+            from archray.trainables.supernets.controllers import DECISIONS, OpenDecisions
+
+            return {DECISIONS: len(OpenDecisions(space, groups).decisions)}
+        return super().entropy_rows(space, groups)
+
+    def chances(self, supernet: Supernet) -> dict[str, Tensor] | None:
+        """Unknown where a path leaves out loose ends."""
+        if supernet.loose_ends:
+            return None
+        if self.draws == "edges":
+            import torch
+
+            return {group.name: torch.full(group.shape, 1.0 / group.shape[1]) for group in supernet.groups}
+        from archray.trainables.supernets.posterior import RelaxedDecisions
+
+        relaxed = RelaxedDecisions(supernet)
+        return relaxed.chances(relaxed.allowed / relaxed.allowed.sum(-1, keepdim=True))
+
+    def check_optimizer(self, optimizer: OptimizerSettings) -> None:
+        if optimizer.name != "none":
+            raise InvalidInput(
+                f"the relaxation path has no parameters to train; set the optimizer to none, not {optimizer.name}"
+            )
+
+
+# The settings of the variational posterior over architectures. Shu 2022 (thesis), 5.2.2, 5.3.3, Eq. 5.4-5.7.
+
+
+@RELAXATIONS.register("posterior")
+class VariationalSettings(RelaxationSettings):
+    """A categorical distribution per decision, learned by variational inference, `VariationalPosterior`. Thesis 5.3.3.
+
+    Attributes:
+        scale: s of the ELBO, -s (mean cross-entropy) - KL: 1 in the paper, "data" the number of images learned from,
+            which is Bayes' (note E5).
+        kl: whether the KL is part of the objective. The best-response posterior of SNAS has none (section 5.2.2).
+        temperature: tau of Eq. 5.6.
+        estimator: of the gradient of the expected loss. `straight-through` is the paper's, Gumbel-softmax with all
+            operations evaluated. It takes the loss for linear in the weights of operations, which with trained
+            weights cost more than half of the possible gain of the ELBO (seen on one supernet of 25 cells, enumerated).
+            `score-function` has no bias, and evaluates paths alone.
+        gumbel_temperature: of the straight-through gradient. The less, the less its bias and the larger its variance.
+        samples: architectures drawn in each step, 1 in the paper. Each one's baseline for the score function is the
+            others' mean loss, so that it needs two.
+    """
+
+    further_results = ("updates", "posterior")
+
+    name: Literal["posterior"] = "posterior"
+    scale: float | Literal["data"] = 1.0
+    kl: bool = True
+    temperature: float = Field(1.0, gt=0)
+    estimator: Literal["straight-through", "score-function"] = "straight-through"
+    gumbel_temperature: float = Field(1.0, gt=0)
+    samples: int = Field(1, ge=1)
+
+    @model_validator(mode="after")
+    def _consistent(self) -> VariationalSettings:
+        if self.scale != "data" and not 0 < self.scale < math.inf:
+            raise ValueError(f"expected a scale above 0 or data, got {self.scale}")
+        if self.estimator == "score-function" and self.samples == 1:
+            raise ValueError("the score function's baseline is the mean of the other samples; set samples to 2 or more")
+        return self
+
+    def mixing(
+        self, supernet: Supernet, optimizer: OptimizerSettings, *, seed: int, device: torch.device | str = "cpu"
+    ) -> VariationalPosterior:
+        assert self.scale != "data"  # `check_optimizer` refuses it
+        from archray.trainables.supernets.posterior import VariationalPosterior
+
+        return VariationalPosterior(supernet, self, optimizer, scale=self.scale, device=device)
+
+    def entropy_rows(self, space: Space, groups: Sequence[Group]) -> dict[str, int]:
+        from archray.trainables.supernets.controllers import DECISIONS
+
+        return {DECISIONS: len(space.posterior_decisions)}
+
+    def check_optimizer(self, optimizer: OptimizerSettings) -> None:
+        if optimizer.domain != "logits":
+            raise InvalidInput(f"the relaxation posterior has logits; set the optimizer to adam, not {optimizer.name}")
+        if self.scale == "data":
+            raise InvalidInput(
+                "the scale of a posterior that is learned with the weights is a number; data is for trained weights"
+            )
+
+
+# The settings of a controller that learns by reward. ENAS, Pham et al. 2018, section 2.
+
+
+@RELAXATIONS.register("controller")
+class ControllerSettings(RelaxationSettings):
+    """Whole architectures from an LSTM's policy. ENAS, Pham et al. 2018, section 2; needs the optimizer `reinforce`.
+
+    Defaults are those of the paper's search on CIFAR-10. Its program for the cell search has tanh_constant 1.1, a
+    further 2.5 times less for operations, and no temperature.
+
+    Attributes:
+        units: of the one layer, and of its embeddings.
+        temperature, tanh_constant: logits are tanh_constant tanh(logits / temperature); None leaves either step out.
+        samples: drawn to derive the architecture, the best of which by accuracy with shared weights is taken. Each is
+            evaluated on the validation data after every epoch.
+    """
+
+    name: Literal["controller"] = "controller"
+    units: int = Field(100, ge=1)
+    temperature: float | None = Field(5.0, gt=0)
+    tanh_constant: float | None = Field(2.5, gt=0)
+    samples: int = Field(10, ge=1)
+
+    @property
+    def draws_one(self) -> bool:
+        return True
+
+    def mixing(
+        self, supernet: Supernet, optimizer: OptimizerSettings, *, seed: int, device: torch.device | str = "cpu"
+    ) -> ReinforcedController:
+        assert isinstance(optimizer, ReinforceSettings)  # `check_optimizer` refuses others
+        from archray.trainables.supernets.controllers import ReinforcedController
+
+        return ReinforcedController(supernet, self, optimizer, seed=seed)
+
+    def entropy_rows(self, space: Space, groups: Sequence[Group]) -> dict[str, int]:
+        from archray.trainables.supernets.controllers import DECISIONS, OpenDecisions
+
+        return {DECISIONS: len(OpenDecisions(space, groups).decisions)}
+
+    def check_optimizer(self, optimizer: OptimizerSettings) -> None:
+        if not isinstance(optimizer, ReinforceSettings):
+            raise InvalidInput(
+                f"the relaxation controller and the optimizer reinforce need each other; got controller and "
+                f"{optimizer.name}"
+            )
