@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from archray.trainables.supernets.controllers import ReinforcedController
     from archray.trainables.supernets.mixing import Mixing
     from archray.trainables.supernets.networks import Group, Supernet
-    from archray.trainables.supernets.networks.supernet import Supernet
     from archray.trainables.supernets.optimizers import Learner, PointLearner
     from archray.trainables.supernets.posterior import VariationalPosterior
     from archray.trainables.supernets.relaxations import Gumbel, Path, Relaxation, WholeMixture
