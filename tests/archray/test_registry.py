@@ -10,7 +10,7 @@ import pytest
 
 from archray.errors import ArchrayError, InvalidInput, UnknownName
 from archray.references import file_module_name, is_reference, load_reference, split_reference
-from archray.registry import CatalogueRegistry, PackageRegistry, Registry
+from archray.registry import CatalogueRegistry, LazyModule, PackageRegistry, Registry
 
 
 @pytest.fixture
@@ -126,6 +126,16 @@ def test_a_catalogue_imports_an_entry_when_it_is_asked_for(tmp_path: Path, monke
             add()
     with pytest.raises(UnknownName, match="has no 'absent'"):
         catalogue.get("absent")
+
+
+def test_a_lazy_module_is_imported_at_its_first_attribute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "archray_test_lazy.py").write_text("three = 3\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    module = LazyModule("archray_test_lazy")
+    assert "archray_test_lazy" not in sys.modules
+    assert module.three == 3 and "archray_test_lazy" in sys.modules
+    with pytest.raises(AttributeError, match="has no attribute 'four'"):
+        module.four  # noqa: B018
 
 
 @pytest.mark.parametrize(
