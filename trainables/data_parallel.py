@@ -60,11 +60,11 @@ class Team:
 ALONE = Team()
 
 
-# Batch normalisation over the parts of a batch that several workers have.
-
-
 class SynchronisedBatchNorm2d(nn.BatchNorm2d):
-    """As `nn.BatchNorm2d`; in training the statistics are those of all workers' images, and so is their gradient."""
+    """As `nn.BatchNorm2d`; in training the statistics are those of all workers' images, and so is their gradient.
+
+    torch's own `SyncBatchNorm` needs CUDA; this one is the same on CPUs, where it can be tested against one worker.
+    """
 
     def forward(self, x: Tensor) -> Tensor:  # (n, C, H, W)
         if not self.training:

@@ -1,4 +1,7 @@
-"""Training by SGD: epochs of every trainer, and of one network. Dong and Yang 2020, section 2.4."""
+"""Training by SGD: what every trainer shares, and the trainer of one network. Dong and Yang 2020, section 2.4.
+
+Pure loops over tensors that lie on one device. They know nothing of Ray, of files or of search spaces.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -15,14 +18,13 @@ from torch.nn import functional as F
 from archray.errors import InvalidInput
 from archray.plurals import count
 from archray.seeds import stream_seed
+from archray.trainables.data.dataset import Dataset, Split
 from archray.trainables.data_parallel import ALONE, Team, synchronised
 from archray.trainables.devices import own_randomness
 from archray.trainables.training_settings import SGDSettings, TrainingSettings
 
-if TYPE_CHECKING:
-    from archray.trainables.data import Dataset, Split
-
-# What every trainer shares: epochs that are counted, seeded anew and carried on from a saved state.
+EVALUATION_BATCH = 512  # images per forward pass of an evaluation; it changes no result, only memory and speed
+ORDER, AUGMENTATION, NETWORK = 0, 1, 2  # purposes of random streams
 
 
 class Metrics(NamedTuple):
@@ -129,13 +131,6 @@ class SGDTrainer(EpochTrainer, Generic[SettingsT]):
         if self.settings.grad_clip is not None:
             nn.utils.clip_grad_norm_(self._weights, self.settings.grad_clip)
         self.optimizer.step()
-
-
-# Training one network: SGD with momentum and a cosine schedule. NAS-Bench-201 (Dong & Yang 2020), section 2.4.
-
-
-EVALUATION_BATCH = 512  # images per forward pass of an evaluation; it changes no result, only memory and speed
-ORDER, AUGMENTATION, NETWORK = 0, 1, 2  # purposes of random streams
 
 
 class Trainer(SGDTrainer[TrainingSettings]):

@@ -87,7 +87,7 @@ class Block:
 
     def compiled(self) -> CodeType:
         """The snippet, with the lines of the page in its tracebacks. Raises: SyntaxError."""
-        return compile("\n" * (self.line - 1) + self.shrunk, str(self.page), "exec")
+        return compile("\n" * (self.line - 1) + self.shrunk, str(self.page), "exec", dont_inherit=True)
 
 
 @dataclass(frozen=True)

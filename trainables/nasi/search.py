@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, NamedTuple
 
@@ -26,16 +26,18 @@ from archray.trainables.supernets.networks.supernet import LEFT_OUT, Rows
 from archray.trainables.supernets.posterior import RelaxedDecisions
 from archray.trainables.supernets.relaxations import gumbel_noise, gumbel_weights
 
-# The mini-batches of NASI, of a data set or of no data at all. Shu 2022, section 6.3; Algorithm 6.1, line 3.
-
+# Purposes of random streams: of batches, and of the search.
+CHOSEN, IMAGES, LABELS, NOISE, RANDOM, FOUND = 0, 1, 2, 10, 11, 12
+KEPT = 2  # inputs, and operations, that a node of DARTS keeps
+# Constants of the sweep at a search's end (Figures 6.4 and 6.6): multiples of nu, and mu.
+MULTIPLES, PENALTIES = (0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 10.0), (0.0, 1.0, 2.0, 4.0)
 
 Source = Literal["true", "random"]
-CHOSEN, IMAGES, LABELS = 0, 1, 2  # purposes of random streams
 
 
 @dataclass(frozen=True)
 class NASIBatches:
-    """Batch t is a function of the seed and t.
+    """Mini-batches of a data set or of no data (section 6.3; Algorithm 6.1, line 3), functions of the seed and t.
 
     Attributes:
         dataset: None if nothing of it is used.
@@ -72,12 +74,6 @@ class NASIBatches:
 
     def _generator(self, *words: int) -> torch.Generator:
         return torch.Generator().manual_seed(stream_seed(self.seed, *words))
-
-
-# p_alpha(A): what is sampled independently, the path of a sample, and the mode. Shu 2022, sections 6.2.3 and 6.4.
-
-
-KEPT = 2  # inputs, and operations, that a node of DARTS keeps
 
 
 class WholeDecisions(RelaxedDecisions):
@@ -178,9 +174,6 @@ def path_of(supernet: Supernet, mixture: Mapping[str, MixtureWeights]) -> dict[s
 def one_hot_rows(chosen: Tensor, allowed: Tensor) -> Tensor:
     """(B,) numbers of choices -> (B, C)."""
     return functional.one_hot(chosen, allowed.shape[1]).to(torch.get_default_dtype())
-
-
-NOISE, RANDOM, FOUND = 10, 11, 12  # purposes of random streams, beside those of batches
 
 
 class NotFinite(ArithmeticError):
@@ -304,6 +297,29 @@ class NASISearch:
         path = self._path(chosen)
         return float(np.mean([self._trace(path, FOUND, number) for number in range(batches)]))
 
+    def sweep(self, constants: Constants, parameters: Callable[[str], int]) -> list[dict[str, Any]]:
+        """What other constants, multiples of nu_0 and values of mu, make of the same gradients.
+
+        parameters: string -> those of an architecture's network.
+        Returns: rows of nu, mu, architecture, and its trace and parameters; None where nothing is learned.
+        """
+        variants = [
+            constants._replace(nu_0=multiple * constants.nu_0, mu=mu) for mu in PENALTIES for multiple in MULTIPLES
+        ]
+        architectures = {variant: self.architecture(variant) for variant in variants}
+        traces = {name: self.mode_trace(variant) for variant, name in architectures.items() if name is not None}
+        sizes = {name: parameters(name) for name in traces}
+        return [
+            {
+                "nu": variant.nu_0,
+                "mu": variant.mu,
+                "architecture": name,
+                "trace": traces.get(name or ""),
+                "parameters": sizes.get(name or ""),
+            }
+            for variant, name in architectures.items()
+        ]
+
     def rewards(self, constants: Constants) -> Numbers:
         """(t,), Eq. 6.8 of each step's sample."""
         return reward(self.traces, self.nus(constants), constants.mu)
@@ -348,11 +364,8 @@ class NASISearch:
         return torch.Generator().manual_seed(stream_seed(self.seed, *words))
 
 
-# The supernet of DARTS that NASI searches: max-pooling halves the maps, not the operations. Shu 2022, 6.4.2.
-
-
 class PooledDARTSSupernet(DARTSSupernet):
-    """A `DARTSSupernet` whose operations all have stride 1; max-pooling halves the inputs of a reduction cell."""
+    """A `DARTSSupernet` whose operations all have stride 1; max-pooling halves a reduction cell's inputs (6.4.2)."""
 
     pooled: ClassVar[bool] = True
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -16,15 +16,16 @@ from archray.trainables.spaces import Architecture, Decision, Space
 from archray.trainables.supernets.mixing import Lesson, Mixing, Mixture
 from archray.trainables.supernets.networks import Group, Supernet
 from archray.trainables.supernets.networks.supernet import possible_choices
-from archray.trainables.supernets.settings import SupernetTrainingSettings
+from archray.trainables.supernets.settings import (
+    DECISIONS,
+    ControllerSettings,
+    ReinforceSettings,
+    SupernetTrainingSettings,
+)
 
-if TYPE_CHECKING:
-    from archray.trainables.supernets.settings import ControllerSettings, ReinforceSettings
-
-# Mixings whose every step is the path of one drawn architecture: a candidate, or any of the space.
-
-
-DECISIONS = "decisions"  # the group of the entropies
+INITIAL = 0.1  # weights are uniform in [-0.1, 0.1] (section 3.2)
+ENTROPY_SAMPLES = 100  # over which the entropy of a decision, given those before it, is averaged
+ENTROPY_SEED = 0
 
 
 class OpenDecisions:
@@ -109,9 +110,6 @@ class UniformArchitectures(DrawnPaths):
         return {DECISIONS: [math.log(len(decision.choices)) for decision in self._open.decisions]}
 
 
-# A policy learned by reward: REINFORCE. ENAS, Pham et al. 2018, section 3.2; Williams 1992.
-
-
 class Sampled(NamedTuple):
     """n samples of D decisions."""
 
@@ -121,7 +119,7 @@ class Sampled(NamedTuple):
 
 
 class Reinforce:
-    """The policy gradient, with a baseline and the entropy in the reward.
+    """The policy gradient, with a baseline and the entropy in the reward. Williams 1992; ENAS, section 3.2.
 
     1. reward <- reward + entropy weight x the entropies along the sample, which are not differentiated.
     2. theta <- Adam by -(reward - baseline) grad log p(sample).
@@ -154,14 +152,6 @@ class Reinforce:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self.optimizer.load_state_dict(state["optimizer"])
         self.baseline = state["baseline"]
-
-
-# Architectures sampled from a controller that learns by reward. ENAS, Pham et al. 2018, section 2.2.
-
-
-INITIAL = 0.1  # weights are uniform in [-0.1, 0.1] (section 3.2)
-ENTROPY_SAMPLES = 100  # over which the entropy of a decision, given those before it, is averaged
-ENTROPY_SEED = 0
 
 
 class Controller(nn.Module):
@@ -218,7 +208,7 @@ class Controller(nn.Module):
 
 
 class ReinforcedController(DrawnPaths):
-    """Each step's mixture is the path of one architecture, sampled from a controller that learns by reward.
+    """Each step's mixture is the path of one architecture, sampled from a controller that learns by reward. ENAS, 2.2.
 
     - The weights' steps train the path of a new sample each.
     - `learn`: the reward of a sample is its accuracy on the batch, by a forward pass alone. Networks are in training

@@ -1,4 +1,8 @@
-"""Supernets whose architectures are slices of the largest network, and the sandwich rule that trains them."""
+"""Supernets whose architectures are slices of the largest network, and the sandwich rule that trains them.
+
+Networks of two sizes share what both have: the first rows and columns of a matrix, the first layers. Chen et al. 2021
+(AutoFormer), sec. 3.2; Yu and Huang 2019, Algorithm 1.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +30,8 @@ from archray.trainables.supernets.settings import SandwichSettings
 from archray.trainables.supernets.trainer import Batches
 from archray.trainables.training import NO_METRICS, Metrics, SGDTrainer, cosine
 
-# Supernets of which every architecture is a slice: weight entanglement. Chen et al. 2021 (AutoFormer), sec. 3.2.
+ORDER, AUGMENTATION, NETWORK, DRAWS = 0, 1, 2, 3  # purposes of random streams
+QKV = 3  # queries, keys and values lie one after the other
 
 
 class SlicedSupernet(nn.Module, ABC):
@@ -123,22 +128,12 @@ def _score(supernet: SlicedSupernet, architecture: Architecture, split: Split, b
         return NO_METRICS
     loss_sum = torch.zeros((), device=split.labels.device)  # on the device: one synchronisation in all
     correct = torch.zeros((), dtype=torch.int64, device=split.labels.device)
-    for images, labels in _batches(split, batch):
+    for images, labels in zip(split.images.split(batch), split.labels.split(batch), strict=True):
         with torch.autocast(images.device.type, dtype=torch.bfloat16) if amp else nullcontext():
             logits = supernet(images, architecture)
         loss_sum += F.cross_entropy(logits.float(), labels, reduction="sum")
         correct += (logits.argmax(1) == labels).sum()
     return Metrics(loss_sum.item() / count, correct.item() / count)
-
-
-def _batches(split: Split, batch: int) -> Iterator[tuple[Tensor, Tensor]]:
-    yield from zip(split.images.split(batch), split.labels.split(batch), strict=True)
-
-
-# The elastic supernet of vision transformers: depth, width, heads and MLPs are slices. Chen et al. 2021, sec. 3.2.
-
-
-QKV = 3  # queries, keys and values lie one after the other
 
 
 @SLICED_SUPERNETS.register("vit")
@@ -152,8 +147,8 @@ class SlicedTransformer(SlicedSupernet):
 
     @classmethod
     def extremes(cls, space: Space) -> tuple[Architecture, Architecture]:
-        known = transformers(space)
-        return known.smallest, known.largest
+        family = transformers(space)
+        return family.smallest, family.largest
 
     def forward(self, images: Tensor, architecture: Architecture) -> Tensor:
         network = self.network
@@ -238,12 +233,6 @@ def _of_heads(tensor: Tensor, layer: TransformerLayer, block: Block) -> Tensor:
     return parts.flatten(0, 2)
 
 
-# The sandwich rule: in each step the largest network, the smallest and random ones. Yu and Huang 2019, Algorithm 1.
-
-
-ORDER, AUGMENTATION, NETWORK, DRAWS = 0, 1, 2, 3  # purposes of random streams
-
-
 class SandwichTrainer(SGDTrainer[SandwichSettings]):
     """Trains a sliced supernet on a data set. In each step, of one batch,
 
@@ -281,9 +270,8 @@ class SandwichTrainer(SGDTrainer[SandwichSettings]):
         self._check_unfinished()
         self.supernet.train()
         train = self.dataset.train
-        every = torch.arange(len(train), device=self.device)
         seeds = {"ordering": self._stream(ORDER), "augmenting": self._stream(AUGMENTATION)}
-        batches = Batches(train, every, self.settings.batch_size, self._augmentation, **seeds)
+        batches = Batches(train, None, self.settings.batch_size, self._augmentation, **seeds)
         drawing = np.random.default_rng(self._stream(DRAWS))
         loss_sum = torch.zeros((), device=self.device)  # sums stay on the device: one synchronisation per epoch
         correct = torch.zeros((), dtype=torch.int64, device=self.device)

@@ -21,6 +21,8 @@ from archray.trainables.supernets.networks.supernet import LEFT_OUT, NONE
 from archray.trainables.training import Metrics
 
 ORDER = 0  # seed of the order of the images in evaluations
+STEPS = 60  # of the walk to an architecture that meets a constraint, at most
+NEIGHBOURS = 40  # mutations looked at in a step of it, drawn where there are more
 
 
 @torch.no_grad()
@@ -100,13 +102,6 @@ def _path_of(supernet: Supernet, architecture: Architecture | str) -> Callable[[
     return lambda: path
 
 
-# The architecture that a supernet's learnt weights favour among those that meet a constraint.
-
-
-STEPS = 60  # of the walk, at most
-NEIGHBOURS = 40  # mutations looked at in a step, drawn where there are more
-
-
 def log_probability(supernet: Supernet, probabilities: Mapping[str, Tensor], architecture: Architecture) -> float:
     """Of an architecture's operations under the learnt weights, nats: the sum over its edges.
 
@@ -153,14 +148,14 @@ def feasible_architecture(
     """
     space, rng = supernet.space, np.random.default_rng(seed)
     without_none = not any(NONE in group.operations for group in supernet.groups)
-    known: dict[Architecture, tuple[float, float]] = {}
+    judgements: dict[Architecture, tuple[float, float]] = {}
 
     def judged(architecture: Architecture) -> tuple[float, float]:
         """Violation and log-probability."""
-        if architecture not in known:
+        if architecture not in judgements:
             score = 0.0 if probabilities is None else log_probability(supernet, probabilities, architecture)
-            known[architecture] = violation(space.encode(architecture)), score
-        return known[architecture]
+            judgements[architecture] = violation(space.encode(architecture)), score
+        return judgements[architecture]
 
     here = space.decode(derived)
     for _ in range(STEPS):

@@ -1,5 +1,15 @@
-"""Architecture optimizers: mirror descent on the simplex and XNAS, and the learners that apply an optimizer to a
-mixture.
+"""Architecture optimizers on the simplex, mirror descent (GAEA, Li et al. 2021) and XNAS, and the learners around them.
+
+XNAS is exponentiated gradient with clipping per data point and wipe-out (Nayman et al. 2019). App. C.4 of Li et al.
+names the two additions without formulas. Here:
+
+- A *round* is one data point, and there are T of them; the updates of the points of one batch are applied together.
+  One point's gradient is of its own loss, at the weights that the whole batch has seen.
+- Clipping is by entry, to [-L, L]: an entry is the negative of an operation's reward, and bounded rewards are what the
+  regret bound asks for. The clipped gradients of a batch are added, not averaged: a round each.
+- An operation is wiped out when it cannot come level with the best of its row even if all remaining rounds gave it the
+  largest reward and the best one the smallest: if log v < max log v - 2 eta L (T - t). A wiped operation stays at 0.
+- eta = sqrt(2 log(k) / T) / L, the rate of the regret bound for k operations.
 """
 
 from __future__ import annotations
@@ -7,7 +17,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -16,13 +26,7 @@ from torch.optim.optimizer import Optimizer, ParamsT
 from archray.errors import InvalidInput
 from archray.plurals import count
 from archray.trainables.supernets.mixing import Lesson, Mixture, as_leaves
-from archray.trainables.supernets.settings import SupernetTrainingSettings
-
-if TYPE_CHECKING:
-    from archray.trainables.supernets.settings import XNASSettings
-
-# Rows on the probability simplex: the checks, the projection that puts them there, the optimizers that keep them.
-
+from archray.trainables.supernets.settings import SupernetTrainingSettings, XNASSettings
 
 TOLERANCE = 1e-5  # a float32 row of thousands of entries, divided by its sum, sums to one within a tenth of this
 
@@ -79,17 +83,15 @@ class SimplexOptimizer(Optimizer):
         """Raises: InvalidInput if an option or a parameter is wrong; the group is not added then."""
         super().add_param_group(param_group)
         try:
-            self._check(self.param_groups[-1])
+            for parameter in self.param_groups[-1]["params"]:
+                check_simplex(parameter)
+                self._check_options(parameter.shape[-1], self.param_groups[-1])
         except InvalidInput:
             del self.param_groups[-1]
             raise
 
-    @abstractmethod
-    def _check(self, group: dict[str, Any]) -> None:
-        """Raises: InvalidInput if an option of a parameter group, or one of its parameters, cannot be used."""
-
-
-# Mirror descent on the simplex: exponentiated and projected gradient. GAEA, Li et al. 2021, section 3, Eq. 4-8.
+    def _check_options(self, operations: int, group: dict[str, Any]) -> None:
+        """Raises: InvalidInput if an option of a parameter group cannot be used for rows of so many operations."""
 
 
 def relative_step(gradient: Tensor, lr: float, supported: Tensor | None = None) -> Tensor:
@@ -141,7 +143,7 @@ def projected_step(weights: Tensor, gradient: Tensor, lr: float) -> Tensor:
 
 
 class MirrorDescent(SimplexOptimizer):
-    """Mirror descent by the gradients present.
+    """Mirror descent by the gradients present. GAEA, Li et al. 2021, section 3, Eq. 4-8.
 
     Each step, for each parameter with a gradient:
 
@@ -174,15 +176,12 @@ class MirrorDescent(SimplexOptimizer):
     ) -> None:
         super().__init__(params, {"lr": lr, "dgf": dgf, "floor": floor, "log_space": log_space})
 
-    def _check(self, group: dict[str, Any]) -> None:
-        floor = group["floor"]
-        for parameter in group["params"]:
-            check_simplex(parameter)
-            k = parameter.shape[-1]
-            if not 0.0 <= floor < 1.0 / k:
-                raise InvalidInput(
-                    f"expected a floor from 0 to below 1/{k} for rows of {count(k, 'operation')}, got {floor}"
-                )
+    def _check_options(self, operations: int, group: dict[str, Any]) -> None:
+        if not 0.0 <= group["floor"] < 1.0 / operations:
+            raise InvalidInput(
+                f"expected a floor from 0 to below 1/{operations} for rows of {count(operations, 'operation')}, "
+                f"got {group['floor']}"
+            )
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]
@@ -202,9 +201,6 @@ class MirrorDescent(SimplexOptimizer):
             state["log_weights"] = parameter.log()
         state["log_weights"] = log_entropic_step(state["log_weights"], gradient, group["lr"])
         return normalised(state["log_weights"].exp())
-
-
-# How the parameters of a relaxation learn from the batches of a search.
 
 
 class Learner(ABC):
@@ -251,9 +247,6 @@ class GradientLearner(Learner):
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self.optimizer.load_state_dict(dict(state))
-
-
-# XNAS: exponentiated gradient with clipping per data point and wipe-out. Nayman et al. 2019; GAEA, App. C.4.
 
 
 def xnas_rate(operations: int, rounds: int, clip: float) -> float:
@@ -304,10 +297,6 @@ class XNAS(SimplexOptimizer):
 
     def __init__(self, params: ParamsT, rounds: int, clip: float = 1.0, lr: float | None = None) -> None:
         super().__init__(params, {"rounds": rounds, "clip": clip, "lr": lr})
-
-    def _check(self, group: dict[str, Any]) -> None:
-        for parameter in group["params"]:
-            check_simplex(parameter)
 
     @torch.no_grad()
     def add_points(self, gradients: Sequence[Tensor]) -> None:

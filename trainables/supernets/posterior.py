@@ -6,33 +6,29 @@ import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from archray.trainables.data.dataset import Dataset
 from archray.trainables.spaces import Architecture
-from archray.trainables.supernets.controllers import DECISIONS, DrawnPaths
+from archray.trainables.supernets.controllers import DrawnPaths
 from archray.trainables.supernets.mixing import Lesson, as_leaves, lesson_of
 from archray.trainables.supernets.networks import MixtureWeights, Supernet
 from archray.trainables.supernets.networks.supernet import possible_choices
 from archray.trainables.supernets.relaxations import gumbel_noise, gumbel_weights
-from archray.trainables.supernets.settings import OptimizerSettings
+from archray.trainables.supernets.settings import DECISIONS, OptimizerSettings, VariationalSettings
 from archray.trainables.supernets.trainer import Batches, Diverged
 from archray.trainables.training import EpochTrainer
 
-if TYPE_CHECKING:
-    from archray.trainables.supernets.settings import VariationalSettings
-
-# From a row per decision of a posterior to the weights of a supernet's mixture. Shu 2022 (thesis), 5.3.3; note E6.
-
+ORDER, DRAWS = 0, 1  # purposes of random streams
 
 Choices = Mapping[str, Sequence[str]]  # name of a decision -> some of its choices
 
 
 class RelaxedDecisions:
-    """The decisions of a posterior over a supernet's space, B of them with up to C choices, as rows of numbers.
+    """The decisions of a posterior over a supernet's space, B of them with up to C choices, as rows of numbers; E6.
 
     Rows that are one-hot stand for an architecture, and `mixture` gives the weights under which the supernet computes
     its function. Each weight is a product of entries of at most two rows, so gradients reach every choice that the
@@ -118,9 +114,6 @@ class RelaxedDecisions:
             for choice in of_decision:
                 marked[row, self.decisions[row].choices.index(choice)] = 1.0
         return marked
-
-
-# The variational posterior over architectures, learned by the ELBO. Shu 2022 (thesis), 5.2.2, 5.3.3, Eq. 5.4-5.7.
 
 
 class VariationalPosterior(DrawnPaths):
@@ -225,9 +218,8 @@ class VariationalPosterior(DrawnPaths):
         self.alpha.copy_(state["alpha"])
         self.optimizer.load_state_dict(state["optimizer"])
 
-    # The gradient of s E[cross-entropy]: losses (n,), and tensors with the gradients to send back from each ----------
-
     def _straight_through(self, lesson: Lesson, log_p: Tensor) -> tuple[Tensor, list[Tensor], list[Tensor | None]]:
+        """The gradient of s E[cross-entropy]: losses (n,), and tensors with the gradients to send back from each."""
         samples = self.settings.samples
         losses: list[Tensor] = []
         tensors: list[Tensor] = []
@@ -243,6 +235,7 @@ class VariationalPosterior(DrawnPaths):
         return torch.stack(losses), tensors, gradients
 
     def _score_function(self, lesson: Lesson, log_p: Tensor) -> tuple[Tensor, list[Tensor], list[Tensor | None]]:
+        """As `_straight_through`."""
         samples = self.settings.samples
         losses: list[Tensor] = []
         log_probabilities: list[Tensor] = []
@@ -270,12 +263,6 @@ class VariationalPosterior(DrawnPaths):
 def _entropies(log_p: Tensor, allowed: Tensor) -> Tensor:
     """(B, C) -> (B,), in nats, with a gradient also where a choice is impossible."""
     return (log_p.exp() * -log_p.masked_fill(~allowed, 0.0)).sum(-1)
-
-
-# The post-training posterior: learned with trained shared weights, which stay. Shu 2022 (thesis), 5.2.2, 5.3.3.
-
-
-ORDER, DRAWS = 0, 1  # purposes of random streams
 
 
 class PosteriorEpoch(NamedTuple):
@@ -322,9 +309,8 @@ class PosteriorTrainer(EpochTrainer):
         """One pass over the validation data. Raises: Diverged if a loss is not finite; RuntimeError after the last."""
         self._check_unfinished()
         validation = self.dataset.validation
-        every = torch.arange(len(validation), device=self.device)
         order_seed = self._stream(ORDER)
-        batches = Batches(validation, every, self._batch_size, None, ordering=order_seed, augmenting=order_seed)
+        batches = Batches(validation, None, self._batch_size, None, ordering=order_seed, augmenting=order_seed)
         self.posterior.reseed(self._stream(DRAWS))
         steps = math.ceil(len(validation) / self._batch_size)
         losses, kl = [], 0.0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, get_args
+from typing import Any, ClassVar, get_args
 
 import torch
 from torch import Tensor
@@ -13,13 +13,12 @@ from archray.errors import InvalidInput
 from archray.trainables.supernets.mixing import Lesson, Mixing, Mixture
 from archray.trainables.supernets.networks import MixtureWeights, Supernet, discretise
 from archray.trainables.supernets.networks.supernet import one_hot
-from archray.trainables.supernets.settings import Domain, OptimizerSettings, SupernetTrainingSettings
-
-if TYPE_CHECKING:
-    from archray.trainables.supernets.settings import GumbelSettings
-
-# A relaxation, from parameters to the weights of a step; and the parameters of a supernet, which learn through it.
-
+from archray.trainables.supernets.settings import (
+    Domain,
+    GumbelSettings,
+    OptimizerSettings,
+    SupernetTrainingSettings,
+)
 
 LOGIT_SCALE = 1e-3  # DARTS and GDAS start from logits of this standard deviation: nearly uniform, no two alike
 
@@ -178,9 +177,6 @@ class ArchitectureParameters(Mixing):
         self.relaxation.load_state_dict(state["relaxation"])
 
 
-# One drawn operation per edge, with a gradient. Gumbel-softmax: Jang et al. 2017; GDAS: Dong and Yang 2019; SNAS.
-
-
 def gumbel_noise(like: Tensor, generator: torch.Generator) -> Tensor:
     """Draws from Gumbel(0, 1), shaped and placed like `like`; always finite."""
     uniform = torch.rand(like.shape, generator=generator, device=generator.device, dtype=like.dtype)
@@ -190,7 +186,7 @@ def gumbel_noise(like: Tensor, generator: torch.Generator) -> Tensor:
 
 
 def gumbel_weights(logits: Tensor, noise: Tensor, tau: float, hard: bool) -> MixtureWeights:
-    """softmax((logits + noise) / tau), thesis Eq. 6.16; straight-through if `hard`.
+    """softmax((logits + noise) / tau), Jang et al. 2017, thesis Eq. 6.16; straight-through if `hard`.
 
     Args:
         logits, noise: (edges, operations).
@@ -224,16 +220,14 @@ class Gumbel(Relaxation):
         return gumbel_weights(logits, noise, self.settings.temperature(progress), self.settings.hard)
 
 
-# One uniformly drawn operation per edge and step. SPOS: Guo et al. 2020; strict fairness: FairNAS, Chu et al. 2021.
-
-
 class Path(Relaxation):
-    """The parameters are not looked at, only their shape: every operation of an edge is as likely as the others.
+    """One uniformly drawn operation per edge and step. SPOS, Guo et al. 2020. Of the parameters only the shape counts.
 
     Args:
-        fair: strict fairness. Of each |O| consecutive steps of a group, counted from its first, every operation of
-            every edge has exactly one; their order is a random permutation, drawn anew for each edge and round.
-            FairNAS adds up the gradients of one round before it updates the weights: that is left to the trainer.
+        fair: strict fairness (FairNAS, Chu et al. 2021). Of each |O| consecutive steps of a group, counted from its
+            first, every operation of every edge has exactly one; their order is a random permutation, drawn anew for
+            each edge and round. FairNAS adds up the gradients of one round before it updates the weights: that is left
+            to the trainer.
     """
 
     reads_parameters = False

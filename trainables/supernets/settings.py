@@ -1,4 +1,7 @@
-"""Settings of supernets: training, architecture optimizers, relaxations. They import no torch until they make one."""
+"""Settings of supernets: training, architecture optimizers, relaxations.
+
+Importing this loads no torch, so that the command's help stays fast: methods that make something import it themselves.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 from pydantic import Field, model_validator
 
 from archray.errors import InvalidInput
-from archray.registry import PackageRegistry, Registry
+from archray.registry import Registry
 from archray.settings import RegisteredSettings, Seed, Settings
 from archray.trainables.data import DataSettings
 from archray.trainables.nets.network_settings import NetworkSettings
@@ -28,9 +31,6 @@ if TYPE_CHECKING:
     from archray.trainables.supernets.optimizers import Learner, PointLearner
     from archray.trainables.supernets.posterior import VariationalPosterior
     from archray.trainables.supernets.relaxations import Gumbel, Path, Relaxation, WholeMixture
-
-# How a supernet's weights are trained, and when its architecture learns. Defaults: DARTS' on CIFAR-10.
-
 
 SECOND_ORDER = "bilevel-second-order"
 
@@ -82,13 +82,13 @@ class SupernetTrainingSettings(SGDSettings):
         return self
 
 
-# The supernets, by the name of their space. Importing this loads no torch; `networks` fills it.
+DECISIONS = "decisions"  # the group of the entropies of mixings that draw whole architectures
+Domain = Literal["logits", "simplex"]  # what parameters are: unconstrained, or the probabilities themselves
 
-
+# Supernets by the name of their space: `networks` fills it.
 SUPERNETS: Registry[type[Supernet]] = Registry("supernet")
-
-
-# How much the expected cost of a supernet's mixture counts.
+OPTIMIZERS: Registry[type[OptimizerSettings]] = Registry("architecture optimizer")
+RELAXATIONS: Registry[type[RelaxationSettings]] = Registry("relaxation")
 
 
 class CostPenaltySettings(Settings):
@@ -110,9 +110,6 @@ class CostPenaltySettings(Settings):
     @property
     def active(self) -> bool:
         return self.weight > 0 or self.target is not None
-
-
-# How the weights of a sliced supernet are trained, and what its trial is told; importable without torch.
 
 
 class SandwichSettings(SGDSettings):
@@ -157,20 +154,10 @@ class SlicedSettings(Settings):
     seed: Seed = 0
 
 
-# What every architecture optimizer says of itself; importable without torch.
-
-
-Domain = Literal["logits", "simplex"]  # what parameters are: unconstrained, or the probabilities themselves
-
-OPTIMIZERS: PackageRegistry[type[OptimizerSettings]] = PackageRegistry(
-    "architecture optimizer", "archray.trainables.supernets.optimizers", separator="-"
-)
-
-
 class OptimizerSettings(RegisteredSettings):
     """The settings of an architecture optimizer, which make it. A subclass registers itself, by its `name`.
 
-    One that needs no more than the gradient of the parameters says `domain` and `make`. Another one says `learner`.
+    An optimizer that needs the gradient of the parameters alone defines `domain` and `make`. Others define `learner`.
     """
 
     registry = OPTIMIZERS
@@ -198,9 +185,6 @@ class OptimizerSettings(RegisteredSettings):
             )
 
 
-# Adam on the logits of a mixture. DARTS, Liu et al. 2019, App. A.1.
-
-
 Beta = Annotated[float, Field(ge=0, lt=1)]
 
 
@@ -225,9 +209,6 @@ class AdamSettings(OptimizerSettings):
         from torch.optim import Adam
 
         return Adam(parameters, lr=self.lr, betas=self.betas, weight_decay=self.weight_decay)
-
-
-# The settings of mirror descent on the simplex. GAEA, Li et al. 2021, section 3.
 
 
 GAEA_RATE = 0.1  # App. C.1.1 and C.3
@@ -270,9 +251,6 @@ class MirrorDescentSettings(OptimizerSettings):
         return MirrorDescent(parameters, self.lr, self.dgf, floor, self.log_space)
 
 
-# No architecture optimizer: the weights of a supernet alone are trained.
-
-
 @OPTIMIZERS.register("none")
 class NoOptimizerSettings(OptimizerSettings):
     """Architecture parameters stay as they are: the weights alone are trained, on all training data."""
@@ -283,9 +261,6 @@ class NoOptimizerSettings(OptimizerSettings):
 
     def learner(self, parameters: Mapping[str, Tensor]) -> None:
         return None
-
-
-# The settings of a policy learned by reward. ENAS, Pham et al. 2018, section 3.2.
 
 
 @OPTIMIZERS.register("reinforce")
@@ -313,9 +288,6 @@ class ReinforceSettings(OptimizerSettings):
             raise InvalidInput(
                 f"the relaxation controller and the optimizer reinforce need each other; got {relaxation} and reinforce"
             )
-
-
-# The settings of XNAS: exponentiated gradient with clipping per data point and wipe-out. Nayman et al. 2019.
 
 
 @OPTIMIZERS.register("xnas")
@@ -348,18 +320,10 @@ class XNASSettings(OptimizerSettings):
             )
 
 
-# What every relaxation says of itself, and the mixture that it makes of a supernet's operations with an optimizer.
-
-
-RELAXATIONS: PackageRegistry[type[RelaxationSettings]] = PackageRegistry(
-    "relaxation", "archray.trainables.supernets.relaxations"
-)
-
-
 class RelaxationSettings(RegisteredSettings):
     """The settings of a relaxation, which make it. A subclass registers itself, by its `name`.
 
-    One that is a function of parameters, a row per edge, says `domains` and `make`. Another one says `mixing`.
+    A relaxation that is a function of parameters, a row per edge, defines `domains` and `make`. Others define `mixing`.
     """
 
     registry = RELAXATIONS
@@ -433,41 +397,29 @@ def build_mixing(
     return relaxation.mixing(supernet, optimizer, seed=seed, device=device)
 
 
-# The softmax mixture. DARTS, Liu et al. 2019, Eq. 2.
+class _WholeMixtureSettings(RelaxationSettings):
+    def make(self, generator: torch.Generator, domain: Domain) -> WholeMixture:
+        from archray.trainables.supernets.relaxations import WholeMixture
+
+        return WholeMixture(generator, domain)
 
 
 @RELAXATIONS.register("softmax")
-class SoftmaxSettings(RelaxationSettings):
+class SoftmaxSettings(_WholeMixtureSettings):
     """A mixture by the softmax of logits (DARTS)."""
 
     domains = ("logits",)
 
     name: Literal["softmax"] = "softmax"
 
-    def make(self, generator: torch.Generator, domain: Domain) -> WholeMixture:
-        from archray.trainables.supernets.relaxations import WholeMixture
-
-        return WholeMixture(generator, domain)
-
-
-# The simplex mixture: the parameters are the weights themselves. GAEA, Li et al. 2021, section 3.3.
-
 
 @RELAXATIONS.register("simplex")
-class SimplexSettings(RelaxationSettings):
+class SimplexSettings(_WholeMixtureSettings):
     """A mixture by the parameters themselves (GAEA). The optimizer keeps each edge's row on the simplex."""
 
     domains = ("simplex",)
 
     name: Literal["simplex"] = "simplex"
-
-    def make(self, generator: torch.Generator, domain: Domain) -> WholeMixture:
-        from archray.trainables.supernets.relaxations import WholeMixture
-
-        return WholeMixture(generator, domain)
-
-
-# The settings of one drawn operation per edge, with a gradient. GDAS: Dong and Yang 2019; SNAS: Xie et al. 2019.
 
 
 # Where GDAS ends. Between two equal operations the gradient p (1 - p) / tau has a mean near 1/4 and a variance of about
@@ -512,7 +464,10 @@ class GumbelSettings(RelaxationSettings):
         return self.start * (self.end / self.start) ** progress
 
 
-# The settings of one uniformly drawn path per step. SPOS: Guo et al. 2020; FairNAS: Chu et al. 2021.
+def _open_decisions(space: Space, groups: Sequence[Group]) -> dict[str, int]:
+    from archray.trainables.supernets.controllers import OpenDecisions
+
+    return {DECISIONS: len(OpenDecisions(space, groups).decisions)}
 
 
 @RELAXATIONS.register("path")
@@ -557,11 +512,7 @@ class PathSettings(RelaxationSettings):
         return super().mixing(supernet, optimizer, seed=seed, device=device)
 
     def entropy_rows(self, space: Space, groups: Sequence[Group]) -> dict[str, int]:
-        if self.draws == "architectures":
-            from archray.trainables.supernets.controllers import DECISIONS, OpenDecisions
-
-            return {DECISIONS: len(OpenDecisions(space, groups).decisions)}
-        return super().entropy_rows(space, groups)
+        return super().entropy_rows(space, groups) if self.draws == "edges" else _open_decisions(space, groups)
 
     def chances(self, supernet: Supernet) -> dict[str, Tensor] | None:
         """Unknown where a path leaves out loose ends."""
@@ -581,9 +532,6 @@ class PathSettings(RelaxationSettings):
             raise InvalidInput(
                 f"the relaxation path has no parameters to train; set the optimizer to none, not {optimizer.name}"
             )
-
-
-# The settings of the variational posterior over architectures. Shu 2022 (thesis), 5.2.2, 5.3.3, Eq. 5.4-5.7.
 
 
 @RELAXATIONS.register("posterior")
@@ -631,8 +579,6 @@ class VariationalSettings(RelaxationSettings):
         return VariationalPosterior(supernet, self, optimizer, scale=self.scale, device=device)
 
     def entropy_rows(self, space: Space, groups: Sequence[Group]) -> dict[str, int]:
-        from archray.trainables.supernets.controllers import DECISIONS
-
         return {DECISIONS: len(space.posterior_decisions)}
 
     def check_optimizer(self, optimizer: OptimizerSettings) -> None:
@@ -642,9 +588,6 @@ class VariationalSettings(RelaxationSettings):
             raise InvalidInput(
                 "the scale of a posterior that is learned with the weights is a number; data is for trained weights"
             )
-
-
-# The settings of a controller that learns by reward. ENAS, Pham et al. 2018, section 2.
 
 
 @RELAXATIONS.register("controller")
@@ -680,9 +623,7 @@ class ControllerSettings(RelaxationSettings):
         return ReinforcedController(supernet, self, optimizer, seed=seed)
 
     def entropy_rows(self, space: Space, groups: Sequence[Group]) -> dict[str, int]:
-        from archray.trainables.supernets.controllers import DECISIONS, OpenDecisions
-
-        return {DECISIONS: len(OpenDecisions(space, groups).decisions)}
+        return _open_decisions(space, groups)
 
     def check_optimizer(self, optimizer: OptimizerSettings) -> None:
         if not isinstance(optimizer, ReinforceSettings):

@@ -29,7 +29,9 @@ from archray.trainables.supernets.networks.supernet import NONE
 from archray.trainables.supernets.settings import SECOND_ORDER, CostPenaltySettings, SupernetTrainingSettings
 from archray.trainables.training import NO_METRICS, Metrics, SGDTrainer, cosine
 
-# The steps of an epoch: whether each trains the weights or the architecture, and batches without end for them.
+# Purposes of random streams
+WEIGHT_ORDER, WEIGHT_AUGMENTATION, ARCHITECTURE_ORDER, ARCHITECTURE_AUGMENTATION = 0, 1, 2, 3
+BLOCKS, MIXTURES, NETWORK, EVALUATION, HALVES, DERIVATION = 4, 5, 6, 7, 8, 9
 
 
 class Block(NamedTuple):
@@ -63,24 +65,25 @@ class Batch(NamedTuple):
 
 
 class Batches:
-    """Passes over some images of a split, each in a new order, cut into batches of nearly equal size.
+    """Passes over images of a split, each in a new order, cut into batches of nearly equal size.
 
-    indices: of the images, on the split's device. batch_size: the largest batch. ordering, augmenting: seeds.
+    indices: of the images, on the split's device; None: all. batch_size: the largest. ordering, augmenting: seeds.
     """
 
     def __init__(
         self,
         split: Split,
-        indices: Tensor,
+        indices: Tensor | None,
         batch_size: int,
         augmentation: Augmentation | None,
         *,
         ordering: int,
         augmenting: int,
     ) -> None:
-        self._split, self._indices, self._augmentation = split, indices, augmentation
-        self._per_pass = math.ceil(len(indices) / batch_size)
         device = split.images.device
+        self._split, self._augmentation = split, augmentation
+        self._indices = torch.arange(len(split), device=device) if indices is None else indices
+        self._per_pass = math.ceil(len(self._indices) / batch_size)
         self._ordering = torch.Generator(device).manual_seed(ordering)
         self._augmenting = torch.Generator(device).manual_seed(augmenting)
         self._stream = self._drawn()
@@ -113,11 +116,8 @@ class Batches:
                 yield Batch(images, self._split.labels[some])
 
 
-# How often the weights of each operation were updated, by steps of a single path. Shu 2022 (thesis), App. B.1; E7.
-
-
 class UpdateCounter:
-    """Counts, for each edge and operation, the weights' steps whose path took it.
+    """Counts, for each edge and operation, the weights' steps whose path took it. Shu 2022, App. B.1; note E7.
 
     A step of a mixture updates every operation and is not counted. `none` has no weights, so that steps that draw it
     update nothing on that edge. Draws of a supernet's inputs are not operations.
@@ -174,13 +174,12 @@ def update_table(
     return {name: [row[at] for row in rows] for at, name in enumerate(names)}
 
 
-# The expected cost of a supernet's mixture in its loss, at a weight or up to a target.
-
-
 class CostPenalty:
     """Adds weight * E[cost] / E_uniform[cost] to the architecture's loss; with a target the weight is adapted.
 
-    After each step, with a target: weight <- max(0, weight + rate (E[cost] / target - 1)), dual ascent.
+    After each step, with a target: weight <- max(0, weight + rate (E[cost] / target - 1)), dual ascent. ProxylessNAS
+    (Cai et al. 2019, Eq. 2 and 3) adds the expected latency at a weight too; here its unit is the uniform mixture's.
+    FBNet (Wu et al. 2019, Eq. 2 to 4) multiplies the loss by a power of the logarithm of the latency.
 
     Args:
         costs: of the supernet's groups. shapes: group -> (edges, operations).
@@ -213,11 +212,6 @@ class CostPenalty:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self.weight = float(state["weight"])
-
-
-# Purposes of random streams
-WEIGHT_ORDER, WEIGHT_AUGMENTATION, ARCHITECTURE_ORDER, ARCHITECTURE_AUGMENTATION = 0, 1, 2, 3
-BLOCKS, MIXTURES, NETWORK, EVALUATION, HALVES, DERIVATION = 4, 5, 6, 7, 8, 9
 
 
 class Diverged(ArithmeticError):

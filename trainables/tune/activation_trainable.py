@@ -20,7 +20,6 @@ from archray.trainables.activations.instances import Instances, Pool, make_insta
 from archray.trainables.activations.shared_training import Problem, SharedState, train, uniform_alpha
 from archray.trainables.activations.simplex_minimiser import best_alpha
 from archray.trainables.activations.two_layer import component_outputs, mixture_outputs, squared_risks
-from archray.trainables.checkpoint import read_state
 from archray.trainables.tune.trial import Result, TrialTrainable, read_whole_number
 
 SEARCH_BLOCKS, BLOCKS = 40, 4  # Tune's steps of a search, whose alpha is drawn, and of another training
@@ -196,13 +195,9 @@ class ActivationTrainable(TrialTrainable):
         training = None if state is None else vars(state)
         return {"step": self._done, "training": training, "kept": self._kept}
 
-    def load_checkpoint(self, checkpoint: Any) -> None:
-        state = read_state(checkpoint, self._device)
-        if state["result"] is None or state["result"]["failure"] is None:
-            self.begin()
-            self._done, self._kept = state["step"], state["kept"]
-            self._state_now = None if state["training"] is None else SharedState(**state["training"])
-        self._result = state["result"]
+    def _load(self, state: dict[str, Any]) -> None:
+        self._done, self._kept = state["step"], state["kept"]
+        self._state_now = None if state["training"] is None else SharedState(**state["training"])
 
     def _release(self) -> None:
         self._instances = self._state_now = None

@@ -1,4 +1,7 @@
-"""The Tune trainable of cells of several spaces, at factors of one learning rate. Shu 2022, A.1.3 and section 4.3.1."""
+"""Cells of several spaces: their Tune trainable, at factors of one learning rate, and the worker of loss planes.
+
+Shu 2022, A.1.3 and section 4.3.1.
+"""
 
 from __future__ import annotations
 
@@ -72,9 +75,6 @@ def trained_cell(uri: str) -> nn.Module:
     return network.eval()
 
 
-# The worker of planes around trained cells: losses on a square of weights, and the variance of the gradient there.
-
-
 COLUMNS = {"values": "string", "seconds": "float64", "failure": "string"}
 CENTRE, LOSSES, VARIANCES = "centre", "losses", "variances"
 
@@ -129,8 +129,8 @@ class LandscapeWorker:
             values = [plane.loss(self.steps[int(number)], beta) for beta in self.steps]
         else:
             values = [plane.loss_and_variance(self.coarse[int(number)], beta)[1] for beta in self.coarse]
-        told = json.dumps([value if math.isfinite(value) else None for value in values])
-        return {"values": told, "seconds": time.perf_counter() - began, "failure": None}
+        text = json.dumps([value if math.isfinite(value) else None for value in values])
+        return {"values": text, "seconds": time.perf_counter() - began, "failure": None}
 
     def _plane(self, architecture: str) -> LossPlane:
         """The plane through its weights; that of the item before is kept, as items of a network come together."""

@@ -11,7 +11,6 @@ from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]  # c
 
 from archray.errors import InvalidInput
 from archray.settings import Seed, Settings
-from archray.trainables.checkpoint import read_state
 from archray.trainables.data import DataSettings, TextDataset, data_kind, load_data, load_images, load_text
 from archray.trainables.feature_maps.fourier_problem import FourierProblem, check_fourier_memory
 from archray.trainables.feature_maps.gram_matrix import SolveFailed
@@ -104,13 +103,12 @@ class FeatureMapTrainable(TrialTrainable):
     _problem_of: Any = None
     _classifier: dict[str, Any] | None  # the state of what the last step solved for, if it was one map
 
-    def load_checkpoint(self, checkpoint: Any) -> None:  # the folder that `save_checkpoint` was given
-        state = read_state(checkpoint)
-        self._steps, self._result, self._classifier = state["steps"], state["result"], state["classifier"]
-
     def _state(self) -> dict[str, Any]:
         architecture = self._names[0] if len(self._names) == 1 else None
         return {"architecture": architecture, "classifier": self._classifier, "steps": self._steps}
+
+    def _load(self, state: dict[str, Any]) -> None:
+        self._steps, self._classifier = state["steps"], state["classifier"]
 
     def _read(self, config: dict[str, Any]) -> None:
         space = feature_map_space(self._settings.space)
@@ -217,8 +215,8 @@ class FeatureMapTrainable(TrialTrainable):
 def _leader(scores: list[float], points: list[int], score: Score) -> int:
     """The position of the best score among the candidates that have a point. Some score is a number."""
     sign = 1 if score == "loss" else -1
-    known = [i for i, value in enumerate(scores) if points[i] and not math.isnan(value)]
-    return min(known, key=lambda i: sign * scores[i])
+    numbers = [i for i, value in enumerate(scores) if points[i] and not math.isnan(value)]
+    return min(numbers, key=lambda i: sign * scores[i])
 
 
 def _solves_of(config: dict[str, Any], settings: FeatureMapSettings) -> tuple[list[str], tuple[int, ...]]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import time
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,6 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from archray.trainables.checkpoint import read_state
 from archray.trainables.data import DataSettings
 from archray.trainables.nasi.one_step import reward
 from archray.trainables.nasi.search import Constants, NASIBatches, NASISearch, NotFinite, NothingLearnt
@@ -21,14 +19,17 @@ from archray.trainables.nets import build, count_parameters
 from archray.trainables.supernets.evaluation import feasible_architecture
 from archray.trainables.tune.scorers import PoolScorer
 from archray.trainables.tune.settings import NASISettings
-from archray.trainables.tune.trial import Result, TrialTrainable
+from archray.trainables.tune.trial import EpochTrainable, Result
 
-# The constants that are tried at the end on the same gradients (Figures 6.4 and 6.6): multiples of nu, and mu.
-MULTIPLES, PENALTIES = (0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 10.0), (0.0, 1.0, 2.0, 4.0)
-NOTHING = dict.fromkeys(("trace", "nu", "reward", "above", "entropy", "found_trace", "found_reward"), math.nan)
+SIZES = (4, 8, 16, 32, 64, 128)  # b of Table 6.7
+# What a result holds before the last step in place of values of the end, and after a failure in place of all.
+NOT_YET: dict[str, Any] = dict.fromkeys(("distribution", "samples", "constants")) | dict.fromkeys(
+    ("found_trace", "found_reward"), math.nan
+)
+NOTHING = dict.fromkeys(("trace", "nu", "reward", "above", "entropy"), math.nan) | {"architecture": None} | NOT_YET
 
 
-class NASITrainable(TrialTrainable):
+class NASITrainable(EpochTrainable[NASISearch]):
     """Searches with a supernet at its initial weights. Config: see `TrialTrainable`.
 
     A step of Tune is `every` steps of NASI, and every result holds
@@ -54,29 +55,9 @@ class NASITrainable(TrialTrainable):
     settings_type = NASISettings
     failures = (NotFinite, NothingLearnt)
     _settings: NASISettings
-    _search: NASISearch | None
-
-    @property
-    def search(self) -> NASISearch:
-        """The search at work. Raises: RuntimeError for a trial that failed."""
-        if self._result is None:
-            self.begin()
-        if self._search is None:
-            raise RuntimeError("the trial failed and holds no search; see `failure` in its result")
-        return self._search
-
-    def load_checkpoint(self, checkpoint: Any) -> None:  # the folder that `save_checkpoint` was given
-        state = read_state(checkpoint, self._device)
-        if state["search"] is None:  # the trial had failed
-            self._result = state["result"]
-            return
-        self.begin()
-        if self._search is not None:  # else building it failed here and now, which `_result` says
-            self._search.load_state_dict(state["search"])
-            self._result = state["result"]
 
     def _read(self, config: dict[str, Any]) -> None:
-        pass
+        self._epochs = self._settings.steps
 
     def _build(self) -> None:
         settings = self._settings
@@ -85,7 +66,7 @@ class NASITrainable(TrialTrainable):
             settings.space, in_channels=batches.shape[0], num_classes=batches.classes, seed=self._seed
         )
         self._parameters = count_parameters(supernet)
-        self._search = NASISearch(
+        self._trainer = NASISearch(
             supernet.to(self._device),
             batches,
             approximation=settings.approximation,
@@ -94,13 +75,9 @@ class NASITrainable(TrialTrainable):
             seed=self._seed,
         )
 
-    def _step(self) -> Result:
-        search, settings = self.search, self._settings
-        on_gpu = self._device.type == "cuda"
-        if on_gpu:
-            torch.cuda.reset_peak_memory_stats(self._device)
-        start, before = time.perf_counter(), search.steps_done
-        constants = self._constants
+    def _epoch(self) -> dict[str, Any]:
+        search, settings = self.trainer, self._settings
+        before, constants = search.steps_done, self._constants
         for _ in range(min(settings.every, settings.steps - before)):
             search.step()
         done = search.steps_done >= settings.steps
@@ -114,18 +91,15 @@ class NASITrainable(TrialTrainable):
             architecture = self._bounded(search, constants, architecture)
         probabilities = search.probabilities(constants)
         traces, nus = search.traces[before:], search.nus(constants)[before:]
-        values = {
+        return {
             "trace": float(traces.mean()),
             "nu": float(nus[-1]),
             "reward": float(search.rewards(constants)[before:].mean()),
             "above": float((traces > nus).mean()),
             "entropy": float(torch.special.entr(probabilities).sum(-1).mean()),
             "architecture": architecture,
-            **(self._at_the_end(search, constants) if done else _not_yet()),
+            **(self._at_the_end(search, constants) if done else NOT_YET),
         }
-        seconds = time.perf_counter() - start
-        memory = float(torch.cuda.max_memory_allocated(self._device)) if on_gpu else math.nan
-        return self._results(values, done=done, seconds=seconds, memory=memory)
 
     def _bounded(self, search: NASISearch, constants: Constants, mode: str) -> str:
         """The mode, or, where it violates the bounds, what meets them near it and is most probable; the mode again if
@@ -147,88 +121,43 @@ class NASITrainable(TrialTrainable):
     @property
     def _constants(self) -> Constants:
         settings = self._settings
-        nu_0 = self.search.nu_0(settings.nu_rule) if settings.nu is None else settings.nu
+        nu_0 = self.trainer.nu_0(settings.nu_rule) if settings.nu is None else settings.nu
         return Constants(settings.mu, nu_0, settings.nu_rule, settings.xi)
 
     def _at_the_end(self, search: NASISearch, constants: Constants) -> dict[str, Any]:
         trace, nu = search.mode_trace(constants), float(search.nus(constants)[-1])
-        tried = [
-            constants._replace(nu_0=multiple * constants.nu_0, mu=mu) for mu in PENALTIES for multiple in MULTIPLES
-        ]
-        found = {each: search.architecture(each) for each in tried}
-        traces = {name: search.mode_trace(each) for each, name in found.items() if name is not None}
-        sizes = {name: self._size(name) for name in traces}
         decisions = zip(search.decisions.decisions, search.probabilities(constants).tolist(), strict=True)
         return {
             "found_trace": trace,
             "found_reward": float(reward(np.array([trace]), nu, constants.mu)[0]) / search.mean_trace(),
             "distribution": json.dumps({d.name: row[: len(d.choices)] for d, row in decisions}),
             "samples": json.dumps({"trace": search.traces.tolist(), "nu": search.nus(constants).tolist()}),
-            "constants": json.dumps(
-                [
-                    {
-                        "nu": each.nu_0,
-                        "mu": each.mu,
-                        "architecture": name,
-                        "trace": traces.get(name or ""),
-                        "parameters": sizes.get(name or ""),
-                    }
-                    for each, name in found.items()
-                ]
-            ),
+            "constants": json.dumps(search.sweep(constants, self._size)),
         }
 
     def _size(self, architecture: str) -> int:
         """The parameters of an architecture's own network, as wide and deep as the supernet, without memory."""
-        batches, settings = self.search.batches, self._settings
+        batches, settings = self.trainer.batches, self._settings
         shape = {"in_channels": batches.shape[0], "num_classes": batches.classes}
         with torch.device("meta"):
             alone = build(settings.space, architecture, network=settings.network, seed=None, for_scoring=True, **shape)
         return count_parameters(alone)
 
-    def _failed(self, reason: str) -> Result:
-        values = NOTHING | {"architecture": None} | _not_yet()
-        return self._results(values, done=True, seconds=math.nan, failure=reason)
+    def _no_values(self) -> dict[str, Any]:
+        return NOTHING
 
-    def _results(
-        self,
-        values: dict[str, Any],
-        *,
-        done: bool,
-        seconds: float,
-        memory: float = math.nan,
-        failure: str | None = None,
-    ) -> Result:
-        return {
-            **values,
-            "epoch": self._search.steps_done if self._search else 0,
-            "epochs": self._settings.steps,
-            "parameters": self._parameters,
-            "seconds_epoch": seconds,
-            "gpu_memory_peak": memory,
-            "failure": failure,
-            "done": done,
-        }
+    def _progress(self) -> dict[str, Any]:
+        return {"epoch": self._trainer.steps_done if self._trainer else 0, "epochs": self._epochs}
 
     def _state(self) -> dict[str, Any]:
-        return {"search": self._search.state_dict() if self._search else None}
+        return {"search": self._trainer.state_dict() if self._trainer else None}
 
-    def _release(self) -> None:
-        self._search = None
-        self._parameters = 0
-
-
-def _not_yet() -> dict[str, Any]:
-    """What is known after the last step."""
-    nothing: dict[str, Any] = dict.fromkeys(("distribution", "samples", "constants"))
-    return nothing | dict.fromkeys(("found_trace", "found_reward"), math.nan)
-
-
-# The worker that scores architectures as NASI does: on true or random images and labels. Shu 2022, section 6.6.2.
+    def _load(self, state: dict[str, Any]) -> None:
+        self.trainer.load_state_dict(state["search"])
 
 
 class NASIScorer(PoolScorer):
-    """A `PoolScorer` whose batch is one of NASI's; of random images with random labels no data set is opened.
+    """A `PoolScorer` whose batch is one of NASI's (section 6.6.2); for random images and labels it opens no data set.
 
     nasi: fields of `NASISettings`. The others are those of a `PoolScorer`.
     """
@@ -240,12 +169,6 @@ class NASIScorer(PoolScorer):
     def batch(self, data: DataSettings) -> tuple[Tensor, Tensor, int]:
         batches = self.nasi.batches(self.settings.seed, self.device)
         return *batches.take(0), batches.classes
-
-
-# How approximations of the trace norm agree, and random labels and inputs with the data's. Shu 2022, 6.3 and 6.6.4.
-
-
-SIZES = (4, 8, 16, 32, 64, 128)  # b of Table 6.7
 
 
 class NASIAgreementSettings(NASISettings):
@@ -261,7 +184,7 @@ class NASIAgreementSettings(NASISettings):
 
 
 class NASIAgreementTrainable(NASITrainable):
-    """Trace norms of random architectures at the initial weights of one supernet; a step is an architecture.
+    """Trace norms of random architectures at the initial weights of one supernet, each a step. Sections 6.3, 6.6.4.
 
     Every result holds `exact` and `samples` on `exact_images` images; `batch_4` ... of mini-batches of the sizes of
     Table 6.7 up to `batch_size`, `batch` the largest of them; and of that batch `random_labels` and `random_inputs`,
@@ -272,9 +195,8 @@ class NASIAgreementTrainable(NASITrainable):
     _settings: NASIAgreementSettings
 
     def _step(self) -> Result:
-        search, settings = self.search, self._settings
-        number = self._scored
-        path = search.random_path(number)
+        search, settings = self.trainer, self._settings
+        path = search.random_path(self._scored)
         values: dict[str, Any] = dict.fromkeys(compared(settings), math.nan)
 
         def trace(size: int, approximation: Approximation, **source: str) -> float:
@@ -290,21 +212,21 @@ class NASIAgreementTrainable(NASITrainable):
         if settings.inputs == "true":
             values["random_inputs"] = trace(settings.batch_size, "batch", inputs="random")
         self._scored += 1
-        done = self._scored >= settings.architectures
-        counted = {"epoch": self._scored, "epochs": settings.architectures}
-        return self._results(values, done=done, seconds=math.nan) | counted
+        return self._results(values, seconds=math.nan)
 
-    def load_checkpoint(self, checkpoint: Any) -> None:
-        super().load_checkpoint(checkpoint)
-        self._scored = self._result["epoch"] if self._result else 0
+    def _no_values(self) -> dict[str, Any]:
+        return dict.fromkeys(compared(self._settings), math.nan)
 
-    def _build(self) -> None:
-        super()._build()
+    def _progress(self) -> dict[str, Any]:
+        return {"epoch": self._scored, "epochs": self._settings.architectures}
+
+    def _load(self, state: dict[str, Any]) -> None:
+        super()._load(state)
+        self._scored = state["result"]["epoch"] if state["result"] else 0
+
+    def _release(self) -> None:
+        super()._release()
         self._scored = 0
-
-    def _failed(self, reason: str) -> Result:
-        values = dict.fromkeys(compared(self._settings), math.nan)
-        return self._results(values, done=True, seconds=math.nan, failure=reason)
 
 
 def _sizes(settings: NASIAgreementSettings) -> list[int]:

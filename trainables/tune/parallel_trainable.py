@@ -31,9 +31,6 @@ from archray.trainables.tune.standalone_trainable import (
 )
 from archray.trainables.tune.trial import read_settings
 
-# One worker of a training that several do together: its process group, and the trainer inside an actor.
-
-
 LOOPBACK = "127.0.0.1"
 PATIENCE = timedelta(minutes=30)  # of a collective for the slowest worker; one that died is noticed by Ray, at once
 
@@ -106,15 +103,16 @@ def _on_cpu(value: Any) -> Any:
     if isinstance(value, torch.Tensor):
         return value.detach().cpu()
     if isinstance(value, dict):
-        return {key: _on_cpu(each) for key, each in value.items()}
-    return [_on_cpu(each) for each in value] if isinstance(value, list) else value
-
-
-# The workers of one training: actors in the bundles of their trial's placement group, together used as a trainer.
+        return {key: _on_cpu(part) for key, part in value.items()}
+    return [_on_cpu(part) for part in value] if isinstance(value, list) else value
 
 
 class WorkerGroup:
-    """Workers that have joined and built their trainers; of `Trainer` what a trial asks of it.
+    """Actors that have joined and built their trainers; of `Trainer` what a trial needs.
+
+    Not Ray Train's `TorchTrainer`, which makes a placement group of its own: Tune does not count what it takes among
+    the resources of the trial, and the group outlives a trial that is stopped (Ray's issue 54305; seen in 2.60, a
+    minute after the Tuner had ended). These bundles are the trial's, and Tune removes them with it.
 
     Args:
         bundles: of the placement group that this process runs in, the resources of each worker.

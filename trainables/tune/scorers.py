@@ -27,8 +27,6 @@ from archray.trainables.training import NO_METRICS
 from archray.trainables.tune.settings import SupernetSettings
 from archray.trainables.tune.trial import read_settings
 
-# The worker that scores architectures one after another on one batch, inside an actor or in this process.
-
 
 class PoolScorer:
     """Holds one batch on its device and scores any number of architectures on it.
@@ -82,9 +80,6 @@ class PoolScorer:
         row["seconds"] = time.perf_counter() - start
         row["parameters"] = count_parameters(network)
         return row
-
-
-# The workers that score and predict with a supernet's weights, inside an actor or in this process.
 
 
 SCORES = ("shared_loss", "shared_accuracy")  # of an architecture on the validation data

@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from archray.trainables.nasi.search import NASIBatches
     from archray.trainables.supernets.networks import Group, Supernet
 
-# What a `SupernetTrainable` is told.
-
 
 class SupernetOptions(Settings):
     """What a supernet is and how it is trained, whatever its space and data.
@@ -114,9 +112,6 @@ class SupernetSettings(SupernetOptions):
         return place if place is None or "://" in place else str(Path(place).expanduser().absolute())
 
 
-# What a `PosteriorTrainable` is told. Shu 2022 (thesis), 5.3.3.
-
-
 class PosteriorOptions(Settings):
     """How a posterior is learnt, whatever the supernet, its space and data.
 
@@ -156,9 +151,6 @@ class PosteriorSettings(PosteriorOptions):
     weights: str
     device: str = "auto"
     seed: Seed = 0
-
-
-# What a `NASITrainable` is told. Shu 2022 (thesis), chapter 6.
 
 
 class NASIOptions(Settings):

@@ -12,7 +12,6 @@ from pydantic import Field
 from archray.errors import InvalidInput
 from archray.settings import Seed
 from archray.trainables.activations.activation_functions import get_activations
-from archray.trainables.checkpoint import read_state
 from archray.trainables.data import DataSettings, load_images
 from archray.trainables.data.dataset import Dataset
 from archray.trainables.tune.trial import Result, TrialFailed, TrialTrainable, read_whole_number
@@ -60,11 +59,11 @@ class SplitTrainable(TrialTrainable):
     failures = (TrialFailed, InvalidInput)
     _settings: SplitTrialSettings
 
-    def load_checkpoint(self, checkpoint: Any) -> None:
-        self._result = read_state(checkpoint)["result"]
-
     def _state(self) -> dict[str, Any]:
         return {}
+
+    def _load(self, state: dict[str, Any]) -> None:
+        pass
 
     def _read(self, config: dict[str, Any]) -> None:
         self._parameters = read_whole_number(config, "parameters", 2, least=2)
@@ -159,11 +158,11 @@ def _pool(data: Dataset) -> tuple[torch.Tensor, torch.Tensor]:
 def check_problem(settings: SplitTrialSettings, parameters: int) -> None:
     """Whether the candidates are there, models interpolate, and the data hold the points. Raises: InvalidInput."""
     get_activations(settings.activations)
-    known = len(settings.candidates)
-    if parameters > known:
+    count = len(settings.candidates)
+    if parameters > count:
         raise InvalidInput(
             f"expected at most as many parameters as candidates, {len(settings.activations)} activations at "
-            f"{len(settings.scales)} scales, {known}, got {parameters}; add activations or scales"
+            f"{len(settings.scales)} scales, {count}, got {parameters}; add activations or scales"
         )
     inputs = settings.inputs
     if settings.data.name != TEACHER_DATA:

@@ -28,9 +28,6 @@ from archray.trainables.training import NO_METRICS, Metrics, Trainer
 from archray.trainables.training_settings import TrainingSettings
 from archray.trainables.tune.trial import EpochTrainable, TrialFailed, read_settings
 
-# The Tune trainable of a standalone network, the network out of its checkpoint, and the worker that predicts.
-
-
 METRICS = ("train_loss", "train_accuracy", "validation_loss", "validation_accuracy", "test_loss", "test_accuracy")
 
 
@@ -173,9 +170,6 @@ class TrainedPredictor:
             return predict(load_trained(place, space=self.space).to(self.device), self.test, amp=self.amp)
 
 
-# Networks trained for ensembles: those of a pool to select from, and one whose snapshots are the members.
-
-
 class MemberSettings(StandaloneSettings):
     """All options of a `MemberTrainable`.
 
@@ -232,10 +226,6 @@ class SnapshotTrainable(StandaloneTrainable):
 
     _snapshots: list[dict[str, torch.Tensor]]
 
-    def load_checkpoint(self, checkpoint: Any) -> None:
-        super().load_checkpoint(checkpoint)
-        self._snapshots = read_state(checkpoint)["snapshots"]
-
     def _epoch(self) -> dict[str, Any]:
         values = super()._epoch()
         if self.trainer.epochs_done in self._settings.training.cycle_ends:
@@ -245,6 +235,10 @@ class SnapshotTrainable(StandaloneTrainable):
 
     def _state(self) -> dict[str, Any]:
         return {"snapshots": self._snapshots, **super()._state()}
+
+    def _load(self, state: dict[str, Any]) -> None:
+        super()._load(state)
+        self._snapshots = [{name: tensor.cpu() for name, tensor in one.items()} for one in state["snapshots"]]
 
     def _release(self) -> None:
         self._snapshots = []

@@ -18,7 +18,7 @@ from archray.trainables.devices import choose_device
 from archray.trainables.nets import count_parameters
 from archray.trainables.spaces import get_space
 from archray.trainables.supernets import PosteriorTrainer, SupernetTrainer, build_mixing
-from archray.trainables.supernets.controllers import DECISIONS, CandidatePaths
+from archray.trainables.supernets.controllers import CandidatePaths
 from archray.trainables.supernets.elastic import (
     SandwichTrainer,
     SlicedSupernet,
@@ -30,16 +30,15 @@ from archray.trainables.supernets.evaluation import feasible_architecture, path_
 from archray.trainables.supernets.mixing import Mixing
 from archray.trainables.supernets.posterior import VariationalPosterior
 from archray.trainables.supernets.relaxations import ArchitectureParameters
-from archray.trainables.supernets.settings import SlicedSettings
+from archray.trainables.supernets.settings import DECISIONS, SlicedSettings
 from archray.trainables.supernets.trainer import CostPenalty, Diverged, update_table
 from archray.trainables.training import NO_METRICS
 from archray.trainables.tune.settings import PosteriorSettings, SupernetSettings
 from archray.trainables.tune.trial import EpochTrainable, TrialFailed, candidates_of, read_settings, read_whole_number
 
-# The Tune trainable of supernets: a search by gradients or reward, or a round of halving on given architectures.
+__all__ = ["PosteriorTrainable", "SlicedScorer", "SlicedTrainable", "SupernetSettings", "SupernetTrainable"]
 
-
-__all__ = ["SupernetSettings", "SupernetTrainable"]
+EXTREMES = ("smallest", "largest")
 
 
 class HalvingRound(NamedTuple):
@@ -156,8 +155,6 @@ class SupernetTrainable(EpochTrainable[SupernetTrainer]):
         entropies = self._entropies({name: [math.nan] * count for name, count in rows.items()})
         return values | entropies | self._drawn(None) | self._priced(None)
 
-    # A search by gradients or reward -------------------------------------------------------------------------------
-
     def _searched(self) -> dict[str, Any]:
         """Of the mixture and the discretised architecture. Raises: Diverged."""
         trainer, settings = self.trainer, self._settings
@@ -230,8 +227,6 @@ class SupernetTrainable(EpochTrainable[SupernetTrainer]):
             values |= {f"entropy_{name}": _mean(of_edges), f"entropies_{name}": of_edges}
         return values
 
-    # A round of halving --------------------------------------------------------------------------------------------
-
     def _scored(self, request: HalvingRound) -> dict[str, Any]:
         """The scores of all candidates, once training has finished. Raises: Diverged if none is finite."""
         trainer, place, by = self.trainer, self._settings.weights_dir, self._settings.score
@@ -272,9 +267,6 @@ def _no_scores(request: HalvingRound) -> dict[str, Any]:
         "weights": None,
         "candidates_left": count,
     }
-
-
-# The Tune trainable of NESBS' post-training posterior over architectures. Shu 2022 (thesis), 5.2.2 and 5.3.3.
 
 
 class PosteriorTrainable(EpochTrainable[PosteriorTrainer]):
@@ -343,14 +335,7 @@ class PosteriorTrainable(EpochTrainable[PosteriorTrainer]):
     def _entropies(self, entropies: list[float]) -> dict[str, Any]:
         of = zip(self._decisions, entropies, strict=True)
         free = [value for decision, value in of if len(decision.choices) > 1]
-        return {"entropy": sum(free) / len(free) if free else math.nan, "entropies": entropies}
-
-
-# The Tune trainable of a sliced supernet, and what scores architectures with its weights. Yu and Huang 2019.
-
-
-VALUES = ("train_loss", "train_accuracy")
-EXTREMES = ("smallest", "largest")
+        return {"entropy": _mean(free), "entropies": entropies}
 
 
 class SlicedTrainable(EpochTrainable[SandwichTrainer]):

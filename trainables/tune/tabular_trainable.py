@@ -9,7 +9,6 @@ from pydantic import Field
 
 from archray.errors import InvalidArchitecture, InvalidInput
 from archray.settings import Seed, Settings
-from archray.trainables.checkpoint import read_state
 from archray.trainables.tabular import OBJECTIVE, TableOracle, open_table
 from archray.trainables.tune.trial import Result, TrialFailed, TrialTrainable
 
@@ -45,7 +44,7 @@ class TabularTrainable(TrialTrainable):
     settings_type = TabularSettings
     failures = (TrialFailed, InvalidArchitecture)
     _settings: TabularSettings
-    _epoch: int  # the last one that was told; 0 before
+    _epoch: int  # the last one that was reported; 0 before
     _steps: list[dict[str, Any]]
 
     def _read(self, config: dict[str, Any]) -> None:
@@ -64,24 +63,22 @@ class TabularTrainable(TrialTrainable):
     def _step(self) -> Result:
         step = next(step for step in self._steps if step["epoch"] > self._epoch)
         self._epoch = step["epoch"]
-        return self._told(step[OBJECTIVE]) | step
+        return self._values(step[OBJECTIVE]) | step
 
     def _failed(self, reason: str) -> Result:
         costs = dict.fromkeys(self._oracle.table.costs, math.nan)
-        return self._told(math.nan, reason) | {"row": -1, "seconds": math.nan, **costs}
+        return self._values(math.nan, reason) | {"row": -1, "seconds": math.nan, **costs}
 
-    def _told(self, value: float, failure: str | None = None) -> Result:
+    def _values(self, value: float, failure: str | None = None) -> Result:
         last = max(self._oracle.table.epochs, default=1)
         done = failure is not None or self._epoch == last
         return {OBJECTIVE: value, "epoch": self._epoch, "epochs": last, "failure": failure, "done": done}
 
-    def load_checkpoint(self, checkpoint: Any) -> None:  # the folder that `save_checkpoint` was given
-        state = read_state(checkpoint)
-        self.begin()
-        self._epoch, self._result = state["epoch"], state["result"]
-
     def _state(self) -> dict[str, Any]:
         return {"architecture": self._architecture, "epoch": self._epoch}
+
+    def _load(self, state: dict[str, Any]) -> None:
+        self._epoch = state["epoch"]
 
     def _release(self) -> None:
         self._epoch, self._steps = 0, []

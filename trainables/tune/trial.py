@@ -14,13 +14,13 @@ from ray import tune
 from archray.errors import InvalidInput
 from archray.trainables.checkpoint import read_state, write_state
 from archray.trainables.devices import OUT_OF_MEMORY, choose_device, free_memory, limit_memory, out_of_memory
-from archray.trainables.training import EpochTrainer
 
-# What all Tune trainables here have in common: how a trial reads its config, begins, fails, is saved and reused.
-
+BATCHES = 8  # of an epoch that `MemoryProbe` trains: what kernels ask for on top they have asked for by then
+EVALUATED = 1024  # images of the probe at least: two passes of an evaluation
 
 Result = dict[str, Any]
 SettingsT = TypeVar("SettingsT", bound=BaseModel)
+TrainerT = TypeVar("TrainerT")
 
 
 class TrialFailed(Exception):
@@ -36,8 +36,8 @@ class TrialTrainable(tune.Trainable):
     2. `_build()`: what the steps work on, on `_device`; done when the first step, or a checkpoint, asks for it.
     3. `_step()`: one step; its result, with at least `failure` (None) and `done`.
     4. `_failed(reason)`: the result of a trial that failed, with the same keys.
-    5. `_state()`: what a checkpoint holds besides seed, settings and last result; and `load_checkpoint`, which calls
-       `begin()` if it needs what was built.
+    5. `_state()`: what a checkpoint holds besides seed, settings and last result; `_load(state)` restores it once
+       `_build` was called.
     6. `_release()`: drops what holds memory; called before each trial, too.
 
     What `_build` and `_step` raise becomes a failed result (done, metrics NaN, `failure` the reason) if it is one of
@@ -101,6 +101,15 @@ class TrialTrainable(tune.Trainable):
         settings = self._settings.model_dump(mode="json")
         write_state(checkpoint_dir, {"seed": self._seed, "settings": settings, "result": self._result, **self._state()})
 
+    def load_checkpoint(self, checkpoint: Any) -> None:  # the folder that `save_checkpoint` was given
+        state = read_state(checkpoint, self._device)
+        if state["result"] is None or state["result"]["failure"] is None:
+            self.begin()
+            if self._result is not None and self._result["failure"] is not None:  # building it failed here and now
+                return
+            self._load(state)
+        self._result = state["result"]
+
     def setup(self, config: dict[str, Any]) -> None:
         """Sets all state of a trial; of the trial before nothing is left but what a subclass keeps knowingly."""
         self._release()
@@ -158,6 +167,9 @@ class TrialTrainable(tune.Trainable):
     def _state(self) -> dict[str, Any]:
         raise NotImplementedError
 
+    def _load(self, state: dict[str, Any]) -> None:
+        raise NotImplementedError
+
     def _release(self) -> None:
         raise NotImplementedError
 
@@ -194,12 +206,6 @@ def candidates_of(config: Mapping[str, Any], kind: str = "architecture") -> tupl
     return tuple(candidates)
 
 
-# What the Tune trainables with a trainer have in common: a step is an epoch, and what it took.
-
-
-TrainerT = TypeVar("TrainerT", bound=EpochTrainer)
-
-
 class EpochTrainable(TrialTrainable, Generic[TrainerT]):
     """A `TrialTrainable` with a trainer, one epoch per step.
 
@@ -222,16 +228,6 @@ class EpochTrainable(TrialTrainable, Generic[TrainerT]):
             raise RuntimeError("the trial failed and holds no trainer; see `failure` in its result")
         return self._trainer
 
-    def load_checkpoint(self, checkpoint: Any) -> None:  # the folder that `save_checkpoint` was given
-        state = read_state(checkpoint, self._device)
-        if state["trainer"] is None:  # the trial had failed
-            self._result = state["result"]
-            return
-        self.begin()
-        if self._trainer is not None:  # else building it failed here and now, which `_result` says
-            self._trainer.load_state_dict(state["trainer"])
-            self._result = state["result"]
-
     def _step(self) -> Result:
         on_gpu = self._device.type == "cuda"
         if on_gpu:
@@ -248,26 +244,34 @@ class EpochTrainable(TrialTrainable, Generic[TrainerT]):
     def _results(
         self, values: dict[str, Any], *, seconds: float, memory: float = math.nan, failure: str | None = None
     ) -> Result:
-        trainer = self._trainer
+        progress = self._progress()
         return {
             **values,
-            "epoch": trainer.epochs_done if trainer else 0,
-            "epochs": self._epochs,
-            "lr": trainer.lr if trainer else math.nan,
+            **progress,
             "parameters": self._parameters,
             "seconds_epoch": seconds,
             "gpu_memory_peak": memory,
             "failure": failure,
-            "done": failure is not None or (trainer is not None and trainer.finished),
+            "done": failure is not None or progress["epoch"] >= progress["epochs"],
         }
 
+    def _progress(self) -> dict[str, Any]:
+        """`epoch`, `epochs` and further numbers of the trainer's progress."""
+        trainer: Any = self._trainer
+        epoch, lr = (trainer.epochs_done, trainer.lr) if trainer else (0, math.nan)
+        return {"epoch": epoch, "epochs": self._epochs, "lr": lr}
+
     def _state(self) -> dict[str, Any]:
-        trainer = self._trainer
+        trainer: Any = self._trainer
         return {
             "in_channels": trainer.dataset.in_channels if trainer else None,
             "num_classes": trainer.dataset.num_classes if trainer else None,
             "trainer": trainer.state_dict() if trainer else None,
         }
+
+    def _load(self, state: dict[str, Any]) -> None:
+        trainer: Any = self.trainer
+        trainer.load_state_dict(state["trainer"])
 
     def _release(self) -> None:
         self._trainer = None
@@ -280,15 +284,11 @@ class EpochTrainable(TrialTrainable, Generic[TrainerT]):
         raise NotImplementedError
 
 
-# The worker that measures how much of a card's memory one trial takes. It was never run on a real GPU.
-
-
-BATCHES = 8  # of an epoch of the measured training: what kernels ask for on top they have asked for by then
-EVALUATED = 1024  # images at least: two passes of an evaluation
-
-
 class MemoryProbe:
-    """Builds and trains a little of trials, one after another, inside an actor that has a card to itself."""
+    """Measures how much of a GPU's memory a trial takes, inside an actor that has the GPU to itself.
+
+    It builds and trains a little of several trials, one after another. It was never run on a real GPU.
+    """
 
     def measure(
         self, trainable: type[TrialTrainable], settings: Mapping[str, Any], configs: Sequence[Mapping[str, Any]]

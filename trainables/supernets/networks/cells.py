@@ -1,4 +1,9 @@
-"""Cells of all operations: mixed edges, partial channels, fused evaluation of DARTS edges."""
+"""Cells of all operations: mixed edges, partial channels, and a fast evaluation of DARTS' edges on a CPU.
+
+Partial channels (PC-DARTS, Xu et al. 2020, sec. 3): operations see 1/K of a node's channels, the others pass by, and
+the two parts are shuffled together. As the operations of an edge then weigh less, each node also has weights of its
+inputs, which multiply those of the operations (section 3.3).
+"""
 
 from __future__ import annotations
 
@@ -23,7 +28,17 @@ from archray.trainables.supernets.networks.supernet import (
     Rows,
 )
 
-# Partial channels: operations see 1/K of a node's channels, and edges have weights. PC-DARTS, Xu et al. 2020, sec. 3.
+EPS = 1e-5  # of torch's BatchNorm2d
+POOLS = ("max_pool_3x3", "avg_pool_3x3")
+SKIP = "skip_connect"
+SEPARABLE = {"sep_conv_3x3": 3, "sep_conv_5x5": 5}  # kernels
+DILATED = {"dil_conv_3x3": 3, "dil_conv_5x5": 5}
+LANES = 16  # numbers in a vector register: narrower tensors waste them
+CACHE = 2**19  # numbers in a tensor of 2 MB: smaller ones take less time than what surrounds each kernel
+
+Term = tuple[Tensor, Tensor | None]  # a tensor and its weight, () or (1,); None for 1
+# x (n, C/K, H, W), the modules of the edges that leave it, their weights (edges, operations), stride -> terms per edge
+Fused = Callable[[Tensor, Sequence[nn.ModuleDict], Tensor, int], list[list[Term]]]
 
 
 class Edge(NamedTuple):
@@ -109,14 +124,6 @@ def _by_target(edges: Sequence[Edge]) -> dict[int, list[Edge]]:
     return targets
 
 
-# Sums of weighted tensors whose products are never made, and of batch normalisations without what is normalised.
-
-
-EPS = 1e-5  # of torch's BatchNorm2d
-
-Term = tuple[Tensor, Tensor | None]  # a tensor and its weight, () or (1,); None for 1
-
-
 def weighted_sum(terms: Sequence[Term]) -> Tensor:
     """sum_t w_t x_t, for tensors of one shape. It can be differentiated once; without weights any number of times.
 
@@ -156,6 +163,10 @@ class _WeightedSum(torch.autograd.Function):
 
 def normalised_sum(inputs: Sequence[Tensor], mixture: Tensor | None = None, *, relu: bool = False) -> Tensor:
     """sum_t w_t BN(y_t), or its ReLU; BN with the batch's statistics and without affine parameters.
+
+    With mean m and standard deviation s of each channel, sum_t w_t (y_t - m_t) / s_t = sum_t a_t y_t + b, where
+    a_t = w_t / s_t and b = -sum_t a_t m_t: a pass over the y_t for the statistics and one for the sum. The gradient of
+    y_t is again of that form, a_t g + c_t y_t + d_t.
 
     Args:
         inputs: T tensors y_t (n, C, H, W); fast in channels-last layout.
@@ -216,15 +227,8 @@ def _image(flat: Tensor, like: Tensor) -> Tensor:
     return flat.view(n, height, width, -1).permute(0, 3, 1, 2)
 
 
-# The edges of a supernet's cell: all operations of every edge, mixed, or only a chosen one. Liu et al. 2019, Eq. 2.
-
-
-# x (n, C/K, H, W), the modules of the edges that leave it, their weights (edges, operations), stride -> terms per edge
-Fused = Callable[[Tensor, Sequence[nn.ModuleDict], Tensor, int], list[list[Term]]]
-
-
 class MixedCell(nn.Module):
-    """The nodes of a cell, of C channels each, from its input nodes.
+    """The nodes of a cell, of C channels each, from its input nodes. Liu et al. 2019, Eq. 2.
 
     With partial channels an edge shuffles what its operations give into what passed by. A node sums its edges; here it
     is shuffled once, after the sum, which is the same.
@@ -324,17 +328,6 @@ class MixedCell(nn.Module):
         return node if self.partial == 1 else shuffled(node, weighted_sum(bypass))
 
 
-# All operations of all edges that leave a node of a DARTS cell, in one go, for training on a CPU.
-
-
-POOLS = ("max_pool_3x3", "avg_pool_3x3")
-SKIP = "skip_connect"
-SEPARABLE = {"sep_conv_3x3": 3, "sep_conv_5x5": 5}  # kernels
-DILATED = {"dil_conv_3x3": 3, "dil_conv_5x5": 5}
-LANES = 16  # numbers in a vector register: narrower tensors waste them
-CACHE = 2**19  # numbers in a tensor of 2 MB: smaller ones take less time than what surrounds each kernel
-
-
 def depthwise(x: Tensor, weight: Tensor, stride: int = 1, dilation: int = 1) -> Tensor:
     """(n, C, H, W) -> (n, C, H/stride, W/stride), rounded up: padded to keep the size at stride 1.
 
@@ -417,7 +410,12 @@ def _gradients(
 
 
 class FusedEdges:
-    """See the module. What `mixed_cell.Fused` says, for cells of DARTS' operations: the columns of weights."""
+    """All operations of all edges that leave a node of a DARTS cell, in one go: a `Fused`, for training on a CPU.
+
+    Outputs and gradients are those of the modules one by one. A node's ReLU and its pools are made once and not per
+    edge; the gradients of depthwise convolutions, which take most of a step, are the fast ones of `depthwise`;
+    normalisations, weights and the sum are one pass (`normalised_sum`); small edges go through all this together.
+    """
 
     def __init__(self, operations: Sequence[str]) -> None:
         self.column = {name: column for column, name in enumerate(operations)}

@@ -22,9 +22,6 @@ from archray.trainables.nets.network_settings import NetworkSettings
 from archray.trainables.spaces import Architecture, Decision, Space, get_space
 from archray.trainables.supernets.settings import SUPERNETS
 
-# The architecture parameters of a supernet by name and shape, what they weigh, and the weights made of them.
-
-
 NONE = "none"  # the operation that gives zeros; it has no module
 LEFT_OUT = -1  # in place of a chosen operation: nothing flows through the edge
 
