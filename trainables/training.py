@@ -118,6 +118,18 @@ class SGDTrainer(EpochTrainer, Generic[SettingsT]):
             weight_decay=settings.weight_decay,
         )
 
+    @property
+    def steps_per_epoch(self) -> int:
+        return math.ceil(len(self.dataset.train) / self.settings.batch_size)
+
+    @property
+    def lr(self) -> float:
+        return self._lr(0)
+
+    @abstractmethod
+    def _lr(self, step: int) -> float:
+        """The learning rate of a step of the coming epoch."""
+
     def _descend(self, loss: Tensor, lr: float) -> None:
         """One step of the weights by the gradient of `loss`. What it does not depend on is not updated at all."""
         self.optimizer.zero_grad(set_to_none=True)
@@ -182,15 +194,6 @@ class Trainer(SGDTrainer[TrainingSettings]):
         shared = team.shared(self.network)
         self._forward: Callable[[Tensor], Any] = torch.compile(shared) if settings.compile else shared
 
-    @property
-    def steps_per_epoch(self) -> int:
-        return math.ceil(len(self.dataset.train.labels) / self.settings.batch_size)
-
-    @property
-    def lr(self) -> float:
-        """The learning rate of the next step; 0 when training has finished."""
-        return self._lr(self.epochs_done * self.steps_per_epoch)
-
     def epoch(self) -> Metrics:
         """Trains one epoch. Loss and accuracy are the training batches' own, before each step, as augmented, and
         without the auxiliary tower's.
@@ -203,26 +206,24 @@ class Trainer(SGDTrainer[TrainingSettings]):
         loss_sum = torch.zeros((), device=self.device)  # sums stay on the device: one synchronisation per epoch
         correct = torch.zeros((), dtype=torch.int64, device=self.device)
         self.network.train()
-        team, own = self.team, [self.team.rank] if self.team.rank else []
+        team, ranks = self.team, [self.team.rank] if self.team.rank else []
         if self.settings.drop_path > 0:
             probability = self.settings.drop_path * self.epochs_done / self.settings.epochs
             self.network.drop_path = probability  # type: ignore[assignment]  # torch's stubs know tensors and modules
-        with own_randomness(self._stream(NETWORK, *own), self.device):
+        with own_randomness(self._stream(NETWORK, *ranks), self.device):
             shuffling = torch.Generator(self.device).manual_seed(self._stream(ORDER))
             augmenting = torch.Generator(self.device).manual_seed(self._stream(AUGMENTATION))
             order = torch.randperm(len(train.labels), generator=shuffling, device=self.device)
-            step = self.epochs_done * self.steps_per_epoch
             batches = order.tensor_split(self.steps_per_epoch)
             parts = [batch[team.part(len(batch))] for batch in batches]  # this worker's
             view = None if self._augmentation is None else self._augmentation.view(self._stream(AUGMENTATION))
-            for batch, part, images in zip(batches, parts, train.batches(parts, view), strict=True):
+            for step, (batch, part, images) in enumerate(zip(batches, parts, train.batches(parts, view), strict=True)):
                 labels = train.labels[part]  # (b,); images (b, C, H, W)
                 if self._augmentation is not None:
                     images = self._augmentation(images, augmenting, team.part(len(batch)), len(batch))
                 loss, right = self._step(images, labels, self._lr(step), of=len(batch))
                 loss_sum += loss
                 correct += right
-                step += 1
         loss_sum, correct = team.total(loss_sum, correct)
         if not self.settings.sync_batch_norm:
             team.average_buffers(self.network)
@@ -279,6 +280,7 @@ class Trainer(SGDTrainer[TrainingSettings]):
         return {"network": self.network, "optimizer": self.optimizer}
 
     def _lr(self, step: int) -> float:
+        step += self.epochs_done * self.steps_per_epoch
         ends = [epoch * self.steps_per_epoch for epoch in self.settings.cycle_ends]
         cycle = next((number for number, end in enumerate(ends) if step < end), len(ends) - 1)
         begin = ends[cycle - 1] if cycle > 0 else 0

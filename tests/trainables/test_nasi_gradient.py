@@ -69,14 +69,14 @@ def test_gradient_by_weights_is_that_of_finite_differences(
     supernet = tiny(space)
     decisions = decisions_of(supernet)
     rows = sampled(supernet, seed)
-    mixture, wanted = decisions.mixture(rows), decisions.wanted(rows)
+    mixture, masks = decisions.mixture(rows), decisions.masks(rows)
     images, labels = batch()
-    found = trace_gradient(supernet, images, labels, path_of(supernet, mixture), wanted, approximation)
+    found = trace_gradient(supernet, images, labels, path_of(supernet, mixture), masks, approximation)
     dense = {name: weights.dense.double() for name, weights in mixture.items()}
     assert found.trace == pytest.approx(float(squared_gradient(supernet, dense, approximation)), rel=1e-9)
     checked = 0
     for name, weights in dense.items():
-        for row, column in wanted[name].nonzero().tolist()[::every]:
+        for row, column in masks[name].nonzero().tolist()[::every]:
             sides = []
             for sign in (1.0, -1.0):
                 moved = weights.clone()
@@ -101,11 +101,11 @@ def test_gradient_by_weights_is_that_of_a_double_backward_pass(space: str, monke
     decisions = decisions_of(supernet)
     for seed in range(3):
         rows = sampled(supernet, seed)
-        mixture, wanted = decisions.mixture(rows), decisions.wanted(rows)
-        found = trace_gradient(supernet, *batch(), path_of(supernet, mixture), wanted)
+        mixture, masks = decisions.mixture(rows), decisions.masks(rows)
+        found = trace_gradient(supernet, *batch(), path_of(supernet, mixture), masks)
         dense = {name: weights.dense.double().requires_grad_() for name, weights in mixture.items()}
         expected = torch.autograd.grad(squared_gradient(supernet, dense, "batch", graph=True), list(dense.values()))
-        for (name, gradient), mask in zip(found.by_weights.items(), wanted.values(), strict=True):
+        for (name, gradient), mask in zip(found.by_weights.items(), masks.values(), strict=True):
             by_autograd = torch.where(mask, expected[list(dense).index(name)], 0.0)
             torch.testing.assert_close(gradient.double(), by_autograd, rtol=1e-4, atol=1e-4)
 
@@ -119,7 +119,7 @@ def test_gradient_by_alpha_is_the_softmax_jacobian_of_that_by_weights() -> None:
     rows = gumbel_weights(alpha, noise, 1.0, hard=True).dense
     mixture = decisions.mixture(rows)
     images, labels = batch()
-    found = trace_gradient(supernet, images, labels, path_of(supernet, mixture), decisions.wanted(rows.detach()))
+    found = trace_gradient(supernet, images, labels, path_of(supernet, mixture), decisions.masks(rows.detach()))
     by_weights = found.by_weights["edges"]
     torch.autograd.backward([mixture["edges"].dense], [by_weights])
     p = noise.softmax(-1)  # (B, C)
@@ -151,7 +151,7 @@ def test_weights_that_take_two_choices_are_not_wanted() -> None:
     rows = sampled(supernet, seed=5)
     leaf = rows.clone().requires_grad_()
     dense = decisions.mixture(leaf)["normal"].dense
-    wanted = decisions.wanted(rows)["normal"]
-    torch.autograd.backward([dense], [torch.where(wanted, 0.0, 1.0)])
+    mask = decisions.masks(rows)["normal"]
+    torch.autograd.backward([dense], [torch.where(mask, 0.0, 1.0)])
     assert leaf.grad is not None and float(leaf.grad.abs().max()) == 0
-    assert int(wanted.sum()) == sum(7 + node - 1 for node in (2, 3, 4, 5))
+    assert int(mask.sum()) == sum(7 + node - 1 for node in (2, 3, 4, 5))

@@ -38,6 +38,7 @@ from archray.trainables.tune.nasi_trainable import (
     NASIAgreementTrainable,
     NASIScorer,
     NASITrainable,
+    mini_batches,
 )
 from archray.trainables.tune.settings import NASISettings
 
@@ -169,7 +170,7 @@ def test_architectures_are_scored_without_data_where_labels_and_inputs_are_rando
     proxy = {"metrics": ("ntk_trace_batch", "snip"), "network": TINY.model_dump(), "seed": 3}
     told = {"space": "nasbench201", "data": data, "proxy": proxy, "device": "cpu"}
     scorer = NASIScorer(nasi, **told)
-    assert torch.equal(scorer.images, NASISettings(**nasi).batches(3, CPU).take(0)[0])
+    assert torch.equal(scorer.images, mini_batches(NASISettings(**nasi), 3, CPU).take(0)[0])
     row = scorer(get_space("nasbench201").encode(get_space("nasbench201").sample(np.random.default_rng(0))))
     assert row["failure"] is None and row["ntk_trace_batch"] > 0 and row["parameters"] > 0
     with pytest.raises(Exception, match="absent"):
@@ -313,7 +314,7 @@ def test_the_constants_that_are_tried_hold_the_own_ones() -> None:
     nu_0 = trial.search.nu_0("fixed")
     [own] = [each for each in tried if each["mu"] == 2.0 and each["nu"] == nu_0]
     assert own["architecture"] == result["architecture"] and own["trace"] == result["found_trace"]
-    assert json.loads(result["samples"])["trace"] == trial.search.traces.tolist()
+    assert json.loads(result["samples"])["trace"] == trial.trainer.traces.tolist()
 
 
 @pytest.mark.parametrize(

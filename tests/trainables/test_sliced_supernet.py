@@ -10,8 +10,10 @@ from archray.trainables.data import DataSettings, load_images
 from archray.trainables.nets import NetworkSettings, build, count_parameters
 from archray.trainables.spaces import VisionTransformers
 from archray.trainables.supernets.elastic import SandwichTrainer, build_sliced, copy_slices, score_slices
-from archray.trainables.supernets.settings import SandwichSettings, SlicedSettings
-from archray.trainables.tune.supernet_trainable import SlicedScorer, SlicedTrainable
+from archray.trainables.supernets.settings import SandwichSettings
+from archray.trainables.tune.scorers import SlicedScorer
+from archray.trainables.tune.settings import SlicedSettings
+from archray.trainables.tune.supernet_trainable import SlicedTrainable
 
 SPACE = VisionTransformers()
 NETWORK = NetworkSettings(channels=2, cells=2)

@@ -79,7 +79,7 @@ class NASIBatches:
 class WholeDecisions(RelaxedDecisions):
     """The decisions of the space, each of its own: NAS-Bench-201, NAS-Bench-1Shot1 and spaces of a user's."""
 
-    def wanted(self, rows: Tensor) -> dict[str, Tensor]:
+    def masks(self, rows: Tensor) -> dict[str, Tensor]:
         """group -> (edges, operations) bool: the weights that rows (B, C) reach by a single choice."""
         return {group.name: torch.ones(group.shape, dtype=torch.bool) for group in self.supernet.groups}
 
@@ -112,7 +112,7 @@ class OneInputDecisions:
     def mixture(self, rows: Tensor) -> dict[str, MixtureWeights]:
         return {cell: MixtureWeights(torch.cat(parts)) for cell, parts in self._parts(rows).items()}
 
-    def wanted(self, rows: Tensor) -> dict[str, Tensor]:
+    def masks(self, rows: Tensor) -> dict[str, Tensor]:
         """The chosen input's operations, and the chosen operation on every input: others need two choices."""
         found = {}
         for cell in CELLS:
@@ -243,8 +243,8 @@ class NASISearch:
         rows = gumbel_weights(log_p, noise, self.temperature, hard=True).dense
         mixture = self.decisions.mixture(rows)
         images, labels = self.batches.take(number)
-        path, wanted = path_of(self.supernet, mixture), self.decisions.wanted(rows.detach())
-        found = trace_gradient(self.supernet, images, labels, path, wanted, self.approximation)
+        path, masks = path_of(self.supernet, mixture), self.decisions.masks(rows.detach())
+        found = trace_gradient(self.supernet, images, labels, path, masks, self.approximation)
         dense = [weights.dense for weights in mixture.values()]
         torch.autograd.backward(dense, [found.by_weights[name] for name in mixture])
         assert alpha.grad is not None

@@ -85,14 +85,14 @@ def trace_gradient(
     images: Tensor,
     labels: Tensor,
     path: Path,
-    wanted: Mapping[str, Tensor],
+    masks: Mapping[str, Tensor],
     approximation: Approximation = "batch",
 ) -> TraceGradient:
     """The trace norm of a path through a supernet of whole channels, and its gradient by the weights of choices.
 
     Args:
         images: (b, C, H, W), on the supernet's device. labels: (b,).
-        wanted: group -> (edges, operations) bool; the gradient is zero where it is False, as it is for `none`.
+        masks: group -> (edges, operations) bool; the gradient is zero where it is False, as it is for `none`.
 
     With `samples` it costs b times as much as with `batch`, with `exact` b n times. Raises: InvalidInput if the
     supernet, one of a user's, asks no probe.
@@ -119,7 +119,7 @@ def trace_gradient(
         measured.trace += factor * float(along.detach())
         by_nodes = _or_zeros(found[len(parameters) :], nodes)
         moving = torch.autograd.grad(along, nodes, retain_graph=number < len(functions), allow_unused=True)
-        _measure(supernet, images, path, tangents, by_nodes, _or_zeros(moving, nodes), wanted, measured, 2.0 * factor)
+        _measure(supernet, images, path, tangents, by_nodes, _or_zeros(moving, nodes), masks, measured, 2.0 * factor)
     return TraceGradient(measured.trace, measured.by_weights)
 
 
@@ -137,7 +137,7 @@ def _measure(
     tangents: Mapping[str, Tensor],
     by_nodes: Sequence[Tensor],
     moving: Sequence[Tensor],
-    wanted: Mapping[str, Tensor],
+    masks: Mapping[str, Tensor],
     measured: _Measured,
     factor: float,
 ) -> None:
@@ -147,7 +147,7 @@ def _measure(
     def measure(group: str, value: Tensor, offers: Sequence[Offer]) -> Tensor:
         b, b_moving = next(of_nodes)
         for row, column, operation in offers:
-            if wanted[group][row, column]:
+            if masks[group][row, column]:
                 out, tangent = forward_ad.unpack_dual(operation())
                 change = inner_product(b_moving, out)
                 if tangent is not None:

@@ -6,7 +6,6 @@ Networks of two sizes share what both have: the first rows and columns of a matr
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
@@ -252,15 +251,6 @@ class SandwichTrainer(SGDTrainer[SandwichSettings]):
         self.supernet = supernet.to(dataset.train.images.device)
         self.smallest, self.largest = supernet.extremes(supernet.space)
         super().__init__(self.supernet, dataset, settings, seed=seed)
-
-    @property
-    def steps_per_epoch(self) -> int:
-        return math.ceil(len(self.dataset.train) / self.settings.batch_size)
-
-    @property
-    def lr(self) -> float:
-        """The learning rate of the next step; 0 when training has finished."""
-        return self._lr(0)
 
     def epoch(self) -> Metrics:
         """Trains one epoch. Loss and accuracy are the largest network's, of the batches, before each step.

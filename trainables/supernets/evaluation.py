@@ -57,7 +57,7 @@ def predict_architecture(
     if not len(split):
         raise InvalidInput("expected a split with images to predict on, got one of none")
     passes = list(_passes(supernet, [_path_of(supernet, architecture)], split, batch, amp))
-    places = torch.cat([some for some, _, _ in passes])
+    places = torch.cat([indices for indices, _, _ in passes])
     return torch.cat([logits for _, _, logits in passes]).softmax(1)[places.argsort()]
 
 
@@ -69,8 +69,8 @@ def evaluate(
     device = split.images.device
     losses = torch.zeros(len(draws), device=device)  # sums stay on the device: one synchronisation in all
     correct = torch.zeros(len(draws), dtype=torch.int64, device=device)
-    for some, number, logits in _passes(supernet, draws, split, batch, amp):
-        labels = split.labels[some]
+    for indices, number, logits in _passes(supernet, draws, split, batch, amp):
+        labels = split.labels[indices]
         losses[number] += F.cross_entropy(logits, labels, reduction="sum")
         correct[number] += (logits.argmax(1) == labels).sum()
     count = len(split) or math.nan
@@ -87,12 +87,12 @@ def _passes(
     was_training = supernet.training
     supernet.eval()
     try:
-        for some in order.tensor_split(math.ceil(count / batch)) if count else ():
-            images = split.images[some]
+        for indices in order.tensor_split(math.ceil(count / batch)) if count else ():
+            images = split.images[indices]
             for number, draw in enumerate(draws):
                 with torch.autocast(device.type, dtype=torch.bfloat16) if amp else nullcontext():
                     logits = supernet(images, draw())
-                yield some, number, logits.float()
+                yield indices, number, logits.float()
     finally:
         supernet.train(was_training)
 

@@ -14,9 +14,7 @@ from pydantic import Field, model_validator
 
 from archray.errors import InvalidInput
 from archray.registry import Registry
-from archray.settings import RegisteredSettings, Seed, Settings
-from archray.trainables.data import DataSettings
-from archray.trainables.nets.network_settings import NetworkSettings
+from archray.settings import RegisteredSettings, Settings
 from archray.trainables.spaces import Space
 from archray.trainables.training_settings import Count, NotNegative, Positive, SGDSettings
 
@@ -134,24 +132,6 @@ class SandwichSettings(SGDSettings):
     draws: int = Field(2, ge=0)
     distillation: bool = False
     evaluation_batch: Count = 512
-
-
-class SlicedSettings(Settings):
-    """All options of a `SlicedTrainable`; they stand in its Tune config under the key `settings`.
-
-    Args:
-        space: a registered name of a space whose supernet is sliced.
-        network: the skeleton of every network in the supernet.
-        device: "auto" (a GPU if the trial was given one, else the CPU), or torch's own word.
-        seed: of a trial whose config has no `seed` of its own.
-    """
-
-    space: str = "vit"
-    data: DataSettings = DataSettings()
-    network: NetworkSettings = NetworkSettings()
-    training: SandwichSettings = SandwichSettings()
-    device: str = "auto"
-    seed: Seed = 0
 
 
 class OptimizerSettings(RegisteredSettings):

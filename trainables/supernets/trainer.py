@@ -109,11 +109,11 @@ class Batches:
         device = self._indices.device
         while True:
             order = self._indices[torch.randperm(len(self._indices), generator=self._ordering, device=device)]
-            for some in order.tensor_split(self._per_pass):
-                images = self._split.images[some]
+            for indices in order.tensor_split(self._per_pass):
+                images = self._split.images[indices]
                 if self._augmentation is not None:
                     images = self._augmentation(images, self._augmenting)
-                yield Batch(images, self._split.labels[some])
+                yield Batch(images, self._split.labels[indices])
 
 
 class UpdateCounter:
@@ -257,15 +257,15 @@ class SupernetTrainer(SGDTrainer[SupernetTrainingSettings]):
         super().__init__(self.supernet, dataset, settings, seed=seed)
         self.updates = UpdateCounter(supernet.groups)
         count = len(dataset.train)
-        own = other = np.arange(count)
+        weights = other = np.arange(count)
         self._architecture_split = dataset.train
         if settings.architecture_data == "validation":
             self._architecture_split, other = dataset.validation, np.arange(len(dataset.validation))
         elif mixing.learns and settings.objective != "erm":
-            own, other = stratified_split(
+            weights, other = stratified_split(
                 dataset.train.labels.cpu().numpy(), settings.architecture_fraction, stream_seed(seed, 0, HALVES)
             )
-        self.weight_images = torch.from_numpy(own).to(self.device)  # indices of training images
+        self.weight_images = torch.from_numpy(weights).to(self.device)  # indices of training images
         self.architecture_images = torch.from_numpy(other).to(self.device)  # of `_architecture_split`
         # The images that all steps of the architecture in the whole training see
         architecture_batches = self._batches()[1]
@@ -276,11 +276,6 @@ class SupernetTrainer(SGDTrainer[SupernetTrainingSettings]):
     def steps_per_epoch(self) -> int:
         """Batches in one pass over the weights' data."""
         return math.ceil(len(self.weight_images) / self.settings.batch_size)
-
-    @property
-    def lr(self) -> float:
-        """The learning rate of the next step."""
-        return self._lr(0)
 
     def epoch(self) -> Metrics:
         """Trains one epoch. Loss and accuracy are the weights' batches' own, before each step, as augmented.
@@ -390,7 +385,7 @@ class SupernetTrainer(SGDTrainer[SupernetTrainingSettings]):
         return parts if self.penalty is None else parts | {"penalty": self.penalty}
 
     def _lr(self, step: int) -> float:
-        """The rate of a step of the coming epoch; a step is one pass's share of the weights' batches."""
+        """A step is one pass's share of the weights' batches."""
         steps = self.steps_per_epoch
         least = self.settings.lr_min
         return least + cosine(self.settings.lr - least, self.epochs_done * steps + step, self.settings.epochs * steps)

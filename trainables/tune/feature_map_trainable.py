@@ -10,7 +10,6 @@ from pydantic import Field, field_validator
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]  # comes with scikit-learn
 
 from archray.errors import InvalidInput
-from archray.settings import Seed, Settings
 from archray.trainables.data import DataSettings, TextDataset, data_kind, load_data, load_images, load_text
 from archray.trainables.feature_maps.fourier_problem import FourierProblem, check_fourier_memory
 from archray.trainables.feature_maps.gram_matrix import SolveFailed
@@ -20,6 +19,7 @@ from archray.trainables.feature_maps.problem import FeatureMap, Problem, Solved
 from archray.trainables.feature_maps.solve_settings import Score, SolveSettings
 from archray.trainables.spaces import get_space
 from archray.trainables.spaces.feature_map import FeatureMapSpace
+from archray.trainables.tune.settings import TrialSettings
 from archray.trainables.tune.trial import TrialFailed, TrialTrainable, candidates_of, read_whole_number
 
 SECONDS = ("seconds", "seconds_featurise", "seconds_solve", "seconds_score")
@@ -30,28 +30,22 @@ LEADER = (
 )  # fmt: skip
 
 
-class FeatureMapSettings(Settings):
-    """All options of a `FeatureMapTrainable`; they stand in its Tune config under the key `settings`.
+class FeatureMapSettings(TrialSettings):
+    """All options of a `FeatureMapTrainable`. Texts are solved for on the CPU.
 
     Args:
         space: `fourier`, `ngrams`, or a reference to a space of the user's derived from one of these.
         dimension: features of a solve, where the config has no `budget`.
         rungs: dimensions of the steps of a config with `architecture`, increasing; none: one step of `dimension`.
-        device: "auto" (a GPU if the trial was given one, else the CPU), or torch's own word. Texts are solved for on
-            the CPU.
         threads: of BLAS and torch; None: as many as the CPUs that Tune gave the trial.
-        seed: of a trial whose config has no `seed` of its own: assignments, bases, hashes.
         evaluate_test: whether a standalone solve is evaluated on the test points.
     """
 
     space: str = "fourier"
-    data: DataSettings = DataSettings()
     solve: SolveSettings = SolveSettings()
     dimension: int = Field(2000, ge=1)
     rungs: tuple[int, ...] = ()
-    device: str = "auto"
     threads: int | None = Field(None, ge=1)
-    seed: Seed = 0
     evaluate_test: bool = True
 
     @field_validator("rungs")

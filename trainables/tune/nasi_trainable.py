@@ -11,7 +11,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from archray.trainables.data import DataSettings
+from archray.trainables.data import DataSettings, load_images
 from archray.trainables.nasi.one_step import reward
 from archray.trainables.nasi.search import Constants, NASIBatches, NASISearch, NotFinite, NothingLearnt
 from archray.trainables.nasi.trace_norm import Approximation
@@ -27,6 +27,15 @@ NOT_YET: dict[str, Any] = dict.fromkeys(("distribution", "samples", "constants")
     ("found_trace", "found_reward"), math.nan
 )
 NOTHING = dict.fromkeys(("trace", "nu", "reward", "above", "entropy"), math.nan) | {"architecture": None} | NOT_YET
+
+
+def mini_batches(settings: NASISettings, seed: int, device: torch.device) -> NASIBatches:
+    """The mini-batches of a search; the data set is opened unless none of it is used. Raises: as `load_images`."""
+    dataset = None if settings.without_data else load_images(settings.data, device=device)
+    shape, classes = (settings.in_channels, settings.image_size, settings.image_size), settings.classes
+    if dataset is not None:
+        shape, classes = (dataset.in_channels, dataset.image_size, dataset.image_size), dataset.num_classes
+    return NASIBatches(dataset, settings.inputs, settings.labels, shape, classes, settings.batch_size, seed, device)
 
 
 class NASITrainable(EpochTrainable[NASISearch]):
@@ -61,7 +70,7 @@ class NASITrainable(EpochTrainable[NASISearch]):
 
     def _build(self) -> None:
         settings = self._settings
-        batches = settings.batches(self._seed, self._device)
+        batches = mini_batches(settings, self._seed, self._device)
         supernet = settings.build(
             settings.space, in_channels=batches.shape[0], num_classes=batches.classes, seed=self._seed
         )
@@ -167,7 +176,7 @@ class NASIScorer(PoolScorer):
         super().__init__(**options)
 
     def batch(self, data: DataSettings) -> tuple[Tensor, Tensor, int]:
-        batches = self.nasi.batches(self.settings.seed, self.device)
+        batches = mini_batches(self.nasi, self.settings.seed, self.device)
         return *batches.take(0), batches.classes
 
 

@@ -96,7 +96,7 @@ class TrainWorker:
 
     def _progress(self) -> dict[str, Any]:
         trainer = self._trainer
-        return {"epochs_done": trainer.epochs_done, "lr": trainer.lr, "finished": trainer.finished}
+        return {"epochs_done": trainer.epochs_done, "lr": trainer.lr}
 
 
 def _on_cpu(value: Any) -> Any:
@@ -159,7 +159,7 @@ class WorkerGroup:
 
     @property
     def facts(self) -> Mapping[str, Any]:
-        """`parameters`, `multiply_adds`, `in_channels`, `num_classes`, `epochs_done`, `lr`, `finished`."""
+        """`parameters`, `multiply_adds`, `in_channels`, `num_classes`, `epochs_done`, `lr`."""
         return self._facts
 
     @property
@@ -170,15 +170,11 @@ class WorkerGroup:
     def lr(self) -> float:
         return float(self._facts["lr"])
 
-    @property
-    def finished(self) -> bool:
-        return bool(self._facts["finished"])
-
     def epoch(self) -> tuple[Metrics, Metrics, Metrics]:
         """Trains an epoch; its metrics on training, validation and test images."""
-        told = self._all("epoch")[0]
-        train, validation, test = (Metrics(*metrics) for metrics in told["metrics"])
-        self._facts |= {key: told[key] for key in ("epochs_done", "lr", "finished")}
+        outcome = self._all("epoch")[0]
+        train, validation, test = (Metrics(*metrics) for metrics in outcome.pop("metrics"))
+        self._facts |= outcome
         return train, validation, test
 
     def state_dict(self) -> dict[str, Any]:

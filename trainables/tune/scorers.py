@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import ray
@@ -22,10 +22,14 @@ from archray.trainables.proxies.settings import ProxySettings
 from archray.trainables.proxies.shared_pass import score
 from archray.trainables.spaces import Architecture, get_space
 from archray.trainables.supernets import score_architectures
+from archray.trainables.supernets.elastic import SlicedSupernet, build_sliced, score_slices
 from archray.trainables.supernets.evaluation import predict_architecture
-from archray.trainables.training import NO_METRICS
-from archray.trainables.tune.settings import SupernetSettings
+from archray.trainables.training import NO_METRICS, Metrics
+from archray.trainables.tune.settings import SlicedSettings, SupernetSettings, TrialSettings
 from archray.trainables.tune.trial import read_settings
+
+SCORES = ("shared_loss", "shared_accuracy")  # of an architecture on the validation data
+Arrays = Mapping[str, np.ndarray | Tensor]  # a supernet's parameters and buffers by name
 
 
 class PoolScorer:
@@ -82,10 +86,6 @@ class PoolScorer:
         return row
 
 
-SCORES = ("shared_loss", "shared_accuracy")  # of an architecture on the validation data
-Arrays = Mapping[str, np.ndarray]  # a supernet's parameters and buffers by name
-
-
 class SupernetScorer:
     """Holds a supernet with trained weights and the validation data; scores any number of architectures on all of it.
 
@@ -97,17 +97,15 @@ class SupernetScorer:
     Raises: InvalidInput if the weights are of another supernet.
     """
 
-    def __init__(self, settings: dict[str, Any], weights: Arrays | ray.ObjectRef, device: str = "auto") -> None:
-        self.settings = read_settings(SupernetSettings, settings)
+    settings_type: ClassVar[type[TrialSettings]] = SupernetSettings
+    settings: Any  # a `settings_type`
+
+    def __init__(self, settings: Mapping[str, Any], weights: Arrays | ray.ObjectRef, device: str = "auto") -> None:
+        self.settings = read_settings(self.settings_type, settings)
         self.device = choose_device(device)
         dataset = load_images(self.settings.data, device=self.device)
         self.validation = dataset.validation
-        self.supernet = self.settings.build(
-            self.settings.space,
-            in_channels=dataset.in_channels,
-            num_classes=dataset.num_classes,
-            seed=self.settings.seed,
-        )
+        self.supernet = self._build(dataset.in_channels, dataset.num_classes)
         arrays: Arrays = ray.get(weights) if isinstance(weights, ray.ObjectRef) else weights
         # What lies in the object store can only be read, and torch wants tensors that can be written to.
         tensors = {name: torch.from_numpy(np.array(array)) for name, array in arrays.items()}
@@ -127,11 +125,7 @@ class SupernetScorer:
                 decoded[architecture] = self.supernet.space.decode(architecture)
             except InvalidArchitecture as error:
                 reasons[architecture] = str(error)
-        training = self.settings.training
-        scores = score_architectures(
-            self.supernet, list(decoded.values()), self.validation, training.evaluation_batch, amp=training.amp
-        )
-        scored = dict(zip(decoded, scores, strict=True))
+        scored = dict(zip(decoded, self._scores(list(decoded.values())), strict=True))
         for architecture, metrics in scored.items():
             if not math.isfinite(metrics.loss):
                 scored[architecture] = NO_METRICS
@@ -144,6 +138,30 @@ class SupernetScorer:
             }
             for architecture in architectures
         ]
+
+    def _build(self, in_channels: int, num_classes: int) -> Any:
+        settings = self.settings
+        return settings.build(settings.space, in_channels=in_channels, num_classes=num_classes, seed=settings.seed)
+
+    def _scores(self, architectures: Sequence[Architecture]) -> list[Metrics]:
+        training = self.settings.training
+        return score_architectures(
+            self.supernet, architectures, self.validation, training.evaluation_batch, amp=training.amp
+        )
+
+
+class SlicedScorer(SupernetScorer):
+    """A `SupernetScorer` of a sliced supernet, with the fields of `SlicedSettings`."""
+
+    settings_type = SlicedSettings
+
+    def _build(self, in_channels: int, num_classes: int) -> SlicedSupernet:
+        settings = self.settings
+        return build_sliced(settings.space, settings.network, in_channels, num_classes, settings.seed)
+
+    def _scores(self, architectures: Sequence[Architecture]) -> list[Metrics]:
+        training = self.settings.training
+        return score_slices(self.supernet, architectures, self.validation, training.evaluation_batch, amp=training.amp)
 
 
 class SharedPredictions:

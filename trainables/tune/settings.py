@@ -19,6 +19,7 @@ from archray.trainables.supernets.settings import (
     MirrorDescentSettings,
     OptimizerSettings,
     RelaxationSettings,
+    SandwichSettings,
     SimplexSettings,
     SupernetTrainingSettings,
     VariationalSettings,
@@ -26,10 +27,34 @@ from archray.trainables.supernets.settings import (
 )
 
 if TYPE_CHECKING:
-    import torch
-
-    from archray.trainables.nasi.search import NASIBatches
     from archray.trainables.supernets.networks import Group, Supernet
+
+
+class TrialSettings(Settings):
+    """Options of a trainable that trains or searches on data; they are in its Tune config under the key `settings`.
+
+    Args:
+        data: what the trial reads, unless its class says otherwise.
+        device: "auto" (a GPU if the trial was given one, else the CPU), or torch's word: "cpu", "cuda", "cuda:1".
+        seed: of a trial whose config has no `seed`.
+    """
+
+    data: DataSettings = DataSettings()
+    device: str = "auto"
+    seed: Seed = 0
+
+
+class SlicedSettings(TrialSettings):
+    """All options of a `SlicedTrainable`.
+
+    Args:
+        space: a registered name of a space whose supernet is sliced.
+        network: the skeleton of every network in the supernet.
+    """
+
+    space: str = "vit"
+    network: NetworkSettings = NetworkSettings()
+    training: SandwichSettings = SandwichSettings()
 
 
 class SupernetOptions(Settings):
@@ -78,16 +103,14 @@ class SupernetOptions(Settings):
         )
 
 
-class SupernetSettings(SupernetOptions):
-    """All options of a `SupernetTrainable`; they stand in its Tune config under the key `settings`.
+class SupernetSettings(SupernetOptions, TrialSettings):
+    """All options of a `SupernetTrainable`.
 
     Args:
         space: a registered name, or a reference to a space of the user's that has a supernet.
         score: what `scores` are in a config with `candidates`: "loss", least is best, or "accuracy".
         weights_dir: where a trial with `candidates` stores the weights: a local path or a pyarrow URI that every node
             reads. None stores none, and the next round starts from new weights.
-        device: "auto" (a GPU if the trial was given one, else the CPU), or torch's own word.
-        seed: of a trial whose config has no `seed` of its own.
         bounds: constraints that the architecture which a trial ends with meets: the most probable one near to what the
             weights say. None: there are none.
         edge_costs: by column, what each operation of each edge costs: of the penalty's cost, and of bounds on costs
@@ -95,11 +118,8 @@ class SupernetSettings(SupernetOptions):
     """
 
     space: str = "nasbench201"
-    data: DataSettings = DataSettings()
     score: Literal["loss", "accuracy"] = "loss"
     weights_dir: str | None = None
-    device: str = "auto"
-    seed: Seed = 0
     bounds: BoundSettings | None = None
     edge_costs: dict[str, EdgeCosts] = Field(default_factory=dict)
 
@@ -132,8 +152,8 @@ class PosteriorOptions(Settings):
     threads: int | None = Field(None, ge=1)
 
 
-class PosteriorSettings(PosteriorOptions):
-    """All options of a `PosteriorTrainable`; they stand in its Tune config under the key `settings`.
+class PosteriorSettings(PosteriorOptions, TrialSettings):
+    """All options of a `PosteriorTrainable`.
 
     Args:
         space, data: those that the weights were trained with. The posterior learns from the validation part, 30 % of
@@ -141,16 +161,11 @@ class PosteriorSettings(PosteriorOptions):
         supernet: the options that the weights were trained with; of `training` only `amp` is read.
         weights: path or pyarrow URI of the trained weights, as `write_weights` writes a supernet's state (alone, or
             under the key `supernet`).
-        device: "auto" (a GPU if the trial was given one, else the CPU), or torch's own word.
-        seed: of a trial whose config has no `seed` of its own.
     """
 
     space: str = "darts"
-    data: DataSettings = DataSettings()
     supernet: SupernetOptions
     weights: str
-    device: str = "auto"
-    seed: Seed = 0
 
 
 class NASIOptions(Settings):
@@ -219,33 +234,17 @@ class NASIOptions(Settings):
         return build_supernet(space, self.network, in_channels, num_classes, seed, none=none, form=form)
 
 
-class NASISettings(NASIOptions):
-    """All options of a `NASITrainable`; they stand in its Tune config under the key `settings`.
+class NASISettings(NASIOptions, TrialSettings):
+    """All options of a `NASITrainable`.
 
     Attributes:
         space: a registered name, or a reference to a space of the user's that has a supernet.
         data: where batches are from, unless both inputs and labels are random.
-        device: "auto" (a GPU if the trial was given one, else the CPU), or torch's own word.
-        seed: of a trial whose config has no `seed` of its own.
         bounds: constraints that the architecture which a trial ends with meets. None: there are none.
         bounded_images: channels, pixels a side and classes of the data that the bounded networks are built for; None:
             those of the search, which may be random.
     """
 
     space: str = "darts"
-    data: DataSettings = DataSettings()
-    device: str = "auto"
-    seed: Seed = 0
     bounds: BoundSettings | None = None
     bounded_images: tuple[int, int, int] | None = None
-
-    def batches(self, seed: int, device: torch.device) -> NASIBatches:
-        """The mini-batches of a search; the data set is opened unless none of it is used. Raises: as `load_images`."""
-        from archray.trainables.data import load_images
-        from archray.trainables.nasi.search import NASIBatches
-
-        dataset = None if self.without_data else load_images(self.data, device=device)
-        shape, classes = (self.in_channels, self.image_size, self.image_size), self.classes
-        if dataset is not None:
-            shape, classes = (dataset.in_channels, dataset.image_size, dataset.image_size), dataset.num_classes
-        return NASIBatches(dataset, self.inputs, self.labels, shape, classes, self.batch_size, seed, device)

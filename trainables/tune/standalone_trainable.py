@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from torch import nn
 
 from archray.errors import InvalidArchitecture, InvalidInput
-from archray.settings import Seed, Settings
 from archray.trainables.checkpoint import read_state, read_weights, write_weights
 from archray.trainables.data import DataSettings, load_images
 from archray.trainables.data_parallel import ALONE, Team
@@ -26,28 +25,24 @@ from archray.trainables.nets import NetworkSettings, build, count_multiply_adds,
 from archray.trainables.spaces import Space, get_space
 from archray.trainables.training import NO_METRICS, Metrics, Trainer
 from archray.trainables.training_settings import TrainingSettings
+from archray.trainables.tune.settings import TrialSettings
 from archray.trainables.tune.trial import EpochTrainable, TrialFailed, read_settings
 
 METRICS = ("train_loss", "train_accuracy", "validation_loss", "validation_accuracy", "test_loss", "test_accuracy")
 
 
-class StandaloneSettings(Settings):
-    """All options of a `StandaloneTrainable`; they stand in its Tune config under the key `settings`.
+class StandaloneSettings(TrialSettings):
+    """All options of a `StandaloneTrainable`.
 
     Args:
         space: a registered name, or a reference to the user's own.
-        device: "auto" (a GPU if the trial was given one, else the CPU), or torch's own word: "cpu", "cuda", "cuda:1".
-        seed: of a trial whose config has no `seed` of its own: initial parameters, order, augmentation.
         evaluate_test: when the test split is evaluated. In other epochs `test_loss` and `test_accuracy` are NaN, so
             that every result has the same keys.
     """
 
     space: str = "nasbench201"
-    data: DataSettings = DataSettings()
     network: NetworkSettings = NetworkSettings()
     training: TrainingSettings = TrainingSettings()
-    device: str = "auto"
-    seed: Seed = 0
     evaluate_test: Literal["last", "every", "never"] = "last"
 
 

@@ -4,39 +4,34 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any, NamedTuple
-
-from torch import Tensor
 
 from archray.errors import InvalidArchitecture, InvalidInput
 from archray.trainables.checkpoint import load_weights, read_weights, write_weights
 from archray.trainables.costs import BoundSettings
 from archray.trainables.data import load_images
-from archray.trainables.devices import choose_device
 from archray.trainables.nets import count_parameters
 from archray.trainables.spaces import get_space
 from archray.trainables.supernets import PosteriorTrainer, SupernetTrainer, build_mixing
 from archray.trainables.supernets.controllers import CandidatePaths
 from archray.trainables.supernets.elastic import (
     SandwichTrainer,
-    SlicedSupernet,
     build_sliced,
-    score_slices,
     sliced_class,
 )
 from archray.trainables.supernets.evaluation import feasible_architecture, path_cost
 from archray.trainables.supernets.mixing import Mixing
 from archray.trainables.supernets.posterior import VariationalPosterior
 from archray.trainables.supernets.relaxations import ArchitectureParameters
-from archray.trainables.supernets.settings import DECISIONS, SlicedSettings
+from archray.trainables.supernets.settings import DECISIONS
 from archray.trainables.supernets.trainer import CostPenalty, Diverged, update_table
 from archray.trainables.training import NO_METRICS
-from archray.trainables.tune.settings import PosteriorSettings, SupernetSettings
-from archray.trainables.tune.trial import EpochTrainable, TrialFailed, candidates_of, read_settings, read_whole_number
+from archray.trainables.tune.settings import PosteriorSettings, SlicedSettings, SupernetSettings
+from archray.trainables.tune.trial import EpochTrainable, TrialFailed, candidates_of, read_whole_number
 
-__all__ = ["PosteriorTrainable", "SlicedScorer", "SlicedTrainable", "SupernetSettings", "SupernetTrainable"]
+__all__ = ["PosteriorTrainable", "SlicedTrainable", "SupernetSettings", "SupernetTrainable"]
 
 EXTREMES = ("smallest", "largest")
 
@@ -382,51 +377,3 @@ def _named(*metrics: tuple[float, float]) -> dict[str, Any]:
         for name, (loss, accuracy) in zip(names, metrics, strict=True)
         for key, value in ((f"{name}_loss", loss), (f"{name}_accuracy", accuracy))
     }
-
-
-class SlicedScorer:
-    """Holds a sliced supernet with trained weights and the data; scores architectures, in this process.
-
-    Args:
-        settings: fields of `SlicedSettings`, those that the weights were trained with.
-        weights: the supernet's state. device: `auto` takes a GPU where one is visible.
-
-    Raises: InvalidInput if the weights are of another supernet.
-    """
-
-    def __init__(self, settings: Mapping[str, Any], weights: Mapping[str, Tensor], device: str = "auto") -> None:
-        self.settings = read_settings(SlicedSettings, settings)
-        self.device = choose_device(device)
-        self.dataset = load_images(self.settings.data, device=self.device)
-        shape = {"in_channels": self.dataset.in_channels, "num_classes": self.dataset.num_classes}
-        self.supernet: SlicedSupernet = build_sliced(
-            self.settings.space, self.settings.network, seed=self.settings.seed, **shape
-        )
-        load_weights(self.supernet, weights, "the weights")
-        self.supernet.to(self.device)
-
-    def __call__(self, architectures: Sequence[str]) -> list[dict[str, float | str | None]]:
-        """A row for each: `architecture`, `shared_loss`, `shared_accuracy` (on validation data), `failure`.
-
-        One that the space refuses, or whose loss is not finite, has no values and the reason.
-        """
-        return [self._row(architecture) for architecture in architectures]
-
-    def _row(self, architecture: str) -> dict[str, float | str | None]:
-        training, metrics, failure = self.settings.training, NO_METRICS, None
-        try:
-            choices = self.supernet.space.decode(architecture)
-        except InvalidArchitecture as error:
-            failure = str(error)
-        else:
-            [metrics] = score_slices(
-                self.supernet, [choices], self.dataset.validation, training.evaluation_batch, amp=training.amp
-            )
-            if not math.isfinite(metrics.loss):
-                metrics, failure = NO_METRICS, f"the validation loss is {metrics.loss}"
-        return {
-            "architecture": architecture,
-            "shared_loss": metrics.loss,
-            "shared_accuracy": metrics.accuracy,
-            "failure": failure,
-        }

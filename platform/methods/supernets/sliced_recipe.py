@@ -34,8 +34,9 @@ from archray.plurals import count
 from archray.searchers import RandomSearch, RegularizedEvolution, drive
 from archray.trainables.checkpoint import read_state, write_weights
 from archray.trainables.spaces import get_space
-from archray.trainables.supernets.settings import SlicedSettings
-from archray.trainables.tune.supernet_trainable import SlicedScorer, SlicedTrainable
+from archray.trainables.tune.scorers import SlicedScorer
+from archray.trainables.tune.settings import SlicedSettings
+from archray.trainables.tune.supernet_trainable import SlicedTrainable
 
 LARGEST = "largest_accuracy"  # by which the terminal tells of the training
 
