@@ -160,7 +160,7 @@ def test_what_the_supernet_lacks_is_impossible() -> None:
         assert row[0] is None and row[1:] == pytest.approx([-np.log(4)] * 4)
     generator = torch.Generator().manual_seed(0)
     for _ in range(50):
-        assert "none" not in posterior.drawn(generator)
+        assert "none" not in posterior.sample(generator)
     posterior.learn(linear_lesson(torch.rand(4, 4)), 0.0)
     assert bool(posterior.alpha.isfinite().all())
 

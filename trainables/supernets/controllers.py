@@ -57,7 +57,7 @@ class DrawnPaths(Mixing):
         self._generator = torch.Generator()
 
     @abstractmethod
-    def drawn(self, generator: torch.Generator) -> Architecture:
+    def sample(self, generator: torch.Generator) -> Architecture:
         """An architecture of the supernet's space."""
 
     def reseed(self, seed: int) -> None:
@@ -65,11 +65,11 @@ class DrawnPaths(Mixing):
 
     @torch.no_grad()
     def draw(self, progress: float) -> Mixture:
-        return self._supernet.path(self.drawn(self._generator))
+        return self._supernet.path(self.sample(self._generator))
 
     def evaluation(self, progress: float, seed: int) -> Callable[[], Mixture]:
         generator = torch.Generator().manual_seed(seed)
-        return torch.no_grad()(lambda: self._supernet.path(self.drawn(generator)))
+        return torch.no_grad()(lambda: self._supernet.path(self.sample(generator)))
 
 
 class CandidatePaths(DrawnPaths):
@@ -85,7 +85,7 @@ class CandidatePaths(DrawnPaths):
         super().__init__(supernet)
         self._architectures = [supernet.space.decode(candidate) for candidate in candidates]
 
-    def drawn(self, generator: torch.Generator) -> Architecture:
+    def sample(self, generator: torch.Generator) -> Architecture:
         return self._architectures[int(torch.randint(len(self._architectures), (), generator=generator))]
 
 
@@ -102,7 +102,7 @@ class UniformArchitectures(DrawnPaths):
         super().__init__(supernet)
         self._open = OpenDecisions(supernet.space, supernet.groups)
 
-    def drawn(self, generator: torch.Generator) -> Architecture:
+    def sample(self, generator: torch.Generator) -> Architecture:
         sizes = [len(decision.choices) for decision in self._open.decisions]
         return self._open.architecture([int(torch.randint(size, (), generator=generator)) for size in sizes])
 
@@ -236,7 +236,7 @@ class ReinforcedController(DrawnPaths):
     def prepare(self, training: SupernetTrainingSettings, points: int) -> None:
         self._optimizer.check_objective(training.objective)
 
-    def drawn(self, generator: torch.Generator) -> Architecture:
+    def sample(self, generator: torch.Generator) -> Architecture:
         """By the present policy."""
         [architecture] = self.architectures(self.controller(1, generator))
         return architecture

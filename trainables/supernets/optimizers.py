@@ -216,7 +216,7 @@ class Learner(ABC):
         Raises: FloatingPointError if a gradient is NaN and the optimizer refuses it.
         """
 
-    def compared(self, probabilities: dict[str, Tensor]) -> dict[str, Tensor]:
+    def strengths(self, probabilities: dict[str, Tensor]) -> dict[str, Tensor]:
         """By what operations are compared when an architecture is derived: group -> (edges, operations)."""
         return probabilities
 
@@ -383,7 +383,7 @@ class PointLearner(Learner):
             total += gradient.clamp(-clip, clip).sum(0)
         return losses.detach().mean()
 
-    def compared(self, probabilities: dict[str, Tensor]) -> dict[str, Tensor]:
+    def strengths(self, probabilities: dict[str, Tensor]) -> dict[str, Tensor]:
         """The weights without wipe-out: exponentiated gradient from the uniform point."""
         lr, clip, unwiped = self._settings.lr, self._settings.clip, {}
         for name, total in self._sums.items():

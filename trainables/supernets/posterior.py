@@ -156,7 +156,7 @@ class VariationalPosterior(DrawnPaths):
         self.optimizer = optimizer.make([self.alpha])
         self._log_prior = -self.relaxed.allowed.sum(-1).to(self.alpha.dtype).log()  # (B,)
 
-    def drawn(self, generator: torch.Generator) -> Architecture:
+    def sample(self, generator: torch.Generator) -> Architecture:
         """From p_alpha."""
         return self.relaxed.architecture(self._choices(self.log_probabilities(), generator))
 

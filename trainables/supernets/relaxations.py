@@ -155,7 +155,7 @@ class ArchitectureParameters(Mixing):
     def discretised(self) -> str:
         """The architecture of the strongest operations (note G4)."""
         probabilities = self.probabilities()
-        return discretise(self.space, self.learner.compared(probabilities) if self.learner else probabilities)
+        return discretise(self.space, self.learner.strengths(probabilities) if self.learner else probabilities)
 
     def derive(self, accuracies: Callable[[Sequence[str]], list[float]], seed: int) -> str | None:
         """`discretised`; None if the relaxation does not look at the parameters, so that nothing is learned."""

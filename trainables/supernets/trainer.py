@@ -190,7 +190,7 @@ class CostPenalty:
         uniform = {name: torch.full(shape, 1.0 / shape[1], dtype=torch.float64) for name, shape in shapes.items()}
         self.unit = float(costs.expected(uniform)) or 1.0
 
-    def added(self, lesson: Lesson) -> Lesson:
+    def with_penalty(self, lesson: Lesson) -> Lesson:
         """The lesson with the penalty in its gradient and its loss."""
 
         def gradient(leaves: Mixture) -> tuple[Tensor, dict[str, Tensor]]:
@@ -322,7 +322,7 @@ class SupernetTrainer(SGDTrainer[SupernetTrainingSettings]):
         if self.settings.objective == SECOND_ORDER:
             lesson = replace(lesson, gradient=lambda leaves: self._gradient_ahead(batch, upcoming(), leaves, step))
         if self.penalty is not None:
-            lesson = self.penalty.added(lesson)
+            lesson = self.penalty.with_penalty(lesson)
         try:
             return self.mixing.learn(lesson, self._progress(step))
         except FloatingPointError as error:

@@ -92,7 +92,7 @@ class LandscapeWorker:
     the gradient; of the middle the loss, the variance, and the largest eigenvalue of the Hessian.
 
     Args:
-        weights: architecture -> the URI of its trained network, see `cell_trainable.network_state`.
+        weights: architecture -> the URI of its trained network, see `network_state`.
         data: settings of the data, as a dict; the first `images` of its validation split are used.
         points, gradient_points: on a side of the square, and of the coarser one of gradients.
         radius: half a side, in lengths of the filters. seed: of the directions, with the architecture's string.

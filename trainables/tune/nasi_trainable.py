@@ -206,7 +206,7 @@ class NASIAgreementTrainable(NASITrainable):
     def _step(self) -> Result:
         search, settings = self.trainer, self._settings
         path = search.random_path(self._scored)
-        values: dict[str, Any] = dict.fromkeys(compared(settings), math.nan)
+        values: dict[str, Any] = dict.fromkeys(trace_columns(settings), math.nan)
 
         def trace(size: int, approximation: Approximation, **source: str) -> float:
             batches = NASIBatches(**{**vars(search.batches), "size": size, **source})
@@ -224,7 +224,7 @@ class NASIAgreementTrainable(NASITrainable):
         return self._results(values, seconds=math.nan)
 
     def _no_values(self) -> dict[str, Any]:
-        return dict.fromkeys(compared(self._settings), math.nan)
+        return dict.fromkeys(trace_columns(self._settings), math.nan)
 
     def _progress(self) -> dict[str, Any]:
         return {"epoch": self._scored, "epochs": self._settings.architectures}
@@ -242,7 +242,7 @@ def _sizes(settings: NASIAgreementSettings) -> list[int]:
     return [size for size in SIZES if size < settings.batch_size] + [settings.batch_size]
 
 
-def compared(settings: NASIAgreementSettings) -> list[str]:
+def trace_columns(settings: NASIAgreementSettings) -> list[str]:
     """The names of the trace norms in every result."""
     by_size = [f"batch_{size}" for size in _sizes(settings)]
     return ["exact", "samples", *by_size, "batch", "random_labels", "random_inputs"]

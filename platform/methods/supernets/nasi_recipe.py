@@ -29,7 +29,7 @@ from archray.trainables.tune.nasi_trainable import (
     NASIAgreementSettings,
     NASIAgreementTrainable,
     NASITrainable,
-    compared,
+    trace_columns,
 )
 
 
@@ -91,7 +91,7 @@ def _comparison(context: Context[NASIConfig], tuned: Folder) -> TrialPlan | None
 
 
 def _write_agreement(context: Context[NASIConfig], folder: Folder, run: TuneRun) -> None:
-    columns = ["seed", *compared(_agreement_settings(context)), "failure"]
+    columns = ["seed", *trace_columns(_agreement_settings(context)), "failure"]
     folder.write_parquet(AGREEMENT, run.curves.reindex(columns=columns))
 
 

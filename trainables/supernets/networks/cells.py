@@ -54,7 +54,7 @@ class Edge(NamedTuple):
         return f"{self.target}<-{self.source}"
 
 
-def channels_seen(channels: int, partial: int) -> int:
+def operation_width(channels: int, partial: int) -> int:
     """C/K, how many of C channels the operations see. Raises: InvalidInput if K does not divide C."""
     if channels % partial:
         raise InvalidInput(
@@ -64,18 +64,18 @@ def channels_seen(channels: int, partial: int) -> int:
     return channels // partial
 
 
-def seen(node: Tensor, partial: int) -> Tensor:
+def operation_channels(node: Tensor, partial: int) -> Tensor:
     """(n, C, H, W) -> (n, C/K, H, W), the channels that operations see."""
     return node if partial == 1 else _channels_last(node[:, : node.shape[1] // partial])
 
 
-def passing(node: Tensor, partial: int, stride: int) -> Tensor:
+def bypass_channels(node: Tensor, partial: int, stride: int) -> Tensor:
     """(n, C, H, W) -> (n, C - C/K, H/stride, W/stride), the channels that pass by."""
     rest = _channels_last(node[:, node.shape[1] // partial :])
     return rest if stride == 1 else functional.max_pool2d(rest, stride, stride, ceil_mode=True)
 
 
-def shuffled(mixed: Tensor, rest: Tensor) -> Tensor:
+def shuffle(mixed: Tensor, rest: Tensor) -> Tensor:
     """(n, C/K, H, W) and (n, C - C/K, H, W) -> (n, C, H, W): channel k C/K + c of the two goes to c K + k."""
     parts = [part.permute(0, 2, 3, 1) for part in (mixed, *rest.split(mixed.shape[1], dim=1))]
     return torch.stack(parts, dim=-1).flatten(-2).permute(0, 3, 1, 2)
@@ -255,7 +255,7 @@ class MixedCell(nn.Module):
         fused: Fused | None = None,
     ) -> None:
         super().__init__()
-        width = channels_seen(channels, partial)
+        width = operation_width(channels, partial)
         self.graph, self.inputs, self.operations = tuple(edges), inputs, tuple(operations)
         self.partial, self.fused = partial, fused
         self.edges = nn.ModuleDict(
@@ -283,13 +283,13 @@ class MixedCell(nn.Module):
             leaving = [number for number, edge in enumerate(self.graph) if edge.source == source]
             if not leaving:
                 continue
-            terms = self._terms(seen(nodes[source], self.partial), leaving, operations, rows)
+            terms = self._terms(operation_channels(nodes[source], self.partial), leaving, operations, rows)
             for number, of_edge in zip(leaving, terms, strict=True):
                 arriving[self.graph[number].target] += of_edge
                 if rows.probe is not None:
                     offers[self.graph[number].target] += self._offers(nodes[source], number)
             if self.partial > 1:
-                rest = passing(nodes[source], self.partial, self.graph[leaving[0]].stride)
+                rest = bypass_channels(nodes[source], self.partial, self.graph[leaving[0]].stride)
                 for number in leaving:
                     bypass[self.graph[number].target].append((rest, edge_weights[number]))
         return nodes[self.inputs :]
@@ -323,9 +323,9 @@ class MixedCell(nn.Module):
             node = weighted_sum(arriving)
         else:  # `none` on every edge
             edge = next(edge for edge in self.graph if edge.target == target)
-            x = seen(nodes[edge.source], self.partial)
+            x = operation_channels(nodes[edge.source], self.partial)
             node = torch.zeros_like(x[..., :: edge.stride, :: edge.stride])
-        return node if self.partial == 1 else shuffled(node, weighted_sum(bypass))
+        return node if self.partial == 1 else shuffle(node, weighted_sum(bypass))
 
 
 def depthwise(x: Tensor, weight: Tensor, stride: int = 1, dilation: int = 1) -> Tensor:

@@ -14,7 +14,14 @@ from archray.trainables.nets.nasbench1shot1_network import OPERATIONS as MODULES
 from archray.trainables.nets.nasbench1shot1_network import SearchCell, node_conv, search_network
 from archray.trainables.spaces.nasbench1shot1 import OPERATIONS, OUTPUT, NASBench1Shot1
 from archray.trainables.spaces.space import Architecture, Space
-from archray.trainables.supernets.networks.cells import Term, channels_seen, passing, seen, shuffled, weighted_sum
+from archray.trainables.supernets.networks.cells import (
+    Term,
+    bypass_channels,
+    operation_channels,
+    operation_width,
+    shuffle,
+    weighted_sum,
+)
 from archray.trainables.supernets.networks.supernet import (
     LEFT_OUT,
     Group,
@@ -43,7 +50,7 @@ class MixedSearchCell(nn.Module):
     def __init__(self, nodes: range, in_channels: int, channels: int, partial: int) -> None:
         super().__init__()
         self.nodes, self.partial = nodes, partial
-        width = channels_seen(channels, partial)
+        width = operation_width(channels, partial)
         self.projections = nn.ModuleDict(
             {name: node_conv(in_channels, channels, 1, "search") for name in (*map(str, nodes), OUTPUT)}
         )
@@ -69,18 +76,18 @@ class MixedSearchCell(nn.Module):
         chosen = range(len(OPERATIONS)) if rows.chosen is None else (rows.chosen[index],)
         block: nn.Module = self.operations[str(node)]
         assert isinstance(block, nn.ModuleDict)
-        some = seen(x, self.partial)
+        part = operation_channels(x, self.partial)
         terms: list[Term] = [
-            (block[OPERATIONS[column]](some), rows.dense[index, column] if rows.probe is None else None)
+            (block[OPERATIONS[column]](part), rows.dense[index, column] if rows.probe is None else None)
             for column in chosen
             if column != LEFT_OUT
         ]
-        mixed = weighted_sum(terms) if terms else torch.zeros_like(some)
+        mixed = weighted_sum(terms) if terms else torch.zeros_like(part)
         if rows.probe is not None:
             mixed = rows.probe(
-                mixed, [(index, column, partial(block[name], some)) for column, name in enumerate(OPERATIONS)]
+                mixed, [(index, column, partial(block[name], part)) for column, name in enumerate(OPERATIONS)]
             )
-        return mixed if self.partial == 1 else shuffled(mixed, passing(x, self.partial, stride=1))
+        return mixed if self.partial == 1 else shuffle(mixed, bypass_channels(x, self.partial, stride=1))
 
 
 def _sum_of(parents: list[Tensor], rows: Rows | None) -> Tensor:

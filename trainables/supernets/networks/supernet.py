@@ -184,7 +184,7 @@ def without_none(operations: Sequence[str]) -> tuple[str, ...]:
 class Supernet(nn.Module, ABC):
     """The base of all supernets. A subclass makes its modules under the names of its standalone search form.
 
-    groups: the architecture parameters it takes. partial_channels: K, see `mixed_cell`.
+    groups: the architecture parameters it takes. partial_channels: K, see `cells`.
     """
 
     loose_ends: ClassVar[bool] = False  # whether architectures may have operations that nothing reads: not in a path
