@@ -26,7 +26,8 @@ SIZES = (4, 8, 16, 32, 64, 128)  # b of Table 6.7
 NOT_YET: dict[str, Any] = dict.fromkeys(("distribution", "samples", "constants")) | dict.fromkeys(
     ("found_trace", "found_reward"), math.nan
 )
-NOTHING = dict.fromkeys(("trace", "nu", "reward", "above", "entropy"), math.nan) | {"architecture": None} | NOT_YET
+NUMBERS = ("trace", "nu", "reward", "above", "entropy", "found_trace", "found_reward")
+NOTHING: dict[str, Any] = dict.fromkeys(NUMBERS, math.nan) | {"architecture": None} | NOT_YET
 
 
 def mini_batches(settings: NASISettings, seed: int, device: torch.device) -> NASIBatches:
