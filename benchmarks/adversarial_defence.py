@@ -25,8 +25,8 @@ from typing import Any
 import pandas as pd
 
 import archray
-from archray.cluster.cluster_settings import ClusterSettings
 from archray.cluster.connect import connect
+from archray.cluster.settings import ClusterSettings
 from archray.files import whole_file
 from archray.platform.config import merge, parse_assignment
 from archray.platform.methods import open_run

@@ -26,8 +26,7 @@ from scipy.stats import kendalltau, spearmanr
 
 from archray.searchers import HNASSearch, RandomSearch, drive
 from archray.searchers.base import ArchraySearcher
-from archray.searchers.hnas.coordinates import PoolCoordinates
-from archray.searchers.hnas.scored_pool import build_pool, distance
+from archray.searchers.hnas.objective import PoolCoordinates, build_pool, distance
 
 VALIDATION, TEST = "cifar10_valid_12", "cifar10_test_200"
 ACCURACIES = [VALIDATION, TEST, "cifar100_valid_12", "imagenet16_valid_12"]

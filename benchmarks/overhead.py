@@ -63,7 +63,7 @@ class NearEmpty(tune.Trainable):
 def run_archray(folder: Path, trials: int, at_once: int, seconds: float, searcher: str) -> list[dict[str, Any]]:
     """The trials' last results."""
     from archray import searchers
-    from archray.cluster.resources import ResourceSettings
+    from archray.cluster.settings import ResourceSettings
     from archray.files import Folder
     from archray.platform.engine.stage import Context
     from archray.platform.engine.trial_plan import TrialPlan

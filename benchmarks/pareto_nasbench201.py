@@ -28,8 +28,7 @@ import pandas as pd
 from pretended_devices import pretended_latency
 
 from archray.searchers import NSGA2Search, ParetoPoolSearch, RandomSearch, drive
-from archray.searchers.pareto.dominance import non_dominated
-from archray.searchers.pareto.hypervolume import hypervolume
+from archray.searchers.pareto.front import hypervolume, non_dominated
 from archray.trainables.spaces import get_space
 
 LEAST = 80.0  # percent, 200-epoch CIFAR-10 test accuracy

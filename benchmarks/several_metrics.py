@@ -28,9 +28,7 @@ import numpy as np
 import pandas as pd
 
 from archray.searchers import RankSurrogateSearch, RoBoTSearch, drive
-from archray.searchers.rank_surrogate.metric_scores import metric_scores
-from archray.searchers.rank_surrogate.rank_kernel import KernelSetting
-from archray.searchers.rank_surrogate.rank_surrogate import KAPPA
+from archray.searchers.rank_surrogate.surrogate import KAPPA, KernelSetting, metric_scores
 
 METRICS = [
     "epe_nas",

@@ -1,11 +1,13 @@
-"""The driver's side of a map over actors: which chunk is where, and what to do when it comes back or does not."""
+"""One function mapped over many items by stateful actors: chunks, results as they come, dead actors replaced."""
 
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,9 +16,97 @@ import ray
 from ray import ObjectRef, cloudpickle
 from ray.exceptions import ActorUnschedulableError, RayError, RuntimeEnvSetupError
 
-from archray.cluster.chunks import Chunk, ChunkQueue
 from archray.cluster.map_actor import MapActor, Reply, describe_error
 from archray.errors import InvalidInput, TrialCrashed
+
+# The items of an `actor_map` in chunks: which goes next, how large, and which goes again after a failure.
+
+
+ATTEMPTS = 2  # an item that failed so often is left out; a chunk that killed so many actors is split
+CHUNK_SECONDS = 5.0  # how long a chunk should take when its size is ours to choose: what a killed driver loses
+
+
+@dataclass
+class Chunk:
+    """Items (by index) that travel together. `alone`: nothing else may wait in its actor, so that blame is sure."""
+
+    indices: list[int]
+    deaths: int = 0
+    alone: bool = False
+
+
+class ChunkQueue:
+    """What is to be done: items that have not been sent yet, and chunks that go again.
+
+    Args:
+        items: how many there are. num_actors: who work on them; may change.
+        chunk_size: items per chunk; None: as many as take CHUNK_SECONDS, one until it is known how long an item takes.
+    """
+
+    def __init__(self, items: int, num_actors: int, chunk_size: int | None) -> None:
+        self._items, self.num_actors, self._chunk_size = items, num_actors, chunk_size
+        self._next = 0  # items from here on have not been sent yet
+        self._again: deque[Chunk] = deque()
+        self._failures: Counter[int] = Counter()  # by item
+        self._seconds_per_item: float | None = None
+
+    def __len__(self) -> int:
+        """How many more actors could find work: items not sent, and chunks to be done again."""
+        return self._items - self._next + len(self._again)
+
+    def clear(self) -> None:
+        self._next = self._items
+        self._again.clear()
+
+    def take(self, *, beside_another: bool) -> Chunk | None:
+        """The next chunk for an actor, in which another one runs already or not; None if there is none for it."""
+        for chunk in self._again:
+            if not (chunk.alone and beside_another):
+                self._again.remove(chunk)
+                return chunk
+        if self._next >= self._items:
+            return None
+        start, self._next = self._next, min(self._next + self._size(), self._items)
+        return Chunk(list(range(start, self._next)))
+
+    def _size(self) -> int:
+        if self._chunk_size is not None:
+            return self._chunk_size
+        if self._seconds_per_item is None:
+            return 1
+        even = math.ceil((self._items - self._next) / (2 * self.num_actors))  # smaller towards the end
+        return max(1, min(even, int(CHUNK_SECONDS / max(self._seconds_per_item, 1e-6))))
+
+    def took(self, seconds: float, items: int) -> None:
+        """Learns how long an item takes."""
+        self._seconds_per_item = seconds / items
+
+    def put_first(self, chunks: Iterable[Chunk]) -> None:
+        """Has chunks that nothing is held against done again, before all else and in their order."""
+        self._again.extendleft(reversed(list(chunks)))
+
+    def put_last(self, chunk: Chunk) -> None:
+        self._again.append(chunk)
+
+    def suspect(self, chunk: Chunk) -> None:
+        """Has a chunk of several items that killed an actor done again, alone; the second time item by item."""
+        chunk.deaths, chunk.alone = chunk.deaths + 1, True
+        if chunk.deaths < ATTEMPTS:
+            self._again.append(chunk)
+        else:
+            self._again.extend(Chunk([index], alone=True) for index in chunk.indices)
+
+    def failed(self, index: int) -> bool:
+        """Counts a failure of one item; whether it goes again, alone, or is to be left out."""
+        self._failures[index] += 1
+        if self._failures[index] >= ATTEMPTS:
+            return False
+        self._again.append(Chunk([index], alone=True))
+        return True
+
+
+# The driver's side of a map over actors: which chunk is where, and what to do when it comes back or does not.
+
 
 logger = logging.getLogger(__name__)
 
@@ -90,7 +180,7 @@ def _kill_once_started(actors: dict[ObjectRef, Any]) -> None:
 
 
 class ActorPool:
-    """Actors that a function is mapped over many items by; `archray.cluster.actors.actor_map` says how.
+    """Actors that a function is mapped over many items by; `archray.cluster.actor_pool.actor_map` says how.
 
     Args:
         num_actors: asked again and again. options: of Ray's, for each actor. The others: see there.
@@ -278,3 +368,56 @@ class ActorPool:
         if self._left_out >= HOPELESS and not self._done:
             raise WorkerFailed(f"the worker {self._name} failed on every item so far, last with", error)
         return [Outcome(index, self._items[index], None, error)]
+
+
+# One function mapped over many items by stateful actors: chunks, results as they come, dead actors replaced.
+
+
+def actor_map(
+    worker: Callable[..., Callable[[Any], Any]],
+    items: Sequence[Any],
+    *,
+    worker_kwargs: Mapping[str, Any],
+    num_actors: int | Callable[[], int],
+    chunk_size: int | None = None,
+    num_cpus: float = 1,
+    num_gpus: float = 0,
+    runtime_env: Mapping[str, Any] | None = None,
+    title: str = "",
+    stop: Callable[[], bool] = lambda: False,
+) -> Generator[list[Outcome], None, None]:
+    """Calls `worker(**worker_kwargs)(item)` for every item; yields lists of outcomes as they come, in any order.
+
+    Every item has exactly one outcome. The worker is constructed once in each actor and called there, item by item.
+    A worker should return what is wrong with an item as a value: an exception, like a death of the process, makes
+    its actor suspect, and an actor that failed is never used again.
+
+    - An item that raises is tried once more, on another actor, then reported with its error and left out.
+    - The chunk of an actor that died is done again, once; when it kills a second actor it is split into single
+      items, and an item that kills two actors by itself is reported. A node that leaves is held against nobody.
+    - Actors end when the generator ends or is closed.
+
+    Args:
+        worker: an importable class or function; classes of a script's `__main__` work too.
+        worker_kwargs: may hold object references, for arrays that all actors share.
+        num_actors: actors at most; those that the cluster has no room for wait and hold up nothing. A function is asked
+            every few seconds, so that a node that joins gets work; where it raises InvalidInput the number stays.
+        chunk_size: items per chunk; None measures, and makes a chunk take about `chunks.CHUNK_SECONDS`.
+        num_cpus: CPUs per actor. Ray sets OMP_NUM_THREADS to it (1 for less than 1) unless the variable is set.
+        num_gpus: GPUs, or the share of one, per actor.
+        runtime_env: Ray's runtime environment for the actors, on top of the job's.
+        title: what the map is for; the actors are shown by it in Ray's dashboard, `title: Worker 3`.
+        stop: asked between chunks; once it says True no further chunk is sent, and what is in flight is the last.
+
+    Raises: InvalidInput for sizes below 1 or without Ray. While iterating, WorkerFailed if the worker cannot be
+    constructed, at once, or if nothing but failures came.
+    """
+    if not ray.is_initialized():
+        raise InvalidInput("actor_map needs Ray; call it inside `with archray.cluster.connect.connect(...)`")
+    count = num_actors if callable(num_actors) else lambda: num_actors
+    if count() < 1 or (chunk_size is not None and chunk_size < 1):
+        raise InvalidInput(f"expected num_actors and chunk_size of 1 or more, got {count()} and {chunk_size}")
+    options: dict[str, Any] = {"num_cpus": num_cpus, "num_gpus": num_gpus, "max_restarts": 0, "max_task_retries": 0}
+    if runtime_env:
+        options["runtime_env"] = dict(runtime_env)
+    return ActorPool(worker, items, dict(worker_kwargs), count, chunk_size, options, title, stop).outcomes()

@@ -14,8 +14,15 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from archray.cluster.connect import ClusterError, runtime_environment
-from archray.cluster.find_head import ANSWER_SECONDS, GET_TOKEN, Unreachable, send_given_token, token_source
+from archray.cluster.connect import (
+    ANSWER_SECONDS,
+    GET_TOKEN,
+    ClusterError,
+    Unreachable,
+    runtime_environment,
+    send_given_token,
+    token_source,
+)
 from archray.errors import MissingExtra
 
 if TYPE_CHECKING:  # needs what comes with ray[default]

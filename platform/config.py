@@ -17,8 +17,7 @@ from typing import Any, ClassVar, Literal, TypeVar, Union, get_args, get_origin
 import yaml
 from pydantic import BaseModel, Field, ValidationError, field_validator
 
-from archray.cluster.cluster_settings import ClusterSettings
-from archray.cluster.resources import ResourceSettings
+from archray.cluster.settings import ClusterSettings, ResourceSettings
 from archray.errors import InvalidInput, problem_words
 from archray.files import local_path
 from archray.settings import REPEATED, RegisteredSettings, Seed, Settings

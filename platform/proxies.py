@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from archray.cluster.cluster_settings import ClusterSettings, check_address
-from archray.cluster.resources import ResourceSettings
+from archray.cluster.settings import ClusterSettings, ResourceSettings, check_address
 from archray.errors import ArchrayError, DiskFull, InvalidInput, RunFolderError, RunInterrupted, TrialCrashed, expect
 from archray.files import Folder, new_file, write_file
 from archray.platform.config import validate

@@ -15,17 +15,17 @@ if TYPE_CHECKING:
     from archray.searchers.drive_searcher import drive
     from archray.searchers.drop_worst import DropWorst
     from archray.searchers.evolution import RegularizedEvolution
-    from archray.searchers.halving.weight_sharing import WeightSharingHalving
+    from archray.searchers.halving import WeightSharingHalving
     from archray.searchers.hnas.mu_nu_search import HNASSearch
     from archray.searchers.local_search import LocalSearch
     from archray.searchers.metric_first import MetricFirst, best_of_pool
-    from archray.searchers.nesbs.architecture_posterior import Posterior
     from archray.searchers.nesbs.ensemble_search import NESBSSearch
+    from archray.searchers.nesbs.posterior import Posterior
     from archray.searchers.pareto.nsga2_search import NSGA2Search
-    from archray.searchers.pareto.pareto_pool_search import ParetoPoolSearch
+    from archray.searchers.pareto.pool_search import ParetoPoolSearch
     from archray.searchers.random_search import RandomSearch
-    from archray.searchers.rank_surrogate.rank_surrogate_search import RankSurrogateSearch
     from archray.searchers.rank_surrogate.robot_search import RoBoTSearch
+    from archray.searchers.rank_surrogate.search import RankSurrogateSearch
     from archray.searchers.reinforce_search import ReinforceSearch
     from archray.searchers.state import SearcherStateError
 

@@ -7,6 +7,7 @@ a run is the same whatever order its trials finish in, and a resumed run equals 
 from __future__ import annotations
 
 import logging
+import time
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
@@ -18,8 +19,32 @@ from archray.errors import InvalidInput
 from archray.searchers.arguments import check_metric_mode, check_whole_number
 from archray.searchers.ledger import Record, read_metric
 from archray.searchers.state import RecordingSearcher
-from archray.searchers.stopwatch import Stopwatch
 from archray.seeds import trial_seed
+
+# The seconds that a searcher takes to decide.
+
+
+class Stopwatch:
+    """Adds up the wall time of the blocks that it is entered for; one inside another counts once.
+
+    Attributes:
+        seconds: of all blocks that have ended, in this process.
+    """
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self._depth, self._began = 0, 0.0
+
+    def __enter__(self) -> None:
+        if self._depth == 0:
+            self._began = time.perf_counter()
+        self._depth += 1
+
+    def __exit__(self, *raised: Any) -> None:
+        self._depth -= 1
+        if self._depth == 0:
+            self.seconds += time.perf_counter() - self._began
+
 
 logger = logging.getLogger(__name__)
 

@@ -14,9 +14,9 @@ from archray.errors import InvalidInput
 from archray.searchers.arguments import SearcherOptions, check_whole_number, is_finite_number
 from archray.searchers.base import Proposal
 from archray.searchers.bohb_model import ModelOptions, Observation, check_hpbandster, model_draws
-from archray.searchers.decision_search import NOT_READ, DecisionSearch
+from archray.searchers.config_space import OwnSpace
 from archray.searchers.ledger import Record, read_metric
-from archray.searchers.search_space import OwnSpace
+from archray.searchers.space_search import NOT_READ, DecisionSearch
 from archray.seeds import stream_seed
 from archray.trainables.spaces import Space
 

@@ -1,18 +1,23 @@
-"""What a searcher asks of whatever it draws from: configs, of which each may have neighbours and decisions.
-
-A config is a dictionary, JSON-able, that a trial's config will hold.
-"""
+"""Spaces to draw configs from: archray's, a list of names, a dict of Tune domains, or an object of the user's."""
 
 from __future__ import annotations
 
+import itertools
 import json
+import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
+from ray.tune.search.sample import Categorical, Domain, Integer, Quantized, Sampler
 
-from archray.searchers.arguments import IntArray
+from archray.errors import InvalidArchitecture, InvalidInput
+from archray.searchers.arguments import HeldSpace, IntArray
+from archray.trainables.spaces import ConstrainedSpace, Space
+
+# What a searcher asks of whatever it draws from: configs, of which each may have neighbours and decisions.
+
 
 Config = dict[str, Any]
 DRAWS = 1000  # in search of a config that is new; then a small space is enumerated
@@ -94,3 +99,323 @@ class ConfigSpace(ABC):
     def check_mutable(self) -> None:
         """Raises: InvalidInput if there is nothing that one config could become."""
         return
+
+
+# A dict of Tune domains to draw from: the keys of a trial's config.
+
+
+INTEGERS = 1000  # values of a tune.randint that are still decided one by one
+
+
+class Domains(ConfigSpace):
+    """The keys of a dict of Tune domains: `{"width": tune.choice([16, 32]), "lr": tune.loguniform(1e-3, 1)}`.
+
+    A mutation draws another value for one key, of those with more than one value. Raises: InvalidInput for what is no
+    domain.
+    """
+
+    def __init__(self, domains: Mapping[str, Domain]) -> None:
+        if not domains:
+            raise InvalidInput("expected a Tune domain for each key, got an empty dict")
+        for name, domain in domains.items():
+            if not isinstance(name, str) or name == SEED:
+                raise InvalidInput(f"expected strings for keys, and none called {SEED!r}, which is the trial's own")
+            if not isinstance(domain, Domain) or domain.is_function() or domain.is_grid():
+                raise InvalidInput(
+                    f"{name}: expected a Tune domain, as tune.choice([16, 32]) or tune.uniform(0, 1), got {domain!r}; "
+                    "a fixed value goes into the Tuner's param_space"
+                )
+            if isinstance(domain, Categorical) and json.loads(json.dumps(domain.categories)) != domain.categories:
+                raise InvalidInput(f"{name}: expected choices that JSON can hold, got {domain.categories!r}")
+        self._domains = dict(domains)
+        self._choices = {n: _distinct(d.categories) for n, d in domains.items() if isinstance(d, Categorical)}
+        self._free = [name for name in domains if len(self._choices.get(name, "ab")) > 1]
+
+    def sample(self, rng: np.random.Generator) -> Config:
+        return {name: domain.sample(random_state=rng) for name, domain in self._domains.items()}
+
+    def mutate(self, config: Mapping[str, Any], rng: np.random.Generator) -> Config:
+        name = self._free[rng.integers(len(self._free))]
+        value = config[name]
+        if name in self._choices:
+            others = [choice for choice in self._choices[name] if choice != value]
+            return {**config, name: others[rng.integers(len(others))]}
+        values = (self._domains[name].sample(random_state=rng) for _ in range(STEPS))
+        return {**config, name: next((other for other in values if other != value), value)}
+
+    def cross(self, config: Mapping[str, Any], other: Mapping[str, Any], rng: np.random.Generator) -> Config:
+        heads = rng.random(len(self._domains)) < 0.5
+        return {name: (config if head else other)[name] for name, head in zip(self._domains, heads, strict=True)}
+
+    def neighbours(self, config: Mapping[str, Any], rng: np.random.Generator) -> list[Config]:
+        if len(self._choices) < len(self._domains):
+            return super().neighbours(config, rng)
+        others = [{**config, name: choice} for name, choices in self._choices.items() for choice in choices]
+        rng.shuffle(others)
+        return self.distinct(others, config)
+
+    def choices(self) -> dict[str, list[Any]]:
+        """Of `tune.choice` its values, of `tune.randint` the numbers. Raises: InvalidInput for any other domain."""
+        choices = {name: self._choices.get(name) or _whole_numbers(d) for name, d in self._domains.items()}
+        for name, values in choices.items():
+            if not values:
+                raise InvalidInput(
+                    f"{name}: expected a finite number of values, tune.choice([...]), or tune.randint over at most "
+                    f"{INTEGERS}, got {self._domains[name].domain_str}; name the values to choose from"
+                )
+        return {name: list(values or ()) for name, values in choices.items()}
+
+    def check_point(self, point: Mapping[str, Any]) -> Config:
+        if set(point) != set(self._domains):
+            raise InvalidInput(f"expected a point with the keys {', '.join(self._domains)}, got {point!r}")
+        for name, value in point.items():
+            if not self._domains[name].is_valid(value):
+                raise InvalidInput(
+                    f"expected a point's {name} to be of {self._domains[name].domain_str}, got {value!r}"
+                )
+        return {name: point[name] for name in self._domains}
+
+    def identity(self) -> dict[str, Any]:
+        described = {n: [type(d).__name__, d.domain_str, _sampler(d.get_sampler())] for n, d in self._domains.items()}
+        return {"space": described}
+
+    def draws(self, rng: np.random.Generator) -> Iterator[Config]:
+        yield from super().draws(rng)
+        sizes = [len(choices) for choices in self._choices.values()]
+        if len(sizes) == len(self._domains) and np.prod(sizes, dtype=float) <= ENUMERABLE:
+            rows = list(itertools.product(*self._choices.values()))
+            yield from (dict(zip(self._choices, rows[row], strict=True)) for row in rng.permutation(len(rows)))
+
+    def check_mutable(self) -> None:
+        if not self._free:
+            raise InvalidInput("expected a domain with 2 values or more, got one value for each key")
+
+
+def _whole_numbers(domain: Domain) -> list[int] | None:
+    """The values of a `tune.randint`, if there are few enough; None for anything else."""
+    if not isinstance(domain, Integer) or isinstance(domain.get_sampler(), Quantized):
+        return None
+    return list(range(domain.lower, domain.upper)) if domain.upper - domain.lower <= INTEGERS else None
+
+
+def _distinct(values: Sequence[Any]) -> list[Any]:
+    return [value for place, value in enumerate(values) if value not in values[:place]]
+
+
+def _sampler(sampler: Sampler) -> dict[str, Any]:
+    """A sampler of Tune's, as JSON: its name and its numbers; one that rounds holds another."""
+    values = {n: _sampler(v) if isinstance(v, Sampler) else v for n, v in vars(sampler).items()}
+    return {"name": type(sampler).__name__, **values}
+
+
+# What searchers over a space draw from: a space, names, a dict of Tune domains, or an object of the user's.
+
+
+@runtime_checkable
+class OwnSpace(Protocol):
+    """The small protocol: what a search space of the user's defines."""
+
+    def sample(self, rng: np.random.Generator) -> Mapping[str, Any]:
+        """A random config: a dictionary with strings for keys, JSON-able."""
+        ...
+
+    def mutate(self, config: Mapping[str, Any], rng: np.random.Generator) -> Mapping[str, Any]:
+        """Another config, near to `config`. Random search and REINFORCE do not ask for it."""
+        ...
+
+    # And, where it has them:
+    #   encode(config) -> str: configs of one string are one architecture; without it, equal configs are.
+    #   decisions: a dictionary from each key of a config to the list of its values; REINFORCE needs it.
+
+
+class Architectures(ConfigSpace):
+    """`{"architecture"}`, a string of a space, in its canonical form."""
+
+    def __init__(self, space: str | Space) -> None:
+        self._held = HeldSpace(space)
+
+    def sample(self, rng: np.random.Generator) -> Config:
+        return {"architecture": self._held.canonical_string(self._held.space.sample(rng))}
+
+    def mutate(self, config: Mapping[str, Any], rng: np.random.Generator) -> Config:
+        space = self._held.space
+        parent = child = space.decode(config["architecture"])
+        for _ in range(STEPS):
+            child = space.mutate(child, rng)
+            if space.canonical(child) != space.canonical(parent):
+                break
+        return {"architecture": self._held.canonical_string(child)}
+
+    def cross(self, config: Mapping[str, Any], other: Mapping[str, Any], rng: np.random.Generator) -> Config:
+        space = self._held.space
+        one, two = (space.decode(parent["architecture"]) for parent in (config, other))
+        heads = rng.random(len(one)) < 0.5
+        child = tuple(a if head else b for a, b, head in zip(one, two, heads, strict=True))
+        try:
+            space.check(child)
+            possible = not isinstance(space, ConstrainedSpace) or space.meets(child)
+        except InvalidArchitecture:  # choices that mean something together only; a table has not all of its base's
+            possible = False
+        if not possible:
+            return super().cross(config, other, rng)
+        return {"architecture": self._held.canonical_string(child)}
+
+    def neighbours(self, config: Mapping[str, Any], rng: np.random.Generator) -> list[Config]:
+        mutations = self._held.space.mutations(self._held.space.decode(config["architecture"]))
+        if mutations is None:
+            return super().neighbours(config, rng)
+        forms = [{"architecture": self._held.canonical_string(architecture)} for architecture in mutations]
+        rng.shuffle(forms)
+        return self.distinct(forms, config)
+
+    def choices(self) -> dict[str, list[Any]]:
+        space = self._held.space
+        if space.size == math.inf:
+            raise InvalidInput(f"expected a space of categorical decisions, got {space.name}, which is continuous")
+        return {decision.name: list(decision.choices) for decision in space.posterior_decisions}
+
+    def chosen(self, choices: Mapping[str, Any]) -> Config | None:
+        space = self._held.space
+        try:
+            return {"architecture": self._held.canonical_string(space.architecture_of_decisions(choices))}
+        except InvalidArchitecture:  # a table has not all of its base's
+            return None
+
+    def existing(self) -> IntArray | None:
+        rows: IntArray | None = getattr(self._held.space, "rows_of_decisions", None)  # of a table
+        return rows
+
+    def choices_of(self, config: Mapping[str, Any]) -> dict[str, Any]:
+        space = self._held.space
+        names = [decision.name for decision in space.decisions]
+        return dict(zip(names, space.decode(config["architecture"]), strict=True))
+
+    def check_point(self, point: Mapping[str, Any]) -> Config:
+        return {"architecture": self._held.canonicalise(architecture_of(point))}
+
+    def identity(self) -> dict[str, Any]:
+        return {"space": self._held.name}
+
+    def draws(self, rng: np.random.Generator) -> Iterator[Config]:
+        yield from super().draws(rng)
+        space = self._held.space
+        if space.size <= ENUMERABLE:
+            forms = sorted({self._held.canonical_string(architecture) for architecture in space.enumerate()})
+            yield from ({"architecture": forms[row]} for row in rng.permutation(len(forms)))
+
+    def key(self, config: Mapping[str, Any]) -> str:
+        return str(config["architecture"])
+
+    def prepare(self) -> None:
+        _ = self._held.space
+
+    def check_mutable(self) -> None:
+        self._held.space.check_mutable()
+
+
+class Listed(ConfigSpace):
+    """`{"architecture"}`, one of a list of strings. Raises: InvalidInput if one comes twice, or there is none."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self._names = tuple(names)
+        if not self._names or len(set(self._names)) != len(self._names):
+            raise InvalidInput("expected candidates that are distinct, and at least one")
+
+    def sample(self, rng: np.random.Generator) -> Config:
+        return {"architecture": self._names[rng.integers(len(self._names))]}
+
+    def mutate(self, config: Mapping[str, Any], rng: np.random.Generator) -> Config:
+        raise NotImplementedError("the names of a list have no neighbours")
+
+    def choices(self) -> dict[str, list[Any]]:
+        return {"architecture": list(self._names)}
+
+    def check_point(self, point: Mapping[str, Any]) -> Config:
+        return {"architecture": architecture_of(point)}
+
+    def identity(self) -> dict[str, Any]:
+        return {"candidates": list(self._names)}
+
+    def draws(self, rng: np.random.Generator) -> Iterator[Config]:
+        return ({"architecture": self._names[row]} for row in rng.permutation(len(self._names)))
+
+    def key(self, config: Mapping[str, Any]) -> str:
+        return str(config["architecture"])
+
+    def check_mutable(self) -> None:
+        raise InvalidInput("expected a space, whose architectures can be mutated, got a list of candidates")
+
+
+class Own(ConfigSpace):
+    """What an `OwnSpace` of the user's says."""
+
+    def __init__(self, space: OwnSpace) -> None:
+        self._space = space
+
+    def sample(self, rng: np.random.Generator) -> Config:
+        return self.check_point(self._space.sample(rng))
+
+    def mutate(self, config: Mapping[str, Any], rng: np.random.Generator) -> Config:
+        child = dict(config)
+        for _ in range(STEPS):
+            child = self.check_point(self._space.mutate(child, rng))
+            if self.key(child) != self.key(config):
+                break
+        return child
+
+    def cross(self, config: Mapping[str, Any], other: Mapping[str, Any], rng: np.random.Generator) -> Config:
+        decisions = getattr(self._space, "decisions", None)
+        if not isinstance(decisions, Mapping):
+            return super().cross(config, other, rng)
+        taken = {name: other[name] for name in decisions if name in other and rng.random() < 0.5}
+        return self.check_point({**super().cross(config, other, rng), **taken})
+
+    def choices(self) -> dict[str, list[Any]]:
+        decisions = getattr(self._space, "decisions", None)
+        if not isinstance(decisions, Mapping) or not decisions:
+            raise InvalidInput(
+                f"expected {type(self._space).__name__} to have decisions, a dictionary from each key of a config to "
+                f"the list of its values, got {decisions!r}"
+            )
+        return {name: list(values) for name, values in decisions.items()}
+
+    def key(self, config: Mapping[str, Any]) -> str:
+        encode = getattr(self._space, "encode", None)
+        if encode is None:
+            return super().key(config)
+        return str(encode({name: value for name, value in config.items() if name != SEED}))
+
+    def check_point(self, point: Mapping[str, Any]) -> Config:
+        if not isinstance(point, Mapping) or not point or SEED in point or not all(isinstance(k, str) for k in point):
+            raise InvalidInput(
+                f"expected a config of {type(self._space).__name__}: a dictionary with strings for keys and no "
+                f"{SEED!r}, got {point!r}"
+            )
+        return dict(point)
+
+    def identity(self) -> dict[str, Any]:
+        return {"space": str(getattr(self._space, "name", type(self._space).__name__))}
+
+
+def config_space(source: str | Space | Mapping[str, Domain] | Iterable[str] | OwnSpace) -> ConfigSpace:
+    """What draws from `source`. Raises: InvalidInput if nothing can."""
+    if isinstance(source, str | Space):
+        return Architectures(source)
+    if isinstance(source, Mapping):
+        return Domains(source)
+    if isinstance(source, OwnSpace):
+        return Own(source)
+    if isinstance(source, Iterable):
+        return Listed(list(source))
+    raise InvalidInput(
+        "expected a space, its name or reference, a dict of Tune domains, or an object with sample(rng) and "
+        f"mutate(config, rng), got {type(source).__name__}"
+    )
+
+
+def architecture_of(point: Mapping[str, Any]) -> str:
+    """The name in a point `{"architecture"}`. Raises: InvalidInput."""
+    name = point.get("architecture")
+    if not isinstance(name, str):
+        raise InvalidInput(f"expected a point with architecture, a string, got {point!r}")
+    return name

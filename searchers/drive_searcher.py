@@ -1,4 +1,4 @@
-"""Runs a Tune searcher in this process, for evaluations too cheap for a Tune trial each."""
+"""Run a Tune searcher in this process: `drive` for evaluations too cheap for a trial each, `replay` after a restore."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ from ray.tune.utils import flatten_dict
 
 from archray.errors import InvalidInput
 from archray.searchers.base import ArchraySearcher
-from archray.searchers.ledger import read_metric
+from archray.searchers.ledger import TuneTrial, read_metric
+
+# Runs a Tune searcher in this process, for evaluations too cheap for a Tune trial each.
+
 
 logger = logging.getLogger(__name__)
 Reported = Mapping[str, Any] | float | Sequence[Mapping[str, Any]]  # what an evaluation comes to
@@ -145,3 +148,36 @@ class _EarlyEnd:
             self._scheduler.on_trial_complete(None, self._trial, result)
             return True
         return bool(self._scheduler.on_trial_result(None, self._trial, result) == TrialScheduler.STOP)
+
+
+# A searcher told again what became of its trials after its state was saved.
+
+
+def replay(searcher: ArchraySearcher, trials: Sequence[TuneTrial]) -> None:
+    """Calls a restored searcher as Tune has called it since.
+
+    trials: in the order in which something happened, each as it was then; those that the searcher had suggested before
+    may be among them. Since a suggestion follows from what was told before it, the searcher suggests the same again; a
+    space of the user's own that draws otherwise each time is given what was trained.
+
+    Raises: what the searcher raises.
+    """
+    for trial in trials:
+        if searcher.ledger.of_trial(trial.trial_id) is None:
+            searcher.suggest(trial.trial_id)
+        record = searcher.ledger.of_trial(trial.trial_id)
+        if record is None:
+            logger.warning("%s does not suggest trial %s again", type(searcher).__name__, trial.trial_id)
+            continue
+        trained = {key: trial.config.get(key, value) for key, value in record.config.items()}
+        if trained != record.config:
+            logger.warning("trial %s was suggested as %s, now as %s", trial.trial_id, trained, record.config)
+            record.config = trained
+        if record.ended and not (record.errored and trial.ended and not trial.failed):
+            continue
+        if trial.failed:
+            searcher.on_trial_complete(trial_id=trial.trial_id, error=True)
+        elif trial.ended:
+            searcher.on_trial_complete(trial_id=trial.trial_id, result=trial.last_result)
+        elif trial.last_result:
+            searcher.on_trial_result(trial_id=trial.trial_id, result=trial.last_result)

@@ -11,9 +11,8 @@ from ray.tune.search.sample import Domain
 from archray.errors import InvalidInput
 from archray.searchers.arguments import SearcherOptions, check_whole_number
 from archray.searchers.base import ArchraySearcher, Proposal
-from archray.searchers.config_space import SEED
+from archray.searchers.config_space import SEED, OwnSpace, config_space
 from archray.searchers.ledger import Record
-from archray.searchers.search_space import OwnSpace, config_space
 from archray.trainables.spaces import Space
 
 POPULATION, SAMPLE_SIZE = 100, 25  # P and S; Real et al. 2019, section 3.3

@@ -11,9 +11,8 @@ from ray.tune.search.sample import Domain
 
 from archray.searchers.arguments import SearcherOptions, check_whole_number
 from archray.searchers.base import ArchraySearcher, Proposal
-from archray.searchers.config_space import SEED, Config
+from archray.searchers.config_space import SEED, Config, OwnSpace, config_space
 from archray.searchers.ledger import Record
-from archray.searchers.search_space import OwnSpace, config_space
 from archray.trainables.spaces import Space
 
 INITIAL = 10  # n0: `num_init` of the authors' program

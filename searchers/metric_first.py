@@ -13,9 +13,9 @@ from archray.errors import InvalidInput, InvalidPool
 from archray.plurals import count
 from archray.searchers.arguments import SearcherOptions, check_whole_number
 from archray.searchers.base import ArchraySearcher, Proposal
+from archray.searchers.config_space import architecture_of
 from archray.searchers.exterior_penalty import ExteriorPenalty, penalty_of
 from archray.searchers.pool_file import PoolFile, check_names
-from archray.searchers.search_space import architecture_of
 
 Order = Literal["largest", "smallest"]
 STREAM = 1_000_159  # random numbers apart from the trials' seeds

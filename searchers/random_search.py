@@ -10,7 +10,7 @@ from ray.tune.search.sample import Domain
 
 from archray.searchers.arguments import SearcherOptions
 from archray.searchers.base import ArchraySearcher, Proposal
-from archray.searchers.search_space import OwnSpace, config_space
+from archray.searchers.config_space import OwnSpace, config_space
 from archray.trainables.spaces import Space
 
 STREAM = 1_000_037  # random numbers apart from the trials' seeds

@@ -13,9 +13,8 @@ from ray.tune.search.sample import Domain
 from archray.errors import InvalidInput
 from archray.searchers.arguments import FloatArray, IntArray, SearcherOptions, is_finite_number
 from archray.searchers.base import Proposal
-from archray.searchers.config_space import DRAWS
-from archray.searchers.decision_search import NOT_READ, DecisionSearch
-from archray.searchers.search_space import OwnSpace
+from archray.searchers.config_space import DRAWS, OwnSpace
+from archray.searchers.space_search import NOT_READ, DecisionSearch
 from archray.trainables.spaces import Space
 
 LEARNING_RATE, MOMENTUM = 0.01, 0.9  # of Dong and Yang's program (NATS-Bench): Adam, and the moving average

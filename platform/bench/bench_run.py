@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 
-from archray.cluster.cluster_settings import ClusterSettings
+from archray.cluster.settings import ClusterSettings
 from archray.errors import InvalidInput, RunInterrupted, expect
 from archray.files import Folder
 from archray.platform.bench.bench_folder import (
@@ -213,7 +213,7 @@ def _answer(folder: Folder, missing: Sequence[Share], cluster: ClusterSettings, 
     """Does what is missing, on Ray; a file for each piece as it comes. Raises: RunInterrupted, InvalidInput."""
     import ray
 
-    from archray.cluster.actors import actor_map
+    from archray.cluster.actor_pool import actor_map
     from archray.cluster.connect import connect
     from archray.platform.bench.bench_worker import BenchWorker
     from archray.platform.engine.damaged_storage import stops_when_full

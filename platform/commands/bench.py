@@ -111,7 +111,7 @@ def run(
     Interrupted or killed, the same command goes on.
     """
     # pandas, and settings: `archray --help` does without them, and so in the other commands here
-    from archray.cluster.cluster_settings import ClusterSettings
+    from archray.cluster.settings import ClusterSettings
     from archray.platform.bench.bench_tables import CAVEAT, lead, notes, written_differences, written_summary
     from archray.platform.config import validate
 

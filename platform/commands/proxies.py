@@ -55,7 +55,7 @@ def proxies(
 ) -> None:
     """Score architectures of a space without training them. Interrupted, the same command continues."""
     # 0.1 s, which `archray --help` does without
-    from archray.cluster.cluster_settings import ClusterSettings
+    from archray.cluster.settings import ClusterSettings
     from archray.platform.config import merge, nested, parse_assignment, validate
     from archray.trainables.data import DataSettings
     from archray.trainables.proxies import ProxySettings

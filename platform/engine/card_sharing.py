@@ -10,7 +10,7 @@ import ray
 from ray.tune.search import Searcher
 from ray.tune.search.variant_generator import generate_variants
 
-from archray.cluster.resources import AUTO, ResourceSettings
+from archray.cluster.settings import AUTO, ResourceSettings
 from archray.errors import InvalidInput
 from archray.files import Folder
 from archray.platform.engine.stage import Context

@@ -11,10 +11,9 @@ from typing import Any
 import pandas as pd
 from rich.console import Console
 
-from archray.cluster.actor_pool import Outcome
-from archray.cluster.actors import actor_map
+from archray.cluster.actor_pool import Outcome, actor_map
 from archray.cluster.metrics import RunLabels, ScoredCount
-from archray.cluster.resources import ResourceSettings, actor_count
+from archray.cluster.settings import ResourceSettings, actor_count
 from archray.errors import RunInterrupted
 from archray.files import Folder
 from archray.platform.engine.interrupt import INTERRUPT, stop_gracefully

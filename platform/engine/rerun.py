@@ -15,7 +15,7 @@ import pandas as pd
 from ray import tune
 from ray.tune import Result, ResultGrid
 
-from archray.cluster.resources import card_share, trials_per_card
+from archray.cluster.settings import card_share, trials_per_card
 from archray.files import Folder
 from archray.platform.engine.failed_trials import failed_trial
 from archray.platform.engine.trial_plan import TrialPlan

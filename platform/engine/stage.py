@@ -19,7 +19,7 @@ from archray.cluster.connect import connect
 from archray.cluster.metrics import RunLabels
 from archray.cluster.node_checks import check_nodes
 from archray.cluster.ray_watch import interrupted_when_lost, interruptible, why_stopped
-from archray.cluster.resources import concurrency
+from archray.cluster.settings import concurrency
 from archray.errors import DamagedFile, DiskFull, RunInterrupted, printable
 from archray.files import Folder
 from archray.platform.config import SearchConfig

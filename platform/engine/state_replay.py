@@ -26,8 +26,8 @@ from archray.platform.run.layout import RESULTS, SNAPSHOT
 from archray.platform.run.tune_snapshot import Event, is_experiment_state, laid_over, read_kept
 from archray.plurals import count
 from archray.searchers.base import ArchraySearcher
+from archray.searchers.drive_searcher import replay
 from archray.searchers.ledger import TuneTrial
-from archray.searchers.replay import replay
 
 TUNER = "tuner.pkl"  # how Tune restores a Tuner: what it was made of
 

@@ -11,7 +11,7 @@ from ray.tune import CheckpointConfig, FailureConfig, RunConfig, TuneConfig
 from ray.tune.schedulers import TrialScheduler
 
 from archray.cluster.metrics import RunLabels, RunMetrics
-from archray.cluster.resources import ResourceSettings
+from archray.cluster.settings import ResourceSettings
 from archray.files import Folder
 from archray.platform.engine.damaged_storage import CheckpointTrouble
 from archray.platform.engine.failed_trials import FailureLog

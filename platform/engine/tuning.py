@@ -15,7 +15,7 @@ from ray import tune
 from ray.tune import Checkpoint, Result, ResultGrid, Tuner
 
 from archray.cluster.ray_compat import process_wide
-from archray.cluster.resources import ResourceSettings, concurrency, unused_share
+from archray.cluster.settings import ResourceSettings, concurrency, unused_share
 from archray.errors import DamagedFile, IncompatibleRay, RunInterrupted, tested_versions
 from archray.files import Folder
 from archray.platform.engine.card_sharing import with_shared_cards

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from archray.cluster.cluster_settings import check_address
+from archray.cluster.settings import check_address
 from archray.errors import InvalidInput, expect
 from archray.platform.config import (
     SearchConfig,

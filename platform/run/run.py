@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from pydantic import ValidationError
 
-from archray.cluster.cluster_settings import LOCAL
+from archray.cluster.settings import LOCAL
 from archray.errors import ArchrayError, RunFolderError, RunInterrupted, TrialCrashed, UnknownName, first_problem
 from archray.files import Folder, plain_name
 from archray.platform.config import SearchConfig

@@ -8,12 +8,12 @@ from archray.registry import lazy_attributes
 
 if TYPE_CHECKING:
     from archray.searchers.hnas.mu_nu_search import HNASSearch
-    from archray.searchers.hnas.scored_pool import Pool, build_pool, load_pool
+    from archray.searchers.hnas.objective import Pool, build_pool, load_pool
 
 __all__ = ["HNASSearch", "Pool", "build_pool", "load_pool"]
 
 __getattr__ = lazy_attributes(  # what needs Ray, and what reads tables
     __name__,
     mu_nu_search=("HNASSearch",),
-    scored_pool=("Pool", "build_pool", "load_pool"),
+    objective=("Pool", "build_pool", "load_pool"),
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from archray.registry import lazy_attributes
-from archray.searchers.nesbs.architecture_posterior import Posterior
+from archray.searchers.nesbs.posterior import Posterior
 from archray.searchers.nesbs.samplers import EnsembleSampler, TooSharp
 
 if TYPE_CHECKING:

@@ -14,9 +14,9 @@ from archray.errors import InvalidInput
 from archray.plurals import count
 from archray.searchers.arguments import SearcherOptions, check_whole_number, is_finite_number
 from archray.searchers.base import ArchraySearcher, Proposal
-from archray.searchers.bo import losses_of_answers, next_point
+from archray.searchers.bayesian_optimization import losses_of_answers, next_point
 from archray.searchers.ledger import Record
-from archray.searchers.nesbs.architecture_posterior import Posterior
+from archray.searchers.nesbs.posterior import Posterior
 from archray.searchers.nesbs.samplers import SAMPLERS, EnsembleSampler, TooSharp
 from archray.searchers.nesbs.svgd_rd import DELTA_RANGE
 from archray.seeds import stream_seed

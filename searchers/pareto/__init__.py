@@ -8,10 +8,12 @@ from archray.registry import lazy_attributes
 
 if TYPE_CHECKING:
     from archray.searchers.pareto.nsga2_search import NSGA2Search
-    from archray.searchers.pareto.pareto_pool_search import ParetoPoolSearch
+    from archray.searchers.pareto.pool_search import ParetoPoolSearch
 
 __all__ = ["NSGA2Search", "ParetoPoolSearch"]
 
 __getattr__ = lazy_attributes(  # what needs Ray
-    __name__, nsga2_search=("NSGA2Search",), pareto_pool_search=("ParetoPoolSearch",)
+    __name__,
+    nsga2_search=("NSGA2Search",),
+    pool_search=("ParetoPoolSearch",),
 )

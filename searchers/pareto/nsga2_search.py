@@ -13,12 +13,10 @@ from ray.tune.search.sample import Domain
 from archray.errors import ArchrayError, InvalidInput
 from archray.searchers.arguments import FloatArray, SearcherOptions, check_whole_number, is_finite_number
 from archray.searchers.base import ArchraySearcher, Proposal
-from archray.searchers.config_space import SEED, Config
+from archray.searchers.config_space import SEED, Config, OwnSpace, config_space
 from archray.searchers.ledger import Record
-from archray.searchers.pareto.dominance import crowded_order
+from archray.searchers.pareto.front import crowded_order, front_of
 from archray.searchers.pareto.objectives import read_objectives
-from archray.searchers.pareto.trained_front import front_of
-from archray.searchers.search_space import OwnSpace, config_space
 from archray.trainables.spaces import Space
 
 logger = logging.getLogger(__name__)

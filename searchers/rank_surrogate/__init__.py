@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING
 from archray.registry import lazy_attributes
 
 if TYPE_CHECKING:
-    from archray.searchers.rank_surrogate.rank_surrogate_search import RankSurrogateSearch
     from archray.searchers.rank_surrogate.robot_search import RoBoTSearch
+    from archray.searchers.rank_surrogate.search import RankSurrogateSearch
 
 __all__ = ["RankSurrogateSearch", "RoBoTSearch"]
 
 __getattr__ = lazy_attributes(  # what needs Ray
-    __name__, rank_surrogate_search=("RankSurrogateSearch",), robot_search=("RoBoTSearch",)
+    __name__,
+    search=("RankSurrogateSearch",),
+    robot_search=("RoBoTSearch",),
 )

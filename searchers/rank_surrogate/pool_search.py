@@ -1,20 +1,113 @@
-"""What searches over a pool with several metrics share: the pool by path and checksum, each architecture once."""
+"""A pool with several metrics, and the base of the searchers over one."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, Unpack
 
 import numpy as np
+import pandas as pd
 
-from archray.errors import InvalidInput
-from archray.searchers.arguments import BoolArray, SearcherOptions
+from archray.errors import InvalidInput, InvalidPool
+from archray.searchers.arguments import BoolArray, FloatArray, IntArray, SearcherOptions
 from archray.searchers.base import ArchraySearcher
-from archray.searchers.pool_file import PoolFile
-from archray.searchers.rank_surrogate.metric_pool import MetricPool, load_metric_pool
+from archray.searchers.pool_file import PoolFile, check_names
 from archray.trainables.spaces import Space
+from archray.trainables.spaces.encodings import word_rows
+
+# A pool of which several columns say something about its architectures: what is read of the table, and checked.
+
+
+SMALLER = "-"  # before a metric's name: the smaller the better
+
+
+@dataclass(frozen=True)
+class MetricPool:
+    """The rows of a table.
+
+    Args:
+        architectures: n strings.
+        metrics: m names, with `-` before those of which less is better.
+        columns: (n, m) the metrics, the larger the better; not finite where one is missing.
+        codes: (n, d) the architectures as categorical codes, a word of them the same code in every place.
+    """
+
+    architectures: Sequence[str]
+    metrics: tuple[str, ...]
+    columns: FloatArray
+    codes: IntArray
+
+
+def load_metric_pool(
+    file: PoolFile, metrics: Sequence[str] | None, encoding: str | Space, results: Sequence[str] = ()
+) -> MetricPool:
+    """Reads `file`.
+
+    Args:
+        metrics: columns; `-kappa`: the smaller the better. None: every column of numbers that is none of `results`.
+        encoding: of the architectures, see `word_rows`; or the space that they are of: its decisions.
+        results: columns that a search must not see.
+
+    Raises: InvalidPool for a table that cannot serve: a column that is absent, holds no numbers or one number only,
+        architectures that are named twice. InvalidInput for an encoding that does not fit, InvalidArchitecture for
+        strings that are not of the space.
+    """
+    table = file.read()
+    if "architecture" not in table:
+        raise InvalidPool(
+            f"the pool {file.location} has no column architecture; it has {', '.join(map(str, table.columns))}"
+        )
+    check_names(table["architecture"], f"the pool {file.location}")
+    if metrics is None:
+        numeric = table.select_dtypes("number").columns
+        metrics = [str(name) for name in numeric if name not in results]
+    leaked = [name for name in metrics if name.removeprefix(SMALLER) in results]
+    if leaked:
+        raise InvalidPool(f"{', '.join(leaked)}: named both as a metric and as a result; a search must not see results")
+    columns = [_column(table, name, file.location) for name in metrics]
+    codes = _codes(table, encoding)
+    if not columns and not codes.shape[1]:
+        raise InvalidPool(
+            f"the pool {file.location} has no metric, and the encoding is {encoding}: there is nothing to learn from; "
+            "name a metric or an encoding, or use RandomSearch"
+        )
+    stacked = np.stack(columns, axis=1) if columns else np.zeros((len(table), 0))
+    return MetricPool(table["architecture"].tolist(), tuple(metrics), stacked, codes)
+
+
+def _codes(table: pd.DataFrame, encoding: str | Space) -> IntArray:
+    """(n, d) the architectures as categorical codes, equal where their words are, in one place or in two."""
+    names = table["architecture"].tolist()
+    if isinstance(encoding, str):
+        words = word_rows(names, encoding, table)
+    else:
+        words = np.array([encoding.decode(name)[: len(encoding.decisions)] for name in names], dtype=np.str_)
+    return np.unique(words, return_inverse=True)[1].reshape(words.shape).astype(np.int64)
+
+
+def _column(table: pd.DataFrame, metric: str, location: str) -> FloatArray:
+    """(n,) a metric, the larger the better."""
+    name, sign = (metric, 1.0) if metric in table else (metric.removeprefix(SMALLER), -1.0)
+    if name not in table:
+        raise InvalidPool(f"the pool {location} has no column {name}; it has {', '.join(map(str, table.columns))}")
+    try:
+        values = sign * table[name].to_numpy(dtype=np.float64, na_value=np.nan)
+    except (TypeError, ValueError) as error:
+        raise InvalidPool(f"the pool {location}: expected numbers in the column {name} ({error})") from error
+    finite = values[np.isfinite(values)]
+    if len(np.unique(finite)) < 2:
+        told = "no finite number" if not len(finite) else f"the same number, {finite[0]:g}, in every row"
+        raise InvalidPool(
+            f"the pool {location}: the column {name} has {told}, and says nothing about the architectures; name the "
+            "metrics without it"
+        )
+    return values
+
+
+# What searches over a pool with several metrics share: the pool by path and checksum, each architecture once.
 
 
 class PoolSearch(ArchraySearcher):

@@ -1,7 +1,6 @@
 """What every Tune searcher should pass. Subclass `SearcherConformance`, and `TunerConformance` for a real Tuner."""
 
-from archray.searchers.testing.conformance import SearcherConformance
-from archray.searchers.testing.recorded_runs import hashed_score
+from archray.searchers.testing.conformance import SearcherConformance, hashed_score
 from archray.searchers.testing.tuner import ConformanceTrainable, TunerConformance
 
 __all__ = ["ConformanceTrainable", "SearcherConformance", "TunerConformance", "hashed_score"]

@@ -15,8 +15,7 @@ from ray import tune
 from ray.tune import CheckpointConfig, FailureConfig, RunConfig, TuneConfig, Tuner
 
 from archray.references import load_reference
-from archray.searchers.testing.conformance import SearcherConformance
-from archray.searchers.testing.recorded_runs import Configs, Evaluator
+from archray.searchers.testing.conformance import Configs, Evaluator, SearcherConformance
 
 STEPS = 2  # iterations of a trial
 PATIENCE_S = 120.0  # how long a trial waits for the one it is to run beside

@@ -114,7 +114,7 @@ ray.shutdown()
         ("import archray.trainables.tune.settings as s; s.SupernetOptions()", {"ray", "torch"}),
         ("import archray.trainables.tune.settings as s; s.PosteriorOptions()", {"ray", "torch"}),
         ("import archray.trainables.data.digits as d; d.read(None)", {"sklearn", "scipy", "pandas", "torch"}),
-        ("import archray.cluster.cluster_settings, archray.cluster.resources", {"ray"}),
+        ("import archray.cluster.settings, archray.cluster.settings", {"ray"}),
         ("import archray.trainables.proxies as p; [p.PROXIES.get(n).summary for n in p.PROXIES]", {"torch"}),
         ("import archray.cluster", {"torch"}),
         ("import archray.plots; dir(archray.plots)", {"matplotlib", "ray", "torch"}),

@@ -125,7 +125,7 @@ def test_only_the_adapter_imports_scikit_optimize() -> None:
     importing = {
         file.relative_to(REPOSITORY).as_posix() for file in files for i in imports(file) if within(i.name, "skopt")
     }
-    assert importing == {"searchers/bo.py"}
+    assert importing == {"searchers/bayesian_optimization.py"}
 
 
 def test_nobody_imports_a_room_as_a_top_level_name() -> None:

@@ -14,8 +14,7 @@ import pytest
 import ray
 from ray._private import state as ray_state
 
-from archray.cluster.actor_pool import Outcome, WorkerFailed
-from archray.cluster.actors import actor_map
+from archray.cluster.actor_pool import Outcome, WorkerFailed, actor_map
 from archray.errors import InvalidInput
 
 pytestmark = pytest.mark.usefixtures("ray_session")

@@ -7,7 +7,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from archray.cluster.chunks import ATTEMPTS, CHUNK_SECONDS, Chunk, ChunkQueue
+from archray.cluster.actor_pool import ATTEMPTS, CHUNK_SECONDS, Chunk, ChunkQueue
 
 
 def sizes(queue: ChunkQueue, number: int) -> list[int]:

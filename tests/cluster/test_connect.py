@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from archray.cluster.cluster_settings import ClusterSettings, check_address
 from archray.cluster.connect import ClusterError, connect, runtime_environment, ssh_tunnel
+from archray.cluster.settings import ClusterSettings, check_address
 from archray.errors import InvalidInput
 from archray.references import file_module_name, load_reference, worker_reference
 
@@ -106,7 +106,7 @@ LOAD = """
 import sys
 from pathlib import Path
 import ray
-from archray.cluster.cluster_settings import ClusterSettings
+from archray.cluster.settings import ClusterSettings
 from archray.cluster.connect import connect
 from archray.references import worker_reference
 

@@ -35,7 +35,7 @@ cluster.shutdown()
 JOIN = """
 import sys
 import ray
-from archray.cluster.cluster_settings import ClusterSettings
+from archray.cluster.settings import ClusterSettings
 from archray.cluster.connect import ClusterError, connect
 
 for address in sys.argv[1:]:

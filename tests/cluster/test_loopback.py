@@ -54,7 +54,7 @@ def print_sockets():
 """
 
 STARTED = """
-from archray.cluster.cluster_settings import ClusterSettings
+from archray.cluster.settings import ClusterSettings
 from archray.cluster.connect import connect
 
 with connect(ClusterSettings(num_cpus=1, num_gpus=0), announce=lambda line: None):
@@ -65,13 +65,13 @@ with connect(ClusterSettings(num_cpus=1, num_gpus=0), announce=lambda line: None
 JOINED = """
 import subprocess
 import sys
-from archray.cluster.cluster_settings import ClusterSettings
+from archray.cluster.settings import ClusterSettings
 from archray.cluster.connect import connect
 
 JOIN = '''
 import sys
 import ray
-from archray.cluster.cluster_settings import ClusterSettings
+from archray.cluster.settings import ClusterSettings
 from archray.cluster.connect import connect
 
 with connect(ClusterSettings(address=sys.argv[1])):
@@ -87,7 +87,7 @@ with connect(ClusterSettings(num_cpus=1, num_gpus=0, dashboard=False)) as mine:
 WITHOUT_SWITCH = """
 import ray
 from ray._private import services, worker
-from archray.cluster.cluster_settings import ClusterSettings
+from archray.cluster.settings import ClusterSettings
 from archray.cluster.connect import ClusterError, connect
 
 def address_of_the_machine(address=None):

@@ -16,7 +16,7 @@ from ray import tune
 
 from archray.cluster.metrics import GRAFANA, LABEL_KEYS, METRICS, RunLabels, RunMetrics, ScoredCount
 from archray.searchers import RandomSearch
-from archray.searchers.stopwatch import Stopwatch
+from archray.searchers.base import Stopwatch
 
 HISTOGRAM = ("bucket", "count")  # the series of a histogram
 

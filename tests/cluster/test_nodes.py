@@ -11,7 +11,7 @@ PROGRAM = """
 import time
 import ray
 from ray.cluster_utils import Cluster
-from archray.cluster.actors import actor_map
+from archray.cluster.actor_pool import actor_map
 
 class Node:
     def __call__(self, item):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pydantic import ValidationError
 
-from archray.cluster.resources import (
+from archray.cluster.settings import (
     ResourceSettings,
     actor_count,
     capacity,

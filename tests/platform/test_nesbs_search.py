@@ -18,7 +18,7 @@ from archray_test_runs import ONE_AT_A_TIME
 
 import archray
 from archray.errors import InvalidInput
-from archray.searchers.nesbs.architecture_posterior import Posterior
+from archray.searchers.nesbs.posterior import Posterior
 from archray.trainables.data import DataSettings, load_images
 from archray.trainables.ensembles import measure_ensemble
 from archray.trainables.spaces import get_space

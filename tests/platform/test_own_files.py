@@ -20,7 +20,7 @@ from archray.trainables.spaces import get_space
 
 PROXIES = """
 import archray
-from archray.cluster.cluster_settings import ClusterSettings
+from archray.cluster.settings import ClusterSettings
 from archray.trainables.nets import NetworkSettings
 from archray.trainables.proxies import ProxySettings
 

@@ -19,7 +19,7 @@ import pytest
 from archray_test_command import MARK, wait_until_gone
 from rich.console import Console
 
-from archray.cluster.resources import ResourceSettings
+from archray.cluster.settings import ResourceSettings
 from archray.errors import InvalidInput
 from archray.files import Folder
 from archray.platform.engine.pool_scoring import score_pool
@@ -146,9 +146,9 @@ def start_scoring(folder: Path, log: Path, pool: list[str]) -> subprocess.Popen[
 import json, sys
 from archray_test_cluster import logging_scorer
 from rich.console import Console
-from archray.cluster.cluster_settings import ClusterSettings
+from archray.cluster.settings import ClusterSettings
 from archray.cluster.connect import connect
-from archray.cluster.resources import ResourceSettings
+from archray.cluster.settings import ResourceSettings
 from archray.files import Folder
 from archray.platform.engine.pool_scoring import score_pool
 from archray.trainables.data import DataSettings

@@ -11,7 +11,7 @@ import pandas as pd
 import ray
 from ray.cluster_utils import Cluster
 from rich.console import Console
-from archray.cluster.resources import ResourceSettings
+from archray.cluster.settings import ResourceSettings
 from archray.files import Folder
 from archray.platform.engine.pool_scoring import score_in_shards
 

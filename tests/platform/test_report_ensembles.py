@@ -60,7 +60,7 @@ from archray.platform.report.decisions import Decided, decided
 from archray.platform.report.figures import NothingToDraw
 from archray.platform.report.page import header
 from archray.platform.run.run import Run
-from archray.searchers.nesbs.architecture_posterior import Posterior
+from archray.searchers.nesbs.posterior import Posterior
 
 TRIALS, MEMBERS = ("search", "trials.parquet"), ("search", "members.parquet")
 FOUND, MEASURES = ("search", "architecture.json"), ("final", "ensemble.json")

@@ -16,7 +16,7 @@ from archray.platform.methods.hnas.penalty_share import PenaltyScale, in_percent
 from archray.platform.methods.hnas.value_colours import quantile_scale
 from archray.platform.quantities import duration, quantity_of, significant
 from archray.plurals import count
-from archray.searchers.hnas.scored_pool import Pool, lowest, objective
+from archray.searchers.hnas.objective import Pool, lowest, objective
 
 
 @pytest.mark.parametrize("penalty", ["square", "absolute"])

@@ -15,7 +15,7 @@ from archray.errors import InvalidInput, UnknownName
 from archray.platform.bench.bench_problem import BenchProblem
 from archray.platform.methods import get_method
 from archray.platform.methods.configure import check_config, make_config
-from archray.searchers.pareto.dominance import non_dominated
+from archray.searchers.pareto.front import non_dominated
 from archray.trainables.spaces import get_space
 
 METHODS = ("nsga2", "pareto-pool")

@@ -14,7 +14,7 @@ from archray_test_runs import ONE_AT_A_TIME
 from rich.console import Console
 
 import archray
-from archray.cluster.resources import ResourceSettings
+from archray.cluster.settings import ResourceSettings
 from archray.errors import InvalidInput
 from archray.files import Folder
 from archray.platform.methods.supernets.rs_ws import best_of

@@ -10,8 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from archray.searchers.hnas.coordinates import Coordinates, PaperCodeCoordinates, PoolCoordinates
-from archray.searchers.hnas.scored_pool import Penalty, Pool, build_pool, lowest, objective
+from archray.searchers.hnas.objective import (
+    Coordinates,
+    PaperCodeCoordinates,
+    Penalty,
+    Pool,
+    PoolCoordinates,
+    build_pool,
+    lowest,
+    objective,
+)
 
 BOTH: list[type[Coordinates]] = [PoolCoordinates, PaperCodeCoordinates]
 places, weights = st.floats(0.0, 1.0), st.floats(-4.0, 4.0)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from archray.searchers.pareto.dominance import (
+from archray.searchers.pareto.front import (
     crowded_order,
     crowding_distance,
     front_ranks,

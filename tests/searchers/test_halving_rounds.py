@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from archray.searchers.halving.schedule import Schedule, average, count_kept, rank, round_budget, round_sizes
+from archray.searchers.halving import Schedule, average, count_kept, rank, round_budget, round_sizes
 
 
 def test_eight_rounds_for_256_candidates() -> None:

@@ -16,9 +16,8 @@ import pytest
 
 from archray.errors import InvalidInput, InvalidPool
 from archray.searchers import HNASSearch, drive
-from archray.searchers.hnas.coordinates import FIRST_POINTS
 from archray.searchers.hnas.mu_nu_search import MAX_REPEATS
-from archray.searchers.hnas.scored_pool import load_pool, lowest, objective
+from archray.searchers.hnas.objective import FIRST_POINTS, load_pool, lowest, objective
 from archray.searchers.pool_file import PoolFile
 from archray.searchers.testing import hashed_score
 

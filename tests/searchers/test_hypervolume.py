@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from archray.errors import InvalidInput
-from archray.searchers.pareto.hypervolume import contributions, hypervolume
+from archray.searchers.pareto.front import contributions, hypervolume
 
 
 def by_inclusion_and_exclusion(losses: np.ndarray, reference: np.ndarray) -> float:

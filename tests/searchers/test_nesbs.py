@@ -14,9 +14,7 @@ from scipy.stats import chisquare
 from archray.errors import InvalidInput
 from archray.searchers import NESBSSearch, drive
 from archray.searchers.nesbs import Posterior, TooSharp
-from archray.searchers.nesbs.samplers import EnsembleSampler
-from archray.searchers.nesbs.samplers.monte_carlo import MonteCarlo, Uniform
-from archray.searchers.nesbs.samplers.particles import SVGDRD
+from archray.searchers.nesbs.samplers import SVGDRD, EnsembleSampler, MonteCarlo, Uniform
 from archray.trainables.spaces import get_space
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from archray.searchers import NESBSSearch
-from archray.searchers.nesbs.samplers.particles import SVGDRD
+from archray.searchers.nesbs.samplers import SVGDRD
 from archray.searchers.testing import SearcherConformance, TunerConformance
 
 

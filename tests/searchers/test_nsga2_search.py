@@ -13,8 +13,7 @@ from ray import tune
 
 from archray.errors import InvalidInput
 from archray.searchers import NSGA2Search, RandomSearch, SearcherStateError, drive
-from archray.searchers.pareto.dominance import non_dominated
-from archray.searchers.pareto.hypervolume import hypervolume
+from archray.searchers.pareto.front import hypervolume, non_dominated
 from archray.searchers.testing import SearcherConformance, TunerConformance, hashed_score
 from archray.trainables.spaces import Decision, Space
 

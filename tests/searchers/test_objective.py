@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import ArrayLike
 
-from archray.searchers.hnas.scored_pool import Pool, build_pool, lowest, objective
+from archray.searchers.hnas.objective import Pool, build_pool, lowest, objective
 
 positive = st.floats(1e-3, 1e3)
 rows = st.lists(st.tuples(positive, positive), min_size=1, max_size=30)

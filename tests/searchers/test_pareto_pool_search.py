@@ -13,7 +13,7 @@ import pytest
 
 from archray.errors import InvalidInput, InvalidPool
 from archray.searchers import ParetoPoolSearch, drive
-from archray.searchers.pareto.hypervolume import hypervolume
+from archray.searchers.pareto.front import hypervolume
 from archray.searchers.testing import SearcherConformance, TunerConformance
 
 TOLD: dict[str, Any] = {"metric": "score", "mode": "max"}

@@ -11,7 +11,7 @@ import pytest
 from scipy.stats import chisquare
 
 from archray.errors import InvalidArchitecture, InvalidInput
-from archray.searchers.nesbs.architecture_posterior import Posterior
+from archray.searchers.nesbs.posterior import Posterior
 from archray.trainables.spaces import get_space
 
 PLAIN = {"width": [0.0, 1.0, -1.0], "depth": [0.5, -np.inf]}

@@ -14,8 +14,8 @@ import pytest
 
 from archray.errors import InvalidInput, InvalidPool
 from archray.searchers import RankSurrogateSearch, RoBoTSearch, drive
-from archray.searchers.normal_scores import normal_scores
-from archray.searchers.rank_surrogate.metric_scores import metric_scores, result_scores
+from archray.searchers.bayesian_optimization import normal_scores
+from archray.searchers.rank_surrogate.surrogate import metric_scores, result_scores
 from archray.trainables.spaces import get_space
 
 Search = RankSurrogateSearch | RoBoTSearch

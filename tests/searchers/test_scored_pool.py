@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from archray.errors import InvalidPool
-from archray.searchers.hnas.scored_pool import load_pool
+from archray.searchers.hnas.objective import load_pool
 from archray.searchers.pool_file import PoolFile
 
 ROWS = {

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from numpy.typing import ArrayLike
 
 from archray.searchers.hnas import selection
-from archray.searchers.hnas.scored_pool import Pool, distance, lowest, objective
-from archray.searchers.hnas.selection import Selection, median_distance
+from archray.searchers.hnas.objective import Pool, Selection, distance, lowest, median_distance, objective
 
 penalties = st.sampled_from(["square", "absolute"])
 values = st.floats(0.0, 1.0)

@@ -8,7 +8,7 @@ import torch
 from torch.distributions import Categorical, Independent, MixtureSameFamily, Normal
 
 from archray.searchers.arguments import FloatArray
-from archray.searchers.nesbs.architecture_posterior import (
+from archray.searchers.nesbs.posterior import (
     first_particles,
     nearest_choices,
     relaxed_log_density_gradient,

@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 import ray
 
-from archray.cluster.actors import actor_map
+from archray.cluster.actor_pool import actor_map
 from archray.errors import InvalidInput, RunInterrupted
 from archray.files import Folder
 from archray.searchers import NESBSSearch, drive
-from archray.searchers.nesbs.architecture_posterior import Posterior
+from archray.searchers.nesbs.posterior import Posterior
 from archray.trainables.data import DataSettings, load_images
 from archray.trainables.ensembles import (
     CachedEnsembles,

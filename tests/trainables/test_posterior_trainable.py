@@ -12,7 +12,7 @@ import torch
 from pydantic import ValidationError
 
 from archray.errors import InvalidInput
-from archray.searchers.nesbs.architecture_posterior import Posterior
+from archray.searchers.nesbs.posterior import Posterior
 from archray.trainables.checkpoint import write_weights
 from archray.trainables.nets import NetworkSettings
 from archray.trainables.spaces import get_space

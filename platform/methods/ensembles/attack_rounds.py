@@ -13,8 +13,8 @@ import pandas as pd
 from pydantic import Field
 from rich.console import Console
 
-from archray.cluster.actors import actor_map
-from archray.cluster.resources import actor_count
+from archray.cluster.actor_pool import actor_map
+from archray.cluster.settings import actor_count
 from archray.errors import ArchrayError, InvalidInput, RunFolderError, RunInterrupted
 from archray.files import Folder
 from archray.platform.engine.interrupt import INTERRUPT, stop_gracefully

@@ -10,8 +10,7 @@ from pydantic import Field, SerializeAsAny, model_validator
 from archray.errors import InvalidInput
 from archray.platform.methods.supernets.supernet_config import check_network, check_supernet
 from archray.platform.methods.trained_config import TrainedSearchConfig
-from archray.searchers.nesbs.samplers import EnsembleSampler
-from archray.searchers.nesbs.samplers.particles import SVGDRD
+from archray.searchers.nesbs.samplers import SVGDRD, EnsembleSampler
 from archray.searchers.nesbs.svgd_rd import DELTA_RANGE
 from archray.settings import Settings
 from archray.trainables.spaces import get_space

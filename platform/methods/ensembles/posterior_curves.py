@@ -22,7 +22,7 @@ from archray.platform.report.table_columns import numbers
 from archray.platform.run.layout import CURVES
 from archray.platform.run.run import Run
 from archray.plurals import count
-from archray.searchers.nesbs.architecture_posterior import Posterior
+from archray.searchers.nesbs.posterior import Posterior
 
 _TITLES = {"elbo": "ELBO", "kl": "KL to the prior", "entropy": "entropy of a decision"}
 

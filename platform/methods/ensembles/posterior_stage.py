@@ -24,7 +24,7 @@ from archray.platform.methods.training_stages import trainings
 from archray.platform.quantities import quantity_of
 from archray.platform.run.layout import CURVES, TRIALS
 from archray.plurals import count
-from archray.searchers.nesbs.architecture_posterior import Posterior
+from archray.searchers.nesbs.posterior import Posterior
 from archray.trainables.checkpoint import read_state, write_weights
 from archray.trainables.spaces import get_space
 from archray.trainables.tune.settings import PosteriorSettings, SupernetSettings

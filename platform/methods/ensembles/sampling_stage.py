@@ -15,9 +15,8 @@ from typing import Any
 import pandas as pd
 import ray
 
-from archray.cluster.actor_pool import Outcome
-from archray.cluster.actors import actor_map
-from archray.cluster.resources import actor_count
+from archray.cluster.actor_pool import Outcome, actor_map
+from archray.cluster.settings import actor_count
 from archray.errors import ArchrayError, RunInterrupted
 from archray.files import Folder
 from archray.platform.engine.interrupt import INTERRUPT, stop_gracefully
@@ -33,7 +32,7 @@ from archray.platform.run.layout import FOUND, TRIALS
 from archray.platform.run.manifest import digest
 from archray.plurals import count
 from archray.searchers import NESBSSearch, drive
-from archray.searchers.nesbs.architecture_posterior import Posterior
+from archray.searchers.nesbs.posterior import Posterior
 from archray.trainables.checkpoint import read_weights
 from archray.trainables.data import load_images
 from archray.trainables.ensembles import CachedEnsembles

@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 from ray.tune import Checkpoint
 
-from archray.cluster.actors import actor_map
-from archray.cluster.resources import actor_count
+from archray.cluster.actor_pool import actor_map
+from archray.cluster.settings import actor_count
 from archray.errors import ArchrayError
 from archray.files import Folder
 from archray.platform.engine.pool_scoring import device_of

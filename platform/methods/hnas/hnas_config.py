@@ -73,7 +73,7 @@ class HNASConfig(PooledConfig):
             )
 
     def architectures_of(self, file: PoolFile) -> Sequence[str]:
-        from archray.searchers.hnas.scored_pool import load_pool
+        from archray.searchers.hnas.objective import load_pool
 
         return load_pool(file, self.proxy).architectures
 

@@ -43,7 +43,7 @@ from archray.platform.run.layout import TRIALS
 from archray.platform.run.listing import Listing
 from archray.platform.run.run import Run
 from archray.plurals import count
-from archray.searchers.hnas.scored_pool import Pool
+from archray.searchers.hnas.objective import Pool
 
 _TABLES: Tables = {
     "scoring the pool": POOL,

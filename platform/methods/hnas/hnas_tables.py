@@ -14,7 +14,7 @@ from archray.platform.quantities import quantity_of
 from archray.platform.report.short_names import ShortNames, short_names
 from archray.platform.report.table_columns import failures, flags, numbers
 from archray.platform.run.run import Run
-from archray.searchers.hnas.scored_pool import Penalty, Pool, build_pool, objective
+from archray.searchers.hnas.objective import Penalty, Pool, build_pool, objective
 
 POOL = ("pool", "pool.parquet")
 ASKED = ("search", "asked.parquet")

@@ -33,7 +33,7 @@ from archray.platform.report.section import Section, captioned
 from archray.platform.report.short_names import ShortNames
 from archray.platform.run.run import Run
 from archray.plurals import count
-from archray.searchers.hnas.scored_pool import Pool
+from archray.searchers.hnas.objective import Pool
 
 _UNTRAINED = (0.55, 0.58, 0.62, 0.22)  # a veil of grey, on a light and on a dark page
 _UNTRAINED_ODD = (0.55, 0.58, 0.62, 0.34)  # the neighbour's, so that regions can be told apart

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from archray.platform.methods.hnas.hnas_tables import Objective
 from archray.platform.methods.hnas.penalty_share import PenaltyScale
-from archray.searchers.hnas.scored_pool import Pool, distance, objective
+from archray.searchers.hnas.objective import Pool, distance, objective
 
 ODDS = (0.01, 100.0)  # of the penalty, that a plane has at least: a share from 1 % to 99 %, the default of the search
 _GRID = 144  # points of the plane on either axis: finer than a region that can be seen

@@ -18,8 +18,7 @@ from numpy.typing import NDArray
 
 from archray.platform.methods.hnas.hnas_tables import Objective
 from archray.platform.quantities import MISSING
-from archray.searchers.hnas.coordinates import PoolCoordinates
-from archray.searchers.hnas.scored_pool import Pool
+from archray.searchers.hnas.objective import Pool, PoolCoordinates
 
 _TICKS = (1e-6, 1e-4, 1e-3, 0.01, 0.1, 0.5, 0.9, 0.99, 0.999, 0.9999)  # shares that an axis is marked at
 MEANING = (

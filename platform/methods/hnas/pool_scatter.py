@@ -31,7 +31,7 @@ from archray.platform.report.short_names import ShortNames
 from archray.platform.report.table_columns import numbers
 from archray.platform.run.run import Run
 from archray.plurals import count
-from archray.searchers.hnas.scored_pool import Pool, distance
+from archray.searchers.hnas.objective import Pool, distance
 
 _CLOUD = "#8b96a5"  # the pool's points become an image, which cannot follow the page: a grey for light and dark
 _SKEWED = 8  # where the largest M is further above the median than this, M has a logarithmic axis too

@@ -29,7 +29,7 @@ from archray.platform.run.manifest import digest
 from archray.platform.run.pareto_front import front_of
 from archray.platform.run.run import Run
 from archray.plurals import count
-from archray.searchers.pareto.dominance import spread_order
+from archray.searchers.pareto.front import spread_order
 from archray.seeds import first_seeds
 from archray.trainables.tabular import Table
 

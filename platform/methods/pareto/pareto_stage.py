@@ -19,8 +19,7 @@ from archray.platform.run.layout import FOUND, PARETO, TRIALS
 from archray.platform.run.run import Run
 from archray.plurals import count
 from archray.searchers.arguments import FloatArray
-from archray.searchers.pareto.dominance import non_dominated
-from archray.searchers.pareto.hypervolume import contributions, hypervolume
+from archray.searchers.pareto.front import contributions, hypervolume, non_dominated
 
 MARGIN = 0.1  # of an objective's range over the trainings: the reference lies so far beyond the worst of them
 

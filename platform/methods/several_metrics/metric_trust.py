@@ -18,9 +18,8 @@ from archray.platform.report.section import Column, Section, captioned, numeric,
 from archray.platform.run.run import Run
 from archray.plurals import count
 from archray.searchers.pool_file import PoolFile
-from archray.searchers.rank_surrogate.metric_pool import load_metric_pool
-from archray.searchers.rank_surrogate.metric_scores import metric_scores
-from archray.searchers.rank_surrogate.rank_surrogate import RankSurrogate
+from archray.searchers.rank_surrogate.pool_search import load_metric_pool
+from archray.searchers.rank_surrogate.surrogate import RankSurrogate, metric_scores
 from archray.trainables.spaces import get_space
 from archray.trainables.spaces.encodings import TOKENS
 from archray.trainables.spaces.table_space import TableSpace

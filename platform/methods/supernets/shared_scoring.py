@@ -13,7 +13,7 @@ import torch
 from rich.console import Console
 
 from archray.cluster.metrics import RunLabels
-from archray.cluster.resources import ResourceSettings, actor_count
+from archray.cluster.settings import ResourceSettings, actor_count
 from archray.errors import InvalidInput
 from archray.files import Folder
 from archray.platform.engine.pool_scoring import count_failures, device_of, score_in_shards

@@ -14,10 +14,8 @@ from scipy.linalg import cho_factor, cho_solve, cholesky
 from scipy.stats import rankdata
 
 from archray.searchers.arguments import BoolArray, FloatArray
-from archray.searchers.bo import random_point
-from archray.searchers.hnas.coordinates import Coordinates
-from archray.searchers.hnas.selection import Selection
-from archray.searchers.normal_scores import normal_scores
+from archray.searchers.bayesian_optimization import normal_scores, random_point
+from archray.searchers.hnas.objective import Coordinates, Selection
 
 POINTS = 48  # drawn for each question; they select some ten to forty different rows
 LENGTH_SCALE = 0.3  # in quantiles of M and of kappa

@@ -1,10 +1,4 @@
-"""Bayesian optimisation by scikit-optimize: the next point, from the points and losses so far.
-
-The only file that imports scikit-optimize. The optimiser is built anew for every point from the whole ordered list
-of observations and a seed of its own, so that the list is the entire state: nothing needs to be pickled, and a
-search that was restored asks for exactly the points of one that was not. One fit of the Gaussian process per point
-is what an optimiser kept alive would cost too (about 0.1 s at 20 to 70 observations).
-"""
+"""Bayesian optimization: the next point by scikit-optimize, and values as normal scores of their ranks."""
 
 from __future__ import annotations
 
@@ -12,6 +6,12 @@ import warnings
 from collections.abc import Mapping, Sequence
 
 import numpy as np
+from scipy.special import ndtri
+from scipy.stats import rankdata
+
+from archray.searchers.arguments import FloatArray
+
+# Bayesian optimisation by scikit-optimize: the next point, from the points and losses so far.
 
 
 def next_point(
@@ -72,3 +72,19 @@ def losses_of_answers(answers: Sequence[int | None], losses: Mapping[int, float 
         failed = number is None or (number in losses and loss is None)
         listed.append(worst if failed else loss)
     return listed
+
+
+# Ranks as normal scores: what is left of a column when its unit, its scale and its tails are not trusted.
+
+
+def normal_scores(values: FloatArray) -> FloatArray:
+    """(n,) -> (n,) the standard normal's quantiles at rank / (n + 1); equal values share one, NaN stays NaN.
+
+    Only their order counts. The largest has the largest score. Among one more than there are: the best of a few results
+    is not the best there is.
+    """
+    scores = np.full(len(values), np.nan)
+    finite = np.isfinite(values)
+    if finite.any():
+        scores[finite] = ndtri(rankdata(values[finite]) / (finite.sum() + 1))
+    return scores

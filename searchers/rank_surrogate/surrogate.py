@@ -1,13 +1,20 @@
-"""The covariance of two architectures' results: by their metrics' ranks, and by the architectures themselves."""
+"""A Gaussian process over architectures, by the ranks of their metrics and by their codes."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 from scipy.special import ndtr
 
 from archray.searchers.arguments import FloatArray, IntArray
+from archray.searchers.bayesian_optimization import normal_scores
+from archray.searchers.rank_surrogate.gaussian_process import PoolProcess, Posterior
+
+# The covariance of two architectures' results: by their metrics' ranks, and by the architectures themselves.
+
 
 RANK_LENGTH = 0.35  # of the smooth part, in ranks from 0 to 1, per metric
 COUNT_LENGTH = 1.4  # of the counts' part, in standard deviations of all counts together
@@ -129,3 +136,105 @@ def _gaussian(places: FloatArray, squares: FloatArray, row: int, length: float) 
     """(n,) exp(-|p - p_row|^2 / (2 length^2)) of (n, k) places whose squared norms are `squares`."""
     distance = squares + squares[row] - 2 * places @ places[row]
     return np.exp(-np.maximum(distance, 0.0) / (2 * length**2))
+
+
+# Several metrics and the results of trainings as normal scores of their ranks, with what is missing.
+
+
+def metric_scores(columns: FloatArray) -> FloatArray:
+    """(n, m) metrics -> (n, m) normal scores, each column by itself.
+
+    A value that is missing, not finite, takes the mean of its row's other scores: what the other metrics make of that
+    architecture; and 0, the middle, if it has none.
+    """
+    if not columns.shape[1]:
+        return np.zeros(columns.shape)
+    scores = np.stack([normal_scores(column) for column in columns.T], axis=1)
+    present = np.isfinite(scores)
+    totals = np.where(present, scores, 0.0).sum(axis=1)
+    return np.where(present, scores, (totals / np.maximum(present.sum(axis=1), 1))[:, None])
+
+
+def result_scores(losses: Sequence[float | None]) -> list[float | None]:
+    """Losses as normal scores, the best the largest; None stays None."""
+    scores = normal_scores(np.array([np.nan if loss is None else -loss for loss in losses]))
+    return [None if loss is None else float(score) for loss, score in zip(losses, scores, strict=True)]
+
+
+# What several metrics and an architecture's own codes say about results not known yet, and what to evaluate next.
+
+
+KAPPA = 2.0  # deviations above the mean; at 0.5 a search stayed where it began
+
+
+class RankSurrogate:
+    """A mixture of Gaussian processes over n architectures, one for each hypothesis of a setting of the kernel.
+
+    Args:
+        scores: (n, m) normal scores of the metrics. codes: (n, d). See `RankKernel`.
+        kappa: of the upper confidence bound.
+        hypotheses: None: those of `setting`.
+    """
+
+    def __init__(
+        self,
+        scores: FloatArray,
+        codes: IntArray,
+        setting: KernelSetting | None = None,
+        kappa: float = KAPPA,
+        hypotheses: Sequence[KernelSetting] | None = None,
+    ) -> None:
+        self._hypotheses = tuple(hypotheses or (setting or KernelSetting()).hypotheses)
+        self.kappa = kappa
+        self._kernel = kernel = RankKernel(scores, codes)
+        self.scores = kernel.scores  # as the linear part sees them
+        self._processes = [
+            PoolProcess(
+                partial(kernel.row, setting=hypothesis),
+                kernel.variance(hypothesis),
+                kernel.mean(hypothesis),
+                hypothesis.noise,
+            )
+            for hypothesis in self._hypotheses
+        ]
+
+    def promise(self, rows: Sequence[int], losses: Sequence[float | None]) -> FloatArray:
+        """(n,) what each architecture's result may come to: its upper confidence bound, in normal scores.
+
+        Each process counts by how well it explains the results.
+
+        Args:
+            rows: the architectures evaluated, or in flight, in the order of suggestion.
+            losses: of each, the smaller the better; None: not in yet.
+        """
+        posteriors = self.posteriors(rows, result_scores(losses))
+        bounds = np.stack([posterior.mean + self.kappa * posterior.deviation for posterior in posteriors])
+        return mixture([posterior.evidence for posterior in posteriors]) @ bounds
+
+    def metric_weights(self, rows: Sequence[int], losses: Sequence[float]) -> FloatArray:
+        """(m,) the weight of each metric's normal score in what is expected, after these results."""
+        kernel, observed, targets = self._kernel, list(rows), result_scores(losses)
+        scores, metrics = kernel.scores[observed], kernel.scores.shape[1]
+        weights = []
+        for hypothesis in self._hypotheses:
+            covariance = np.array([kernel.row(row, hypothesis)[observed] for row in observed]).reshape(2 * [len(rows)])
+            noisy = covariance + hypothesis.noise * np.eye(len(rows))
+            solved = np.linalg.solve(noisy, np.array(targets) - kernel.mean(hypothesis)[observed])
+            weights.append((hypothesis.prior + hypothesis.linear * scores.T @ solved) / max(metrics, 1))
+        evidence = [posterior.evidence for posterior in self.posteriors(observed, targets)]
+        return mixture(evidence) @ np.array(weights)
+
+    def posteriors(self, rows: Sequence[int], targets: Sequence[float | None]) -> list[Posterior]:
+        """What each hypothesis expects of all architectures, in normal scores; `mixture` weighs them by evidence.
+
+        rows: as of `promise`. targets: the normal scores of their results; None: not in yet.
+        """
+        for process in self._processes:
+            process.observe(rows)
+        return [process.posterior(targets) for process in self._processes]
+
+
+def mixture(evidence: Sequence[float]) -> FloatArray:
+    """(s,) the posterior probability of each hypothesis, equal before: softmax of the log evidence."""
+    weights = np.exp(np.array(evidence) - max(evidence))
+    return weights / weights.sum()

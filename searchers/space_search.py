@@ -11,7 +11,7 @@ from ray.tune.search.sample import Domain
 
 from archray.searchers.arguments import IntArray, SearcherOptions
 from archray.searchers.base import ArchraySearcher
-from archray.searchers.search_space import OwnSpace, config_space
+from archray.searchers.config_space import OwnSpace, config_space
 from archray.trainables.spaces import Space
 
 NOT_READ = -1  # a decision of an architecture handed over that cannot be read off it

@@ -15,11 +15,11 @@ from archray.errors import InvalidInput, InvalidPool
 from archray.searchers.arguments import BoolArray, FloatArray, IntArray, SearcherOptions, is_finite_number
 from archray.searchers.base import Proposal
 from archray.searchers.ledger import Record
-from archray.searchers.pareto.front_surrogate import FrontSurrogate
+from archray.searchers.pareto.front import front_of
+from archray.searchers.pareto.improvement import FrontSurrogate
 from archray.searchers.pareto.objectives import check_reference, losses_of, read_objectives
-from archray.searchers.pareto.trained_front import front_of
-from archray.searchers.rank_surrogate.metric_scores import metric_scores
 from archray.searchers.rank_surrogate.pool_search import PoolSearch
+from archray.searchers.rank_surrogate.surrogate import metric_scores
 from archray.trainables.spaces import Space
 
 STREAM = 1_000_217  # random numbers apart from the trials' seeds

@@ -13,10 +13,8 @@ import numpy as np
 from archray.errors import InvalidInput
 from archray.searchers.arguments import FloatArray, SearcherOptions, is_finite_number
 from archray.searchers.base import Proposal
-from archray.searchers.rank_surrogate.metric_scores import metric_scores
 from archray.searchers.rank_surrogate.pool_search import PoolSearch
-from archray.searchers.rank_surrogate.rank_kernel import KernelSetting
-from archray.searchers.rank_surrogate.rank_surrogate import KAPPA, RankSurrogate
+from archray.searchers.rank_surrogate.surrogate import KAPPA, KernelSetting, RankSurrogate, metric_scores
 from archray.trainables.spaces import Space
 
 STREAM = 1_000_151  # random numbers apart from the trials' seeds

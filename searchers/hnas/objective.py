@@ -1,0 +1,313 @@
+"""The training-free objective kappa/M + mu F(M^2 - nu) over a pool, and the square of (mu, nu). Shu 2022, Eq. 7.7."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Literal, get_args
+
+import numpy as np
+import pandas as pd
+
+from archray.errors import InvalidInput, InvalidPool
+from archray.plurals import count
+from archray.searchers.arguments import BoolArray, FloatArray
+from archray.searchers.pool_file import PoolFile, check_names
+
+# A pool of scored architectures, and the training-free objective over it: kappa/M + mu F(M^2 - nu).
+
+
+Penalty = Literal["square", "absolute"]
+
+
+@dataclass(frozen=True)
+class Pool:
+    """The rows of a table that have an objective, in the table's order.
+
+    Args:
+        architectures: n strings, one per canonical form.
+        metric: (n,) |M| divided by `factor`: a signed metric such as grasp stands for its magnitude in Eq. 7.7.
+        kappa: (n,) condition numbers.
+        factor: the largest |M| among the rows kept.
+        excluded: how many rows were left out: M = 0, or M or kappa not finite.
+    """
+
+    architectures: Sequence[str]
+    metric: FloatArray
+    kappa: FloatArray
+    factor: float
+    excluded: int
+
+    def __len__(self) -> int:
+        return len(self.architectures)
+
+
+def load_pool(file: PoolFile, proxy: str) -> Pool:
+    """The pool with `proxy` as M.
+
+    Raises: InvalidPool if the file is gone or has changed, lacks a column, names an architecture twice, or has no
+    usable row.
+    """
+    return build_pool(file.read(["architecture", proxy, "kappa"]), proxy, file.location)
+
+
+def build_pool(table: pd.DataFrame, proxy: str, source: str = "the pool") -> Pool:
+    """The pool in `table`, columns `architecture`, `proxy`, `kappa`. Raises: InvalidPool."""
+    try:
+        metric = table[proxy].to_numpy(dtype=np.float64, na_value=np.nan)
+        kappa = table["kappa"].to_numpy(dtype=np.float64, na_value=np.nan)
+    except (TypeError, ValueError) as error:
+        raise InvalidPool(f"{source}: expected numbers in the columns {proxy} and kappa ({error})") from error
+    kept = np.isfinite(metric) & (metric != 0) & np.isfinite(kappa)
+    if not kept.any():
+        raise InvalidPool(
+            f"{source} has {count(len(table), 'row')} and none with a finite {proxy} other than 0 and a finite kappa; "
+            "score it again, and look at its column `failure` for the reasons"
+        )
+    names = table.loc[kept, "architecture"]
+    check_names(names, source)
+    magnitude = np.abs(metric[kept])
+    factor = float(magnitude.max())
+    return Pool(names.tolist(), magnitude / factor, kappa[kept], factor, int(len(table) - kept.sum()))
+
+
+# The objective
+
+
+def objective(
+    kappa: FloatArray, metric: FloatArray, mu: float, nu: float, penalty: Penalty = "square", epsilon: float = 0.0
+) -> FloatArray:
+    """kappa/(M + epsilon) + mu F(M^2 - nu) of every row; lower is better. Shapes (n,), (n,) -> (n,).
+
+    Args:
+        kappa: condition numbers of the NTK.
+        metric: M, as a pool has it.
+        mu, nu: weight and target of the penalty; nu in the units of M^2.
+        penalty: `square`, F(x) = x^{2t} with t = 1 as in Eq. 7.7, or `absolute`, F(x) = |x| as in the authors' program.
+        epsilon: added to M in the quotient: 1e-6 in the authors' program.
+    """
+    return kappa / (metric + epsilon) + mu * distance(metric, nu, penalty)
+
+
+def distance(metric: FloatArray, nu: float, penalty: Penalty = "square") -> FloatArray:
+    """F(M^2 - nu) of every row. Shape (n,) -> (n,)."""
+    difference = metric**2 - nu
+    return difference**2 if penalty == "square" else np.abs(difference)
+
+
+def lowest(objective_values: FloatArray, excluded: BoolArray | None = None) -> int | None:
+    """The row with the lowest objective among those not `excluded`; the first of equals; None if none is left."""
+    left = np.arange(len(objective_values)) if excluded is None else np.flatnonzero(~excluded)
+    return int(left[np.argmin(objective_values[left])]) if len(left) else None
+
+
+# Which row of a pool each (mu, nu) selects: the minimiser of Eq. 7.7, also where a pool has a million rows.
+
+
+BLOCK = 2**14  # rows: three arrays of them are 384 KiB
+
+
+class Selection:
+    """Minimises kappa/(M + epsilon) + mu F(M^2 - nu) over the rows of one pool."""
+
+    def __init__(self, pool: Pool, penalty: Penalty, epsilon: float = 0.0) -> None:
+        self.penalty = penalty
+        self.quotient = pool.kappa / (pool.metric + epsilon)  # (n,)
+        self.squared = pool.metric**2  # (n,)
+
+    def lowest(self, mu: float, nu: float, left_out: BoolArray) -> int | None:
+        """The row with the lowest objective among those not `left_out` (n,); the first of equals; None if none is."""
+        best_row, best_value = None, np.inf
+        for start in range(0, len(self.squared), BLOCK):
+            block = slice(start, start + BLOCK)
+            values = penalise(self.squared[block] - nu, self.penalty)
+            values *= mu
+            values += self.quotient[block]
+            values[left_out[block]] = np.inf
+            row = int(values.argmin())
+            if values[row] < best_value:
+                best_row, best_value = start + row, values[row]
+        if best_row is None and not left_out.all():
+            return int(np.argmin(left_out))  # every objective overflows: the first of those equals
+        return best_row
+
+
+def penalise(differences: FloatArray, penalty: Penalty) -> FloatArray:
+    """F(x) = x^2 or |x|, in place."""
+    return np.square(differences, out=differences) if penalty == "square" else np.abs(differences, out=differences)
+
+
+def median_distance(squared: FloatArray, nu: float, penalty: Penalty) -> float:
+    """The median of F(M^2 - nu) over a pool, from its M^2 in ascending order, (n,); in O(log n).
+
+    F grows with the distance to nu, and the rows nearest to nu lie side by side.
+    """
+    half = len(squared) // 2 + 1  # the largest of this many smallest distances is the (upper) median
+    low, high = 0, len(squared) - half
+    while low < high:  # the first window of `half` rows whose left end is no farther from nu than what follows it
+        middle = (low + high) // 2
+        low, high = (middle + 1, high) if nu - squared[middle] > squared[middle + half] - nu else (low, middle)
+    last = low + half - 1
+    ends = squared[sorted({low, min(low + 1, last), max(last - 1, low), last})]  # the two largest are among them
+    values = np.sort(penalise(ends - nu, penalty))
+    return float(values[-1] if len(squared) % 2 else (values[-2] + values[-1]) / 2)
+
+
+# Which (mu, nu) a point of the Bayesian optimiser's square stands for, in the units of one pool; presets.
+
+
+Points = Literal["selections", "bayesian", "uniform"]
+FIRST_POINTS = 5  # T evenly spaced on its axis before the first fit (note H2)
+
+
+class Coordinates(ABC):
+    """A square [0, 1] x log10_mu over (mu, nu); nu in units of scaled M^2, mu in those of the scaled objective."""
+
+    default_log10_mu: ClassVar[tuple[float, float]]
+
+    def __init__(self, pool: Pool, penalty: Penalty, log10_mu: tuple[float, float]) -> None:
+        self.pool = pool
+        self.penalty = penalty
+        self.log10_mu = log10_mu
+
+    @property
+    def bounds(self) -> list[tuple[float, float]]:
+        """Of a point's two coordinates."""
+        return [(0.0, 1.0), self.log10_mu]
+
+    @abstractmethod
+    def first_weight(self) -> float:
+        """The second coordinate of the first points."""
+
+    @abstractmethod
+    def target(self, place: float) -> float:
+        """T at the first coordinate."""
+
+    @abstractmethod
+    def place(self, target: float) -> float:
+        """The first coordinate of T: the inverse of `target`."""
+
+    @abstractmethod
+    def log10_unit(self, target: float) -> float:
+        """log10 of the mu that the second coordinate 0 stands for at T."""
+
+    def first_point(self, number: int) -> list[float]:
+        """The point asked for as number 0, ..., FIRST_POINTS - 1."""
+        return [float(np.linspace(0.0, 1.0, FIRST_POINTS)[number]), self.first_weight()]
+
+    def mu_nu(self, point: list[float]) -> tuple[float, float]:
+        """(mu, nu) of a point."""
+        target = self.target(point[0])
+        return float(10 ** (point[1] + self.log10_unit(target))), target**2
+
+    def point(self, mu: float, nu: float) -> list[float]:
+        """The point of (mu, nu), a user's own say; it may lie outside the square."""
+        target = math.sqrt(nu)
+        return [self.place(target), math.log10(mu) - self.log10_unit(target)]
+
+    def mu_bounds(self) -> tuple[float, float]:
+        """The smallest and the largest mu that the square holds."""
+        units = [self.log10_unit(self.target(float(place))) for place in np.linspace(0.0, 1.0, 21)]
+        return float(10 ** (self.log10_mu[0] + min(units))), float(10 ** (self.log10_mu[1] + max(units)))
+
+
+class PoolCoordinates(Coordinates):
+    """T is a quantile of the pool's M; mu counts in median(kappa/M) / median(F(M^2 - T^2)), over the pool.
+
+    Neither the unit of M nor that of kappa, nor the shape of their tails, changes what a point selects.
+    """
+
+    default_log10_mu = (-2.0, 2.0)  # from a penalty that breaks ties to one that decides
+
+    def __init__(self, pool: Pool, penalty: Penalty, log10_mu: tuple[float, float]) -> None:
+        super().__init__(pool, penalty, log10_mu)
+        self._sorted = np.sort(pool.metric)
+        self._squared = self._sorted**2
+        self._places = np.linspace(0.0, 1.0, len(pool))
+        self._typical = float(np.median(pool.kappa / pool.metric))
+
+    def first_weight(self) -> float:
+        return (self.log10_mu[0] + self.log10_mu[1]) / 2
+
+    def target(self, place: float) -> float:
+        return float(np.interp(place, self._places, self._sorted))
+
+    def place(self, target: float) -> float:
+        return float(np.interp(target, self._sorted, self._places))
+
+    def log10_unit(self, target: float) -> float:
+        typical = median_distance(self._squared, target**2, self.penalty)
+        # A pool whose rows (nearly) all have the same M, or kappa 0: no balance to measure by.
+        return math.log10(self._typical / typical) if typical > 0 and self._typical > 0 else 0.0
+
+
+class PaperCodeCoordinates(Coordinates):
+    """As the authors' program (note H2): T uniform on [0, max M], log10 mu in [-4, 0], first points at mu = 1e-2.
+
+    That program does not scale M. In units of the largest |M|, f, its objective is the scaled one over f with mu f^3
+    (absolute penalty) or mu f^5 (square).
+    """
+
+    default_log10_mu = (-4.0, 0.0)
+
+    def first_weight(self) -> float:
+        return -2.0
+
+    def target(self, place: float) -> float:
+        return place
+
+    def place(self, target: float) -> float:
+        return target
+
+    def log10_unit(self, target: float) -> float:
+        return (5 if self.penalty == "square" else 3) * math.log10(self.pool.factor)
+
+
+@dataclass(frozen=True)
+class Preset:
+    """What `preset` of `HNASSearch` decides.
+
+    points: how (mu, nu) are chosen, where the caller does not say.
+    growth: rows of the pool, in an order drawn at random, that each step adds to the candidates; None: all rows are
+    candidates from the start.
+    """
+
+    coordinates: type[Coordinates]
+    penalty: Penalty  # F, where the caller names none
+    points: Points
+    epsilon: float = 0.0  # is added to M in the quotient, in M's own units
+    growth: int | None = None
+
+    def candidates(self, rows: int, step: int, rng: np.random.Generator) -> BoolArray:
+        """(rows,) True for the rows of the pool that are candidates at a step, from 1. `rng`: the same at all steps."""
+        if self.growth is None or self.growth * step >= rows:
+            return np.ones(rows, dtype=bool)
+        candidates = np.zeros(rows, dtype=bool)
+        candidates[rng.permutation(rows)[: self.growth * step]] = True
+        return candidates
+
+
+PRESETS: dict[str | None, Preset] = {
+    None: Preset(PoolCoordinates, "square", "selections"),
+    "paper-code": Preset(PaperCodeCoordinates, "absolute", "bayesian", epsilon=1e-6, growth=2000),
+}
+
+CHOICES: dict[str, tuple[str, ...]] = {
+    "points": get_args(Points),
+    "penalty": get_args(Penalty),
+    "preset": tuple(name for name in PRESETS if name is not None),
+    "on_repeat": ("tell", "next-best"),
+}
+
+
+def check_options(**options: str | None) -> None:
+    """Raises: InvalidInput for an option of `CHOICES` that has another value, or two that do not go together."""
+    for name, choice in options.items():
+        if choice is not None and choice not in CHOICES[name]:
+            raise InvalidInput(f"{name}: expected {' or '.join(CHOICES[name])}, or None, got {choice!r}")
+    if options["points"] == "selections" and options["on_repeat"] == "tell":
+        raise InvalidInput(
+            "points: expected bayesian or uniform with on_repeat=tell, which answers repeats; selections never asks one"
+        )
