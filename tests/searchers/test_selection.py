@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import ArrayLike
 
-from archray.searchers.hnas import selection
 from archray.searchers.hnas.objective import Pool, Selection, distance, lowest, median_distance, objective
 
 penalties = st.sampled_from(["square", "absolute"])
@@ -25,7 +24,9 @@ def pool(kappa: ArrayLike, metric: ArrayLike) -> Pool:
 @pytest.mark.parametrize("penalty", ["square", "absolute"])
 @pytest.mark.parametrize("epsilon", [0.0, 1e-6])
 def test_blocks_select_what_the_formula_selects(penalty: str, epsilon: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(selection, "BLOCK", 7)  # so that forty rows are several blocks, and the last a part of one
+    monkeypatch.setattr(
+        "archray.searchers.hnas.objective.BLOCK", 7
+    )  # so that forty rows are several blocks, and the last a part of one
     rng = np.random.default_rng(0)
     for _ in range(50):
         # few different values, so that there are equals, of which the first counts
