@@ -19,8 +19,7 @@ from ray.exceptions import ActorUnschedulableError, RayError, RuntimeEnvSetupErr
 from archray.cluster.map_actor import MapActor, Reply, describe_error
 from archray.errors import InvalidInput, TrialCrashed
 
-# The items of an `actor_map` in chunks: which goes next, how large, and which goes again after a failure.
-
+# Chunks
 
 ATTEMPTS = 2  # an item that failed so often is left out; a chunk that killed so many actors is split
 CHUNK_SECONDS = 5.0  # how long a chunk should take when its size is ours to choose: what a killed driver loses
@@ -105,8 +104,7 @@ class ChunkQueue:
         return True
 
 
-# The driver's side of a map over actors: which chunk is where, and what to do when it comes back or does not.
-
+# Driver
 
 logger = logging.getLogger(__name__)
 
@@ -370,7 +368,7 @@ class ActorPool:
         return [Outcome(index, self._items[index], None, error)]
 
 
-# One function mapped over many items by stateful actors: chunks, results as they come, dead actors replaced.
+# Map
 
 
 def actor_map(
@@ -387,6 +385,10 @@ def actor_map(
     stop: Callable[[], bool] = lambda: False,
 ) -> Generator[list[Outcome], None, None]:
     """Calls `worker(**worker_kwargs)(item)` for every item; yields lists of outcomes as they come, in any order.
+
+    It spreads cheap work that needs state (a batch on a GPU, a supernet's weights) without a Tune trial per item. Ray
+    Data's actor pool lacks an outcome per item, an end for an item that kills its worker, blocks by time rather than
+    rows, and a stop between blocks.
 
     Every item has exactly one outcome. The worker is constructed once in each actor and called there, item by item.
     A worker should return what is wrong with an item as a value: an exception, like a death of the process, makes

@@ -34,8 +34,7 @@ from archray.cluster.warm_workers import warm_python
 from archray.errors import ArchrayError
 from archray.references import file_module_name
 
-# What answers at the address of a cluster: asked in seconds, where Ray itself tries for 20 s to ten minutes.
-
+# Head of a cluster: checked in seconds, where Ray itself tries for 20 s to ten minutes
 
 MESSAGES: Any = gcs_service_pb2  # their classes are made as they load: mypy finds none
 NODES: Any = gcs_pb2

@@ -14,8 +14,7 @@ from archray.errors import InvalidInput
 from archray.plurals import count
 from archray.settings import Settings
 
-# Which Ray runs trials; importable without Ray.
-
+# Cluster
 
 LOCAL = "local"  # Ray's word for "start a cluster of your own"
 
@@ -65,8 +64,7 @@ def check_address(settings: ClusterSettings) -> str | None:
     return address
 
 
-# What one trial takes, and how many of them a cluster holds at the same time.
-
+# Resources of a trial
 
 TOLERANCE = 1e-6  # 1 / 0.1 is not 10 in floating point
 STEPS = 10_000  # Ray counts a GPU in ten-thousandths: a third of a card is 0.3333

@@ -21,8 +21,6 @@ from archray.searchers.ledger import Record, read_metric
 from archray.searchers.state import RecordingSearcher
 from archray.seeds import trial_seed
 
-# The seconds that a searcher takes to decide.
-
 
 class Stopwatch:
     """Adds up the wall time of the blocks that it is entered for; one inside another counts once.

@@ -16,9 +16,6 @@ from archray.errors import InvalidArchitecture, InvalidInput
 from archray.searchers.arguments import HeldSpace, IntArray
 from archray.trainables.spaces import ConstrainedSpace, Space
 
-# What a searcher asks of whatever it draws from: configs, of which each may have neighbours and decisions.
-
-
 Config = dict[str, Any]
 DRAWS = 1000  # in search of a config that is new; then a small space is enumerated
 ENUMERABLE = 10**6  # configs of a space small enough to enumerate
@@ -101,8 +98,7 @@ class ConfigSpace(ABC):
         return
 
 
-# A dict of Tune domains to draw from: the keys of a trial's config.
-
+# Tune domains
 
 INTEGERS = 1000  # values of a tune.randint that are still decided one by one
 
@@ -208,7 +204,7 @@ def _sampler(sampler: Sampler) -> dict[str, Any]:
     return {"name": type(sampler).__name__, **values}
 
 
-# What searchers over a space draw from: a space, names, a dict of Tune domains, or an object of the user's.
+# archray's spaces, lists and a user's own objects
 
 
 @runtime_checkable

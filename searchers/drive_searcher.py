@@ -19,9 +19,6 @@ from archray.errors import InvalidInput
 from archray.searchers.base import ArchraySearcher
 from archray.searchers.ledger import TuneTrial, read_metric
 
-# Runs a Tune searcher in this process, for evaluations too cheap for a Tune trial each.
-
-
 logger = logging.getLogger(__name__)
 Reported = Mapping[str, Any] | float | Sequence[Mapping[str, Any]]  # what an evaluation comes to
 
@@ -150,7 +147,7 @@ class _EarlyEnd:
         return bool(self._scheduler.on_trial_result(None, self._trial, result) == TrialScheduler.STOP)
 
 
-# A searcher told again what became of its trials after its state was saved.
+# Replay
 
 
 def replay(searcher: ArchraySearcher, trials: Sequence[TuneTrial]) -> None:

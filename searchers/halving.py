@@ -20,8 +20,7 @@ from archray.searchers.arguments import FloatArray, check_whole_number, is_numbe
 from archray.searchers.base import WAIT, ArchraySearcher, Proposal
 from archray.searchers.ledger import FAILED, MAX_REASON, Record
 
-# The rounds of halving: their candidates, budgets and scores, and who is kept. Khodak 2020, Algorithm 1, app. B.1.
-
+# Rounds
 
 ROUNDING = 1e-12  # relative; floating point has 0.07 * 100 > 7, which is not to be rounded up to 8
 
@@ -223,8 +222,7 @@ def _ceil(x: float) -> int:
     return math.ceil(x * (1 - ROUNDING))
 
 
-# Successive halving with weight sharing: one solve scores all candidates. Khodak 2020, Algorithm 1; fast, app. B.1.
-
+# Searcher
 
 logger = logging.getLogger(__name__)
 
@@ -437,9 +435,3 @@ def _log_losses(ended: EndedRound) -> None:
     if failed and ended.replicas:
         names = ", ".join(failed[:MAX_NAMED]) + (", ..." if len(failed) > MAX_NAMED else "")
         logger.warning("round %d: eliminated for want of a finite score: %d (%s)", ended.number, len(failed), names)
-
-
-# Successive halving with weight sharing. Khodak et al. 2020.
-
-
-__all__ = ["WeightSharingHalving"]

@@ -13,13 +13,13 @@ from archray.platform.config import SearchConfig
 from archray.platform.engine.device_meter import DeviceMeter, whole_resources
 from archray.platform.engine.pool_settings import ENUMERABLE
 from archray.plurals import count
-from archray.searchers.constraints import Constraint, parse_constraints, violation
 from archray.seeds import stream_seed
 from archray.trainables.costs import LatencySettings, NetworkCosts, Violation
 from archray.trainables.costs.meter import Latencies, Times, calibration_candidates
 from archray.trainables.costs.networks import cost_table
 from archray.trainables.data import load_images
 from archray.trainables.spaces import ConstrainedSpace, Space, get_space
+from archray.trainables.spaces.constraint import Constraint, parse_constraints, violation
 from archray.trainables.spaces.table_space import PREFIX
 
 if TYPE_CHECKING:

@@ -31,7 +31,7 @@ from archray.searchers.ledger import Record
 from archray.searchers.pool_file import PoolFile
 from archray.seeds import stream_seed
 
-# The questions of an HNAS search: a user's own, and the table of all, what was answered from memory among them.
+# Questions
 
 
 def checked_question(point: Mapping[str, Any]) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from pydantic import Field
 
 from archray.errors import InvalidInput
 from archray.plurals import count
-from archray.registry import Registry, import_modules
+from archray.registry import Registry
 from archray.searchers.arguments import FloatArray, IntArray
 from archray.searchers.nesbs.posterior import (
     Posterior,
@@ -20,9 +20,6 @@ from archray.searchers.nesbs.posterior import (
 )
 from archray.searchers.nesbs.svgd_rd import ITERATIONS, MOMENTUM, STEP, svgd_rd
 from archray.settings import RegisteredSettings
-
-# What every sampler of ensembles says of itself; an ensemble of different members, drawn by it.
-
 
 SAMPLERS: Registry[type[EnsembleSampler]] = Registry("sampler")
 
@@ -71,16 +68,7 @@ class EnsembleSampler(RegisteredSettings):
         )
 
 
-# Ensemble samplers: how ensembles are drawn from a posterior. A file that is put here registers its own.
-
-
-import_modules(__name__)
-
-__all__ = ["SAMPLERS", "EnsembleSampler", "TooSharp"]
-
-
-# Monte Carlo sampling: independent draws, of the posterior or of the uniform distribution. Shu 2022, Algorithm 5.2.
-
+# Monte Carlo sampling, Algorithm 5.2
 
 DRAWS = (1, 15, 240, 3840)  # ensembles drawn at once, until one has no repeated member
 
@@ -107,8 +95,7 @@ class Uniform(EnsembleSampler):
         return MonteCarlo().ensembles(posterior.uniform(), n, delta, rng)
 
 
-# Ensembles of SVGD with regularized diversity, from fresh particles each. Shu 2022, Algorithm 5.3, section 5.3.4.
-
+# SVGD with regularized diversity, Algorithm 5.3
 
 RUNS = (1, 3, 9)  # runs at once, until one has no repeated member; the first is nearly always enough
 

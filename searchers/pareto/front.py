@@ -11,7 +11,7 @@ from archray.errors import InvalidInput
 from archray.searchers.arguments import FloatArray, IntArray
 from archray.searchers.ledger import Record
 
-# Which points no other betters, front by front, and how far apart they lie. NSGA-II, Deb et al. 2002, section III.
+# Dominance
 
 
 def non_dominated(losses: FloatArray) -> IntArray:
@@ -103,11 +103,14 @@ def crowded_order(losses: FloatArray) -> IntArray:
     return np.lexsort((-distance, ranks)).astype(np.int64)
 
 
-# The volume that points dominate up to a reference point, exactly, and what each adds to it. Zitzler and Thiele 1999.
+# Hypervolume
 
 
 def hypervolume(losses: FloatArray, reference: Sequence[float] | FloatArray) -> float:
     """The volume of all that some point dominates and that dominates the reference.
+
+    A sweep in two dimensions; in more, slices along the last objective (HSO, While et al. 2006), which is exact and
+    takes time exponential in k: up to some hundred points of three or four objectives.
 
     Args:
         losses: (n, k) less is better; a point that is no better than the reference in some objective, or that is not
@@ -163,7 +166,7 @@ def _volume(points: FloatArray, corner: FloatArray) -> float:
     return sum(float(end - start) * _volume(points[:n, :-1], corner[:-1]) for start, end, n in slices if end > start)
 
 
-# The trials of a search that no other betters.
+# Front of a search
 
 
 def front_of(

@@ -11,9 +11,6 @@ from scipy.stats import qmc
 from archray.searchers.arguments import FloatArray, IntArray
 from archray.searchers.rank_surrogate.surrogate import KernelSetting, RankSurrogate, mixture, result_scores
 
-# The hypervolume that a row of a pool is expected to add, its costs known exactly and its value uncertain.
-
-
 SAMPLES = 512  # places in the space of two costs or more; one cost is exact
 # Three equally likely values with the mean and the variance of a normal one.
 STEPS = np.array([-np.sqrt(1.5), 0.0, np.sqrt(1.5)])
@@ -61,7 +58,9 @@ def _one_cost(
 
 
 def expected_improvement(possible: FloatArray, volumes: FloatArray, levels: FloatArray) -> FloatArray:
-    """(n,) hypervolume added on average. possible: (s, n) equally likely values. volumes: (n, l). levels: (l,)."""
+    """(n,) hypervolume added on average: Emmerich et al. 2006 with exact costs, a sum over the levels of the front.
+
+    possible: (s, n) equally likely values. volumes: (n, l). levels: (l,)."""
     gain = np.zeros(possible.shape[1])
     for level, volume in zip(levels, volumes.T, strict=True):
         gain += volume * np.maximum(possible - level, 0.0).mean(axis=0)
@@ -94,8 +93,7 @@ class ValueScale:
         return np.interp(scores, self._scores, self._values) + self._slope * above
 
 
-# What training a row of a pool is expected to add to the hypervolume, where all costs are known.
-
+# Surrogate
 
 FIRST_BASE = -1.5  # a normal score: the lowest of interest while there are few results
 LOWEST = 0.1  # how many of the results lie below the values of interest

@@ -18,8 +18,7 @@ from archray.searchers.pool_file import PoolFile, check_names
 from archray.trainables.spaces import Space
 from archray.trainables.spaces.encodings import word_rows
 
-# A pool of which several columns say something about its architectures: what is read of the table, and checked.
-
+# Pool
 
 SMALLER = "-"  # before a metric's name: the smaller the better
 
@@ -107,7 +106,7 @@ def _column(table: pd.DataFrame, metric: str, location: str) -> FloatArray:
     return values
 
 
-# What searches over a pool with several metrics share: the pool by path and checksum, each architecture once.
+# Base class
 
 
 class PoolSearch(ArchraySearcher):

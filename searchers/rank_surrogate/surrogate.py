@@ -13,8 +13,7 @@ from archray.searchers.arguments import FloatArray, IntArray
 from archray.searchers.bayesian_optimization import normal_scores
 from archray.searchers.rank_surrogate.gaussian_process import PoolProcess, Posterior
 
-# The covariance of two architectures' results: by their metrics' ranks, and by the architectures themselves.
-
+# Kernel
 
 RANK_LENGTH = 0.35  # of the smooth part, in ranks from 0 to 1, per metric
 COUNT_LENGTH = 1.4  # of the counts' part, in standard deviations of all counts together
@@ -138,7 +137,7 @@ def _gaussian(places: FloatArray, squares: FloatArray, row: int, length: float) 
     return np.exp(-np.maximum(distance, 0.0) / (2 * length**2))
 
 
-# Several metrics and the results of trainings as normal scores of their ranks, with what is missing.
+# Normal scores of metrics and results
 
 
 def metric_scores(columns: FloatArray) -> FloatArray:
@@ -161,8 +160,7 @@ def result_scores(losses: Sequence[float | None]) -> list[float | None]:
     return [None if loss is None else float(score) for loss, score in zip(losses, scores, strict=True)]
 
 
-# What several metrics and an architecture's own codes say about results not known yet, and what to evaluate next.
-
+# Surrogate
 
 KAPPA = 2.0  # deviations above the mean; at 0.5 a search stayed where it began
 

@@ -22,7 +22,7 @@ from archray.searchers.base import ArchraySearcher
 from archray.searchers.drive_searcher import drive, replay
 from archray.searchers.ledger import TuneTrial
 
-# Guarantees that a searcher does not give: the conformance suite expects their tests to fail, and says why.
+# Expected failures
 
 
 class Expectations:
@@ -58,8 +58,7 @@ def _expected_to_fail(test: Callable[..., None], reason: str) -> Callable[..., N
     return expecting
 
 
-# What trials score in the conformance suite, and how a searcher's suggestions are written down.
-
+# Scores and records
 
 Evaluator = Callable[[dict[str, Any]], Mapping[str, Any] | float]
 Configs = list[dict[str, Any]]
@@ -135,7 +134,7 @@ def recorded(searcher: Searcher) -> Iterator[Suggestions]:
                 vars(searcher)[name] = before[name]
 
 
-# The part of the conformance suite about a state of an earlier moment, with what happened since: see `replay`.
+# Replay
 
 
 class ReplayConformance(Expectations):
@@ -176,8 +175,7 @@ class ReplayConformance(Expectations):
         assert restored.get_state() == searcher.get_state()
 
 
-# The conformance suite of searchers, in one process: Tune's interface called as Tune calls it.
-
+# Suite
 
 COMPLETION_SEEDS = (1, 2)  # orders in which trials in flight end
 CONCURRENCIES = (1, 3)
