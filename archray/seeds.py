@@ -33,7 +33,15 @@ def first_seeds(root: int, count: int) -> list[int]:
     return [int(seed) for seed in np.random.SeedSequence(root).generate_state(count)]
 
 
-def named_seed(seed: int, *names: str | int) -> int:
-    """The seed of one purpose, in 0 .. 2**63 - 1; those of different names are independent."""
+def named_seed(seed: int, *names: str | int, bits: int = 63) -> int:
+    """The seed of one purpose, such as `named_seed(seed, "local-search", 3)`; those of different names are independent.
+
+    bits: of the result, at most 63.
+    """
     words = [zlib.crc32(name.encode()) if isinstance(name, str) else name for name in names]
-    return int(np.random.SeedSequence(seed, spawn_key=words).generate_state(1, np.uint64)[0] >> np.uint64(1))
+    return int(np.random.SeedSequence(seed, spawn_key=words).generate_state(1, np.uint64)[0]) >> (64 - bits)
+
+
+def named_rng(seed: int, *names: str | int) -> np.random.Generator:
+    """A generator of random numbers for one purpose, from its `named_seed`."""
+    return np.random.default_rng(named_seed(seed, *names))

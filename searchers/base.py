@@ -12,6 +12,7 @@ from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
+import numpy as np
 from ray.tune.result import DEFAULT_METRIC
 from ray.tune.search.variant_generator import parse_spec_vars
 
@@ -19,7 +20,7 @@ from archray.errors import InvalidInput
 from archray.searchers.arguments import check_metric_mode, check_whole_number
 from archray.searchers.ledger import Record, read_metric
 from archray.searchers.state import RecordingSearcher
-from archray.seeds import trial_seed
+from archray.seeds import named_rng, trial_seed
 
 
 class Stopwatch:
@@ -123,6 +124,10 @@ class ArchraySearcher(RecordingSearcher):
         """Opens what the searcher needs from outside. Raises its own errors; called before the first trial."""
 
     # What a subclass and a reader use ------------------------------------------------------------------------------
+
+    def rng(self, *purpose: str | int) -> np.random.Generator:
+        """Random numbers of the run's seed for one purpose, such as `rng("local-search", number)`."""
+        return named_rng(self.seed, *purpose)
 
     @property
     def seconds(self) -> float:

@@ -7,7 +7,6 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Unpack
 
-import numpy as np
 from ray.tune.search.sample import Domain
 
 from archray.errors import InvalidInput
@@ -17,11 +16,10 @@ from archray.searchers.bohb_model import ModelOptions, Observation, check_hpband
 from archray.searchers.config_space import OwnSpace
 from archray.searchers.ledger import Record, read_metric
 from archray.searchers.space_search import NOT_READ, DecisionSearch
-from archray.seeds import stream_seed
+from archray.seeds import named_seed
 from archray.trainables.spaces import Space
 
 DRAWS = 50  # of the model, a third of them random, in search of a config that is new
-STREAM = 1_000_213  # random numbers apart from the trials' seeds
 
 
 class BOHBSearch(DecisionSearch):
@@ -87,13 +85,13 @@ class BOHBSearch(DecisionSearch):
 
     def propose(self, number: int) -> Proposal:
         seen = {self._space.key(record.config) for record in self.records()}
-        seed = stream_seed(self.seed, number, STREAM)
+        seed = named_seed(self.seed, "bohb", "model", number, bits=32)
         for places, _ in itertools.islice(model_draws(self.sizes, self.observed(number), seed, self.model), DRAWS):
             config = self.chosen(places)
             if config is not None and self._space.key(config) not in seen:
                 self._drawn[number] = places.tolist()
                 return config
-        draws = self._space.draws(np.random.default_rng([self.seed, STREAM, number]))
+        draws = self._space.draws(self.rng("bohb", "draws", number))
         return next((config for config in draws if self._space.key(config) not in seen), None)
 
     # What it learns from -------------------------------------------------------------------------------------------

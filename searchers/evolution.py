@@ -16,7 +16,6 @@ from archray.searchers.ledger import Record
 from archray.trainables.spaces import Space
 
 POPULATION, SAMPLE_SIZE = 100, 25  # P and S; Real et al. 2019, section 3.3
-STREAM = 1_000_121  # random numbers apart from the trials' seeds
 
 Parents = Callable[[Sequence[Mapping[str, Any]]], Sequence[int]]
 
@@ -90,7 +89,7 @@ class RegularizedEvolution(ArchraySearcher):
     # Algorithm 1 ---------------------------------------------------------------------------------------------------
 
     def propose(self, number: int) -> Proposal:
-        rng = np.random.default_rng([self.seed, STREAM, number])
+        rng = self.rng("regularized-evolution", number)
         known = self.known(number)
         failed = sum(record.value is None for record in known.values())
         drawn = len(self.records()) - failed  # those in flight will join the population, as far as is known

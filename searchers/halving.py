@@ -226,7 +226,6 @@ def _ceil(x: float) -> int:
 
 logger = logging.getLogger(__name__)
 
-TIES = 1_000_039  # random numbers apart from the trials' seeds
 MAX_NAMED = 5  # candidates that one line of the log names
 COLUMNS = ["round", "candidate", "score", "kept", "failure", "budget", "replicas", "lost"]
 
@@ -369,7 +368,7 @@ class WeightSharingHalving(ArchraySearcher):
             ]
             if len(replies) < len(records):
                 return self._ended
-            rng = np.random.default_rng([self.seed, TIES, current.number])
+            rng = self.rng("weight-sharing-halving", "ties", current.number)
             self._ended.append(self._schedule.end(current, replies, 1 if self._mode == "min" else -1, rng))
             if current.number > self._rounds_logged:
                 self._rounds_logged = current.number

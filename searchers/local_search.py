@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Mapping, Sequence
 from typing import Any, Unpack
 
-import numpy as np
 from ray.tune.search.sample import Domain
 
 from archray.searchers.arguments import SearcherOptions, check_whole_number
@@ -16,7 +14,6 @@ from archray.searchers.ledger import Record
 from archray.trainables.spaces import Space
 
 INITIAL = 10  # n0: `num_init` of the authors' program
-STREAM = 1_000_151  # random numbers apart from the trials' seeds
 
 
 class LocalSearch(ArchraySearcher):
@@ -93,7 +90,7 @@ class LocalSearch(ArchraySearcher):
 
     def _new(self, number: int, seen: set[str]) -> Config | None:
         """A random config that was not suggested before; None if there is none."""
-        draws = self._space.draws(np.random.default_rng([self.seed, STREAM, number]))
+        draws = self._space.draws(self.rng("local-search", "draws", number))
         return next((config for config in draws if self._space.key(config) not in seen), None)
 
     def _stands(self, valued: Sequence[Record], known: Mapping[str, Record]) -> Record:
@@ -118,7 +115,7 @@ class LocalSearch(ArchraySearcher):
     def _neighbours_of(self, record: Record) -> list[Config]:
         key = self._space.key(record.config)
         if key not in self._neighbours:
-            rng = np.random.default_rng([self.seed, STREAM, zlib.crc32(key.encode()), 0])
+            rng = self.rng("local-search", "neighbours", key)
             config = {name: value for name, value in record.config.items() if name != SEED}
             self._neighbours[key] = self._space.neighbours(config, rng)
         return self._neighbours[key]

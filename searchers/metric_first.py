@@ -16,9 +16,9 @@ from archray.searchers.base import ArchraySearcher, Proposal
 from archray.searchers.config_space import architecture_of
 from archray.searchers.exterior_penalty import ExteriorPenalty, penalty_of
 from archray.searchers.pool_file import PoolFile, check_names
+from archray.seeds import named_rng
 
 Order = Literal["largest", "smallest"]
-STREAM = 1_000_159  # random numbers apart from the trials' seeds
 
 
 class MetricFirst(ArchraySearcher):
@@ -136,7 +136,7 @@ def _ranking(file: PoolFile, by: str, order: Order, penalty: ExteriorPenalty | N
         )
     names = table["architecture"].tolist()
     check_names(table["architecture"].iloc[kept], file.location)
-    kept = np.random.default_rng([seed, STREAM]).permutation(kept)
+    kept = named_rng(seed, "metric-first").permutation(kept)
     if penalty is not None:
         return [names[row] for row in kept[penalty.ranking(values[kept])]]
     signed = -values[kept] if order == "largest" else values[kept]

@@ -5,15 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Unpack
 
-import numpy as np
 from ray.tune.search.sample import Domain
 
 from archray.searchers.arguments import SearcherOptions
 from archray.searchers.base import ArchraySearcher, Proposal
 from archray.searchers.config_space import OwnSpace, config_space
 from archray.trainables.spaces import Space
-
-STREAM = 1_000_037  # random numbers apart from the trials' seeds
 
 
 class RandomSearch(ArchraySearcher):
@@ -54,7 +51,7 @@ class RandomSearch(ArchraySearcher):
 
     def propose(self, number: int) -> Proposal:
         seen = self._seen()
-        draws = self._space.draws(np.random.default_rng([self.seed, STREAM, number]))
+        draws = self._space.draws(self.rng("random-search", number))
         return next((config for config in draws if self._space.key(config) not in seen), None)
 
     def _seen(self) -> set[str]:

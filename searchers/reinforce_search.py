@@ -19,7 +19,6 @@ from archray.trainables.spaces import Space
 
 LEARNING_RATE, MOMENTUM = 0.01, 0.9  # of Dong and Yang's program (NATS-Bench): Adam, and the moving average
 BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-8  # Adam's; Kingma and Ba 2015
-STREAM = 1_000_171  # random numbers apart from the trials' seeds
 
 
 @dataclass
@@ -156,7 +155,7 @@ class ReinforceSearch(DecisionSearch):
 
     def propose(self, number: int) -> Proposal:
         policy = self.policy(number)
-        rng = np.random.default_rng([self.seed, STREAM, number])
+        rng = self.rng("reinforce", number)
         existing = self._space.existing()
         for _ in range(DRAWS):
             places = policy.sample(rng, existing)  # (D,)

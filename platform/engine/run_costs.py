@@ -13,7 +13,7 @@ from archray.platform.config import SearchConfig
 from archray.platform.engine.device_meter import DeviceMeter, whole_resources
 from archray.platform.engine.pool_settings import ENUMERABLE
 from archray.plurals import count
-from archray.seeds import stream_seed
+from archray.seeds import named_rng
 from archray.trainables.costs import LatencySettings, NetworkCosts, Violation
 from archray.trainables.costs.meter import Latencies, Times, calibration_candidates
 from archray.trainables.costs.networks import cost_table
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 COSTS = "costs"  # the folder of a run in which is kept what is measured, and what its images are
 IMAGES, LATENCY = "images.json", "latency.json"
-STREAM = 1_000_303  # random numbers of the check that something meets the constraints
 
 
 def run_costs(context: Context[Any]) -> NetworkCosts:
@@ -105,7 +104,7 @@ def check_constraints(context: Context[Any]) -> None:
             f"expected an architecture that meets {space.told}, got {named}, which has "
             f"{describe(space, named)}; name another, or loosen the constraint"
         )
-    space.check_met(np.random.default_rng(stream_seed(context.config.seed, 0, STREAM)))
+    space.check_met(named_rng(context.config.seed, "constraint check"))
 
 
 def describe(space: ConstrainedSpace, architecture: str) -> str:

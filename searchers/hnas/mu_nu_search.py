@@ -29,7 +29,7 @@ from archray.searchers.hnas.objective import (
 from archray.searchers.hnas.surrogate import SelectionSurrogate
 from archray.searchers.ledger import Record
 from archray.searchers.pool_file import PoolFile
-from archray.seeds import stream_seed
+from archray.seeds import named_seed
 
 # Questions
 
@@ -75,7 +75,6 @@ def asked_table(
 
 
 MAX_REPEATS = 5  # told for free in search of one new architecture; then the objective's next best is taken
-ASKS, CANDIDATES = 1_000_003, 1_000_033  # streams of random numbers apart from the trials' seeds
 
 
 class HNASSearch(ArchraySearcher):
@@ -177,7 +176,7 @@ class HNASSearch(ArchraySearcher):
 
     def candidates(self, number: int) -> BoolArray:
         """(n,) True for the rows of the pool that suggestion `number` may take, if they were not suggested before."""
-        return self._preset.candidates(len(self.pool), number, np.random.default_rng([self.seed, CANDIDATES]))
+        return self._preset.candidates(len(self.pool), number, self.rng("hnas", "candidates"))
 
     # Algorithm 7.1 -------------------------------------------------------------------------------------------------
 
@@ -208,7 +207,7 @@ class HNASSearch(ArchraySearcher):
 
     def _ask(self, observations: list[dict[str, Any]], number: int, left_out: BoolArray) -> list[float]:
         """The next point of the square. left_out: (n,) the rows that suggestion `number` cannot take."""
-        seed, bounds = stream_seed(self.seed, ASKS, len(observations), bits=31), self.coordinates.bounds
+        seed, bounds = named_seed(self.seed, "hnas", "points", len(observations), bits=31), self.coordinates.bounds
         position = sum(not observation.get("given", False) for observation in observations)
         if self.points == "uniform":
             return random_point(bounds, seed)

@@ -19,12 +19,11 @@ from archray.searchers.ledger import Record
 from archray.searchers.nesbs.posterior import Posterior
 from archray.searchers.nesbs.samplers import SAMPLERS, EnsembleSampler, TooSharp
 from archray.searchers.nesbs.svgd_rd import DELTA_RANGE
-from archray.seeds import stream_seed
+from archray.seeds import named_seed
 from archray.trainables.spaces import Space
 
 logger = logging.getLogger(__name__)
 
-SETS, ASKS = 1_000_081, 1_000_099  # streams of random numbers apart from the trials' seeds
 MAX_PASSED_OVER = 10  # values of delta in a row that give no ensemble, before Bayesian optimisation gives up
 
 
@@ -145,7 +144,7 @@ class NESBSSearch(ArchraySearcher):
 
     def _sample(self, number: int, delta: float | None, attempt: int = 0) -> list[str]:
         """The members of suggestion `number`. Raises: TooSharp if there are no n different ones."""
-        rng = np.random.default_rng([self.seed, SETS, number, attempt])
+        rng = self.rng("nesbs", "ensembles", number, attempt)
         return self.sampler.sample(self.posterior, self.ensemble_size, delta, rng)
 
     def _grid(self, asked: Sequence[Mapping[str, Any]]) -> float | None:
@@ -161,7 +160,7 @@ class NESBSSearch(ArchraySearcher):
     def _ask(self, asked: Sequence[Mapping[str, Any]], number: int) -> float:
         """Expected improvement's choice; a random one before a loss is known."""
         losses = losses_of_answers([entry["number"] for entry in asked], self.known_losses(number))
-        seed = stream_seed(self.seed, ASKS, len(asked), bits=31)
+        seed = named_seed(self.seed, "nesbs", "deltas", len(asked), bits=31)
         return next_point([[entry["delta"]] for entry in asked], losses, [self.delta_range], seed)[0]
 
     # Points of the user's ------------------------------------------------------------------------------------------

@@ -24,7 +24,6 @@ Costs = Callable[[str], Mapping[str, float]]
 POPULATION = 20  # N; 100 in the paper, for searches of 25,000 evaluations
 CROSSOVER = 0.9  # how many children have two parents; section IV-A
 ATTEMPTS = 20  # mutations in search of a child that was not suggested before
-STREAM = 1_000_213  # random numbers apart from the trials' seeds
 
 
 class NSGA2Search(ArchraySearcher):
@@ -91,7 +90,7 @@ class NSGA2Search(ArchraySearcher):
         self._space.check_mutable()
 
     def propose(self, number: int) -> Proposal:
-        rng = np.random.default_rng([self.seed, STREAM, number])
+        rng = self.rng("nsga2", number)
         known = self.known(number)
         alive = {k: vector for k, record in known.items() if (vector := self.vector(record)) is not None}
         drawn = len(self.records()) - (len(known) - len(alive))  # those in flight will join, as far as is known

@@ -22,7 +22,6 @@ from archray.searchers.rank_surrogate.pool_search import PoolSearch
 from archray.searchers.rank_surrogate.surrogate import metric_scores
 from archray.trainables.spaces import Space
 
-STREAM = 1_000_217  # random numbers apart from the trials' seeds
 EXPLORATION = 1.0
 FALL = 0.5  # of the exploration, with the budget: what is learnt late is of use to few trainings
 SPREAD = 0.5  # of the weights that choose the first architecture, relative to their mean
@@ -131,7 +130,7 @@ class ParetoPoolSearch(PoolSearch):
         left = np.flatnonzero(~self.taken() & self._usable)
         if not len(left):
             return None
-        left = np.random.default_rng([self.seed, STREAM, number]).permutation(left)  # ties: by chance
+        left = self.rng("pareto-pool", "ties", number).permutation(left)  # ties: by chance
         rows, losses = self.observed(number)
         if all(loss is None for loss in losses):
             return {"architecture": self.pool.architectures[self._first(left, number)]}
@@ -145,7 +144,7 @@ class ParetoPoolSearch(PoolSearch):
         left = within if len(within) else left
         costs = rankdata(self.costs[left], axis=0).mean(axis=1)
         left = left[costs <= np.median(costs)]
-        deviations = np.random.default_rng([self.seed, STREAM, number, 1]).standard_normal(len(self.metrics))
+        deviations = self.rng("pareto-pool", "first weights", number).standard_normal(len(self.metrics))
         return int(left[np.argmax(metric_scores(self.pool.columns)[left] @ (1 + SPREAD * deviations))])
 
     def vector(self, record: Record) -> FloatArray | None:

@@ -14,7 +14,6 @@ from archray.searchers.base import Proposal
 from archray.searchers.rank_surrogate.gaussian_process import PoolProcess
 from archray.searchers.rank_surrogate.pool_search import PoolSearch
 
-STREAM = 1_000_171  # random numbers apart from the trials' seeds
 CANDIDATES = 2048  # weightings, drawn uniformly, of which the optimiser asks for one after the other
 LENGTHS = (0.25, 0.5, 1.0, 2.0)  # of the Matern kernel, in units of sqrt(k): the likeliest is taken
 KAPPA = 2.576  # deviations above the mean, of the library that the authors' program calls
@@ -68,7 +67,7 @@ class RoBoTSearch(PoolSearch):
     @cached_property
     def weightings(self) -> FloatArray:
         """(c, k) the weights that may be asked for."""
-        return np.random.default_rng([self.seed, STREAM]).uniform(-1, 1, (CANDIDATES, len(self.metrics)))
+        return self.rng("robot", "weightings").uniform(-1, 1, (CANDIDATES, len(self.metrics)))
 
     @cached_property
     def _processes(self) -> list[PoolProcess]:

@@ -17,7 +17,6 @@ from archray.searchers.rank_surrogate.pool_search import PoolSearch
 from archray.searchers.rank_surrogate.surrogate import KAPPA, KernelSetting, RankSurrogate, metric_scores
 from archray.trainables.spaces import Space
 
-STREAM = 1_000_151  # random numbers apart from the trials' seeds
 SPREAD = 0.5  # of the weights that choose the first architecture, relative to their mean
 
 
@@ -84,14 +83,14 @@ class RankSurrogateSearch(PoolSearch):
         if taken.all():
             return None
         rows, losses = self.observed(number)
-        left = np.random.default_rng([self.seed, STREAM, number]).permutation(np.flatnonzero(~taken))  # ties: by chance
+        left = self.rng("rank-surrogate", "ties", number).permutation(np.flatnonzero(~taken))  # ties: by chance
         promise = self.surrogate.promise(rows, losses) if rows else self._first_promise()
         return {"architecture": self.pool.architectures[left[np.argmax(promise[left])]]}
 
     def _first_promise(self) -> FloatArray:
         """(n,) the metrics' scores by weights drawn about equal ones; 0 without metrics."""
         scores = self.surrogate.scores
-        deviations = np.random.default_rng([self.seed, STREAM]).standard_normal(scores.shape[1])
+        deviations = self.rng("rank-surrogate", "first weights").standard_normal(scores.shape[1])
         return scores @ (1 + SPREAD * deviations)
 
     def trust(self) -> dict[str, float]:

@@ -10,6 +10,7 @@ import numpy as np
 
 from archray.errors import ArchrayError, InvalidInput
 from archray.plurals import count
+from archray.seeds import named_rng
 from archray.trainables.costs.registry import CostFailed
 from archray.trainables.costs.settings import LatencySettings
 from archray.trainables.nets.network_settings import NetworkSettings
@@ -20,7 +21,6 @@ logger = logging.getLogger(__name__)
 
 DRAWN = 8  # random architectures beside the even ones, whose operations are looked up
 NETWORKS = 6  # of all these are timed whole
-SEED = 1_000_409  # of the architectures that are drawn: every process draws the same
 
 
 class Line(NamedTuple):
@@ -39,7 +39,7 @@ class Line(NamedTuple):
 
 def calibration_candidates(space: Space) -> list[str]:
     """Architectures among which those that are timed whole are chosen: even ones and random ones, each once."""
-    rng = np.random.default_rng(SEED)
+    rng = named_rng(0, "latency calibration")  # every process draws the same
     drawn = [space.canonical(space.sample(rng)) for _ in range(DRAWN)]
     return [space.encode(form) for form in dict.fromkeys([*even_architectures(space), *drawn])]
 
