@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Unpack
-
-from ray.tune.search.sample import Domain
 
 from archray.errors import InvalidInput
 from archray.searchers.arguments import SearcherOptions, check_whole_number, is_finite_number
 from archray.searchers.base import Proposal
 from archray.searchers.bohb_model import ModelOptions, Observation, check_hpbandster, model_draws
-from archray.searchers.config_space import OwnSpace
+from archray.searchers.config_space import SpaceSource
 from archray.searchers.ledger import Record, read_metric
 from archray.searchers.space_search import NOT_READ, DecisionSearch
 from archray.seeds import named_seed
-from archray.trainables.spaces import Space
 
 DRAWS = 50  # of the model, a third of them random, in search of a config that is new
 
@@ -58,7 +55,7 @@ class BOHBSearch(DecisionSearch):
 
     def __init__(
         self,
-        space: str | Space | Mapping[str, Domain] | Sequence[str] | OwnSpace,
+        space: SpaceSource | Sequence[str],
         budget: int,
         time_attr: str = "training_iteration",
         budgets: Sequence[float] | None = None,
@@ -84,15 +81,14 @@ class BOHBSearch(DecisionSearch):
         super().__init__(space, budget, **options)
 
     def propose(self, number: int) -> Proposal:
-        seen = {self._space.key(record.config) for record in self.records()}
+        seen = self.suggested_keys()
         seed = named_seed(self.seed, "bohb", "model", number, bits=32)
         for places, _ in itertools.islice(model_draws(self.sizes, self.observed(number), seed, self.model), DRAWS):
             config = self.chosen(places)
             if config is not None and self._space.key(config) not in seen:
                 self._drawn[number] = places.tolist()
                 return config
-        draws = self._space.draws(self.rng("bohb", "draws", number))
-        return next((config for config in draws if self._space.key(config) not in seen), None)
+        return self.new_config(self.rng("bohb", "draws", number))
 
     # What it learns from -------------------------------------------------------------------------------------------
 

@@ -24,6 +24,10 @@ STEPS = 100  # of mutation in search of another config; a space where they are n
 SEED = "seed"  # of every trial: a searcher sets it
 
 
+def without_seed(config: Mapping[str, Any]) -> Config:
+    return {name: value for name, value in config.items() if name != SEED}
+
+
 class ConfigSpace(ABC):
     """What a searcher asks of whatever it was given."""
 
@@ -39,7 +43,7 @@ class ConfigSpace(ABC):
 
         `config` itself where the space has no such architecture, or where decisions cannot be told apart.
         """
-        return {name: value for name, value in config.items() if name != SEED}
+        return without_seed(config)
 
     def neighbours(self, config: Mapping[str, Any], rng: np.random.Generator) -> list[Config]:
         """The configs that one mutation may make of `config`, distinct, in random order; `config` is none of them.
@@ -70,7 +74,7 @@ class ConfigSpace(ABC):
 
     def choices_of(self, config: Mapping[str, Any]) -> dict[str, Any]:
         """The choices that can be read off a config, by decision."""
-        return {name: value for name, value in config.items() if name != SEED}
+        return without_seed(config)
 
     @abstractmethod
     def check_point(self, point: Mapping[str, Any]) -> Config:
@@ -87,7 +91,7 @@ class ConfigSpace(ABC):
 
     def key(self, config: Mapping[str, Any]) -> str:
         """The same of equal configs, whatever their seed."""
-        return json.dumps({name: value for name, value in config.items() if name != SEED}, sort_keys=True)
+        return json.dumps(without_seed(config), sort_keys=True)
 
     def prepare(self) -> None:
         """Opens what is held by name only; here nothing is."""
@@ -222,6 +226,9 @@ class OwnSpace(Protocol):
     # And, where it has them:
     #   encode(config) -> str: configs of one string are one architecture; without it, equal configs are.
     #   decisions: a dictionary from each key of a config to the list of its values; REINFORCE needs it.
+
+
+SpaceSource = str | Space | Mapping[str, Domain] | OwnSpace  # a space, its name or reference; Tune domains; your own
 
 
 class Architectures(ConfigSpace):
@@ -379,7 +386,7 @@ class Own(ConfigSpace):
         encode = getattr(self._space, "encode", None)
         if encode is None:
             return super().key(config)
-        return str(encode({name: value for name, value in config.items() if name != SEED}))
+        return str(encode(without_seed(config)))
 
     def check_point(self, point: Mapping[str, Any]) -> Config:
         if not isinstance(point, Mapping) or not point or SEED in point or not all(isinstance(k, str) for k in point):
@@ -393,7 +400,7 @@ class Own(ConfigSpace):
         return {"space": str(getattr(self._space, "name", type(self._space).__name__))}
 
 
-def config_space(source: str | Space | Mapping[str, Domain] | Iterable[str] | OwnSpace) -> ConfigSpace:
+def config_space(source: SpaceSource | Iterable[str]) -> ConfigSpace:
     """What draws from `source`. Raises: InvalidInput if nothing can."""
     if isinstance(source, str | Space):
         return Architectures(source)

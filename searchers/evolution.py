@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Unpack
+from typing import Any, ClassVar, Unpack
 
 import numpy as np
-from ray.tune.search.sample import Domain
 
 from archray.errors import InvalidInput
 from archray.searchers.arguments import SearcherOptions, check_whole_number
-from archray.searchers.base import ArchraySearcher, Proposal
-from archray.searchers.config_space import SEED, OwnSpace, config_space
+from archray.searchers.base import Proposal
+from archray.searchers.config_space import SpaceSource, without_seed
 from archray.searchers.ledger import Record
-from archray.trainables.spaces import Space
+from archray.searchers.space_search import SpaceSearch
 
 POPULATION, SAMPLE_SIZE = 100, 25  # P and S; Real et al. 2019, section 3.3
 
 Parents = Callable[[Sequence[Mapping[str, Any]]], Sequence[int]]
 
 
-class RegularizedEvolution(ArchraySearcher):
+class RegularizedEvolution(SpaceSearch):
     """Suggests `{"architecture", "seed"}`, each a mutation of a good young one; needs back the metric.
 
     Of a dict of Tune domains, and of a space of your own without archray's base, it suggests that dict's keys, or what
@@ -57,9 +56,11 @@ class RegularizedEvolution(ArchraySearcher):
     Raises: InvalidInput for a wrong argument, InvalidArchitecture for a point that the space does not have.
     """
 
+    mutates: ClassVar[bool] = True
+
     def __init__(
         self,
-        space: str | Space | Mapping[str, Domain] | OwnSpace,
+        space: SpaceSource,
         budget: int,
         population: int = POPULATION,
         sample_size: int = SAMPLE_SIZE,
@@ -74,17 +75,11 @@ class RegularizedEvolution(ArchraySearcher):
                 f"budget: expected more than the population, {population}, which is drawn at random, got {budget}; "
                 "lower population, or use RandomSearch"
             )
-        self._space = config_space(space)
         self.population = int(population)
         self.sample_size = int(sample_size)
         self.parents = parents
         self.result_keys = tuple(keep)  # type: ignore[misc]  # of this searcher alone
-        super().__init__(budget=budget, **options)
-        self.prepare()
-
-    def prepare(self) -> None:
-        self._space.prepare()
-        self._space.check_mutable()
+        super().__init__(space, budget, **options)
 
     # Algorithm 1 ---------------------------------------------------------------------------------------------------
 
@@ -114,32 +109,21 @@ class RegularizedEvolution(ArchraySearcher):
             if not len(places):
                 raise InvalidInput(f"expected parents to choose one of {len(alive)} or more, got none")
             chosen = alive[places[int(rng.integers(len(places)))]]
-        return _own_keys(chosen)
+        return without_seed(chosen.config)
 
     def _loss(self, record: Record) -> float:
         loss = self.loss(record)
         assert loss is not None  # the population holds those with a value
         return loss
 
-    # Points of the user's, and state ------------------------------------------------------------------------------
-
-    def check_point(self, point: dict[str, Any]) -> dict[str, Any]:
-        return self._space.check_point(point)
-
     def own_identity(self) -> dict[str, Any]:
-        return {
-            **self._space.identity(),
+        return super().own_identity() | {
             "population": self.population,
             "sample_size": self.sample_size,
             "parents": None if self.parents is None else getattr(self.parents, "__name__", type(self.parents).__name__),
         }
 
 
-def _own_keys(record: Record) -> dict[str, Any]:
-    """The config without its seed."""
-    return {key: value for key, value in record.config.items() if key != SEED}
-
-
 def _described(record: Record) -> dict[str, Any]:
     """What `parents` is told of one of the population."""
-    return {**record.result, **_own_keys(record), "number": record.number, "value": record.value}
+    return {**record.result, **without_seed(record.config), "number": record.number, "value": record.value}

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Unpack
-
-from ray.tune.search.sample import Domain
+from typing import Any, ClassVar, Unpack
 
 from archray.searchers.arguments import SearcherOptions, check_whole_number
-from archray.searchers.base import ArchraySearcher, Proposal
-from archray.searchers.config_space import SEED, Config, OwnSpace, config_space
+from archray.searchers.base import Proposal
+from archray.searchers.config_space import Config, SpaceSource, without_seed
 from archray.searchers.ledger import Record
-from archray.trainables.spaces import Space
+from archray.searchers.space_search import SpaceSearch
 
 INITIAL = 10  # n0: `num_init` of the authors' program
 
 
-class LocalSearch(ArchraySearcher):
+class LocalSearch(SpaceSearch):
     """Suggests `{"architecture", "seed"}`, each at most once; needs back the metric.
 
     Of a dict of Tune domains, and of a space of your own without archray's base, it suggests that dict's keys, or what
@@ -46,52 +44,44 @@ class LocalSearch(ArchraySearcher):
     Raises: InvalidInput for a wrong argument, InvalidArchitecture for a point that the space does not have.
     """
 
+    mutates: ClassVar[bool] = True
+    repeats: ClassVar[bool] = False
+
     def __init__(
         self,
-        space: str | Space | Mapping[str, Domain] | OwnSpace,
+        space: SpaceSource,
         budget: int,
         initial: int = INITIAL,
         whole_neighbourhood: bool = False,
         **options: Unpack[SearcherOptions],
     ) -> None:
         check_whole_number("initial", initial)
-        self._space = config_space(space)
         self.initial = int(initial)
         self.whole_neighbourhood = bool(whole_neighbourhood)
         self._first = 1  # number of the first suggestion of the climb
         self._neighbours: dict[str, list[Config]] = {}  # by key, of where this climb stood
-        super().__init__(budget=budget, **options)
-        self.prepare()
-
-    def prepare(self) -> None:
-        self._space.prepare()
-        self._space.check_mutable()
+        super().__init__(space, budget, **options)
 
     # Algorithm 1 ---------------------------------------------------------------------------------------------------
 
     def propose(self, number: int) -> Proposal:
         known = {self._space.key(record.config): record for record in self.known(number).values()}
-        seen = {self._space.key(record.config) for record in self.records()}
+        seen = self.suggested_keys()
         climb = [record for record in known.values() if record.number >= self._first or self._first == 1]
         valued = [record for record in climb if record.value is not None]
         drawn = number - self._first - sum(record.value is None for record in climb)  # in flight: as if it had a value
         if drawn < self.initial or not valued:
-            return self._new(number, seen)
+            return self.new_config(self.rng("local-search", "draws", number))
         stands = self._stands(valued, known)
         neighbours = self._neighbours_of(stands)
         unseen = next((config for config in neighbours if self._space.key(config) not in seen), None)
         if unseen is not None:
             return unseen
-        config = self._new(number, seen)
+        config = self.new_config(self.rng("local-search", "draws", number))
         if config is not None and all(self._space.key(neighbour) in known for neighbour in neighbours):
             self._first = number  # a local optimum
             self._neighbours.clear()
         return config
-
-    def _new(self, number: int, seen: set[str]) -> Config | None:
-        """A random config that was not suggested before; None if there is none."""
-        draws = self._space.draws(self.rng("local-search", "draws", number))
-        return next((config for config in draws if self._space.key(config) not in seen), None)
 
     def _stands(self, valued: Sequence[Record], known: Mapping[str, Record]) -> Record:
         """Where the climb stands, of its records with a value."""
@@ -116,25 +106,14 @@ class LocalSearch(ArchraySearcher):
         key = self._space.key(record.config)
         if key not in self._neighbours:
             rng = self.rng("local-search", "neighbours", key)
-            config = {name: value for name, value in record.config.items() if name != SEED}
-            self._neighbours[key] = self._space.neighbours(config, rng)
+            self._neighbours[key] = self._space.neighbours(without_seed(record.config), rng)
         return self._neighbours[key]
 
-    # Points of the user's, and state -------------------------------------------------------------------------------
-
-    def check_point(self, point: dict[str, Any]) -> dict[str, Any]:
-        return self._space.check_point(point)
-
-    def propose_point(self, number: int, point: dict[str, Any]) -> dict[str, Any] | None:
-        seen = {self._space.key(record.config) for record in self.records()}
-        return None if self._space.key(point) in seen else dict(point)
+    # State ---------------------------------------------------------------------------------------------------------
 
     def own_identity(self) -> dict[str, Any]:
-        return {
-            **self._space.identity(),
-            "initial": self.initial,
-            "whole_neighbourhood": self.whole_neighbourhood,
-        }
+        climb = {"initial": self.initial, "whole_neighbourhood": self.whole_neighbourhood}
+        return super().own_identity() | climb
 
     def own_state(self) -> dict[str, Any]:
         return {"first": self._first}

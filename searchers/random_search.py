@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Unpack
+from typing import ClassVar
 
-from ray.tune.search.sample import Domain
-
-from archray.searchers.arguments import SearcherOptions
-from archray.searchers.base import ArchraySearcher, Proposal
-from archray.searchers.config_space import OwnSpace, config_space
-from archray.trainables.spaces import Space
+from archray.searchers.base import Proposal
+from archray.searchers.space_search import SpaceSearch
 
 
-class RandomSearch(ArchraySearcher):
+class RandomSearch(SpaceSearch):
     """Suggests `{"architecture", "seed"}`, each canonical form at most once; needs back the metric.
 
     Of a dict of Tune domains, and of a space of your own without archray's base, it suggests that dict's keys, or what
@@ -35,33 +30,7 @@ class RandomSearch(ArchraySearcher):
     """
 
     depends_on_results: ClassVar[bool] = False
-
-    def __init__(
-        self,
-        space: str | Space | Mapping[str, Domain] | Sequence[str] | OwnSpace,
-        budget: int,
-        **options: Unpack[SearcherOptions],
-    ) -> None:
-        self._space = config_space(space)
-        super().__init__(budget=budget, **options)
-        self.prepare()
-
-    def prepare(self) -> None:
-        self._space.prepare()
+    repeats: ClassVar[bool] = False
 
     def propose(self, number: int) -> Proposal:
-        seen = self._seen()
-        draws = self._space.draws(self.rng("random-search", number))
-        return next((config for config in draws if self._space.key(config) not in seen), None)
-
-    def _seen(self) -> set[str]:
-        return {self._space.key(record.config) for record in self.records()}
-
-    def check_point(self, point: dict[str, Any]) -> dict[str, Any]:
-        return self._space.check_point(point)
-
-    def propose_point(self, number: int, point: dict[str, Any]) -> dict[str, Any] | None:
-        return None if self._space.key(point) in self._seen() else dict(point)
-
-    def own_identity(self) -> dict[str, Any]:
-        return self._space.identity()
+        return self.new_config(self.rng("random-search", number))

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Unpack
 
 import numpy as np
-from ray.tune.search.sample import Domain
 
 from archray.errors import InvalidInput
 from archray.searchers.arguments import FloatArray, IntArray, SearcherOptions, is_finite_number
 from archray.searchers.base import Proposal
-from archray.searchers.config_space import DRAWS, OwnSpace
+from archray.searchers.config_space import DRAWS, SpaceSource
 from archray.searchers.space_search import NOT_READ, DecisionSearch
-from archray.trainables.spaces import Space
 
 LEARNING_RATE, MOMENTUM = 0.01, 0.9  # of Dong and Yang's program (NATS-Bench): Adam, and the moving average
 BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-8  # Adam's; Kingma and Ba 2015
@@ -136,7 +134,7 @@ class ReinforceSearch(DecisionSearch):
 
     def __init__(
         self,
-        space: str | Space | Mapping[str, Domain] | Sequence[str] | OwnSpace,
+        space: SpaceSource | Sequence[str],
         budget: int,
         learning_rate: float = LEARNING_RATE,
         momentum: float = MOMENTUM,

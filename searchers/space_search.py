@@ -1,38 +1,70 @@
-"""What searchers over categorical decisions share: the choices, where each trial's stand among them, and the state."""
+"""Base classes of the searchers over a space, and of those over categorical decisions."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import Any, Unpack
+from typing import Any, ClassVar, Unpack
 
 import numpy as np
-from ray.tune.search.sample import Domain
 
 from archray.searchers.arguments import IntArray, SearcherOptions
 from archray.searchers.base import ArchraySearcher
-from archray.searchers.config_space import OwnSpace, config_space
-from archray.trainables.spaces import Space
+from archray.searchers.config_space import Config, SpaceSource, config_space
 
 NOT_READ = -1  # a decision of an architecture handed over that cannot be read off it
 
 
-class DecisionSearch(ArchraySearcher):
+class SpaceSearch(ArchraySearcher):
+    """Base of searchers that suggest configs of a space: `{"architecture"}`, the keys of domains, or what it draws.
+
+    Args:
+        space: a space, its name or reference; a dict of Tune domains, `{"width": tune.choice([16, 32])}`; an object
+            with `sample(rng) -> config` and `mutate(config, rng) -> config`; or a list of candidates (strings).
+        budget: the number of trainings.
+    """
+
+    mutates: ClassVar[bool] = False  # whether the space must have mutations
+    repeats: ClassVar[bool] = True  # whether a config may be suggested more than once
+
+    def __init__(self, space: SpaceSource | Sequence[str], budget: int, **options: Unpack[SearcherOptions]) -> None:
+        self._space = config_space(space)
+        super().__init__(budget=budget, **options)
+        self.prepare()
+
+    def prepare(self) -> None:
+        self._space.prepare()
+        if self.mutates:
+            self._space.check_mutable()
+
+    def suggested_keys(self) -> set[str]:
+        """The keys of all configs suggested, and of the evaluations handed over."""
+        return {self._space.key(record.config) for record in self.records()}
+
+    def new_config(self, rng: np.random.Generator) -> Config | None:
+        """A random config that was not suggested before; None if there is none."""
+        keys = self.suggested_keys()
+        return next((config for config in self._space.draws(rng) if self._space.key(config) not in keys), None)
+
+    def check_point(self, point: dict[str, Any]) -> dict[str, Any]:
+        return self._space.check_point(point)
+
+    def propose_point(self, number: int, point: dict[str, Any]) -> dict[str, Any] | None:
+        return dict(point) if self.repeats or self._space.key(point) not in self.suggested_keys() else None
+
+    def own_identity(self) -> dict[str, Any]:
+        return self._space.identity()
+
+
+class DecisionSearch(SpaceSearch):
     """Base of searchers that suggest a choice for each of D decisions.
 
     Args: see `ReinforceSearch`.
     """
 
-    def __init__(
-        self,
-        space: str | Space | Mapping[str, Domain] | Sequence[str] | OwnSpace,
-        budget: int,
-        **options: Unpack[SearcherOptions],
-    ) -> None:
-        self._space = config_space(space)
+    def __init__(self, space: SpaceSource | Sequence[str], budget: int, **options: Unpack[SearcherOptions]) -> None:
         self._drawn: dict[int, list[int]] = {}  # by number: the places of the choices that were drawn, (D,)
-        super().__init__(budget=budget, **options)
-        self.prepare()
+        super().__init__(space, budget, **options)
 
     @cached_property
     def choices(self) -> dict[str, list[Any]]:
@@ -45,7 +77,7 @@ class DecisionSearch(ArchraySearcher):
         return [len(choices) for choices in self.choices.values()]
 
     def prepare(self) -> None:
-        self._space.prepare()
+        super().prepare()
         _ = self.choices
 
     # What a subclass uses ------------------------------------------------------------------------------------------
@@ -62,14 +94,6 @@ class DecisionSearch(ArchraySearcher):
         values = self._space.choices_of(config)
         decisions = self.choices.items()
         return np.array([c.index(values[n]) if n in values and values[n] in c else NOT_READ for n, c in decisions])
-
-    # Points of the user's, and state -------------------------------------------------------------------------------
-
-    def check_point(self, point: dict[str, Any]) -> dict[str, Any]:
-        return self._space.check_point(point)
-
-    def own_identity(self) -> dict[str, Any]:
-        return self._space.identity()
 
     def own_state(self) -> dict[str, Any]:
         return {"drawn": [[number, *places] for number, places in self._drawn.items()]}

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Unpack
+from typing import Any, ClassVar, Unpack
 
 import numpy as np
 import pandas as pd
-from ray.tune.search.sample import Domain
 
 from archray.errors import ArchrayError, InvalidInput
 from archray.searchers.arguments import FloatArray, SearcherOptions, check_whole_number, is_finite_number
-from archray.searchers.base import ArchraySearcher, Proposal
-from archray.searchers.config_space import SEED, Config, OwnSpace, config_space
+from archray.searchers.base import Proposal
+from archray.searchers.config_space import Config, SpaceSource, without_seed
 from archray.searchers.ledger import Record
 from archray.searchers.pareto.front import crowded_order, front_of
 from archray.searchers.pareto.objectives import read_objectives
-from archray.trainables.spaces import Space
+from archray.searchers.space_search import SpaceSearch
 
 logger = logging.getLogger(__name__)
 Costs = Callable[[str], Mapping[str, float]]
@@ -26,7 +25,7 @@ CROSSOVER = 0.9  # how many children have two parents; section IV-A
 ATTEMPTS = 20  # mutations in search of a child that was not suggested before
 
 
-class NSGA2Search(ArchraySearcher):
+class NSGA2Search(SpaceSearch):
     """Suggests `{"architecture", "seed"}`, children of those that no other betters; needs back the metric and more.
 
     Tune has one metric per run. It stays the first objective here; `further` names other entries of a trial's result.
@@ -57,9 +56,11 @@ class NSGA2Search(ArchraySearcher):
     Raises: InvalidInput for a wrong argument, InvalidArchitecture for a point that the space does not have.
     """
 
+    mutates: ClassVar[bool] = True
+
     def __init__(
         self,
-        space: str | Space | Mapping[str, Domain] | OwnSpace,
+        space: SpaceSource,
         budget: int,
         further: str | Iterable[str],
         population: int = POPULATION,
@@ -78,16 +79,10 @@ class NSGA2Search(ArchraySearcher):
             raise InvalidInput(f"crossover: expected a number from 0 to 1, got {crossover!r}")
         self.further = read_objectives(further)
         self.result_keys = tuple(o.name for o in self.further)  # type: ignore[misc]  # of this searcher alone
-        self._space = config_space(space)
         self._costs = costs
         self.population = int(population)
         self.crossover = float(crossover)
-        super().__init__(budget=budget, **options)
-        self.prepare()
-
-    def prepare(self) -> None:
-        self._space.prepare()
-        self._space.check_mutable()
+        super().__init__(space, budget, **options)
 
     def propose(self, number: int) -> Proposal:
         rng = self.rng("nsga2", number)
@@ -98,9 +93,9 @@ class NSGA2Search(ArchraySearcher):
             return self._space.sample(rng)
         order = crowded_order(np.array(list(alive.values())))[: self.population]
         ranked = [list(alive)[place] for place in order]  # numbers, the best first
-        child = _own_keys(known[self._parent(ranked, rng)])
+        child = without_seed(known[self._parent(ranked, rng)].config)
         if rng.random() < self.crossover:
-            child = self._space.cross(child, _own_keys(known[self._parent(ranked, rng)]), rng)
+            child = self._space.cross(child, without_seed(known[self._parent(ranked, rng)].config), rng)
         return self._mutated(child, rng)
 
     def _parent(self, ranked: Sequence[int], rng: np.random.Generator) -> int:
@@ -108,7 +103,7 @@ class NSGA2Search(ArchraySearcher):
         return ranked[int(rng.integers(len(ranked), size=2).min())]
 
     def _mutated(self, child: Config, rng: np.random.Generator) -> Config:
-        suggested = {self._space.key(record.config) for record in self.records()}
+        suggested = self.suggested_keys()
         for _ in range(ATTEMPTS):
             child = self._space.mutate(child, rng)
             if self._space.key(child) not in suggested:
@@ -139,20 +134,9 @@ class NSGA2Search(ArchraySearcher):
                 logger.warning("%s", error)
         return {name: known.get(name, record.result.get(name)) for name in self.result_keys}
 
-    # Points of the user's, and state -------------------------------------------------------------------------------
-
-    def check_point(self, point: dict[str, Any]) -> dict[str, Any]:
-        return self._space.check_point(point)
-
     def own_identity(self) -> dict[str, Any]:
-        return {
-            **self._space.identity(),
+        return super().own_identity() | {
             "further": [str(objective) for objective in self.further],
             "population": self.population,
             "crossover": self.crossover,
         }
-
-
-def _own_keys(record: Record) -> dict[str, Any]:
-    """The config without its seed."""
-    return {key: value for key, value in record.config.items() if key != SEED}
