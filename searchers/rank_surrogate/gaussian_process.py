@@ -1,7 +1,8 @@
-"""A Gaussian process over the rows of a pool, told one row after another. Rasmussen and Williams 2006, ch. 2 and 5.
+"""A Gaussian process over the rows of a pool that observes row by row. Rasmussen and Williams 2006, ch. 2 and 5.
 
-An observation costs O(t n), t those before it, and nothing is factorised anew: with L the Cholesky factor of the
-observed rows' kernel with noise, the rows of V = L^-1 K (t, n) give mean and variance of all n.
+Observation t costs O(t n): with L the Cholesky factor of the observed rows' kernel with noise, the rows of
+V = L^-1 K (t, n) give mean and variance of all n. While results are pending, `posterior` also factorizes the (t, t)
+covariance of the other rows once, in O(t^3).
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.linalg import cho_solve, cholesky, solve_triangular
 
-from archray.searchers.arguments import BoolArray, FloatArray
+from archray.searchers.arguments import FloatArray
 
 SMALLEST = 1e-12  # of a variance: rounding makes it negative where a row is known
 GROWTH = 32  # rows for which room is made at a time
@@ -24,7 +25,7 @@ class Posterior:
 
     Args:
         mean: (n,). deviation: (n,) of the value without noise.
-        evidence: log marginal likelihood of the targets that are known.
+        evidence: log marginal likelihood of the targets that are in.
     """
 
     mean: FloatArray
@@ -88,33 +89,26 @@ class PoolProcess:
         expected (the believer of Ginsbourger et al. 2010).
         """
         t = len(self.rows)
-        known = np.array([target is not None for target in targets], dtype=bool)
-        values = np.array([0.0 if target is None else target for target in targets])
         factor = self._factor[:t, :t]
+        values = np.array([0.0 if target is None else target for target in targets])
         residual = values - self._mean[self.rows] if t else values  # (t,)
-        if not known.all():
-            residual = _believed(factor, residual, known)
+        evidence = (factor, residual)
+        available = np.array([target is not None for target in targets], dtype=bool)
+        if not available.all():
+            covariance = factor @ factor.T
+            root = cholesky(covariance[np.ix_(available, available)], lower=True, check_finite=False)
+            evidence = (root, residual[available])
+            residual[~available] = 0.0
+            if available.any():
+                solution = cho_solve((root, True), residual[available], check_finite=False)
+                residual[~available] = covariance[np.ix_(~available, available)] @ solution
         whitened = solve_triangular(factor, residual, lower=True, check_finite=False)
         deviation = np.sqrt(np.maximum(self._variance, SMALLEST))
-        return Posterior(self._mean + whitened @ self._solved[:t], deviation, _evidence(factor, residual, known))
+        return Posterior(self._mean + whitened @ self._solved[:t], deviation, _log_density(*evidence))
 
 
-def _believed(factor: FloatArray, residual: FloatArray, known: BoolArray) -> FloatArray:
-    """The residuals with those of pending rows as the known ones predict them."""
-    covariance = factor @ factor.T
-    residual = np.where(known, residual, 0.0)
-    if known.any():
-        root = cholesky(covariance[np.ix_(known, known)], lower=True, check_finite=False)
-        solved = cho_solve((root, True), residual[known], check_finite=False)
-        residual[~known] = covariance[np.ix_(~known, known)] @ solved
-    return residual
-
-
-def _evidence(factor: FloatArray, residual: FloatArray, known: BoolArray) -> float:
-    """log N(residual; 0, L L^T) of the known ones."""
-    if not known.all():
-        covariance = (factor @ factor.T)[np.ix_(known, known)]
-        factor, residual = cholesky(covariance, lower=True, check_finite=False), residual[known]
+def _log_density(factor: FloatArray, residual: FloatArray) -> float:
+    """log N(residual; 0, L L^T)."""
     whitened = solve_triangular(factor, residual, lower=True, check_finite=False)
     constant = len(residual) / 2 * np.log(2 * np.pi)
     return float(-0.5 * whitened @ whitened - np.log(np.diag(factor)).sum() - constant)
