@@ -23,8 +23,8 @@ def is_full(error: BaseException | None) -> bool:
     """Whether an error, or what it came of, says that a disk or a quota is full."""
     if error is None:
         return False
-    said = getattr(error, "errno", None) in FULL or any(text in str(error) for text in FULL_TEXTS)
-    return said or is_full(error.__cause__ or error.__context__)
+    full = getattr(error, "errno", None) in FULL or any(text in str(error) for text in FULL_TEXTS)
+    return full or is_full(error.__cause__ or error.__context__)
 
 
 class LocalDisk:
@@ -35,8 +35,8 @@ class LocalDisk:
 
     def entries(self, path: str) -> list[tuple[str, str]]:
         try:
-            with os.scandir(path) as found:
-                return [(entry.name, self.kind(entry.path) or "file") for entry in found]
+            with os.scandir(path) as entries:
+                return [(entry.name, self.kind(entry.path) or "file") for entry in entries]
         except (FileNotFoundError, NotADirectoryError):
             return []
 
@@ -90,8 +90,8 @@ class ArrowFiles:
         return _KINDS.get(self.filesystem.get_file_info(path).type.name, "") or ("file" if self._lines(path) else "")
 
     def entries(self, path: str) -> list[tuple[str, str]]:
-        found = {(LINE.sub("", name), kind) for name, kind in self._objects(path)}
-        return sorted(found)
+        entries = {(LINE.sub("", name), kind) for name, kind in self._objects(path)}
+        return sorted(entries)
 
     def create(self, path: str) -> None:
         self.filesystem.create_dir(path, recursive=True)
@@ -137,14 +137,14 @@ class ArrowFiles:
         folder, _, name = path.rpartition("/")
         if not folder:
             return []  # a bucket
-        lines = [each for each, _ in self._objects(folder) if LINE.search(each) and LINE.sub("", each) == name]
+        lines = [line for line, _ in self._objects(folder) if LINE.search(line) and LINE.sub("", line) == name]
         return [f"{folder}/{line}" for line in sorted(lines)]
 
     def _objects(self, path: str) -> list[tuple[str, str]]:
         from pyarrow import fs
 
-        found = self.filesystem.get_file_info(fs.FileSelector(path, allow_not_found=True))
-        return [(entry.base_name, _KINDS.get(entry.type.name, "")) for entry in found]
+        entries = self.filesystem.get_file_info(fs.FileSelector(path, allow_not_found=True))
+        return [(entry.base_name, _KINDS.get(entry.type.name, "")) for entry in entries]
 
 
 LINE = re.compile(r"\.line-\d{20}$")

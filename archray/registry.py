@@ -46,7 +46,7 @@ class Registry(Generic[T]):
         """
         if entry is None:
             return partial(self.register, name)
-        self._refuse_taken(name)
+        self._reject_duplicate(name)
         self._entries[name] = entry
         return entry
 
@@ -61,10 +61,10 @@ class Registry(Generic[T]):
         """Raises: UnknownName for a name it does not hold, with the nearest of the known names, and all of them."""
         if name not in self:
             near = difflib.get_close_matches(str(name), self.names(), n=1)
-            meant = f"did you mean {near[0]!r}? " if near else ""
+            hint = f"did you mean {near[0]!r}? " if near else ""
             if str(name).endswith(".py"):
-                meant = f"did you mean '{name}:NAME', with the name of a class or function in the file? "
-            raise UnknownName(f"there is no {self.kind} {name!r}; {meant}choose one of {', '.join(self.names())}")
+                hint = f"did you mean '{name}:NAME', with the name of a class or function in the file? "
+            raise UnknownName(f"there is no {self.kind} {name!r}; {hint}choose one of {', '.join(self.names())}")
 
     def names(self) -> list[str]:
         return sorted({*self._entries, *self._unloaded})
@@ -84,7 +84,7 @@ class Registry(Generic[T]):
         """The entry of such a name."""
         raise NotImplementedError
 
-    def _refuse_taken(self, name: str) -> None:
+    def _reject_duplicate(self, name: str) -> None:
         if name in self:
             raise ValueError(f"the {self.kind} {name!r} is registered already; choose another name")
 
@@ -101,7 +101,7 @@ class CatalogueRegistry(Registry[T]):
 
         Raises: ValueError if the name is taken.
         """
-        self._refuse_taken(name)
+        self._reject_duplicate(name)
         self._places[name] = summary, place
 
     def summary(self, name: str) -> str:
@@ -135,8 +135,8 @@ class PackageRegistry(Registry[T]):
         self.package, self.separator, self.suffix = package, separator, suffix
 
     def register(self, name: str, entry: Any = None) -> Any:
-        own = entry is not None and getattr(entry, "__module__", None) == self._module(name)
-        if own and name not in self._entries:
+        defined_here = entry is not None and getattr(entry, "__module__", None) == self._module(name)
+        if defined_here and name not in self._entries:
             self._entries[name] = entry
             return entry
         return super().register(name, entry)

@@ -121,12 +121,12 @@ class WorkerFailed(TrialCrashed):
     """The worker of a map cannot be constructed, or fails on every item.
 
     Args:
-        what: what failed. error: of `describe_error`; its first line is in the message, the rest is a note.
+        failure: what failed. error: of `describe_error`; its first line is in the message, the rest is a note.
     """
 
-    def __init__(self, what: str, error: str) -> None:
+    def __init__(self, failure: str, error: str) -> None:
         reason, _, details = error.partition("\n")
-        super().__init__(f"{what}: {reason}")
+        super().__init__(f"{failure}: {reason}")
         self.add_note(details)
 
 

@@ -125,8 +125,8 @@ def interruptible(last_words: LastWords | None = None) -> Iterator[None]:
     try:
         yield
     finally:
-        for said in words:
-            _DRIVER.last_words.remove(said)
+        for word in words:
+            _DRIVER.last_words.remove(word)
         for number, handler in before.items():
             signal.signal(number, handler)
         _DRIVER.leave()
@@ -202,7 +202,9 @@ def _processes(node: Any, kind: str | None = None) -> list[Any]:
     """The processes of a node of Ray's that this process started; none of no node, or of one that was joined."""
     if node is None:
         return []
-    return [info for name, each in list(node.all_processes.items()) if kind in (None, name) for info in list(each)]
+    return [
+        info for name, processes in list(node.all_processes.items()) if kind in (None, name) for info in list(processes)
+    ]
 
 
 @contextmanager

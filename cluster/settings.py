@@ -70,7 +70,7 @@ TOLERANCE = 1e-6  # 1 / 0.1 is not 10 in floating point
 STEPS = 10_000  # Ray counts a GPU in ten-thousandths: a third of a card is 0.3333
 IDLE = 0.05  # of a card; less than this stays idle at shares such as 0.3333 or 0.32, and is not worth a word
 AUTO = "auto"  # of `trials_per_gpu`: as many as the memory of one trial says
-RAYS_OWN = ("CPU", "GPU", "memory", "object_store_memory")  # which `custom` does not name
+RAY_RESOURCES = ("CPU", "GPU", "memory", "object_store_memory")  # which `custom` does not name
 
 
 class ResourceSettings(Settings):
@@ -131,17 +131,17 @@ class ResourceSettings(Settings):
 
     @field_validator("custom")
     @classmethod
-    def _not_rays_own(cls, value: dict[str, float]) -> dict[str, float]:
+    def _not_a_ray_resource(cls, value: dict[str, float]) -> dict[str, float]:
         for name, amount in value.items():
-            own = difflib.get_close_matches(name.lower(), ("cpu", "cpus", "gpu", "gpus"), n=1, cutoff=0.75)
-            if own:
-                raise InvalidInput(f"there is no custom resource {name!r}: use {own[0][:3]}s_per_trial")
+            close = difflib.get_close_matches(name.lower(), ("cpu", "cpus", "gpu", "gpus"), n=1, cutoff=0.75)
+            if close:
+                raise InvalidInput(f"there is no custom resource {name!r}: use {close[0][:3]}s_per_trial")
             if not amount > 0:
                 raise InvalidInput(f"expected more than 0 of {name!r}, got {amount:g}; leave it out")
         return value
 
     @model_validator(mode="after")
-    def _one_word_on_gpus(self) -> ResourceSettings:
+    def _one_share_of_gpus(self) -> ResourceSettings:
         if self.trials_per_gpu is not None and self.gpus_per_trial is not None:
             raise InvalidInput(
                 f"trials_per_gpu={self.trials_per_gpu} and gpus_per_trial={self.gpus_per_trial:g} both say how a card "
@@ -150,7 +150,7 @@ class ResourceSettings(Settings):
         return self
 
     @model_validator(mode="after")
-    def _said_where_it_cannot_be_counted(self) -> ResourceSettings:
+    def _explicit_if_autoscaling(self) -> ResourceSettings:
         shared = self.gpus_per_trial is not None or isinstance(self.trials_per_gpu, int)
         if self.autoscales and (self.max_concurrent is None or not shared):
             raise InvalidInput(
@@ -219,13 +219,13 @@ def _check_custom(custom: Mapping[str, float]) -> None:
     most: dict[str, float] = {}
     for held in _nodes():
         for name, amount in held.items():
-            if name not in RAYS_OWN and not name.startswith("node:"):
+            if name not in RAY_RESOURCES and not name.startswith("node:"):
                 most[name] = max(most.get(name, 0.0), amount)
     for name, amount in custom.items():
         if name not in most:
             close = difflib.get_close_matches(name, most, n=1)
-            known = f"they have {', '.join(sorted(most))}" if most else "they have none beside CPUs and GPUs"
-            hint = f"did you mean {close[0]!r}?" if close else known
+            names = f"they have {', '.join(sorted(most))}" if most else "they have none beside CPUs and GPUs"
+            hint = f"did you mean {close[0]!r}?" if close else names
             raise InvalidInput(f"no node of the cluster has the resource {name!r} (resources.custom); {hint}")
         if amount > most[name] + TOLERANCE:
             raise InvalidInput(
@@ -246,11 +246,11 @@ def _holds(settings: ResourceSettings, workers: int = 1) -> int:
     if slots >= workers:
         return slots // workers
     have = "; ".join(f"{count(cpus, 'CPU')} and {count(gpus, 'GPU')}" for cpus, gpus in nodes)
-    each = f"{count(cpus, 'CPU')} and {count(gpus, 'GPU')}"
+    worker = f"{count(cpus, 'CPU')} and {count(gpus, 'GPU')}"
     if slots:
         raise InvalidInput(
-            f"a training asks for {count(workers, 'worker')} of {each} each, and the cluster holds {slots}; its nodes: "
-            f"{have}. Lower train_workers, cpus_per_trial or gpus_per_trial"
+            f"a training asks for {count(workers, 'worker')} of {worker} each, and the cluster holds {slots}; its "
+            f"nodes: {have}. Lower train_workers, cpus_per_trial or gpus_per_trial"
         )
     lower = [
         name
@@ -261,7 +261,7 @@ def _holds(settings: ResourceSettings, workers: int = 1) -> int:
         if wanted > most
     ]
     raise InvalidInput(
-        f"a trial asks for {each}, more than any node has; the cluster's nodes: {have}. "
+        f"a trial asks for {worker}, more than any node has; the cluster's nodes: {have}. "
         f"Lower {' and '.join(lower) or 'cpus_per_trial or gpus_per_trial'}"
     )
 

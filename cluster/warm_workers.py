@@ -106,8 +106,8 @@ def become(request: dict[str, Any]) -> None:
     os.environ.update(request["environment"])
     os.chdir(request["folder"])
     sys.argv = request["arguments"]
-    own = os.environ.get("PYTHONPATH", "").split(os.pathsep)
-    sys.path[:] = dict.fromkeys([os.path.dirname(program), *filter(None, own), *sys.path[1:]])
+    paths = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    sys.path[:] = dict.fromkeys([os.path.dirname(program), *filter(None, paths), *sys.path[1:]])
     runpy.run_path(program, run_name="__main__")
 
 

@@ -103,7 +103,7 @@ def main(folder: Path, budget: int = 8, epochs: int = 5) -> dict[str, Any]:
         ),
         run_config=tune.RunConfig(name="digits", storage_path=str(folder), verbose=0),
     ).fit()
-    print(searcher.asked()[["architecture", "mu", "nu", "value", "repeat"]].to_string(index=False))
+    print(searcher.questions()[["architecture", "mu", "nu", "value", "repeat"]].to_string(index=False))
     best = searcher.best()
     assert best is not None
     print(f"best: {best['architecture']} with validation accuracy {best['value']:.3f}")

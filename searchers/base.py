@@ -60,7 +60,7 @@ class ArchraySearcher(RecordingSearcher):
     """Base of archray's searchers.
 
     A subclass defines `propose(number)`, the next trial's config, and may define the other methods under "What a
-    subclass defines", here and in `RecordingSearcher`. Everything it keeps between calls goes into `own_state`.
+    subclass defines", here and in `RecordingSearcher`. Everything it keeps between calls goes into `search_state`.
 
     Args:
         budget: how many trials are suggested at most; failed ones count. None: as many as the method needs.
@@ -104,7 +104,7 @@ class ArchraySearcher(RecordingSearcher):
 
     @abstractmethod
     def propose(self, number: int) -> Proposal:
-        """The config of suggestion `number`, a function of `known(number)`; None when nothing is left to try.
+        """The config of suggestion `number`, a function of `usable_records(number)`; None when nothing is left to try.
 
         `WAIT` if it needs more results than those. Nothing may change before it returns a config.
         """
@@ -134,15 +134,15 @@ class ArchraySearcher(RecordingSearcher):
         """How long it has decided in this process: wall time inside `suggest` and `on_trial_complete`."""
         return self._stopwatch.seconds
 
-    def known(self, number: int) -> dict[int, Record]:
+    def usable_records(self, number: int) -> dict[int, Record]:
         """The records whose results suggestion `number` may use: those of 1 to number - q, and all handed over."""
         if self.asynchronous:
             return {k: record for k, record in self.ledger.records.items() if record.ended}
         return {k: record for k, record in self.ledger.records.items() if k <= number - self._q}
 
-    def known_losses(self, number: int) -> dict[int, float | None]:
+    def usable_losses(self, number: int) -> dict[int, float | None]:
         """The losses of the records that suggestion `number` may use, by number."""
-        return {k: self.loss(record) for k, record in self.known(number).items()}
+        return {k: self.loss(record) for k, record in self.usable_records(number).items()}
 
     # Tune's interface ----------------------------------------------------------------------------------------------
 
@@ -155,10 +155,10 @@ class ArchraySearcher(RecordingSearcher):
                 f"{type(self).__name__} suggests its own configs, but param_space leaves {names} to be sampled; "
                 "give fixed values in param_space"
             )
-        for name, own, other in (("metric", self._metric, metric), ("mode", self._mode, mode)):
-            if own and other and own != other:
+        for name, setting, other in (("metric", self._metric, metric), ("mode", self._mode, mode)):
+            if setting and other and setting != other:
                 raise InvalidInput(
-                    f"{type(self).__name__} was made with {name}={own!r}, and TuneConfig says {other!r}; give one"
+                    f"{type(self).__name__} was made with {name}={setting!r}, and TuneConfig says {other!r}; give one"
                 )
         check_metric_mode(metric, mode)
         self._metric = self._metric or metric
@@ -187,7 +187,7 @@ class ArchraySearcher(RecordingSearcher):
             return dict(again.config)
         metric = self._require_metric_mode()
         self.prepare()
-        record = self.ledger.lost
+        record = self.ledger.lost_record
         while record is None:
             following = self._next_record()
             if not isinstance(following, Record):
@@ -237,13 +237,13 @@ class ArchraySearcher(RecordingSearcher):
         config = self.check_point(dict(parameters))
         failed = error or value is None
         outcome = (None, "the evaluation handed over had failed") if failed else read_metric({"value": value}, "value")
-        self.on_evaluated_point(self.ledger.give(config, *outcome))
+        self.on_evaluated_point(self.ledger.add_evaluation(config, *outcome))
 
     # State ---------------------------------------------------------------------------------------------------------
 
     def identity(self) -> dict[str, Any]:
         shared = {"seed": self.seed, "asynchronous": self.asynchronous, "points_to_evaluate": self.points_to_evaluate}
-        return shared | self.own_identity()
+        return shared | self.search_identity()
 
     def get_state(self) -> dict[str, Any]:
         return super().get_state() | {"concurrency": self._concurrency, "points_used": self._points_used}
@@ -284,9 +284,9 @@ class ArchraySearcher(RecordingSearcher):
         if self._mode and not self._metric:
             self._metric = DEFAULT_METRIC  # Tune's convention
         if not self._metric or not self._mode:
-            name, known = type(self).__name__, f"metric={self._metric!r}, mode={self._mode!r}"
+            name, settings = type(self).__name__, f"metric={self._metric!r}, mode={self._mode!r}"
             raise InvalidInput(
-                f"{name} has no metric or no mode ({known}); give both to the searcher itself, "
+                f"{name} has no metric or no mode ({settings}); give both to the searcher itself, "
                 f"{name}(..., metric='accuracy', mode='max'): what TuneConfig says reaches a searcher only if the "
                 "Tuner has a param_space that is not empty"
             )

@@ -32,10 +32,10 @@ def next_point(
     from skopt import Optimizer  # not above: a second of imports, for those who do search
     from skopt.space import Real
 
-    known = [loss for loss in losses if loss is not None]
-    if not known:
+    finite = [loss for loss in losses if loss is not None]
+    if not finite:
         return random_point(bounds, seed)
-    lie = float(np.mean(known))
+    lie = float(np.mean(finite))
     within = np.clip(points, *np.transpose(bounds)).tolist()  # a user's may lie outside, and so may 10 ** log10(x)
     optimizer = Optimizer(
         [Real(low, high) for low, high in bounds],
@@ -67,12 +67,12 @@ def losses_of_answers(answers: Sequence[int | None], losses: Mapping[int, float 
     Returns: None for a point whose trial has not ended, and while no loss is known.
     """
     worst = max((loss for loss in losses.values() if loss is not None), default=None)
-    listed: list[float | None] = []
+    losses_by_point: list[float | None] = []
     for number in answers:
         loss = None if number is None else losses.get(number)
         failed = number is None or (number in losses and loss is None)
-        listed.append(worst if failed else loss)
-    return listed
+        losses_by_point.append(worst if failed else loss)
+    return losses_by_point
 
 
 def normal_scores(values: FloatArray) -> FloatArray:

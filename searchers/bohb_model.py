@@ -83,7 +83,7 @@ def check_hpbandster() -> None:
 
 
 def model_draws(
-    sizes: Sequence[int], observed: Mapping[float, Sequence[Observation]], seed: int, options: ModelOptions
+    sizes: Sequence[int], observations: Mapping[float, Sequence[Observation]], seed: int, options: ModelOptions
 ) -> Iterator[tuple[IntArray, bool]]:
     """Suggestions, as many as are asked for: (D,) the places of the choices, and whether they are the model's.
 
@@ -97,17 +97,17 @@ def model_draws(
     Raises: MissingExtra if hpbandster is not there.
     """
     check_hpbandster()
-    own = np.random.RandomState(seed)
-    with _as_global(own):
-        generator = _generator(sizes, observed, seed, options)
+    random = np.random.RandomState(seed)
+    with _as_global(random):
+        generator = _generator(sizes, observations, seed, options)
     while True:
-        with _as_global(own):
+        with _as_global(random):
             config, how = generator.get_config(None)
         yield np.array([int(config[_name(row)]) for row in range(len(sizes))]), bool(how.get("model_based_pick"))
 
 
 def _generator(
-    sizes: Sequence[int], observed: Mapping[float, Sequence[Observation]], seed: int, options: ModelOptions
+    sizes: Sequence[int], observations: Mapping[float, Sequence[Observation]], seed: int, options: ModelOptions
 ) -> Any:
     """hpbandster's generator with the model of one budget."""
     import ConfigSpace
@@ -123,8 +123,8 @@ def _generator(
         random_fraction=options.random_fraction,
         logger=logger,
     )
-    for budget in sorted(observed, reverse=True):
-        results = observed[budget]
+    for budget in sorted(observations, reverse=True):
+        results = observations[budget]
         for number, (places, loss) in enumerate(results, start=1):
             config = {_name(row): int(place) for row, place in enumerate(places)}
             generator.new_result(_Job(loss, budget, config), update_model=number == len(results))
@@ -157,15 +157,15 @@ def _name(row: int) -> str:
 
 
 @contextmanager
-def _as_global(own: np.random.RandomState) -> Iterator[None]:
+def _as_global(random: np.random.RandomState) -> Iterator[None]:
     """NumPy's global generator draws what `own` would, and is then as it was before."""
     with _GLOBAL_GENERATOR:
         before = np.random.get_state()  # noqa: NPY002
-        np.random.set_state(own.get_state())  # noqa: NPY002
+        np.random.set_state(random.get_state())  # noqa: NPY002
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # hpbandster calls what ConfigSpace and statsmodels are about to change
                 yield
         finally:
-            own.set_state(np.random.get_state())  # noqa: NPY002
+            random.set_state(np.random.get_state())  # noqa: NPY002
             np.random.set_state(before)  # noqa: NPY002

@@ -74,31 +74,31 @@ class BOHBSearch(DecisionSearch):
             raise InvalidInput(f"budgets: expected numbers, or None, got {budgets!r}")
         check_hpbandster()
         self.time_attr = time_attr
-        self.budgets = None if budgets is None else tuple(sorted({float(each) for each in budgets}))
+        self.budgets = None if budgets is None else tuple(sorted({float(value) for value in budgets}))
         self.model = ModelOptions(int(top_n_percent), int(num_samples), float(random_fraction))
         self._curves: dict[int, dict[float, float]] = {}  # by number: the value at each budget before the last
         self.result_keys = (time_attr,)  # type: ignore[misc]  # of this searcher alone
         super().__init__(space, budget, **options)
 
     def propose(self, number: int) -> Proposal:
-        seen = self.suggested_keys()
+        keys = self.suggested_keys()
         seed = named_seed(self.seed, "bohb", "model", number, bits=32)
-        for places, _ in itertools.islice(model_draws(self.sizes, self.observed(number), seed, self.model), DRAWS):
-            config = self.chosen(places)
-            if config is not None and self._space.key(config) not in seen:
-                self._drawn[number] = places.tolist()
+        for places, _ in itertools.islice(model_draws(self.sizes, self.observations(number), seed, self.model), DRAWS):
+            config = self.config_of(places)
+            if config is not None and self._space.key(config) not in keys:
+                self._places[number] = places.tolist()
                 return config
         return self.new_config(self.rng("bohb", "draws", number))
 
     # What it learns from -------------------------------------------------------------------------------------------
 
-    def observed(self, number: int) -> dict[float, list[Observation]]:
+    def observations(self, number: int) -> dict[float, list[Observation]]:
         """What suggestion `number` may learn from: by budget, each config as (D,) places and its loss, in order."""
         sign = 1.0 if self._mode == "min" else -1.0
-        curves = {k: self._curve(record) for k, record in self.known(number).items()}
+        curves = {k: self._curve(record) for k, record in self.usable_records(number).items()}
         reached = [budget for curve in curves.values() for budget in curve] + list(self.budgets or ())
-        observed: dict[float, list[Observation]] = {}
-        for k, record in self.known(number).items():
+        observations: dict[float, list[Observation]] = {}
+        for k, record in self.usable_records(number).items():
             places = self.places(k, record.config)
             if NOT_READ in places:
                 continue
@@ -108,8 +108,8 @@ class BOHBSearch(DecisionSearch):
             elif record.value is None:
                 losses = {min(reached, default=1.0): math.inf}
             for budget, loss in losses.items():
-                observed.setdefault(budget, []).append((places, loss))
-        return observed
+                observations.setdefault(budget, []).append((places, loss))
+        return observations
 
     def _curve(self, record: Record) -> dict[float, float]:
         """The values of a trial by the budgets it has reached; none of one that failed or was handed over."""
@@ -133,13 +133,13 @@ class BOHBSearch(DecisionSearch):
 
     # State ---------------------------------------------------------------------------------------------------------
 
-    def own_identity(self) -> dict[str, Any]:
+    def search_identity(self) -> dict[str, Any]:
         model = [self.model.top_n_percent, self.model.num_samples, self.model.random_fraction]
-        return super().own_identity() | {"time_attr": self.time_attr, "budgets": self.budgets, "model": model}
+        return super().search_identity() | {"time_attr": self.time_attr, "budgets": self.budgets, "model": model}
 
-    def own_state(self) -> dict[str, Any]:
-        return super().own_state() | {"curves": [[k, list(curve.items())] for k, curve in self._curves.items()]}
+    def search_state(self) -> dict[str, Any]:
+        return super().search_state() | {"curves": [[k, list(curve.items())] for k, curve in self._curves.items()]}
 
-    def set_own_state(self, state: dict[str, Any]) -> None:
-        super().set_own_state(state)
+    def set_search_state(self, state: dict[str, Any]) -> None:
+        super().set_search_state(state)
         self._curves = {number: dict(curve) for number, curve in state.get("curves", ())}

@@ -64,11 +64,11 @@ class ConfigSpace(ABC):
         """The values of each independent decision, by its name. Raises: InvalidInput where there are none."""
         raise NotImplementedError
 
-    def chosen(self, choices: Mapping[str, Any]) -> Config | None:
+    def config_of(self, choices: Mapping[str, Any]) -> Config | None:
         """The config of a choice for each decision; None where there is none such."""
         return dict(choices)
 
-    def existing(self) -> IntArray | None:
+    def combinations(self) -> IntArray | None:
         """(n, D) the places of the choices of every config there is; None where (nearly) every combination is one."""
         return None
 
@@ -212,7 +212,7 @@ def _sampler(sampler: Sampler) -> dict[str, Any]:
 
 
 @runtime_checkable
-class OwnSpace(Protocol):
+class CustomSpace(Protocol):
     """The small protocol: what a search space of the user's defines."""
 
     def sample(self, rng: np.random.Generator) -> Mapping[str, Any]:
@@ -228,7 +228,7 @@ class OwnSpace(Protocol):
     #   decisions: a dictionary from each key of a config to the list of its values; REINFORCE needs it.
 
 
-SpaceSource = str | Space | Mapping[str, Domain] | OwnSpace  # a space, its name or reference; Tune domains; your own
+SpaceSource = str | Space | Mapping[str, Domain] | CustomSpace  # a space, its name or reference; Tune domains; your own
 
 
 class Architectures(ConfigSpace):
@@ -277,14 +277,14 @@ class Architectures(ConfigSpace):
             raise InvalidInput(f"expected a space of categorical decisions, got {space.name}, which is continuous")
         return {decision.name: list(decision.choices) for decision in space.posterior_decisions}
 
-    def chosen(self, choices: Mapping[str, Any]) -> Config | None:
+    def config_of(self, choices: Mapping[str, Any]) -> Config | None:
         space = self._held.space
         try:
             return {"architecture": self._held.canonical_string(space.architecture_of_decisions(choices))}
         except InvalidArchitecture:  # a table has not all of its base's
             return None
 
-    def existing(self) -> IntArray | None:
+    def combinations(self) -> IntArray | None:
         rows: IntArray | None = getattr(self._held.space, "rows_of_decisions", None)  # of a table
         return rows
 
@@ -316,7 +316,7 @@ class Architectures(ConfigSpace):
         self._held.space.check_mutable()
 
 
-class Listed(ConfigSpace):
+class Candidates(ConfigSpace):
     """`{"architecture"}`, one of a list of strings. Raises: InvalidInput if one comes twice, or there is none."""
 
     def __init__(self, names: Sequence[str]) -> None:
@@ -349,10 +349,10 @@ class Listed(ConfigSpace):
         raise InvalidInput("expected a space, whose architectures can be mutated, got a list of candidates")
 
 
-class Own(ConfigSpace):
-    """What an `OwnSpace` of the user's says."""
+class CustomConfigs(ConfigSpace):
+    """Configs of a `CustomSpace`."""
 
-    def __init__(self, space: OwnSpace) -> None:
+    def __init__(self, space: CustomSpace) -> None:
         self._space = space
 
     def sample(self, rng: np.random.Generator) -> Config:
@@ -370,8 +370,8 @@ class Own(ConfigSpace):
         decisions = getattr(self._space, "decisions", None)
         if not isinstance(decisions, Mapping):
             return super().cross(config, other, rng)
-        taken = {name: other[name] for name in decisions if name in other and rng.random() < 0.5}
-        return self.check_point({**super().cross(config, other, rng), **taken})
+        genes = {name: other[name] for name in decisions if name in other and rng.random() < 0.5}
+        return self.check_point({**super().cross(config, other, rng), **genes})
 
     def choices(self) -> dict[str, list[Any]]:
         decisions = getattr(self._space, "decisions", None)
@@ -406,10 +406,10 @@ def config_space(source: SpaceSource | Iterable[str]) -> ConfigSpace:
         return Architectures(source)
     if isinstance(source, Mapping):
         return Domains(source)
-    if isinstance(source, OwnSpace):
-        return Own(source)
+    if isinstance(source, CustomSpace):
+        return CustomConfigs(source)
     if isinstance(source, Iterable):
-        return Listed(list(source))
+        return Candidates(list(source))
     raise InvalidInput(
         "expected a space, its name or reference, a dict of Tune domains, or an object with sample(rng) and "
         f"mutate(config, rng), got {type(source).__name__}"

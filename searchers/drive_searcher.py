@@ -68,8 +68,8 @@ def drive(
     if scheduler is not None:
         scheduler.set_search_properties(searcher.metric or metric, searcher.mode or mode)
     order = None if completion_seed is None else np.random.default_rng(completion_seed)
-    known = searcher.in_flight() if isinstance(searcher, ArchraySearcher) else {}
-    waiting = {**known, **(in_flight or {})}
+    restored = searcher.in_flight() if isinstance(searcher, ArchraySearcher) else {}
+    waiting = {**restored, **(in_flight or {})}
     prefix = "drive" if isinstance(searcher, ArchraySearcher) else f"drive_{uuid4().hex[:8]}"
     rows: dict[str, dict[str, Any]] = {trial_id: {"trial_id": trial_id} for trial_id in waiting}
     ended, finished = 0, False

@@ -85,17 +85,17 @@ class RegularizedEvolution(SpaceSearch):
 
     def propose(self, number: int) -> Proposal:
         rng = self.rng("regularized-evolution", number)
-        known = self.known(number)
-        failed = sum(record.value is None for record in known.values())
-        drawn = len(self.records()) - failed  # those in flight will join the population, as far as is known
-        alive = self._alive(known)
-        if drawn < self.population or not alive:
+        records = self.usable_records(number)
+        failed = sum(record.value is None for record in records.values())
+        expected_size = len(self.records()) - failed  # trials in flight are expected to join
+        alive = self._alive(records)
+        if expected_size < self.population or not alive:
             return self._space.sample(rng)
         return self._space.mutate(self._parent(alive, rng), rng)
 
-    def _alive(self, known: Mapping[int, Record]) -> list[Record]:
+    def _alive(self, records: Mapping[int, Record]) -> list[Record]:
         """The P youngest with a value, the oldest first; what was handed over is older than what was suggested."""
-        valued = [record for record in known.values() if record.value is not None]
+        valued = [record for record in records.values() if record.value is not None]
         valued.sort(key=lambda record: (record.number > 0, abs(record.number)))
         return valued[-self.population :]
 
@@ -103,21 +103,21 @@ class RegularizedEvolution(SpaceSearch):
         """The config of the one to be mutated."""
         if self.parents is None:
             sample = rng.integers(len(alive), size=self.sample_size)  # (S,)
-            chosen = alive[min(sample, key=lambda place: (self._loss(alive[place]), place))]
+            parent = alive[min(sample, key=lambda place: (self._loss(alive[place]), place))]
         else:
             places = self.parents([_described(record) for record in alive])
             if not len(places):
                 raise InvalidInput(f"expected parents to choose one of {len(alive)} or more, got none")
-            chosen = alive[places[int(rng.integers(len(places)))]]
-        return without_seed(chosen.config)
+            parent = alive[places[int(rng.integers(len(places)))]]
+        return without_seed(parent.config)
 
     def _loss(self, record: Record) -> float:
         loss = self.loss(record)
         assert loss is not None  # the population holds those with a value
         return loss
 
-    def own_identity(self) -> dict[str, Any]:
-        return super().own_identity() | {
+    def search_identity(self) -> dict[str, Any]:
+        return super().search_identity() | {
             "population": self.population,
             "sample_size": self.sample_size,
             "parents": None if self.parents is None else getattr(self.parents, "__name__", type(self.parents).__name__),

@@ -25,7 +25,7 @@ from archray.searchers.ledger import FAILED, MAX_REASON, Record
 ROUNDING = 1e-12  # relative; floating point has 0.07 * 100 > 7, which is not to be rounded up to 8
 
 
-def count_kept(n: int, keep: float) -> int:
+def survivor_count(n: int, keep: float) -> int:
     """How many of n >= 2 candidates a round keeps: ceil(keep n), and at least one fewer than n."""
     return min(_ceil(keep * n), n - 1)
 
@@ -35,7 +35,7 @@ def round_sizes(n: int, keep: float) -> list[int]:
     sizes = []
     while n > 1:
         sizes.append(n)
-        n = count_kept(n, keep)
+        n = survivor_count(n, keep)
     return sizes
 
 
@@ -71,20 +71,20 @@ class Round:
 class EndedRound(Round):
     """A round whose trials have all ended."""
 
-    lost: Mapping[int, str]  # replica -> why it has no scores
+    failures: Mapping[int, str]  # replica -> why it has no scores
     scores: FloatArray  # (replicas that reported, C), in the metric's own sign
     ranking: Sequence[int]  # positions of the candidates with an average score, best first; empty if there is none
-    kept: Sequence[int]  # positions of the candidates that go on, in the order of `candidates`
+    survivors: Sequence[int]  # positions of the candidates that go on, in the order of `candidates`
 
     @property
     def replicas(self) -> list[int]:
         """The replicas that reported."""
-        return [replica for replica in range(len(self.numbers)) if replica not in self.lost]
+        return [replica for replica in range(len(self.numbers)) if replica not in self.failures]
 
     def failure(self, position: int) -> str | None:
         """Why the candidate at `position` has no average score; None if it has one."""
         if not len(self.scores):
-            return f"no replica reported: {next(iter(self.lost.values()))}"
+            return f"no replica reported: {next(iter(self.failures.values()))}"
         failed = int((~np.isfinite(self.scores[:, position])).sum())
         return f"its score was not finite in {failed} of {count(len(self.scores), 'replica')}" if failed else None
 
@@ -95,11 +95,11 @@ class EndedRound(Round):
                 "round": self.number,
                 "candidate": candidate_name(candidate),
                 "score": score,
-                "kept": position in self.kept,
+                "kept": position in self.survivors,
                 "failure": self.failure(position),
                 "budget": self.budget,
                 "replicas": len(self.replicas),
-                "lost": len(self.lost),
+                "lost": len(self.failures),
             }
             for position, (candidate, score) in enumerate(zip(self.candidates, average(self.scores), strict=True))
         ]
@@ -119,9 +119,9 @@ class Schedule:
 
     def following(self, ended: EndedRound) -> Round | None:
         """The next round; None after the standalone trial, and where no candidate is left."""
-        if len(ended.candidates) == 1 or not ended.kept:
+        if len(ended.candidates) == 1 or not ended.survivors:
             return None
-        return self._round(ended.number + 1, [ended.candidates[position] for position in ended.kept])
+        return self._round(ended.number + 1, [ended.candidates[position] for position in ended.survivors])
 
     def _round(self, number: int, candidates: Sequence[Any]) -> Round:
         rounds_left = len(round_sizes(len(candidates), self.keep))  # this one included; 0 for the standalone trial
@@ -137,12 +137,12 @@ class Schedule:
         replies: per replica its scores, or why it has none. sign: 1 if the lowest score is best, -1 if the highest.
         """
         n = len(current.candidates)
-        lost = {replica: reply for replica, reply in enumerate(replies) if isinstance(reply, str)}
+        failures = {replica: reply for replica, reply in enumerate(replies) if isinstance(reply, str)}
         reported = [reply for reply in replies if not isinstance(reply, str)]
         scores = np.array(reported, dtype=float).reshape(len(reported), n)
         ranking = rank(sign * average(scores), rng).tolist()
-        kept = sorted(ranking[: count_kept(n, self.keep) if n > 1 else 1])
-        return EndedRound(**vars(current), lost=lost, scores=scores, ranking=ranking, kept=kept)
+        survivors = sorted(ranking[: survivor_count(n, self.keep) if n > 1 else 1])
+        return EndedRound(**vars(current), failures=failures, scores=scores, ranking=ranking, survivors=survivors)
 
 
 def check_candidates(candidates: Sequence[Any]) -> list[Any]:
@@ -288,7 +288,7 @@ class WeightSharingHalving(ArchraySearcher):
             raise InvalidInput(f"growth: expected a factor of 1 or more, got {growth!r}")
         self.candidates = check_candidates(candidates)
         self._schedule = Schedule(int(replicas), float(keep), int(budget), float(growth))
-        self._ended: list[EndedRound] = []  # what the records say; not part of the state
+        self._rounds: list[EndedRound] = []  # what the records say; not part of the state
         self._rounds_logged = 0  # rounds whose losses the log has
         self._problem: InvalidInput | None = None  # with what a trial reported
         super().__init__(budget=None, metric=metric, mode=mode, seed=seed, max_concurrent=max_concurrent)
@@ -301,8 +301,8 @@ class WeightSharingHalving(ArchraySearcher):
     @property
     def failure(self) -> str | None:
         """Why the search ended without a standalone trial of a winner; None if it did not."""
-        ended = self._ended_rounds()
-        if not ended or ended[-1].kept:
+        ended = self._finished_rounds()
+        if not ended or ended[-1].survivors:
             return None
         last = ended[-1]
         if len(last.candidates) == 1:
@@ -315,7 +315,7 @@ class WeightSharingHalving(ArchraySearcher):
 
         Raises: SearcherStateError if its state could not be read.
         """
-        for ended in reversed(self._ended_rounds()):
+        for ended in reversed(self._finished_rounds()):
             if ended.ranking:
                 leader = ended.ranking[0]
                 number = ended.numbers[ended.replicas[0]]
@@ -330,13 +330,13 @@ class WeightSharingHalving(ArchraySearcher):
         failure (why it has no score), budget, replicas (how many reported), lost (how many did not).
         Raises: SearcherStateError if its state could not be read.
         """
-        rows = [row for ended in self._ended_rounds() for row in ended.rows()]
+        rows = [row for ended in self._finished_rounds() for row in ended.rows()]
         return pd.DataFrame(rows, columns=COLUMNS)
 
     # Algorithm 1 ---------------------------------------------------------------------------------------------------
 
     def propose(self, number: int) -> Proposal:
-        ended = self._ended_rounds()
+        ended = self._finished_rounds()
         current = self._schedule.following(ended[-1]) if ended else self._schedule.first(self.candidates)
         if current is None:
             return None
@@ -351,14 +351,14 @@ class WeightSharingHalving(ArchraySearcher):
             "warm_start": self._warm_start(ended[-1], replica) if ended else None,
         }
 
-    def _ended_rounds(self) -> list[EndedRound]:
+    def _finished_rounds(self) -> list[EndedRound]:
         """All rounds whose trials have ended. Raises: SearcherStateError, InvalidInput."""
         self.check_restored()
         while True:
-            last = self._ended[-1] if self._ended else None
+            last = self._rounds[-1] if self._rounds else None
             current = self._schedule.following(last) if last else self._schedule.first(self.candidates)
             if current is None:
-                return self._ended
+                return self._rounds
             records = [self.ledger.records.get(number) for number in current.numbers]
             replies = [
                 # The next round was suggested without what a repaired trial has reported since.
@@ -367,12 +367,12 @@ class WeightSharingHalving(ArchraySearcher):
                 if record is not None and record.ended
             ]
             if len(replies) < len(records):
-                return self._ended
+                return self._rounds
             rng = self.rng("weight-sharing-halving", "ties", current.number)
-            self._ended.append(self._schedule.end(current, replies, 1 if self._mode == "min" else -1, rng))
+            self._rounds.append(self._schedule.end(current, replies, 1 if self._mode == "min" else -1, rng))
             if current.number > self._rounds_logged:
                 self._rounds_logged = current.number
-                _log_losses(self._ended[-1])
+                _log_losses(self._rounds[-1])
 
     def _warm_start(self, last: EndedRound, replica: int) -> str | None:
         """What the replica stored in the last round; else what the first replica that stored any did."""
@@ -396,11 +396,11 @@ class WeightSharingHalving(ArchraySearcher):
         if record is None or not ends_now:
             return
         if repairs:
-            self._ended = []  # they are read again
+            self._rounds = []  # they are read again
         try:
             with self._stopwatch:
                 reply_of(record, result or {})
-                self._ended_rounds()
+                self._finished_rounds()
         except InvalidInput as problem:  # raised here, Tune would take it for a failed trial, and run that again
             self._problem = self._problem or problem
 
@@ -410,24 +410,24 @@ class WeightSharingHalving(ArchraySearcher):
             "leave it out"
         )
 
-    def own_identity(self) -> dict[str, Any]:
-        listed = json.dumps(self.candidates, sort_keys=True).encode()
+    def search_identity(self) -> dict[str, Any]:
+        text = json.dumps(self.candidates, sort_keys=True).encode()
         return {
-            "candidates": f"{len(self.candidates)} of SHA-256 {hashlib.sha256(listed).hexdigest()[:12]}",
+            "candidates": f"{len(self.candidates)} of SHA-256 {hashlib.sha256(text).hexdigest()[:12]}",
             **asdict(self._schedule),
         }
 
-    def own_state(self) -> dict[str, Any]:
-        return {"told": self._rounds_logged}
+    def search_state(self) -> dict[str, Any]:
+        return {"rounds_logged": self._rounds_logged}
 
-    def set_own_state(self, state: dict[str, Any]) -> None:
-        self._rounds_logged = state.get("told", 0)
-        self._ended = []
+    def set_search_state(self, state: dict[str, Any]) -> None:
+        self._rounds_logged = state.get("rounds_logged", 0)
+        self._rounds = []
 
 
 def _log_losses(ended: EndedRound) -> None:
     """Logs what a round lost."""
-    for replica, reason in ended.lost.items():
+    for replica, reason in ended.failures.items():
         left = f"{len(ended.replicas)} of {len(ended.numbers)} are left" if ended.replicas else "none is left"
         logger.warning("round %d: replica %d is lost (%s); %s", ended.number, replica, reason, left)
     failed = [candidate_name(c) for position, c in enumerate(ended.candidates) if position not in ended.ranking]

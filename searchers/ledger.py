@@ -61,8 +61,8 @@ def read_metric(result: Mapping[str, Any] | None, metric: str) -> tuple[float | 
     if not result:
         return None, "the trial ended without a result"
     if metric not in result:
-        own = sorted(key for key in result if "/" not in key)
-        return None, f"the result has no {metric!r}; it has {', '.join(own[:20])}"[:MAX_REASON]
+        keys = sorted(key for key in result if "/" not in key)
+        return None, f"the result has no {metric!r}; it has {', '.join(keys[:20])}"[:MAX_REASON]
     reported = result[metric]
     if not isinstance(reported, SupportsFloat) or isinstance(reported, str):
         return None, f"{metric} is no number: {reported!r}"[:MAX_REASON]
@@ -98,10 +98,10 @@ class TuneTrial:
         return self.status == "ERROR"
 
 
-def read_tune_trials(folder: str | Path, known: Collection[str] = ()) -> list[TuneTrial] | None:
+def read_tune_trials(folder: str | Path, settled: Collection[str] = ()) -> list[TuneTrial] | None:
     """The trials in the newest `experiment_state-*.json` of `folder`; None, with a warning, without a whole one.
 
-    known: ids of trials that are not wanted; thousands take seconds, and memory.
+    settled: ids of trials that are left out; thousands take seconds, and memory.
     Raises: IncompatibleRay if the file is whole and has another form than Ray gave it when this was written.
     """
     files = sorted(Path(folder).glob("experiment_state-*.json"))
@@ -115,7 +115,7 @@ def read_tune_trials(folder: str | Path, known: Collection[str] = ()) -> list[Tu
         return None
     try:
         return [
-            TuneTrial.read(*trial) for trial in saved["trial_data"] if json.loads(trial[0])["trial_id"] not in known
+            TuneTrial.read(*trial) for trial in saved["trial_data"] if json.loads(trial[0])["trial_id"] not in settled
         ]
     except Exception as error:  # anything that reading another form can come to
         raise IncompatibleRay(tested_versions(f"Expected the trials of Tune in {files[-1]}, got {error!r}")) from error
@@ -152,7 +152,7 @@ class Ledger:
         return all(number > last for number in self._open)
 
     @property
-    def lost(self) -> Record | None:
+    def lost_record(self) -> Record | None:
         """The first trial that has not ended and that Tune no longer knows: it is to be suggested again."""
         return next((r for r in map(self.records.__getitem__, sorted(self._open)) if r.trial_id is None), None)
 
@@ -164,7 +164,7 @@ class Ledger:
         self._open.add(record.number)
         return record
 
-    def give(self, config: dict[str, Any], value: float | None, failure: str | None) -> Record:
+    def add_evaluation(self, config: dict[str, Any], value: float | None, failure: str | None) -> Record:
         """Enters an evaluation made elsewhere."""
         record = Record(min([0, *self.records]) - 1, None, config, True, value, failure)
         self.records[record.number] = record
@@ -269,8 +269,8 @@ class Ledger:
         return {"records": [asdict(record) for record in self.records.values()], "newest": dict(self._newest)}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        known = Record.__dataclass_fields__.keys()  # those of a later version are left out
-        records = [Record(**{key: entry[key] for key in known & entry.keys()}) for entry in state.get("records", ())]
+        fields = Record.__dataclass_fields__.keys()  # those of a later version are left out
+        records = [Record(**{key: entry[key] for key in fields & entry.keys()}) for entry in state.get("records", ())]
         self.records = {record.number: record for record in records}
         self._last = max([0, *self.records])
         self._open = {record.number for record in records if not record.ended}

@@ -65,34 +65,36 @@ class LocalSearch(SpaceSearch):
     # Algorithm 1 ---------------------------------------------------------------------------------------------------
 
     def propose(self, number: int) -> Proposal:
-        known = {self._space.key(record.config): record for record in self.known(number).values()}
-        seen = self.suggested_keys()
-        climb = [record for record in known.values() if record.number >= self._first or self._first == 1]
+        records = {self._space.key(record.config): record for record in self.usable_records(number).values()}
+        keys = self.suggested_keys()
+        climb = [record for record in records.values() if record.number >= self._first or self._first == 1]
         valued = [record for record in climb if record.value is not None]
         drawn = number - self._first - sum(record.value is None for record in climb)  # in flight: as if it had a value
         if drawn < self.initial or not valued:
             return self.new_config(self.rng("local-search", "draws", number))
-        stands = self._stands(valued, known)
+        stands = self._stands(valued, records)
         neighbours = self._neighbours_of(stands)
-        unseen = next((config for config in neighbours if self._space.key(config) not in seen), None)
+        unseen = next((config for config in neighbours if self._space.key(config) not in keys), None)
         if unseen is not None:
             return unseen
         config = self.new_config(self.rng("local-search", "draws", number))
-        if config is not None and all(self._space.key(neighbour) in known for neighbour in neighbours):
+        if config is not None and all(self._space.key(neighbour) in records for neighbour in neighbours):
             self._first = number  # a local optimum
             self._neighbours.clear()
         return config
 
-    def _stands(self, valued: Sequence[Record], known: Mapping[str, Record]) -> Record:
+    def _stands(self, valued: Sequence[Record], records: Mapping[str, Record]) -> Record:
         """Where the climb stands, of its records with a value."""
         if not self.whole_neighbourhood:
             return min(valued, key=self._order)
         stands = min(valued[: self.initial], key=self._order)
-        own = {self._space.key(record.config): record for record in valued}
+        by_key = {self._space.key(record.config): record for record in valued}
         while True:
             keys = [self._space.key(config) for config in self._neighbours_of(stands)]
-            better = [own[key] for key in keys if key in own and self._order(own[key])[0] < self._order(stands)[0]]
-            if not better or not all(key in known for key in keys):
+            better = [
+                by_key[key] for key in keys if key in by_key and self._order(by_key[key])[0] < self._order(stands)[0]
+            ]
+            if not better or not all(key in records for key in keys):
                 return stands
             stands = min(better, key=self._order)
 
@@ -111,12 +113,12 @@ class LocalSearch(SpaceSearch):
 
     # State ---------------------------------------------------------------------------------------------------------
 
-    def own_identity(self) -> dict[str, Any]:
+    def search_identity(self) -> dict[str, Any]:
         climb = {"initial": self.initial, "whole_neighbourhood": self.whole_neighbourhood}
-        return super().own_identity() | climb
+        return super().search_identity() | climb
 
-    def own_state(self) -> dict[str, Any]:
+    def search_state(self) -> dict[str, Any]:
         return {"first": self._first}
 
-    def set_own_state(self, state: dict[str, Any]) -> None:
+    def set_search_state(self, state: dict[str, Any]) -> None:
         self._first = int(state.get("first", 1))

@@ -67,22 +67,22 @@ class MetricFirst(ArchraySearcher):
         return _ranking(self._file, self.by, self.order, self.penalty, self.seed)
 
     def propose(self, number: int) -> Proposal:
-        seen = self._seen()
-        return next(({"architecture": name} for name in self.ranking if name not in seen), None)
+        names = self._suggested_names()
+        return next(({"architecture": name} for name in self.ranking if name not in names), None)
 
-    def _seen(self) -> set[str]:
+    def _suggested_names(self) -> set[str]:
         return {record.config["architecture"] for record in self.records()}
 
     def check_point(self, point: dict[str, Any]) -> dict[str, Any]:
         return {"architecture": architecture_of(point)}
 
     def propose_point(self, number: int, point: dict[str, Any]) -> dict[str, Any] | None:
-        return None if point["architecture"] in self._seen() else dict(point)
+        return None if point["architecture"] in self._suggested_names() else dict(point)
 
     def prepare(self) -> None:
         _ = self.ranking
 
-    def own_identity(self) -> dict[str, Any]:
+    def search_identity(self) -> dict[str, Any]:
         constraint = {"mu": None, "nu": None} if self.penalty is None else asdict(self.penalty)
         return {"pool": self._file.checksum, "by": self.by, "order": self.order, **constraint}
 
@@ -127,20 +127,20 @@ def _ranking(file: PoolFile, by: str, order: Order, penalty: ExteriorPenalty | N
         values = table[by].to_numpy(dtype=np.float64, na_value=np.nan)
     except (TypeError, ValueError) as error:
         raise InvalidPool(f"{file.location}: expected numbers in the column {by} ({error})") from error
-    kept = np.flatnonzero(np.isfinite(values))
-    if not len(kept):
+    rows = np.flatnonzero(np.isfinite(values))
+    if not len(rows):
         raise InvalidPool(f"{file.location} has {count(len(table), 'row')} and none with a finite {by}; choose another")
-    if len(kept) > 1 and np.ptp(values[kept]) == 0:
+    if len(rows) > 1 and np.ptp(values[rows]) == 0:
         raise InvalidPool(
-            f"{file.location}: {by} is {values[kept[0]]:g} in every row, which orders nothing; choose another"
+            f"{file.location}: {by} is {values[rows[0]]:g} in every row, which orders nothing; choose another"
         )
     names = table["architecture"].tolist()
-    check_names(table["architecture"].iloc[kept], file.location)
-    kept = named_rng(seed, "metric-first").permutation(kept)
+    check_names(table["architecture"].iloc[rows], file.location)
+    rows = named_rng(seed, "metric-first").permutation(rows)
     if penalty is not None:
-        return [names[row] for row in kept[penalty.ranking(values[kept])]]
-    signed = -values[kept] if order == "largest" else values[kept]
-    return [names[row] for row in kept[np.argsort(signed, kind="stable")]]
+        return [names[row] for row in rows[penalty.ranking(values[rows])]]
+    signed = -values[rows] if order == "largest" else values[rows]
+    return [names[row] for row in rows[np.argsort(signed, kind="stable")]]
 
 
 def _check_order(order: Any) -> None:

@@ -48,17 +48,17 @@ class Policy:
         shifted = np.exp(self.logits - self.logits.max(axis=1, keepdims=True))
         return shifted / shifted.sum(axis=1, keepdims=True)
 
-    def sample(self, rng: np.random.Generator, existing: IntArray | None = None) -> IntArray:
+    def sample(self, rng: np.random.Generator, combinations: IntArray | None = None) -> IntArray:
         """(D,) the place of a choice for each decision.
 
         existing: (n, D) the only ones that there are: one of these, as if others were drawn again and again.
         """
-        if existing is not None:
+        if combinations is not None:
             with np.errstate(divide="ignore"):  # a choice that a decision does not have
                 logarithms = np.log(self.probabilities)
-            logarithms = logarithms[np.arange(existing.shape[1]), existing].sum(axis=1)  # (n,)
+            logarithms = logarithms[np.arange(combinations.shape[1]), combinations].sum(axis=1)  # (n,)
             below = np.exp(logarithms - logarithms.max()).cumsum()
-            return existing[int((below / below[-1] <= rng.random()).sum())]
+            return combinations[int((below / below[-1] <= rng.random()).sum())]
         below = self.probabilities.cumsum(axis=1)  # (D, C)
         return (below / below[:, -1:] <= rng.random((len(below), 1))).sum(axis=1)
 
@@ -148,44 +148,44 @@ class ReinforceSearch(DecisionSearch):
         if not is_finite_number(entropy) or entropy < 0:
             raise InvalidInput(f"entropy: expected a number of 0 or more, got {entropy!r}")
         self.learning_rate, self.momentum, self.entropy = float(learning_rate), float(momentum), float(entropy)
-        self._learnt: tuple[list[int], Policy] | None = None  # the numbers of the results it has learnt from, in order
+        self._policy: tuple[list[int], Policy] | None = None  # and the numbers of its results, in order
         super().__init__(space, budget, **options)
 
     def propose(self, number: int) -> Proposal:
         policy = self.policy(number)
         rng = self.rng("reinforce", number)
-        existing = self._space.existing()
+        combinations = self._space.combinations()
         for _ in range(DRAWS):
-            places = policy.sample(rng, existing)  # (D,)
-            config = self.chosen(places)
+            places = policy.sample(rng, combinations)  # (D,)
+            config = self.config_of(places)
             if config is not None:
-                self._drawn[number] = places.tolist()
+                self._places[number] = places.tolist()
                 return config
         return self._space.sample(rng)  # a table that lacks what the policy has come to prefer
 
     def policy(self, number: int) -> Policy:
         """What suggestion `number` is drawn from."""
-        known = self.known(number)
-        told = [k for k, record in known.items() if record.value is not None]
-        learnt, policy = self._learnt or ([], None)
-        if policy is None or told[: len(learnt)] != learnt:
+        records = self.usable_records(number)
+        numbers = [k for k, record in records.items() if record.value is not None]
+        previous, policy = self._policy or ([], None)
+        if policy is None or numbers[: len(previous)] != previous:
             policy = Policy.uniform(
                 self.sizes, learning_rate=self.learning_rate, momentum=self.momentum, entropy=self.entropy
             )
-            learnt = []
-        for k in told[len(learnt) :]:
-            loss = self.loss(known[k])
+            previous = []
+        for k in numbers[len(previous) :]:
+            loss = self.loss(records[k])
             assert loss is not None and math.isfinite(loss)
-            policy.learn(self.places(k, known[k].config), -loss)
-        self._learnt = (told, policy)
+            policy.learn(self.places(k, records[k].config), -loss)
+        self._policy = (numbers, policy)
         return policy
 
     # State ---------------------------------------------------------------------------------------------------------
 
-    def own_identity(self) -> dict[str, Any]:
+    def search_identity(self) -> dict[str, Any]:
         learning = {"learning_rate": self.learning_rate, "momentum": self.momentum, "entropy": self.entropy}
-        return super().own_identity() | learning
+        return super().search_identity() | learning
 
-    def set_own_state(self, state: dict[str, Any]) -> None:
-        super().set_own_state(state)
-        self._learnt = None
+    def set_search_state(self, state: dict[str, Any]) -> None:
+        super().set_search_state(state)
+        self._policy = None

@@ -52,7 +52,7 @@ class SpaceSearch(ArchraySearcher):
     def propose_point(self, number: int, point: dict[str, Any]) -> dict[str, Any] | None:
         return dict(point) if self.repeats or self._space.key(point) not in self.suggested_keys() else None
 
-    def own_identity(self) -> dict[str, Any]:
+    def search_identity(self) -> dict[str, Any]:
         return self._space.identity()
 
 
@@ -63,7 +63,7 @@ class DecisionSearch(SpaceSearch):
     """
 
     def __init__(self, space: SpaceSource | Sequence[str], budget: int, **options: Unpack[SearcherOptions]) -> None:
-        self._drawn: dict[int, list[int]] = {}  # by number: the places of the choices that were drawn, (D,)
+        self._places: dict[int, list[int]] = {}  # by number: the places of the choices that were drawn, (D,)
         super().__init__(space, budget, **options)
 
     @cached_property
@@ -82,21 +82,21 @@ class DecisionSearch(SpaceSearch):
 
     # What a subclass uses ------------------------------------------------------------------------------------------
 
-    def chosen(self, places: IntArray) -> dict[str, Any] | None:
+    def config_of(self, places: IntArray) -> dict[str, Any] | None:
         """The config of (D,) places of choices; None if the space has none."""
         values = zip(self.choices.items(), places, strict=True)
-        return self._space.chosen({name: choices[place] for (name, choices), place in values})
+        return self._space.config_of({name: choices[place] for (name, choices), place in values})
 
     def places(self, number: int, config: Mapping[str, Any]) -> IntArray:
         """(D,) the places of the choices of one trial: as they were drawn, or as they can be read off its config."""
-        if number in self._drawn:
-            return np.array(self._drawn[number])
+        if number in self._places:
+            return np.array(self._places[number])
         values = self._space.choices_of(config)
         decisions = self.choices.items()
         return np.array([c.index(values[n]) if n in values and values[n] in c else NOT_READ for n, c in decisions])
 
-    def own_state(self) -> dict[str, Any]:
-        return {"drawn": [[number, *places] for number, places in self._drawn.items()]}
+    def search_state(self) -> dict[str, Any]:
+        return {"places": [[number, *places] for number, places in self._places.items()]}
 
-    def set_own_state(self, state: dict[str, Any]) -> None:
-        self._drawn = {number: places for number, *places in state.get("drawn", ())}
+    def set_search_state(self, state: dict[str, Any]) -> None:
+        self._places = {number: places for number, *places in state.get("places", ())}

@@ -22,7 +22,7 @@ from archray.searchers.ledger import Ledger, Record, read_tune_trials
 
 logger = logging.getLogger(__name__)
 
-FORMAT = 1  # raised when a state of before can no longer be read
+FORMAT = 2  # raised when a state of before can no longer be read
 
 
 class SearcherStateError(ArchrayError):
@@ -62,16 +62,16 @@ class RecordingSearcher(Searcher):
 
     # What a subclass may define ------------------------------------------------------------------------------------
 
-    def own_identity(self) -> dict[str, Any]:
+    def search_identity(self) -> dict[str, Any]:
         """The subclass's settings that a saved state must share with the searcher that loads it. JSON-able."""
         return {}
 
-    def own_state(self) -> dict[str, Any]:
+    def search_state(self) -> dict[str, Any]:
         """What the subclass keeps between calls. JSON-able."""
         return {}
 
-    def set_own_state(self, state: dict[str, Any]) -> None:
-        """Takes what `own_state` gave."""
+    def set_search_state(self, state: dict[str, Any]) -> None:
+        """Takes what `search_state` gave."""
 
     # What a subclass and a reader use ------------------------------------------------------------------------------
 
@@ -116,14 +116,14 @@ class RecordingSearcher(Searcher):
         """A record as a row of the history."""
         value = float("nan") if record.value is None else record.value
         failure = record.failure if record.ended else "has not ended"
-        own = {"number": record.number, "trial_id": record.trial_id, **record.config}
-        return own | {"value": value, "failure": failure, "given": record.number < 0}
+        row = {"number": record.number, "trial_id": record.trial_id, **record.config}
+        return row | {"value": value, "failure": failure, "given": record.number < 0}
 
     # State ---------------------------------------------------------------------------------------------------------
 
     def identity(self) -> dict[str, Any]:
         """All settings that a saved state must share with the searcher that loads it. JSON-able."""
-        return self.own_identity()
+        return self.search_identity()
 
     def get_state(self) -> dict[str, Any]:
         """All that a searcher made with the same arguments needs to continue. Plain data."""
@@ -133,21 +133,21 @@ class RecordingSearcher(Searcher):
             "metric": self._metric,
             "mode": self._mode,
             "ledger": self.ledger.get_state(),
-            "own": self.own_state(),
+            "search": self.search_state(),
         }
 
     def set_state(self, state: dict[str, Any]) -> None:
         """Continues from `get_state`. Raises: SearcherStateError if it is of a search with other settings."""
         if state.get("class") != type(self).__name__:
             raise SearcherStateError(f"expected the state of a {type(self).__name__}, got {state.get('class')!r}")
-        ours, theirs = self._plain_identity(), dict(state.get("identity", {}))
-        for key, own in (("metric", self._metric), ("mode", self._mode)):
-            if own and state.get(key):
-                ours[key], theirs[key] = own, state[key]
+        identity, saved = self._plain_identity(), dict(state.get("identity", {}))
+        for key, setting in (("metric", self._metric), ("mode", self._mode)):
+            if setting and state.get(key):
+                identity[key], saved[key] = setting, state[key]
         differing = [
-            f"{key} was {theirs[key]!r}, now {ours[key]!r}"
-            for key in ours
-            if key in theirs and ours[key] != theirs[key]
+            f"{key} was {saved[key]!r}, now {identity[key]!r}"
+            for key in identity
+            if key in saved and identity[key] != saved[key]
         ]
         if differing:
             raise SearcherStateError(
@@ -156,7 +156,7 @@ class RecordingSearcher(Searcher):
         self._metric = self._metric or state.get("metric")
         self._mode = self._mode or state.get("mode")
         self.ledger.set_state(state.get("ledger", {}))
-        self.set_own_state(state.get("own", {}))
+        self.set_search_state(state.get("search", {}))
 
     def _plain_identity(self) -> dict[str, Any]:
         return json.loads(json.dumps(self.identity()))  # as it reads after a round trip

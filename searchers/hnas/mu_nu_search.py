@@ -34,7 +34,7 @@ from archray.seeds import named_seed
 # Questions
 
 
-def checked_question(point: Mapping[str, Any]) -> dict[str, Any]:
+def check_question(point: Mapping[str, Any]) -> dict[str, Any]:
     """A user's point, whole: `architecture`, `mu`, `nu`; what is not given is None. Raises: InvalidInput."""
     name, mu, nu = point.get("architecture"), point.get("mu"), point.get("nu")
     if name is None and ("mu" not in point or "nu" not in point):
@@ -46,7 +46,7 @@ def checked_question(point: Mapping[str, Any]) -> dict[str, Any]:
     return {"architecture": name, "mu": mu, "nu": nu}
 
 
-def asked_table(
+def question_table(
     observations: Sequence[Mapping[str, Any]], records: Sequence[Record], row: Callable[[Record], dict[str, Any]]
 ) -> pd.DataFrame:
     """A row per question, in order: what was answered from memory, beside the trainings.
@@ -64,8 +64,8 @@ def asked_table(
     columns = ["number", "trial", "architecture", "mu", "nu", "value", "failure", "repeat", "given"]
     table, number = [], 0
     for record in records:
-        own = [o for o in observations if o["for"] == record.number != o["number"]]
-        answers = [(by_number[o["number"]], o["mu"], o["nu"], True) for o in own]
+        repeats = [o for o in observations if o["for"] == record.number != o["number"]]
+        answers = [(by_number[o["number"]], o["mu"], o["nu"], True) for o in repeats]
         for answer, mu, nu, repeat in [*answers, (record, record.config["mu"], record.config["nu"], False)]:
             entry = row(answer) | {"trial": answer.number, "mu": mu, "nu": nu, "repeat": repeat}
             entry |= {"number": -1 if entry["given"] and not repeat else number}
@@ -183,13 +183,13 @@ class HNASSearch(ArchraySearcher):
     def propose(self, number: int) -> Proposal:
         numbers = self._numbers()
         excluded = ~self.candidates(number)
-        taken = self._taken(numbers)
-        if (taken | excluded).all():
+        suggested = self._suggested_rows(numbers)
+        if (suggested | excluded).all():
             return None
         observations = list(self._observations)
         repeats: list[dict[str, Any]] = []
         while True:
-            point = self._ask(observations, number, taken | excluded)
+            point = self._ask(observations, number, suggested | excluded)
             mu, nu = self.coordinates.mu_nu(point)
             question = {"point": point, "mu": mu, "nu": nu, "for": number}
             if self.on_repeat == "tell" and len(repeats) < MAX_REPEATS:
@@ -200,12 +200,12 @@ class HNASSearch(ArchraySearcher):
                     repeats.append({**question, "number": first})
                     observations.append(repeats[-1])
                     continue
-            row = self.selection.lowest(mu, nu, taken | excluded)
+            row = self.selection.lowest(mu, nu, suggested | excluded)
             assert row is not None  # or nothing was left to suggest
             self._observations += [*repeats, {**question, "number": number}]
             return {"architecture": self.pool.architectures[row], "mu": mu, "nu": nu}
 
-    def _ask(self, observations: list[dict[str, Any]], number: int, left_out: BoolArray) -> list[float]:
+    def _ask(self, observations: list[dict[str, Any]], number: int, mask: BoolArray) -> list[float]:
         """The next point of the square. left_out: (n,) the rows that suggestion `number` cannot take."""
         seed, bounds = named_seed(self.seed, "hnas", "points", len(observations), bits=31), self.coordinates.bounds
         position = sum(not observation.get("given", False) for observation in observations)
@@ -216,14 +216,14 @@ class HNASSearch(ArchraySearcher):
         if self.points == "selections":
             if position % 2 == 0:  # what M and kappa tell of the values may mislead: never far behind random points
                 return random_point(bounds, seed)
-            return self.surrogate.next_point(self._losses_of_rows(number), left_out, seed)
-        losses = losses_of_answers([observation["number"] for observation in observations], self.known_losses(number))
+            return self.surrogate.next_point(self._losses_of_rows(number), mask, seed)
+        losses = losses_of_answers([observation["number"] for observation in observations], self.usable_losses(number))
         return next_point([observation["point"] for observation in observations], losses, bounds, seed)
 
     def _losses_of_rows(self, number: int) -> dict[int, float]:
         """The loss of each row of the pool that suggestion `number` may know of; what failed has the worst."""
-        known = self.known(number)
-        losses = zip(known.values(), losses_of_answers(list(known), self.known_losses(number)), strict=True)
+        records = self.usable_records(number)
+        losses = zip(records.values(), losses_of_answers(list(records), self.usable_losses(number)), strict=True)
         named = {self._rows.get(record.config["architecture"], -1): loss for record, loss in losses if loss is not None}
         return {row: loss for row, loss in named.items() if row >= 0}
 
@@ -231,51 +231,51 @@ class HNASSearch(ArchraySearcher):
         """The number of the first record of every architecture suggested or handed over, in flight or not."""
         return {record.config["architecture"]: record.number for record in reversed(self.records())}
 
-    def _taken(self, numbers: Mapping[str, int]) -> BoolArray:
+    def _suggested_rows(self, numbers: Mapping[str, int]) -> BoolArray:
         """(n,) True for the rows of the architectures in `numbers`."""
-        taken = np.zeros(len(self.pool), dtype=bool)
-        taken[[self._rows[name] for name in numbers if name in self._rows]] = True
-        return taken
+        suggested = np.zeros(len(self.pool), dtype=bool)
+        suggested[[self._rows[name] for name in numbers if name in self._rows]] = True
+        return suggested
 
     # Points of the user's ------------------------------------------------------------------------------------------
 
     def check_point(self, point: dict[str, Any]) -> dict[str, Any]:
-        return checked_question(point)
+        return check_question(point)
 
     def propose_point(self, number: int, point: dict[str, Any]) -> dict[str, Any] | None:
         numbers = self._numbers()
         config = dict(point)
         if config["architecture"] is None:
-            left_out = self._taken({} if self.on_repeat == "tell" else numbers)
-            row = self.selection.lowest(config["mu"], config["nu"], left_out)
+            mask = self._suggested_rows({} if self.on_repeat == "tell" else numbers)
+            row = self.selection.lowest(config["mu"], config["nu"], mask)
             if row is None:
                 return None
             config["architecture"] = self.pool.architectures[row]
         first = numbers.get(config["architecture"])
-        self._tell_given(config, number if first is None else first, number)
+        self._add_observation(config, number if first is None else first, number)
         return config if first is None else None
 
     def on_evaluated_point(self, record: Record) -> None:
         if record.config["architecture"] is None:
             raise InvalidInput("expected an evaluation of an architecture, got only mu and nu")
-        self._tell_given(record.config, record.number, record.number)
+        self._add_observation(record.config, record.number, record.number)
 
-    def _tell_given(self, config: Mapping[str, Any], number: int, sought: int) -> None:
+    def _add_observation(self, config: Mapping[str, Any], number: int, suggestion: int) -> None:
         mu, nu = config["mu"], config["nu"]
         if mu is not None:
             observation = {"point": self.coordinates.point(mu, nu), "mu": mu, "nu": nu, "number": number}
-            self._observations.append({**observation, "for": sought, "given": True})
+            self._observations.append({**observation, "for": suggestion, "given": True})
 
-    def asked(self) -> pd.DataFrame:
-        """A row per question, in order, what was answered from memory among them; its columns: see `asked_table`."""
-        return asked_table(self._observations, self.records(), self.row)
+    def questions(self) -> pd.DataFrame:
+        """A row per question, in order, what was answered from memory among them; its columns: see `question_table`."""
+        return question_table(self._observations, self.records(), self.row)
 
     # State and history ---------------------------------------------------------------------------------------------
 
     def prepare(self) -> None:
         _ = self.pool
 
-    def own_identity(self) -> dict[str, Any]:
+    def search_identity(self) -> dict[str, Any]:
         return {
             "pool": self._file.checksum,
             "proxy": self.proxy,
@@ -286,10 +286,10 @@ class HNASSearch(ArchraySearcher):
             "log10_mu": self._log10_mu,
         }
 
-    def own_state(self) -> dict[str, Any]:
+    def search_state(self) -> dict[str, Any]:
         return {"observations": self._observations}
 
-    def set_own_state(self, state: dict[str, Any]) -> None:
+    def set_search_state(self, state: dict[str, Any]) -> None:
         self._observations = list(state.get("observations", ()))
 
     def __getstate__(self) -> dict[str, Any]:

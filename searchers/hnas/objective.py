@@ -118,7 +118,7 @@ class Selection:
         self.quotient = pool.kappa / (pool.metric + epsilon)  # (n,)
         self.squared = pool.metric**2  # (n,)
 
-    def lowest(self, mu: float, nu: float, left_out: BoolArray) -> int | None:
+    def lowest(self, mu: float, nu: float, mask: BoolArray) -> int | None:
         """The row with the lowest objective among those not `left_out` (n,); the first of equals; None if none is."""
         best_row, best_value = None, np.inf
         for start in range(0, len(self.squared), BLOCK):
@@ -126,12 +126,12 @@ class Selection:
             values = penalise(self.squared[block] - nu, self.penalty)
             values *= mu
             values += self.quotient[block]
-            values[left_out[block]] = np.inf
+            values[mask[block]] = np.inf
             row = int(values.argmin())
             if values[row] < best_value:
                 best_row, best_value = start + row, values[row]
-        if best_row is None and not left_out.all():
-            return int(np.argmin(left_out))  # every objective overflows: the first of those equals
+        if best_row is None and not mask.all():
+            return int(np.argmin(mask))  # every objective overflows: the first of those equals
         return best_row
 
 

@@ -41,7 +41,7 @@ class SelectionSurrogate:
         pool = square.pool
         self.places: FloatArray = np.stack([rankdata(pool.metric), rankdata(pool.kappa)], axis=1) / len(pool)  # (n, 2)
 
-    def next_point(self, losses: Mapping[int, float], left_out: BoolArray, seed: int) -> list[float]:
+    def next_point(self, losses: Mapping[int, float], mask: BoolArray, seed: int) -> list[float]:
         """The point to ask.
 
         Args:
@@ -52,15 +52,15 @@ class SelectionSurrogate:
         if not losses:
             return random_point(self.square.bounds, seed)
         rng = np.random.default_rng(seed)
-        asked: dict[int, list[float]] = {}
+        points: dict[int, list[float]] = {}
         for place, weight in zip(*(rng.uniform(low, high, POINTS) for low, high in self.square.bounds), strict=True):
-            row = self.selection.lowest(*self.square.mu_nu([place, weight]), left_out)
+            row = self.selection.lowest(*self.square.mu_nu([place, weight]), mask)
             assert row is not None  # or all were left out
-            asked.setdefault(row, [float(place), float(weight)])
+            points.setdefault(row, [float(place), float(weight)])
         values = thompson_sample(
-            self.places[list(losses)], standard_scores(-np.array(list(losses.values()))), self.places[list(asked)], rng
+            self.places[list(losses)], standard_scores(-np.array(list(losses.values()))), self.places[list(points)], rng
         )
-        return list(asked.values())[int(np.argmax(values))]
+        return list(points.values())[int(np.argmax(values))]
 
 
 def standard_scores(values: FloatArray) -> FloatArray:

@@ -31,8 +31,8 @@ def fit_trade_off(metric: np.ndarray, quotient: np.ndarray, values: np.ndarray) 
     """
     grid = _grid(metric, quotient)
     order = np.argsort(values, kind="stable")
-    few = order[np.linspace(0, len(order) - 1, min(SAMPLE, len(order))).round().astype(int)]
-    scores = _standard_ranks(-_bounds(grid, metric[few], quotient[few])) @ _standard_ranks(values[few])
+    sample = order[np.linspace(0, len(order) - 1, min(SAMPLE, len(order))).round().astype(int)]
+    scores = _standard_ranks(-_bounds(grid, metric[sample], quotient[sample])) @ _standard_ranks(values[sample])
     best = grid[:, np.argsort(-scores, kind="stable")[:TRIED_ON_ALL]]
     scores = _standard_ranks(-_bounds(best, metric, quotient)) @ _standard_ranks(values)
     mu, nu = best[:, int(np.argmax(scores))]

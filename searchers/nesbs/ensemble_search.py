@@ -42,7 +42,7 @@ class NESBSSearch(ArchraySearcher):
     be used; two of one canonical form are one member.
 
     An ensemble with a repeated member is rejected, and another one sampled. A delta at which particles meet again and
-    again, as they do near -1 and below, where nothing repels them, is passed over: the log and `asked()` say so, a
+    again, as they do near -1 and below, where nothing repels them, is passed over: the log and `questions()` say so, a
     grid makes one trial less, and Bayesian optimisation is told the worst loss known.
 
     Where this deviates from the paper, which leaves it open (note E3): each set is a fresh run from fresh particles,
@@ -113,7 +113,7 @@ class NESBSSearch(ArchraySearcher):
         self.delta_range = (float(low), float(high))
         # Set for this searcher alone: only Bayesian optimisation learns from results.
         self.depends_on_results = self.delta == "bo"  # type: ignore[misc]
-        self._asked: list[dict[str, Any]] = []  # every delta that was chosen, in order
+        self._deltas: list[dict[str, Any]] = []  # every delta that was chosen, in order
         defaults = SearcherOptions(metric="validation_loss", mode="min")
         super().__init__(budget=budget, **(defaults | options))
 
@@ -122,24 +122,24 @@ class NESBSSearch(ArchraySearcher):
     def propose(self, number: int) -> Proposal:
         if self.delta is None or isinstance(self.delta, float):
             return {"members": self._sample(number, self.delta), "delta": self.delta}
-        asked = list(self._asked)
-        passed: list[TooSharp] = []
-        while self.delta == "grid" or len(passed) < MAX_PASSED_OVER:
-            delta = self._grid(asked) if self.delta == "grid" else self._ask(asked, number)
+        deltas = list(self._deltas)
+        problems: list[TooSharp] = []
+        while self.delta == "grid" or len(problems) < MAX_PASSED_OVER:
+            delta = self._grid(deltas) if self.delta == "grid" else self._ask(deltas, number)
             if delta is None:
                 break
             try:
-                members = self._sample(number, delta, len(passed))
+                members = self._sample(number, delta, len(problems))
             except TooSharp as problem:
-                passed.append(problem)
-                asked.append({"delta": delta, "number": None, "for": number})
+                problems.append(problem)
+                deltas.append({"delta": delta, "number": None, "for": number})
                 logger.warning("no ensemble at delta %g, it is passed over: %s", delta, problem)
                 continue
-            self._asked = [*asked, {"delta": delta, "number": number, "for": number}]
+            self._deltas = [*deltas, {"delta": delta, "number": number, "for": number}]
             return {"members": members, "delta": delta}
-        if passed and (self.delta == "bo" or all(entry["number"] is None for entry in asked)):
-            raise passed[-1]
-        self._asked = asked  # the grid is at its end
+        if problems and (self.delta == "bo" or all(entry["number"] is None for entry in deltas)):
+            raise problems[-1]
+        self._deltas = deltas  # the grid is at its end
         return None
 
     def _sample(self, number: int, delta: float | None, attempt: int = 0) -> list[str]:
@@ -147,21 +147,21 @@ class NESBSSearch(ArchraySearcher):
         rng = self.rng("nesbs", "ensembles", number, attempt)
         return self.sampler.sample(self.posterior, self.ensemble_size, delta, rng)
 
-    def _grid(self, asked: Sequence[Mapping[str, Any]]) -> float | None:
+    def _grid(self, deltas: Sequence[Mapping[str, Any]]) -> float | None:
         """The next of T equally spaced values; the middle for T = 1; None after the last."""
         assert self.budget is not None
         count = self.budget - len(self.points_to_evaluate)
-        position = sum(not entry.get("given", False) for entry in asked)
+        position = sum(not entry.get("given", False) for entry in deltas)
         if position >= count:
             return None
         low, high = self.delta_range
         return float(np.linspace(low, high, count)[position]) if count > 1 else (low + high) / 2
 
-    def _ask(self, asked: Sequence[Mapping[str, Any]], number: int) -> float:
+    def _ask(self, deltas: Sequence[Mapping[str, Any]], number: int) -> float:
         """Expected improvement's choice; a random one before a loss is known."""
-        losses = losses_of_answers([entry["number"] for entry in asked], self.known_losses(number))
-        seed = named_seed(self.seed, "nesbs", "deltas", len(asked), bits=31)
-        return next_point([[entry["delta"]] for entry in asked], losses, [self.delta_range], seed)[0]
+        losses = losses_of_answers([entry["number"] for entry in deltas], self.usable_losses(number))
+        seed = named_seed(self.seed, "nesbs", "deltas", len(deltas), bits=31)
+        return next_point([[entry["delta"]] for entry in deltas], losses, [self.delta_range], seed)[0]
 
     # Points of the user's ------------------------------------------------------------------------------------------
 
@@ -189,34 +189,34 @@ class NESBSSearch(ArchraySearcher):
     def propose_point(self, number: int, point: dict[str, Any]) -> dict[str, Any] | None:
         members = point["members"]
         config = {**point, "members": self._sample(number, point["delta"]) if members is None else list(members)}
-        self._tell_given(config, number)
+        self._add_delta(config, number)
         return config
 
     def on_evaluated_point(self, record: Record) -> None:
         if record.config["members"] is None:
             raise InvalidInput("expected an evaluation of members, got only delta")
-        self._tell_given(record.config, record.number)
+        self._add_delta(record.config, record.number)
 
-    def _tell_given(self, config: Mapping[str, Any], number: int) -> None:
+    def _add_delta(self, config: Mapping[str, Any], number: int) -> None:
         if config["delta"] is not None:
-            self._asked.append({"delta": config["delta"], "number": number, "for": number, "given": True})
+            self._deltas.append({"delta": config["delta"], "number": number, "for": number, "given": True})
 
-    def asked(self) -> pd.DataFrame:
+    def questions(self) -> pd.DataFrame:
         """A row per delta chosen, in order: delta, number of its trial, value (NaN if it failed), passed_over, given.
 
         Empty without a delta, and for a fixed one.
         """
         values = {record.number: record.value for record in self.records()}
         rows = []
-        for asked in self._asked:
-            number = asked["number"]
-            rows.append((asked["delta"], asked["for"], values.get(number), number is None, asked.get("given", False)))
+        for entry in self._deltas:
+            number = entry["number"]
+            rows.append((entry["delta"], entry["for"], values.get(number), number is None, entry.get("given", False)))
         columns = ["delta", "number", "value", "passed_over", "given"]
         return pd.DataFrame(rows, columns=columns).astype({"delta": float, "value": float})
 
     # State ---------------------------------------------------------------------------------------------------------
 
-    def own_identity(self) -> dict[str, Any]:
+    def search_identity(self) -> dict[str, Any]:
         return {
             "posterior": self.posterior.checksum,
             "space": None if self.posterior.space is None else self.posterior.space.name,
@@ -227,8 +227,8 @@ class NESBSSearch(ArchraySearcher):
             "budget": self.budget if self.delta == "grid" else None,  # the values of a grid follow from it
         }
 
-    def own_state(self) -> dict[str, Any]:
-        return {"asked": self._asked}
+    def search_state(self) -> dict[str, Any]:
+        return {"deltas": self._deltas}
 
-    def set_own_state(self, state: dict[str, Any]) -> None:
-        self._asked = list(state.get("asked", ()))
+    def set_search_state(self, state: dict[str, Any]) -> None:
+        self._deltas = list(state.get("deltas", ()))

@@ -117,13 +117,13 @@ class Posterior:
         met = choices.copy()
         for place, row in enumerate(choices):
             draws = itertools.chain([row], (self.draw((), rng) for _ in range(REDRAWS)))
-            kept = next((each for each in draws if self._meets(each)), None)
-            if kept is None:
+            feasible = next((draw for draw in draws if self._meets(draw)), None)
+            if feasible is None:
                 raise InvalidInput(
                     f"none of {REDRAWS} draws from the posterior meets {self.space.told}; loosen the constraint, or "
                     "raise temperature"
                 )
-            met[place] = kept
+            met[place] = feasible
         return met
 
     def _meets(self, choices: IntArray) -> bool:
@@ -141,8 +141,8 @@ class Posterior:
         """The string of a draw. (B,) -> str, the space's own where there is a space: as drawn, not canonical."""
         numbered = {name: int(number) for name, number in zip(self.decisions, choices, strict=True)}
         if self.space is not None:
-            chosen = {decision.name: decision.choices[numbered[decision.name]] for decision in self._of_space}
-            return self.space.encode(self.space.architecture_of_decisions(chosen))
+            choices_by_name = {decision.name: decision.choices[numbered[decision.name]] for decision in self._of_space}
+            return self.space.encode(self.space.architecture_of_decisions(choices_by_name))
         return json.dumps(numbered) if self.encode is None else self.encode(numbered)
 
     def form(self, architecture: str) -> str:

@@ -18,7 +18,7 @@ STEEPEST = 4  # the top one in four results says how values go on above the best
 
 
 def level_volumes(
-    costs: FloatArray, known_costs: FloatArray, known_values: FloatArray, base: float, reference: FloatArray
+    costs: FloatArray, result_costs: FloatArray, result_values: FloatArray, base: float, reference: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
     """How much room a row has over each level of what is known.
 
@@ -29,29 +29,29 @@ def level_volumes(
     Returns: (n, l) volumes and (l,) levels: of all costs between a row's own and the reference, the volume of those at
     which the best that is known and costs no more has this value. Two costs or more by a Sobol sequence.
     """
-    values = np.maximum(known_values, base)
+    values = np.maximum(result_values, base)
     if costs.shape[1] == 1:
-        return _one_cost(costs[:, 0], known_costs[:, 0], values, base, float(reference[0]))
+        return _one_cost(costs[:, 0], result_costs[:, 0], values, base, float(reference[0]))
     low = np.minimum(costs.min(axis=0), reference)
     unit = qmc.Sobol(costs.shape[1], scramble=False).random(SAMPLES)
     places = low + unit * (reference - low)  # (s, k)
-    covered = (known_costs[None] <= places[:, None]).all(axis=2)  # (s, m)
+    covered = (result_costs[None] <= places[:, None]).all(axis=2)  # (s, m)
     best = np.where(covered, values, base).max(axis=1, initial=base)  # (s,)
-    levels, which = np.unique(best, return_inverse=True)
+    levels, positions = np.unique(best, return_inverse=True)
     within = np.ones((len(costs), SAMPLES), dtype=bool)
-    for own, at in zip(costs.T, places.T, strict=True):
-        within &= own[:, None] <= at[None]
-    volumes = np.stack([within[:, which == level].sum(axis=1) for level in range(len(levels))], axis=1)
+    for column, at in zip(costs.T, places.T, strict=True):
+        within &= column[:, None] <= at[None]
+    volumes = np.stack([within[:, positions == level].sum(axis=1) for level in range(len(levels))], axis=1)
     return volumes * float(np.prod(reference - low)) / SAMPLES, levels
 
 
 def _one_cost(
-    costs: FloatArray, known_costs: FloatArray, values: FloatArray, base: float, reference: float
+    costs: FloatArray, result_costs: FloatArray, values: FloatArray, base: float, reference: float
 ) -> tuple[FloatArray, FloatArray]:
-    order = np.lexsort((-values, known_costs))
+    order = np.lexsort((-values, result_costs))
     best = np.maximum.accumulate(np.append(base, values[order]))  # (m + 1,): before each, and after the last
     rises = np.append(True, best[1:] > best[:-1])
-    starts = np.append(-np.inf, known_costs[order])[rises]
+    starts = np.append(-np.inf, result_costs[order])[rises]
     ends = np.append(starts[1:], reference)
     volumes = ends[None] - np.maximum(costs[:, None], starts[None])
     return np.clip(volumes, 0.0, None), best[rises]
@@ -155,8 +155,8 @@ class FrontSurrogate:
         for weight, posterior, mean in zip(weights, posteriors, means, strict=True):
             if weight > NEGLIGIBLE:
                 possible = scale(posterior.mean + exploration * STEPS[:, None] * posterior.deviation)  # (s, n)
-                known_costs = self._costs[list(rows)]
-                volumes, levels = level_volumes(self._costs, known_costs, scale(mean), base, self._reference)
+                result_costs = self._costs[list(rows)]
+                volumes, levels = level_volumes(self._costs, result_costs, scale(mean), base, self._reference)
                 gain += weight * expected_improvement(possible, volumes, levels)
         if gain.max() > 0:
             return gain

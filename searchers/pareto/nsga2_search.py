@@ -86,16 +86,17 @@ class NSGA2Search(SpaceSearch):
 
     def propose(self, number: int) -> Proposal:
         rng = self.rng("nsga2", number)
-        known = self.known(number)
-        alive = {k: vector for k, record in known.items() if (vector := self.vector(record)) is not None}
-        drawn = len(self.records()) - (len(known) - len(alive))  # those in flight will join, as far as is known
-        if drawn < self.population or not alive:
+        records = self.usable_records(number)
+        alive = {k: vector for k, record in records.items() if (vector := self.vector(record)) is not None}
+        failed = len(records) - len(alive)
+        expected_size = len(self.records()) - failed  # trials in flight are expected to join
+        if expected_size < self.population or not alive:
             return self._space.sample(rng)
         order = crowded_order(np.array(list(alive.values())))[: self.population]
         ranked = [list(alive)[place] for place in order]  # numbers, the best first
-        child = without_seed(known[self._parent(ranked, rng)].config)
+        child = without_seed(records[self._parent(ranked, rng)].config)
         if rng.random() < self.crossover:
-            child = self._space.cross(child, without_seed(known[self._parent(ranked, rng)].config), rng)
+            child = self._space.cross(child, without_seed(records[self._parent(ranked, rng)].config), rng)
         return self._mutated(child, rng)
 
     def _parent(self, ranked: Sequence[int], rng: np.random.Generator) -> int:
@@ -126,16 +127,16 @@ class NSGA2Search(SpaceSearch):
 
     def _values(self, record: Record) -> dict[str, Any]:
         """The further objectives, None of one that is not known."""
-        known: Mapping[str, Any] = {}
+        costs: Mapping[str, Any] = {}
         if self._costs is not None and "architecture" in record.config:
             try:
-                known = self._costs(record.config["architecture"])
+                costs = self._costs(record.config["architecture"])
             except ArchrayError as error:  # a network that cannot be built has no costs, and fails in its training too
                 logger.warning("%s", error)
-        return {name: known.get(name, record.result.get(name)) for name in self.result_keys}
+        return {name: costs.get(name, record.result.get(name)) for name in self.result_keys}
 
-    def own_identity(self) -> dict[str, Any]:
-        return super().own_identity() | {
+    def search_identity(self) -> dict[str, Any]:
+        return super().search_identity() | {
             "further": [str(objective) for objective in self.further],
             "population": self.population,
             "crossover": self.crossover,

@@ -108,8 +108,8 @@ class ParetoPoolSearch(PoolSearch):
     @cached_property
     def surrogate(self) -> FrontSurrogate:
         """What was learnt last; made again after unpickling from the results themselves."""
-        given = self.reference.get(self._metric or "")
-        base = None if given is None else (given if self._mode == "max" else -given)
+        bound = self.reference.get(self._metric or "")
+        base = None if bound is None else (bound if self._mode == "max" else -bound)
         scores = metric_scores(self.pool.columns)
         return FrontSurrogate(scores, self.pool.codes, self.costs, self._worst, base)
 
@@ -127,11 +127,11 @@ class ParetoPoolSearch(PoolSearch):
         return np.asarray(np.isfinite(self.costs).all(axis=1), dtype=bool)
 
     def propose(self, number: int) -> Proposal:
-        left = np.flatnonzero(~self.taken() & self._usable)
+        left = np.flatnonzero(~self.suggested_rows() & self._usable)
         if not len(left):
             return None
         left = self.rng("pareto-pool", "ties", number).permutation(left)  # ties: by chance
-        rows, losses = self.observed(number)
+        rows, losses = self.observations(number)
         if all(loss is None for loss in losses):
             return {"architecture": self.pool.architectures[self._first(left, number)]}
         assert self.budget is not None
@@ -161,11 +161,11 @@ class ParetoPoolSearch(PoolSearch):
     def row(self, record: Record) -> dict[str, Any]:
         row = self._places.get(record.config["architecture"])
         values = [np.nan] * len(self.further) if row is None else self.costs[row]
-        known = {o.name: float(o.loss(value)) for o, value in zip(self.further, values, strict=True)}
-        return super().row(record) | known
+        costs = {o.name: float(o.loss(value)) for o, value in zip(self.further, values, strict=True)}
+        return super().row(record) | costs
 
-    def own_identity(self) -> dict[str, Any]:
-        return super().own_identity() | {
+    def search_identity(self) -> dict[str, Any]:
+        return super().search_identity() | {
             "further": [str(objective) for objective in self.further],
             "reference": self.reference,
             "exploration": self.exploration,

@@ -98,9 +98,9 @@ def _column(table: pd.DataFrame, metric: str, location: str) -> FloatArray:
         raise InvalidPool(f"the pool {location}: expected numbers in the column {name} ({error})") from error
     finite = values[np.isfinite(values)]
     if len(np.unique(finite)) < 2:
-        told = "no finite number" if not len(finite) else f"the same number, {finite[0]:g}, in every row"
+        content = "no finite number" if not len(finite) else f"the same number, {finite[0]:g}, in every row"
         raise InvalidPool(
-            f"the pool {location}: the column {name} has {told}, and says nothing about the architectures; name the "
+            f"the pool {location}: the column {name} has {content}, and says nothing about the architectures; name the "
             "metrics without it"
         )
     return values
@@ -155,14 +155,14 @@ class PoolSearch(ArchraySearcher):
 
     # What a subclass uses ------------------------------------------------------------------------------------------
 
-    def observed(self, number: int) -> tuple[list[int], list[float | None]]:
+    def observations(self, number: int) -> tuple[list[int], list[float | None]]:
         """The rows suggested or handed over before suggestion `number`, in order, and the losses that it may use.
 
         None: not in yet. A trial that failed counts as the worst of those known; it is left pending while none is.
         """
-        losses = self.known_losses(number)
-        known = [loss for loss in losses.values() if loss is not None]
-        worst = max(known) if known else None
+        losses = self.usable_losses(number)
+        finite = [loss for loss in losses.values() if loss is not None]
+        worst = max(finite) if finite else None
         rows, values = [], []
         for record in self.records():
             row = self._places.get(record.config["architecture"])
@@ -172,12 +172,12 @@ class PoolSearch(ArchraySearcher):
                 values.append(worst if record.number in losses and loss is None else loss)
         return rows, values
 
-    def taken(self) -> BoolArray:
+    def suggested_rows(self) -> BoolArray:
         """(n,) True for the rows suggested or handed over."""
-        taken = np.zeros(len(self.pool.architectures), dtype=bool)
+        rows = np.zeros(len(self.pool.architectures), dtype=bool)
         names = (record.config["architecture"] for record in self.records())
-        taken[[self._places[name] for name in names if name in self._places]] = True
-        return taken
+        rows[[self._places[name] for name in names if name in self._places]] = True
+        return rows
 
     # Points of the user's, and state -------------------------------------------------------------------------------
 
@@ -188,9 +188,9 @@ class PoolSearch(ArchraySearcher):
         return {"architecture": name}
 
     def propose_point(self, number: int, point: dict[str, Any]) -> dict[str, Any] | None:
-        return None if self.taken()[self._places[point["architecture"]]] else dict(point)
+        return None if self.suggested_rows()[self._places[point["architecture"]]] else dict(point)
 
-    def own_identity(self) -> dict[str, Any]:
+    def search_identity(self) -> dict[str, Any]:
         encoding = self.encoding if isinstance(self.encoding, str) else self.encoding.name
         return {"pool": self._file.checksum, "metrics": self.metrics, "encoding": encoding}
 

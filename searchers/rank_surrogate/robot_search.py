@@ -84,11 +84,11 @@ class RoBoTSearch(PoolSearch):
     # Algorithm 1 ---------------------------------------------------------------------------------------------------
 
     def propose(self, number: int) -> Proposal:
-        taken = self.taken()
-        if taken.all():
+        suggested = self.suggested_rows()
+        if suggested.all():
             return None
         numbers = {record.config["architecture"]: record.number for record in reversed(self.records())}
-        losses = self.known_losses(number)
+        losses = self.usable_losses(number)
         questions = list(self._questions)
         assert self.budget is not None
         while len(questions) < min(self.budget, CANDIDATES):
@@ -101,28 +101,28 @@ class RoBoTSearch(PoolSearch):
                 return {"architecture": architecture, "weights": self.weightings[weighting].tolist()}
         self._questions = questions
         weights = self.weightings[self._best(questions, losses)]
-        row = int(np.argmax(np.where(taken, -np.inf, self._scaled @ weights)))
+        row = int(np.argmax(np.where(suggested, -np.inf, self._scaled @ weights)))
         return {"architecture": self.pool.architectures[row], "weights": weights.tolist()}
 
     def _ask(self, questions: Sequence[dict[str, int]], losses: dict[int, float | None]) -> int:
         """The weighting of the largest bound, of those not asked for yet; the first of all while nothing is known."""
-        asked = [question["weighting"] for question in questions]
-        if not asked:
+        weightings = [question["weighting"] for question in questions]
+        if not weightings:
             return 0
         targets = _standardised([self._value(question, losses) for question in questions])
         for process in self._processes:
-            process.observe(asked)
+            process.observe(weightings)
         posteriors = (process.posterior(targets) for process in self._processes)
         likeliest = max(posteriors, key=lambda posterior: posterior.evidence)
         bound = likeliest.mean + KAPPA * likeliest.deviation
-        bound[asked] = -np.inf
+        bound[weightings] = -np.inf
         return int(np.argmax(bound))
 
     def _best(self, questions: Sequence[dict[str, int]], losses: dict[int, float | None]) -> int:
         """The weighting that selected the best architecture; the first of equals, or of all."""
         values = [self._value(question, losses) for question in questions]
-        known = [-np.inf if value is None else value for value in values]
-        return questions[int(np.argmax(known))]["weighting"]
+        scores = [-np.inf if value is None else value for value in values]
+        return questions[int(np.argmax(scores))]["weighting"]
 
     def _value(self, question: dict[str, int], losses: dict[int, float | None]) -> float | None:
         """What the architecture that was selected came to; None: not in yet."""
@@ -134,17 +134,17 @@ class RoBoTSearch(PoolSearch):
 
     # State ---------------------------------------------------------------------------------------------------------
 
-    def own_state(self) -> dict[str, Any]:
+    def search_state(self) -> dict[str, Any]:
         return {"questions": self._questions}
 
-    def set_own_state(self, state: dict[str, Any]) -> None:
+    def set_search_state(self, state: dict[str, Any]) -> None:
         self._questions = list(state.get("questions", ()))
 
 
 def _standardised(values: Sequence[float | None]) -> list[float | None]:
     """To mean 0 and deviation 1 over those that are known; None stays None."""
-    known = np.array([value for value in values if value is not None])
-    if not len(known):
+    finite = np.array([value for value in values if value is not None])
+    if not len(finite):
         return list(values)
-    scale = float(known.std()) or 1.0
-    return [None if value is None else float((value - known.mean()) / scale) for value in values]
+    scale = float(finite.std()) or 1.0
+    return [None if value is None else float((value - finite.mean()) / scale) for value in values]

@@ -79,11 +79,11 @@ class RankSurrogateSearch(PoolSearch):
         return RankSurrogate(metric_scores(self.pool.columns), self.pool.codes, self.setting, self.kappa)
 
     def propose(self, number: int) -> Proposal:
-        taken = self.taken()
-        if taken.all():
+        suggested = self.suggested_rows()
+        if suggested.all():
             return None
-        rows, losses = self.observed(number)
-        left = self.rng("rank-surrogate", "ties", number).permutation(np.flatnonzero(~taken))  # ties: by chance
+        rows, losses = self.observations(number)
+        left = self.rng("rank-surrogate", "ties", number).permutation(np.flatnonzero(~suggested))  # ties: by chance
         promise = self.surrogate.promise(rows, losses) if rows else self._first_promise()
         return {"architecture": self.pool.architectures[left[np.argmax(promise[left])]]}
 
@@ -96,9 +96,9 @@ class RankSurrogateSearch(PoolSearch):
     def trust(self) -> dict[str, float]:
         """The weight of each metric's normal score in what is expected, by all results that are in."""
         pairs = [(self._places[record.config["architecture"]], self.loss(record)) for record in self.records()]
-        known = [(row, loss) for row, loss in pairs if loss is not None]
-        weights = self.surrogate.metric_weights([row for row, _ in known], [loss for _, loss in known])
+        results = [(row, loss) for row, loss in pairs if loss is not None]
+        weights = self.surrogate.metric_weights([row for row, _ in results], [loss for _, loss in results])
         return {name: float(weight) for name, weight in zip(self.metrics, weights, strict=True)}
 
-    def own_identity(self) -> dict[str, Any]:
-        return super().own_identity() | {"setting": asdict(self.setting), "kappa": self.kappa}
+    def search_identity(self) -> dict[str, Any]:
+        return super().search_identity() | {"setting": asdict(self.setting), "kappa": self.kappa}

@@ -211,15 +211,15 @@ class RankSurrogate:
 
     def metric_weights(self, rows: Sequence[int], losses: Sequence[float]) -> FloatArray:
         """(m,) the weight of each metric's normal score in what is expected, after these results."""
-        kernel, observed, targets = self._kernel, list(rows), result_scores(losses)
-        scores, metrics = kernel.scores[observed], kernel.scores.shape[1]
+        kernel, indices, targets = self._kernel, list(rows), result_scores(losses)
+        scores, metrics = kernel.scores[indices], kernel.scores.shape[1]
         weights = []
         for hypothesis in self._hypotheses:
-            covariance = np.array([kernel.row(row, hypothesis)[observed] for row in observed]).reshape(2 * [len(rows)])
+            covariance = np.array([kernel.row(row, hypothesis)[indices] for row in indices]).reshape(2 * [len(rows)])
             noisy = covariance + hypothesis.noise * np.eye(len(rows))
-            solved = np.linalg.solve(noisy, np.array(targets) - kernel.mean(hypothesis)[observed])
+            solved = np.linalg.solve(noisy, np.array(targets) - kernel.mean(hypothesis)[indices])
             weights.append((hypothesis.prior + hypothesis.linear * scores.T @ solved) / max(metrics, 1))
-        evidence = [posterior.evidence for posterior in self.posteriors(observed, targets)]
+        evidence = [posterior.evidence for posterior in self.posteriors(indices, targets)]
         return mixture(evidence) @ np.array(weights)
 
     def posteriors(self, rows: Sequence[int], targets: Sequence[float | None]) -> list[Posterior]:

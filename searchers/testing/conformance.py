@@ -78,8 +78,8 @@ def fraction(value: Any) -> float:
 def tune_result(evaluate: Evaluator, config: dict[str, Any], iteration: int) -> dict[str, Any]:
     """A result as Tune hands it over."""
     reported = evaluate(config)
-    own = dict(reported) if isinstance(reported, Mapping) else {"score": reported}
-    return {**own, "training_iteration": iteration, "done": False, "trial_id": "as Tune has it"}
+    entries = dict(reported) if isinstance(reported, Mapping) else {"score": reported}
+    return {**entries, "training_iteration": iteration, "done": False, "trial_id": "as Tune has it"}
 
 
 def failing(evaluate: Evaluator, failure: Callable[[], Any]) -> Evaluator:
@@ -109,24 +109,24 @@ class Suggestions:
 @contextmanager
 def recorded(searcher: Searcher) -> Iterator[Suggestions]:
     """What `searcher` suggests meanwhile. Afterwards it is as it was: some pickle themselves, with all they have."""
-    told = Suggestions()
+    suggestions = Suggestions()
     suggest, complete = searcher.suggest, searcher.on_trial_complete
 
     def suggesting(trial_id: str) -> Any:
         config = suggest(trial_id)
         if isinstance(config, dict):
-            told.configs.append(dict(config))
-            told.in_flight[trial_id] = dict(config)
+            suggestions.configs.append(dict(config))
+            suggestions.in_flight[trial_id] = dict(config)
         return config
 
     def completing(trial_id: str, **ending: Any) -> None:
-        told.in_flight.pop(trial_id, None)
+        suggestions.in_flight.pop(trial_id, None)
         complete(trial_id=trial_id, **ending)
 
     before = dict(vars(searcher))
     vars(searcher).update(suggest=suggesting, on_trial_complete=completing)
     try:
-        yield told
+        yield suggestions
     finally:
         for name in ("suggest", "on_trial_complete"):
             vars(searcher).pop(name)

@@ -31,10 +31,10 @@ class ConformanceTrainable(tune.Trainable):
     """
 
     def setup(self, config: dict[str, Any], conformance: dict[str, Any] | None = None) -> None:
-        own = conformance or config["conformance"]
+        conformance = conformance or config["conformance"]
         self.suggested = {key: value for key, value in config.items() if key != "conformance"}
-        self.evaluate: Evaluator = load_reference(own["evaluator"])
-        self.meeting = own["meeting"]
+        self.evaluate: Evaluator = load_reference(conformance["evaluator"])
+        self.meeting = conformance["meeting"]
         self.steps_done = 0
 
     def step(self) -> dict[str, Any]:
@@ -78,7 +78,7 @@ class TunerConformance(SearcherConformance):
         at_once = self.concurrency if self._independent_from_the_start() else 1
         results = fit(self.tuner(tmp_path, meeting=tmp_path / "meeting" if at_once > 1 else None))
         assert results.num_errors == 0
-        assert same_configs(own_configs(results), self.undisturbed(self.concurrency))
+        assert same_configs(suggested_configs(results), self.undisturbed(self.concurrency))
 
     def test_tuner_without_param_space(self, tmp_path: Path) -> None:
         """Tune hands metric and mode on only beside a `param_space`; given to the searcher alone they are enough."""
@@ -92,7 +92,7 @@ class TunerConformance(SearcherConformance):
             run_config=RunConfig(name="run", storage_path=str(tmp_path), verbose=0),
         ).fit()
         assert results.num_errors == 0
-        assert same_configs(own_configs(results), self.undisturbed(self.concurrency))
+        assert same_configs(suggested_configs(results), self.undisturbed(self.concurrency))
 
     def test_tuner_interrupted_and_restored(self, tmp_path: Path) -> None:
         interruption = Interruption(tmp_path / "interrupted", after=max(1, self.budget // 2))
@@ -107,7 +107,7 @@ class TunerConformance(SearcherConformance):
         results = fit(Tuner.restore(run, trainable=self.trainable(), param_space=self.param_space()))
         assert results.num_errors == 0
         whole = self.fresh()
-        assert same_configs(own_configs(results), self.run(whole, concurrency=self.concurrency))
+        assert same_configs(suggested_configs(results), self.run(whole, concurrency=self.concurrency))
         restored = self.fresh()
         restored.restore_from_dir(run)
         if hasattr(whole, "history") and hasattr(restored, "history"):
@@ -213,7 +213,7 @@ def copy_to_storage(trial: Any) -> None:
     syncer.wait()
 
 
-def own_configs(results: tune.ResultGrid) -> Configs:
+def suggested_configs(results: tune.ResultGrid) -> Configs:
     """What the searcher suggested to each trial."""
     configs = [results[number].config or {} for number in range(len(results))]
     return [{k: v for k, v in config.items() if k != "conformance"} for config in configs]

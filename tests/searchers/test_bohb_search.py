@@ -136,9 +136,9 @@ def test_it_knows_the_value_at_every_budget_the_last_one_too() -> None:
         search.on_trial_complete(f"t{number}", {"m": 10.0 * number + last, "epoch": last})
     search.suggest("t3")
     search.on_trial_complete("t3", error=True)
-    losses = {budget: [loss for _, loss in told] for budget, told in search.observed(5).items()}
+    losses = {budget: [loss for _, loss in told] for budget, told in search.observations(5).items()}
     assert losses == {1.0: [-1.0, -11.0, -21.0, np.inf], 4.0: [-4.0]}
-    places = [[int(place) for place in places] for places, _ in search.observed(5)[1.0][:3]]
+    places = [[int(place) for place in places] for places, _ in search.observations(5)[1.0][:3]]
     assert places == [["abc".index(config["left"]), config["right"]] for config in configs]
 
 
@@ -146,7 +146,9 @@ def test_it_knows_the_value_at_every_budget_the_last_one_too() -> None:
 def test_what_is_handed_over_counts_at_the_largest_budget() -> None:
     search = BOHBSearch(DOMAINS, 5, time_attr="epoch", budgets=(1, 4), metric="m", mode="min")
     search.add_evaluated_point({"left": "b", "right": 3}, 0.5)
-    assert {b: [(p.tolist(), v) for p, v in told] for b, told in search.observed(1).items()} == {4.0: [([1, 3], 0.5)]}
+    assert {b: [(p.tolist(), v) for p, v in told] for b, told in search.observations(1).items()} == {
+        4.0: [([1, 3], 0.5)]
+    }
 
 
 @pytest.mark.extra("bohb")

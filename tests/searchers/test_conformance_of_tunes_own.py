@@ -29,7 +29,7 @@ class VariantSearcher(Searcher):
         super().__init__(metric=metric, mode=mode)
         self.generator = BasicVariantGenerator(random_state=seed)
         self.budget = budget
-        self.known: dict[str, str] = {}
+        self.trial_ids: dict[str, str] = {}
         self.began = False
 
     def _begin(self) -> None:
@@ -50,17 +50,19 @@ class VariantSearcher(Searcher):
         trial = self.generator.next_trial()
         if trial is None:
             return Searcher.FINISHED
-        self.known[trial_id] = trial.trial_id
+        self.trial_ids[trial_id] = trial.trial_id
         return trial.config
 
     def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
-        self.generator.on_trial_complete(self.known.get(trial_id, ""))
+        self.generator.on_trial_complete(self.trial_ids.get(trial_id, ""))
 
     def save(self, checkpoint_path: str) -> None:
-        Path(checkpoint_path).write_bytes(ray.cloudpickle.dumps((self.began, self.known, self.generator.get_state())))
+        Path(checkpoint_path).write_bytes(
+            ray.cloudpickle.dumps((self.began, self.trial_ids, self.generator.get_state()))
+        )
 
     def restore(self, checkpoint_path: str) -> None:
-        self.began, self.known, state = ray.cloudpickle.loads(Path(checkpoint_path).read_bytes())
+        self.began, self.trial_ids, state = ray.cloudpickle.loads(Path(checkpoint_path).read_bytes())
         self.generator.set_state(state)
 
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from archray.searchers.halving import Schedule, average, count_kept, rank, round_budget, round_sizes
+from archray.searchers.halving import Schedule, average, rank, round_budget, round_sizes, survivor_count
 
 
 def test_eight_rounds_for_256_candidates() -> None:
@@ -30,9 +30,9 @@ def test_rounds_end_with_one_candidate(n: int, keep: float) -> None:
 
 def test_whole_products_are_not_rounded_up() -> None:
     assert 0.07 * 100 > 7
-    assert count_kept(100, 0.07) == 7
-    assert count_kept(7, 0.5) == 4
-    assert count_kept(2, 0.99) == 1
+    assert survivor_count(100, 0.07) == 7
+    assert survivor_count(7, 0.5) == 4
+    assert survivor_count(2, 0.99) == 1
 
 
 def test_budgets_grow_to_the_full_one() -> None:

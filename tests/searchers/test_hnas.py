@@ -52,7 +52,7 @@ def test_each_answer_minimises_the_objective_it_was_asked_with(make: Make, table
     search = make()
     drive(search, score)
     pool = load_pool(PoolFile.of(table), "snip")
-    asked = search.asked()
+    asked = search.questions()
     trained: set[str] = set()
     free = 0
     for row in asked.itertuples():
@@ -72,13 +72,13 @@ def test_each_answer_minimises_the_objective_it_was_asked_with(make: Make, table
 def test_first_points_are_spread_over_the_pool(make: Make, table: Path) -> None:
     search = make(on_repeat="next-best")
     drive(search, score)
-    targets = np.sqrt(search.asked()["nu"].head(FIRST_POINTS))
+    targets = np.sqrt(search.questions()["nu"].head(FIRST_POINTS))
     np.testing.assert_allclose(
         targets, np.quantile(load_pool(PoolFile.of(table), "snip").metric, [0, 0.25, 0.5, 0.75, 1])
     )
     low, high = search.coordinates.mu_bounds()
-    assert search.asked()["mu"].between(low, high).all()
-    assert search.asked()["nu"].between(0, 1).all()
+    assert search.questions()["mu"].between(low, high).all()
+    assert search.questions()["nu"].between(0, 1).all()
 
 
 def test_random_points_fill_the_square_and_wait_for_nothing(make: Make) -> None:
@@ -86,7 +86,7 @@ def test_random_points_fill_the_square_and_wait_for_nothing(make: Make) -> None:
     search.set_max_concurrency(30)
     for number in range(30):  # no result is handed back
         assert isinstance(search.suggest(f"t{number}"), dict)
-    points = np.array([search.coordinates.point(mu, nu) for mu, nu in search.asked()[["mu", "nu"]].to_numpy()])
+    points = np.array([search.coordinates.point(mu, nu) for mu, nu in search.questions()[["mu", "nu"]].to_numpy()])
     low, high = search.coordinates.log10_mu
     weights = (points[:, 1] - low) / (high - low)
     for axis in (points[:, 0], weights):
@@ -110,14 +110,14 @@ def test_no_architecture_is_trained_twice_and_the_pool_is_exhausted(
 def test_next_best_asks_once_per_training(make: Make) -> None:
     search = make(on_repeat="next-best")
     drive(search, score)
-    assert not search.asked()["repeat"].any()
-    assert len(search.asked()) == 8
+    assert not search.questions()["repeat"].any()
+    assert len(search.questions()) == 8
 
 
 def test_repeats_carry_the_known_value(make: Make) -> None:
     search = make()
     drive(search, score)
-    asked = search.asked()
+    asked = search.questions()
     assert asked["repeat"].any()
     assert (asked.groupby("architecture")["value"].nunique() == 1).all()
     assert asked["number"].tolist() == list(range(len(asked)))
@@ -154,7 +154,7 @@ def test_points_to_evaluate(make: Make) -> None:
     assert (configs["mu"][1], configs["nu"][1]) == (0.5, 0.25)
     assert len(configs) == 8
     assert configs["architecture"].is_unique
-    third = search.asked().iloc[2]
+    third = search.questions().iloc[2]
     assert third["repeat"]
     assert (third["trial"], third["architecture"]) == (1, "a7")
 
@@ -179,7 +179,7 @@ def test_extended_budget_continues(make: Make) -> None:
     drive(longer, score)
     whole = make(budget=8)
     drive(whole, score)
-    assert longer.asked().equals(whole.asked())
+    assert longer.questions().equals(whole.questions())
 
 
 def test_paper_code_preset(make: Make, table: Path) -> None:
@@ -187,7 +187,7 @@ def test_paper_code_preset(make: Make, table: Path) -> None:
     assert (search.penalty, search.on_repeat) == ("absolute", "next-best")
     drive(search, score)
     pool = load_pool(PoolFile.of(table), "snip")
-    asked = search.asked()
+    asked = search.questions()
     np.testing.assert_allclose(np.sqrt(asked["nu"].head(FIRST_POINTS)), np.linspace(0, 1, FIRST_POINTS))
     metric, taken = pool.metric * pool.factor, []  # the authors' program knows no scale
     for row in asked.itertuples():

@@ -95,7 +95,7 @@ def test_bayesian_optimisation_finds_the_best_delta() -> None:
     drive(search, squared_delta)
     best = search.best()
     assert abs(best["delta"] - 0.25) < 0.3
-    asked = search.asked()
+    asked = search.questions()
     assert asked["delta"].between(-2, 1).all()
     assert asked["number"].tolist() == list(range(1, 8))
     assert asked["value"].tolist() == pytest.approx([(delta - 0.25) ** 2 for delta in asked["delta"]])
@@ -109,8 +109,8 @@ def test_bayesian_optimisation_keeps_a_loss_of_zero() -> None:
     )
     drive(plain, lambda config: next(losses))
     drive(other, lambda config: 1.0)
-    assert plain.asked()["delta"].tolist()[:2] == other.asked()["delta"].tolist()[:2]
-    assert plain.asked()["delta"].tolist()[2:] != other.asked()["delta"].tolist()[2:]
+    assert plain.questions()["delta"].tolist()[:2] == other.questions()["delta"].tolist()[:2]
+    assert plain.questions()["delta"].tolist()[2:] != other.questions()["delta"].tolist()[2:]
 
 
 def test_delta_where_particles_meet_is_passed_over(caplog: pytest.LogCaptureFixture) -> None:
@@ -121,8 +121,8 @@ def test_delta_where_particles_meet_is_passed_over(caplog: pytest.LogCaptureFixt
         frame = drive(search, squared_delta)
     assert frame["delta"].tolist() == [-0.5, 0.0]
     assert "no ensemble at delta -1" in caplog.text
-    assert search.asked()["passed_over"].tolist() == [True, False, False]
-    assert search.asked()["delta"].tolist() == [-1.0, -0.5, 0.0]
+    assert search.questions()["passed_over"].tolist() == [True, False, False]
+    assert search.questions()["delta"].tolist() == [-1.0, -0.5, 0.0]
 
 
 def test_bayesian_optimisation_leaves_deltas_where_particles_meet() -> None:
@@ -132,7 +132,7 @@ def test_bayesian_optimisation_leaves_deltas_where_particles_meet() -> None:
     )
     frame = drive(search, squared_delta)
     assert len(frame) == 3
-    asked = search.asked()
+    asked = search.questions()
     assert asked["passed_over"].any()
     assert (asked.loc[asked["passed_over"], "delta"] < 0).all()
     assert asked.loc[~asked["passed_over"], "number"].tolist() == [1, 2, 3]
@@ -187,7 +187,7 @@ def test_points_come_first_and_are_told() -> None:
         assert len(frame) == 5
         assert frame["delta"].tolist()[1:3] == [0.75, 0.5]
         assert frame["members"][0] == frame["members"][2] == members
-        assert search.asked()["given"].tolist() == [True, True, False, False]
+        assert search.questions()["given"].tolist() == [True, True, False, False]
         if delta == "grid":
             assert frame["delta"].tolist()[3:] == [-2.0, 1.0]
 

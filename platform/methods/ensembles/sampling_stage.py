@@ -74,7 +74,7 @@ def _search(context: Context[NESBSConfig], folder: Folder) -> None:
     trials = _trial_table(drive(searcher, evaluate), config.search)
     folder.write_parquet(TRIALS, trials)
     folder.write_parquet(MEMBERS, pd.DataFrame(ensembles.members()).rename(columns=IN_OUR_WORDS))
-    folder.write_parquet("asked.parquet", searcher.asked())
+    folder.write_parquet("asked.parquet", searcher.questions())
     usable = trials[trials[METRIC].notna()]
     if usable.empty:
         raise ArchrayError(f"none of {count(len(trials), 'ensemble')} has a loss: {failure_reasons(trials)}")

@@ -50,7 +50,7 @@ def _write_found(context: Context[HNASConfig], folder: Folder, run: TuneRun) -> 
         "excluded": searcher.pool.excluded,
     }
     folder.write_json("objective.json", objective)
-    folder.write_parquet("asked.parquet", searcher.asked())
+    folder.write_parquet("asked.parquet", searcher.questions())
     best = searcher.best()
     if best is None:
         raise ArchrayError(f"none of {count(len(run.trials), 'trial')} has a value: {run.failures}")
