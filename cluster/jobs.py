@@ -14,6 +14,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ray._raylet import AuthenticationTokenLoader  # type: ignore[attr-defined]
+
 from archray.cluster.connect import (
     ANSWER_SECONDS,
     GET_TOKEN,
@@ -161,8 +163,6 @@ def _check_dashboard(address: str) -> None:
     except PermissionError as error:
         if not send_given_token():
             raise Unreachable(f"it asks for a token, and none was given; {GET_TOKEN}") from error
-        from ray._raylet import AuthenticationTokenLoader  # type: ignore[attr-defined]
-
         try:
             _ask(address, AuthenticationTokenLoader.instance().get_token_for_http_header())
         except PermissionError:

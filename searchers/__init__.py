@@ -1,4 +1,4 @@
-"""Which trial comes next: Ray Tune searchers and the pure maths they run. Nothing here imports torch.
+"""Ray Tune searchers and the math they run. Nothing here imports torch.
 
 Importing this loads no Ray until it is used.
 """
@@ -17,17 +17,17 @@ if TYPE_CHECKING:
     from archray.searchers.evolution import RegularizedEvolution
     from archray.searchers.halving import WeightSharingHalving
     from archray.searchers.hnas.mu_nu_search import HNASSearch
+    from archray.searchers.ledger import SearcherStateError
     from archray.searchers.local_search import LocalSearch
     from archray.searchers.metric_first import MetricFirst, best_of_pool
     from archray.searchers.nesbs.ensemble_search import NESBSSearch
     from archray.searchers.nesbs.posterior import Posterior
     from archray.searchers.pareto.nsga2_search import NSGA2Search
     from archray.searchers.pareto.pool_search import ParetoPoolSearch
-    from archray.searchers.random_search import RandomSearch
     from archray.searchers.rank_surrogate.robot_search import RoBoTSearch
     from archray.searchers.rank_surrogate.search import RankSurrogateSearch
     from archray.searchers.reinforce_search import ReinforceSearch
-    from archray.searchers.state import SearcherStateError
+    from archray.searchers.space_search import RandomSearch
 
 __all__ = [
     "ArchraySearcher",
@@ -53,19 +53,24 @@ __all__ = [
 
 __getattr__ = lazy_attributes(
     __name__,
-    base=("ArchraySearcher",),
-    bohb_search=("BOHBSearch",),
-    drive_searcher=("drive",),
-    drop_worst=("DropWorst",),
-    evolution=("RegularizedEvolution",),
-    halving=("WeightSharingHalving",),
-    hnas=("HNASSearch",),
-    local_search=("LocalSearch",),
-    metric_first=("MetricFirst", "best_of_pool"),
-    nesbs=("NESBSSearch", "Posterior"),
-    pareto=("NSGA2Search", "ParetoPoolSearch"),
-    random_search=("RandomSearch",),
-    reinforce_search=("ReinforceSearch",),
-    rank_surrogate=("RankSurrogateSearch", "RoBoTSearch"),
-    state=("SearcherStateError",),
+    **{
+        "base": ("ArchraySearcher",),
+        "bohb_search": ("BOHBSearch",),
+        "drive_searcher": ("drive",),
+        "drop_worst": ("DropWorst",),
+        "evolution": ("RegularizedEvolution",),
+        "halving": ("WeightSharingHalving",),
+        "hnas.mu_nu_search": ("HNASSearch",),
+        "ledger": ("SearcherStateError",),
+        "local_search": ("LocalSearch",),
+        "metric_first": ("MetricFirst", "best_of_pool"),
+        "nesbs.ensemble_search": ("NESBSSearch",),
+        "nesbs.posterior": ("Posterior",),
+        "pareto.nsga2_search": ("NSGA2Search",),
+        "pareto.pool_search": ("ParetoPoolSearch",),
+        "rank_surrogate.robot_search": ("RoBoTSearch",),
+        "rank_surrogate.search": ("RankSurrogateSearch",),
+        "reinforce_search": ("ReinforceSearch",),
+        "space_search": ("RandomSearch",),
+    },
 )

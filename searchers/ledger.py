@@ -1,4 +1,4 @@
-"""The book of a search: every trial suggested and every evaluation handed over, by number and by Tune's trial id."""
+"""The book of a search: trials suggested and evaluations handed over, by number and by Tune's trial id; its file."""
 
 from __future__ import annotations
 
@@ -13,11 +13,13 @@ from typing import Any, SupportsFloat
 from ray.tune.experiment import Trial
 from ray.tune.utils import flatten_dict
 
-from archray.errors import IncompatibleRay, tested_versions
+from archray.errors import ArchrayError, IncompatibleRay, tested_versions
+from archray.files import write_file
 
 logger = logging.getLogger(__name__)
 
 FAILED = "the trial failed; the error file in its folder says why"
+FORMAT = 2  # of a saved state: raised when states of before can no longer be read
 MAX_REASON = 500  # characters: a reason is shown in tables; a whole traceback is in Tune's own error file
 
 
@@ -289,3 +291,30 @@ def _plain(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_plain(entry) for entry in value]
     return value.tolist() if hasattr(value, "tolist") else value
+
+
+# The file of a searcher's state
+
+
+class SearcherStateError(ArchrayError):
+    """A searcher's saved state that cannot be read, or belongs to a search with other settings."""
+
+
+def write_state(path: str | Path, state: dict[str, Any]) -> None:
+    """Writes `state` as JSON, whole or not at all."""
+    write_file(path, json.dumps({"format": FORMAT, **state}).encode())
+
+
+def read_state(path: str | Path) -> dict[str, Any]:
+    """The state in `path`. Raises: SearcherStateError if it is absent, damaged, or of another format."""
+    try:
+        state = json.loads(Path(path).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise SearcherStateError(f"the searcher's state {path} cannot be read ({error})") from error
+    if not isinstance(state, dict) or state.get("format") != FORMAT:
+        other = state.get("format") if isinstance(state, dict) else type(state).__name__
+        raise SearcherStateError(
+            f"the searcher's state {path} has format {other!r}, this archray reads format {FORMAT}; "
+            "continue with the archray version that wrote it"
+        )
+    return state

@@ -1,4 +1,4 @@
-"""Base classes of the searchers over a space, and of those over categorical decisions."""
+"""Base classes of the searchers over a space, and of those over categorical decisions; random search."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Unpack
 import numpy as np
 
 from archray.searchers.arguments import IntArray, SearcherOptions
-from archray.searchers.base import ArchraySearcher
+from archray.searchers.base import ArchraySearcher, Proposal
 from archray.searchers.config_space import Config, SpaceSource, config_space
 
 NOT_READ = -1  # a decision of an architecture handed over that cannot be read off it
@@ -54,6 +54,34 @@ class SpaceSearch(ArchraySearcher):
 
     def search_identity(self) -> dict[str, Any]:
         return self._space.identity()
+
+
+class RandomSearch(SpaceSearch):
+    """Suggests `{"architecture", "seed"}`, each canonical form at most once; needs back the metric.
+
+    Of a dict of Tune domains, and of a space of your own without archray's base, it suggests that dict's keys, or what
+    the space draws, and `seed`; each config at most once.
+
+    Suggestion k depends on the seed and on k only, so it never waits for results. An architecture is drawn uniformly
+    from the space and brought to its canonical form: a form with many spellings is drawn more often, as it would be
+    by sampling the space. From a list of candidates every one is equally likely.
+
+    Args:
+        space: a space, its name or reference; a dict of Tune domains, `{"width": tune.choice([16, 32])}`; an object
+            with `sample(rng) -> config` and `mutate(config, rng) -> config`; or the list of candidates (canonical
+            strings).
+        budget: the number of trainings.
+        points_to_evaluate: `{"architecture"}`, or configs, suggested first; they count in budget.
+        seed, metric, mode, max_concurrent, asynchronous: see `ArchraySearcher`.
+
+    Raises: InvalidInput for a wrong argument, InvalidArchitecture for a point that the space does not have.
+    """
+
+    depends_on_results: ClassVar[bool] = False
+    repeats: ClassVar[bool] = False
+
+    def propose(self, number: int) -> Proposal:
+        return self.new_config(self.rng("random-search", number))
 
 
 class DecisionSearch(SpaceSearch):

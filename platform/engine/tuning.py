@@ -45,7 +45,7 @@ from archray.platform.run.layout import CURVES, TRIALS, command
 from archray.platform.run.manifest import digest
 from archray.platform.run.tune_snapshot import read_snapshot
 from archray.plurals import count
-from archray.searchers.state import RecordingSearcher
+from archray.searchers.base import ArchraySearcher
 
 CONCURRENCY = "concurrency.json"
 TUNE_ENVIRONMENT = {
@@ -107,7 +107,7 @@ class TuneRun:
             for name, state in read_snapshot(self.folder).items():
                 Folder(scratch).write_bytes(name, state)
             searcher.restore_from_dir(scratch)
-        if isinstance(searcher, RecordingSearcher):
+        if isinstance(searcher, ArchraySearcher):
             tell(searcher.ledger, self.reruns, self.plan.metric)
         return_memory()
         return searcher

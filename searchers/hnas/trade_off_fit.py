@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.stats import rankdata
 
 LEVELS = 33  # of the fit, of mu and of nu each
 LOG10_MU = (-4.0, 4.0)  # in units that balance the two terms; beyond, one of them decides alone
@@ -69,8 +70,6 @@ def _bounds(grid: np.ndarray, metric: np.ndarray, quotient: np.ndarray) -> np.nd
 
 def _standard_ranks(values: np.ndarray) -> np.ndarray:
     """Ranks along the last axis, centred and of length 1, so that a product is Spearman's correlation; 0 of equals."""
-    from scipy.stats import rankdata
-
     ranks = rankdata(values, axis=-1)
     ranks -= ranks.mean(axis=-1, keepdims=True)
     norms = np.linalg.norm(ranks, axis=-1, keepdims=True)

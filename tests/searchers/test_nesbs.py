@@ -13,8 +13,8 @@ from scipy.stats import chisquare
 
 from archray.errors import InvalidInput
 from archray.searchers import NESBSSearch, drive
-from archray.searchers.nesbs import Posterior, TooSharp
-from archray.searchers.nesbs.samplers import SVGDRD, EnsembleSampler, MonteCarlo, Uniform
+from archray.searchers.nesbs.posterior import Posterior
+from archray.searchers.nesbs.samplers import SVGDRD, EnsembleSampler, MonteCarlo, TooSharp, Uniform
 from archray.trainables.spaces import get_space
 
 

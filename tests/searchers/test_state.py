@@ -12,8 +12,15 @@ from ray.tune import RunConfig, TuneConfig, Tuner
 
 from archray.errors import IncompatibleRay, InvalidInput
 from archray.searchers import RandomSearch, drive
-from archray.searchers.ledger import Ledger, TuneTrial, read_metric, read_tune_trials
-from archray.searchers.state import SearcherStateError, read_state, write_state
+from archray.searchers.ledger import (
+    Ledger,
+    SearcherStateError,
+    TuneTrial,
+    read_metric,
+    read_state,
+    read_tune_trials,
+    write_state,
+)
 from archray.searchers.testing import ConformanceTrainable, hashed_score
 
 NAMES = [f"a{row}" for row in range(12)]

@@ -14,7 +14,7 @@ from ray import tune
 
 from archray.errors import InvalidInput
 from archray.searchers import WeightSharingHalving, drive
-from archray.searchers.state import SearcherStateError
+from archray.searchers.ledger import SearcherStateError
 from archray.searchers.testing import SearcherConformance, TunerConformance
 
 NAMES = [f"c{number}" for number in range(8)]
