@@ -126,7 +126,8 @@ class RunMetrics(tune.Callback):
             for trial in trials:
                 if trial.status == "TERMINATED":
                     self._take_score(trial.last_result or {})
-        self._publish_sometimes(trials)
+        if time.monotonic() - self._published >= PUBLISH_SECONDS:
+            self._publish(trials)
 
     def on_trial_result(
         self, iteration: int, trials: list[Any], trial: Any, result: dict[str, Any], **info: Any
@@ -156,10 +157,6 @@ class RunMetrics(tune.Callback):
         better = max if self.mode == "max" else min
         self._best = value if math.isnan(self._best) else better(self._best, value)
         return True
-
-    def _publish_sometimes(self, trials: Sequence[Any]) -> None:
-        if time.monotonic() - self._published >= PUBLISH_SECONDS:
-            self._publish(trials)
 
     def _publish(self, trials: Sequence[Any]) -> None:
         self._published = time.monotonic()

@@ -90,6 +90,7 @@ class ArchraySearcher(Searcher):
 
     _restore_problem: ArchrayError | None = None
     result_keys: ClassVar[tuple[str, ...]] = ()  # entries of a trial's result that are kept in its record
+    opened: ClassVar[tuple[str, ...]] = ()  # cached attributes that a pickle leaves out: they are read again
     depends_on_results: ClassVar[bool] = True  # False: suggestion k is a function of the seed alone
 
     def __init__(
@@ -358,6 +359,9 @@ class ArchraySearcher(Searcher):
 
     def _plain_identity(self) -> dict[str, Any]:
         return json.loads(json.dumps(self.identity()))  # as it reads after a round trip
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name not in self.opened}
 
     def save(self, checkpoint_path: str) -> None:
         write_state(checkpoint_path, self.get_state())

@@ -42,6 +42,7 @@ class MetricFirst(ArchraySearcher):
     """
 
     depends_on_results: ClassVar[bool] = False
+    opened: ClassVar[tuple[str, ...]] = ("ranking",)
 
     def __init__(
         self,
@@ -85,9 +86,6 @@ class MetricFirst(ArchraySearcher):
     def search_identity(self) -> dict[str, Any]:
         constraint = {"mu": None, "nu": None} if self.penalty is None else asdict(self.penalty)
         return {"pool": self._file.checksum, "by": self.by, "order": self.order, **constraint}
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name != "ranking"}  # the path travels
 
 
 def best_of_pool(

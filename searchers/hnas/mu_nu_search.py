@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, Unpack
+from typing import Any, ClassVar, Literal, Unpack
 
 import numpy as np
 import pandas as pd
@@ -112,6 +112,8 @@ class HNASSearch(ArchraySearcher):
 
     Raises: InvalidPool for a table that cannot serve, InvalidInput for any other argument.
     """
+
+    opened: ClassVar[tuple[str, ...]] = ("pool", "coordinates", "selection", "surrogate", "_rows")
 
     def __init__(
         self,
@@ -291,7 +293,3 @@ class HNASSearch(ArchraySearcher):
 
     def set_search_state(self, state: dict[str, Any]) -> None:
         self._observations = list(state.get("observations", ()))
-
-    def __getstate__(self) -> dict[str, Any]:
-        opened = ("pool", "coordinates", "selection", "surrogate", "_rows")  # only the path and the checksum travel
-        return {name: value for name, value in self.__dict__.items() if name not in opened}

@@ -115,7 +115,7 @@ class PoolSearch(ArchraySearcher):
     Args: see `RankSurrogateSearch`.
     """
 
-    opened: ClassVar[tuple[str, ...]] = ("pool", "_places")  # what a pickle leaves out: it is read again
+    opened: ClassVar[tuple[str, ...]] = ("pool", "_places")
 
     def __init__(
         self,
@@ -193,6 +193,3 @@ class PoolSearch(ArchraySearcher):
     def search_identity(self) -> dict[str, Any]:
         encoding = self.encoding if isinstance(self.encoding, str) else self.encoding.name
         return {"pool": self._file.checksum, "metrics": self.metrics, "encoding": encoding}
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name not in self.opened}

@@ -25,25 +25,6 @@ from archray.searchers.ledger import TuneTrial
 # Expected failures
 
 
-class Expectations:
-    """Base of the conformance suite.
-
-    Attributes:
-        lacks: by the name of a test of the suite, why the searcher does not pass it. pytest reports it as an expected
-            failure (XFAIL) with that reason; a test that is listed and passes is an error: the list is true.
-    """
-
-    lacks: ClassVar[Mapping[str, str]] = {}
-
-    def __init_subclass__(cls, **options: Any) -> None:
-        super().__init_subclass__(**options)
-        for name, reason in vars(cls).get("lacks", {}).items():
-            test = getattr(cls, name, None)
-            if test is None or not name.startswith("test_"):
-                raise TypeError(f"{cls.__name__}.lacks: the conformance suite has no test {name!r}")
-            setattr(cls, name, _expected_to_fail(test, reason))
-
-
 def _expected_to_fail(test: Callable[..., None], reason: str) -> Callable[..., None]:
     import pytest  # not above: only who runs the suite needs it
 
@@ -134,54 +115,13 @@ def recorded(searcher: Searcher) -> Iterator[Suggestions]:
                 vars(searcher)[name] = before[name]
 
 
-# Replay
-
-
-class ReplayConformance(Expectations):
-    """Of archray's searchers; others have no `replay` to pass."""
-
-    budget: int
-    fresh: Callable[..., Searcher]
-    evaluate: Callable[[], Any]
-
-    def test_replayed_from_an_earlier_state(self, tmp_path: Path) -> None:
-        """Saved in the middle, and told what happened afterwards: it is as it was when its driver was killed."""
-        searcher = self.fresh()
-        if not isinstance(searcher, ArchraySearcher):
-            return
-        events: list[TuneTrial] = []
-        suggest, complete = searcher.suggest, searcher.on_trial_complete
-
-        def suggesting(trial_id: str) -> Any:
-            config = suggest(trial_id)
-            if isinstance(config, dict):
-                events.append(TuneTrial(trial_id, {"settings": {}, **config}, "PENDING", {}))
-            return config
-
-        def completing(trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
-            complete(trial_id=trial_id, result=result, error=error)
-            events.append(TuneTrial(trial_id, {}, "ERROR" if error else "TERMINATED", result or {}))
-
-        searcher.suggest = suggesting  # type: ignore[method-assign]
-        searcher.on_trial_complete = completing  # type: ignore[method-assign]
-        options: dict[str, Any] = {"concurrency": 2, "completion_seed": 1}
-        drive(searcher, self.evaluate(), max_trials=max(1, self.budget // 2), **options)
-        searcher.save(str(tmp_path / "state"))
-        before = len(events)
-        drive(searcher, self.evaluate(), max_trials=self.budget // 4 + 1, **options)
-        restored: Any = self.fresh()
-        restored.restore(str(tmp_path / "state"))
-        replay(restored, events[before - 1 :])  # one that the state has may be among them
-        assert restored.get_state() == searcher.get_state()
-
-
 # Suite
 
 COMPLETION_SEEDS = (1, 2)  # orders in which trials in flight end
 CONCURRENCIES = (1, 3)
 
 
-class SearcherConformance(ReplayConformance):
+class SearcherConformance:
     """Subclass it in a test file and define `make`; pytest collects the rest.
 
     A searcher that does not give one of the guarantees says so in `lacks`, by the name of the test: an expected
@@ -191,12 +131,14 @@ class SearcherConformance(ReplayConformance):
         evaluator: reference (`module:attribute`) of a function config -> score, or -> a result dictionary with
             `score`. It must be deterministic, and importable in Ray's workers for `TunerConformance`.
         budget: a number of trials that shows what the searcher does.
-        lacks: by the name of a test, why the searcher does not pass it; of `test_finishes`: it never ends by itself,
-            and the other tests then end it after `budget` trials, as Tune's `num_samples` does.
+        lacks: by the name of a test, why the searcher does not pass it. pytest reports it as an expected failure
+            (XFAIL) with that reason; a test that is listed and passes is an error. `test_finishes` means that it never
+            ends by itself: the other tests end it after `budget` trials, as Tune's `num_samples` does.
     """
 
     evaluator: str = "archray.searchers.testing:hashed_score"
     budget: int = 7
+    lacks: ClassVar[Mapping[str, str]] = {}
     _undisturbed: ClassVar[dict[int, Configs]]
 
     def make(
@@ -241,6 +183,11 @@ class SearcherConformance(ReplayConformance):
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         cls._undisturbed = {}
+        for name, reason in vars(cls).get("lacks", {}).items():
+            test = getattr(cls, name, None)
+            if test is None or not name.startswith("test_"):
+                raise TypeError(f"{cls.__name__}.lacks: the conformance suite has no test {name!r}")
+            setattr(cls, name, _expected_to_fail(test, reason))
 
     # Suggestions
 
@@ -426,6 +373,36 @@ class SearcherConformance(ReplayConformance):
         """Tune does that when the Tuner is made."""
         copy = ray.cloudpickle.loads(ray.cloudpickle.dumps(self.fresh()))
         assert self.run(copy) == self.undisturbed()
+
+    def test_replayed_from_an_earlier_state(self, tmp_path: Path) -> None:
+        """Saved in the middle, and told what happened afterwards: it is as it was when its driver was killed."""
+        searcher = self.fresh()
+        if not isinstance(searcher, ArchraySearcher):
+            return  # `replay` is for archray's searchers
+        events: list[TuneTrial] = []
+        suggest, complete = searcher.suggest, searcher.on_trial_complete
+
+        def suggesting(trial_id: str) -> Any:
+            config = suggest(trial_id)
+            if isinstance(config, dict):
+                events.append(TuneTrial(trial_id, {"settings": {}, **config}, "PENDING", {}))
+            return config
+
+        def completing(trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
+            complete(trial_id=trial_id, result=result, error=error)
+            events.append(TuneTrial(trial_id, {}, "ERROR" if error else "TERMINATED", result or {}))
+
+        searcher.suggest = suggesting  # type: ignore[method-assign]
+        searcher.on_trial_complete = completing  # type: ignore[method-assign]
+        options: dict[str, Any] = {"concurrency": 2, "completion_seed": 1}
+        drive(searcher, self.evaluate(), max_trials=max(1, self.budget // 2), **options)
+        searcher.save(str(tmp_path / "state"))
+        before = len(events)
+        drive(searcher, self.evaluate(), max_trials=self.budget // 4 + 1, **options)
+        restored: Any = self.fresh()
+        restored.restore(str(tmp_path / "state"))
+        replay(restored, events[before - 1 :])  # one that the state has may be among them
+        assert restored.get_state() == searcher.get_state()
 
     def result(self, config: Mapping[str, Any], iteration: int) -> dict[str, Any]:
         """A result as Tune hands it over."""
