@@ -22,9 +22,8 @@ DRAWS = 50  # of the model, a third of them random, in search of a config that i
 class BOHBSearch(DecisionSearch):
     """Suggests `{"architecture", "seed"}`, from a model that learns; needs back the metric and `time_attr`.
 
-    Of a dict of Tune domains, and of a space of your own without archray's base, it suggests that dict's keys, or those
-    of the space's `decisions`, and `seed`. It is for a scheduler that ends trials early (`ASHAScheduler`); without one
-    it learns from whole trials. Each config comes at most once, until 50 draws find no new one.
+    It is for a scheduler that ends trials early (`ASHAScheduler`); without one it learns from whole trials. Each config
+    comes at most once, until 50 draws find no new one.
 
     Suggestion k knows the results of 1 to k - q at every budget they reached. In this order:
     1. With `random_fraction` it is random; so it is while no budget has 2 (D + 1) results, of D decisions.
@@ -37,20 +36,15 @@ class BOHBSearch(DecisionSearch):
     values, too.
 
     Args:
-        space: a space of categorical decisions, its name or reference; a dict of `tune.choice` and `tune.randint`; a
-            list of names; or an object with `sample`, `mutate` and `decisions`, a dictionary from each key of a config
-            to the list of its values.
-        budget: the number of trials.
+        space, budget, points_to_evaluate: see `DecisionSearch`.
         time_attr: what a result calls the budget that it took, as for the scheduler.
         budgets: the values of it that count, the scheduler's rungs; None: all that are reported.
         top_n_percent, num_samples, random_fraction: see `ModelOptions`.
-        points_to_evaluate: `{"architecture"}`, or configs, suggested first; they count in budget.
         seed, metric, mode, max_concurrent, asynchronous: see `ArchraySearcher`.
 
     A trial that failed counts as the worst at the lowest budget. What was handed over counts at the largest.
 
-    Raises: InvalidInput for a wrong argument, one of a continuous domain too; MissingExtra without hpbandster;
-        InvalidArchitecture for a point that the space does not have.
+    Raises: see `DecisionSearch`; MissingExtra without hpbandster.
     """
 
     def __init__(

@@ -22,9 +22,6 @@ Parents = Callable[[Sequence[Mapping[str, Any]]], Sequence[int]]
 class RegularizedEvolution(SpaceSearch):
     """Suggests `{"architecture", "seed"}`, each a mutation of a good young one; needs back the metric.
 
-    Of a dict of Tune domains, and of a space of your own without archray's base, it suggests that dict's keys, or what
-    the space draws, and `seed`.
-
     Algorithm 1 of the paper, which each suggestion k follows with the results of suggestions 1 to k - q:
     1. the first P architectures are drawn uniformly from the space; they are the population;
     2. S of the population are drawn with replacement, and the best of them is the parent;
@@ -40,9 +37,7 @@ class RegularizedEvolution(SpaceSearch):
     trainings have seeds of their own.
 
     Args:
-        space: a space, its name or reference; a dict of Tune domains, `{"width": tune.choice([16, 32])}`, of which a
-            mutation draws another value for one key; or an object with `sample(rng) -> config` and
-            `mutate(config, rng) -> config`.
+        space: see `SpaceSearch`. Of a dict of Tune domains a mutation draws another value for one key.
         budget: the number of trainings, above the population.
         population: P.
         sample_size: S. 1: no selection at all.
@@ -53,7 +48,7 @@ class RegularizedEvolution(SpaceSearch):
         points_to_evaluate: `{"architecture"}`, or configs, suggested first; they count in budget and in the population.
         seed, metric, mode, max_concurrent, asynchronous: see `ArchraySearcher`.
 
-    Raises: InvalidInput for a wrong argument, InvalidArchitecture for a point that the space does not have.
+    Raises: see `SpaceSearch`.
     """
 
     mutates: ClassVar[bool] = True

@@ -17,9 +17,6 @@ INITIAL = 10  # n0: `num_init` of the authors' program
 class LocalSearch(SpaceSearch):
     """Suggests `{"architecture", "seed"}`, each at most once; needs back the metric.
 
-    Of a dict of Tune domains, and of a space of your own without archray's base, it suggests that dict's keys, or what
-    the space draws, and `seed`.
-
     A climb, which each suggestion k goes on with by the results of suggestions 1 to k - q:
     1. n0 configs are drawn at random; the best is where the climb stands.
     2. Its neighbours, those of one mutation, are suggested in random order. The climb moves to the first that is
@@ -33,15 +30,12 @@ class LocalSearch(SpaceSearch):
     domains, are 100 mutations drawn at random. A trial without a value is no place to stand.
 
     Args:
-        space: a space, its name or reference; a dict of Tune domains; or an object with `sample(rng) -> config` and
-            `mutate(config, rng) -> config`.
-        budget: the number of trainings.
+        space, budget, points_to_evaluate: see `SpaceSearch`; the points count in n0.
         initial: n0.
         whole_neighbourhood: all neighbours are evaluated before a move.
-        points_to_evaluate: `{"architecture"}`, or configs, suggested first; they count in budget and in n0.
         seed, metric, mode, max_concurrent, asynchronous: see `ArchraySearcher`.
 
-    Raises: InvalidInput for a wrong argument, InvalidArchitecture for a point that the space does not have.
+    Raises: see `SpaceSearch`.
     """
 
     mutates: ClassVar[bool] = True

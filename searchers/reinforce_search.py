@@ -100,9 +100,6 @@ def policy_gradient(probabilities: FloatArray, chosen: IntArray, advantage: floa
 class ReinforceSearch(DecisionSearch):
     """Suggests `{"architecture", "seed"}`, drawn from a policy that learns; needs back the metric.
 
-    Of a dict of Tune domains, and of a space of your own without archray's base, it suggests that dict's keys, or those
-    of the space's `decisions`, and `seed`.
-
     The policy is a categorical distribution for each decision, independent of each other, at first uniform. Suggestion
     k is a draw from the policy after a step with each of the results 1 to k - q, in the order of suggestion:
     1. the moving average of the rewards so far is the baseline b;
@@ -116,20 +113,15 @@ class ReinforceSearch(DecisionSearch):
     An architecture may come again, as in the program: its trainings have seeds of their own.
 
     Args:
-        space: a space of categorical decisions, its name or reference; a dict of `tune.choice` and `tune.randint`; a
-            list of names; or an object with `sample`, `mutate` and `decisions`, a dictionary from each key of a config
-            to the list of its values.
-        budget: the number of trainings.
+        space, budget, points_to_evaluate: see `DecisionSearch`.
         learning_rate: of Adam; 0.01 is that of the paper's program. With 0.1 the best of 100 (of 300) trainings on
             NAS-Bench-201 had 84.30 (84.67) % of 12-epoch validation accuracy, with 0.01 84.02 (84.43), at random 83.79
             (84.28); means over 20 seeds.
         momentum: of the moving average.
         entropy: the weight of the policy's entropy, in units of the metric: above zero it explores for longer.
-        points_to_evaluate: `{"architecture"}`, or configs, suggested first; they count in budget.
         seed, metric, mode, max_concurrent, asynchronous: see `ArchraySearcher`.
 
-    Raises: InvalidInput for a wrong argument, one of a continuous domain too; InvalidArchitecture for a point that the
-        space does not have.
+    Raises: see `DecisionSearch`.
     """
 
     def __init__(

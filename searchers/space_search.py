@@ -16,12 +16,17 @@ NOT_READ = -1  # a decision of an architecture handed over that cannot be read o
 
 
 class SpaceSearch(ArchraySearcher):
-    """Base of searchers that suggest configs of a space: `{"architecture"}`, the keys of domains, or what it draws.
+    """Base of searchers that suggest configs of a space, each with a `seed`.
 
     Args:
-        space: a space, its name or reference; a dict of Tune domains, `{"width": tune.choice([16, 32])}`; an object
-            with `sample(rng) -> config` and `mutate(config, rng) -> config`; or a list of candidates (strings).
+        space: a space, its name or reference: they suggest `{"architecture"}`. A dict of Tune domains,
+            `{"width": tune.choice([16, 32])}`: its keys. An object with `sample(rng) -> config` and
+            `mutate(config, rng) -> config`: its configs. Where nothing is mutated, also a list of candidates (strings).
         budget: the number of trainings.
+        points_to_evaluate: `{"architecture"}`, or configs, suggested first; they count in budget.
+        seed, metric, mode, max_concurrent, asynchronous: see `ArchraySearcher`.
+
+    Raises: InvalidInput for a wrong argument, InvalidArchitecture for a point that the space does not have.
     """
 
     mutates: ClassVar[bool] = False  # whether the space must have mutations
@@ -59,22 +64,11 @@ class SpaceSearch(ArchraySearcher):
 class RandomSearch(SpaceSearch):
     """Suggests `{"architecture", "seed"}`, each canonical form at most once; needs back the metric.
 
-    Of a dict of Tune domains, and of a space of your own without archray's base, it suggests that dict's keys, or what
-    the space draws, and `seed`; each config at most once.
-
     Suggestion k depends on the seed and on k only, so it never waits for results. An architecture is drawn uniformly
     from the space and brought to its canonical form: a form with many spellings is drawn more often, as it would be
     by sampling the space. From a list of candidates every one is equally likely.
 
-    Args:
-        space: a space, its name or reference; a dict of Tune domains, `{"width": tune.choice([16, 32])}`; an object
-            with `sample(rng) -> config` and `mutate(config, rng) -> config`; or the list of candidates (canonical
-            strings).
-        budget: the number of trainings.
-        points_to_evaluate: `{"architecture"}`, or configs, suggested first; they count in budget.
-        seed, metric, mode, max_concurrent, asynchronous: see `ArchraySearcher`.
-
-    Raises: InvalidInput for a wrong argument, InvalidArchitecture for a point that the space does not have.
+    Args, Raises: see `SpaceSearch`. Candidates are canonical strings.
     """
 
     depends_on_results: ClassVar[bool] = False
@@ -87,7 +81,14 @@ class RandomSearch(SpaceSearch):
 class DecisionSearch(SpaceSearch):
     """Base of searchers that suggest a choice for each of D decisions.
 
-    Args: see `ReinforceSearch`.
+    Args:
+        space: a space of categorical decisions, its name or reference; a dict of `tune.choice` and `tune.randint`; a
+            list of names; or an object with `sample`, `mutate` and `decisions`, a dictionary from each key of a config
+            to the list of its values.
+        The others: see `SpaceSearch`.
+
+    Raises: InvalidInput for a wrong argument, one of a continuous domain too; InvalidArchitecture for a point that the
+        space does not have.
     """
 
     def __init__(self, space: SpaceSource | Sequence[str], budget: int, **options: Unpack[SearcherOptions]) -> None:

@@ -29,7 +29,6 @@ class NSGA2Search(SpaceSearch):
     """Suggests `{"architecture", "seed"}`, children of those that no other betters; needs back the metric and more.
 
     Tune has one metric per run. It stays the first objective here; `further` names other entries of a trial's result.
-    Of a dict of Tune domains, and of a space of your own, it suggests what `RegularizedEvolution` does.
 
     Each suggestion k follows the paper with the results of suggestions 1 to k - q:
     1. the first N architectures are drawn uniformly;
@@ -43,7 +42,7 @@ class NSGA2Search(SpaceSearch):
     population, nor does an evaluation handed over, which has one value only.
 
     Args:
-        space: as of `RegularizedEvolution`.
+        space: see `SpaceSearch`.
         budget: the number of trainings, above the population.
         further: entries of a trial's result that are objectives beside the metric: `-latency_ms` if less is better.
         population: N.
@@ -53,7 +52,7 @@ class NSGA2Search(SpaceSearch):
         points_to_evaluate: `{"architecture"}`, or configs, suggested first; they count in budget and population.
         seed, metric, mode, max_concurrent, asynchronous: see `ArchraySearcher`.
 
-    Raises: InvalidInput for a wrong argument, InvalidArchitecture for a point that the space does not have.
+    Raises: see `SpaceSearch`.
     """
 
     mutates: ClassVar[bool] = True
