@@ -83,11 +83,14 @@ def test_finds_most_of_a_front_in_twenty_trainings(sign: int, tmp_path: Path) ->
     frame["hint"] *= sign
     frame.drop(columns="worth").to_parquet(tmp_path / "pool.parquet")
     worth = dict(zip(frame["architecture"], frame["worth"], strict=True))
-    search = ParetoPoolSearch(tmp_path / "pool.parquet", "-cost", ["hint", "noise"], budget=20, **TOLD)
-    names = drive(search, lambda config: worth[config["architecture"]], concurrency=2)["architecture"]
+    shares = []
+    for seed in range(5):
+        search = ParetoPoolSearch(tmp_path / "pool.parquet", "-cost", ["hint", "noise"], budget=20, seed=seed, **TOLD)
+        names = drive(search, lambda config: worth[config["architecture"]], concurrency=2)["architecture"]
+        shares.append(share(frame, names))
     drawn = [share(frame, frame["architecture"].sample(20, random_state=seed)) for seed in range(20)]
-    assert share(frame, names) > (0.95 if sign > 0 else np.mean(drawn))
-    assert share(frame, names) > np.mean(drawn)
+    assert np.median(shares) > (0.95 if sign > 0 else np.mean(drawn))
+    assert min(shares) > np.mean(drawn)
 
 
 def test_what_is_beyond_the_reference_is_not_trained(large: tuple[Path, pd.DataFrame]) -> None:
