@@ -76,14 +76,18 @@ test-lower-bounds: $(INSTALLED)
 lint: $(INSTALLED) build/mypy
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
+	cd build/mypy && PYTHONPATH=. $(BIN)/lint-imports ../../pyproject.toml --no-cache --no-logo
 	cd build/mypy && $(BIN)/mypy --config-file ../../pyproject.toml -p archray
 
-# mypy cannot follow the mapping of an editable install: here links show it the package as a wheel would lay it out.
+# mypy and import-linter cannot follow the mapping of an editable install: here links show them the package as a wheel
+# would lay it out. import-linter reads packages only, so `platform` gets an empty __init__.py.
 .PHONY: build/mypy
 build/mypy:
 	@rm -rf $@/archray && mkdir -p $@/archray
 	@for file in archray/*; do ln -s "$(CURDIR)/$$file" $@/archray/; done
-	@for room in $(ROOMS); do ln -s "$(CURDIR)/$$room" $@/archray/; done
+	@for room in $(filter-out platform,$(ROOMS)); do ln -s "$(CURDIR)/$$room" $@/archray/; done
+	@mkdir $@/archray/platform && touch $@/archray/platform/__init__.py
+	@ln -s "$(CURDIR)"/platform/* $@/archray/platform/
 
 # The documentation site, in build/site; a warning, such as a link that leads nowhere, is an error.
 DOCS_INSTALLED := $(VENV)/.installed-docs
