@@ -15,13 +15,6 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "extending.md"
 SEARCHES = ("A method",)  # examples that need Ray
 SLOW = ("A method",)  # one search more than the suite has time for
 EXAMPLES = [part for part in parts(PAGE) if part.blocks]
-LONGEST = 70  # lines of an example's file that are not blank, imports among them
-
-
-def touched(part: Part) -> list[tuple[str, bool]]:
-    """(path, whether it is new) of each file that the sentence `Touches: ...` names."""
-    (sentence,) = re.findall(r"^Touches: (.+)$", part.prose, re.M)
-    return [(path, bool(new)) for path, new in re.findall(r"`([\w./]+\.(?:py|md))`( \(new\))?", sentence)]
 
 
 @pytest.mark.parametrize(
@@ -36,29 +29,6 @@ def test_an_example_does_what_it_says(
     files = write_files(part, tmp_path)
     with added_to_archray(files, tmp_path, repository):
         run_snippets(part)
-
-
-@pytest.mark.parametrize("part", EXAMPLES, ids=lambda part: part.heading)
-def test_an_example_names_the_files_it_touches(part: Part, repository: Path) -> None:
-    named = touched(part)
-    shown = {block.title for block in part.blocks if block.title is not None}
-    assert shown <= {path for path, _ in named}
-    for path, new in named:
-        assert (repository / path).exists() != new
-        assert (repository / path).parent.is_dir()
-
-
-def test_examples_are_short() -> None:
-    for part in EXAMPLES:
-        for block in part.blocks:
-            assert sum(bool(line.strip()) for line in block.text.splitlines()) <= LONGEST, (part.heading, block.title)
-
-
-def test_the_table_leads_to_every_example() -> None:
-    (table,) = [part.prose for part in parts(PAGE) if part.heading == "Extending archray"]
-    assert re.findall(r"^\| \[(.+?)\]\(#(.+?)\) \|", table, re.M) == [
-        (part.heading[0].lower() + part.heading[1:], part.heading.lower().replace(" ", "-")) for part in EXAMPLES
-    ]
 
 
 @pytest.mark.slow

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import json
 import re
 from collections.abc import Callable
@@ -14,8 +13,7 @@ import pandas as pd
 import pytest
 from archray_test_ensemble_report import ensemble_run, repeated_ensemble_run
 from archray_test_feature_map_report import feature_map_run
-from archray_test_imports import REPOSITORY, files_of
-from archray_test_report import hnas_run, rendered, summarised, words
+from archray_test_report import hnas_run, rendered, summarised
 from archray_test_supernet_report import gradient_run, repeated_gradient_run
 
 import archray
@@ -41,17 +39,6 @@ MAKERS: dict[str, Callable[[Path], Run[Any]]] = {
     "nesbs, repeats": repeated_ensemble_run,
     "halving": partial(feature_map_run, repeats=1, candidates=8),
     "halving, repeats": partial(feature_map_run, repeats=2, candidates=8),
-}
-# An accuracy is never told as an error; the standard deviation is never told as an error of a mean. Other errors are
-# what goes wrong, the column of Tune's own, and a measure whose name it is.
-ERROR = re.compile(r"(?<!calibration )\berrors?\b", re.I)
-OF_A_NUMBER = re.compile(r"(test|validation|members?|average|oracle|mean)('s)?[ _]errors?\b", re.I)
-# What is bounded by theorems is a loss of 0 or 1, an error: these sections of a report, and what measures for them.
-BOUNDS = re.compile(r'<section id="(pool-bounds|generalisation)">.*?</section>', re.S)
-OF_BOUNDS = {
-    "platform/methods/feature_maps/generalisation.py",
-    "platform/methods/feature_maps/selection_gaps.py",
-    "trainables/tune/feature_map_trainable.py",
 }
 
 
@@ -118,48 +105,6 @@ def test_a_list_of_runs_has_the_headline_of_the_run_not_of_its_first_repeat(tmp_
     names, values = (re.split(" {2,}", line.strip()) for line in run_lines([summary], ""))
     told = QUANTITIES["search_test_accuracy"].show(summary.result["search_test_accuracy"])
     assert dict(zip(names, values, strict=True))["test accuracy (search)"] == told
-
-
-def test_no_accuracy_is_told_as_an_error(made: Run[Any], page: str, capsys: pytest.CaptureFixture[str]) -> None:
-    told = words(BOUNDS.sub("", page))
-    assert not ERROR.findall(told[: told.rindex("Manifest")].replace("error-", ""))
-    archray.show(str(made.folder))
-    assert not ERROR.findall(capsys.readouterr().out)
-    files = list(Path(str(made.folder)).rglob("*"))
-    tables = {f"{file.name}: {name}" for file in files if file.suffix == ".parquet" for name in pd.read_parquet(file)}
-    keys = {
-        f"{file.name}: {key}" for file in files if file.suffix == ".json" for key in _keys(json.loads(file.read_text()))
-    }
-    assert {name for name in tables | keys if name.endswith("error")} == set()
-
-
-def _keys(value: Any) -> set[str]:
-    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    return set().union(value if isinstance(value, dict) else (), *map(_keys, inner))
-
-
-def test_no_text_or_key_of_the_code_is_an_error_of_a_number() -> None:
-    wrong = [
-        f"{file.relative_to(REPOSITORY)}:{node.lineno}: {found[0]}"
-        for folder in ("platform", "trainables", "searchers", "examples")
-        for file in files_of(folder)
-        if str(file.relative_to(REPOSITORY)) not in OF_BOUNDS
-        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
-        if isinstance(node, ast.Constant) and isinstance(node.value, str)
-        for found in [OF_A_NUMBER.search(node.value)]
-        if found and "paper's" not in node.value
-    ]
-    assert wrong == []
-
-
-def test_every_quantity_has_a_label_of_its_own_and_a_meaning() -> None:
-    labels = [quantity.label for quantity in QUANTITIES.values()]
-    assert len(set(labels)) == len(labels)
-    for key, quantity in QUANTITIES.items():
-        assert quantity.meaning.endswith("."), key
-        if key.endswith("accuracy"):
-            assert (quantity.unit, quantity.factor, quantity.digits) == ("%", 100.0, 2)
-            assert quantity.label.startswith(("test accuracy", "validation accuracy")), "of which split"
 
 
 def test_a_stages_trials_say_of_which_weights_they_are() -> None:

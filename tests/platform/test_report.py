@@ -21,17 +21,15 @@ from archray.platform.methods import open_run
 from archray.platform.methods.hnas.hnas_report import SECTIONS, choice_section, headline
 from archray.platform.methods.hnas.hnas_tables import best_trial
 from archray.platform.methods.hnas.hnas_trials import trials_section
-from archray.platform.methods.hnas.landscape import landscape_section
 from archray.platform.report import figures
 from archray.platform.report.cell import cell_section
-from archray.platform.report.comparison import accuracy_lead, comparison_section
+from archray.platform.report.comparison import comparison_section
 from archray.platform.report.decisions import Decided, decision_table
 from archray.platform.report.page import Headline, render, without_folder
 from archray.platform.report.run_sections import manifest_section, repeats_section
-from archray.platform.report.section import Section, table
+from archray.platform.report.section import Section
 from archray.platform.report.table_columns import failures
 from archray.platform.run.run import Run
-from archray.trainables.spaces import get_space
 
 VOID = {"meta", "link", "br", "wbr", "img", "hr", "path", "use"}
 POOL, ASKED = ("pool", "pool.parquet"), ("search", "asked.parquet")
@@ -98,22 +96,6 @@ def page(run: Run[Any]) -> str:
     return rendered(run)
 
 
-def test_every_section_is_there(page: str) -> None:
-    assert Page(page).sections == [
-        "cell",
-        "comparison",
-        "choice",
-        "landscape",
-        "pool",
-        "pool-bounds",
-        "curves",
-        "trials",
-        "names",
-        "failures",
-        "manifest",
-    ]
-
-
 def test_the_page_asks_for_nothing(page: str) -> None:
     parsed = Page(page)
     assert all(reference.startswith(("#", "data:")) for reference in parsed.references)
@@ -143,19 +125,8 @@ def test_drawings_take_their_colours_from_the_page(page: str) -> None:
         assert "font-family" not in drawing
 
 
-def test_the_stylesheet_has_the_colours_of_the_figures() -> None:
-    style = (Path(figures.__file__).parent / "page.css").read_text()
-    light, dark = style[: style.index("prefers-color-scheme")], style[style.index("prefers-color-scheme") :]
-    for colour, variable in figures.VARIABLES.items():
-        assert f"{variable}: {colour};" in light and f"{variable}: #" in dark
-
-
 def test_the_same_run_gives_the_same_page(run: Run[Any], page: str) -> None:
     assert rendered(open_run(str(run.folder))) == page
-
-
-def test_the_page_stays_small_with_the_whole_space(tmp_path: Path) -> None:
-    assert len(rendered(hnas_run(tmp_path, pool_size=100_000)).encode()) < 750_000
 
 
 def test_the_figures_that_matter(run: Run[Any], page: str) -> None:
@@ -237,12 +208,6 @@ def named(data: str) -> Any:
     return DataSettings(name=data)
 
 
-def test_dollars_are_kept(tmp_path: Path) -> None:
-    run = write_run(tmp_path, "hnas", config=HNAS)
-    run.config = run.config.model_copy(update={"space": "$style ${x} $$"})
-    assert "$style ${x} $$" in render(run, Headline("architecture", "Nothing."), [])
-
-
 def test_a_run_that_has_not_begun_has_a_page(tmp_path: Path) -> None:
     text = rendered(write_run(tmp_path, "hnas", config=HNAS))
     assert Page(text).sections == ["manifest"]
@@ -275,11 +240,6 @@ def test_a_section_without_data_is_left_out(
 ) -> None:
     run = with_tables(tmp_path, dict.fromkeys(missing, NONE))
     assert Page(rendered(run, sections_called(*gone, *left))).sections == left
-
-
-def test_without_a_baseline_the_page_says_so(tmp_path: Path) -> None:
-    run = with_tables(tmp_path, {BASELINE: NONE})
-    assert "No random architectures were trained for comparison" in accuracy_lead(run)
 
 
 TABLES = [POOL, ASKED, BASELINE, FINAL, CURVES[0]]
@@ -336,16 +296,6 @@ def test_a_space_without_edges_is_a_table(tmp_path: Path) -> None:
     run = write_run(tmp_path, "hnas", config={**HNAS, "space": "fourier"}, documents={SEARCHED: found})
     section = cell_section(run)
     assert section is not None and '<svg class="cell"' not in section.body and section.title == "What was found"
-
-
-@pytest.mark.parametrize(("name", "space"), [("darts-v2", "darts"), ("enas", "nasnet")])
-def test_a_genotypes_caption_says_what_a_cells_output_is(tmp_path: Path, name: str, space: str) -> None:
-    found = {"architecture": get_space(space).named[name], "value": 0.9}
-    run = write_run(tmp_path, "hnas", config={**HNAS, "space": space}, documents={SEARCHED: found})
-    section = cell_section(run)
-    assert section is not None and section.title == "The cells"
-    words = {"darts": "output is all of its four nodes.", "nasnet": "output is the nodes that no other node reads."}
-    assert words[space] in section.body and "{" not in section.body
 
 
 SEARCHED = ("search", "architecture.json")
@@ -405,13 +355,6 @@ def test_the_best_trial() -> None:
     assert best_trial(asked.assign(value=np.nan)) is None and best_trial(pd.DataFrame()) is None
 
 
-def test_points_of_the_users_have_no_number(tmp_path: Path) -> None:
-    given = pd.DataFrame([{"number": -1, "architecture": "|none~0|", "value": 0.5}])
-    asked = pd.concat([given, SMALL_TABLES[ASKED]], ignore_index=True)
-    section = trials_section(with_tables(tmp_path, {ASKED: asked}))
-    assert section is not None and '<td class="number">given</td>' in section.body
-
-
 def test_errors_of_tune_count_as_failures(tmp_path: Path) -> None:
     final = SMALL_TABLES[FINAL].drop(columns="failure").assign(error=[None, "OutOfMemoryError: 2 < 3"])
     run = with_tables(tmp_path, {FINAL: final})
@@ -428,20 +371,3 @@ def test_a_method_chooses_its_sections(run: Run[Any]) -> None:
     text = rendered(run, [own, lambda run: None, nothing_to_draw])
     assert Page(text).sections == ["own"]
     assert "Its &lt;own&gt;" in text and "<p>digits</p>" in text
-
-
-def test_two_sections_with_one_anchor_are_refused(run: Run[Any]) -> None:
-    with pytest.raises(ValueError, match="distinct anchors"):
-        rendered(run, [lambda run: Section("a", "A", ""), lambda run: Section("a", "B", "")])
-
-
-def test_the_penalty_is_that_of_the_search(tmp_path: Path, page: str) -> None:
-    run = hnas_run(tmp_path, **SMALL)
-    objective = run.document("search", "objective.json")
-    (run.folder / "search").write_json("objective.json", {**(objective or {}), "penalty": "absolute"})
-    assert "(M² − ν)²" in page and "|M² − ν|" in landscape_section(run).body
-
-
-def test_a_table_needs_a_value_for_every_column() -> None:
-    with pytest.raises(ValueError, match="zip"):
-        table([], [("too", "many")], label="x")

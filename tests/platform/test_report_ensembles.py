@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,6 @@ import pandas as pd
 import pytest
 from archray_test_ensemble_report import (
     CELLS,
-    CONFIG,
     SPACE,
     ensemble_documents,
     ensemble_run,
@@ -20,7 +18,7 @@ from archray_test_ensemble_report import (
     repeated_ensemble_run,
     sampled_trials,
 )
-from archray_test_report import HOSTILE, MISSING_NUMBER, Documents, Tables, rendered, section_ids, words, write_run
+from archray_test_report import HOSTILE, MISSING_NUMBER, Documents, Tables, rendered, words
 
 from archray.platform.methods.ensembles.ensemble_members import (
     common_decisions,
@@ -31,7 +29,6 @@ from archray.platform.methods.ensembles.ensemble_members import (
     member_measures,
 )
 from archray.platform.methods.ensembles.ensemble_report import (
-    POOLED_SECTIONS,
     SAMPLED_SECTIONS,
     headline_of_sampled,
 )
@@ -100,33 +97,6 @@ def page(run: Run[Any]) -> str:
 
 
 # The page
-
-
-def test_the_page_has_every_section_and_the_figures_that_matter(run: Run[Any], page: str) -> None:
-    assert section_ids(page) == [*ANCHORS, "curves", "names", "failures", "manifest"]
-    told = words(page)
-    assert "ensemble of 3 architectures below; trained in full, it has a test accuracy of 95.00 %" in told
-    assert "1.00 percentage points above its best member" in told
-    assert "1.40 percentage points above the average one" in told
-    assert all(told.count(member) >= 2 for member in found_members(run))
-    assert "16 ensembles" in told and "1 evaluation failed" in told
-    assert not MISSING_NUMBER.search(words(page[: page.index('<section id="manifest"')]))  # where a None is a null
-
-
-def test_the_page_of_an_ensemble_of_a_pool_has_no_search(run: Run[Any]) -> None:
-    assert section_ids(rendered(run, POOLED_SECTIONS)) == [
-        "ensemble",
-        "members",
-        "diversity",
-        "curves",
-        "names",
-        "failures",
-        "manifest",
-    ]
-
-
-def test_a_run_without_tables_has_its_manifest(tmp_path: Path) -> None:
-    assert section_ids(rendered(write_run(tmp_path, "nesbs", config=CONFIG))) == ["manifest"]
 
 
 def test_nothing_found_and_one_member_and_untrained(new_run: NewRun) -> None:

@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from archray_test_feature_map_report import feature_map_run, feature_map_tables, method_progress
-from archray_test_report import HOSTILE, MISSING_NUMBER, hnas_run, rendered, section_ids, words, write_run
+from archray_test_report import HOSTILE, MISSING_NUMBER, rendered, section_ids, words, write_run
 from scipy.stats import spearmanr
 
 from archray.errors import InvalidInput
@@ -28,20 +28,15 @@ from archray.platform.methods.feature_maps.equal_cost import (
     calls_compared,
     comparison_table,
     seconds_compared,
-    written,
 )
 from archray.platform.methods.feature_maps.equal_cost_sections import (
-    accuracies_compared_by_seconds,
     equal_cost_sections,
-    looks_of,
 )
 from archray.platform.methods.feature_maps.feature_map_report import SECTIONS, headline, rounds_section
 from archray.platform.methods.feature_maps.oracle_accuracy import accuracy_at, accuracy_curve, progress_of, reaches
-from archray.platform.methods.feature_maps.solver_calls import seconds_section, solver_calls_section
-from archray.platform.methods.hnas.hnas_report import headline as hnas_headline
 from archray.platform.report.cell import cell_section
 from archray.platform.report.decisions import decided, decision_table
-from archray.platform.report.figures import RANDOM, NothingToDraw
+from archray.platform.report.figures import NothingToDraw
 from archray.platform.report.page import render, write_page
 from archray.platform.report.rounds import rounds_of
 from archray.platform.run.run import Run
@@ -198,13 +193,6 @@ def test_rho_is_scipys_on_the_same_rows(run: Run[Any]) -> None:
     assert "the mean over 3 repeats" in text
 
 
-def test_one_kind_of_bases_needs_no_name_in_its_panels(new_run: NewRun) -> None:
-    one = TABLES["correlation"][(TABLES["correlation"]["bases"] == "shared") & (TABLES["correlation"]["repeat"] == 0)]
-    text = words(correlation_section(new_run(repeats=1, correlation=one)).body)
-    assert "features, shared" not in text and "repeats" not in text
-    assert "shared" in text
-
-
 def test_maps_without_both_accuracies_are_counted_and_left_out(new_run: NewRun) -> None:
     frame = TABLES["correlation"].copy()
     frame.loc[[0, 5], "shared_accuracy"] = np.nan
@@ -241,19 +229,6 @@ def test_the_rounds_sizes_add_up() -> None:
     assert [row["leader"] for row in highest] == [row["leader"] for row in rounds_of(TABLES["rounds"], "min")]
 
 
-def test_the_rounds_say_what_was_lost(run: Run[Any], new_run: NewRun) -> None:
-    text = words(rendered(run, [rounds_section]))
-    missing = int(TABLES["rounds"]["score"].isna().sum())
-    assert missing and f"{missing} scores are not a number (its score is NaN)" in text
-    assert "3 replicas of a round were lost for good" in text
-    assert "Scores of the 8 candidates that lasted longest" in text
-    assert "share the weights of one solve" in text and "lowest scores" in text
-    assert "The table has the repeat that found the feature map above, one of 3." in text
-    whole = TABLES["rounds"][TABLES["rounds"]["score"].notna()].assign(lost=0, replicas=1, failure=None)
-    quiet = words(rendered(new_run(rounds=whole), [rounds_section]))
-    assert "not a number" not in quiet and "lost" not in quiet and "Eliminated" not in quiet
-
-
 def test_a_round_without_any_score(new_run: NewRun) -> None:
     rounds = TABLES["rounds"][TABLES["rounds"]["repeat"] == 0]
     broken = rounds.assign(
@@ -267,10 +242,6 @@ def test_a_round_without_any_score(new_run: NewRun) -> None:
 
 
 # The page
-
-
-def test_every_section_is_there_once(page: str) -> None:
-    assert section_ids(page) == ANCHORS
 
 
 def test_no_number_is_missing_from_the_text(page: str, new_run: NewRun) -> None:
@@ -307,24 +278,6 @@ def test_the_oracles_accuracies_stand_before_those_of_the_search(tmp_path: Path)
     assert progress_of(run)["search_test_accuracy"].tolist() == oracle["search_test_accuracy"].tolist()
 
 
-def test_the_head_tells_accuracies_calls_and_seconds(page: str) -> None:
-    text = words(page)
-    last = TABLES["progress"].groupby("repeat").last()
-    searched = last["search_test_accuracy"] * 100
-    spread = f"{searched.mean():.2f} ± {searched.std():.2f} %"
-    assert f"{spread} test accuracy (search), mean and standard deviation of 3 repeats" in text
-    assert "97.90 ± 0.00 % test accuracy, mean and standard deviation of 3 repeats" in text
-    first = re.search(r'<div class="card found"><strong>([^<]*)', page)
-    assert first is not None and first[1] == min(spread, "97.90 ± 0.00 %"), "the headline is the lower one"
-    assert f"repeat 0 chose in 7 solver calls and {last['seconds'][0]:.1f} s" in text
-    assert "with 2\N{NARROW NO-BREAK SPACE}000 features by the search" in text
-    assert f"features by the search, it has a test accuracy (search) of {searched[0]:.2f} %" in text
-    assert "Solved once more in full after the search, with new random draws: 97.90 %" in text
-    assert "feature map" in text and "architecture " not in text
-    assert "21 calls in 3 repeats" in text
-    assert "Test accuracy (search) (%) Test accuracy (%) No." in text, "of the repeats, what the headline is of, too"
-
-
 def test_one_search_has_no_mean(new_run: NewRun) -> None:
     one = rendered(new_run(repeats=1))
     assert "repeats" not in section_ids(one)
@@ -342,19 +295,6 @@ def test_a_search_that_found_nothing_says_so(tmp_path: Path) -> None:
     assert "Failures 2 in rounds of halving" in text and "rounds of halving lost 2 2" in text
 
 
-def test_the_captions_say_which_accuracy_it_is(run: Run[Any], new_run: NewRun) -> None:
-    figures = [solver_calls_section, seconds_section]
-    assert "Test accuracy by an oracle" in rendered(run, figures)
-    mean, deviation, _ = accuracy_at(TABLES["progress"])
-    assert words(rendered(run, figures)).count(f"{100 * mean:.2f} ± {100 * deviation:.2f} %") >= 3
-    alone = rendered(new_run(progress=method_progress("random-maps")), figures)
-    assert "oracle" not in alone and "as solved." in alone
-    assert "with the features of that solve" in rendered(new_run(progress=method_progress("hyperband")), figures)
-    gaps = with_gaps(TABLES["progress"])
-    unknown = int(gaps["search_test_accuracy"].isna().sum())
-    assert f"{unknown} solver calls of 21 have no known test accuracy" in rendered(new_run(progress=gaps), figures)
-
-
 @pytest.mark.parametrize(
     ("missing", "gone"),
     [
@@ -367,10 +307,6 @@ def test_a_section_without_data_is_left_out(new_run: NewRun, missing: str, gone:
     for nothing in (pd.DataFrame(), TABLES[missing].head(0)):
         text = rendered(new_run(**{missing: nothing}))
         assert set(ANCHORS) - set(section_ids(text)) == gone
-
-
-def test_a_run_without_any_table_has_its_manifest(tmp_path: Path) -> None:
-    assert section_ids(rendered(write_run(tmp_path, "halving", config={"space": "fourier"}))) == ["manifest"]
 
 
 @pytest.mark.parametrize("name", ["progress", "correlation", "rounds"])
@@ -398,11 +334,6 @@ def test_everything_is_escaped(new_run: NewRun) -> None:
         [(HOSTILE, method_progress("random-maps")), (f"halving {HOSTILE}", method_progress("halving"))]
     )
     assert "<script>alert" not in text and "&lt;script&gt;" in text
-
-
-def test_other_methods_reports_speak_of_no_feature_maps(tmp_path: Path) -> None:
-    run = hnas_run(tmp_path, pool_size=10, trials=2, baseline=1, epochs=2)
-    assert "feature map" not in words(render(run, hnas_headline(run), [])).lower()
 
 
 # The found map's values
@@ -457,43 +388,6 @@ def test_the_comparison_tables_numbers(runs: list[tuple[str, pd.DataFrame]]) -> 
             ended = by_loop(progress, "seconds", second)
             assert told.loc[label, (name, "mean")] == pytest.approx(np.mean(ended))
             assert told.loc[label, (name, "standard deviation")] == pytest.approx(np.std(ended, ddof=1))
-
-
-def test_the_comparison_in_words(runs: list[tuple[str, pd.DataFrame]]) -> None:
-    label, progress = runs[0]
-    late = progress.assign(
-        search_test_accuracy=progress["search_test_accuracy"].mask((progress["repeat"] == 1) & (progress["calls"] < 9))
-    )
-    shown = written(comparison_table([(label, late), *runs[1:]]))
-    assert shown.loc["halving", "at 8 solver calls (%)"].endswith("(2 of 3)")
-    assert shown.loc["hyperband", "at 8 solver calls (%)"] == "–"
-    last = progress.groupby("repeat")["search_test_accuracy"].last() * 100
-    assert shown.loc["halving", "at the end (%)"] == f"{last.mean():.2f} ± {last.std():.2f}"
-    assert shown.loc["random-maps", "solver calls"] == "32"
-
-
-def test_the_comparisons_page(runs: list[tuple[str, pd.DataFrame]]) -> None:
-    text = comparison_page(runs)
-    assert section_ids(text) == ["equal-cost", "over-calls", "over-seconds"]
-    read = words(text)
-    assert not MISSING_NUMBER.search(read)
-    assert "At equal seconds" in read and "all methods may be compared" in read
-    assert "successive-halving, hyperband: many solves with few features" in read
-    calls = text[text.index('id="over-calls"') : text.index('id="over-seconds"')]
-    assert "fast-halving" in calls and "hyperband" not in calls
-    assert "hyperband" in text[text.index('id="over-seconds"') :]
-
-
-def test_every_run_has_a_look_of_its_own_and_random_search_that_of_every_page() -> None:
-    given = [(f"{method} {number}", method_progress(method, repeats=1)) for number in range(3) for method in METHODS]
-    looks = looks_of(given)
-    assert len(set(looks)) == len(given)
-    assert looks[METHODS.index("random-maps")] == (RANDOM, None)
-    (axes,) = accuracies_compared_by_seconds(given).axes
-    curves = [line for line in axes.lines if not line.get_label().startswith("_")]
-    assert [(line.get_label(), line.get_color()) for line in curves] == [
-        (label, colour) for (label, _), (colour, _) in zip(given, looks, strict=True)
-    ]
 
 
 def test_how_far_halving_comes_is_said() -> None:

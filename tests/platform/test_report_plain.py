@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from archray_test_plain_report import plain_content, plain_run
-from archray_test_report import MISSING_NUMBER, cells, rendered, section_ids, words, write_run
+from archray_test_plain_report import plain_run
+from archray_test_report import cells, rendered, words
 from archray_test_runs import method_parameters
 
 from archray.errors import InvalidInput
@@ -20,27 +20,7 @@ from archray.platform.methods.plain.best_so_far import best_of_repeats
 from archray.platform.methods.plain.plain_config import PlainConfig
 from archray.platform.methods.plain.plain_report import rungs_section
 from archray.platform.methods.plain.plain_tables import Trials
-from archray.platform.methods.recipe import describe
 from archray.trainables.spaces import get_space
-
-
-def test_the_page_of_a_search(tmp_path: Path) -> None:
-    run = plain_run(tmp_path / "run")
-    page = rendered(run)
-    expected = ["cell", "comparison", "choice", "progress", "curves", "trials", "names", "failures", "manifest"]
-    assert section_ids(page) == expected
-    text = words(page)
-    values = run.table("search", "trials.parquet")["validation_accuracy"]
-    assert f"the highest validation accuracy (search), {100 * values.max():.2f} %" in text
-    assert f"number {values.idxmax() + 1}, has" in text and "1 training failed and took no part" in text
-    assert not MISSING_NUMBER.search(text.replace("the training loss is nan", ""))
-    [listing] = describe(run)["listings"]
-    assert listing["count"] == 12 and listing["rows"][0]["outcome"] == "chosen"
-
-
-def test_the_page_of_repeats_and_of_a_run_that_has_only_begun(tmp_path: Path) -> None:
-    assert "mean of 3 repeats" in words(rendered(plain_run(tmp_path / "three", repeats=3)))
-    assert section_ids(rendered(write_run(tmp_path / "begun", "random"))) == ["manifest"]
 
 
 def test_only_what_was_trained_equally_long_is_compared(tmp_path: Path) -> None:
@@ -143,27 +123,6 @@ def test_a_metric_that_promises_more_when_smaller_goes_from_the_smallest() -> No
 def test_constraints_that_are_none_are_refused(method: str, options: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidInput, match=message):
         check_config(make_config(method, "smoke", None, {"data": "digits", **options}))
-
-
-def test_the_page_says_the_constraint(tmp_path: Path) -> None:
-    tables, documents = plain_content()
-    asked = tables["search", "trials.parquet"]["architecture"]
-    pool = pd.DataFrame({"architecture": asked, "ntk_trace_batch": [*range(11), np.nan]})
-    tables = {**tables, ("pool", "pool.parquet"): pool}
-    found = pool["ntk_trace_batch"][asked == documents["", "architecture.json"]["architecture"]].item()
-
-    def told(name: str, **search: Any) -> str:
-        config = {"search": {"proxy": "ntk_trace_batch", **search}}
-        run = write_run(tmp_path / name, "zero-cost", config=config, tables=tables, documents=documents)
-        return words(rendered(run))
-
-    exceeding = "what exceeds ν = 5.00 (the mean of 11 architectures) was subtracted μ = 2.00 times."
-    text = told("mean", mu=2.0)
-    assert f"ordered by ntk_trace_batch under a constraint (Shu 2022, Eq. 6.8): {exceeding}" in text
-    assert "5 of 11 architectures are above ν" in text
-    assert np.isnan(found) or f"the one that was chosen has {found:.3g}" in text
-    assert "ν = 8.50 (as asked for)" in (text := told("asked", mu=1.0, nu=8.5)) and "2 of 11" in text
-    assert "under a constraint" not in told("none")
 
 
 def test_a_population_as_large_as_the_budget_is_refused() -> None:

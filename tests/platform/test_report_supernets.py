@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from archray_test_report import HOSTILE, MISSING_NUMBER, rendered, section_ids, words, write_run
+from archray_test_report import HOSTILE, MISSING_NUMBER, rendered, section_ids, words
 from archray_test_supernet_report import (
     CELLS,
     FAILED,
@@ -41,17 +41,10 @@ from archray.platform.methods.supernets.shared_score_plot import (
 )
 from archray.platform.methods.supernets.supernet_report import (
     SECTIONS,
-    curves_section,
     headline,
     listings,
-    rounds_section,
-    supernet_training_curves,
 )
 from archray.platform.report.cell import cell_section
-from archray.platform.report.comparison import comparison_section
-from archray.platform.report.figures import FOUND as BLUE
-from archray.platform.report.figures import WIDTH
-from archray.platform.report.page import network_size, title
 from archray.platform.report.section import Section
 from archray.platform.run.run import Run
 from archray.platform.show import table_lines
@@ -110,32 +103,10 @@ def drawings(part: Section | None) -> list[str]:
 # The page
 
 
-def test_sections_come_in_order(page: str, scored_page: str, tmp_path: Path) -> None:
-    searched = ["cell", "comparison", "found-cells", "entropies", "discretisation", "selection", "curves"]
-    assert section_ids(page) == [*searched, "names", "failures", "manifest"]
-    assert section_ids(scored_page) == ["cell", "found-cells", "shared-scores", "names", "failures", "manifest"]
-    assert section_ids(rendered(write_run(tmp_path, "gaea-darts"))) == ["manifest"]
-
-
 def test_no_missing_number_is_printed(page: str, scored_page: str) -> None:
     for text in (page, scored_page):
         text = text[: text.index('<section id="manifest"')]  # where a None is a null
         assert not MISSING_NUMBER.search(words(text).replace("train_loss is NaN", ""))
-
-
-def test_drawings_take_the_pages_colours(page: str, scored_page: str) -> None:
-    for text, anchor in (
-        (page, "entropies"),
-        (page, "discretisation"),
-        (page, "selection"),
-        (page, "curves"),
-        (scored_page, "shared-scores"),
-    ):
-        section = text[text.index(f'<section id="{anchor}"') :]
-        (svg,) = drawings(Section(anchor, anchor, section[: section.index("</section>")]))
-        assert svg.split('"')[1].split()[2] == str(WIDTH)
-        assert "var(--found)" in svg and not re.search(r"#[0-9a-f]{6}\b", svg)
-        assert "nan" not in svg.split(">", 1)[1].lower()
 
 
 def test_what_a_user_wrote_is_escaped(new_run: NewRun, new_scored: NewRun) -> None:
@@ -153,23 +124,6 @@ def test_what_a_user_wrote_is_escaped(new_run: NewRun, new_scored: NewRun) -> No
 
 
 # Header and comparison
-
-
-def test_the_size_of_the_found_network_is_told(run: Run[Any], page: str, new_run: NewRun) -> None:
-    assert "3.349 M parameters, 545.20 M multiply-adds" in words(page)
-    assert "The found network has 3.349 M parameters, 545.20 M multiply-adds." in words(comparison_section(run))
-    final = TABLES["final"]
-    assert network_size(final.drop(columns="multiply_adds")) == "3.349 M parameters"
-    assert network_size(final.assign(parameters=math.nan, multiply_adds=None)) is None
-    assert network_size(pd.DataFrame()) is None
-    random = new_run(baseline=TABLES["baseline"].assign(multiply_adds=[4e8, 5e8, 6e8, math.nan]))
-    assert "a random one 500.00 M multiply-adds on average" in words(comparison_section(random))
-
-
-def test_the_header_counts_supernets_and_names_the_method(page: str, scored_page: str, tmp_path: Path) -> None:
-    assert "Search 5 supernets" in words(page) and "Failures 1 in supernets of the search" in words(page)
-    assert "RS-WS on digits" in words(scored_page)
-    assert title(write_run(tmp_path, "fast-halving", config={"space": "fourier"})) == "Fast-halving on digits"
 
 
 # What each seed found
@@ -203,11 +157,6 @@ def test_seeds_that_agree(new_run: NewRun) -> None:
     assert all(net.chosen for net in supernets(same, TABLES["entropies"]))
     one = new_run(found=found.head(1))
     assert "1 search found 1 distinct architecture." in words(found_cells_section(one))
-
-
-def test_methods_without_a_mixture_have_no_column_for_it(scored: Run[Any]) -> None:
-    assert "Mixture" not in words(found_cells_section(scored))
-    assert [len(row) for row in table_rows(found_cells_section(scored))] == [4] * 3
 
 
 # Entropies
@@ -249,14 +198,6 @@ def test_a_search_that_failed_has_no_entropy_at_the_end(run: Run[Any]) -> None:
     assert f"At the end of the search it is {ends.min():.2f} to {ends.max():.2f}." in words(entropies_section(run))
 
 
-@pytest.mark.parametrize(("groups", "panels"), [(("cell",), 1), (("a", "b"), 3), (("a", "b", "c", "d"), 5)])
-def test_panels_of_groups(new_run: NewRun, groups: tuple[str, ...], panels: int) -> None:
-    run = new_run(epochs=2, groups=groups)
-    assert len(entropy_panels(run)) == panels
-    (svg,) = drawings(entropies_section(run))
-    assert [name for name in groups if f">{name}<" in svg] == (list(groups) if panels > 1 else [])
-
-
 def test_every_panel_of_entropies_holds_its_lines(new_run: NewRun) -> None:
     """GAEA with partial channels: the edges weigh five operations, the inputs of a node as many sources as it has."""
     sources = {"edges": 5, "inputs_1": 1, "inputs_2": 2, "inputs_3": 3}
@@ -272,13 +213,6 @@ def test_every_panel_of_entropies_holds_its_lines(new_run: NewRun) -> None:
         low, high = axes.get_ylim()
         for line in axes.lines:
             assert low <= min(line.get_ydata()) and max(line.get_ydata()) <= high
-
-
-def test_a_controllers_decisions_have_no_uniform_entropy(new_run: NewRun) -> None:
-    """As ENAS writes them: the number of operations is not known."""
-    entropies = TABLES["entropies"].assign(group="decisions", operations=pd.array([pd.NA] * len(TABLES["entropies"])))
-    section = entropies_section(new_run(entropies=entropies))
-    assert "Dashed" not in words(section) and "At the end of the search it is" in words(section)
 
 
 def test_entropies_that_cannot_be_drawn(new_run: NewRun) -> None:
@@ -322,13 +256,6 @@ def test_discretisation_needs_discretised_accuracies(new_run: NewRun) -> None:
     assert section_ids(rendered(only_final, [discretisation_section])) == []
     no_mixture = TABLES["curves"].assign(mixture_accuracy=math.nan)  # as of halving by rounds
     assert section_ids(rendered(new_run(curves=no_mixture), [discretisation_section])) == []
-
-
-def test_a_panel_without_a_value_leaves_its_labels_to_the_next(new_run: NewRun) -> None:
-    run = new_run(curves=TABLES["curves"].assign(mixture_accuracy=math.nan))
-    empty, first, *_ = supernet_training_curves(run).axes
-    assert not empty.get_visible() and first.get_visible()
-    assert "accuracy" in first.get_ylabel() and all(label.get_visible() for label in first.get_yticklabels())
 
 
 # Scores with shared weights
@@ -399,46 +326,7 @@ def test_a_selection_without_curves_has_a_table(new_run: NewRun) -> None:
 # Curves and rounds
 
 
-def test_curves_say_what_they_are_of(new_run: NewRun) -> None:
-    text = words(curves_section(new_run(selection_curves=pd.DataFrame())))
-    assert "5 of supernets" in text and "which share its weights" in text and "1 curve ended" in text
-    final = TABLES["selection_curves"].head(20).assign(trial_id="final")
-    text = words(curves_section(new_run(final_curves=final)))
-    assert "5 of supernets, 4 in the selection, 1 of the found architecture in full" in text
-
-
-def test_the_curves_of_what_was_chosen_are_blue(run: Run[Any]) -> None:
-    searched, trained = supernet_training_curves(run).axes[:2]
-    assert len(searched.lines) == 4 and [line.get_color() for line in searched.lines].count(BLUE) == 1
-    assert len(trained.lines) == 4 and [line.get_color() for line in trained.lines].count(BLUE) == 1
-    (blue,) = (line for line in searched.lines if line.get_color() == BLUE)
-    assert blue.get_ydata()[-1] == pytest.approx(71.0)  # of the second seed
-
-
-def test_rounds_are_of_supernets(tmp_path: Path) -> None:
-    rounds = pd.DataFrame(
-        {
-            "round": [1, 1, 1, 2, 2],
-            "candidate": [*CELLS[:3], *CELLS[:2]],
-            "score": [0.5, 0.6, 0.4, 0.7, 0.8],
-            "kept": [True, True, False, False, True],
-            "budget": [5, 5, 5, 10, 10],
-        }
-    )
-    config, tables = {"space": "nasbench201"}, {("search", "rounds.parquet"): rounds}
-    text = words(rounds_section(write_run(tmp_path, "supernet-halving", config=config, tables=tables)))
-    assert "share the weights of one supernet" in text and "Epochs" in text and "Architecture" in text
-    assert "solve" not in text and "Features" not in text and "Feature map" not in text
-
-
 # Small runs and repeats
-
-
-def test_one_epoch_is_a_point(new_run: NewRun) -> None:
-    run = new_run(epochs=1, groups=("cell",))
-    for section in (entropies_section(run), discretisation_section(run)):
-        assert len(drawings(section)) == 1
-        assert not MISSING_NUMBER.search(words(section))
 
 
 def test_of_repeats_the_best_is_shown(tmp_path: Path) -> None:

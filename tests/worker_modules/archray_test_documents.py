@@ -22,7 +22,6 @@ from types import CodeType, ModuleType
 from typing import Any
 
 import pytest
-from archray_test_imports import within
 
 from archray.registry import PackageRegistry, Registry, import_modules
 
@@ -191,6 +190,10 @@ def added_to_archray(files: list[Path], folder: Path, repository: Path) -> Itera
         for name in set(sys.modules) - before:
             if is_within(sys.modules[name], folder):
                 forget(name)
+
+
+def within(name: str, package: str) -> bool:
+    return name == package or name.startswith(f"{package}.")
 
 
 def registries_of_archray() -> list[Registry[Any]]:
