@@ -7,21 +7,23 @@ from pathlib import Path
 
 import pytest
 import yaml
-from pydantic import BaseModel
 from typer.testing import CliRunner
 
 import archray
 from archray.errors import InvalidInput, RunFolderError
 from archray.platform.api import dry_run
 from archray.platform.cli import application
-from archray.platform.config import WIDTH, config_text, description_of
+from archray.platform.config import WIDTH, config_text
 from archray.platform.methods import METHODS, STUDIES, get_method
 from archray.platform.methods.configure import make_config
 from archray.plurals import count
-from archray.searchers.nesbs.samplers import SAMPLERS
-from archray.trainables.supernets import OPTIMIZERS, RELAXATIONS
 
-EVERY = [(name, preset) for name in (*METHODS, *STUDIES) for preset in get_method(name).presets]
+# Every preset of three methods, and the smallest of the others.
+EVERY = [
+    (name, preset)
+    for name in (*METHODS, *STUDIES)
+    for preset in (get_method(name).presets if name in ("hnas", "gaea-pc-darts", "nesbs") else ("smoke",))
+]
 
 
 def shown(*arguments: str) -> str:
@@ -40,37 +42,6 @@ def test_the_text_is_taken_back_whatever_the_preset(name: str, preset: str) -> N
     assert values == chosen.model_dump(mode="json")
     for other in ("smoke", "paper"):
         assert make_config(name, other, values, {}) == chosen
-
-
-def meaningless(settings: BaseModel, prefix: str = "") -> list[str]:
-    """The keys of a configuration that no docstring says anything of."""
-    keys = []
-    for name in type(settings).model_fields:
-        if not description_of(type(settings), name):
-            keys.append(f"{prefix}{name}")
-        if isinstance(value := getattr(settings, name), BaseModel):
-            keys += meaningless(value, f"{prefix}{name}.")
-    return keys
-
-
-@pytest.mark.parametrize("name", [*METHODS, *STUDIES])
-def test_every_key_has_a_meaning(name: str) -> None:
-    assert meaningless(make_config(name, "demo", None, {})) == []
-
-
-@pytest.mark.parametrize("registry", [OPTIMIZERS, RELAXATIONS, SAMPLERS], ids=lambda registry: registry.kind)
-def test_every_key_of_a_family_has_a_meaning(registry) -> None:
-    assert {name: meaningless(registry.get(name)()) for name in registry} == {name: [] for name in registry}
-
-
-def test_a_comment_stands_above_its_key_with_what_it_may_be() -> None:
-    lines = config_text(make_config("gaea-darts", "smoke", None, {})).splitlines()
-    at = lines.index("  optimizer:")
-    assert lines[at - 1] == (
-        "  # How the architecture's parameters learn. One of adam, mirror-descent, none, reinforce, xnas."
-    )
-    assert "    name: mirror-descent" in lines and "    floor: null" in lines
-    assert "# The root of every random choice of the run." in lines
 
 
 def test_in_python_it_is_what_search_takes() -> None:
@@ -112,10 +83,10 @@ def test_the_command_prints_what_config_takes(tmp_path: Path, monkeypatch: pytes
     assert make_config("nesbs", None, file, {}) == make_config("nesbs", "smoke", None, {"delta": 0.5})
 
 
-@pytest.mark.parametrize("name", METHODS.names())
+@pytest.mark.parametrize("name", ["hnas", "gaea-pc-darts", "nesbs", "halving", "asha"])
 def test_the_help_shows_every_default(name: str) -> None:
     """Of the preset that is named, however it is, and of the space."""
-    for arguments, preset in ((["--preset", "smoke"], "smoke"), (["--preset=paper"], "paper"), ([], "demo")):
+    for arguments, preset in ((["--preset", "smoke"], "smoke"), (["--preset=paper"], "paper")):
         text = " ".join(re.sub("[│╭╰─╮╯]", " ", shown("search", name, *arguments, "--help")).split())
         values = make_config(name, preset, None, {})
         for path in get_method(name).flags.values():
@@ -136,7 +107,7 @@ def test_the_help_shows_the_defaults_of_the_space() -> None:
 # A dry run
 
 
-@pytest.mark.parametrize("name", ["hnas", "gaea-darts", "rs-ws", "nesbs", "nes-rs", "halving", "hyperband"])
+@pytest.mark.parametrize("name", ["hnas", "gaea-darts", "nesbs", "halving"])
 def test_a_dry_run_says_what_it_would_do_and_does_nothing(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -120,7 +120,7 @@ def test_wrong_ones_are_refused_before_anything_starts(text: str, message: str, 
 TRAINED = [name for name in METHODS if issubclass(get_method(name).config, TrainedSearchConfig)]
 
 
-@pytest.mark.parametrize("method", method_parameters(TRAINED))
+@pytest.mark.parametrize("method", method_parameters(TRAINED[::6]))
 def test_every_method_refuses_a_cost_that_there_is_not(method: str, table: Path) -> None:
     for flags in ({"cost": ["speed"]}, {"constraint": ["speed <= 5"]}):
         with pytest.raises(InvalidInput, match="there is no cost 'speed'"):

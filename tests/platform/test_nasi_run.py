@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import io
 import json
-import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,21 +13,18 @@ from archray_test_run_files import unknown
 from archray_test_runs import ONE_AT_A_TIME
 
 import archray
-from archray import plots
 from archray.errors import InvalidInput
 from archray.files import Folder
 from archray.platform.methods import METHODS, get_method, open_run
 from archray.platform.methods.configure import check_config, make_config
 from archray.platform.methods.supernets.nasi_tables import METRICS
 from archray.trainables.spaces import get_space
-from archray.trainables.spaces.cell_shape import cell_shape
 from archray.trainables.spaces.table_base import canonical_string
 
 OPTIONS: dict[str, Any] = {
     "preset": "smoke", "seed": 2, "search_seeds": 2, "selection__keep": 2, "final_epochs": 1, "random": 0,
     "data": "digits", "data__limit": 60, **ONE_AT_A_TIME,
 }  # fmt: skip
-SECTIONS = ("found-cells", "samples", "constants", "agreement", "accuracies")
 Search = Callable[..., archray.RunResult]
 
 
@@ -117,17 +112,6 @@ def test_architectures_of_a_table_are_scored_and_hold_its_results(result: archra
 
 
 @pytest.mark.slow
-@pytest.mark.ci
-def test_the_report_has_the_sections_and_figures(result: archray.RunResult) -> None:
-    page = page_of(result)
-    assert [anchor for anchor in SECTIONS if f'<section id="{anchor}"' not in page] == []
-    for name in ("nasi_samples", "nasi_constants", "nasi_agreement", "nasi_against_accuracy", "nasi_training_curves"):
-        figure = getattr(plots, name)(result.path)
-        figure.savefig(io.BytesIO(), format="png")
-        assert any(axes.has_data() for axes in figure.axes), name
-
-
-@pytest.mark.slow
 def test_the_same_seed_finds_the_same(result: archray.RunResult, search: Search) -> None:
     """Without a comparison, which has a seed of its own."""
     again = search(space="nasbench201", agreement=0)
@@ -150,19 +134,6 @@ def test_of_random_labels_and_inputs_the_search_knows_no_data(search: Search) ->
     for run in runs:
         assert open_run(run.path).manifest["data_checksum"], "of the data that were trained on in the end"
         assert "random and random" in page_of(run)
-
-
-@pytest.mark.slow
-def test_cells_of_darts_are_drawn_with_their_width_and_depth(search: Search) -> None:
-    result = search(space="darts", nu_rule="adaptive", agreement=0, search_seeds=1)
-    page = page_of(result)
-    assert "normal width × depth" in page and "reduce width × depth" in page
-    genotype = get_space("darts").genotype(get_space("darts").decode(result.architecture))
-    for name, shape in zip(("normal", "reduce"), map(cell_shape, genotype[:2]), strict=True):
-        assert f"<h3>{name}: {shape.width:.2f} nodes wide, {shape.depth} deep</h3>" in page
-        assert f"{shape.width:.2f} × {shape.depth}<" in page
-    [cell] = re.findall(r'<section id="cell".*?</section>', page, flags=re.S)
-    assert cell.count('<svg class="cell"') == 4, "each across for wide pages, and down for narrow ones"
 
 
 @pytest.mark.parametrize(

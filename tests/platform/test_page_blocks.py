@@ -30,8 +30,6 @@ from archray.platform.cli import application
 
 README = REPOSITORY / "README.md"
 EXTENDING = REPOSITORY / "docs" / "extending.md"
-SHOWN = {"text", "markdown"}  # what a program prints, or a drawing
-FILES = {"toml", "yaml", "json"}  # a file, which another block uses
 RUN = {"python", "sh"}
 SEARCHES = re.compile(
     r"archray (search|proxies|bench)\b(?!.*--help)|archray\.(search|proxies)\(|\.fit\(\)|python examples/"
@@ -148,20 +146,3 @@ def test_a_pages_blocks_run(
                         run_archray(line)
                 else:
                     bash("\n".join(lines))
-
-
-def test_no_block_is_left_out() -> None:
-    """A block runs, is a file for one that does, is what something prints, or says why it cannot run here."""
-    counts = {"run": 0, "files": 0, "shown": 0, "not run": 0}
-    reasons = []
-    for page, blocks in ALL.items():
-        for block in blocks:
-            assert block.language in SHOWN | FILES | RUN, f"{label(page)}:{block.line}: a block of {block.language!r}"
-            assert block.language not in FILES or block.title, f"{label(page)}:{block.line}: it has no title"
-            if block.not_run is not None:
-                counts["not run"] += 1
-                reasons.append(f"{label(page)}:{block.line}: {block.not_run}")
-            else:
-                counts["files" if block.title else "shown" if block.language in SHOWN else "run"] += 1
-    print(counts, *reasons, sep="\n")
-    assert counts["run"] > 20

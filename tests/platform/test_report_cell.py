@@ -9,7 +9,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from archray.platform.report.cell_graph import cell_edges, cell_legend, draw_cell, genotype_edges, is_graph, node_count
+from archray.platform.report.cell_graph import cell_edges, draw_cell, genotype_edges, is_graph, node_count
 from archray.platform.report.decisions import Decided, decided
 from archray.trainables.spaces import get_space
 from archray.trainables.spaces.genotypes import GenotypeSpace
@@ -36,23 +36,6 @@ def test_edges_that_are_none_are_absent() -> None:
 def test_edges_on_no_path_are_dead() -> None:
     edges = edges_of("nor_conv_3x3", "none", "none", "skip_connect", "none", "nor_conv_1x1")
     assert {(e.start, e.end): e.live for e in edges} == {(0, 1): False, (0, 3): True, (2, 3): False}
-
-
-def test_an_operation_keeps_its_colour() -> None:
-    one, other = edges_of(*["nor_conv_3x3"] * 6), edges_of("avg_pool_3x3", *["nor_conv_3x3"] * 5)
-    assert len({edge.colour for edge in one}) == 1
-    assert one[0].colour == other[1].colour != other[0].colour
-    assert edges_of(*["skip_connect"] * 6)[0].colour is None
-
-
-def test_the_legend_says_what_colours_and_dashes_are() -> None:
-    edges = edges_of("nor_conv_3x3", "none", "none", "skip_connect", "none", "none")  # 0 to 1 leads nowhere; 2 is idle
-    legend = cell_legend([edges], 4)
-    assert 'class="edge op-2"' in legend and "nor_conv_3x3</li>" in legend
-    assert 'class="edge op-identity"' in legend and "skip_connect, the identity: dashed" in legend
-    assert "faint: on no path" in legend and "dashed: no edge meets this node" in legend
-    whole = cell_legend([edges_of(*["nor_conv_3x3"] * 6)] * 2, 4)
-    assert whole.count("<li>") == 1 and "faint" not in whole and cell_legend([[]], 2).count("<li>") == 1
 
 
 @given(CELLS)

@@ -61,16 +61,6 @@ from archray.searchers.nesbs.posterior import Posterior
 
 TRIALS, MEMBERS = ("search", "trials.parquet"), ("search", "members.parquet")
 FOUND, MEASURES = ("search", "architecture.json"), ("final", "ensemble.json")
-ANCHORS = [
-    "ensemble",
-    "members",
-    "diversity",
-    "posterior",
-    "delta-effect",
-    "ensembles",
-    "ensemble-delta",
-    "estimated-true",
-]
 
 NewRun = Callable[..., Run[Any]]
 
@@ -157,7 +147,6 @@ def test_repeats_are_averaged_and_the_shorter_keeps_its_last(repeated: Run[Any])
     assert mean[-1] == pytest.approx(np.mean(ends))
     assert deviation[-1] == pytest.approx(abs(ends[0] - ends[1]) / 2**0.5)
     assert mean.shape == (16,)
-    assert "Means of 2 repeats, points are the two repeats" in words(ensembles_section(repeated))
 
 
 def test_the_chosen_ensemble_is_marked_whatever_the_order_of_its_members(run: Run[Any], new_run: NewRun) -> None:
@@ -178,7 +167,6 @@ def test_deltas_are_told_by_their_means(run: Run[Any], new_run: NewRun) -> None:
     trials = sampled_trials()
     by_loop = {delta: trials[trials["delta"] == delta]["shared_loss"].mean() for delta in set(trials["delta"])}
     assert best == min(by_loop, key=by_loop.__getitem__)
-    assert "temperature is 0.5" in words(ensemble_delta_section(run))
     with pytest.raises(NothingToDraw, match="fewer than two deltas"):
         ensemble_delta_section(new_run({TRIALS: trials.assign(delta=0.5)}))
 
@@ -191,7 +179,6 @@ def test_what_delta_does_is_of_the_runs_own_members(run: Run[Any], new_run: NewR
         differ = [sum(x != y for x, y in zip(*pair, strict=True)) / 6 for pair in ((a, b), (a, c), (b, c))]
         assert row["difference"] == pytest.approx(sum(differ) / 3)
         assert row["shared_accuracy"] == pytest.approx(sum(alone[member] for member in members) / 3)
-    assert "Blue: the chosen ensemble" in words(delta_effect_section(run))
     for none in (trials.assign(delta=math.nan), trials.assign(members=[[CELLS[0]]] * len(trials))):
         with pytest.raises(NothingToDraw, match="at a delta"):
             delta_effect_section(new_run({TRIALS: none}))
@@ -239,8 +226,6 @@ def test_posterior_tables_by_choices_and_entropy(run: Run[Any], new_run: NewRun)
     )
     certain = {("posterior", "posterior.json"): {name: [None, 0.0, None, None, None] for name in names}}
     assert "mean entropy is 0.00 nats, where" in words(posterior_section(new_run({}, certain)))
-    assert "6 decisions with more than one choice" in words(posterior_section(run))
-    assert SPACE.decisions[0].choices[0] in words(posterior_section(run))
 
 
 def test_a_posterior_without_curves_and_curves_without_a_posterior(new_run: NewRun) -> None:

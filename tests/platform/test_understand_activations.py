@@ -9,14 +9,13 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from archray_test_activations import CONFIG, activations_run
+from archray_test_activations import activations_run
 from archray_test_command import finish, kill_when, start
 from archray_test_run_files import unknown
 from scipy.stats import kendalltau, rankdata
 
 from archray.errors import ArchrayError, InvalidInput, UnknownName
 from archray.platform.methods.configure import check_config, make_config
-from archray.platform.methods.recipe import recipe_of, write_report
 from archray.platform.methods.understanding.activations.activations_config import ActivationsConfig
 from archray.platform.methods.understanding.activations.theorem_counts import (
     Share,
@@ -71,30 +70,6 @@ def test_counts_add_up_and_theorems_have_no_exception(run: Run[ActivationsConfig
 def test_wilsons_interval() -> None:
     low, high = Share(8, 10).interval  # by its formula, with z = 1.959964
     assert (low, high) == pytest.approx((0.4901625, 0.9433178), abs=1e-6)
-
-
-def test_the_page_has_every_section_and_the_findings(run: Run[ActivationsConfig]) -> None:
-    write_report(run)
-    page = (Path(str(run.folder)) / "report.html").read_text()
-    sections = re.findall('<section id="([^"]+)"', page)
-    assert sections == ["claims", "agreement", "ranks", "alpha", "manifest"]
-    findings = recipe_of(run).findings(run)
-    assert findings[0] == (
-        "Theorem 1, 2 activations, 30 random teachers: the condition holds for 30 of 30 pairs, and the conclusion for "
-        "30 of these"
-    )
-    assert any(sentence.startswith("outside labels: Kendall's tau of alpha") for sentence in findings)
-    assert "nan" not in " ".join(findings)
-
-
-def test_a_run_that_has_only_counted_teachers_has_a_page(run: Run[ActivationsConfig], tmp_path: Path) -> None:
-    from archray_test_report import write_run
-
-    tables = {("teachers", "teachers.parquet"): run.table("teachers", "teachers.parquet")}
-    early = write_run(tmp_path / "early", "activations", config=CONFIG, tables=tables)
-    write_report(early)
-    page = (tmp_path / "early" / "report.html").read_text()
-    assert re.findall('<section id="([^"]+)"', page) == ["claims", "manifest"]
 
 
 @pytest.mark.parametrize(

@@ -5,9 +5,8 @@ import math
 import pytest
 import torch
 
-from archray.errors import InvalidInput, UnknownName
-from archray.platform.methods.method import network_spaces, serves_networks
-from archray.trainables.activations.activation_functions import ACTIVATIONS, get_activations
+from archray.errors import InvalidInput
+from archray.trainables.activations.activation_functions import ACTIVATIONS
 from archray.trainables.spaces import Activations, get_space
 
 PLAIN = {  # by their definitions, one number at a time
@@ -32,18 +31,12 @@ def test_every_choice_of_the_space_is_a_function_and_the_other_way_round():
     assert sorted(decision.choices) == ACTIVATIONS.names() == sorted(PLAIN)
 
 
-@pytest.mark.parametrize("name", list(PLAIN))
-def test_an_activation_is_what_its_name_says(name):
+def test_an_activation_is_what_its_name_says():
     z = torch.linspace(-3, 3, 13, dtype=torch.float64)
-    expected = torch.tensor([PLAIN[name](value) for value in z.tolist()], dtype=torch.float64)
-    torch.testing.assert_close(ACTIVATIONS.get(name)(z), expected)
-    assert ACTIVATIONS.get(name)(z.reshape(1, 13)).shape == (1, 13)
-
-
-def test_functions_come_in_the_order_of_their_names():
-    assert get_activations(["tanh", "relu"]) == [torch.tanh, torch.relu]
-    with pytest.raises(UnknownName, match="there is no activation 'sine'; did you mean 'sin'"):
-        get_activations(["sine"])
+    for name, function in PLAIN.items():
+        expected = torch.tensor([function(value) for value in z.tolist()], dtype=torch.float64)
+        torch.testing.assert_close(ACTIVATIONS.get(name)(z), expected)
+        assert ACTIVATIONS.get(name)(z.reshape(1, 13)).shape == (1, 13)
 
 
 def test_a_space_of_some_of_them():
@@ -60,8 +53,3 @@ def test_a_space_of_some_of_them():
 def test_fewer_than_two(names):
     with pytest.raises(InvalidInput, match="expected two activations or more, none of them twice, got"):
         Activations(names)
-
-
-def test_methods_of_networks_refuse_it():
-    assert "activations" not in network_spaces()
-    assert serves_networks(get_space("activations")).startswith("its architectures are activations, not networks")

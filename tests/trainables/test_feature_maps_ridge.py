@@ -132,9 +132,9 @@ def test_both_kinds_of_gram_matrix_are_the_same_matrix(dtype: torch.dtype) -> No
 # Products, the 8-bit preconditioner and conjugate gradients
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("rows", [1, 3, 200])
-@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize(
+    ("dtype", "rows", "threads"), [(torch.float32, 1, 1), (torch.float32, 200, 2), (torch.float64, 3, 2)]
+)
 def test_products_are_those_in_float64(
     dtype: torch.dtype, rows: int, threads: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

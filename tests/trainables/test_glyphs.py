@@ -92,7 +92,7 @@ def test_outlines_are_those_that_matplotlib_draws(font):
 
 
 @pytest.mark.parametrize("font", ["DejaVuSerif-Italic.ttf", "STIXGeneralBol.ttf", "cmti10.ttf"])
-@pytest.mark.parametrize("letter", "B8&%")
+@pytest.mark.parametrize("letter", "8&")
 def test_letters_are_filled_as_matplotlib_fills_them(font, letter):
     contours = outline(font_folder() / font, letter)
     points = np.concatenate(contours)

@@ -119,11 +119,12 @@ PICTURES = {
 
 
 @pytest.mark.filterwarnings("error")
-@pytest.mark.parametrize("form", [ImageForm(channels=1, size=8), ImageForm(channels=3, size=8)], ids=["gray", "rgb"])
 @pytest.mark.parametrize("name", PICTURES)
-def test_pictures_of_every_depth_are_the_same_picture(tmp_path, name, form):
+def test_pictures_of_every_depth_are_the_same_picture(tmp_path, name):
     PICTURES[name](tmp_path / name)
-    np.testing.assert_allclose(form.read(tmp_path / name), np.tile(SHADES[:, None], (8, 1, form.channels)), atol=1)
+    for channels in (1, 3):
+        found = ImageForm(channels=channels, size=8).read(tmp_path / name)
+        np.testing.assert_allclose(found, np.tile(SHADES[:, None], (8, 1, channels)), atol=1)
 
 
 def test_a_picture_of_1_bit(tmp_path):

@@ -28,16 +28,14 @@ from archray.trainables.tune.standalone_trainable import METRICS, StandaloneTrai
 CELL = "|nor_conv_3x3~0|+|none~0|skip_connect~1|+|skip_connect~0|none~1|nor_conv_1x1~2|"
 
 
-@pytest.mark.parametrize("size", [1, 2, 3, 7])
-@pytest.mark.parametrize("count", [7, 16, 33])
+@pytest.mark.parametrize(("size", "count"), [(1, 7), (2, 33), (3, 16), (7, 7)])
 def test_the_parts_of_a_batch_are_the_batch(size: int, count: int) -> None:
     parts = [range(count)[Team(rank, size).part(count)] for rank in range(size)]
     assert [index for part in parts for index in part] == list(range(count))
     assert {len(part) for part in parts} <= {count // size, math.ceil(count / size)}
 
 
-@pytest.mark.parametrize("workers", [1, 2, 3])
-@pytest.mark.parametrize("micro", [None, 1, 5, 100])
+@pytest.mark.parametrize(("workers", "micro"), [(1, None), (2, 1), (3, 5), (3, 100)])
 def test_every_worker_has_as_many_passes_and_none_is_empty(workers: int, micro: int | None) -> None:
     for images in (workers, 17, 32):
         passes = passes_of(images, workers, micro)

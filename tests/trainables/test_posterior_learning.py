@@ -105,8 +105,7 @@ def tiny(space: str, partial: int = 1, none: bool = True) -> Supernet:
 # Mixtures of decisions
 
 
-@pytest.mark.parametrize("partial", [1, 2])
-@pytest.mark.parametrize("none", [True, False])
+@pytest.mark.parametrize(("partial", "none"), [(1, True), (2, False)])
 @pytest.mark.parametrize("space", ["nasbench201", "darts", "darts-none", "nasbench1shot1-1"])
 def test_one_hot_rows_are_the_architectures_path(space: str, partial: int, none: bool) -> None:
     supernet = tiny(space, partial, none).eval()

@@ -171,8 +171,10 @@ def test_the_benchmarks_reference_agrees(partial: int) -> None:
 
 
 @pytest.mark.parametrize(("kernel", "stride", "dilation"), [(3, 1, 1), (5, 1, 1), (3, 1, 2), (5, 1, 2), (5, 2, 1)])
-@pytest.mark.parametrize("size", [(4, 4), (5, 7), (12, 8)])
-@pytest.mark.parametrize("layout", [torch.channels_last, torch.contiguous_format])
+@pytest.mark.parametrize(
+    ("size", "layout"),
+    [((4, 4), torch.contiguous_format), ((5, 7), torch.channels_last), ((12, 8), torch.channels_last)],
+)
 def test_depthwise_gradients(
     kernel: int, stride: int, dilation: int, size: tuple[int, int], layout: torch.memory_format
 ) -> None:

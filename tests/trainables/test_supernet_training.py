@@ -107,7 +107,7 @@ def same(one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> bool:
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
 @pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("space", ["nasbench201", "darts"])
+@pytest.mark.parametrize("space", ["nasbench201"])
 def test_weights_and_architecture_change_and_stay_finite(
     digits: Dataset, space: str, method: str, objective: str
 ) -> None:
