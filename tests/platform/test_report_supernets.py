@@ -150,10 +150,8 @@ def test_a_row_per_search_seed(run: Run[Any]) -> None:
 def test_seeds_that_agree(new_run: NewRun) -> None:
     found = TABLES["found"]
     same = new_run(found=found.assign(architecture=CELLS[1], failure=None), selection=pd.DataFrame())
-    text = words(found_cells_section(same))
     assert [row[-2] for row in table_rows(found_cells_section(same))] == ["chosen"] * 5
     assert all(net.chosen for net in supernets(same, TABLES["entropies"]))
-    one = new_run(found=found.head(1))
 
 
 # Entropies
@@ -178,7 +176,6 @@ def test_mean_entropies_are_those_of_a_plain_loop(run: Run[Any]) -> None:
 def test_the_uniform_entropy_is_that_of_the_operations(run: Run[Any]) -> None:
     uniform, operations = uniform_entropy(TABLES["entropies"])
     assert uniform == pytest.approx(math.log(5)) and operations == (5,)
-    text = words(entropies_section(run))
 
 
 def test_edges_may_weigh_different_numbers_of_operations(new_run: NewRun) -> None:
@@ -273,7 +270,6 @@ def test_few_scores_or_none(new_scored: NewRun) -> None:
     assert [row[-1] for row in table_rows(section)] == ["–"] * 3 and "Blue" not in words(section)
     failed = new_scored(scored=1, scores=lost.assign(failure="CUDA out of memory"))
     assert ["scoring with shared weights", "CUDA out of memory", "3", "3"] in table_rows(failures_section(failed))
-    many = pd.concat([one["scores"].assign(trial_id=f"s{i}") for i in range(15)], ignore_index=True)
 
 
 # Selection
