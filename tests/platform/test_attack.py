@@ -8,7 +8,6 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from archray_test_command import finish, kill_when, start
 from archray_test_models import run_of_ensemble, run_of_network
 
 import archray
@@ -147,17 +146,3 @@ def test_elsewhere_the_report_stays_as_it_is(ensemble: Path, tmp_path: Path, ray
     archray.attack(ensemble, "fgsm", **WEAK, out=tmp_path / "out")
     assert (tmp_path / "out" / "ended.json").exists()
     assert not (ensemble / "attack").exists() and not (ensemble / "report.html").exists()
-
-
-@pytest.mark.slow
-@pytest.mark.ci
-@pytest.mark.extra("adversarial")
-def test_killed_it_goes_on_with_the_same_command(ensemble: Path, tmp_path: Path) -> None:
-    parts, command = ensemble / "attack" / "parts", ("attack", str(ensemble))
-    options = ("--attacks", "fgsm,pgd,cw", "--images", "60", "--set", "cw.iterations=40")
-    kill_when(start(*command, *options, cwd=tmp_path), lambda: list(parts.glob("[!.]*")), tmp_path)
-    before = {name: written for name, written in round_files(ensemble).items() if not name.startswith(".tmp-")}
-    assert 0 < len(before) < 6 and not (ensemble / "attack" / "ended.json").exists()
-    finish(*command, cwd=tmp_path)
-    after = round_files(ensemble)
-    assert before.items() <= after.items() and len(pd.read_parquet(ensemble / "attack" / "attack_rounds.parquet")) == 6

@@ -9,9 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-import ray
-from archray_test_command import ended_trials, kill_when, start
-from archray_test_runs import as_arguments, method_parameters
+from archray_test_runs import method_parameters
 
 import archray
 from archray.errors import InvalidInput
@@ -167,27 +165,3 @@ def test_what_is_trained_meets_them(method: str, ray_session: None, tmp_path: Pa
     network = NetworkSettings(channels=4, cells=1)
     costs = costs_of("nasbench201", names, ("parameters",), network=network, in_channels=1, image_size=8)
     assert (costs["parameters"] <= 9000).all()
-
-
-@pytest.mark.slow
-def test_times_outlive_a_kill(ray_session: None, tmp_path: Path) -> None:
-    """A search under a bound on a measured latency, killed and resumed: no network is timed twice."""
-    options = {**SMALL, "budget": 6, "random": 0, "max_concurrent": 1, "seed": 3, "final_epochs": 1}
-    options |= {"constraint": "latency_ms <= 60000", "costs__latency__warmup": 1, "costs__latency__repeats": 3}
-    run, address = tmp_path / "killed", ray.get_runtime_context().gcs_address
-    process = start(
-        "search", "evolution", *as_arguments(options), "--address", address, "--out", "killed", cwd=tmp_path
-    )
-    times = run / "costs" / "latency.json"
-    kill_when(process, lambda: times.is_file() and len(ended_trials(run / "search")) >= 2, tmp_path)
-    before = json.loads(times.read_text())["whole"]
-    archray.resume(run)
-    after = json.loads(times.read_text())["whole"]
-    assert before and {name: after[name] for name in before} == before
-    asked = pd.read_parquet(run / "search" / "trials.parquet")
-    assert len(asked) == 6 and asked["latency_ms"].between(0, 60000).all()
-    space = get_space("nasbench201")
-    forms = [space.encode(space.canonical(space.decode(name))) for name in asked["architecture"]]
-    assert [after[form][0] for form in forms] == asked["latency_ms"].tolist()
-    found = json.loads((run / "architecture.json").read_text())["architecture"]
-    assert after[space.encode(space.canonical(space.decode(found)))][0] <= 60000

@@ -3,7 +3,6 @@
 import shutil
 
 import pytest
-from archray_test_command import HNAS_COMMAND, ended_trials, epochs_trained, finish, found_values, kill_when, start
 from archray_test_runs import RUNS
 
 import archray
@@ -65,18 +64,3 @@ def test_what_a_kill_left_before_it_was_a_run_is_no_hindrance_and_another_file_i
     (tmp_path / "thesis.tex").unlink()
     Run.create(str(tmp_path), config, again=True)
     assert (tmp_path / "manifest.json").exists()
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(900)
-def test_the_same_command_goes_on_where_it_was_killed(tmp_path):
-    finish(*HNAS_COMMAND, "--out", "undisturbed", cwd=tmp_path)
-    arguments = (*HNAS_COMMAND, "--out", "run", "--or-resume")
-    stage = tmp_path / "run" / "search"
-    process = start(*arguments, cwd=tmp_path)
-    kill_when(process, lambda: ended_trials(stage), tmp_path)
-    trained, finished = epochs_trained(stage), ended_trials(stage)
-    finish(*arguments, cwd=tmp_path)
-    now = epochs_trained(stage)
-    assert {trial: now[trial] for trial in finished} == {trial: trained[trial] for trial in finished}
-    assert found_values(tmp_path / "run") == found_values(tmp_path / "undisturbed")

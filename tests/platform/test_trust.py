@@ -264,8 +264,7 @@ def test_weights_that_would_execute_code_are_refused(tmp_path: Path, marker: Pat
     assert not marker.exists() and "weights_only" not in str(caught.value)
 
 
-@pytest.mark.parametrize("kind", ["network", "ensemble", "export"])
-@pytest.mark.parametrize("entry", [float("nan"), "text", None])
+@pytest.mark.parametrize(("kind", "entry"), [("network", float("nan")), ("ensemble", "text"), ("export", None)])
 def test_weights_that_are_no_finite_tensors_are_named(tmp_path: Path, kind: str, entry: Any) -> None:
     run = (run_of_ensemble if kind == "ensemble" else run_of_network)(
         tmp_path / "run", "nasbench201", *([(0, 1)] if kind == "ensemble" else [])
@@ -285,8 +284,7 @@ def test_weights_that_are_no_finite_tensors_are_named(tmp_path: Path, kind: str,
             archray.export(place.parent, tmp_path / "to", formats="state-dict")
 
 
-@pytest.mark.parametrize("classes", ["ten", -1, 10**9])
-@pytest.mark.parametrize("kind", ["ensemble", "export"])
+@pytest.mark.parametrize(("classes", "kind"), [("ten", "export"), (-1, "ensemble"), (10**9, "export")])
 def test_a_number_of_classes_that_a_model_cannot_have_is_named(tmp_path: Path, kind: str, classes: Any) -> None:
     make = {"export": run_of_network, "ensemble": lambda place, space: run_of_ensemble(place, space, (0, 1))}[kind]
     run, file = make(tmp_path / "run", "nasbench201"), tmp_path / "run" / "model" / "architecture.json"

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
 from archray_test_command import PATIENCE
 
@@ -66,6 +67,23 @@ def run_of_ensemble(place: Path, space: str, seeds: Sequence[int], **more: Any) 
     described = {**input_of(run.data), "test_accuracy": 0.5, "data": "digits", "space_file": None}
     for name, content in ensemble_files(ensemble, members, described).items():
         (run.folder / "model").write_bytes(name, content)
+    return run
+
+
+def run_of_members(place: Path) -> Run[Any]:
+    """A run of nsga2 with four members: the first and the fourth were trained, the third failed."""
+    run = run_of_network(place / "run", "nasbench201", 0, method="nsga2", final_members=3)
+    other = run_of_network(place / "other", "nasbench201", 1)
+    first, last = ((each.folder / "model").read_json("architecture.json")["architecture"] for each in (run, other))
+    names = [first, "b", "c", last]
+    (run.folder / "members" / "model-009").copy_from(other.folder / "model")
+    front = pd.DataFrame({"architecture": names, "number": [4, 2, 7, 9], "validation_accuracy": [0.9, 0.8, 0.7, 0.6]})
+    (run.folder / "pareto").write_parquet("pareto.parquet", front.assign(parameters=[4e3, 3e3, 2e3, 1e3]))
+    trained = pd.DataFrame({"number": [4, 9, 7], "architecture": [names[0], names[3], names[2]]})
+    trained["test_accuracy"] = [0.85, 0.55, None]
+    trained["failure"] = [None, None, "train_loss is NaN at epoch 3"]
+    trained["model"] = ["model", "members/model-009", None]
+    (run.folder / "members").write_parquet("members.parquet", trained.assign(settings="0"))
     return run
 
 
