@@ -49,10 +49,6 @@ class TestMetricsAlone(RankSurrogateConformance):
     options = {"metrics": ["snip"], "encoding": "none"}  # noqa: RUF012
 
 
-class TestCodesAlone(RankSurrogateConformance):
-    options = {"metrics": []}  # noqa: RUF012
-
-
 class TestRoBoT(RankSurrogateConformance):
     def make(self, **arguments: Any) -> RoBoTSearch:
         return RoBoTSearch(self.pool, **arguments)

@@ -7,6 +7,7 @@ import pytest
 from archray.errors import InvalidInput
 from archray.trainables.activations.activation_settings import ActivationSettings
 from archray.trainables.activations.instances import make_instances
+from archray.trainables.tune import activation_trainable
 from archray.trainables.tune.activation_trainable import ActivationTrainable, works
 
 SETTINGS = {
@@ -83,7 +84,7 @@ def test_numbers_that_are_not_finite_are_a_failed_result(monkeypatch):
         instances.training.labels[0, 0] = math.nan
         return instances
 
-    monkeypatch.setattr("archray.trainables.tune.activation_trainable.make_instances", spoilt)
+    monkeypatch.setattr(activation_trainable, "make_instances", spoilt)
     trial = ActivationTrainable(CONFIG)
     result = trial.step()
     assert result["done"] and "not finite" in result["failure"] and math.isnan(result["alpha_relu"])
