@@ -27,6 +27,7 @@ ALWAYS = ["torch-export", "state-dict", "safetensors", "python"]
 TOLERANCE = 1e-4
 OWN = """
 from torch import nn
+from archray.trainables.nets import exported_program
 from archray.trainables.spaces import Decision, Space
 
 class Own(Space):
