@@ -22,12 +22,12 @@ from archray.platform.run.heartbeat import lock, start_of
 from archray.platform.run.layout import HEARTBEAT
 from archray.platform.run.run import Run
 from archray.trainables.data import load_images
+from archray.trainables.nets import exported_program
 
 ALWAYS = ["torch-export", "state-dict", "safetensors", "python"]
 TOLERANCE = 1e-4
 OWN = """
 from torch import nn
-from archray.trainables.nets import exported_program
 from archray.trainables.spaces import Decision, Space
 
 class Own(Space):
