@@ -16,8 +16,7 @@ from archray.platform.methods import get_method, open_run
 from archray.platform.methods.feature_maps.halving_method import halving_progress
 from archray.platform.methods.feature_maps.random_maps import best_so_far
 
-SLOW = ("random-maps", "successive-halving", "hyperband")  # their trials are those of the others
-METHODS = ("halving", "fast-halving", *SLOW)
+METHODS = ("halving", "fast-halving", "random-maps", "successive-halving", "hyperband")
 TINY = {"preset": "smoke", "data": "digits", "data__limit": 200, "seed": 1, **ONE_AT_A_TIME}
 
 
@@ -34,7 +33,7 @@ def result_of(ray_session, tmp_path_factory):
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.slow] if name in SLOW else []) for name in METHODS]
+    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name != "halving")) for name in METHODS]
 )
 def test_a_run_holds_everything(result_of, name):
     result = result_of(name).repeats[0] if result_of(name).repeats else result_of(name)
@@ -61,11 +60,15 @@ def test_halving_halves(result_of):
     assert progress["final"].tolist() == [False, False, False, True]
     assert progress["calls"].tolist() == [1, 2, 3, 4]
     assert set(progress["dimension"]) == {64}
+    rounds = (Folder(result_of("halving").path) / "search").read_parquet("rounds.parquet")
+    assert rounds[rounds["round"] == 1]["kept"].sum() == 4
+
+
+@pytest.mark.slow
+def test_fast_halving_grows_its_dimension(result_of):
     fast = Folder(result_of("fast-halving").path).read_parquet("progress.parquet")
     assert fast["dimension"].tolist() == [32, 46, 64, 64]
     assert fast["calls"].tolist() == [2, 4, 6, 7], "two replicas a round, and the final solve"
-    rounds = (Folder(result_of("halving").path) / "search").read_parquet("rounds.parquet")
-    assert rounds[rounds["round"] == 1]["kept"].sum() == 4
 
 
 def test_figure_1_has_a_row_a_map_and_dimension(result_of):

@@ -68,8 +68,7 @@ def beat_of_another(folder: Folder, age: float, **changes: object) -> None:
     folder.write_json(HEARTBEAT, {"at": at, "host": "elsewhere", "processes": "", "pid": 1, "token": "x", **changes})
 
 
-@pytest.mark.parametrize("kind", ["disk", "store"])
-@pytest.mark.parametrize("left", [False, True], ids=["free", "stale"])
+@pytest.mark.parametrize(("kind", "left"), [("disk", True), ("store", False)], ids=["stale", "free"])
 def test_of_processes_at_the_same_instant_one_gets_the_lock(tmp_path: Path, kind: str, left: bool) -> None:
     if left:
         beat_of_another(Folder(tmp_path / "run"), SILENT + 5)

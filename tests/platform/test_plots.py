@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache, partial
@@ -56,9 +55,9 @@ OWN_RUN = {  # of figures that not every run of the family has the data of
 
 
 def drawn(figure: object) -> bool:
-    """Whether it is a figure of the report's width with something in it, which can be saved."""
+    """Whether it is a figure of the report's width with something in it, which can be drawn."""
     assert isinstance(figure, Figure)
-    figure.savefig(io.BytesIO(), format="png")
+    figure.draw_without_rendering()
     return figure.get_size_inches()[0] * 72 == pytest.approx(WIDTH) and any(axes.has_data() for axes in figure.axes)
 
 

@@ -34,6 +34,7 @@ from archray.platform.methods.feature_maps.equal_cost_sections import (
 )
 from archray.platform.methods.feature_maps.feature_map_report import SECTIONS, headline, rounds_section
 from archray.platform.methods.feature_maps.oracle_accuracy import accuracy_at, accuracy_curve, progress_of, reaches
+from archray.platform.methods.feature_maps.solver_calls import seconds_section, solver_calls_section
 from archray.platform.report.cell import cell_section
 from archray.platform.report.decisions import decided, decision_table
 from archray.platform.report.figures import NothingToDraw
@@ -43,7 +44,6 @@ from archray.platform.run.run import Run
 from archray.trainables.spaces import get_space
 
 METHODS = ("halving", "fast-halving", "random-maps", "successive-halving", "hyperband")
-ANCHORS = ["cell", "repeats", "correlation", "solver-calls", "seconds", "rounds", "names", "failures", "manifest"]
 TABLES = feature_map_tables()
 
 NewRun = Callable[..., Run[Any]]
@@ -58,11 +58,6 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run[Any]:
 def new_run(tmp_path_factory: pytest.TempPathFactory) -> NewRun:
     """Makes a `feature_map_run` in a folder of its own."""
     return lambda **content: feature_map_run(tmp_path_factory.mktemp("run"), **content)
-
-
-@pytest.fixture(scope="module")
-def page(run: Run[Any]) -> str:
-    return rendered(run)
 
 
 @pytest.fixture(scope="module")
@@ -242,9 +237,7 @@ def test_a_round_without_any_score(new_run: NewRun) -> None:
 # The page
 
 
-def test_no_number_is_missing_from_the_text(page: str, new_run: NewRun) -> None:
-    manifest = page.index('<section id="manifest"')  # where a None is a null
-    assert not MISSING_NUMBER.search(words(page[:manifest]).replace("its score is NaN", ""))
+def test_no_number_is_missing_from_the_text(new_run: NewRun) -> None:
     correlation = TABLES["correlation"]
     holes = new_run(
         progress=with_gaps(TABLES["progress"]).assign(score=np.nan, dimension=np.nan, candidates=np.nan),
@@ -277,12 +270,9 @@ def test_the_oracles_accuracies_stand_before_those_of_the_search(tmp_path: Path)
 
 
 def test_one_search_has_no_mean(new_run: NewRun) -> None:
-    one = rendered(new_run(repeats=1))
-    assert "repeats" not in section_ids(one)
-    text = words(one)
-    assert "±" not in text and "The search chose the feature map below in 7 solver calls" in text
+    assert "±" not in words(rendered(new_run(repeats=1), []))
     progress = TABLES["progress"].assign(search_test_accuracy=np.nan)
-    assert "its test accuracy is not known" in words(rendered(new_run(repeats=1, progress=progress)))
+    assert "its test accuracy is not known" in words(rendered(new_run(repeats=1, progress=progress), []))
 
 
 def test_a_search_that_found_nothing_says_so(tmp_path: Path) -> None:
@@ -294,17 +284,16 @@ def test_a_search_that_found_nothing_says_so(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("missing", "gone"),
+    ("missing", "sections"),
     [
-        ("progress", {"repeats", "solver-calls", "seconds"}),
-        ("correlation", {"correlation"}),
-        ("rounds", {"rounds"}),
+        ("progress", [solver_calls_section, seconds_section]),
+        ("correlation", [correlation_section]),
+        ("rounds", [rounds_section]),
     ],
 )
-def test_a_section_without_data_is_left_out(new_run: NewRun, missing: str, gone: set[str]) -> None:
+def test_a_section_without_data_is_left_out(new_run: NewRun, missing: str, sections: list[Any]) -> None:
     for nothing in (pd.DataFrame(), TABLES[missing].head(0)):
-        text = rendered(new_run(**{missing: nothing}))
-        assert set(ANCHORS) - set(section_ids(text)) == gone
+        assert section_ids(rendered(new_run(**{missing: nothing}), sections)) == []
 
 
 @pytest.mark.parametrize("name", ["progress", "correlation", "rounds"])
@@ -318,6 +307,7 @@ def test_a_column_may_be_missing(new_run: NewRun, name: str) -> None:
 
 def test_everything_is_escaped(new_run: NewRun) -> None:
     run = new_run(
+        repeats=1,
         found=HOSTILE,
         progress=TABLES["progress"].assign(architecture=HOSTILE),
         correlation=TABLES["correlation"].assign(architecture=HOSTILE, bases=HOSTILE),
@@ -326,7 +316,6 @@ def test_everything_is_escaped(new_run: NewRun) -> None:
     run = replace(run, config=run.config.model_copy(update={"method": HOSTILE}))
     shown = [section for section in SECTIONS if section is not cell_section]  # which is of architectures of the space
     text = render(run, headline(run), shown)
-    assert section_ids(text) == ANCHORS[1:]
     assert "<script>alert" not in text and "&lt;script&gt;" in text
     text = comparison_page(
         [(HOSTILE, method_progress("random-maps")), (f"halving {HOSTILE}", method_progress("halving"))]
@@ -388,7 +377,7 @@ def test_the_comparison_tables_numbers(runs: list[tuple[str, pd.DataFrame]]) -> 
             assert told.loc[label, (name, "standard deviation")] == pytest.approx(np.std(ended, ddof=1))
 
 
-def test_how_far_halving_comes_is_said() -> None:
+def test_how_far_halving_comes() -> None:
     random = method_progress("random-maps")
     accuracy, _, _ = accuracy_at(random)
     better = method_progress("halving").assign(
@@ -396,10 +385,8 @@ def test_how_far_halving_comes_is_said() -> None:
     )
     told = comparison_table([("halving", better), ("random-maps", random)])
     assert told.loc["halving", ("to random search's accuracy", "solver calls")] == 4
-    read = words(comparison_page([("halving", better), ("random-maps", random)]))
-    assert "halving is at or above it from solver call 4 on: 12 % of random search's 32" in read
-    worse = better.assign(search_test_accuracy=0.0)
-    assert "halving does not reach it" in words(comparison_page([("halving", worse), ("random-maps", random)]))
+    worse = comparison_table([("halving", better.assign(search_test_accuracy=0.0)), ("random-maps", random)])
+    assert math.isnan(worse.loc["halving", ("to random search's accuracy", "solver calls")])
 
 
 def test_two_runs_of_one_method_and_one_without_data(runs: list[tuple[str, pd.DataFrame]]) -> None:
