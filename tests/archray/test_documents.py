@@ -62,8 +62,8 @@ def test_python_blocks_import_names_that_exist(page: Path) -> None:
 
 
 def test_a_page_has_a_table_of_all_metrics() -> None:
-    page = load_reference(f"{DOCS / 'hooks' / 'registry_tables.py'}:on_page_markdown")(
-        (DOCS / "proxies.md").read_text()
+    page = load_reference(f"{REPOSITORY / 'docs' / 'hooks' / 'registry_tables.py'}:on_page_markdown")(
+        (REPOSITORY / "docs" / "proxies.md").read_text()
     )
     rows = [line for line in page.splitlines() if line.startswith("| `")]
     assert [name for name in PROXIES if not any(line.startswith(f"| `{name}` | ") for line in rows)] == []
