@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from archray.platform.methods.pool_bounds import judge_bounds
+from archray.platform.methods.report import judge_bounds
 
 TABLE = Path(__file__).resolve().parents[2] / "shared" / "data" / "nasbench201.csv.gz"
 

@@ -25,7 +25,7 @@ import numpy as np
 import pandas as pd
 import torch
 
-from archray.platform.methods.training_presets import SCORINGS, TRAININGS
+from archray.platform.methods.config import SCORINGS, TRAININGS
 from archray.trainables.spaces import get_space
 from archray.trainables.tune.scorers import PoolScorer
 from archray.trainables.tune.standalone_trainable import StandaloneSettings, build_trainer, train_epoch

@@ -27,9 +27,8 @@ from archray.searchers.drive_searcher import drive
 from archray.trainables.data import Dataset, Split
 from archray.trainables.feature_maps.features import DenseFeatures, keep
 from archray.trainables.feature_maps.fourier_features import FourierBases, FourierFeatures, row_scale
-from archray.trainables.feature_maps.fourier_problem import FourierProblem
 from archray.trainables.feature_maps.linear import signs
-from archray.trainables.feature_maps.problem import assign
+from archray.trainables.feature_maps.problems import FourierProblem, assign
 from archray.trainables.feature_maps.ridge import LinearModel, solve_ridge
 from archray.trainables.feature_maps.solve_settings import SolveSettings
 from archray.trainables.spaces import get_space

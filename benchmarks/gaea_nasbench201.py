@@ -21,8 +21,8 @@ from ray import tune
 from ray.tune import CheckpointConfig, RunConfig, Tuner
 
 from archray.platform.api import make_config
-from archray.platform.methods.supernets.supernet_config import SupernetSearchConfig
-from archray.platform.methods.supernets.supernet_search import settings_of
+from archray.platform.methods.supernets.config import SupernetSearchConfig
+from archray.platform.methods.supernets.stages import settings_of
 from archray.trainables.tune.supernet_trainable import SupernetTrainable
 
 TEST = "cifar10_test_200"

@@ -21,8 +21,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from archray.trainables.data import DataSettings, load_images
-from archray.trainables.landscape.directions import filter_normalised
-from archray.trainables.landscape.loss_plane import LossPlane
+from archray.trainables.landscape.loss_plane import LossPlane, filter_normalised
 from archray.trainables.nets import build
 from archray.trainables.nets.network_settings import NetworkSettings
 from archray.trainables.spaces import get_space

@@ -16,10 +16,10 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
-from archray.platform.methods.feature_maps.selection_bound import gap_bound, hoeffding_bound, selection_bound
+from archray.platform.methods.feature_maps.tables import gap_bound, hoeffding_bound, selection_bound
 from archray.searchers import WeightSharingHalving, drive
 from archray.trainables.data import DataSettings, load_images
-from archray.trainables.feature_maps.fourier_problem import FourierProblem
+from archray.trainables.feature_maps.problems import FourierProblem
 from archray.trainables.feature_maps.solve_settings import SolveSettings
 from archray.trainables.spaces import get_space
 

@@ -25,8 +25,8 @@ from linear_ntk import deep_kernels, expected_scale
 from archray.trainables.nets import NetworkSettings, build
 from archray.trainables.proxies import ProxySettings, score
 from archray.trainables.spaces import get_space
-from archray.trainables.spaces.cell_shape import cell_shape
 from archray.trainables.spaces.cell_variants import deepest, genotype_space, widest
+from archray.trainables.spaces.genotypes import cell_shape
 
 SIZES = ((8, 2, 4), (8, 3, 8), (16, 3, 8), (16, 4, 8), (64, 3, 8))  # n, L, m
 NAMED = (

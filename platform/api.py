@@ -21,15 +21,14 @@ from archray.platform.methods.configure import check_config, make_config
 from archray.platform.run.command_time import call_start
 from archray.platform.run.heartbeat import lock
 from archray.platform.run.layout import MANIFEST, RUNS
-from archray.platform.run.run import Run, refuse_existing, removed_if_refused
+from archray.platform.run.run import Run, check_same_search, refuse_existing, removed_if_refused
 from archray.platform.run.run_summary import read_manifest
-from archray.platform.run.same_search import check_same_search
 from archray.platform.run_result import RunResult
 from archray.plurals import count
 from archray.trainables.data import DATASETS
 from archray.trainables.proxies import PROXIES
 from archray.trainables.spaces import SPACES, Space
-from archray.trainables.spaces.named_architectures import named_architectures
+from archray.trainables.spaces.genotypes import named_architectures
 
 if TYPE_CHECKING:  # what runs a search is imported once there is something to run
     from ray import tune

@@ -18,7 +18,7 @@ from archray.platform.show import aligned, print_text
 if TYPE_CHECKING:  # what compares is imported once it is known that there are runs to compare
     import pandas as pd
 
-    from archray.platform.methods.feature_maps.equal_cost import Progress
+    from archray.platform.methods.feature_maps.tables import Progress
     from archray.platform.report.side_by_side import Compared
     from archray.platform.run.run import Run
 
@@ -44,8 +44,8 @@ def compare(paths: Sequence[str | Path], *, out: str | Path | None = None) -> pd
     runs = compared_runs(paths)
     # pandas, torch and matplotlib, once there are runs to compare
     from archray.platform.methods import open_run
-    from archray.platform.methods.feature_maps.equal_cost import comparison_table, written
-    from archray.platform.methods.feature_maps.equal_cost_sections import equal_cost_sections
+    from archray.platform.methods.feature_maps.report import equal_cost_sections
+    from archray.platform.methods.feature_maps.tables import comparison_table, written
     from archray.platform.report.page import write_page
     from archray.platform.report.section import flowing
     from archray.platform.report.side_by_side import (

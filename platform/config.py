@@ -22,7 +22,7 @@ from archray.errors import InvalidInput, problem_words
 from archray.files import local_path
 from archray.settings import REPEATED, RegisteredSettings, Seed, Settings
 from archray.trainables.data import DataSettings
-from archray.trainables.spaces.named_tables import absolute_name
+from archray.trainables.spaces.table_space import absolute_name
 
 Model = TypeVar("Model", bound=BaseModel)
 SHOWN = 200  # characters of a wrong value in an error

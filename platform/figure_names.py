@@ -16,73 +16,68 @@ from archray.platform.run_result import RunResult
 if TYPE_CHECKING:  # loaded with the first figure
     from matplotlib.figure import Figure
 
-    from archray.platform.bench.bench_result import BenchResult
+    from archray.platform.bench.result import BenchResult
 
 Place: TypeAlias = str | os.PathLike[str] | RunResult | Run[Any]
 
-_REPORT, _METHODS = "archray.platform.report", "archray.platform.methods"
-_HNAS, _MAPS, _SUPERNETS = f"{_METHODS}.hnas", f"{_METHODS}.feature_maps", f"{_METHODS}.supernets"
-_ACTIVATIONS = f"{_METHODS}.understanding.activations"
-_SPLIT = f"{_METHODS}.understanding.split"
-_ENSEMBLES, _PLAIN = f"{_METHODS}.ensembles", f"{_METHODS}.plain"
-_TOPOLOGY = f"{_METHODS}.understanding.topology"
+_REPORT = "archray.platform.report"
 
 # A figure's name, that of the function that draws it, and the module that has it. docs/plots.md lists them in this
 # order.
 OF_A_RUN = {
-    "test_accuracies": f"{_REPORT}.comparison",
-    "hnas_landscape": f"{_HNAS}.landscape",
-    "hnas_pool": f"{_HNAS}.pool_scatter",
-    "hnas_training_curves": f"{_HNAS}.hnas_report",
-    "pool_bounds": f"{_METHODS}.pool_bounds_section",
-    "plain_best_so_far": f"{_PLAIN}.best_so_far",
-    "plain_training_curves": f"{_PLAIN}.plain_report",
-    "pareto_front": f"{_METHODS}.pareto.pareto_report",
-    "pareto_hypervolume": f"{_METHODS}.pareto.pareto_report",
-    "halving_accuracy_by_calls": f"{_MAPS}.solver_calls",
-    "halving_accuracy_by_seconds": f"{_MAPS}.solver_calls",
-    "shared_against_standalone": f"{_MAPS}.correlation",
-    "halving_generalisation": f"{_MAPS}.generalisation",
-    "supernet_entropies": f"{_SUPERNETS}.mixture_curves",
-    "supernet_discretisation": f"{_SUPERNETS}.mixture_curves",
-    "supernet_shared_scores": f"{_SUPERNETS}.shared_score_plot",
-    "nasi_samples": f"{_SUPERNETS}.nasi_report",
-    "nasi_constants": f"{_SUPERNETS}.nasi_constants",
-    "nasi_agreement": f"{_SUPERNETS}.nasi_agreement",
-    "nasi_against_accuracy": f"{_SUPERNETS}.nasi_accuracies",
-    "nasi_training_curves": f"{_SUPERNETS}.nasi_report",
-    "selection_curves": f"{_SUPERNETS}.selection_curves",
-    "supernet_training_curves": f"{_SUPERNETS}.supernet_report",
-    "ensemble_test_accuracies": f"{_ENSEMBLES}.ensemble_result",
-    "ensemble_defence": f"{_ENSEMBLES}.attack_section",
-    "ensemble_diversity": f"{_ENSEMBLES}.ensemble_result",
-    "posterior_training": f"{_ENSEMBLES}.posterior_curves",
-    "ensembles_delta_effect": f"{_ENSEMBLES}.ensemble_members",
-    "ensembles_best_so_far": f"{_ENSEMBLES}.sampled_ensembles",
-    "ensembles_by_delta": f"{_ENSEMBLES}.sampled_ensembles",
-    "estimated_against_true": f"{_ENSEMBLES}.ensemble_members",
-    "ensemble_training_curves": f"{_ENSEMBLES}.ensemble_report",
-    "activation_conditions": f"{_ACTIVATIONS}.activation_figures",
-    "activation_agreement": f"{_ACTIVATIONS}.activation_figures",
-    "activation_ranks": f"{_ACTIVATIONS}.activation_figures",
-    "activation_alpha": f"{_ACTIVATIONS}.activation_figures",
-    "split_losses": f"{_SPLIT}.split_figures",
-    "split_gradients": f"{_SPLIT}.split_figures",
-    "split_points_needed": f"{_SPLIT}.split_figures",
-    "split_spectral": f"{_SPLIT}.split_figures",
-    "split_rank_one": f"{_SPLIT}.split_figures",
-    "topology_convergence": f"{_TOPOLOGY}.topology_figures",
-    "topology_trends": f"{_TOPOLOGY}.topology_figures",
-    "topology_planes": f"{_TOPOLOGY}.surroundings_figures",
-    "topology_gradient_planes": f"{_TOPOLOGY}.surroundings_figures",
-    "topology_linear_bounds": f"{_TOPOLOGY}.surroundings_figures",
+    "test_accuracies": "archray.platform.report.run_sections",
+    "hnas_landscape": "archray.platform.methods.hnas.figures",
+    "hnas_pool": "archray.platform.methods.hnas.figures",
+    "hnas_training_curves": "archray.platform.methods.hnas.report",
+    "pool_bounds": "archray.platform.methods.report",
+    "plain_best_so_far": "archray.platform.methods.plain.report",
+    "plain_training_curves": "archray.platform.methods.plain.report",
+    "pareto_front": "archray.platform.methods.pareto.report",
+    "pareto_hypervolume": "archray.platform.methods.pareto.report",
+    "halving_accuracy_by_calls": "archray.platform.methods.feature_maps.figures",
+    "halving_accuracy_by_seconds": "archray.platform.methods.feature_maps.figures",
+    "shared_against_standalone": "archray.platform.methods.feature_maps.figures",
+    "halving_generalisation": "archray.platform.methods.feature_maps.figures",
+    "supernet_entropies": "archray.platform.methods.supernets.figures",
+    "supernet_discretisation": "archray.platform.methods.supernets.figures",
+    "supernet_shared_scores": "archray.platform.methods.supernets.figures",
+    "nasi_samples": "archray.platform.methods.nasi.report",
+    "nasi_constants": "archray.platform.methods.nasi.figures",
+    "nasi_agreement": "archray.platform.methods.nasi.figures",
+    "nasi_against_accuracy": "archray.platform.methods.nasi.figures",
+    "nasi_training_curves": "archray.platform.methods.nasi.report",
+    "selection_curves": "archray.platform.methods.supernets.figures",
+    "supernet_training_curves": "archray.platform.methods.supernets.report",
+    "ensemble_test_accuracies": "archray.platform.methods.ensembles.report",
+    "ensemble_defence": "archray.platform.methods.ensembles.attack_section",
+    "ensemble_diversity": "archray.platform.methods.ensembles.report",
+    "posterior_training": "archray.platform.methods.ensembles.figures",
+    "ensembles_delta_effect": "archray.platform.methods.ensembles.figures",
+    "ensembles_best_so_far": "archray.platform.methods.ensembles.figures",
+    "ensembles_by_delta": "archray.platform.methods.ensembles.figures",
+    "estimated_against_true": "archray.platform.methods.ensembles.figures",
+    "ensemble_training_curves": "archray.platform.methods.ensembles.report",
+    "activation_conditions": "archray.platform.methods.understanding.activations.figures",
+    "activation_agreement": "archray.platform.methods.understanding.activations.figures",
+    "activation_ranks": "archray.platform.methods.understanding.activations.figures",
+    "activation_alpha": "archray.platform.methods.understanding.activations.figures",
+    "split_losses": "archray.platform.methods.understanding.split.figures",
+    "split_gradients": "archray.platform.methods.understanding.split.figures",
+    "split_points_needed": "archray.platform.methods.understanding.split.figures",
+    "split_spectral": "archray.platform.methods.understanding.split.figures",
+    "split_rank_one": "archray.platform.methods.understanding.split.figures",
+    "topology_convergence": "archray.platform.methods.understanding.topology.figures",
+    "topology_trends": "archray.platform.methods.understanding.topology.figures",
+    "topology_planes": "archray.platform.methods.understanding.topology.figures",
+    "topology_gradient_planes": "archray.platform.methods.understanding.topology.figures",
+    "topology_linear_bounds": "archray.platform.methods.understanding.topology.figures",
 }
 OF_SEVERAL_RUNS = {
-    "runs_compared": f"{_REPORT}.side_by_side",
-    "accuracies_compared_by_calls": f"{_MAPS}.equal_cost_sections",
-    "accuracies_compared_by_seconds": f"{_MAPS}.equal_cost_sections",
+    "runs_compared": "archray.platform.report.side_by_side",
+    "accuracies_compared_by_calls": "archray.platform.methods.feature_maps.report",
+    "accuracies_compared_by_seconds": "archray.platform.methods.feature_maps.report",
 }
-OF_A_BENCH = {"bench_regret": "archray.platform.bench.regret_figure"}
+OF_A_BENCH = {"bench_regret": "archray.platform.bench.page"}
 FIGURES = {**OF_A_RUN, **OF_SEVERAL_RUNS, **OF_A_BENCH}
 
 
@@ -110,7 +105,7 @@ def figure_of(name: str) -> Callable[[Any], Figure]:
         return draw(compared_runs([str(run.folder) for run in places]) if of_summaries else compared_progress(places))
 
     def of_a_bench(bench: BenchResult | str | os.PathLike[str]) -> Figure:
-        from archray.platform.bench.bench_result import BenchResult  # pandas
+        from archray.platform.bench.result import BenchResult  # pandas
 
         return draw(bench if isinstance(bench, BenchResult) else BenchResult.read(bench))
 

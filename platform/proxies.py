@@ -22,7 +22,7 @@ from archray.references import is_reference, split_reference, worker_reference
 from archray.trainables.data import DataSettings
 from archray.trainables.proxies import ProxySettings, check_proxies
 from archray.trainables.spaces import get_space
-from archray.trainables.spaces.named_tables import absolute_name
+from archray.trainables.spaces.table_space import absolute_name
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -12,8 +12,7 @@ from archray.errors import InvalidInput, RunFolderError
 from archray.files import Folder
 from archray.platform.quantities import DECIDING, deciding_accuracy
 from archray.platform.run.layout import TRIALS, command
-from archray.platform.run.pareto_front import front_of
-from archray.platform.run.run_summary import RunSummary
+from archray.platform.run.run_summary import RunSummary, front_of
 
 if TYPE_CHECKING:  # a result is read without them
     import pandas as pd

@@ -21,8 +21,7 @@ from archray.platform.quantities import (
     whole_number,
 )
 from archray.platform.run.layout import MANIFEST, REPORT, RUNS, command
-from archray.platform.run.listing import Listing
-from archray.platform.run.run_summary import RunSummary
+from archray.platform.run.run_summary import Listing, RunSummary
 from archray.plurals import count
 
 SHOWN_ROWS = 30  # of a listing; `archray show --json` has the others

@@ -7,7 +7,7 @@ from typing import Annotated, Self
 from pydantic import Field, model_validator
 
 from archray.settings import Settings
-from archray.trainables.data.augmentation_settings import AugmentationSettings
+from archray.trainables.data.settings import AugmentationSettings
 
 Count = Annotated[int, Field(ge=1)]
 Positive = Annotated[float, Field(gt=0)]

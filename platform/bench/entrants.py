@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from archray.errors import ArchrayError, InvalidInput
-from archray.platform.bench.bench_problem import BenchProblem
 from archray.platform.methods import METHODS, get_method
+from archray.platform.methods.search_problem import BenchProblem
 from archray.trainables.proxies import low_is_good
 from archray.trainables.tabular import Table
 from archray.trainables.tabular.roles import is_size

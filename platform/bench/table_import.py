@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
-from archray.errors import InvalidInput, InvalidTable
+from archray.errors import InvalidInput, InvalidTable, MissingExtra
 from archray.files import new_file
-from archray.platform.bench.nasbench1shot1_rows import cells_by_order, has_cut_matrices
-from archray.platform.bench.nats_bench_rows import SHORT, nats_bench_rows
+from archray.plurals import count
 from archray.trainables.spaces import SPACES, NASBench1Shot1, get_space
 from archray.trainables.spaces.encodings import NONE
+from archray.trainables.spaces.nasbench1shot1 import OPERATIONS, PADDED, PADDING
 from archray.trainables.spaces.table_space import CANONICAL, DECISIONS
 from archray.trainables.tabular.roles import ARCHITECTURES
 from archray.trainables.tabular.table import Table, read_table
@@ -32,6 +35,196 @@ from archray.trainables.tabular.table_file import (
 
 if TYPE_CHECKING:
     import pandas as pd
+
+# NAS-Bench-1Shot1's tables, in which only the first row of each adjacency is left: the cells by the order of the rows.
+
+
+MATRIX = "adj_matrix"
+NODES = tuple(f"node{node}" for node in range(1, PADDED - 1))
+COLUMNS = (*NODES, MATRIX)
+VALUES = ("val1", "val2", "val3", "test1", "test2", "test3")
+
+Matrix = NDArray[np.int64]
+
+
+def has_cut_matrices(columns: Sequence[str]) -> bool:
+    """Whether a table has the columns of these tables."""
+    return set(COLUMNS) <= set(columns)
+
+
+def cells_by_order(frame: pd.DataFrame, space: NASBench1Shot1, location: str) -> list[str]:
+    """The string of each row's cell, of a table whose rows are in the order in which the authors' program lists them.
+
+    The order is not believed but checked: the operations of every row, and the edges from the input, must be those of
+    the cell; and where the table has the six errors of each cell, isomorphic cells, which NAS-Bench-101 trained as one,
+    must have equal ones, and other cells others. Raises: InvalidTable if they have not.
+    """
+    cells = [(matrix, operations) for matrix in matrices(space) for operations in _operations(matrix)]
+    told = [(*row[:-1], row[-1].split()) for row in frame[list(COLUMNS)].itertuples(index=False, name=None)]
+    expected = [(*operations, _first_row(matrix).split()) for matrix, operations in cells]
+    wrong = next((row for row, (a, b) in enumerate(itertools.zip_longest(told, expected)) if a != b), None)
+    if wrong is not None:
+        raise InvalidTable(
+            f"{location}: row {wrong} (from 0) is not what the order of the {count(len(expected), 'cell')} of "
+            f"{space.name} says, so that a matrix's first row does not tell which cell it is of; take the rows as a "
+            "space of their own (--architecture row)"
+        )
+    named = [space.encode(space.canonical(_architecture(space, *cell))) for cell in cells]
+    if set(VALUES) <= set(frame.columns):
+        pairs = set(zip(named, frame[list(VALUES)].itertuples(index=False, name=None), strict=True))
+        if not len(pairs) == len(set(named)) == len({values for _, values in pairs}):
+            raise InvalidTable(
+                f"{location}: isomorphic cells have different errors, or different cells the same, so that the rows "
+                "are not in the order of the cells; take them as a space of their own (--architecture row)"
+            )
+    return named
+
+
+def matrices(space: NASBench1Shot1) -> list[Matrix]:
+    """The (n + 2, n + 2) matrices of the space without loose ends, once each, in the order of the authors' program."""
+    output = len(space.parents)
+    parents = (0, *space.parents)
+    listed: dict[bytes, Matrix] = {}
+
+    def complete(matrix: Matrix) -> bool:
+        used = [node for node in range(1, output) if matrix[node].any()]
+        return all(matrix[:, node].sum() == parents[node] for node in (*used, output))
+
+    def grow(matrix: Matrix, node: int) -> Iterator[Matrix]:
+        if complete(matrix):
+            yield matrix
+            return
+        missing = parents[node] - int(matrix[:, node].sum())
+        for chosen in itertools.combinations(range(node), missing):
+            grown = matrix.copy()
+            for parent in chosen:  # one after the other: what hangs on the first is listed without the second
+                grown[parent, node] = 1
+                yield from grow(grown, parent)
+
+    for matrix in grow(np.zeros((output + 1, output + 1), dtype=np.int64), output):
+        listed.setdefault(matrix.tobytes(), matrix)
+    return list(listed.values())
+
+
+def _operations(matrix: Matrix) -> Iterator[tuple[str, ...]]:
+    """The operations of the five nodes in the table's order: the first live node's varies fastest."""
+    live = [node for node in range(1, len(matrix) - 1) if matrix[node].any()]
+    for chosen in itertools.product(OPERATIONS, repeat=len(live)):
+        of_node = dict(zip(reversed(live), chosen, strict=True))
+        yield tuple(of_node.get(node, PADDING) for node in range(1, PADDED - 1))
+
+
+def _first_row(matrix: Matrix) -> str:
+    """As the tables print it: the edges from the input to nodes 1 to 5 and the output."""
+    padded = [*matrix[0][:-1], *[0] * (PADDED - len(matrix)), matrix[0][-1]]
+    return f"[{' '.join(f'{edge}.' for edge in padded)}]"
+
+
+def _architecture(space: NASBench1Shot1, matrix: Matrix, operations: Sequence[str]) -> tuple[str, ...]:
+    """A loose end, which has no parents in the matrix, gets its first ones."""
+    parents = [
+        [int(parent) for parent in np.flatnonzero(matrix[:, node])] or list(range(number))
+        for node, number in enumerate(space.parents, 1)
+    ]
+    return space.architecture(operations[: len(space.nodes)], parents)
+
+
+# The official files of NATS-Bench, read by its own package `nats-bench` (Dong et al. 2021), as rows of a table.
+
+
+DATASETS = ("cifar10", "cifar100", "ImageNet16-120")
+SHORT = "12"  # epochs of the training that a search is told of, as in thesis 7.5 (note H4)
+
+
+def nats_bench_rows(place: str | Path, dataset: str = "cifar10") -> pd.DataFrame:
+    """A row for each architecture of NATS-Bench's topology space, or of its size space if `sss` is in the file's name.
+
+    Args:
+        place: a folder of the simple kind, `NATS-tss-v1_0-3ffb9-simple` (one file for each architecture, read one by
+            one), or one `.pickle.pbz2` file with all. They are pickles: read only what you trust.
+        dataset: `cifar10`, `cifar100` or `ImageNet16-120`.
+
+    Returns: `index`, `architecture`; for each training there is, of 12 and 200 epochs or 1, 12 and 90, `valid_12` and
+    `test_12`, their means over the trainings; `valid_12_seed0`, ... of each training; `seconds_12`, of the training and
+    one evaluation; `valid_12@1` to `valid_12@12`, after each epoch; `params` (M), `flops` (M), `latency` (s).
+    CIFAR-10's validation accuracies are of trainings on half of its training images, as the benchmark has it.
+
+    Raises: MissingExtra without the package; InvalidInput for another data set; InvalidTable for files that cannot
+        be read.
+    """
+    import pandas as pd
+
+    if dataset not in DATASETS:
+        raise InvalidInput(f"NATS-Bench has no data set {dataset!r}; choose one of {', '.join(DATASETS)}")
+    path = Path(place).expanduser()
+    if not path.exists():
+        raise InvalidTable(f"there is no file and no folder {path}; give NATS-Bench's, see its README for the download")
+    package = _package()
+    space = "size" if "sss" in path.name else "topology"
+    try:
+        api = package.create(str(path), space, fast_mode=path.is_dir(), verbose=False)
+        rows = [_row(api, index, dataset) for index in range(len(api))]
+    except (OSError, AssertionError, ValueError, KeyError, EOFError) as error:
+        raise InvalidTable(f"{path} cannot be read as NATS-Bench's {space} space ({error!r})") from error
+    return pd.DataFrame(rows).dropna(axis="columns", how="all")
+
+
+def _package() -> ModuleType:
+    try:
+        import nats_bench
+    except ImportError as error:
+        raise MissingExtra(
+            f"NATS-Bench's files are read by its package, which is not installed ({error}): "
+            "pip install 'archray[nats-bench]'"
+        ) from error
+    return nats_bench
+
+
+def _row(api: Any, index: int, dataset: str) -> dict[str, Any]:
+    """Everything of one architecture, which is then forgotten: all of them are some gigabytes."""
+    told: dict[str, Any] = {"index": index, "architecture": api.arch(index)}
+    searched = "cifar10-valid" if dataset == "cifar10" else dataset  # what the validation accuracies are of
+    api.get_more_info(index, searched, hp=SHORT, is_random=False)  # reads the architecture's file
+    for hp in sorted(api.arch2infos_dict[index], key=int):
+        results, epochs = api.arch2infos_dict[index][hp], int(hp)
+        told[f"valid_{epochs}"] = _accuracy(results, searched, "x-valid")
+        told[f"test_{epochs}"] = _accuracy(results, dataset, "ori-test" if dataset == "cifar10" else "x-test")
+        for number, seed in enumerate(results.dataset_seed.get(searched, ())):
+            told[f"valid_{epochs}_seed{number}"] = _accuracy(results, searched, "x-valid", seed=seed)
+        told[f"seconds_{epochs}"] = _seconds(results, searched)
+        if hp == SHORT:
+            for epoch in range(1, epochs + 1):
+                told[f"valid_{epochs}@{epoch}"] = _accuracy(results, searched, "x-valid", epoch=epoch)
+    costs = api.get_cost_info(index, searched, hp=SHORT)
+    told |= {name: np.nan if costs[name] is None else costs[name] for name in ("params", "flops", "latency")}
+    if api.fast_mode:
+        del api.arch2infos_dict[index]
+        api.evaluated_indexes.discard(index)
+    return told
+
+
+def _accuracy(results: Any, dataset: str, split: str, epoch: int | None = None, seed: int | None = None) -> float:
+    """Percent; the mean over trainings, or that of one; NaN where the benchmark has none."""
+    try:
+        metrics = results.get_metrics(
+            dataset, split, iepoch=None if epoch is None else epoch - 1, is_random=False if seed is None else seed
+        )
+    except (KeyError, ValueError):
+        return float("nan")
+    return float(metrics["accuracy"])
+
+
+def _seconds(results: Any, dataset: str) -> float:
+    """Of the training and one evaluation, as the package's `simulate_train_eval` counts; NaN where it has no times."""
+    try:
+        train = results.get_metrics(dataset, "train", is_random=False)
+        valid = results.get_metrics(dataset, "x-valid", is_random=False)
+    except (KeyError, ValueError):
+        return float("nan")
+    if train["all_time"] is None or valid["all_time"] is None:
+        return float("nan")
+    return float(train["all_time"] + valid["all_time"] / (valid["iepoch"] + 1))
+
 
 Missing = Literal["refuse", "drop"]
 KEYS = (INDEX, *ARCHITECTURES)  # columns that tables are joined on

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 
-from archray.platform.methods.hnas.hnas_config import KAPPA
+from archray.platform.methods.hnas.config import KAPPA
 from archray.platform.quantities import MISSING, signed, significant, whole_number
 from archray.plurals import count
 from archray.trainables.spaces.encodings import NONE

@@ -112,7 +112,7 @@ def run(
     """
     # pandas, and settings: `archray --help` does without them, and so in the other commands here
     from archray.cluster.settings import ClusterSettings
-    from archray.platform.bench.bench_tables import CAVEAT, lead, notes, written_differences, written_summary
+    from archray.platform.bench.page import CAVEAT, lead, notes, written_differences, written_summary
     from archray.platform.config import validate
 
     bench = archray.bench(
@@ -148,7 +148,7 @@ def proxies(
     result: Result = None,
 ) -> None:
     """Correlate every metric of a table with its values: as it is, 1/M, κ/M, with trade-off."""
-    from archray.platform.bench.correlation_tables import NOTE, written_correlations
+    from archray.platform.bench.correlations import NOTE, written_correlations
 
     correlations = archray.bench_proxies(
         table, out=out, where=pairs("--where", where), objective=objective, result=result

@@ -23,10 +23,10 @@ from ray.tune.execution.experiment_state import _ExperimentCheckpointManager
 from archray.cluster.ray_compat import replaced
 from archray.errors import IncompatibleRay, tested_versions
 from archray.files import Folder
-from archray.platform.engine.ended_trials import packed_states, release
 from archray.platform.engine.interrupt import INTERRUPT
+from archray.platform.engine.tune_memory import packed_states, release
 from archray.platform.run.layout import PLAN, RESULTS, STARTED
-from archray.platform.run.listing import plain
+from archray.platform.run.run_summary import plain
 from archray.platform.run.tune_snapshot import (
     Event,
     append_events,

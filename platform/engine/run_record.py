@@ -14,9 +14,8 @@ from archray.files import Folder
 from archray.platform.run.documents import Done
 from archray.platform.run.heartbeat import is_taken_over, lock
 from archray.platform.run.layout import DONE, MANIFEST, REPEAT, SUMMARY
-from archray.platform.run.listing import plain
 from archray.platform.run.manifest import now
-from archray.platform.run.run_summary import StageSummary, State, worked_seconds
+from archray.platform.run.run_summary import StageSummary, State, plain, worked_seconds
 
 Describe = Callable[[], Mapping[str, Any]]  # `result` and `listings` of a `RunSummary`, of what is there by now
 

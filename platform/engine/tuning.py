@@ -19,9 +19,7 @@ from archray.cluster.settings import ResourceSettings, concurrency, unused_share
 from archray.errors import DamagedFile, IncompatibleRay, RunInterrupted, tested_versions
 from archray.files import Folder
 from archray.platform.engine.card_sharing import with_shared_cards
-from archray.platform.engine.ended_trials import return_memory
 from archray.platform.engine.failed_trials import check_crashes, crashed_trials, quiet_deaths
-from archray.platform.engine.idle_actors import idle_actors
 from archray.platform.engine.interrupt import stop_gracefully
 from archray.platform.engine.rerun import (
     Rerun,
@@ -33,13 +31,14 @@ from archray.platform.engine.rerun import (
     short_of_memory,
     tell,
 )
+from archray.platform.engine.restore import TUNER, restore_state
 from archray.platform.engine.result_log import own_state, trial_statuses, with_frames, write_plan
 from archray.platform.engine.run_costs import has_costs, with_costs
 from archray.platform.engine.run_record import whole_run
 from archray.platform.engine.stage import Context, ReadsT, Stage
-from archray.platform.engine.state_replay import TUNER, restore_state
 from archray.platform.engine.trial_plan import TrialPlan, run_config_of, trial_resources, tune_config_of
 from archray.platform.engine.trial_tables import failure_reasons, trial_id_of
+from archray.platform.engine.tune_memory import idle_actors, return_memory
 from archray.platform.engine.tune_options import TuneOptions
 from archray.platform.run.layout import CURVES, TRIALS, command
 from archray.platform.run.manifest import digest

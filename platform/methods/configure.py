@@ -18,7 +18,7 @@ from archray.platform.config import (
     validate,
 )
 from archray.platform.methods.catalogue import METHODS, get_method
-from archray.platform.methods.space_defaults import space_defaults
+from archray.platform.methods.config import space_defaults
 from archray.trainables.data import DATASETS, DataSettings, check_data, data_kind
 from archray.trainables.spaces import get_space
 

@@ -11,8 +11,8 @@ from archray.references import load_reference
 from archray.trainables.spaces import SPACES, Space, TableSpace
 
 if TYPE_CHECKING:
-    from archray.platform.bench.bench_problem import MakeSearcher
     from archray.platform.methods.recipe import Recipe
+    from archray.platform.methods.search_problem import MakeSearcher
 
 Values = Mapping[str, Any]  # options, as a nested dictionary
 
@@ -53,7 +53,7 @@ class Method:
         extendable: the flags that `resume` may change on a finished run.
         serves: None if the method can search the space, else why not.
         searcher_at: where the function is that makes its searcher for a table, `module:function`, see
-            `archray.platform.bench.bench_problem.MakeSearcher`; None: `archray bench` cannot run it.
+            `archray.platform.methods.search_problem.MakeSearcher`; None: `archray bench` cannot run it.
         streams: whether it serves images that stay in their files (`imagefolder-stream`): it trains networks alone.
         by_proxy: whether that searcher goes by one training-free metric, its option `proxy`.
         beside: rows that stand beside its own in every bench: their name after the method's -> further options.

@@ -13,11 +13,11 @@ from archray.platform.config import SearchConfig
 from archray.platform.engine.stage import Context, Stage, WorkStage
 from archray.platform.methods.catalogue import get_method
 from archray.platform.quantities import HEADLINE
-from archray.platform.report.measured import TRAINING_STAGES, Measured, costs, headline_key, over_repeats
 from archray.platform.report.page import Headline, MakeSection, render
+from archray.platform.report.run_sections import TRAINING_STAGES, Measured, costs, headline_key, over_repeats
 from archray.platform.run.layout import DONE, FINDINGS, FOUND, MODEL, PROGRESS, REPORT, TRIALS
-from archray.platform.run.listing import Listing
 from archray.platform.run.run import Run
+from archray.platform.run.run_summary import Listing
 
 ConfigT = TypeVar("ConfigT", bound=SearchConfig)
 TRIAL_STAGES = ("search", "selection", "final", "members", "baseline")  # whose trials stand in the run's own table

@@ -17,9 +17,8 @@ from archray.files import Folder
 from archray.platform.models.rebuilt_model import FEATURE_MAP, STATE_DICT
 from archray.platform.run.heartbeat import is_locked_elsewhere
 from archray.platform.run.layout import MODEL, command
-from archray.platform.run.pareto_front import front_of
 from archray.platform.run.run import Run
-from archray.platform.run.run_summary import RunSummary
+from archray.platform.run.run_summary import RunSummary, front_of
 from archray.plurals import count
 from archray.trainables.checkpoint import STATE_FILE, load_fitting, load_trained_weights, read_state
 from archray.trainables.data import DataSettings, load_data

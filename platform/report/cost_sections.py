@@ -11,9 +11,19 @@ import pandas as pd
 
 from archray.platform.quantities import MISSING, Quantity, quantity_of, significant
 from archray.platform.report.page import MakeSection
-from archray.platform.report.section import Column, Section, captioned, folded, numeric, paragraphs, table
-from archray.platform.report.short_names import NamesOf, ShortNames, found_strings
-from archray.platform.report.table_columns import numbers
+from archray.platform.report.section import (
+    Column,
+    NamesOf,
+    Section,
+    ShortNames,
+    captioned,
+    folded,
+    found_strings,
+    numbers,
+    numeric,
+    paragraphs,
+    table,
+)
 from archray.platform.run.layout import TRIALS
 from archray.platform.run.run import Run
 from archray.plurals import count

@@ -16,11 +16,8 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, MaxNLocator
 
 from archray.platform.quantities import MISSING, quantity_of
-from archray.platform.report.figures import FOUND, RANDOM, TRIAL, NothingToDraw, drawing, set_height
-from archray.platform.report.pointed_at import tell_line
-from archray.platform.report.section import Section, captioned
-from archray.platform.report.short_names import NamesOf, ShortNames, short_names
-from archray.platform.report.table_columns import numbers
+from archray.platform.report.figures import FOUND, RANDOM, TRIAL, NothingToDraw, drawing, set_height, tell_line
+from archray.platform.report.section import NamesOf, Section, ShortNames, captioned, numbers, short_names
 from archray.platform.run.layout import CURVES
 from archray.platform.run.run import Run
 from archray.plurals import count

@@ -9,24 +9,68 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from functools import wraps
 from textwrap import wrap
 from typing import TypeVar
+from weakref import WeakKeyDictionary
 
 import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.backends.backend_svg import FigureCanvasSVG
-from matplotlib.figure import Figure
+from matplotlib.figure import Figure, FigureBase
 from matplotlib.text import Text
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
 from archray.errors import InvalidInput
 from archray.platform.quantities import power_of_ten
-from archray.platform.report.pointed_at import shapes
 from archray.platform.report.section import escape
+
+# What a reader sees who points at a figure on the page: a text for each point or line, beside matplotlib's drawing.
+
+
+Texts = list[tuple[Axes, np.ndarray, str]]  # where, as (k, 2) data coordinates, one for a point; what
+
+_RADIUS = 7  # of a point, as a finger or a pointer meets it, in units of the drawing
+_VERTICES = 60  # of a line: its course, as far as a pointer can tell
+_TEXTS: WeakKeyDictionary[FigureBase, Texts] = WeakKeyDictionary()
+
+
+def tell_points(axes: Axes, x: Iterable[float], y: Iterable[float], texts: Iterable[str]) -> None:
+    """A text for each point, in lines; a point that is not finite has none. The last of several is on top."""
+    texts_of = _TEXTS.setdefault(axes.figure, [])
+    for at_x, at_y, text in zip(x, y, texts, strict=True):
+        if np.isfinite(at_x) and np.isfinite(at_y):
+            texts_of.append((axes, np.array([[at_x, at_y]], dtype=float), text))
+
+
+def tell_line(axes: Axes, x: Sequence[float], y: Sequence[float], text: str) -> None:
+    """A text for a line; without a finite point it has none."""
+    points = np.column_stack([np.asarray(x, dtype=float), np.asarray(y, dtype=float)])
+    points = points[np.isfinite(points).all(axis=1)]
+    if len(points):
+        kept = np.unique(np.linspace(0, len(points) - 1, min(len(points), _VERTICES)).round().astype(int))
+        _TEXTS.setdefault(axes.figure, []).append((axes, points[kept], text))
+
+
+def shapes(canvas: Figure) -> str:
+    """The texts of a figure that has been drawn, as SVG in its units; lines first, so that points are on top."""
+    height = 72 * canvas.get_size_inches()[1]
+    texts = sorted(_TEXTS.get(canvas, []), key=lambda shape: len(shape[1]) == 1)
+    return "".join(_shape(axes.transData.transform(points), height, text) for axes, points, text in texts)
+
+
+def _shape(places: np.ndarray, height: float, text: str) -> str:
+    """places: (k, 2) from the lower left."""
+    title = f"<title>{escape(text)}</title>"
+    if len(places) == 1:
+        x, y = places[0, 0], height - places[0, 1]
+        return f'<circle class="spot" cx="{x:.1f}" cy="{y:.1f}" r="{_RADIUS}">{title}</circle>'
+    course = " ".join(f"{x:.0f},{height - y:.0f}" for x, y in places)
+    return f'<polyline class="spot line" points="{course}">{title}</polyline>'
+
 
 # The colours of a light page, as page.css has them. No two are alike, and no colour map holds them.
 INK = "#1b1d20"
@@ -192,3 +236,33 @@ def plain(axis: Axis) -> None:
     axis.set_major_locator(LogLocator(10, subs=(1, 2, 5) if high < 1000 * low else (1,), numticks=8))
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axis.set_minor_formatter(NullFormatter())
+
+
+# How far repeats spread around their mean curve: a band, or the repeats themselves as points where there are two.
+
+
+BAND = 3  # repeats that a band needs: from two it is no more than their distance, and looks like more
+
+
+def draw_spread(axes: Axes, x: np.ndarray, each: np.ndarray, spread: np.ndarray, colour: str, least: float) -> None:
+    """The spread of step curves around their mean; nothing for a single one.
+
+    Args:
+        x: (k,) from each to the next the curves are constant.
+        each: (repeats, k) the curves.
+        spread: (k,) half the height of the band.
+        least: the band does not go below; for a logarithmic axis.
+    """
+    if len(each) >= BAND:
+        mean, half = each.mean(axis=0), np.nan_to_num(spread)
+        low = np.maximum(mean - half, least)
+        axes.fill_between(x, low, mean + half, step="post", color=colour, alpha=0.16, linewidth=0)
+    elif len(each) > 1:
+        for curve in each:
+            moved = np.flatnonzero(np.diff(curve, prepend=np.nan) != 0)  # its steps, the first value too
+            axes.scatter(x[moved], curve[moved], s=22, color=colour, alpha=0.75, linewidth=0, zorder=3.5)
+
+
+def spread_words(repeats: int, spread: str) -> str:
+    """What a caption says of it: `bands one SPREAD on either side`, or that the points are the repeats."""
+    return f"bands one {spread} on either side" if repeats >= BAND else "points are the two repeats"

@@ -16,11 +16,9 @@ import pandas as pd
 
 from archray.platform.quantities import duration, quantity_of
 from archray.platform.report.figures import NothingToDraw
-from archray.platform.report.section import Section, breakable, escape, flowing
-from archray.platform.report.short_names import ShortNames
-from archray.platform.report.table_columns import numbers
+from archray.platform.report.section import Section, ShortNames, breakable, escape, flowing, numbers
 from archray.platform.run.run import Run
-from archray.trainables.data.data_settings import PATH_PREFIXES
+from archray.trainables.data.settings import PATH_PREFIXES
 from archray.trainables.spaces.table_space import PREFIX as TABLE
 
 _FOLDER = re.compile(r"(?:^|(?<=[:=]))~?/(?!/)[^:]*/")  # the folder of an absolute path, after `folder:` too

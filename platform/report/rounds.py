@@ -11,9 +11,19 @@ import numpy as np
 import pandas as pd
 
 from archray.platform.quantities import significant, whole_number
-from archray.platform.report.section import Column, Section, folded, numeric, paragraphs, table
-from archray.platform.report.short_names import NamesOf, ShortNames
-from archray.platform.report.table_columns import failures, flags, numbers
+from archray.platform.report.section import (
+    Column,
+    NamesOf,
+    Section,
+    ShortNames,
+    failures,
+    flags,
+    folded,
+    numbers,
+    numeric,
+    paragraphs,
+    table,
+)
 from archray.platform.run.layout import ROUNDS
 from archray.platform.run.run import Run
 from archray.plurals import count

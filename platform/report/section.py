@@ -3,9 +3,20 @@
 from __future__ import annotations
 
 import html
+import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from archray.platform.quantities import MISSING, as_float
+from archray.platform.run.run import Run
+from archray.plurals import count
+from archray.trainables.spaces.feature_map import FeatureMapSpace, spelling
+from archray.trainables.spaces.space import Space
 
 _SHORT = 16  # characters of what stands in the place of a name, and needs no more width
 _NAME = 30  # characters of code in a table that are one name, of an option say
@@ -140,3 +151,132 @@ def linked(value: object) -> str:
     if isinstance(value, Named):
         return f'<a href="#{escape(value.short)}" title="{escape(value.string)}">{escape(value.short)}</a>'
     return escape(value)
+
+
+# The columns of a run's tables as a page needs them: finite numbers, booleans, reasons of failures.
+
+
+def finite_values(values: Iterable[float]) -> np.ndarray:
+    """The finite numbers among `values`, in order."""
+    return np.array([number for number in map(as_float, values) if not math.isnan(number)], dtype=float)
+
+
+def numbers(frame: pd.DataFrame, column: str) -> pd.Series:
+    """`column` as floats, one per row of `frame`; NaN where it is missing, infinite, or no number."""
+    values = pd.to_numeric(frame.get(column, pd.Series(math.nan, index=frame.index)), errors="coerce").astype(float)
+    return values.where(np.isfinite(values))
+
+
+def flags(frame: pd.DataFrame, column: str) -> pd.Series:
+    """`column` as booleans, one per row of `frame`; false where it is missing."""
+    return frame.get(column, pd.Series(False, index=frame.index)).eq(True)
+
+
+def failures(frame: pd.DataFrame) -> pd.Series:
+    """The reason of each row's failure, None where there is none; an empty string is none.
+
+    `failure` is a result's own reason, `error` that of a trial that Tune gave up.
+    """
+    told = frame.reindex(columns=["failure", "error"]).itertuples(index=False)
+    reasons = [next((str(text) for text in row if pd.notna(text) and str(text).strip()), None) for row in told]
+    return pd.Series(reasons, index=frame.index, dtype=object)
+
+
+# Short names of a run's architectures, `A1`, `A2`, ...: defined once on a page, by figures, tables and captions used.
+
+
+ANCHOR = "names"  # of the section that defines them
+_FOLDED = 24  # more names than this are folded
+
+
+class ShortNames:
+    """The names of architectures in the order they are given; what is no string has none."""
+
+    def __init__(self, architectures: Iterable[object], letter: str = "A") -> None:
+        strings = dict.fromkeys(name for name in architectures if isinstance(name, str))
+        self.by_string = {string: Named(f"{letter}{number}", string) for number, string in enumerate(strings, 1)}
+
+    def of(self, architecture: object) -> Named | str:
+        """Its name; a string that has none as it is, and a dash for what is no string."""
+        if not isinstance(architecture, str):
+            return MISSING
+        return self.by_string.get(architecture, architecture)
+
+    def all_of(self, architectures: Iterable[object]) -> tuple[Named | str, ...]:
+        """Their names, of an ensemble's members for example."""
+        return tuple(map(self.of, architectures))
+
+
+NamesOf = Callable[[Run[Any]], ShortNames]
+
+
+def found_strings(run: Run[Any]) -> list[str]:
+    """What the best repeat found, an ensemble's members one by one, then what the others did."""
+    found = [repeat.found or {} for repeat in (run.best, *run.repeats)]
+    return [name for each in found for name in each.get("members", [each.get("architecture")]) if name]
+
+
+def short_names(run: Run[Any], others: Iterable[object] = (), letter: str = "A") -> ShortNames:
+    """The names of what a run found, and of the others behind it."""
+    return ShortNames((*found_strings(run), *others), letter)
+
+
+def names_section(names_of: NamesOf, things: str, order: str) -> Callable[[Run[Any]], Section | None]:
+    """The section that defines the names of a family. things: what they are of. order: of those not found, in words."""
+
+    def make(run: Run[Any]) -> Section | None:
+        names = list(names_of(run).by_string.values())
+        if not names:
+            return None
+        found = len(set(found_strings(run)))
+        text = "The short names that this page uses; pointed at, each shows its string."
+        if 0 < found < len(names):
+            of_found = names[0].short + (
+                "" if found == 1 else f" {'and' if found == 2 else 'to'} {names[found - 1].short}"
+            )
+            text += f" {of_found} {'was' if found == 1 else 'were'} found; the others follow {order}."
+        columns = (Column("Name", "anchor"), Column("String", "code"))
+        defined = table(columns, [(name.short, name.string) for name in names], label=f"The names of {things}")
+        if len(names) > _FOLDED:
+            defined = folded(f"All {count(len(names), 'name')}", defined)
+        return Section(ANCHOR, f"The {things} by name", paragraphs([text]) + defined)
+
+    return make
+
+
+# The decisions of an architecture: what was chosen, and what there was to choose from.
+
+
+@dataclass(frozen=True)
+class Decided:
+    """One decision of the found architecture: its name, what was chosen, and what there was to choose from."""
+
+    name: str
+    choice: str
+    choices: tuple[str, ...]
+    bounds: tuple[float, float] | None = None  # of a constant, which has no `choices`: the range it was drawn from
+
+
+def decided(space: Space, architecture: str) -> tuple[Decided, ...]:
+    """The decisions of `architecture`, a string of `space`; a feature map's constant is the last of them.
+
+    A constant that makes no difference to this map is `unused`. Raises: InvalidArchitecture.
+    """
+    chosen = space.decode(architecture)
+    decisions = [Decided(d.name, c, d.choices) for d, c in zip(space.decisions, chosen, strict=False)]
+    if isinstance(space, FeatureMapSpace):
+        low, high = space.constant.low, space.constant.high
+        used = len({space.canonical((*chosen[:-1], spelling(end))) for end in (low, high)}) > 1
+        value, bounds = (chosen[-1], (low, high)) if used else ("unused", None)
+        decisions.append(Decided(space.constant.name, value, (), bounds))
+    return tuple(decisions)
+
+
+def decision_table(decisions: Sequence[Decided]) -> str:
+    """Each decision with its choice and the choices it was not."""
+    columns = (Column("Decision", "code"), Column("Chosen", "code"), Column("Instead of", "code"))
+    rows = []
+    for d in decisions:
+        others = ", ".join(choice for choice in d.choices if choice != d.choice) or "nothing else"
+        rows.append((d.name, d.choice, "any value from {:g} to {:g}".format(*d.bounds) if d.bounds else others))
+    return table(columns, rows, label="The decisions of the found architecture")

@@ -11,9 +11,17 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from archray.platform.quantities import DECIDING, MISSING, UNDER_ATTACK, Spread, quantity_of
-from archray.platform.report.figures import FOUND, SURFACE, TRIAL, NothingToDraw, drawing, figure, set_height
+from archray.platform.report.figures import (
+    FOUND,
+    SURFACE,
+    TRIAL,
+    NothingToDraw,
+    drawing,
+    figure,
+    set_height,
+    tell_points,
+)
 from archray.platform.report.page import without_folder
-from archray.platform.report.pointed_at import tell_points
 from archray.platform.report.section import Column, Section, captioned, paragraphs, table
 from archray.platform.run.run_summary import RunSummary
 from archray.plurals import count

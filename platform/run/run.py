@@ -18,7 +18,7 @@ from pydantic import ValidationError
 from archray.cluster.settings import LOCAL
 from archray.errors import ArchrayError, RunFolderError, RunInterrupted, TrialCrashed, UnknownName, first_problem
 from archray.files import Folder, plain_name
-from archray.platform.config import SearchConfig
+from archray.platform.config import SearchConfig, flat
 from archray.platform.quantities import deciding_accuracy
 from archray.platform.run.documents import Done, Result
 from archray.platform.run.heartbeat import holds_nothing
@@ -39,7 +39,7 @@ from archray.trainables.data import DataSettings, save_arrays
 from archray.trainables.data.load import is_own_data
 from archray.trainables.spaces import is_own_space
 
-if TYPE_CHECKING:  # a run is opened without
+if TYPE_CHECKING:
     import pandas as pd
 
 ConfigT = TypeVar("ConfigT", bound=SearchConfig, covariant=True)
@@ -379,3 +379,28 @@ def _has_work(run: Folder) -> bool:
     """Whether a stage is done, or has folders: those of trials, of rows that arrived, of what was set aside."""
     folders = [run / name for name in run.folders() if name != CODE]
     return any(_has_work(each) if each.exists(MANIFEST) else each.exists(DONE) or each.folders() for each in folders)
+
+
+# Whether a run that has begun is the search that a command asks for.
+
+
+def check_same_search(run: Run[Any], config: SearchConfig) -> None:
+    """That the run was begun with `config`, wherever either runs, and that the user's files are as they were.
+
+    Raises: RunFolderError, with what differs.
+    """
+    own, asked = (flat(each.model_dump(mode="json", exclude={"cluster"})) for each in (run.config, config))
+    differing = [
+        f"{key} is {own.get(key)!r}, not {asked.get(key)!r}"
+        for key in sorted(own.keys() | asked.keys())
+        if own.get(key) != asked.get(key)
+    ]
+    for kept in run.manifest["references"].values():
+        file = Path(split_reference(kept["reference"])[0])
+        if file.is_file() and hashlib.sha256(file.read_bytes()).hexdigest() != kept["sha256"]:
+            differing.append(f"{file} is as it was when it began, which has changed since")
+    if differing:
+        raise RunFolderError(
+            f"{run.folder} holds another search: there {'; '.join(differing)}. Choose another --out, or "
+            f"continue that search with: {command('resume', run.folder)}"
+        )

@@ -5,11 +5,12 @@ The engine writes `summary.json` whenever a stage begins or ends. Reading it imp
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
@@ -17,8 +18,52 @@ from archray.errors import DamagedFile, RunFolderError
 from archray.files import Folder
 from archray.platform.run.documents import Done, Manifest, Moment, Result, Seconds
 from archray.platform.run.heartbeat import alive_until, no_sign_of_life
-from archray.platform.run.layout import DONE, FINDINGS, FOUND, MANIFEST, REPEAT, SUMMARY, command
-from archray.platform.run.listing import Listing
+from archray.platform.run.layout import DONE, FINDINGS, FOUND, MANIFEST, MEMBERS, PARETO, REPEAT, SUMMARY, command
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+# Rows that a run shows in the terminal and keeps in `summary.json`: the trials of its search, best first.
+
+
+KEPT_ROWS = 1000  # of a listing; a search with shared weights scores any number of architectures
+
+
+@dataclass(frozen=True)
+class Listing:
+    """Rows with the same keys, in the order in which they are shown.
+
+    Attributes:
+        title: what they are, and how they are sorted.
+        rows: the first of them. A key is a quantity's, or `architecture`, `failure`, ...; None where there is no value.
+        count: how many there are in all.
+    """
+
+    __pydantic_config__ = ConfigDict(extra="forbid")
+
+    title: str
+    rows: Sequence[Mapping[str, Any]]
+    count: int
+
+    @classmethod
+    def of(cls, title: str, rows: Sequence[Mapping[str, Any]]) -> Listing:
+        return cls(title, [plain(dict(row)) for row in rows[:KEPT_ROWS]], len(rows))
+
+
+def plain(value: Any) -> Any:
+    """A value as JSON has it: numbers of NumPy as Python's, and null for what is missing or not finite."""
+    if isinstance(value, Mapping):
+        return {str(key): plain(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(inner) for inner in value]
+    if value is None or isinstance(value, str | bool | int):
+        return value
+    if hasattr(value, "tolist"):  # of NumPy, whose scalars are no Python numbers
+        return plain(value.tolist())
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    return None if value != value else str(value)  # pandas' NaT is not equal to itself
+
 
 State = Literal["running", "interrupted", "failed", "done"]
 StageState = Literal["waiting", "running", "stopped", "done"]
@@ -254,3 +299,27 @@ def read_manifest(folder: Folder) -> dict[str, Any]:
             f"({error.reason}), and without it the run cannot be opened. Restore it from a copy, or give the folder "
             "that --out named; the run's tables and its report are whole files of their own"
         ) from error
+
+
+# The set that a search with several objectives ended with: its members, numbered, and those trained in full.
+
+
+_INNER = "settings"  # what a member was trained with, in brief: for the stage that trains more of them
+
+
+def front_of(run: Folder) -> pd.DataFrame:
+    """A row a member, the most accurate first, numbered from 1 in `member`; empty where the set is not written.
+
+    What was trained in full has its test accuracy, or what the table says, and where its model lies, in the run.
+    """
+    import pandas as pd
+
+    if not (run / "pareto").exists(PARETO):
+        return pd.DataFrame()
+    front = (run / "pareto").read_parquet(PARETO)
+    front.insert(0, "member", range(1, len(front) + 1))
+    if not (run / "members").exists(MEMBERS):
+        return front
+    trained = (run / "members").read_parquet(MEMBERS)
+    further = [column for column in trained if column not in front and column != _INNER]
+    return front.merge(trained[["number", *further]], on="number", how="left", validate="one_to_one")

@@ -16,10 +16,10 @@ from typer.testing import CliRunner
 import archray
 from archray import plots
 from archray.errors import ArchrayError, InvalidInput, RunFolderError, UnknownName
-from archray.platform.bench.bench_folder import PARTS
-from archray.platform.bench.bench_result import BenchResult, paired
-from archray.platform.bench.bench_run import ask
-from archray.platform.bench.regret_figure import bench_regret, curves
+from archray.platform.bench.folder import PARTS
+from archray.platform.bench.page import bench_regret, curves
+from archray.platform.bench.result import BenchResult, paired
+from archray.platform.bench.run import ask
 from archray.platform.cli import application
 from archray.trainables.tabular import read_table
 

@@ -14,9 +14,9 @@ from archray_test_runs import method_parameters
 import archray
 from archray.errors import InvalidInput
 from archray.platform.methods import METHODS, get_method
+from archray.platform.methods.config import TrainedSearchConfig
 from archray.platform.methods.configure import make_config
-from archray.platform.methods.plain.plain_config import PlainConfig
-from archray.platform.methods.trained_config import TrainedSearchConfig
+from archray.platform.methods.plain.config import PlainConfig
 from archray.trainables.costs import costs_of
 from archray.trainables.nets import NetworkSettings
 from archray.trainables.spaces import get_space

@@ -15,7 +15,7 @@ import pandas as pd, pytest, ray
 from ray.cluster_utils import Cluster
 import archray
 from archray.errors import InvalidInput
-from archray.platform.engine.device_meter import DeviceMeter, whole_resources
+from archray.platform.engine.run_costs import DeviceMeter, whole_resources
 from archray.trainables.nets import NetworkSettings
 
 out = Path(sys.argv[1])

@@ -13,8 +13,8 @@ from ray import tune
 from ray.tune.utils.serialization import TuneFunctionEncoder
 
 from archray.files import Folder
-from archray.platform.engine.ended_trials import PackedState
 from archray.platform.engine.result_log import KeepSnapshot, ResultLog, own_state, with_frames
+from archray.platform.engine.tune_memory import PackedState
 from archray.platform.run.tune_snapshot import experiment_state
 from archray.searchers.ledger import TuneTrial
 

@@ -13,10 +13,10 @@ from archray_test_runs import ONE_AT_A_TIME
 import archray
 from archray.files import Folder
 from archray.platform.methods.configure import check_config, make_config
-from archray.platform.methods.ensembles.trained_pool import EnsembleParents
+from archray.platform.methods.ensembles.pool import EnsembleParents
 from archray.trainables.checkpoint import read_state, write_weights
 from archray.trainables.data import load_images
-from archray.trainables.data.data_settings import DataSettings
+from archray.trainables.data.settings import DataSettings
 from archray.trainables.ensembles import average, forward_selection, load_ensemble, measure_ensemble
 from archray.trainables.ensembles.prediction import DroppedPaths
 from archray.trainables.spaces import get_space

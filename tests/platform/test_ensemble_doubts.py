@@ -11,9 +11,9 @@ import pytest
 from archray_test_ensemble_report import ensemble_documents, ensemble_run, posterior_curves
 from archray_test_report import words
 
-from archray.platform.methods.ensembles.ensemble_doubts import POOR_ECE, calibration_doubt, elbo_doubt
-from archray.platform.methods.ensembles.ensemble_result import ensemble_result_section
-from archray.platform.methods.ensembles.posterior_curves import posterior_section
+from archray.platform.methods.ensembles.figures import posterior_section
+from archray.platform.methods.ensembles.report import ensemble_result_section
+from archray.platform.methods.ensembles.tables import POOR_ECE, calibration_doubt, elbo_doubt
 
 EPOCHS = np.arange(1, 21)
 NOISE = 0.02 * (-1.0) ** EPOCHS

@@ -12,7 +12,7 @@ from ray.tune.execution import tune_controller
 from ray.tune.execution.tune_controller import TuneController
 from ray.tune.utils.object_cache import _ObjectCache
 
-from archray.platform.engine.idle_actors import IdleActors, idle_actors
+from archray.platform.engine.tune_memory import IdleActors, idle_actors
 
 
 def test_as_many_are_kept_as_run_side_by_side() -> None:

@@ -11,8 +11,7 @@ import pandas as pd
 import pytest
 
 from archray.errors import InvalidTable
-from archray.platform.bench.nasbench1shot1_rows import MATRIX, NODES, VALUES, matrices
-from archray.platform.bench.table_import import import_table
+from archray.platform.bench.table_import import MATRIX, NODES, VALUES, import_table, matrices
 from archray.trainables.spaces import NASBench1Shot1Space1
 
 SPACE = NASBench1Shot1Space1()

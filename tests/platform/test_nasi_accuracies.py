@@ -10,9 +10,9 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from archray.platform.methods.supernets.nasi_accuracies import ALL, WITHIN, Accuracies, binned, correlations
-from archray.platform.methods.supernets.nasi_tables import METRICS
-from archray.platform.methods.supernets.table_values import TableValues
+from archray.platform.methods.nasi.config import TableValues
+from archray.platform.methods.nasi.figures import ALL, WITHIN, Accuracies, binned, correlations
+from archray.platform.methods.nasi.tables import METRICS
 from archray.trainables.spaces import get_space
 
 

@@ -17,9 +17,9 @@ from archray.errors import InvalidInput
 from archray.files import Folder
 from archray.platform.methods import METHODS, get_method, open_run
 from archray.platform.methods.configure import check_config, make_config
-from archray.platform.methods.supernets.nasi_tables import METRICS
+from archray.platform.methods.nasi.tables import METRICS
 from archray.trainables.spaces import get_space
-from archray.trainables.spaces.table_base import canonical_string
+from archray.trainables.spaces.table_space import canonical_string
 
 OPTIONS: dict[str, Any] = {
     "preset": "smoke", "seed": 2, "search_seeds": 2, "selection__keep": 2, "final_epochs": 1, "random": 0,

@@ -9,8 +9,7 @@ import archray
 from archray.errors import InvalidInput, RunFolderError
 from archray.files import Folder
 from archray.platform.methods.configure import make_config
-from archray.platform.run.run import Run
-from archray.platform.run.same_search import check_same_search
+from archray.platform.run.run import Run, check_same_search
 
 
 @pytest.fixture

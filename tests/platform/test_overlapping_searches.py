@@ -23,9 +23,9 @@ from archray.cluster.loopback import loopback_only
 from archray.cluster.ray_compat import hidden_lines, replaced
 from archray.errors import IncompatibleRay
 from archray.platform.engine.failed_trials import quiet_deaths
-from archray.platform.engine.idle_actors import IdleActors, idle_actors
 from archray.platform.engine.interrupt import INTERRUPT
 from archray.platform.engine.result_log import own_state
+from archray.platform.engine.tune_memory import IdleActors, idle_actors
 from archray.platform.engine.tuning import TUNE_ENVIRONMENT, tune_environment
 
 VARIABLES = (ray_constants.ENABLE_RAY_CLUSTERS_ENV_VAR, *TUNE_ENVIRONMENT)

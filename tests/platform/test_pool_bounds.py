@@ -10,10 +10,9 @@ import pytest
 from archray_test_report import words, write_run
 from scipy.stats import kendalltau, spearmanr
 
-from archray.platform.methods.pool_bounds import judged_bounds
-from archray.platform.methods.pool_bounds_section import pool_bounds, pool_bounds_section
+from archray.platform.methods.report import judged_bounds, pool_bounds, pool_bounds_section
 from archray.platform.report.figures import NothingToDraw
-from archray.platform.report.rank_agreement import rank_agreement
+from archray.platform.report.statistics import rank_agreement
 from archray.platform.run.run import Run
 from archray.searchers.hnas.trade_off_fit import chance_correlations, fit_trade_off
 from archray.trainables.spaces import get_space

@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.collections import FillBetweenPolyCollection, PathCollection
 from matplotlib.figure import Figure
 
-from archray.platform.report.repeat_spread import draw_spread
+from archray.platform.report.figures import draw_spread
 
 CURVES = np.array([[5.0, 5.0, 3.0, 3.0], [6.0, 4.0, 4.0, 2.0], [7.0, 6.0, 5.0, 4.0]])
 

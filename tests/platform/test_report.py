@@ -18,17 +18,13 @@ from matplotlib import colormaps
 from matplotlib.colors import to_hex
 
 from archray.platform.methods import open_run
-from archray.platform.methods.hnas.hnas_report import SECTIONS, choice_section, headline
-from archray.platform.methods.hnas.hnas_tables import best_trial
-from archray.platform.methods.hnas.hnas_trials import trials_section
+from archray.platform.methods.hnas.report import SECTIONS, choice_section, headline, trials_section
+from archray.platform.methods.hnas.tables import best_trial
 from archray.platform.report import figures
 from archray.platform.report.cell import cell_section
-from archray.platform.report.comparison import comparison_section
-from archray.platform.report.decisions import Decided, decision_table
 from archray.platform.report.page import Headline, render, without_folder
-from archray.platform.report.run_sections import manifest_section, repeats_section
-from archray.platform.report.section import Section
-from archray.platform.report.table_columns import failures
+from archray.platform.report.run_sections import comparison_section, manifest_section, repeats_section
+from archray.platform.report.section import Decided, Section, decision_table, failures
 from archray.platform.run.run import Run
 
 VOID = {"meta", "link", "br", "wbr", "img", "hr", "path", "use"}

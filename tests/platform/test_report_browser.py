@@ -15,7 +15,7 @@ from archray_test_report import hnas_content, rendered, write_repeats
 from archray_test_supernet_report import gradient_run, scored_run
 from matplotlib.figure import Figure
 
-from archray.platform.methods.feature_maps.equal_cost_sections import equal_cost_sections
+from archray.platform.methods.feature_maps.report import equal_cost_sections
 from archray.platform.report.figures import drawing, figure
 from archray.platform.report.page import write_page
 from archray.platform.report.section import Section

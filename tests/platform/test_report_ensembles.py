@@ -20,42 +20,36 @@ from archray_test_ensemble_report import (
 )
 from archray_test_report import HOSTILE, MISSING_NUMBER, Documents, Tables, rendered, words
 
-from archray.platform.methods.ensembles.ensemble_members import (
+from archray.platform.methods.ensembles.figures import (
+    best_so_far,
     common_decisions,
     delta_effect_section,
+    ensemble_delta_section,
+    ensembles_section,
     estimated_true_section,
+    grouped_decisions,
     member_agreement,
     member_cells_section,
     member_measures,
+    posterior_section,
+    swept_delta,
 )
-from archray.platform.methods.ensembles.ensemble_report import (
+from archray.platform.methods.ensembles.report import (
     SAMPLED_SECTIONS,
-    headline_of_sampled,
-)
-from archray.platform.methods.ensembles.ensemble_result import (
     diversity_section,
     ensemble_diversity,
+    headline_of_sampled,
 )
-from archray.platform.methods.ensembles.ensemble_tables import (
+from archray.platform.methods.ensembles.tables import (
     chosen_ensemble,
     estimates,
     found_members,
     names_of,
     sampled_ensembles,
 )
-from archray.platform.methods.ensembles.posterior_curves import (
-    grouped_decisions,
-    posterior_section,
-)
-from archray.platform.methods.ensembles.sampled_ensembles import (
-    best_so_far,
-    ensemble_delta_section,
-    ensembles_section,
-    swept_delta,
-)
-from archray.platform.report.decisions import Decided, decided
 from archray.platform.report.figures import NothingToDraw
 from archray.platform.report.page import header
+from archray.platform.report.section import Decided, decided
 from archray.platform.run.run import Run
 from archray.searchers.nesbs.posterior import Posterior
 

@@ -18,28 +18,34 @@ from archray_test_report import HOSTILE, MISSING_NUMBER, rendered, section_ids, 
 from scipy.stats import spearmanr
 
 from archray.errors import InvalidInput
-from archray.platform.methods.feature_maps.correlation import (
+from archray.platform.methods.feature_maps.figures import (
     correlation_panels,
     correlation_section,
+    seconds_section,
     shared_against_standalone,
+    solver_calls_section,
     spearman,
 )
-from archray.platform.methods.feature_maps.equal_cost import (
+from archray.platform.methods.feature_maps.report import (
+    SECTIONS,
+    equal_cost_sections,
+    headline,
+    rounds_section,
+)
+from archray.platform.methods.feature_maps.tables import (
+    accuracy_at,
+    accuracy_curve,
     calls_compared,
     comparison_table,
+    progress_of,
+    reaches,
     seconds_compared,
 )
-from archray.platform.methods.feature_maps.equal_cost_sections import (
-    equal_cost_sections,
-)
-from archray.platform.methods.feature_maps.feature_map_report import SECTIONS, headline, rounds_section
-from archray.platform.methods.feature_maps.oracle_accuracy import accuracy_at, accuracy_curve, progress_of, reaches
-from archray.platform.methods.feature_maps.solver_calls import seconds_section, solver_calls_section
 from archray.platform.report.cell import cell_section
-from archray.platform.report.decisions import decided, decision_table
 from archray.platform.report.figures import NothingToDraw
 from archray.platform.report.page import render, write_page
 from archray.platform.report.rounds import rounds_of
+from archray.platform.report.section import decided, decision_table
 from archray.platform.run.run import Run
 from archray.trainables.spaces import get_space
 

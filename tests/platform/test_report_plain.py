@@ -13,13 +13,11 @@ from archray_test_report import cells, rendered, words
 from archray_test_runs import method_parameters
 
 from archray.errors import InvalidInput
-from archray.platform.bench.bench_problem import BenchProblem
 from archray.platform.methods import METHODS, get_method
 from archray.platform.methods.configure import check_config, make_config
-from archray.platform.methods.plain.best_so_far import best_of_repeats
-from archray.platform.methods.plain.plain_config import PlainConfig
-from archray.platform.methods.plain.plain_report import rungs_section
-from archray.platform.methods.plain.plain_tables import Trials
+from archray.platform.methods.plain.config import PlainConfig
+from archray.platform.methods.plain.report import Trials, best_of_repeats, rungs_section
+from archray.platform.methods.search_problem import BenchProblem
 from archray.trainables.spaces import get_space
 
 

@@ -9,11 +9,8 @@ import pandas as pd
 import pytest
 from archray_test_report import write_run
 
-from archray.platform.methods.hnas.hnas_tables import Objective, usable_pool
-from archray.platform.methods.hnas.mu_nu_path import spans
-from archray.platform.methods.hnas.mu_nu_plane import plane
-from archray.platform.methods.hnas.penalty_share import PenaltyScale, in_percent
-from archray.platform.methods.hnas.value_colours import quantile_scale
+from archray.platform.methods.hnas.figures import PenaltyScale, in_percent, plane, quantile_scale, spans
+from archray.platform.methods.hnas.tables import Objective, usable_pool
 from archray.platform.quantities import duration, quantity_of, significant
 from archray.plurals import count
 from archray.searchers.hnas.objective import Pool, lowest, objective

@@ -25,25 +25,24 @@ from archray_test_supernet_report import (
     scored_tables,
 )
 
-from archray.platform.methods.supernets.mixture_curves import (
+from archray.platform.methods.supernets.figures import (
     at_the_end,
+    cut_epoch,
     discretisation_section,
     entropies_section,
     entropy_panels,
+    scored_supernets,
+    selection_section,
+    shared_scores_section,
     supernet_entropies,
     uniform_entropy,
 )
-from archray.platform.methods.supernets.search_seeds import found_cells_section, names_of, supernets
-from archray.platform.methods.supernets.selection_curves import cut_epoch, selection_section
-from archray.platform.methods.supernets.shared_score_plot import (
-    scored_supernets,
-    shared_scores_section,
-)
-from archray.platform.methods.supernets.supernet_report import (
+from archray.platform.methods.supernets.report import (
     SECTIONS,
     headline,
     listings,
 )
+from archray.platform.methods.supernets.tables import found_cells_section, names_of, supernets
 from archray.platform.report.cell import cell_section
 from archray.platform.report.section import Section
 from archray.platform.run.run import Run

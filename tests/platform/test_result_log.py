@@ -12,8 +12,8 @@ from ray.tune.execution.tune_controller import TuneController
 
 from archray.errors import IncompatibleRay
 from archray.files import Folder
+from archray.platform.engine.restore import restore_state
 from archray.platform.engine.result_log import KeepSnapshot, ResultLog, trial_statuses
-from archray.platform.engine.state_replay import restore_state
 from archray.platform.engine.trial_plan import TrialPlan
 from archray.platform.run.layout import RESULTS, SNAPSHOT
 from archray.platform.run.tune_snapshot import read_snapshot, write_snapshot

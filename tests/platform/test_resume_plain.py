@@ -13,7 +13,7 @@ from archray_test_runs import as_arguments, method_parameters
 
 import archray
 from archray.platform.methods import METHODS, get_method
-from archray.platform.methods.plain.plain_config import PlainConfig
+from archray.platform.methods.plain.config import PlainConfig
 
 PLAIN = [name for name in METHODS if issubclass(get_method(name).config, PlainConfig)]
 OPTIONS: dict[str, Any] = {

@@ -18,11 +18,10 @@ import pytest
 from archray.errors import RunFolderError, RunInterrupted
 from archray.files import Folder
 from archray.platform.engine.run_record import RunRecord, recorded, whole_run, write_summary
-from archray.platform.methods.found_networks import list_trials
+from archray.platform.methods.report import list_trials
 from archray.platform.run.heartbeat import SILENT, lock
 from archray.platform.run.layout import DONE, FOUND, HEARTBEAT, MANIFEST, SUMMARY, command
-from archray.platform.run.listing import KEPT_ROWS, Listing, plain
-from archray.platform.run.run_summary import RunSummary
+from archray.platform.run.run_summary import KEPT_ROWS, Listing, RunSummary, plain
 from archray.platform.show import table_lines
 
 STAGES = {"pool": "score", "search": "train"}

@@ -8,20 +8,21 @@ import pytest
 from archray_test_feature_map_report import LEADERS, leaders_run, led_solve
 from archray_test_report import words
 
-from archray.platform.methods.feature_maps.generalisation import generalisation_section
-from archray.platform.methods.feature_maps.selection_bound import (
+from archray.platform.methods.feature_maps.figures import generalisation_section
+from archray.platform.methods.feature_maps.tables import (
+    excess_errors,
     gap_bound,
     hoeffding_bound,
     rounds_entropy,
     selection_bound,
+    selection_gaps,
     validation_rate,
     weights_rate,
 )
-from archray.platform.methods.feature_maps.selection_gaps import excess_errors, selection_gaps
 from archray.platform.report.figures import NothingToDraw
 from archray.trainables.data import DataSettings, load_images
-from archray.trainables.feature_maps.fourier_problem import FourierProblem
 from archray.trainables.feature_maps.linear import loss_bound
+from archray.trainables.feature_maps.problems import FourierProblem
 from archray.trainables.feature_maps.solve_settings import SolveSettings
 from archray.trainables.spaces import get_space
 

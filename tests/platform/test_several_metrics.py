@@ -12,10 +12,10 @@ from archray_test_plain_report import plain_content
 from archray_test_report import cells, write_run
 
 from archray.errors import InvalidPool
-from archray.platform.bench.bench_problem import BenchProblem
 from archray.platform.methods import get_method
 from archray.platform.methods.configure import check_config, make_config
-from archray.platform.methods.several_metrics.metric_trust import metric_trust
+from archray.platform.methods.search_problem import BenchProblem
+from archray.platform.methods.several_metrics.report import metric_trust
 from archray.searchers import RankSurrogateSearch, RoBoTSearch
 from archray.trainables.spaces import get_space
 

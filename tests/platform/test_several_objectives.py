@@ -12,9 +12,9 @@ from archray_test_runs import method_parameters
 
 import archray
 from archray.errors import InvalidInput, UnknownName
-from archray.platform.bench.bench_problem import BenchProblem
 from archray.platform.methods import get_method
 from archray.platform.methods.configure import check_config, make_config
+from archray.platform.methods.search_problem import BenchProblem
 from archray.searchers.pareto.front import non_dominated
 from archray.trainables.spaces import get_space
 

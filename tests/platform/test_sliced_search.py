@@ -18,7 +18,7 @@ import archray
 from archray.errors import InvalidInput
 from archray.files import Folder
 from archray.platform.methods.configure import check_config, make_config
-from archray.platform.methods.supernets.trained_supernet import DESCRIPTION, WEIGHTS, TrainedSupernet
+from archray.platform.methods.supernets.sliced_config import DESCRIPTION, WEIGHTS, TrainedSupernet
 from archray.trainables.spaces import get_space
 
 TINY: dict[str, Any] = {"preset": "smoke", "seed": 3, "data__limit": 100, "max_concurrent": 1, "random": 0}

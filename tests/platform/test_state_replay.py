@@ -13,8 +13,8 @@ from ray.tune.search import BasicVariantGenerator
 from ray.tune.search.search_generator import SearchGenerator
 
 from archray.files import Folder
+from archray.platform.engine.restore import restore_state
 from archray.platform.engine.result_log import read_results, trial_statuses
-from archray.platform.engine.state_replay import restore_state
 from archray.platform.engine.trial_plan import TrialPlan
 from archray.platform.run.layout import JOURNAL, RESULTS
 from archray.platform.run.tune_snapshot import Event, append_events, experiment_state, read_kept, write_snapshot

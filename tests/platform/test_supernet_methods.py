@@ -10,8 +10,8 @@ import torch
 from archray.errors import InvalidInput
 from archray.platform.methods import METHODS, get_method
 from archray.platform.methods.configure import check_config, make_config
-from archray.platform.methods.supernets.supernet_config import SupernetSearchConfig, mixed_spaces
-from archray.platform.methods.supernets.supernet_search import settings_of
+from archray.platform.methods.supernets.config import SupernetSearchConfig, mixed_spaces
+from archray.platform.methods.supernets.stages import settings_of
 from archray.trainables.spaces import get_space
 from archray.trainables.supernets.networks import SUPERNETS
 from archray.trainables.tune.supernet_trainable import SupernetTrainable

@@ -16,7 +16,7 @@ from archray_test_run_files import unknown
 import archray
 from archray.errors import InvalidInput, RunFolderError
 from archray.platform.methods import METHODS, get_method
-from archray.platform.methods.plain.plain_config import PlainConfig
+from archray.platform.methods.plain.config import PlainConfig
 
 PLAIN = [name for name in METHODS if issubclass(get_method(name).config, PlainConfig)]
 ON_TABLES = [name for name in PLAIN if get_method(name).searcher_at is not None]

@@ -21,8 +21,8 @@ import archray
 from archray import plots
 from archray.errors import ArchrayError, InvalidInput, RunInterrupted
 from archray.platform.methods.configure import check_config, make_config
-from archray.platform.methods.understanding.topology.plane_stage import MEASURES, measures_of
-from archray.platform.methods.understanding.topology.topology_claims import (
+from archray.platform.methods.understanding.topology.config import CellPlaneSettings
+from archray.platform.methods.understanding.topology.report import (
     FAILS,
     HOLDS,
     UNDECIDED,
@@ -32,12 +32,12 @@ from archray.platform.methods.understanding.topology.topology_claims import (
     positive,
     spearman_within,
 )
-from archray.platform.methods.understanding.topology.topology_config import CellPlaneSettings
-from archray.platform.methods.understanding.topology.topology_tables import VARIANTS
+from archray.platform.methods.understanding.topology.stages import MEASURES, measures_of
+from archray.platform.methods.understanding.topology.tables import VARIANTS
 from archray.trainables.checkpoint import write_weights
 from archray.trainables.nets import NetworkSettings, build
 from archray.trainables.spaces import get_space
-from archray.trainables.spaces.named_architectures import cell_space
+from archray.trainables.spaces.genotypes import cell_space
 from archray.trainables.tune.cell_trainable import COLUMNS, LandscapeWorker, items_of, trained_cell
 
 NB201 = "|none~0|+|none~0|none~1|+|none~0|none~1|none~2|"
@@ -180,23 +180,23 @@ def test_weights_that_do_not_fit_are_refused(tmp_path: Path) -> None:
 def test_a_study_killed_in_two_stages_is_resumed(
     ray_session: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from archray.platform.methods.understanding.topology import plane_stage, topology_recipe
+    from archray.platform.methods.understanding.topology import stages
 
     options: dict[str, Any] = {"architecture": ["darts-v2", "enas"], "connections": 1, "operations": 1, "epochs": 1}
-    out, keep, planes = tmp_path / "run", topology_recipe.write_weights, plane_stage.score_in_shards
+    out, keep, planes = tmp_path / "run", stages.write_weights, stages.score_in_shards
 
     def stops(*arguments: Any, **words: Any) -> Any:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(topology_recipe, "write_weights", stops)
+    monkeypatch.setattr(stages, "write_weights", stops)
     with pytest.raises(RunInterrupted, match=r"\[2/5\] trainings"):
         archray.understand("topology", preset="smoke", out=out, **options)
-    monkeypatch.setattr(topology_recipe, "write_weights", keep)
-    monkeypatch.setattr(plane_stage, "score_in_shards", stops)
+    monkeypatch.setattr(stages, "write_weights", keep)
+    monkeypatch.setattr(stages, "score_in_shards", stops)
     with pytest.raises(RunInterrupted, match=r"\[3/5\] planes"):
         archray.resume(out)
     trained = (out / "trainings" / "trials.parquet").read_bytes()
-    monkeypatch.setattr(plane_stage, "score_in_shards", planes)
+    monkeypatch.setattr(stages, "score_in_shards", planes)
     result = archray.resume(out)
     assert (out / "trainings" / "trials.parquet").read_bytes() == trained
     assert len(result.findings) > 8

@@ -13,7 +13,7 @@ from ray import tune
 from archray.files import Folder
 from archray.platform.engine.failed_trials import FailureLog, failed_trial, failed_trials, quiet_deaths
 from archray.platform.engine.progress import TrialProgress
-from archray.platform.engine.trial_names import TrialFolder, TrialName
+from archray.platform.engine.trial_plan import TrialFolder, TrialName
 from archray.searchers import RandomSearch
 
 CELL = "|none~0|+|none~0|none~1|+|none~0|none~1|none~2|"

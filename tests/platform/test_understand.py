@@ -28,7 +28,7 @@ from archray.platform.methods.recipe import Recipe
 from archray.platform.methods.understanding.study_config import StudyConfig
 from archray.platform.report.page import Headline
 from archray.platform.report.section import Section
-from archray.platform.run.listing import Listing
+from archray.platform.run.run_summary import Listing
 from archray.settings import REPEATED
 from typing import Annotated, Any
 

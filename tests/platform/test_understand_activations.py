@@ -16,8 +16,8 @@ from scipy.stats import kendalltau, rankdata
 
 from archray.errors import ArchrayError, InvalidInput, UnknownName
 from archray.platform.methods.configure import check_config, make_config
-from archray.platform.methods.understanding.activations.activations_config import ActivationsConfig
-from archray.platform.methods.understanding.activations.theorem_counts import (
+from archray.platform.methods.understanding.activations.config import ActivationsConfig
+from archray.platform.methods.understanding.activations.tables import (
     Share,
     search_counts,
     teacher_counts,

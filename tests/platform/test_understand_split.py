@@ -19,9 +19,8 @@ import archray
 from archray import plots
 from archray.errors import ArchrayError, InvalidInput
 from archray.platform.methods.configure import check_config, make_config
-from archray.platform.methods.understanding.split.split_claims import FAILS, HOLDS, OPEN, below, points, shown
-from archray.platform.methods.understanding.split.split_tables import rows_of
-from archray.trainables.validation_split.points_needed import Interval
+from archray.platform.methods.understanding.split.tables import FAILS, HOLDS, OPEN, below, points, rows_of, shown
+from archray.trainables.validation_split.measures import Interval
 
 FIGURES = ("split_losses", "split_gradients", "split_points_needed", "split_spectral", "split_rank_one")
 

@@ -4,9 +4,8 @@ import pytest
 import torch
 from scipy.optimize import minimize
 
-from archray.trainables.activations.conditions import Pairs, SharedRisks, without
-from archray.trainables.activations.instances import uniform_on_simplex
-from archray.trainables.activations.simplex_minimiser import best_alpha
+from archray.trainables.activations.instances import Pairs, SharedRisks, uniform_on_simplex, without
+from archray.trainables.activations.training import best_alpha
 
 
 def teachers(number, activations, seed=0, points=40):

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from archray.errors import InvalidInput
-from archray.trainables.activations.activation_functions import ACTIVATIONS
+from archray.trainables.activations.two_layer import ACTIVATIONS
 from archray.trainables.spaces import Activations, get_space
 
 PLAIN = {  # by their definitions, one number at a time

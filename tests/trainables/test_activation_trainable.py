@@ -5,8 +5,8 @@ import math
 import pytest
 
 from archray.errors import InvalidInput
-from archray.trainables.activations.activation_settings import ActivationSettings
 from archray.trainables.activations.instances import make_instances
+from archray.trainables.activations.settings import ActivationSettings
 from archray.trainables.tune import activation_trainable
 from archray.trainables.tune.activation_trainable import ActivationTrainable, works
 

@@ -10,9 +10,9 @@ from sklearn.datasets import load_digits
 
 from archray.errors import DataNotFound, InvalidInput, UnknownName
 from archray.trainables.data import DATASETS, DataSettings, check_data, digits, load_data, proxy_batch
-from archray.trainables.data.augmentation_settings import AugmentationSettings
 from archray.trainables.data.load import read_data
 from archray.trainables.data.raw import stratified_split
+from archray.trainables.data.settings import AugmentationSettings
 
 
 def parts(dataset):

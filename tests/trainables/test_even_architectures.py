@@ -8,7 +8,7 @@ import pytest
 from archray.trainables.costs import NetworkCosts
 from archray.trainables.nets import NetworkSettings
 from archray.trainables.spaces import get_space
-from archray.trainables.spaces.even_architectures import even_architectures
+from archray.trainables.spaces.constrained_space import even_architectures
 
 
 @pytest.mark.parametrize("name", ["nasbench201", "darts", "nasbench1shot1-1", "vit"])

@@ -8,8 +8,8 @@ import torch
 
 from archray.trainables.data import DataSettings, load_images
 from archray.trainables.feature_maps.classifier import FourierClassifier
-from archray.trainables.feature_maps.fourier_problem import FourierProblem
 from archray.trainables.feature_maps.linear import clipped, loss_bound, point_losses
+from archray.trainables.feature_maps.problems import FourierProblem
 from archray.trainables.feature_maps.solve_settings import SolveSettings
 from archray.trainables.spaces import get_space
 from archray.trainables.tune.feature_map_trainable import FeatureMapTrainable

@@ -10,8 +10,7 @@ from scipy.stats import chisquare
 from archray.errors import InvalidInput
 from archray.trainables.data import Dataset, DataSettings, Split, load_images
 from archray.trainables.feature_maps.fourier_features import FourierBases, FourierFeatures, Statistics, every_map
-from archray.trainables.feature_maps.fourier_problem import FourierProblem
-from archray.trainables.feature_maps.problem import assign, score_all
+from archray.trainables.feature_maps.problems import FourierProblem, assign, score_all
 from archray.trainables.feature_maps.solve_settings import SolveSettings
 from archray.trainables.spaces import get_space
 
@@ -251,7 +250,7 @@ def test_a_candidate_without_a_point_gets_the_worst_score() -> None:
 
 
 def test_inputs_that_are_not_finite_fail(tiny: Dataset) -> None:
-    from archray.trainables.feature_maps.gram_matrix import SolveFailed
+    from archray.trainables.feature_maps.ridge import SolveFailed
 
     images = tiny.train.images.clone()
     images[0, 0, 0, 0] = torch.inf

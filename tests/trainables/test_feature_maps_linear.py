@@ -11,11 +11,9 @@ from archray.errors import InvalidInput
 from archray.trainables.data import DataSettings, TextDataset, TextSplit, load_images
 from archray.trainables.feature_maps import linear
 from archray.trainables.feature_maps.features import ridge_memory
-from archray.trainables.feature_maps.fourier_problem import FourierProblem
 from archray.trainables.feature_maps.hashed_ngrams import BinWeights, Corpus, featurise, weighted
 from archray.trainables.feature_maps.linear import decisions, fit_logistic, fit_sparse_ridge, fit_svm
-from archray.trainables.feature_maps.ngram_problem import NGramProblem, hash_seeds
-from archray.trainables.feature_maps.problem import assign
+from archray.trainables.feature_maps.problems import FourierProblem, NGramProblem, assign, hash_seeds
 from archray.trainables.feature_maps.solve_settings import SolveSettings
 from archray.trainables.spaces import get_space
 

@@ -6,13 +6,21 @@ import torch
 from sklearn.linear_model import Ridge, RidgeClassifier
 
 from archray.errors import InvalidInput
-from archray.trainables.feature_maps import conjugate_gradients as cg
-from archray.trainables.feature_maps import gram_matrix, ridge
-from archray.trainables.feature_maps.conjugate_gradients import NotConverged, conjugate_gradients
+from archray.trainables.feature_maps import ridge
+from archray.trainables.feature_maps import ridge as cg
 from archray.trainables.feature_maps.features import GIB, DenseFeatures, RidgePlan, ridge_memory
-from archray.trainables.feature_maps.gram_matrix import BlasGram, SolveFailed, TorchGram, int8_gram, quantise
 from archray.trainables.feature_maps.linear import point_hits, point_losses, signs
-from archray.trainables.feature_maps.ridge import LinearModel, solve_ridge
+from archray.trainables.feature_maps.ridge import (
+    BlasGram,
+    LinearModel,
+    NotConverged,
+    SolveFailed,
+    TorchGram,
+    conjugate_gradients,
+    int8_gram,
+    quantise,
+    solve_ridge,
+)
 
 LAM = 0.5
 SHAPES = [(120, 30), (30, 120), (50, 50), (131, 17)]
@@ -150,11 +158,11 @@ def test_products_are_those_in_float64(
 
 @pytest.mark.parametrize("dual", [False, True])
 def test_the_8_bit_gram_matrix_is_that_of_the_rounded_features(dual: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gram_matrix, "PANEL", 7)
-    monkeypatch.setattr(gram_matrix, "LONGEST", 13)
+    monkeypatch.setattr(ridge, "PANEL", 7)
+    monkeypatch.setattr(ridge, "LONGEST", 13)
     features, _ = problem(40, 30)
     rounded, scale, sums = quantise(features)
-    assert rounded.dtype == torch.int8 and rounded.abs().max() == gram_matrix.LEVELS
+    assert rounded.dtype == torch.int8 and rounded.abs().max() == ridge.LEVELS
     torch.testing.assert_close(rounded * scale, features, rtol=0, atol=scale / 2 * 1.001)
     torch.testing.assert_close(sums, rounded.double().sum(0))
     exact = rounded.double() * scale
@@ -166,7 +174,7 @@ def test_the_8_bit_gram_matrix_is_that_of_the_rounded_features(dual: bool, monke
 
 def test_products_of_the_largest_bytes_are_exact_on_every_cpu() -> None:
     signs_of_bytes = torch.tensor([[1, 1], [1, -1], [-1, 1], [-1, -1]]).repeat(8, 1)  # (32, 2)
-    matrix = (signs_of_bytes * gram_matrix.LEVELS).to(torch.int8)
+    matrix = (signs_of_bytes * ridge.LEVELS).to(torch.int8)
     expected = matrix.long().T @ matrix.long()
     assert torch.equal(torch._int_mm(matrix.T, matrix).long(), expected)
 

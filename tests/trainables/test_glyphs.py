@@ -14,8 +14,8 @@ from matplotlib.textpath import TextPath
 from scipy.ndimage import map_coordinates
 
 from archray.errors import DataNotFound, InvalidInput
-from archray.trainables.data import DataSettings, check_data, glyph_outlines, glyphs, load_data
-from archray.trainables.data.glyph_outlines import FINE, SIDE, STEPS, font_folder, inside, make_fields, outline
+from archray.trainables.data import DataSettings, check_data, glyphs, load_data
+from archray.trainables.data.glyphs import FINE, SIDE, STEPS, font_folder, inside, make_fields, outline
 from archray.trainables.data.load import read_data
 
 FEW = dict.fromkeys(glyphs.IMAGES, 40)
@@ -68,7 +68,7 @@ def test_a_number_of_classes_that_there_is_not(name):
 
 
 def test_fonts_that_are_missing(monkeypatch, tmp_path):
-    monkeypatch.setattr(glyph_outlines, "font_folder", lambda: tmp_path)
+    monkeypatch.setattr(glyphs, "font_folder", lambda: tmp_path)
     with pytest.raises(DataNotFound, match=r"expected DejaVuSans\.ttf, .* install matplotlib anew"):
         check_data(DataSettings(name="glyphs"))
 
@@ -98,7 +98,7 @@ def test_letters_are_filled_as_matplotlib_fills_them(font, letter):
     points = np.concatenate(contours)
     low, high = points.min(axis=0), points.max(axis=0)
     size = SIDE * FINE
-    scale = glyph_outlines.BOX * FINE / (high - low).max()
+    scale = glyphs.BOX * FINE / (high - low).max()
     columns, rows = np.meshgrid(np.arange(size) + 0.5, np.arange(size) + 0.5)
     x, y = (columns - size / 2) / scale, (size / 2 - rows) / scale
     at = np.stack([x.ravel(), y.ravel()], axis=1) + (low + high) / 2
@@ -131,24 +131,24 @@ def test_sampling_between_cells(seed):
 
 def test_the_cache_follows_the_fonts(monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(glyph_outlines, "font_folder", lambda: tmp_path)
+    monkeypatch.setattr(glyphs, "font_folder", lambda: tmp_path)
     calls = []
 
     def make(fonts, characters):
         calls.append(characters)
         return np.full((len(fonts), len(characters), 2, 2), len(calls), dtype=np.int8)
 
-    monkeypatch.setattr(glyph_outlines, "make_fields", make)
+    monkeypatch.setattr(glyphs, "make_fields", make)
     (tmp_path / "a.ttf").write_bytes(b"a font")
-    first = glyph_outlines.distance_fields(["a.ttf"], "AB")
-    assert np.array_equal(first, glyph_outlines.distance_fields(["a.ttf"], "AB"))
+    first = glyphs.distance_fields(["a.ttf"], "AB")
+    assert np.array_equal(first, glyphs.distance_fields(["a.ttf"], "AB"))
     [file] = (tmp_path / "cache" / "archray").iterdir()
     file.write_bytes(file.read_bytes()[:-1])
-    assert (glyph_outlines.distance_fields(["a.ttf"], "AB") == 2).all()  # a damaged file is made again
+    assert (glyphs.distance_fields(["a.ttf"], "AB") == 2).all()  # a damaged file is made again
     assert np.array_equal(np.load(file), np.full_like(first, 2))
     (tmp_path / "a.ttf").write_bytes(b"another font")
-    assert (glyph_outlines.distance_fields(["a.ttf"], "AB") == 3).all()
-    assert (glyph_outlines.distance_fields(["a.ttf"], "BA") == 4).all()
+    assert (glyphs.distance_fields(["a.ttf"], "AB") == 3).all()
+    assert (glyphs.distance_fields(["a.ttf"], "BA") == 4).all()
     assert len(calls) == 4
 
 

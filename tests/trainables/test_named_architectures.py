@@ -7,10 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from archray.errors import InvalidArchitecture, InvalidInput
-from archray.platform.methods.ensembles.baseline_config import OneArchitectureConfig
+from archray.platform.methods.ensembles.config import OneArchitectureConfig
 from archray.trainables.nets import NetworkSettings, build, count_parameters
 from archray.trainables.spaces import SPACES, DARTSWithNone, NASNet, get_space
-from archray.trainables.spaces.cell_shape import cell_shape
 from archray.trainables.spaces.cell_variants import (
     connection_variants,
     deepest,
@@ -18,8 +17,7 @@ from archray.trainables.spaces.cell_variants import (
     operation_variants,
     widest,
 )
-from archray.trainables.spaces.genotypes import CELLS, Genotype
-from archray.trainables.spaces.named_architectures import named_architectures, spelt_out
+from archray.trainables.spaces.genotypes import CELLS, Genotype, cell_shape, named_architectures, spelt_out
 
 ALL = [(space, name) for space in SPACES for name in SPACES.get(space).named]
 SHAPES = {  # of the normal cells: Shu 2022, Figure 4.1

@@ -9,7 +9,7 @@ from archray.trainables.costs import costs_of
 from archray.trainables.nets import NetworkSettings, build, count_parameters
 from archray.trainables.proxies import PROXIES, ProxySettings, score
 from archray.trainables.spaces import TimmConvNeXts, TimmResNets, get_space
-from archray.trainables.spaces.timm_convnext import SIZES
+from archray.trainables.spaces.timm import SIZES
 
 pytestmark = pytest.mark.extra("timm")
 timm = pytest.importorskip("timm", reason="networks of timm's need pip install 'archray[timm]'")

@@ -4,11 +4,10 @@ import pytest
 import torch
 
 from archray.errors import InvalidInput
-from archray.trainables.activations.activation_functions import get_activations
-from archray.trainables.activations.activation_settings import ActivationOptions
 from archray.trainables.activations.instances import Pool, make_instances
-from archray.trainables.activations.shared_training import Problem, Sample, train, uniform_alpha
-from archray.trainables.activations.two_layer import component_outputs, mixture_outputs, output_weights
+from archray.trainables.activations.settings import ActivationOptions
+from archray.trainables.activations.training import Problem, Sample, train, uniform_alpha
+from archray.trainables.activations.two_layer import component_outputs, get_activations, mixture_outputs, output_weights
 from archray.trainables.data import DataSettings
 from archray.trainables.supernets.optimizers import MirrorDescent
 

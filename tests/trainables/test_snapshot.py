@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from archray.errors import InvalidInput
 from archray.trainables.checkpoint import write_state
 from archray.trainables.data import load_images
-from archray.trainables.data.data_settings import DataSettings
+from archray.trainables.data.settings import DataSettings
 from archray.trainables.ensembles.prediction import DroppedPaths
 from archray.trainables.nets import NetworkSettings, build
 from archray.trainables.spaces import get_space

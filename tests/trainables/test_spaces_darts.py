@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 
 from archray.errors import InvalidArchitecture
 from archray.trainables.spaces import DARTS, DARTSWithNone, get_space
-from archray.trainables.spaces.cell_shape import cell_shape
 from archray.trainables.spaces.darts import NODES
-from archray.trainables.spaces.genotypes import Genotype
+from archray.trainables.spaces.genotypes import Genotype, cell_shape
 
 SPACE, WITH_NONE = DARTS(), DARTSWithNone()
 # Liu et al. 2019, as their program lists it: edges by strength, the older form of the concatenation.

@@ -20,7 +20,7 @@ from archray.searchers import RandomSearch, RegularizedEvolution, drive
 from archray.trainables.nets import NetworkSettings, build
 from archray.trainables.spaces import NASBench201, TableSpace, get_space
 from archray.trainables.spaces.encodings import encode_rows
-from archray.trainables.spaces.named_tables import absolute_name
+from archray.trainables.spaces.table_space import absolute_name
 
 ROWS = [f"({a}, {b}, {c})" for a in range(4) for b in range(4) for c in range(3)]
 ALIKE = (

@@ -9,19 +9,20 @@ import pytest
 import torch
 
 from archray.errors import InvalidInput
-from archray.trainables.activations.activation_functions import get_activations
 from archray.trainables.activations.instances import uniform_on_simplex
-from archray.trainables.validation_split.interpolation import FORMS
-from archray.trainables.validation_split.points_needed import crossing, decay, growth, points_needed
-from archray.trainables.validation_split.random_features import RandomFeatures, feature_dimension
-from archray.trainables.validation_split.split_measures import measure_split
-from archray.trainables.validation_split.split_problem import (
+from archray.trainables.activations.two_layer import get_activations
+from archray.trainables.validation_split.measures import crossing, decay, growth, measure_split, points_needed
+from archray.trainables.validation_split.problem import (
+    FORMS,
     Points,
+    RandomFeatures,
     SplitProblem,
     data_problem,
+    feature_dimension,
+    select,
+    simplex_quadratic,
     teacher_problem,
 )
-from archray.trainables.validation_split.upper_problem import select, simplex_quadratic
 
 NAMES = ("relu", "cos", "tanh")
 SIZES = (12, 60, 80)

@@ -10,7 +10,8 @@ from archray_test_report import write_run
 from rich.console import Console
 
 from archray.platform.engine.stage import Context
-from archray.platform.methods.understanding.activations.activation_rows import (
+from archray.platform.methods.understanding.activations.stages import TEACHERS, teacher_pairs
+from archray.platform.methods.understanding.activations.tables import (
     ACTIVATION_ROWS,
     AGREEMENTS,
     PAIRS,
@@ -18,10 +19,9 @@ from archray.platform.methods.understanding.activations.activation_rows import (
     rows_of_activations,
     rows_of_pairs,
 )
-from archray.platform.methods.understanding.activations.teacher_stage import TEACHERS, teacher_pairs
 from archray.platform.run.layout import CURVES
 from archray.platform.run.run import Run
-from archray.trainables.activations.activation_settings import ActivationSettings
+from archray.trainables.activations.settings import ActivationSettings
 from archray.trainables.tune.activation_trainable import ActivationTrainable
 
 SMALL: dict[str, Any] = {

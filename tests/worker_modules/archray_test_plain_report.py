@@ -9,8 +9,8 @@ import numpy as np
 import pandas as pd
 from archray_test_report import cells, write_repeats, write_run
 
-from archray.platform.methods.pareto.pareto_stage import ObjectiveTable
-from archray.platform.methods.plain.plain_tables import Trials
+from archray.platform.methods.pareto.stages import ObjectiveTable
+from archray.platform.methods.plain.report import Trials
 from archray.platform.run.run import Run
 
 EPOCHS = 3

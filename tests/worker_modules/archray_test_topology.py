@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 from archray_test_report import write_run
 
-from archray.platform.methods.understanding.topology.topology_tables import BOUNDS, PLANES, SHAPES, VARIANTS
+from archray.platform.methods.understanding.topology.tables import BOUNDS, PLANES, SHAPES, VARIANTS
 from archray.platform.run.layout import CURVES, TRIALS
 from archray.platform.run.run import Run
 from archray.trainables.landscape.linear_cells import bounds_table

@@ -12,8 +12,8 @@ from archray_test_report import write_run
 from rich.console import Console
 
 from archray.platform.engine.stage import Context
-from archray.platform.methods.understanding.topology.topology_recipe import RECIPE
-from archray.platform.methods.understanding.topology.topology_tables import BOUNDS, PLANES, VARIANTS
+from archray.platform.methods.understanding.topology.stages import RECIPE
+from archray.platform.methods.understanding.topology.tables import BOUNDS, PLANES, VARIANTS
 from archray.platform.run.layout import CURVES, TRIALS
 from archray.platform.run.run import Run
 from archray.trainables.landscape.linear_cells import bounds_table

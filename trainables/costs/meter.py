@@ -15,7 +15,7 @@ from archray.trainables.costs.registry import CostFailed
 from archray.trainables.costs.settings import LatencySettings
 from archray.trainables.nets.network_settings import NetworkSettings
 from archray.trainables.spaces import Space
-from archray.trainables.spaces.even_architectures import even_architectures
+from archray.trainables.spaces.constrained_space import even_architectures
 
 logger = logging.getLogger(__name__)
 

@@ -18,7 +18,7 @@ from archray.trainables.costs.settings import CostSettings
 from archray.trainables.nets.network_settings import NetworkSettings
 from archray.trainables.spaces import Architecture, Space, TableSpace, get_space
 from archray.trainables.spaces.constraint import Constraint, costs_named, parse_constraints, violation
-from archray.trainables.spaces.named_tables import open_table_space
+from archray.trainables.spaces.table_space import open_table_space
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -7,8 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, field_validator, model_validator
 
 from archray.settings import REPEATED, Settings
-from archray.trainables.spaces.named_tables import absolute_name
-from archray.trainables.spaces.table_space import PREFIX
+from archray.trainables.spaces.table_space import PREFIX, absolute_name
 
 
 def texts_of(value: Any) -> Any:

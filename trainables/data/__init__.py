@@ -6,10 +6,9 @@ from typing import TYPE_CHECKING
 
 from archray.registry import lazy_attributes
 from archray.trainables.data.arrays import save_arrays
-from archray.trainables.data.augmentation_settings import AugmentationSettings
-from archray.trainables.data.data_settings import DataSettings
 from archray.trainables.data.load import DATASETS, check_data, data_kind, load_data, load_images, load_text
 from archray.trainables.data.raw import TextDataset, TextSplit
+from archray.trainables.data.settings import AugmentationSettings, DataSettings
 
 if TYPE_CHECKING:
     from archray.trainables.data.augment import Augmentation, proxy_batch

@@ -12,8 +12,8 @@ import numpy.typing as npt
 from archray.errors import DataNotFound, InvalidInput
 from archray.files import whole_file
 from archray.plurals import count
-from archray.trainables.data.data_settings import DataSettings
 from archray.trainables.data.raw import Part, RawData
+from archray.trainables.data.settings import DataSettings
 
 PARTS = ("train", "validation", "test")
 FORM = (

@@ -12,7 +12,7 @@ import torch
 
 from archray.errors import InvalidInput
 from archray.plurals import count
-from archray.trainables.data.augmentation_settings import AugmentationSettings
+from archray.trainables.data.settings import AugmentationSettings
 
 if TYPE_CHECKING:
     from archray.trainables.data.dataset import Dataset

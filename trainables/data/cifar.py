@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from archray.errors import DataNotFound
-from archray.trainables.data.data_settings import DataSettings
 from archray.trainables.data.raw import Part, RawData
+from archray.trainables.data.settings import DataSettings
 
 FOLDERS = {"cifar10": "cifar-10-batches-py", "cifar100": "cifar-100-python"}
 FILES = {

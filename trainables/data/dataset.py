@@ -14,10 +14,9 @@ import torch.nn.functional as F
 
 from archray.errors import InvalidInput
 from archray.trainables.data.augment import Augmentation
-from archray.trainables.data.augmentation_settings import AugmentationSettings
-from archray.trainables.data.data_settings import DataSettings
 from archray.trainables.data.image_form import ImageForm
 from archray.trainables.data.raw import RawData, split_parts
+from archray.trainables.data.settings import AugmentationSettings, DataSettings
 
 if TYPE_CHECKING:
     from archray.trainables.data.image_stream import View

@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 
 from archray.errors import DataNotFound
-from archray.trainables.data.data_settings import DataSettings
 from archray.trainables.data.raw import RawData
+from archray.trainables.data.settings import DataSettings
 
 PIXEL_MAXIMUM = 16.0  # a pixel counts the dark ones in a block of 4 x 4
 TABLE = "datasets/data/digits.csv.gz"  # in scikit-learn: a row per image, its 64 pixels and its label

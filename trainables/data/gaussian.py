@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from archray.trainables.data.data_settings import DataSettings
 from archray.trainables.data.raw import Part, RawData
+from archray.trainables.data.settings import DataSettings
 
 IMAGE_SIZE = 32
 CHANNELS = 3

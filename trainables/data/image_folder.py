@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from archray.errors import DataNotFound, InvalidInput
-from archray.trainables.data.data_settings import DataSettings
 from archray.trainables.data.image_form import ImageForm
 from archray.trainables.data.raw import Part, RawData
+from archray.trainables.data.settings import DataSettings
 
 IMAGE_SIZE = 32
 SUFFIXES = {".png", ".jpg", ".jpeg", ".bmp", ".gif", ".ppm", ".pgm", ".tif", ".tiff", ".webp"}

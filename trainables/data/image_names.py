@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from archray.trainables.data.data_settings import DataSettings
 from archray.trainables.data.image_folder import SUFFIXES, check, classes_of, part_folders
 from archray.trainables.data.raw import Part, RawFiles
+from archray.trainables.data.settings import DataSettings
 
 __all__ = ["check", "read"]
 

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from archray.errors import DataNotFound
-from archray.trainables.data.data_settings import DataSettings
 from archray.trainables.data.raw import Part, RawData
+from archray.trainables.data.settings import DataSettings
 
 CLASSES = 120
 SIZE = 16

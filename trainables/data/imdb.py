@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 
 from archray.errors import DataNotFound
-from archray.trainables.data.data_settings import DataSettings
 from archray.trainables.data.raw import Part, RawText
+from archray.trainables.data.settings import DataSettings
 
 FOLDER = "aclImdb"
 CLASSES = ("neg", "pos")

@@ -23,8 +23,8 @@ from archray.trainables.data import (
     imagenet16,
     imdb,
 )
-from archray.trainables.data.data_settings import PATH_PREFIXES, DataSettings
 from archray.trainables.data.raw import RawData, RawFiles, RawText, TextDataset, make_text_dataset
+from archray.trainables.data.settings import PATH_PREFIXES, DataSettings
 
 if TYPE_CHECKING:
     import torch

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from archray.errors import InvalidInput
 from archray.plurals import count
-from archray.trainables.data.data_settings import DataSettings
+from archray.trainables.data.settings import DataSettings
 
 Labels = npt.NDArray[np.int64]  # (n,) in 0..K-1
 Part = tuple[

@@ -15,12 +15,11 @@ from torch import Tensor
 
 from archray.errors import InvalidInput
 from archray.trainables.data.augment import Augmentation
-from archray.trainables.data.augmentation_settings import AugmentationSettings
-from archray.trainables.data.data_settings import DataSettings
 from archray.trainables.data.dataset import Dataset, Split
 from archray.trainables.data.image_form import ImageForm
 from archray.trainables.data.image_stream import CENTRE, MIDDLE, ImageFiles, View, decoded
 from archray.trainables.data.raw import RawFiles, split_parts
+from archray.trainables.data.settings import AugmentationSettings, DataSettings
 
 IMAGE_SIZE = 224
 MEAN = (0.485, 0.456, 0.406)  # of ImageNet's images in 0..1, per channel: those of the data would take a pass over it

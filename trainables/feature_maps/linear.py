@@ -19,8 +19,7 @@ from torch.nn import functional as F
 
 from archray.errors import InvalidInput
 from archray.trainables.feature_maps.features import blocks, ridge_memory
-from archray.trainables.feature_maps.gram_matrix import BlasGram, SolveFailed
-from archray.trainables.feature_maps.ridge import LinearModel
+from archray.trainables.feature_maps.ridge import BlasGram, LinearModel, SolveFailed
 from archray.trainables.feature_maps.solve_settings import Loss
 
 Matrix: TypeAlias = npt.NDArray[np.float64] | csr_matrix

@@ -1,28 +1,287 @@
-"""Ridge regression in closed form, all classes in one factorisation. Khodak et al. 2020, section 2; note W7.
-
-min over w and b of lam ||w||^2 + sum_i ||w^T phi_i + b - y_i||^2, the intercept b not penalised: scikit-learn's
-Ridge(alpha=lam). By Cholesky of the smaller side, (d, d) or (n, n).
-"""
+"""Preconditioned conjugate gradients (Golub and Van Loan, section 11.5), and the products they need of a matrix."""
 
 from __future__ import annotations
 
 import logging
-from typing import NamedTuple
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from typing import Any, NamedTuple
 
+import numpy as np
 import torch
+from scipy.linalg import get_blas_funcs, get_lapack_funcs
+from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped]  # comes with scikit-learn
 from torch import Tensor
 
 from archray.errors import InvalidInput
-from archray.trainables.feature_maps.conjugate_gradients import (
-    NotConverged,
-    conjugate_gradients,
-    normal_times,
-    times,
-    transpose_times,
-)
+from archray.plurals import count
 from archray.trainables.feature_maps.features import DenseFeatures, Features, RidgePlan, blocks, keep
-from archray.trainables.feature_maps.gram_matrix import Gram, SolveFailed, int8_gram, make_gram
 from archray.trainables.feature_maps.solve_settings import Precision
+
+CACHE_BYTES = 2**20  # of a block in float64: about a core's second-level cache
+GPU_ROWS = 2**15
+
+
+class NotConverged(ArithmeticError):
+    """Conjugate gradients that did not reach the tolerance: the preconditioner is too far from the matrix."""
+
+
+def conjugate_gradients(
+    multiply: Callable[[Tensor], Tensor],
+    precondition: Callable[[Tensor], Tensor],
+    right: Tensor,
+    *,
+    tolerance: float,
+    limit: int,
+) -> tuple[Tensor, int]:
+    """Solves A x = right for a positive definite A and several right-hand sides at once.
+
+    Args:
+        multiply: x -> A x. precondition: r -> M^-1 r, with M near A. Both of (m, k) float64.
+        right: (m, k), k right-hand sides, each with its own step sizes.
+        tolerance: on the error of x in the norm of A, estimated by that of M, relative to x: for ridge regression
+            the error of the predictions and of sqrt(lam) w together.
+        limit: iterations at most.
+
+    Returns: x (m, k), the number of iterations. Raises: NotConverged.
+    """
+    solution = torch.zeros_like(right)
+    residual = right.clone()
+    preconditioned = precondition(residual)
+    direction = preconditioned.clone()
+    squared = (residual * preconditioned).sum(0)  # (k,): r^T M^-1 r
+    target = tolerance**2 * squared
+    for iteration in range(limit + 1):
+        if bool((squared <= target).all()):
+            return solution, iteration
+        if iteration == limit or not bool(torch.isfinite(squared).all()):
+            break
+        product = multiply(direction)
+        step = _ratio(squared, (direction * product).sum(0))
+        solution += step * direction
+        residual -= step * product
+        preconditioned = precondition(residual)
+        before, squared = squared, (residual * preconditioned).sum(0)
+        direction = preconditioned + _ratio(squared, before) * direction
+    raise NotConverged(f"conjugate gradients did not reach {tolerance:g} within {count(limit, 'iteration')}")
+
+
+def _ratio(one: Tensor, other: Tensor) -> Tensor:
+    """one / other; 0 where other is 0: that right-hand side is solved exactly."""
+    return torch.where(other == 0, torch.zeros_like(one), one / torch.where(other == 0, 1.0, other))
+
+
+# Products of a tall matrix with a few vectors, in float64 whatever the matrix is in, at the speed of its reading: on a
+# CPU rows are shared out among threads that each have BLAS to themselves, blocks that fit a core's cache are converted
+# and used at once, and no thread waits for another before the end.
+
+
+def times(matrix: Tensor, vectors: Tensor) -> Tensor:
+    """matrix @ vectors. matrix: (n, d) float32 or float64. vectors: (d, k) float64. Returns: (n, k) float64."""
+    return torch.cat(_by_parts(matrix, vectors, lambda block, vectors, part: block @ vectors, _joined))
+
+
+def transpose_times(matrix: Tensor, vectors: Tensor) -> Tensor:
+    """matrix^T @ vectors. vectors: (n, k) float64. Returns: (d, k) float64."""
+    return torch.stack(_by_parts(matrix, vectors, lambda block, vectors, part: block.T @ vectors[part], sum)).sum(0)
+
+
+def normal_times(matrix: Tensor, vectors: Tensor) -> Tensor:
+    """matrix^T @ matrix @ vectors in one reading of the matrix. vectors, and returned: (d, k) float64."""
+    return torch.stack(_by_parts(matrix, vectors, lambda block, vectors, part: block.T @ (block @ vectors), sum)).sum(0)
+
+
+def _joined(products: Iterator[Any]) -> Any:
+    parts = list(products)
+    return np.concatenate(parts) if isinstance(parts[0], np.ndarray) else torch.cat(parts)
+
+
+def _by_parts(
+    matrix: Tensor, vectors: Tensor, multiply: Callable[[Any, Any, slice], Any], join: Callable[[Iterator[Any]], Any]
+) -> list[Tensor]:
+    """Of each part of the rows, as many as threads, the joined products of its blocks; NumPy's arrays on a CPU."""
+    n = len(matrix)
+
+    def work(matrix: Any, vectors: Any, rows: range) -> Any:
+        return join(multiply(block, vectors, part) for part, block in _double_blocks(matrix, rows))
+
+    if matrix.device.type != "cpu":
+        return [work(matrix, vectors, range(n))]
+    threads = min(torch.get_num_threads(), n)
+    parts = [range(n * i // threads, n * (i + 1) // threads) for i in range(threads)]
+    arrays = matrix.numpy(), vectors.numpy()
+    with _blas().limit(limits=1, user_api="blas"), ThreadPoolExecutor(threads) as pool:
+        return [torch.from_numpy(made) for made in pool.map(lambda rows: work(*arrays, rows), parts)]
+
+
+def _double_blocks(matrix: Any, rows: range) -> Iterator[tuple[slice, Any]]:
+    """Some rows as float64, a block at a time; on a CPU in one buffer."""
+    step = GPU_ROWS
+    buffer = None
+    if isinstance(matrix, np.ndarray):
+        step = max(16, CACHE_BYTES // (8 * matrix.shape[1]))
+        buffer = None if matrix.dtype == np.float64 else np.empty((min(step, len(rows)), matrix.shape[1]))
+    for start in range(rows.start, rows.stop, step):
+        part = slice(start, min(start + step, rows.stop))
+        if isinstance(matrix, Tensor):
+            yield part, matrix[part].double()
+        elif buffer is None:
+            yield part, matrix[part]
+        else:
+            block = buffer[: part.stop - part.start]
+            block[:] = matrix[part]
+            yield part, block
+
+
+@cache
+def _blas() -> ThreadpoolController:
+    return ThreadpoolController()
+
+
+# Symmetric positive definite matrices: accumulated by rank-k updates, centred, factorised by Cholesky.
+
+
+# oneDNN's kernels for CPUs without VNNI add 128 to one operand and sum two products in 16 bits, where they saturate
+# without a word: 79 is the most with (79 + 128) * 79 * 2 < 2^15, exact on every CPU.
+LEVELS = 79
+PANEL = 768  # rows of a panel of the triangle: wide enough for the BLAS, and little beyond the diagonal is computed
+LONGEST = 2**31 // LEVELS**2  # products whose sum an int32 holds
+QUANTISED_ROWS = 256  # at once, within the cache
+
+
+class SolveFailed(ArithmeticError):
+    """Arithmetic that broke down: numbers that are not finite, or a lam below the rounding errors of the features."""
+
+
+class BlasGram:
+    """An m x m matrix G on a CPU, zero at first: the lower triangle of a Fortran-ordered array.
+
+    dtype: float64 or float32.
+    """
+
+    def __init__(self, size: int, dtype: torch.dtype = torch.float64) -> None:
+        self.matrix = np.zeros((size, size), dtype="float64" if dtype == torch.float64 else "float32", order="F")
+        self._dtype = self.matrix.dtype
+        self._syrk, self._syr, self._symv, self._syr2 = get_blas_funcs(("syrk", "syr", "symv", "syr2"), (self.matrix,))
+        self._potrf, self._potrs = get_lapack_funcs(("potrf", "potrs"), (self.matrix,))
+
+    def add(self, vectors: Tensor) -> None:
+        """G += vectors^T vectors. vectors: (any, m), in C or Fortran order."""
+        array = np.asarray(vectors.numpy(), dtype=self._dtype)
+        # BLAS wants Fortran order: vectors in C order are given transposed, which copies nothing.
+        given, trans = (array.T, 0) if array.flags.c_contiguous else (array, 1)
+        self.matrix = self._syrk(1.0, given, trans=trans, beta=1.0, c=self.matrix, lower=1, overwrite_c=1)
+
+    def subtract_mean(self, mean: Tensor, points: int) -> None:
+        """The Gram matrix of centred features: G -= points * mean mean^T. mean: (m,) float64."""
+        vector = mean.numpy().astype(self._dtype)
+        self.matrix = self._syr(-float(points), vector, a=self.matrix, lower=1, overwrite_a=1)
+
+    def centre(self) -> None:
+        """The kernel of centred features: H G H with H = I - 1 1^T / m."""
+        size = len(self.matrix)
+        ones = np.ones(size, dtype=self._dtype)
+        mean = self._symv(1.0 / size, self.matrix, ones, lower=1)
+        # H G H = G - 1 u^T - u 1^T with u = G 1 / m - (1^T G 1 / m^2) / 2
+        self.matrix = self._syr2(-1.0, ones, mean - mean.mean() / 2, a=self.matrix, lower=1, overwrite_a=1)
+
+    def factorise(self, lam: float) -> None:
+        """G becomes the Cholesky factor of G + lam I. Raises: SolveFailed."""
+        np.einsum("ii->i", self.matrix)[:] += lam
+        self.matrix, info = self._potrf(self.matrix, lower=1, overwrite_a=1, clean=0)
+        if info != 0 or not np.isfinite(np.einsum("ii->i", self.matrix)).all():
+            raise SolveFailed(f"Cholesky of a {len(self.matrix)} x {len(self.matrix)} matrix broke down")
+
+    def solve(self, right: Tensor) -> Tensor:
+        """(G + lam I)^-1 right, after `factorise`. right, and returned: (m, k) float64."""
+        solution, _ = self._potrs(self.matrix, right.numpy().astype(self._dtype), lower=1)
+        return torch.from_numpy(np.ascontiguousarray(solution, dtype=np.float64))
+
+
+class TorchGram:
+    """`BlasGram` in torch, for a GPU. It is the full matrix: cuBLAS is used through products, not rank-k updates.
+
+    dtype: float64 or float32.
+    """
+
+    def __init__(self, size: int, dtype: torch.dtype = torch.float64, device: str | torch.device = "cuda") -> None:
+        self.matrix = torch.zeros(size, size, dtype=dtype, device=device)
+
+    def add(self, vectors: Tensor) -> None:
+        vectors = vectors.to(self.matrix.dtype)
+        self.matrix.addmm_(vectors.T, vectors)
+
+    def subtract_mean(self, mean: Tensor, points: int) -> None:
+        vector = mean.to(self.matrix.dtype)
+        self.matrix.addr_(vector, vector, alpha=-points)
+
+    def centre(self) -> None:
+        mean = self.matrix.mean(0)
+        ones = torch.ones_like(mean)
+        offset = mean - mean.mean() / 2
+        self.matrix.addr_(ones, offset, alpha=-1).addr_(offset, ones, alpha=-1)
+
+    def factorise(self, lam: float) -> None:
+        self.matrix.diagonal().add_(lam)
+        self.matrix, info = torch.linalg.cholesky_ex(self.matrix)
+        if int(info) != 0 or not bool(torch.isfinite(self.matrix.diagonal()).all()):
+            raise SolveFailed(f"Cholesky of a {len(self.matrix)} x {len(self.matrix)} matrix broke down")
+
+    def solve(self, right: Tensor) -> Tensor:
+        return torch.cholesky_solve(right.to(self.matrix.dtype), self.matrix).double()
+
+
+Gram = BlasGram | TorchGram
+
+
+def make_gram(size: int, device: torch.device, dtype: torch.dtype = torch.float64) -> Gram:
+    """A zero matrix of this size where the features are."""
+    return BlasGram(size, dtype) if device.type == "cpu" else TorchGram(size, dtype, device)
+
+
+# Of features rounded to 8 bits: a preconditioner at a quarter of float32's cost on CPUs with VNNI
+
+
+def int8_gram(features: DenseFeatures, *, dual: bool) -> BlasGram:
+    """Centred Gram matrix (d, d), or kernel (n, n) if `dual`, of features rounded to 8 bits; float32, on the CPU.
+
+    The rounding error of a feature is at most 1/158 of the largest; centred with the rounded features' own mean, the
+    matrix stays positive semidefinite.
+    """
+    rounded, scale, sums = quantise(features.matrix)
+    vectors = rounded.T if dual else rounded  # (long, m)
+    length, size = vectors.shape
+    gram = BlasGram(size, torch.float32)
+    lower = torch.from_numpy(gram.matrix.T)  # the upper triangle of the C-ordered view is the lower of the other
+    for part in blocks(length, LONGEST):
+        for columns in blocks(size, PANEL):
+            panel = vectors[part, columns].T
+            # Private to torch, and public nowhere: the one product of bytes that it has for CPUs.
+            lower[columns, columns.start :] += torch._int_mm(panel, vectors[part, columns.start :])
+    gram.matrix *= np.float32(scale**2)
+    if dual:
+        gram.centre()
+    else:
+        gram.subtract_mean(sums * (scale / length), length)
+    return gram
+
+
+def quantise(matrix: Tensor) -> tuple[Tensor, float, Tensor]:
+    """Whole numbers (n, d) int8, the scale with which they are about `matrix`, and their sums (d,) float64."""
+    low, high = torch.aminmax(matrix)
+    scale = max(-float(low), float(high)) / LEVELS or 1.0
+    rounded = torch.empty(matrix.shape, dtype=torch.int8)
+    sums = torch.zeros(matrix.shape[1], dtype=torch.float64)
+    for rows in blocks(len(matrix), QUANTISED_ROWS):
+        block = (matrix[rows] * (1 / scale)).round_()
+        rounded[rows] = block
+        sums += block.sum(0)
+    return rounded, scale, sums
+
+
+# Ridge regression in closed form, all classes in one factorisation. Khodak et al. 2020, section 2; note W7.
+
 
 logger = logging.getLogger(__name__)
 

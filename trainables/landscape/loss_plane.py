@@ -7,13 +7,37 @@ from __future__ import annotations
 
 import copy
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from archray.errors import InvalidInput
-from archray.trainables.landscape.directions import filter_normalised
 from archray.trainables.landscape.gradient_variance import check_network, gradient_variance
+
+# Random directions in the space of a network's weights, normalised filter by filter. Li et al. 2017, section 4.
+
+
+def filter_normalised(network: nn.Module, generator: torch.Generator) -> list[Tensor]:
+    """A Gaussian direction: a tensor of its shape, device and type for each parameter, in the order of `parameters()`.
+
+    A filter is what makes one output: a slice of the first axis. Each has the norm of the weights' filter, so that a
+    step of one length changes networks of different scale alike. Biases and the parameters of normalisations, which
+    have one axis, do not move (Li et al. 2017 leave them out likewise).
+
+    generator: of the CPU, so that a seed gives the same direction on every device.
+    """
+    return [_direction(parameter.detach(), generator) for parameter in network.parameters()]
+
+
+def _direction(weights: Tensor, generator: torch.Generator) -> Tensor:
+    if weights.ndim < 2:
+        return torch.zeros_like(weights)
+    drawn = torch.randn(weights.shape, generator=generator).to(weights)
+    norms = weights.flatten(1).norm(dim=1) / drawn.flatten(1).norm(dim=1)
+    return drawn * norms.view(-1, *[1] * (weights.ndim - 1))
+
 
 BATCH = 256  # images of a pass: changes no result; maps of a narrow network then lie in a core's outer cache
 
@@ -110,3 +134,42 @@ class LossPlane:
 def _like(direction: Tensor, parameter: Tensor) -> Tensor:
     """The direction in the parameter's memory layout, so that adding it copies nothing."""
     return torch.empty_like(parameter).copy_(direction)
+
+
+# How flat a plane of losses is around its middle, in numbers.
+
+
+FLAT = 1.0  # nats above the middle within which a point counts as flat
+
+
+def flatness(steps: NDArray[np.float64], losses: NDArray[np.float64], flat: float = FLAT) -> dict[str, float]:
+    """Measures of a plane, losses (n, n) over alpha and beta in `steps` (n,), ascending and even.
+
+    `centre`: the loss nearest to (0, 0). `rise`: the median over the plane of what is above it, which a few points of
+    extremely large loss do not move. `flat_share`: the share of the points at most `flat` above it.
+    `curvature`: the largest eigenvalue, in size, of the plane's Hessian by finite differences over its inner points.
+    Points whose loss is not finite count as infinitely high, and their neighbours have no curvature; NaN if none has.
+    """
+    middle = int(np.abs(steps).argmin())
+    centre = float(losses[middle, middle])
+    above = np.where(np.isfinite(losses), losses, np.inf) - centre
+    return {
+        "centre": centre,
+        "rise": float(np.median(above)),
+        "flat_share": float((above <= flat).mean()),
+        "curvature": _largest_curvature(losses, float(steps[1] - steps[0])),
+    }
+
+
+def _largest_curvature(losses: NDArray[np.float64], step: float) -> float:
+    if len(losses) < 3:
+        return float("nan")
+    with np.errstate(invalid="ignore", over="ignore"):
+        inner = losses[1:-1, 1:-1]
+        aa = (losses[2:, 1:-1] - 2 * inner + losses[:-2, 1:-1]) / step**2
+        bb = (losses[1:-1, 2:] - 2 * inner + losses[1:-1, :-2]) / step**2
+        ab = (losses[2:, 2:] - losses[2:, :-2] - losses[:-2, 2:] + losses[:-2, :-2]) / (4 * step**2)
+        mean, half = (aa + bb) / 2, np.hypot((aa - bb) / 2, ab)
+        size = np.abs(mean) + half
+    finite = size[np.isfinite(size)]
+    return float(finite.max()) if finite.size else float("nan")

@@ -18,9 +18,7 @@ from archray.trainables.nets.network_registry import NETWORKS
 from archray.trainables.nets.network_settings import Stem
 from archray.trainables.nets.operations import Normalisation
 from archray.trainables.spaces.space import Architecture, Space
-from archray.trainables.spaces.timm_convnext import TimmConvNeXts
-from archray.trainables.spaces.timm_family import STAGES, TimmFamily
-from archray.trainables.spaces.timm_resnet import TimmResNets
+from archray.trainables.spaces.timm import STAGES, TimmConvNeXts, TimmFamily, TimmResNets
 
 # Narrower ResNets are as wide: oneDNN's gradient of a strided 1 x 1 convolution of 2 to 7 channels writes past its
 # memory on CPUs with AVX2 and no AVX-512 (see `operations.every_second_pixel`), and timm's shortcuts are such.

@@ -11,7 +11,6 @@ from archray.trainables.spaces.activations import Activations
 from archray.trainables.spaces.constrained_space import ConstrainedSpace
 from archray.trainables.spaces.darts import DARTS, DARTSWithNone
 from archray.trainables.spaces.feature_map import FeatureMapSpace, Fourier, LogUniform, NGrams
-from archray.trainables.spaces.named_tables import open_table_space
 from archray.trainables.spaces.nasbench1shot1 import (
     NASBench1Shot1,
     NASBench1Shot1Space1,
@@ -21,10 +20,8 @@ from archray.trainables.spaces.nasbench1shot1 import (
 from archray.trainables.spaces.nasbench201 import NASBench201
 from archray.trainables.spaces.nasnet import NASNet
 from archray.trainables.spaces.space import SPACES, Architecture, Decision, Space
-from archray.trainables.spaces.table_space import PREFIX, TableSpace
-from archray.trainables.spaces.timm_convnext import TimmConvNeXts
-from archray.trainables.spaces.timm_family import TimmFamily
-from archray.trainables.spaces.timm_resnet import TimmResNets
+from archray.trainables.spaces.table_space import PREFIX, TableSpace, open_table_space
+from archray.trainables.spaces.timm import TimmConvNeXts, TimmFamily, TimmResNets
 from archray.trainables.spaces.vit import VisionTransformers
 
 import_modules(__name__)

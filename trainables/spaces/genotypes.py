@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import difflib
 import itertools
 from abc import abstractmethod
 from collections.abc import Sequence
@@ -10,7 +11,7 @@ from typing import ClassVar, NamedTuple
 
 from archray.errors import InvalidArchitecture
 from archray.plurals import count
-from archray.trainables.spaces.space import Architecture, Decision, Space
+from archray.trainables.spaces.space import SPACES, Architecture, Decision, Space
 
 CELLS = ("normal", "reduce")
 INPUTS = 2  # nodes 0 and 1 are the outputs of the two cells before
@@ -208,3 +209,98 @@ def _nodes(expression: ast.expr) -> tuple[int, ...]:
             raise ValueError(f"{bounds[0]} to {bounds[1]} is no range of nodes")
         return tuple(range(*bounds))
     return tuple(ast.literal_eval(expression))
+
+
+# Width and depth of a cell. Shu 2022 (thesis), section 4.2.2.
+
+
+class CellShape(NamedTuple):
+    """The shape of a cell, by its connections alone.
+
+    Attributes:
+        width: in c, the width of a node: the sum over intermediate nodes of the share of their connections that come
+            from the cell's inputs. At most n, the number of intermediate nodes.
+        depth: connections on the longest path from an input to the output; from 2 to n + 1.
+    """
+
+    width: float
+    depth: int
+
+
+def cell_shape(edges: CellEdges) -> CellShape:
+    """edges: pairs (operation, source), as a `Genotype` has them. DARTS' own normal cell: 3.5 and 3."""
+    reached = dict.fromkeys(range(INPUTS), 0)  # connections on the longest path to a node
+    width = 0.0
+    for number, node in enumerate(cell_nodes(edges)):
+        sources = [source for _, source in edges[2 * number : 2 * number + 2]]
+        width += sum(source < INPUTS for source in sources) / len(sources)
+        reached[node] = 1 + max(reached[source] for source in sources)
+    return CellShape(width, 1 + max(reached.values()))
+
+
+# Published architectures by name: `darts-v2` wherever an architecture of its space is asked for.
+
+
+def named_architectures() -> dict[str, tuple[str, ...]]:
+    """Every name, with the spaces that have an architecture of it."""
+    names: dict[str, tuple[str, ...]] = {}
+    for space in SPACES:
+        for name in SPACES.get(space).named:
+            names[name] = (*names.get(name, ()), space)
+    return names
+
+
+def is_name(text: str) -> bool:
+    """Whether a text reads like a name, and not like a space's string of an architecture."""
+    return bool(text) and all(character.isalnum() or character in "-_." for character in text)
+
+
+def spelt_out(space: Space, text: str) -> str:
+    """The string of an architecture that is given as one, or by its name in the space.
+
+    Raises: InvalidArchitecture for a name that the space does not have, or a string that it cannot read.
+    """
+    if text in space.named:
+        return space.encode(space.decode(space.named[text]))
+    known = named_architectures()
+    if text in known:
+        raise InvalidArchitecture(
+            f"expected an architecture of the space {space.name}, got {text!r}, which is one of "
+            f"{' and '.join(known[text])}; choose that space, or {_choices(space)}"
+        )
+    if space.named and is_name(text):
+        near = difflib.get_close_matches(text, space.named, n=1)
+        meant = f"did you mean {near[0]!r}? " if near else ""
+        raise InvalidArchitecture(
+            f"there is no architecture {text!r} in the space {space.name}; {meant}choose {_choices(space)}"
+        )
+    space.decode(text)
+    return text
+
+
+def _choices(space: Space) -> str:
+    """What may stand for an architecture of a space."""
+    names = f"one of {', '.join(space.named)}, or " if space.named else ""
+    return f"{names}the string of one of {space.name}"
+
+
+def cell_space(text: str) -> GenotypeSpace:
+    """The space of a genotype: the first of archray's that can read it.
+
+    Raises: InvalidArchitecture if none can, saying what each misses.
+    """
+    reasons = []
+    for name in SPACES:
+        if issubclass(SPACES.get(name), GenotypeSpace):
+            space = SPACES.get(name)()
+            assert isinstance(space, GenotypeSpace)
+            try:
+                space.decode(text)
+            except InvalidArchitecture as error:
+                reasons.append(str(error).split(";")[0])
+            else:
+                return space
+    raise InvalidArchitecture(
+        f"expected the genotype of two cells, which have a width and a depth, or the name of one (archray list "
+        f"architectures), got {text[:200]!r}: {'; '.join(reasons)}"
+    )

@@ -3,19 +3,56 @@
 from __future__ import annotations
 
 import difflib
+import os
 from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar
+from urllib.parse import parse_qsl
 
 import numpy as np
 
-from archray.errors import InvalidArchitecture, InvalidInput, InvalidTable
+from archray.errors import InvalidArchitecture, InvalidInput, InvalidTable, expect
+from archray.files import local_path
 from archray.plurals import count
-from archray.trainables.spaces.encodings import IntArray, encode_rows, hamming, tokens_of, tokens_or_none
-from archray.trainables.spaces.space import Architecture, Decision, Space
-from archray.trainables.spaces.table_base import canonical_string, read_by_base
+from archray.trainables.spaces.encodings import NONE, IntArray, encode_rows, hamming, tokens_of, tokens_or_none
+from archray.trainables.spaces.space import SPACES, Architecture, Decision, Space
 
 if TYPE_CHECKING:
     from archray.trainables.tabular.table_file import TableFile
+
+# The base of a table: the registered space whose strings its rows are.
+
+
+def canonical_string(space: Space, text: str) -> str:
+    """The string of the canonical form of the architecture called `text`. Raises: InvalidArchitecture."""
+    return space.encode(space.canonical(space.decode(text)))
+
+
+def read_by_base(name: str | None, architectures: Sequence[str]) -> tuple[Space | None, list[Architecture]]:
+    """The space of that name, or if none is named the one that reads the strings; and what it reads.
+
+    Raises: InvalidArchitecture for a string that the space cannot read.
+    """
+    if name == NONE:
+        return None, []
+    if name is not None:
+        space = SPACES.get(name)()
+        return space, [space.decode(architecture) for architecture in architectures]
+    for known in SPACES:
+        space = SPACES.get(known)()
+        try:
+            space.decode(architectures[0])
+        except InvalidArchitecture:
+            continue
+        try:
+            return space, [space.decode(architecture) for architecture in architectures]
+        except InvalidArchitecture as error:
+            raise InvalidArchitecture(
+                f"the first architecture is of {known}, and not all are: {error}; correct the table, or take it as a "
+                f"space of its own (--space {NONE})"
+            ) from error
+    return None, []
+
 
 PREFIX = "table:"  # of a space's name, before the place of the table
 # Rows, at least, of which a mutation is one: with the nearest alone two rows may lead to each other and nowhere else.
@@ -237,3 +274,47 @@ def _reopened(location: str, where: dict[str, str], roles: dict[str, Any], check
     if file.checksum != checksum:
         raise InvalidTable(f"the table {location} has changed since it was opened; put the old file back")
     return TableSpace(file)
+
+
+# Tables as spaces by name: `table:FILE`, with what its columns are for behind a `?`.
+
+
+FORM = "table:FILE, table:FILE?encoding=columns:a,b or table:FILE?where=column=value"
+
+
+def absolute_name(name: str) -> str:
+    """The name of a space, whose table every process finds from whatever folder; other names as they are."""
+    expect("space", name, str)
+    if not name.startswith(PREFIX) or "://" in name:
+        return name
+    place, question, query = name.removeprefix(PREFIX).partition("?")
+    return f"{PREFIX}{os.path.abspath(local_path(place))}{question}{query}" if place else name
+
+
+def open_table_space(name: str) -> TableSpace:
+    """The space called `table:FILE`, or `table:FILE?ROLE=VALUE&...` with roles as an import has them (`encoding`,
+    `space`, `architecture`) and `where=column=value`; opened once per process and state of the file.
+
+    Raises: InvalidInput for another form or a wrong table.
+    """
+    place, _, query = name.removeprefix(PREFIX).partition("?")
+    if "://" in place:  # whose query is its own
+        place, query = name.removeprefix(PREFIX), ""
+    if not place:
+        raise InvalidInput(f"expected {FORM}, got {name!r}")
+    stamp = os.stat(os.path.expanduser(place)) if os.path.exists(os.path.expanduser(place)) else None
+    return _opened(place, query, os.getcwd(), stamp and (stamp.st_mtime_ns, stamp.st_size))
+
+
+@lru_cache(maxsize=8)
+def _opened(place: str, query: str, folder: str, stamp: object) -> TableSpace:
+    from archray.trainables.tabular.table_file import read_table_file
+
+    roles: dict[str, str] = {}
+    where: dict[str, str] = {}
+    for key, value in parse_qsl(query, keep_blank_values=True):
+        if key == "where":
+            where |= [value.partition("=")[::2]]
+        else:
+            roles[key] = value
+    return TableSpace(read_table_file(place, where, **roles))

@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 from archray.errors import InvalidInput, InvalidTable
 from archray.plurals import count
 from archray.trainables.spaces.encodings import IntArray
-from archray.trainables.spaces.named_tables import open_table_space
-from archray.trainables.spaces.table_space import PREFIX, TableSpace
+from archray.trainables.spaces.table_space import PREFIX, TableSpace, open_table_space
 from archray.trainables.tabular.oracle import Seeds, TableOracle
 from archray.trainables.tabular.roles import guess_roles
 from archray.trainables.tabular.table_file import ARCHITECTURE, TableFile, how_to_tell_apart, numbers, read_table_file

@@ -13,13 +13,10 @@ from torch import Tensor
 
 from archray.errors import InvalidInput
 from archray.seeds import first_seeds
-from archray.trainables.activations.activation_functions import get_activations
-from archray.trainables.activations.activation_settings import LABELS, ActivationSettings
-from archray.trainables.activations.conditions import SharedRisks
-from archray.trainables.activations.instances import Instances, Pool, make_instances
-from archray.trainables.activations.shared_training import Problem, SharedState, train, uniform_alpha
-from archray.trainables.activations.simplex_minimiser import best_alpha
-from archray.trainables.activations.two_layer import component_outputs, mixture_outputs, squared_risks
+from archray.trainables.activations.instances import Instances, Pool, SharedRisks, make_instances
+from archray.trainables.activations.settings import LABELS, ActivationSettings
+from archray.trainables.activations.training import Problem, SharedState, best_alpha, train, uniform_alpha
+from archray.trainables.activations.two_layer import component_outputs, get_activations, mixture_outputs, squared_risks
 from archray.trainables.tune.trial import Result, TrialTrainable, read_whole_number
 
 SEARCH_BLOCKS, BLOCKS = 40, 4  # Tune's steps of a search, whose alpha is drawn, and of another training

@@ -21,7 +21,7 @@ from archray.trainables.data import DataSettings, load_images
 from archray.trainables.devices import choose_device
 from archray.trainables.landscape.loss_plane import LossPlane
 from archray.trainables.nets import NetworkSettings, build
-from archray.trainables.spaces.named_architectures import cell_space
+from archray.trainables.spaces.genotypes import cell_space
 from archray.trainables.tune.standalone_trainable import StandaloneTrainable
 
 

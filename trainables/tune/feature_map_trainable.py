@@ -11,11 +11,17 @@ from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]  # c
 
 from archray.errors import InvalidInput
 from archray.trainables.data import DataSettings, TextDataset, data_kind, load_data, load_images, load_text
-from archray.trainables.feature_maps.fourier_problem import FourierProblem, check_fourier_memory
-from archray.trainables.feature_maps.gram_matrix import SolveFailed
 from archray.trainables.feature_maps.linear import loss_bound
-from archray.trainables.feature_maps.ngram_problem import NGramProblem, check_ngram_memory
-from archray.trainables.feature_maps.problem import FeatureMap, Problem, Solved
+from archray.trainables.feature_maps.problems import (
+    FeatureMap,
+    FourierProblem,
+    NGramProblem,
+    Problem,
+    Solved,
+    check_fourier_memory,
+    check_ngram_memory,
+)
+from archray.trainables.feature_maps.ridge import SolveFailed
 from archray.trainables.feature_maps.solve_settings import Score, SolveSettings
 from archray.trainables.spaces import get_space
 from archray.trainables.spaces.feature_map import FeatureMapSpace

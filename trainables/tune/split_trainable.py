@@ -11,23 +11,24 @@ from pydantic import Field
 
 from archray.errors import InvalidInput
 from archray.settings import Seed
-from archray.trainables.activations.activation_functions import get_activations
+from archray.trainables.activations.two_layer import get_activations
 from archray.trainables.data import DataSettings, load_images
 from archray.trainables.data.dataset import Dataset
 from archray.trainables.tune.trial import Result, TrialFailed, TrialTrainable, read_whole_number
-from archray.trainables.validation_split.interpolation import Form
-from archray.trainables.validation_split.random_features import feature_dimension, scaled
-from archray.trainables.validation_split.spectral_measures import measure_rank_one, measure_spectral
-from archray.trainables.validation_split.split_measures import measure_split
-from archray.trainables.validation_split.split_problem import (
+from archray.trainables.validation_split.measures import measure_split
+from archray.trainables.validation_split.problem import (
+    Form,
     SplitProblem,
     check_points,
     data_problem,
+    feature_dimension,
     input_scale,
     points_of,
+    scaled,
     teacher_problem,
 )
-from archray.trainables.validation_split.split_settings import TEACHER_DATA, SplitSettings
+from archray.trainables.validation_split.settings import TEACHER_DATA, SplitSettings
+from archray.trainables.validation_split.spectral import measure_rank_one, measure_spectral
 
 
 class SplitTrialSettings(SplitSettings):

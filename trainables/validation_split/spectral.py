@@ -7,12 +7,67 @@ the labels, and the upper one maximises its alignment with the validation labels
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from archray.trainables.validation_split.sphere_ascent import Ascent, ascend
+from archray.trainables.activations.instances import uniform_on_simplex
+from archray.trainables.validation_split.problem import MultipleKernels, SplitProblem, select_best
+
+# Gradient ascent on the unit sphere, with a line search; what a spectral solution is compared with.
+
+
+Evaluate = Callable[[Tensor], tuple[float, Tensor]]  # the objective at a point (h,), and its gradient there
+
+LONGER, SHORTER, ARMIJO = 2.0, 0.25, 1e-4
+SHORTEST = 1e-18  # of a step, relative to the point
+NEAR = 1e-12  # relative rise of a value that its own rounding may hide
+
+
+class Ascent(NamedTuple):
+    """Where ascent ended."""
+
+    point: Tensor  # (h,), of norm 1
+    value: float
+    steps: int
+    slope: float  # norm of the gradient along the sphere, by the largest gradient met
+
+
+def ascend(evaluate: Evaluate, start: Tensor, steps: int, tolerance: float = 1e-9) -> Ascent:
+    """x <- (x + eta g) / |x + eta g|, g the gradient along the sphere, eta Barzilai and Borwein's step.
+
+    Args:
+        start: (h,). steps: evaluations of value and gradient, at most.
+        tolerance: ends once |g| is below this times the norm of the whole gradient.
+    """
+    point = start / torch.linalg.vector_norm(start)
+    value, gradient = evaluate(point)
+    along = gradient - (gradient @ point) * point
+    largest = torch.linalg.vector_norm(gradient)
+    eta, taken = 1 / float(largest.clamp_min(SHORTEST)), 0
+    while taken < steps and (size := torch.linalg.vector_norm(along)) > tolerance * largest:
+        proposal = point + eta * along
+        proposal = proposal / torch.linalg.vector_norm(proposal)
+        new_value, new_gradient = evaluate(proposal)
+        taken += 1
+        # Near the top a rise is below what float64 shows of values.
+        if new_value >= value + ARMIJO * eta * float(size) ** 2 or abs(new_value - value) <= NEAR * abs(value):
+            new_along = new_gradient - (new_gradient @ proposal) * proposal
+            moved, turned = proposal - point, along - new_along
+            curvature = float((moved @ turned).abs())
+            eta = float(moved @ moved) / curvature if curvature > 0 else LONGER * eta
+            point, value, gradient, along = proposal, new_value, new_gradient, new_along
+            largest = torch.maximum(largest, torch.linalg.vector_norm(gradient))
+        else:
+            eta *= SHORTER
+            if eta * float(largest) < SHORTEST:
+                break
+    return Ascent(point, value, taken, float(torch.linalg.vector_norm(along) / largest))
+
 
 NUGGET = 1e-10  # of the metric's mean diagonal entry: candidates of equal features leave it singular
 
@@ -145,3 +200,108 @@ def _whitening(metric: Tensor) -> Tensor:
     nugget = NUGGET * metric.diagonal().mean() * torch.eye(len(metric), dtype=metric.dtype)
     factor = torch.linalg.cholesky(metric + nugget, upper=True)  # G = R^T R
     return torch.linalg.solve_triangular(factor, torch.eye(len(metric), dtype=metric.dtype), upper=True)
+
+
+# The spectral solution of the upper problem beside gradient ascent and beside descent on the validation loss.
+
+
+ASCENT_STEPS = 2000
+STARTS = 8  # random architectures, of which the best by the points at hand is where descent begins
+
+
+def measure_spectral(problem: SplitProblem, sizes: Sequence[int], *, steps: int, seed: int) -> list[dict[str, Any]]:
+    """A row per size of the validation set: the spectral solution of `problem`'s form, the limit of ascent, descent.
+
+    `difference`: the largest of any weight, between the spectral solution and ascent's limit, relative to the largest
+    weight. `spectral_seconds`, `ascent_seconds`, `ascent_steps`. Test losses of the interpolating models of
+    `spectral`, of the `descent` on the validation loss and, of descent on the test set, `best`; the spectral one of
+    kernels without its negative weights, whose share of |alpha| is `negative`.
+    """
+    h = problem.parameters
+    rng = torch.Generator().manual_seed(seed)
+    starts = torch.cat(
+        [torch.full((1, h), 1 / h, dtype=torch.float64), uniform_on_simplex(STARTS - 1, h, generator=rng)]
+    )
+    begin = torch.randn(h, generator=rng, dtype=torch.float64)
+    kernels = isinstance(problem.lower, MultipleKernels)
+    rows: list[dict[str, Any]] = []
+    for size in sizes:
+        points = problem.validation.first(size)
+        upper = _upper_problem(problem, size)
+        started = time.perf_counter()
+        spectral = upper.spectral()
+        between = time.perf_counter()
+        limit, ascent = upper.ascent(begin, ASCENT_STEPS)
+        ended = time.perf_counter()
+        negative = float((-spectral).clamp_min(0).sum() / spectral.abs().sum()) if kernels else 0.0
+        usable = spectral.clamp_min(0) if kernels else spectral  # a kernel has no negative weight
+        scale = usable.abs().sum()
+        begins = starts[torch.tensor([points.loss(alpha) for alpha in starts]).argsort()[:1]]
+        descent = select_best(points, begins, steps)
+        rows.append(
+            {
+                "points": size,
+                "difference": float((spectral - limit).abs().max() / spectral.abs().max()),
+                "spectral_seconds": between - started,
+                "ascent_seconds": ended - between,
+                "ascent_steps": ascent.steps,
+                "negative": negative,
+                "spectral": problem.test.loss(usable / scale) if scale > 0 else float("nan"),
+                "descent": problem.test.loss(descent.alpha),
+                "alpha": descent.alpha,
+            }
+        )
+    tested = torch.tensor([problem.test.loss(alpha) for alpha in starts])
+    best = select_best(problem.test, torch.stack([starts[int(tested.argmin())], rows[-1]["alpha"]]), steps)
+    return [{**{k: v for k, v in row.items() if k != "alpha"}, "best": best.loss} for row in rows]
+
+
+def _upper_problem(problem: SplitProblem, size: int) -> RankOneAlignment | KernelAlignment:
+    """Of the first `size` validation points."""
+    lower, points = problem.lower, problem.validation.first(size)
+    if isinstance(lower, MultipleKernels):
+        return KernelAlignment(points.seen, lower.labels, points.labels)
+    return RankOneAlignment(lower.train, lower.labels, points.seen, points.labels, feature_metric(lower.train))
+
+
+def measure_rank_one(
+    sizes: Sequence[int], *, parameters: int, dimension: int, train: int, noise: float, seed: int
+) -> list[dict[str, Any]]:
+    """The low-rank form on Gaussian features: y = alpha*^T X w* + noise, X (h, p) standard normal, unit alpha*, w*.
+
+    A row per size of the validation set: `difference`, seconds and steps as in `measure_spectral`; `cosine` of the
+    spectral solution with alpha*, and `cosine_single`, without validation points, by the training points alone.
+    """
+    rng = torch.Generator().manual_seed(seed)
+
+    def normal(*shape: int) -> Tensor:
+        return torch.randn(*shape, generator=rng, dtype=torch.float64)
+
+    alpha, w = (torch.nn.functional.normalize(normal(n), dim=0) for n in (parameters, dimension))
+
+    def draw(points: int) -> tuple[Tensor, Tensor]:
+        features = normal(parameters, points, dimension)
+        return features, (torch.tensordot(alpha, features, 1) @ w + noise * normal(points))[:, None]
+
+    (features, y), (held_out, v), begin = draw(train), draw(sizes[-1]), normal(parameters)
+    metric = torch.eye(parameters, dtype=torch.float64)
+    alone = cosine(single_set(features, y, metric), alpha)
+    rows = []
+    for size in sizes:
+        upper = RankOneAlignment(features, y, held_out[:, :size].contiguous(), v[:size], metric)
+        started = time.perf_counter()
+        spectral = upper.spectral()
+        between = time.perf_counter()
+        limit, ascent = upper.ascent(begin, ASCENT_STEPS)
+        rows.append(
+            {
+                "points": size,
+                "difference": float((spectral - limit).abs().max() / spectral.abs().max()),
+                "spectral_seconds": between - started,
+                "ascent_seconds": time.perf_counter() - between,
+                "ascent_steps": ascent.steps,
+                "cosine": cosine(spectral, alpha),
+                "cosine_single": alone,
+            }
+        )
+    return rows

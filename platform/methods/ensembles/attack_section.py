@@ -19,8 +19,7 @@ from archray.platform.methods.ensembles.attack_tables import (
     over_rounds,
 )
 from archray.platform.quantities import Spread, quantity_of
-from archray.platform.report.figures import FOUND, GREEN, RANDOM, TRIAL, NothingToDraw, drawing, figure
-from archray.platform.report.pointed_at import tell_points
+from archray.platform.report.figures import FOUND, GREEN, RANDOM, TRIAL, NothingToDraw, drawing, figure, tell_points
 from archray.platform.report.section import Column, Section, captioned, numeric, table
 from archray.platform.run.layout import command
 from archray.platform.run.run import Run

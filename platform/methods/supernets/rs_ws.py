@@ -17,21 +17,21 @@ from archray.platform.engine.run_costs import searched_space
 from archray.platform.engine.stage import Context
 from archray.platform.engine.trial_tables import reasons
 from archray.platform.engine.tuning import TuneRun, TuneStage
-from archray.platform.methods.supernets.rs_ws_config import RandomSearchWSConfig
-from archray.platform.methods.supernets.search_seeds import SCORES
+from archray.platform.methods.supernets.config import RandomSearchWSConfig
 from archray.platform.methods.supernets.shared_scoring import draw_architectures, score_with_shared_weights
-from archray.platform.methods.supernets.supernet_recipe import supernet_recipe
-from archray.platform.methods.supernets.supernet_search import (
+from archray.platform.methods.supernets.stages import (
     METRIC as SHARED,
 )
-from archray.platform.methods.supernets.supernet_search import (
+from archray.platform.methods.supernets.stages import (
     READS,
+    supernet_recipe,
     supernet_settings,
     supernet_trials,
     supernets_amount,
     write_entropies,
     write_found,
 )
+from archray.platform.methods.supernets.tables import SCORES
 from archray.plurals import count
 from archray.seeds import stream_seed
 from archray.trainables.tune.scorers import trained_weights

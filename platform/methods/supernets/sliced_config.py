@@ -3,22 +3,88 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field, field_validator
 
-from archray.errors import InvalidInput
+from archray.errors import InvalidInput, RunFolderError
+from archray.files import Folder
 from archray.platform.config import flat, merge
+from archray.platform.methods.config import TINY, TrainedSearchConfig
 from archray.platform.methods.method import Method, Values, network_spaces, serves_networks
-from archray.platform.methods.plain.plain_config import check_population
-from archray.platform.methods.supernets.supernet_config import SelectionSettings, check_network, check_selection
-from archray.platform.methods.supernets.trained_supernet import TrainedSupernet
-from archray.platform.methods.trained_config import TrainedSearchConfig
-from archray.platform.methods.training_presets import TINY
+from archray.platform.methods.plain.config import check_population
+from archray.platform.methods.supernets.config import SelectionSettings, check_network, check_selection
+from archray.platform.run.layout import DONE
+from archray.platform.run.run_summary import read_manifest
 from archray.settings import Settings
 from archray.trainables.spaces import SPACES, Space
 from archray.trainables.supernets.settings import SandwichSettings
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+# The trained sliced supernet of a run: where its weights lie, their checksum, and what they were trained with.
+
+
+STAGE = "supernet"
+WEIGHTS, DESCRIPTION = "weights.pt", "supernet.json"
+
+
+@dataclass(frozen=True)
+class TrainedSupernet:
+    """Weights by path and checksum: they are read where they lie, and not copied.
+
+    Attributes:
+        place: URI of the folder that holds `weights.pt`.
+        sha256: of that file.
+        settings: fields of `SlicedSettings` that they were trained with.
+        config: the configuration of the run that trained them, or has taken them.
+        data_checksum: of that run's data.
+    """
+
+    place: str
+    sha256: str
+    settings: dict[str, Any]
+    config: dict[str, Any]
+    data_checksum: str | None
+
+    @classmethod
+    def of_run(cls, run: str) -> TrainedSupernet:
+        """Raises: InvalidInput if the folder holds no run with a trained sliced supernet."""
+        advice = "give the folder of a run of sliced-supernet whose supernet is trained"
+        try:
+            manifest = read_manifest(Folder(run))
+        except RunFolderError as error:
+            raise InvalidInput(f"expected the supernet of another run, got {run}: {error}; {advice}") from error
+        folder = Folder(run) / STAGE
+        if not folder.exists(DONE) or not folder.exists(DESCRIPTION):
+            raise InvalidInput(f"{run} has no trained sliced supernet; {advice}")
+        told = folder.read_json(DESCRIPTION)
+        own = {"place": told["place"] or folder.uri, "sha256": told["sha256"], "settings": told["settings"]}
+        return cls(**own, config=manifest["config"], data_checksum=manifest["data_checksum"])
+
+    def write(self, folder: Folder) -> None:
+        """Writes what it is into the stage's folder of a run; of weights that lie there, without their place."""
+        place = None if self.place == folder.uri else self.place
+        folder.write_json(DESCRIPTION, {"place": place, "sha256": self.sha256, "settings": self.settings})
+
+    def weights(self) -> dict[str, Tensor]:
+        """The state of the supernet. Raises: InvalidInput if the file is gone, or is another than it was."""
+        from archray.trainables.checkpoint import read_weights  # which imports torch
+
+        folder = Folder(self.place)
+        if not folder.exists(WEIGHTS):
+            raise InvalidInput(
+                f"the supernet's weights {folder}/{WEIGHTS} are gone; put the run that trained them back"
+            )
+        if folder.sha256(WEIGHTS) != self.sha256:
+            raise InvalidInput(
+                f"the supernet's weights {folder}/{WEIGHTS} are others than when this run began; begin a new run"
+            )
+        state: dict[str, Tensor] = read_weights((folder / WEIGHTS).uri)
+        return state
 
 
 class SlicedSearchOptions(Settings):
@@ -155,7 +221,7 @@ FLAGS: Mapping[str, str] = {
 SLICED_SUPERNET = Method(
     name="sliced-supernet",
     config=SlicedConfig,
-    recipe_at="archray.platform.methods.supernets.sliced_recipe:RECIPE",
+    recipe_at="archray.platform.methods.supernets.sliced:RECIPE",
     presets=PRESETS,
     flags=FLAGS,
     extendable=("final_epochs", "final_seeds", "random"),

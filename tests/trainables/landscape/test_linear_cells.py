@@ -9,13 +9,16 @@ import torch
 from archray.errors import InvalidInput
 from archray.trainables.landscape.linear_cells import (
     NORMS,
+    OBJECTIVES,
     LinearCells,
+    Objective,
     bounds_table,
     draw_cells,
+    indefinite,
+    least_squares,
     lipschitz_bounds,
     variance_bounds,
 )
-from archray.trainables.landscape.linear_objectives import OBJECTIVES, Objective, indefinite, least_squares
 
 ROUNDING = 1 + 1e-9  # of float64 sums, and of differences of gradients over short steps
 

@@ -1,0 +1,160 @@
+"""The correlations of a table's metrics in words, and `archray.bench_proxies`, which prints and writes them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from archray.errors import InvalidInput, RunFolderError
+from archray.files import Folder
+from archray.platform.bench.entrants import columns_of
+from archray.platform.bench.page import markdown_table, written
+from archray.platform.methods.hnas.config import KAPPA
+from archray.plurals import count
+from archray.searchers.hnas.trade_off_fit import fit_trade_off
+from archray.trainables.tabular import Table, read_table
+
+# How well training-free metrics order a table's architectures: as they are, and in the bounds that HNAS minimises.
+
+
+PLAIN, REALIZABLE, TRADE_OFF = "as it is", "1/M", "1/M + trade-off"
+REALIZABLE_KAPPA, NON_REALIZABLE = "κ/M", "κ/M + trade-off"
+FEWEST = 3  # rows that a correlation needs
+
+
+def correlations(table: Table) -> pd.DataFrame:
+    """A row per metric, scenario and column that it is judged by: `metric`, `scenario`, `fitted_on`, `judged_on`,
+    `spearman`, `kendall`, `mu`, `nu`, `n`.
+
+    The metric as it is: its correlation with the value. The others: how well a bound on the error, the lower the
+    better, orders the values. M is |M| over its largest; rows where it is 0, or a value is missing, are left out. The
+    trade-off mu (M^2 - nu)^2 has two parameters. They are fitted on the objective and judged by the result; and, as the
+    thesis has it, fitted on the column that they are judged by (in-sample). Correlations are positive where a metric
+    is right: values of which the smaller is better are counted the other way round.
+    """
+    told, judged = str(table.roles.objective), str(table.roles.result or table.roles.objective)
+    sign = 1.0 if table.mode == "max" else -1.0
+    values = {told: sign * table.objective[table.rows], judged: sign * table.result[table.rows]}
+    kappa = table.metrics.get(KAPPA)
+    rows: list[dict[str, object]] = []
+    for name, column in columns_of(table).items():
+        metric = column[table.rows]
+        known = np.isfinite(metric)
+        rows += [_row(name, PLAIN, "", by, metric[known], own[known]) for by, own in values.items()]
+        if name == KAPPA or name not in table.metrics:
+            continue
+        rows += _bounds(name, np.abs(metric), np.ones_like(metric), values, (REALIZABLE, TRADE_OFF))
+        if kappa is not None:
+            rows += _bounds(name, np.abs(metric), kappa[table.rows], values, (REALIZABLE_KAPPA, NON_REALIZABLE))
+    return pd.DataFrame(rows)
+
+
+def _bounds(
+    name: str, metric: np.ndarray, kappa: np.ndarray, values: dict[str, np.ndarray], scenarios: tuple[str, str]
+) -> list[dict[str, object]]:
+    """The rows of a bound without and with trade-off. metric, kappa and each of the values: (n,)."""
+    known = np.isfinite(metric) & np.isfinite(kappa) & (metric > 0)
+    plain, with_trade_off = scenarios
+    if known.sum() < FEWEST:
+        return []
+    scaled = metric[known] / metric[known].max()
+    quotient = kappa[known] / scaled
+    own = {by: column[known] for by, column in values.items()}
+    rows = [_row(name, plain, "", by, -quotient, column) for by, column in own.items()]
+    told = next(iter(own))
+    fits = {by: fit_trade_off(scaled, quotient, column) for by, column in own.items()}
+    for by, column in own.items():
+        for fitted in dict.fromkeys((told, by)):
+            fit = fits[fitted]
+            bound = quotient + fit.mu * (scaled**2 - fit.nu) ** 2
+            rows.append(_row(name, with_trade_off, fitted, by, -bound, column) | {"mu": fit.mu, "nu": fit.nu})
+    return rows
+
+
+def _row(
+    name: str, scenario: str, fitted_on: str, judged_on: str, promise: np.ndarray, values: np.ndarray
+) -> dict[str, object]:
+    """promise: (n,) the higher the better, as the values."""
+    from scipy.stats import kendalltau, spearmanr
+
+    few = len(values) < FEWEST or np.ptp(promise) == 0
+    return {
+        "metric": name,
+        "scenario": scenario,
+        "fitted_on": fitted_on,
+        "judged_on": judged_on,
+        "spearman": np.nan if few else float(spearmanr(promise, values).statistic),
+        "kendall": np.nan if few else float(kendalltau(promise, values).statistic),
+        "mu": np.nan,
+        "nu": np.nan,
+        "n": len(values),
+    }
+
+
+CSV, MARKDOWN = "proxies.csv", "proxies.md"
+NOTE = (
+    "ρ is Spearman's and τ Kendall's correlation with a value, positive where a metric is right. “1/M” is the "
+    "realizable bound of Corollary 7.1 (M is |M|), “κ/M” the one with the condition number; “trade-off” adds "
+    "mu (M² - nu)², so “κ/M + trade-off” is Eq. 7.6. mu and nu are fitted on a grid, on the values that “fitted on” "
+    "names; what is marked with * is judged by what it was fitted on, as apparently Tables 7.1 and 7.5 of the thesis "
+    "are: too good."
+)
+
+
+def bench_proxies(
+    table: str | Path,
+    *,
+    out: str | Path | None = None,
+    where: Mapping[str, str] | None = None,
+    objective: str | None = None,
+    result: str | None = None,
+) -> pd.DataFrame:
+    """The correlations of every metric of a table with its values; see `correlations`.
+
+    Args:
+        table, where, objective, result: as of `archray.bench`.
+        out: a folder for `proxies.csv` and `proxies.md`, new or without these.
+
+    Raises: InvalidTable for a table that cannot serve, InvalidInput for one without a metric, RunFolderError.
+    """
+    held = read_table(table, where, objective=objective, result=result)
+    if not held.metrics:
+        raise InvalidInput(
+            f"{held.location} has no training-free metric; name its columns (archray bench import --proxies a,b)"
+        )
+    folder = None if out is None else Folder(out)
+    if folder is not None and any(folder.exists(name) for name in (CSV, MARKDOWN)):
+        raise RunFolderError(f"{folder} has {CSV} or {MARKDOWN} already; choose another --out")
+    told = correlations(held)
+    if folder is not None:
+        folder.write_bytes(CSV, told.to_csv(index=False).encode())
+        text = f"# Training-free metrics\n\n{lead(held)}\n\n{markdown_table(written_correlations(told))}\n\n{NOTE}\n"
+        folder.write_bytes(MARKDOWN, text.encode())
+    return told
+
+
+def lead(table: Table) -> str:
+    """What was correlated with what."""
+    roles = table.roles
+    text = f"{count(len(table.rows), 'architecture')} of {table.location}; a search is told {roles.objective}"
+    return f"{text}, and judged by {roles.result}." if roles.result else f"{text}, and judged by it."
+
+
+def written_correlations(told: pd.DataFrame) -> pd.DataFrame:
+    """A row per metric, scenario and fit, as text; two columns per column of the table that it is judged by."""
+    rows: dict[tuple[str, ...], dict[str, str]] = {}
+    for row in told.to_dict("records"):
+        key = tuple(str(row[name]) for name in ("metric", "scenario", "fitted_on"))
+        cells = rows.setdefault(key, {"n": str(row["n"])})
+        mark = "*" if row["fitted_on"] == row["judged_on"] else ""
+        for name, letter in (("spearman", "ρ"), ("kendall", "τ")):
+            cells[f"{letter} {row['judged_on']}"] = written(row[name], 3) + mark
+    keys = ("metric", "scenario", "fitted on")
+    frame = pd.DataFrame([{**dict(zip(keys, key, strict=True)), **cells} for key, cells in rows.items()]).fillna("")
+    scenarios = list(dict.fromkeys([PLAIN, *told["scenario"]]))
+    order = sorted(range(len(frame)), key=lambda row: scenarios.index(str(frame["scenario"].iloc[row])))
+    judged = [column for column in frame if column not in (*keys, "n")]
+    return frame.iloc[order].reset_index(drop=True)[[*keys, *judged, "n"]]

@@ -1,0 +1,304 @@
+"""The page of a bench: its tables and its figure in one self-contained file."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Literal
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import MaxNLocator
+
+from archray.platform.bench.entrants import RANDOM_SEARCH
+from archray.platform.bench.result import BenchResult
+from archray.platform.quantities import MISSING, as_float, duration, signed, significant
+from archray.platform.report.figures import (
+    FOUND,
+    GREEN,
+    INDIGO,
+    PINK,
+    RANDOM,
+    TRIAL,
+    drawing,
+    figure,
+    plain,
+    set_height,
+    tell_line,
+)
+from archray.platform.report.page import write_page
+from archray.platform.report.section import Column, Section, captioned, escape, flowing, paragraphs, table
+from archray.plurals import count
+
+# A bench in words: its tables for the terminal, for Markdown and for the page.
+
+
+CAVEAT = (
+    "Paired differences of the result by seed; positive is better. In brackets the 95 % interval of Student's t for "
+    "this row alone, then the one that holds for all rows of the table together (Bonferroni): of twenty intervals of "
+    "the first kind one is expected to miss its mean. t takes the differences for roughly normal, which few seeds "
+    "cannot show. A row that depends on no seed is one value beside all seeds of the other."
+)
+
+
+def decimals(values: np.ndarray, mode: str) -> int:
+    """How many decimals tell a table's good values apart: two digits or more of the best quarter's deviation."""
+    order = np.sort(values) if mode == "min" else -np.sort(-values)
+    spread = float(np.std(order[: math.ceil(len(order) / 4)])) if len(order) else 0.0
+    return 2 if not spread > 0 else min(max(1 - math.floor(math.log10(spread)), 0), 6)
+
+
+def written(value: object, digits: int) -> str:
+    number = as_float(value)
+    return MISSING if math.isnan(number) else signed(f"{number:,.{digits}f}")
+
+
+def with_spread(mean: object, deviation: object, digits: int) -> str:
+    text = written(mean, digits)
+    return text if math.isnan(as_float(deviation)) else f"{text} ± {written(deviation, digits)}"
+
+
+def lead(bench: BenchResult) -> str:
+    """What was asked, in a few sentences."""
+    table, question = bench.table, bench.question
+    roles = table.roles
+    budget = " and ".join(map(str, question.budgets)) + " evaluations"
+    if question.seconds is not None:
+        budget = f"{duration(question.seconds)} of training"
+    told, judged = roles.objective, roles.result or roles.objective
+    text = f"{count(len(question.entrants), 'row')} on {count(len(table.rows), 'architecture')}, {budget} a search, "
+    text += f"{count(question.seeds, 'seed')}. A search is told {told} ({_better(table.mode)} is better)"
+    if judged == told:
+        return f"{text}, and judged by it."
+    return f"{text}; what it chooses, the best by that, is judged by {judged}."
+
+
+def _better(mode: str) -> str:
+    return "larger" if mode == "max" else "smaller"
+
+
+def written_summary(bench: BenchResult, budget: int) -> pd.DataFrame:
+    """A row per method, as text: result, worst, rank, worst rank, seeds, evaluations, costs."""
+    summary = bench.summary()
+    own = summary[summary["budget"] == budget]
+    digits = decimals(bench.table.result, bench.table.mode)
+    columns: dict[str, list[str]] = {"method": list(own["method"])}
+    judged = str(bench.table.roles.result or bench.table.roles.objective)
+    columns[judged] = [with_spread(*pair, digits) for pair in zip(own["result"], own["result_std"], strict=True)]
+    columns["worst"] = [written(value, digits) for value in own["result_worst"]]
+    columns["rank"] = [with_spread(*pair, 1) for pair in zip(own["rank"], own["rank_std"], strict=True)]
+    columns["worst rank"] = [written(value, 0) for value in own["rank_worst"]]
+    columns["seeds"] = [str(number) if number > 1 else "any" for number in own["seeds"]]
+    columns["evaluations"] = [written(value, 0 if value == round(value) else 1) for value in own["evaluations"]]
+    if own["seconds"].notna().any():
+        columns["training time"] = [duration(value) for value in own["seconds"]]
+    for cost in bench.table.costs:
+        columns[cost] = [significant(value) for value in own[cost]]
+    return pd.DataFrame(columns)
+
+
+def written_differences(bench: BenchResult, budget: int, against: str) -> pd.DataFrame:
+    """A row per method, as text: by how much it is better, the two intervals, in how many seeds."""
+    told = bench.differences(against)
+    own = told[told["budget"] == budget]
+    digits = decimals(bench.table.result, bench.table.mode)
+
+    def interval(low: object, high: object) -> str:
+        if math.isnan(as_float(low)):
+            return MISSING
+        return f"[{written(low, digits)}, {written(high, digits)}]"
+
+    return pd.DataFrame(
+        {
+            "method": list(own["method"]),
+            f"better than {against} by": [written(value, digits) for value in own["difference"]],
+            "95 %": [interval(*pair) for pair in zip(own["low"], own["high"], strict=True)],
+            "95 %, all rows": [interval(*pair) for pair in zip(own["low_all"], own["high_all"], strict=True)],
+            "seeds better": [f"{value:.0%}" for value in own["better"]],
+        }
+    )
+
+
+def notes(bench: BenchResult) -> list[str]:
+    """What a reader of the tables must know."""
+    text = [
+        (
+            "“±” is the standard deviation over seeds (n - 1); “worst” is the worst seed. “Rank” is that of the chosen "
+            "architecture's objective among all of the table, 1 the best. Costs are those of the chosen architecture."
+        ),
+        (
+            "“X first” evaluates in the order of the column X, the largest first (of kappa the smallest), equal values "
+            "in an order that the seed draws; where no values are equal it is the same for any seed, and run once."
+        ),
+    ]
+    if bench.table.seconds is not None:
+        text.append("Training time is the sum over the evaluations of a search, from the table.")
+    return text
+
+
+def markdown(bench: BenchResult, against: str) -> str:
+    """All tables of a bench."""
+    parts = ["# Bench", lead(bench)]
+    for budget in bench.question.budgets:
+        parts += [_heading(bench, budget), markdown_table(written_summary(bench, budget))]
+        parts += [markdown_table(written_differences(bench, budget, against))]
+    parts += [*notes(bench), CAVEAT]
+    return "\n\n".join(parts) + "\n"
+
+
+def _heading(bench: BenchResult, budget: int) -> str:
+    return f"## {title_of(bench, budget)}"
+
+
+def title_of(bench: BenchResult, budget: int) -> str:
+    if bench.question.seconds is not None:
+        return f"{duration(bench.question.seconds)} of training"
+    return count(budget, "evaluation")
+
+
+def markdown_table(words: pd.DataFrame) -> str:
+    """A table of text in Markdown; all but the first column right-aligned."""
+    rows: list[Sequence[str]] = [list(map(str, words.columns)), *words.astype(str).to_numpy().tolist()]
+    escaped = [[cell.replace("|", "\\|") for cell in row] for row in rows]
+    lines = [f"| {' | '.join(row)} |" for row in escaped]
+    lines.insert(1, f"|---|{'---:|' * (len(words.columns) - 1)}")
+    return "\n".join(lines)
+
+
+# How far the best so far is from the best of the table, over what the search has spent: the figure of a bench.
+
+
+_COLOURS = (FOUND, GREEN, PINK, INDIGO)
+_DASHES: tuple[Literal["-", "--", ":", "-."], ...] = ("-", "--", ":", "-.")
+_HEIGHT, _LINE = 390, 17  # of the two panels, and of a line of the legend
+_POINTS = 200  # of a curve over seconds
+MIDDLE = (0.25, 0.75)  # the band: the middle half of the seeds
+
+
+def curves(bench: BenchResult, label: str) -> tuple[np.ndarray, np.ndarray]:
+    """x (k,), the evaluations or the seconds spent, and (seeds, k) the best objective so far of each seed.
+
+    At the largest budget; NaN before the first value.
+    """
+    trials = bench.trials
+    own = trials[(trials["method"] == label) & (trials["budget"] == bench.question.budgets[-1])]
+    searches = [search for _, search in own.groupby("seed")]
+    best = [(bench.sign * search["objective"]).cummax().ffill().to_numpy() for search in searches]
+    if bench.question.seconds is None:
+        x = np.arange(1, max(map(len, best)) + 1, dtype=float)
+        at = [np.arange(1, len(values) + 1, dtype=float) for values in best]
+    else:
+        x = np.linspace(0, bench.question.seconds, _POINTS)
+        at = [search["seconds"].cumsum().to_numpy() for search in searches]
+    places = [np.searchsorted(ends, x, side="right") - 1 for ends in at]
+    shown = [np.where(place >= 0, values[place], np.nan) for place, values in zip(places, best, strict=True)]
+    return x, bench.sign * np.array(shown)
+
+
+@figure(height=_HEIGHT)
+def bench_regret(bench: BenchResult, canvas: Figure) -> None:
+    """The regret of the best so far, and its rank in the table, over the budget: mean over seeds, and their middle."""
+    regret, rank = canvas.subplots(2, 1, sharex=True)
+    asked = [entrant.label for entrant in bench.question.entrants if entrant.asked and entrant.label != RANDOM_SEARCH]
+    handles = []
+    behind = [label for label in bench.labels if label not in asked and label != RANDOM_SEARCH]
+    for label in [*behind, RANDOM_SEARCH, *asked]:
+        place = asked.index(label) if label in asked else 0
+        colour = RANDOM if label == RANDOM_SEARCH else TRIAL if label in behind else _COLOURS[place % len(_COLOURS)]
+        dash = _DASHES[place // len(_COLOURS) % len(_DASHES)]
+        x, best = curves(bench, label)
+        thin = label in behind
+        for axes, values in ((regret, bench.sign * (bench.best_objective - best)), (rank, bench.ranks(best))):
+            _draw(axes, x, values, label, colour, dash, thin=thin)
+        if not thin:
+            handles.append(Line2D([], [], color=colour, linestyle=dash, linewidth=2, label=label))
+    if behind:
+        handles.append(Line2D([], [], color=TRIAL, linewidth=1, alpha=0.6, label="a column first"))
+    largest = np.nanquantile(_regret_of(bench, RANDOM_SEARCH), 0.9)
+    regret.set_ylim(0, largest * 1.05 if largest > 0 else None)
+    regret.set_ylabel(f"regret in {bench.table.roles.objective}")
+    rank.set_yscale("log")
+    plain(rank.yaxis)
+    rank.set_ylabel("rank in the table")
+    rank.set_xlabel("evaluations" if bench.question.seconds is None else "training seconds")
+    regret.xaxis.set_major_locator(MaxNLocator(6, integer=bench.question.seconds is None))
+    canvas.align_ylabels([regret, rank])
+    set_height(canvas, _HEIGHT + _LINE * len(handles))
+    canvas.legend(handles=handles[::-1], loc="outside upper left", ncols=1)
+
+
+def _regret_of(bench: BenchResult, label: str) -> np.ndarray:
+    return bench.sign * (bench.best_objective - curves(bench, label)[1])
+
+
+def _draw(
+    axes: Axes,
+    x: np.ndarray,
+    values: np.ndarray,
+    label: str,
+    colour: str,
+    dash: Literal["-", "--", ":", "-."],
+    *,
+    thin: bool,
+) -> None:
+    """values: (seeds, k)."""
+    known = ~np.isnan(values).all(axis=0)
+    x, values = x[known], values[:, known]
+    mean = np.nanmean(values, axis=0)
+    if not thin and len(values) > 2:
+        low, high = np.nanquantile(values, MIDDLE, axis=0)
+        axes.fill_between(x, low, high, step="post", color=colour, alpha=0.14, linewidth=0)
+    width, alpha = (1.0, 0.5) if thin else (2.0, 1.0)
+    axes.step(x, mean, where="post", color=colour, linestyle=dash, linewidth=width, alpha=alpha)
+    if len(x):
+        tell_line(axes, x.tolist(), mean.tolist(), f"{label}\nat the end {significant(mean[-1])}")
+
+
+def regret_section(bench: BenchResult) -> Section:
+    """The figure, and what it shows."""
+    budget = title_of(bench, bench.question.budgets[-1])
+    caption = (
+        f"Searches of {budget}: the distance of the best objective so far from the best of the table, and its rank in "
+        f"the table. Lines are means over {count(bench.question.seeds, 'seed')}, bands the middle half of them."
+    )
+    description = f"Regret and rank of the best so far, of {count(len(bench.labels), 'method')}."
+    return Section(
+        "regret", "Regret", captioned(drawing("regret", bench_regret(bench), description=description), caption)
+    )
+
+
+def bench_page(bench: BenchResult, against: str) -> str:
+    """HTML: light and dark, whole without its script, without a request."""
+    name = str(bench.question.table["location"]).rpartition("/")[2]
+    words = f'<h1>{escape(name)}</h1><p class="lead">{flowing(lead(bench))}</p>'
+    header = f'<p class="kicker">archray · bench</p>{words}'
+    sections = [
+        *(_summary(bench, budget) for budget in bench.question.budgets),
+        regret_section(bench),
+        *(_differences(bench, budget, against) for budget in bench.question.budgets),
+    ]
+    return write_page(f"archray: bench on {name}", header, sections)
+
+
+def _summary(bench: BenchResult, budget: int) -> Section:
+    words = written_summary(bench, budget)
+    summary = bench.summary()
+    own = bench.sign * summary[summary["budget"] == budget]["result"].to_numpy()
+    marked = int(np.nanargmax(own)) if np.isfinite(own).any() else None
+    body = _table(words, f"What was found with {title_of(bench, budget)}", marked)
+    return Section(f"budget-{budget}", f"After {title_of(bench, budget)}", body + paragraphs(notes(bench)))
+
+
+def _differences(bench: BenchResult, budget: int, against: str) -> Section:
+    title = f"Against {against}, {title_of(bench, budget)}"
+    body = _table(written_differences(bench, budget, against), title)
+    return Section(f"against-{budget}", title, body + paragraphs([CAVEAT]))
+
+
+def _table(words: pd.DataFrame, label: str, marked: int | None = None) -> str:
+    first, *rest = map(str, words.columns)
+    columns = [Column(first.capitalize()), *(Column(name[:1].upper() + name[1:], "number") for name in rest)]
+    return table(columns, words.to_numpy().tolist(), label=label, marked=marked)

@@ -1,0 +1,146 @@
+"""What a bench came to: what each search found, in the mean over seeds, and in differences by seed."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import pandas as pd
+
+from archray.errors import InvalidInput, UnknownName
+from archray.files import Folder
+from archray.platform.bench.entrants import RANDOM_SEARCH
+from archray.platform.bench.folder import Question, problem_in, read_parts, shares
+from archray.trainables.tabular import Table
+
+CONFIDENCE = 0.95
+DIFFERENCE_COLUMNS = [
+    "method", "against", "budget", "difference", "low", "high", "low_all", "high_all", "seeds", "better",
+]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class BenchResult:
+    """The bench in a folder, which has ended.
+
+    Attributes:
+        trials: a row per evaluation: `method`, `budget`, `seed`, `number` (from 1), `row` of the table (-1: the trial
+            failed), `objective`, `seconds` of the training (NaN if the table has none).
+    """
+
+    folder: Folder
+    question: Question
+    table: Table
+    trials: pd.DataFrame
+
+    @classmethod
+    def read(cls, place: str | os.PathLike[str] | Folder) -> BenchResult:
+        """Raises: RunFolderError for a folder without a bench, or with one that has not ended."""
+        folder = place if isinstance(place, Folder) else Folder(place)
+        question = Question.read(folder)
+        table, _ = problem_in(folder)
+        return cls(folder, question, table, read_parts(folder, list(shares(question, table))))
+
+    @property
+    def sign(self) -> int:
+        """1 where a larger value is better, -1 where a smaller one is."""
+        return 1 if self.table.mode == "max" else -1
+
+    @cached_property
+    def labels(self) -> list[str]:
+        return [entrant.label for entrant in self.question.entrants]
+
+    @cached_property
+    def best_objective(self) -> float:
+        """The best that any search of this table can find."""
+        return float(self.sign * np.max(self.sign * self.table.objective[self.table.rows]))
+
+    def ranks(self, objective: np.ndarray) -> np.ndarray:
+        """Ranks of values of the objective among all different networks of the table, 1 the best; NaN of NaN."""
+        ordered = np.sort(-self.sign * self.table.objective[self.table.rows])
+        ranks = 1.0 + np.searchsorted(ordered, -self.sign * objective, side="left")
+        return np.where(np.isnan(objective), np.nan, ranks)
+
+    @cached_property
+    def searches(self) -> pd.DataFrame:
+        """A row per search: `method`, `budget`, `seed`; what it chose, which is the evaluated architecture with the
+        best objective, of equal ones the first: `architecture`, `objective`, `result`, `rank` (of the objective), its
+        costs by their columns; `evaluations`, and the `seconds` of their trainings."""
+        trials, table = self.trials, self.table
+        worth = (self.sign * trials["objective"]).fillna(-np.inf)
+        keys = ["method", "budget", "seed"]
+        chosen = trials.loc[worth.groupby([trials[key] for key in keys], sort=False).idxmax()].reset_index(drop=True)
+        each = trials.groupby(keys, sort=False)["seconds"]
+        rows = chosen["row"].to_numpy()
+        known = rows >= 0
+        return chosen[[*keys, "objective"]].assign(
+            architecture=[table.architectures[row] if row >= 0 else "" for row in rows],
+            result=np.where(known, table.result[rows], np.nan),
+            rank=self.ranks(chosen["objective"].to_numpy()),
+            evaluations=each.size().to_numpy(),
+            seconds=each.sum(min_count=1).to_numpy(),
+            **{name: np.where(known, cost[rows], np.nan) for name, cost in table.costs.items()},
+        )
+
+    def summary(self) -> pd.DataFrame:
+        """A row per method and budget: `seeds` (1: it depends on none), of `result` the mean, the standard deviation
+        (n - 1) and the worst, of `rank` the mean, deviation and worst, the mean `objective`, `evaluations`, `seconds`
+        of the trainings and costs of what was chosen."""
+        rows = []
+        for (method, budget), own in self.searches.groupby(["method", "budget"], sort=False):
+            row = {"method": method, "budget": budget, "seeds": len(own)}
+            worst = own["result"].min() if self.sign > 0 else own["result"].max()
+            row |= {"result": own["result"].mean(), "result_std": own["result"].std(), "result_worst": worst}
+            row |= {"rank": own["rank"].mean(), "rank_std": own["rank"].std(), "rank_worst": own["rank"].max()}
+            row |= {key: own[key].mean() for key in ("objective", "evaluations", "seconds", *self.table.costs)}
+            rows.append(row)
+        return pd.DataFrame(rows)
+
+    def differences(self, against: str = RANDOM_SEARCH) -> pd.DataFrame:
+        """By how much each method's result is better than another's, seed by seed: see `paired`.
+
+        Raises: UnknownName for a method that the bench has not.
+        """
+        if against not in self.labels:
+            raise UnknownName(f"the bench has no row {against!r}; choose one of {', '.join(self.labels)}")
+        rows = []
+        for budget, own in self.searches.groupby("budget"):
+            results = {label: rows_of["result"].to_numpy() for label, rows_of in own.groupby("method", sort=False)}
+            others = [label for label in self.labels if label != against]
+            for label in others:
+                told = paired(self.sign * results[label], self.sign * results[against], len(others))
+                rows.append({"method": label, "against": against, "budget": budget, **told})
+        return pd.DataFrame(rows, columns=DIFFERENCE_COLUMNS)  # no row where a bench has one method alone
+
+
+def paired(values: np.ndarray, others: np.ndarray, comparisons: int = 1) -> dict[str, float]:
+    """The mean of n paired differences with the interval that Student's t gives it, in 95 of 100 cases.
+
+    values, others: (n,) by seed, or (1,) of what depends on no seed.
+
+    Returns: `difference`, `low`, `high`; `low_all`, `high_all`, the wider interval that holds for all `comparisons`
+    together (Bonferroni); `seeds` n, `better` the share of the seeds in which the first is better, ties counted half.
+    The intervals are NaN for n = 1.
+    """
+    if len(values) != len(others) and 1 not in (len(values), len(others)):
+        raise InvalidInput(f"expected as many values, or one, got {len(values)} and {len(others)}")
+    differences = values - others
+    differences = differences[~np.isnan(differences)]
+    n = len(differences)
+    mean = float(differences.mean()) if n else np.nan
+    half = {end: _half_width(differences, of) for end, of in (("", 1), ("_all", comparisons))}
+    limits = {f"{side}{end}": mean + sign * half[end] for end in half for side, sign in (("low", -1), ("high", 1))}
+    better = float((np.sign(differences) + 1).mean() / 2) if n else np.nan
+    return {"difference": mean, **limits, "seeds": n, "better": better}
+
+
+def _half_width(differences: np.ndarray, comparisons: int) -> float:
+    from scipy.stats import t
+
+    n = len(differences)
+    if n < 2:
+        return float("nan")
+    quantile = t.ppf(1 - (1 - CONFIDENCE) / (2 * comparisons), n - 1)
+    return float(quantile * differences.std(ddof=1) / np.sqrt(n))

@@ -1,0 +1,254 @@
+"""The state of a Tune run whose folder was moved: what it says of the old place, said of the new one.
+
+Tune's state names the run by its path: in the storage of trials and of what generates them, in configurations (data, a
+pool, weights to start from) and in the searcher that its pickle holds.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ray import cloudpickle
+from ray.tune.experiment import Experiment
+from ray.tune.schedulers import AsyncHyperBandScheduler, TrialScheduler
+from ray.tune.search import BasicVariantGenerator
+
+from archray.errors import IncompatibleRay, tested_versions
+from archray.files import Folder
+from archray.platform.engine.failed_trials import failed_trials
+from archray.platform.engine.result_log import STATE_FILES, experiment_folder
+from archray.platform.engine.trial_plan import TrialPlan
+from archray.platform.run.layout import REPEAT, RESULTS, SNAPSHOT
+from archray.platform.run.tune_snapshot import Event, is_experiment_state, laid_over, read_kept
+from archray.plurals import count
+from archray.searchers.base import ArchraySearcher
+from archray.searchers.drive_searcher import replay
+from archray.searchers.ledger import TuneTrial
+
+OURS = ("ray.tune", "ray.train", "ray.air", "archray")  # modules of the objects that are looked into
+PICKLED = "CLOUDPICKLE_FALLBACK"  # the `_type` of what Tune's JSON holds as a pickle, in hexadecimal
+
+
+def mended(files: Mapping[str, bytes], events: Sequence[Event], folder: Folder) -> tuple[dict[str, bytes], list[Event]]:
+    """State files and journal of the Tune run that is now in `folder`; as they are, where it was there before.
+
+    files: by name, pickles and JSON, one with the trials among them. Only what lies in the run is said to have moved.
+    """
+    place = next((_place_of(state) for name, state in files.items() if is_experiment_state(name)), None)
+    if place is None or place == folder.path:
+        return dict(files), list(events)
+    old, new = _run_of(place), _run_of(folder.path)
+    # In a path of its own, after a URI's scheme, or after a word such as `arrays:`; not in the middle of another path.
+    pattern = re.compile(rf"((?<=://)|(?<![\w./-])){re.escape(old)}(?=/|$)")
+
+    def mend(text: str) -> str:
+        return pattern.sub(lambda match: new, text)
+
+    now = {name: _mended_file(state, mend) for name, state in files.items()}
+    return now, [[trial_id, *_mended_trial(saved, mend)] for trial_id, *saved in events]
+
+
+def _place_of(state: bytes) -> str | None:
+    """Where the trials were stored, by Tune's state of them."""
+    for saved, _ in json.loads(state)["trial_data"]:
+        storage = cloudpickle.loads(bytes.fromhex(json.loads(saved)["storage"]["value"]))
+        return str(storage.experiment_fs_path)
+    return None
+
+
+def _run_of(path: str) -> str:
+    """The folder of the run in which a Tune run lies, in that of a stage; of a repeat that of all repeats."""
+    run = path.rsplit("/", 2)[0]
+    parent, _, name = run.rpartition("/")
+    return parent if name.startswith(REPEAT) else run
+
+
+def _mended_file(state: bytes, mend: Callable[[str], str]) -> bytes:
+    try:
+        whole = json.loads(state)
+    except ValueError:
+        return cloudpickle.dumps(_mended(cloudpickle.loads(state), mend, {}))
+    if "trial_data" in whole:
+        whole["trial_data"] = [_mended_trial(saved, mend) for saved in whole["trial_data"]]
+        return json.dumps(whole).encode()
+    return json.dumps(_mended(whole, mend, {})).encode()
+
+
+def _mended_trial(saved: Sequence[str], mend: Callable[[str], str]) -> list[str]:
+    """The parts of a trial's state, each JSON in itself."""
+    return [json.dumps(_mended(json.loads(part), mend, {})) for part in saved]
+
+
+def _mended(value: Any, mend: Callable[[str], str], seen: dict[int, tuple[Any, Any]]) -> Any:
+    """`value` with its strings mended; objects are changed in place, each once."""
+    if isinstance(value, str):
+        return mend(value)
+    if isinstance(value, dict) and value.get("_type") == PICKLED:
+        content = _mended(cloudpickle.loads(bytes.fromhex(value["value"])), mend, seen)
+        return {**value, "value": cloudpickle.dumps(content).hex()}
+    if id(value) in seen:
+        return seen[id(value)][1]
+    if isinstance(value, tuple) and type(value) is tuple:
+        entries = tuple(_mended(entry, mend, seen) for entry in value)
+        seen[id(value)] = value, entries  # with the old one, lest another object gets its id
+        return entries
+    seen[id(value)] = value, value
+    if isinstance(value, dict):
+        for key, entry in list(value.items()):
+            value[key] = _mended(entry, mend, seen)
+    elif isinstance(value, list):
+        value[:] = [_mended(entry, mend, seen) for entry in value]
+    elif not isinstance(value, type) and type(value).__module__.startswith(OURS) and hasattr(value, "__dict__"):
+        for name, entry in list(vars(value).items()):
+            vars(value)[name] = _mended(entry, mend, seen)
+    return value
+
+
+# Tune's state files brought up to their journal: what generates the trials is told again what became of them.
+
+
+TUNER = "tuner.pkl"  # how Tune restores a Tuner: what it was made of
+
+
+def brought_up(states: Mapping[str, bytes], events: Sequence[Event], plan: TrialPlan) -> dict[str, bytes]:
+    """The state files as they were after the last of `events`.
+
+    Raises: SearcherStateError if the searcher's state is of a search with other settings; what the searcher raises.
+    """
+    now = dict(states)
+    if not events:
+        return now
+    trials = [TuneTrial.read(*saved) for _, *saved in events]
+    for name, state in states.items():
+        if is_experiment_state(name):
+            known = {json.loads(saved)["trial_id"] for saved, _ in json.loads(state)["trial_data"]}
+            now[name] = laid_over(state, events)
+    suggested = list(dict.fromkeys(trial.trial_id for trial in trials if trial.trial_id not in known))
+    for name, state in states.items():
+        if name.startswith("searcher-state-") and plan.searcher is not None:
+            now[name] = _searcher_state(plan.searcher(), state, trials)
+        elif name.startswith("search_gen_state-"):
+            generator = cloudpickle.loads(state)
+            now[name] = cloudpickle.dumps({**generator, "counter": generator["counter"] + len(suggested)})
+        elif name.startswith("basic-variant-state-"):
+            Experiment.register_if_needed(plan.trainable)
+            now[name] = _grid_state(name, state, trials, suggested)
+    return now
+
+
+def _searcher_state(searcher: ArchraySearcher, state: bytes, trials: Sequence[TuneTrial]) -> bytes:
+    with tempfile.TemporaryDirectory() as scratch:
+        file = Path(scratch) / "state"
+        file.write_bytes(state)
+        searcher.restore(str(file))
+        searcher.check_restored()
+        replay(searcher, trials)
+        searcher.save(str(file))
+        return file.read_bytes()
+
+
+def _grid_state(name: str, state: bytes, trials: Sequence[TuneTrial], suggested: Sequence[str]) -> bytes:
+    """Of the trials that a plan's keys say, without a searcher. suggested: the ids of those after the snapshot."""
+    grid: Any = BasicVariantGenerator()
+    with tempfile.TemporaryDirectory() as scratch:
+        (Path(scratch) / name).write_bytes(state)
+        grid.restore_from_dir(scratch)
+        told: set[str] = set()
+        for trial in trials:
+            if trial.trial_id in suggested and trial.trial_id not in told:
+                told.add(trial.trial_id)
+                grid.next_trial()
+            if trial.ended:
+                grid.on_trial_complete(trial.trial_id)
+        session = name.removeprefix("basic-variant-state-").removesuffix(".json")
+        grid.save_to_dir(scratch, session_str=session)
+        return (Path(scratch) / name).read_bytes()
+
+
+def _reopened(states: Mapping[str, bytes], folder: Folder, *, errors: bool) -> dict[str, bytes]:
+    """The state files with every trial that has not ended free to fail as often as a new one.
+
+    errors: whether those that a process or a node that was lost has ended are open again, from their last checkpoint. A
+    searcher may have suggested others upon their ends, which stay.
+    """
+    outside = {trial_id for trial_id, failed in failed_trials(folder).items() if failed.outside}
+    now = dict(states)
+    for name in filter(is_experiment_state, states):
+        whole = json.loads(states[name])
+        for saved in whole["trial_data"] if outside else []:
+            stub = json.loads(saved[0])
+            if stub["trial_id"] not in outside or stub["status"] == "TERMINATED":
+                continue
+            if stub["status"] == "ERROR":
+                if not errors:
+                    continue
+                stub["status"] = "PENDING"
+            progress = {**json.loads(saved[1]), **dict.fromkeys(("error_filename", "pickled_error_filename"))}
+            progress |= {"num_failures": 0, "num_failures_after_restore": 0}
+            saved[:] = json.dumps(stub), json.dumps(progress)
+        now[name] = json.dumps(whole).encode()
+    return now
+
+
+def restore_state(folder: Folder, plan: TrialPlan) -> bool:
+    """Puts the state that was kept in the place of Tune's own copies; whether there is a state to restore.
+
+    Without one nothing has been trained, and the run begins: Tune saves its state before the first result, and
+    `KeepSnapshot` stops a run in which it does not.
+
+    folder: of a Tune experiment; it may have been moved.
+    Raises: IncompatibleRay if there are results and no state; as `brought_up`.
+    """
+    states, events = read_kept(folder)
+    if not folder.exists(TUNER) or not any(map(is_experiment_state, states)):
+        if ended := (folder / RESULTS).files():
+            missing = TUNER if any(map(is_experiment_state, states)) else f"experiment_state-*.json in {SNAPSHOT}"
+            raise IncompatibleRay(
+                tested_versions(
+                    f"Expected {missing} beside the results of {count(len(ended), 'trial')} in {folder}, got none. "
+                    f"These trials are not trained again unasked; to do so, delete {folder} and resume"
+                )
+            )
+        return False
+    states, events = mended({**states, TUNER: folder.read_bytes(TUNER)}, events, folder)
+    kept = _reopened(brought_up(states, events, plan), folder, errors=plan.searcher is None)
+    for name in folder.files():
+        if name.startswith(STATE_FILES) and name not in kept:
+            folder.delete(name)  # of a later session of Tune's, which it would take for the newest
+    for name, state in kept.items():
+        folder.write_bytes(name, state)
+    return True
+
+
+# Ray Tune's ASHA (Li et al. 2020), going on where a run was left: Tune saves no state of a scheduler.
+
+
+class ResumedASHA(AsyncHyperBandScheduler):
+    """An `AsyncHyperBandScheduler` that is told again what the trials of a run that goes on had reported.
+
+    Of a trial that was running the results up to the one it continues from: it reports the others once more. One that
+    was to end, and was not seen to, ends with its next result.
+    """
+
+    def on_trial_add(self, tune_controller: Any, trial: Any) -> None:
+        super().on_trial_add(tune_controller, trial)
+        done = int((trial.run_metadata.last_result or {}).get("training_iteration", 0))
+        if done == 0:
+            return
+        reported = (experiment_folder(trial) / RESULTS).read_json_lines(f"{trial.trial_id}.jsonl")
+        results = [result for result in reported if result["training_iteration"] <= done]
+        actions = [self.on_trial_result(tune_controller, trial, result) for result in results]
+        if TrialScheduler.STOP in actions and not trial.is_finished():
+            self._trial_info[trial.trial_id] = _Over()
+
+
+class _Over:
+    """The bracket of a trial that is to end."""
+
+    def on_result(self, trial: Any, cur_iter: int, cur_rew: float | None) -> str:
+        return str(TrialScheduler.STOP)

@@ -1,0 +1,209 @@
+"""What Tune keeps of a trial that has ended: its results, and no more than who asks for them can be told.
+
+Tune holds every trial until the driver ends, with what only a running one needs. Attributes of Tune's own are read and
+set here, and in `result_log`, as Ray 2.60 has them; what a `ResultGrid` gives is as it was.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+import zlib
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from types import MappingProxyType
+from typing import Any
+
+import ray
+from ray.exceptions import RayError
+from ray.tune.execution import tune_controller
+from ray.tune.execution.tune_controller import TuneController
+from ray.tune.experiment import Trial
+from ray.tune.utils.object_cache import _ObjectCache
+from ray.util import debug
+
+from archray.cluster.ray_compat import replaced
+
+TUNES_NUMBERS = {"done", "iterations_since_restore", "pid", "time_since_restore", "time_this_iter_s", "timestamp"}
+RESOURCES: dict[Any, Any] = {}  # of trials that have ended: one for all that are equal
+BETWEEN = "\0"  # the two parts of a state, of which JSON holds none
+
+
+def release(trial: Any, first: Any) -> None:
+    """Lets go of what Tune would hold of a trial that has ended. first: of the same Tune run.
+
+    The last ten values of every number that it reported, unless it failed; statistics of Tune's own numbers and of its
+    configuration (of the others `ResultGrid.get_best_result` asks); what its actor said of itself before the first
+    result; and copies of what is the same in all trials, or in a trial's last result and in those that came with its
+    checkpoints.
+    """
+    progress = trial.run_metadata
+    if trial.status != Trial.ERROR:  # one that failed may be trained again, and Tune adds to these values then
+        progress.metric_n_steps = {}
+    progress.metric_analysis = {
+        sys.intern(name): _interned(statistics)
+        for name, statistics in progress.metric_analysis.items()
+        if name not in TUNES_NUMBERS and not name.startswith("config/")
+    }
+    if trial.config.get("settings") is not None and _are_equal(trial.config["settings"], first.config.get("settings")):
+        trial.config["settings"] = first.config["settings"]
+    if progress.last_result.keys() - {"trial_id"}:
+        trial._default_result_or_future = None  # else the reference of an object of Ray's
+        progress.last_result = _interned(progress.last_result, {"config": trial.config})
+    checkpoints = progress.checkpoint_manager
+    for result in {*checkpoints._checkpoint_results, checkpoints._latest_checkpoint_result} - {None}:
+        result.metrics = _interned(result.metrics, progress.last_result)
+    _share(checkpoints, first.run_metadata.checkpoint_manager, "_checkpoint_config")
+    _share(trial, first, "trial_name_creator", "trial_dirname_creator", "stopping_criterion")
+    _share(trial.storage, first.storage, "storage_filesystem", "sync_config")
+    trial.storage.syncer = first.storage.syncer
+    resources = trial.placement_group_factory
+    trial.placement_group_factory = RESOURCES.setdefault(resources, resources)
+
+
+def _interned(entries: Mapping[str, Any], like: Mapping[str, Any] = MappingProxyType({})) -> dict[str, Any]:
+    """A dict as it is, with strings that it shares with others of its kind. like: whose values it takes if equal."""
+    kept = {}
+    for name, value in entries.items():
+        if name in like and _are_equal(value, like[name]):
+            value = like[name]
+        kept[sys.intern(name)] = sys.intern(value) if type(value) is str else value
+    return kept
+
+
+def _are_equal(one: Any, other: Any) -> bool:
+    try:
+        return type(one) is type(other) and bool(one == other)
+    except Exception:  # arrays are compared by element
+        return False
+
+
+def _share(owner: Any, first: Any, *names: str) -> None:
+    """Takes the attributes that are equal to those of `first` from there."""
+    for name in names:
+        if _are_equal(getattr(owner, name), getattr(first, name)):
+            setattr(owner, name, getattr(first, name))
+
+
+class PackedState(list[bytes]):
+    """A trial's state, the two parts in which Tune saves it, compressed. It iterates over the parts, as JSON has them.
+
+    alike: the state of another trial; states of a Tune run differ in little.
+    """
+
+    __slots__ = ("alike",)
+
+    def __init__(self, parts: Sequence[str], alike: bytes) -> None:
+        packing = zlib.compressobj(zdict=alike)
+        super().__init__([packing.compress(BETWEEN.join(parts).encode()) + packing.flush()])
+        self.alike = alike
+
+    def __iter__(self) -> Iterator[Any]:
+        whole = zlib.decompressobj(zdict=self.alike).decompress(self[0])
+        return iter(whole.decode().split(BETWEEN))
+
+
+@contextmanager
+def packed_states() -> Iterator[None]:
+    """Has Tune keep the states of ended trials, which it writes whenever it writes its own, compressed.
+
+    Among them those of trials whose process died: Tune itself saves no end of these.
+    """
+    with replaced(TuneController, "_get_trial_checkpoints", _packing, needed=True):
+        yield
+
+
+def _packing(plain_states: Callable[..., Any]) -> Callable[..., Any]:
+    alike = b""
+    failed: set[str] = set()  # ids of the trials whose end is among the states
+
+    def states(controller: Any) -> dict[str, Any]:
+        nonlocal alike
+        controller._trials_to_cache |= {t for t in controller._failed_trials if t.trial_id not in failed}
+        failed.update(trial.trial_id for trial in controller._failed_trials)
+        ended = [trial for trial in controller._trials_to_cache if trial.is_finished()]
+        kept: dict[str, Any] = plain_states(controller)
+        for trial in ended:
+            alike = alike or BETWEEN.join(kept[trial.trial_id]).encode()
+            kept[trial.trial_id] = PackedState(kept[trial.trial_id], alike)
+            trial.invalidate_json_state()
+            trial.run_metadata.invalidate_cache()
+        # Tune notes a line for each object of which it would tell once that it is no JSON, and tells it to no one.
+        debug._logged -= {line for line in debug._logged if line.startswith("tune_func_encode:")}
+        return kept
+
+    return states
+
+
+def return_memory() -> None:
+    """Gives back to the system what the C library holds free: of the states that were read and written, some."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # of glibc
+    if trim is not None:
+        trim(0)
+
+
+# Actors that have no trial at the moment: as many as run side by side are kept, and none whose process is gone.
+
+
+PATIENCE = 10.0  # seconds for an actor that has nothing to do to say that it is there
+
+
+class IdleActors(_ObjectCache):
+    """Tune's cache of actors without a trial, which keeps up to `most` while trials may come."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__(may_keep_one=True)
+        self._most = most
+
+    def cache_object(self, key: Any, obj: Any) -> bool:
+        if self._num_cached_objects >= self._most:
+            return super().cache_object(key, obj)
+        self._cached_objects[key].append(obj)
+        self._num_cached_objects += 1
+        return True
+
+    def flush_cached_objects(self, force_all: bool = False) -> Generator[Any, None, None]:
+        if force_all or self._num_cached_objects > self._most:
+            yield from super().flush_cached_objects(force_all)
+
+
+@contextmanager
+def idle_actors(most: int | None) -> Iterator[None]:
+    """Has the Tune runs inside the block keep so many, None: as Tune does; and reuse no actor that is gone."""
+
+    def of_the_living(plain: Callable[..., Any]) -> Callable[..., Any]:
+        def reuse(controller: Any, trial: Any) -> bool:
+            _let_go_of_the_dead(controller, trial.placement_group_factory)
+            return bool(plain(controller, trial))
+
+        return reuse
+
+    def cache(plain: Callable[..., Any]) -> Callable[..., Any]:
+        return plain if most is None else lambda may_keep_one=True: IdleActors(most)
+
+    with (
+        replaced(TuneController, "_maybe_reuse_cached_actor", of_the_living),
+        replaced(tune_controller, "_ObjectCache", cache),
+    ):
+        yield
+
+
+def _let_go_of_the_dead(controller: Any, key: Any) -> None:
+    """Ends the idle actors of a kind that do not answer, until the next one does."""
+    cache, started = controller._actor_cache, controller._actor_manager._live_actors_to_ray_actors_resources
+    while cache.has_cached_object(key):
+        tracked = cache._cached_objects[key][0]
+        if tracked in started and _answers(started[tracked][0]):
+            return
+        cache.pop_cached_object(key)
+        tracked.set_on_stop(None)
+        tracked.set_on_error(None)
+        controller._remove_actor(tracked_actor=tracked)
+
+
+def _answers(actor: Any) -> bool:
+    try:
+        ray.get(actor.__ray_ready__.remote(), timeout=PATIENCE)
+    except (RayError, TimeoutError):
+        return False
+    return True

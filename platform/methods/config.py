@@ -1,0 +1,246 @@
+"""The configuration of a search whose result is trained, or solved, in the end."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+
+from pydantic import Field, field_validator
+
+from archray.errors import InvalidInput, InvalidPool
+from archray.platform.config import SearchConfig
+from archray.platform.engine.pool_settings import PoolSettings, candidates
+from archray.platform.methods.method import Values
+from archray.plurals import count
+from archray.references import is_reference
+from archray.settings import REPEATED
+from archray.trainables.costs import cost_column
+from archray.trainables.costs.settings import CostSettings, texts_of
+from archray.trainables.nets.network_settings import NetworkSettings
+from archray.trainables.proxies import PROXIES, ProxySettings, check_proxies, column_of, get_proxy, low_is_good
+from archray.trainables.spaces import get_space
+from archray.trainables.spaces.table_space import PREFIX
+from archray.trainables.training_settings import TrainingSettings
+
+if TYPE_CHECKING:
+    from archray.searchers.pool_file import PoolFile
+
+
+def check_budget_grows(budget: int, before: int) -> None:
+    """Raises: InvalidInput for an extended search of fewer trainings than the run has."""
+    if budget < before:
+        raise InvalidInput(
+            f"expected a budget of more than the {count(before, 'training')} that the run has, got {budget}"
+        )
+
+
+class FinalConfig(SearchConfig):
+    """A search whose result is trained, or solved, in the end.
+
+    Fields:
+        final_seeds: trainings of what was found, each from its own random numbers.
+    """
+
+    final_seeds: int = Field(1, ge=1)
+
+
+class TrainedSearchConfig(FinalConfig):
+    """A search that ends with the standalone training of what it found.
+
+    Fields:
+        network: the skeleton that architectures are put in.
+        final: how the found architecture is trained.
+        baseline: how many random architectures are trained the same way, to compare with; 0 for none.
+        constraints: bounds on what a network costs, all of which everything that is searched meets, the random
+            architectures too: `latency_ms <= 5`, `parameters < 1.5M`.
+        costs: which costs of networks are looked at, and how a latency is measured.
+    """
+
+    unconstrained: ClassVar[str | None] = None  # why the method takes no constraints
+
+    network: NetworkSettings = NetworkSettings()
+    final: TrainingSettings = TrainingSettings(epochs=200)
+    baseline: int = Field(0, ge=0)
+    constraints: Annotated[tuple[str, ...], REPEATED] = ()
+    costs: CostSettings = CostSettings()
+
+    @field_validator("constraints", mode="before")
+    @classmethod
+    def _listed(cls, value: Any) -> Any:
+        """`flops <= 5M, latency_ms <= 5` in one text too."""
+        return texts_of(value)
+
+    @field_validator("constraints")
+    @classmethod
+    def _read(cls, texts: tuple[str, ...]) -> tuple[str, ...]:
+        from archray.trainables.spaces.constraint import parse_constraints  # which imports NumPy
+
+        parse_constraints(texts)
+        return texts
+
+    @property
+    def cost_names(self) -> tuple[str, ...]:
+        """The costs that are looked at, those of the constraints among them."""
+        if not self.constraints:
+            return self.costs.names
+        from archray.trainables.spaces.constraint import costs_named, parse_constraints
+
+        return tuple(dict.fromkeys((*self.costs.names, *costs_named(parse_constraints(self.constraints)))))
+
+    def references(self) -> dict[str, str]:
+        return super().references() | {cost_role(name): name for name in self.cost_names if is_reference(name)}
+
+    def check(self) -> None:
+        super().check()
+        get_space(self.space).check_packages()
+        if self.constraints and self.unconstrained is not None:
+            raise InvalidInput(f"{self.method} takes no constraints: {self.unconstrained}; leave constraints out")
+        self.check_costs()
+
+    def check_costs(self) -> None:
+        """Raises: UnknownName, InvalidInput or InvalidTable if there is no such cost, before anything starts."""
+        if self.cost_names:
+            from archray.trainables.costs import check_costs
+
+            check_costs(self.space, self.cost_names, self.costs)
+
+
+def cost_role(name: str) -> str:
+    """Of a cost's file in the run, where it is the user's own."""
+    return f"cost-{cost_column(name)}"
+
+
+# The configuration of a search that chooses from a pool of architectures, scored without training.
+
+
+class PooledConfig(TrainedSearchConfig):
+    """The configuration of a search that chooses from a pool.
+
+    Fields:
+        proxies: how the pool is scored: its metrics are those listed, and those that the search looks at.
+        pool: which architectures are scored.
+    """
+
+    proxies: ProxySettings = ProxySettings()
+    pool: PoolSettings = PoolSettings()
+
+    @property
+    def needed(self) -> tuple[str, ...]:
+        """The metrics that the search looks at, by name or reference."""
+        raise NotImplementedError
+
+    def low_is_good(self, metric: str) -> bool:
+        """Whether a smaller value of a metric promises more. Of a column of the user's that is not known: no."""
+        own = metric not in PROXIES and self.pool.table is None and not self.space.startswith(PREFIX)
+        return get_proxy(metric).direction == "min" if own else low_is_good(metric)
+
+    @property
+    def scored(self) -> ProxySettings:
+        """The metrics that the pool is scored with."""
+        return self.proxies.model_copy(update={"metrics": tuple(dict.fromkeys((*self.proxies.metrics, *self.needed)))})
+
+    def check(self) -> None:
+        super().check()
+        if self.pool.table is None:
+            check_proxies(self.scored)
+            if self.data.limit is not None and self.data.limit < self.proxies.batch_size:
+                raise InvalidInput(
+                    f"expected data.limit to be at least proxies.batch_size ({self.proxies.batch_size}), the images in "
+                    f"the batch that scores architectures, got {self.data.limit}; raise the one or lower the other"
+                )
+            candidates(self.space, self.pool.size, self.seed)
+            return
+        if not Path(self.pool.table).is_file():
+            raise InvalidPool(f"there is no pool {self.pool.table}; give a table that 'archray proxies' has written")
+        from archray.searchers.pool_file import PoolFile
+
+        space = get_space(self.space)
+        for architecture in self.architectures_of(PoolFile.of(self.pool.table)):
+            space.decode(architecture)
+
+    def architectures_of(self, file: PoolFile) -> Sequence[str]:
+        """Those of a pool that was scored elsewhere. Raises: InvalidPool if it cannot serve the search."""
+        from archray.searchers.pool_file import check_names
+
+        names = file.read(["architecture", *map(column_of, self.needed)])["architecture"]
+        check_names(names, file.location)
+        return names.tolist()
+
+    def references(self) -> dict[str, str]:
+        metrics = self.scored.metrics if self.pool.table is None else ()
+        return super().references() | {file_role(name): name for name in metrics}
+
+
+def file_role(metric: str) -> str:
+    """Of a metric's file in the run, where it is the user's own."""
+    return f"proxy-{column_of(metric)}"
+
+
+# What the presets of searches that train what they propose have in common: networks, trainings, pools' scoring.
+
+
+TINY: Values = {"channels": 4, "cells": 1}
+TRAININGS: Mapping[str, Values] = {
+    "smoke": {"network": TINY},
+    "demo": {
+        "network": {"channels": 8, "cells": 1},
+        # after some 20 epochs nearly every cell has learnt the digits, and there is nothing to compare
+        "train": {"epochs": 4, "batch_size": 64},
+        "final": {"epochs": 10, "batch_size": 64},
+        "final_seeds": 3,
+        "baseline": 8,
+    },
+    # NAS-Bench-201's networks and trainings, of 12 epochs in the search (Dong and Yang 2020)
+    "paper": {
+        "data": {"name": "cifar10"},
+        "network": {"channels": 16, "cells": 5},
+        "train": {"epochs": 12},
+        "final": {"epochs": 200},
+        "final_seeds": 3,
+    },
+}
+# Of those that look at a pool first. Abdelfattah et al. 2021 score with the networks that are trained, on one batch.
+SCORINGS: Mapping[str, Values] = {
+    "smoke": {"proxies": {"network": TINY, "batch_size": 16}},
+    "demo": {"proxies": {"network": {"channels": 4, "cells": 3}, "batch_size": 64}},
+    "paper": {"proxies": {"network": {"channels": 16, "cells": 5}, "batch_size": 64}},
+}
+
+
+# What the networks of a space need, whatever the method: of their trainings, and as a metric to go by.
+
+
+@dataclass(frozen=True)
+class SpaceDefaults:
+    """Options of a space's networks: of every training, and the metric that a search by one goes by."""
+
+    training: Mapping[str, Any]
+    metric: str
+
+
+# A transformer at the learning rate of convolutional networks, 0.1, learnt nothing of digits without clipping; and
+# synflow has no value on it. Nor on ConvNeXts, which learn at that rate.
+OF_SPACE: Mapping[str, SpaceDefaults] = {
+    "vit": SpaceDefaults({"grad_clip": 1.0}, "snip"),
+    "timm:convnext": SpaceDefaults({}, "snip"),
+}
+
+
+def space_defaults(config: type[SearchConfig], space: str) -> dict[str, Any]:
+    """The options that a space's networks need in a method's configuration, as far as it has such fields.
+
+    space: a registered name or a reference.
+    """
+    options = OF_SPACE.get(get_space(space).name)
+    if options is None:
+        return {}
+    fields = config.model_fields
+    values: dict[str, Any] = {
+        name: dict(options.training) for name, field in fields.items() if field.annotation is TrainingSettings
+    }
+    search = fields.get("search")
+    if search is not None and "proxy" in getattr(search.annotation, "model_fields", {}):
+        values["search"] = {"proxy": options.metric}
+    return values

@@ -1,0 +1,579 @@
+"""The posterior over architectures: its training, and the probabilities it ends with. Shu 2022, Eq. 5.4, 5.6."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from scipy.special import entr
+
+from archray.platform.methods.ensembles.tables import (
+    MEMBERS,
+    METRICS,
+    POSTERIOR,
+    POSTERIOR_LEARNT,
+    SEARCH,
+    chosen_ensemble,
+    elbo_doubt,
+    estimates,
+    found_members,
+    known_metrics,
+    names_of,
+    sampled_ensembles,
+    sampled_texts,
+)
+from archray.platform.quantities import MISSING, Quantity, quantity_of, signed, significant, whole_number
+from archray.platform.report.cell import cell_drawing, cell_edges, cell_legend, is_graph, node_count
+from archray.platform.report.figures import (
+    FOUND,
+    INK,
+    MUTED,
+    SURFACE,
+    TRIAL,
+    NothingToDraw,
+    draw_spread,
+    drawing,
+    few_ticks,
+    figure,
+    spread_words,
+    tell_line,
+    tell_points,
+)
+from archray.platform.report.section import (
+    Column,
+    Decided,
+    Section,
+    ShortNames,
+    breakable_words,
+    captioned,
+    decided,
+    escape,
+    folded,
+    linked,
+    numbers,
+    numeric,
+    paragraphs,
+    table,
+)
+from archray.platform.run.layout import CURVES
+from archray.platform.run.run import Run
+from archray.plurals import count
+from archray.searchers.nesbs.posterior import Posterior
+from archray.trainables.ensembles import agreement
+from archray.trainables.spaces import get_space
+
+_TITLES = {"elbo": "ELBO", "kl": "KL to the prior", "entropy": "entropy of a decision"}
+
+
+Probabilities = dict[tuple[str, ...], dict[str, np.ndarray]]  # choices -> decision between them -> (choices,)
+
+
+@figure(height=250)
+def posterior_training(run: Run[Any], canvas: Figure) -> None:
+    """The training of the posterior by epoch: ELBO, KL to the prior, and the entropy of each decision, in nats."""
+    curves = _curves(run)
+    shown = _shown(curves)
+    if not shown:
+        raise NothingToDraw("this run has no posterior that was trained by itself; see its method's stages")
+    for axes, name in zip(np.ravel(canvas.subplots(1, len(shown))), shown, strict=True):
+        _draw_posterior_panel(axes, curves, name)
+
+
+def posterior_section(run: Run[Any]) -> Section | None:
+    """The curves of its training, and a table of probabilities. Nothing without either."""
+    curves, learnt = _curves(run), run.best.document(POSTERIOR_LEARNT, POSTERIOR)
+    body = ""
+    if shown := _shown(curves):
+        description = f"Training of the posterior over {count(int(curves['epoch'].nunique()), 'epoch')}."
+        content = drawing("posterior", posterior_training(run), description=description)
+        body += captioned(content, _posterior_caption(curves, shown))
+        doubt = elbo_doubt(curves.groupby("epoch")["elbo"].mean())
+        body += paragraphs([doubt]) if doubt else ""
+    if learnt is not None:
+        groups = grouped_decisions(Posterior(learnt, run.best.space))
+        tables = "".join(_heat_table(choices, rows) for choices, rows in groups.items())
+        body += paragraphs([_posterior_sentence(groups)]) + tables if groups else ""
+    return Section("posterior", "The posterior over architectures", body) if body else None
+
+
+def grouped_decisions(posterior: Posterior) -> Probabilities:
+    """The decisions in order, those with the same choices together; a decision with one choice is left out."""
+    groups: Probabilities = {}
+    for (name, choices), row in zip(posterior.choices.items(), posterior.log_probs, strict=True):
+        if len(choices) > 1:
+            groups.setdefault(choices, {})[name] = np.exp(row[: len(choices)])
+    return groups
+
+
+def _curves(run: Run[Any]) -> pd.DataFrame:
+    """The curves as floats, by epoch; empty without one."""
+    frame = run.best.table(POSTERIOR_LEARNT, CURVES)
+    curves = frame.assign(**{name: numbers(frame, name) for name in ("epoch", *_TITLES)})
+    return curves[curves["epoch"].notna()].sort_values("epoch", kind="stable")
+
+
+def _shown(curves: pd.DataFrame) -> list[str]:
+    return [name for name in _TITLES if curves[name].notna().any()]
+
+
+def _draw_posterior_panel(axes: Axes, curves: pd.DataFrame, name: str) -> None:
+    by_epoch = curves.groupby("epoch")[name].mean().dropna()
+    if name == "entropy" and "decision" in curves:
+        for _, rows in curves.groupby("decision", sort=False):
+            axes.plot(rows["epoch"], rows[name], color=TRIAL, linewidth=1, alpha=0.55)
+            last = f"{rows['decision'].iloc[-1]}\nentropy {significant(rows[name].iloc[-1])} nats at the end"
+            tell_line(axes, rows["epoch"].tolist(), rows[name].tolist(), last)
+    marker = "o" if len(by_epoch) == 1 else None
+    axes.plot(by_epoch.index, by_epoch, color=FOUND, linewidth=2.2, marker=marker, markersize=4, zorder=3)
+    told = f"{_TITLES[name]}, {significant(by_epoch.iloc[-1])} nats in epoch {by_epoch.index[-1]:g}"
+    tell_line(axes, by_epoch.index.tolist(), by_epoch.tolist(), told)
+    if name == "entropy":
+        axes.set_ylim(bottom=0)
+    if name == "kl":
+        axes.axhline(0, color=MUTED, linewidth=0.8, zorder=1)
+    few_ticks(axes, 4, integer=True)
+    axes.set_title(_TITLES[name])
+    axes.set(xlabel="epoch", ylabel="nats")
+
+
+def _posterior_caption(curves: pd.DataFrame, shown: list[str]) -> str:
+    told = {
+        "elbo": "the evidence lower bound that is maximised",
+        "kl": "the part of it that keeps the posterior near the uniform prior",
+        "entropy": "the entropy of each decision (grey) and their mean (blue): at zero it is taken for certain",
+    }
+    text = "Training of the posterior with the supernet's weights held fixed, by epoch: "
+    text += "; ".join(told[name] for name in shown) + "."
+    ends = {name: curves[curves["epoch"] == curves["epoch"].max()][name].mean() for name in shown}
+    words = ", ".join(f"{_TITLES[name]} {significant(value)}" for name, value in ends.items() if math.isfinite(value))
+    scale = numbers(curves, "scale").dropna()
+    words += f" (its loss counted {significant(scale.iloc[-1])} times)" if len(scale) and scale.iloc[-1] != 1 else ""
+    return f"{text} At its end: {words}." if words else text
+
+
+def _posterior_sentence(groups: Probabilities) -> str:
+    everything = [row for rows in groups.values() for row in rows.values()]
+    entropies = np.array([entr(row).sum() for row in everything])
+    possible = [max(int(np.sum(row > 0)), 1) for row in everything]  # a choice of probability 0 is ruled out
+    uniform = np.log(possible).mean()
+    text = f"The posterior is a product over {count(len(everything), 'decision')} with more than one choice"
+    mode = math.exp(sum(math.log(row.max()) for row in everything))
+    return (
+        f"{text}; their mean entropy is {entropies.mean():.2f} nats, where uniform choices have {uniform:.2f}. The "
+        f"most probable architecture has a probability of {significant(mode, 2)}, under a uniform posterior "
+        f"{significant(math.exp(-np.log(possible).sum()), 2)}. The probabilities in percent; the deeper a cell's "
+        "colour, the more probable the choice; a dash is one that is ruled out."
+    )
+
+
+def _heat_table(choices: Sequence[str], rows: Mapping[str, np.ndarray]) -> str:
+    """A row per decision and a column per choice, each cell tinted by its probability."""
+    percent = Quantity("probability", "%", 100.0, 1)
+    head = "".join(
+        f'<th scope="col" class="{look}">{breakable_words(name)}</th>'
+        for look, name in (("code", "Decision"), *(("number", choice) for choice in choices))
+    )
+    body = []
+    for decision, row in rows.items():
+        cells = "".join(
+            f'<td class="number" style="--share:{min(max(value, 0.0), 1.0):.3f}">{percent.bare(value)}</td>'
+            if value > 0
+            else f'<td class="number">{MISSING}</td>'
+            for value in row
+        )
+        body.append(f'<tr><td class="code">{breakable_words(decision)}</td>{cells}</tr>')
+    label = f"Probabilities of {count(len(rows), 'decision')} between {', '.join(choices)}"
+    return (
+        f'<div class="scroll" role="region" tabindex="0" aria-label="{escape(label)}">'
+        f'<table class="heat"><thead><tr>{head}</tr></thead><tbody>{"".join(body)}</tbody></table></div>'
+    )
+
+
+# The sampled ensembles: best so far against evaluations, and by delta; a table. Shu 2022, Figures 5.3, 5.7.
+
+
+_BEST = 10  # ensembles in the table that is not folded
+_DOTS = 300  # with more ensembles than this, only the lines are drawn
+
+
+@figure(height=270)
+def ensembles_best_so_far(run: Run[Any], canvas: Figure) -> None:
+    """The best validation loss and accuracy so far of the sampled ensembles, by evaluations."""
+    sampled = sampled_ensembles(run)
+    if sampled.empty:
+        raise NothingToDraw("this run has evaluated no ensemble with a finite loss")
+    shown, chosen = known_metrics(sampled), chosen_ensemble(run, sampled)
+    for axes, metric in zip(np.ravel(canvas.subplots(1, len(shown))), shown, strict=True):
+        _draw_ensembles_panel(axes, sampled, metric, chosen, names_of(run))
+
+
+def ensembles_section(run: Run[Any]) -> Section:
+    """The best so far, and the tables of ensembles and members."""
+    canvas, sampled = ensembles_best_so_far(run), sampled_ensembles(run)
+    chosen, rank = chosen_ensemble(run, sampled), known_metrics(sampled)[0]
+    end = quantity_of(rank).show(best_so_far(sampled, rank)[0][-1])
+    description = f"Best {quantity_of(rank).label} so far against evaluations; at the end {end}."
+    content = drawing("ensembles", canvas, description=description)
+    body = paragraphs([_ensembles_sentence(sampled)]) + captioned(content, _ensembles_caption(sampled, chosen))
+    return Section("ensembles", "The ensembles that were sampled", body + _tables(run, sampled, chosen))
+
+
+def best_so_far(sampled: pd.DataFrame, metric: str) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and standard deviation over the repeats of `best_of_each`; (evaluations,) both.
+
+    The mean is NaN until each repeat has a value, the deviation with one repeat.
+    """
+    values = best_of_each(sampled, metric)
+    deviation = values.std(0, ddof=1) if len(values) > 1 else np.full(values.shape[1], math.nan)
+    return values.mean(0), deviation
+
+
+def best_of_each(sampled: pd.DataFrame, metric: str) -> np.ndarray:
+    """The metric of the ensemble that ranks best until each evaluation, of each repeat: (repeats, evaluations)."""
+    rank = known_metrics(sampled)[0]
+    repeats = [rows for _, rows in sampled.groupby("repeat", sort=False)]
+    values = np.full((len(repeats), int(sampled["evaluations"].max())), math.nan)  # (repeats, evaluations)
+    for repeat, own in enumerate(repeats):
+        best, lowest = math.nan, math.inf
+        for place, (ranked, value) in enumerate(zip(own[rank], own[metric], strict=True)):
+            if ranked < lowest:
+                lowest, best = ranked, value
+            values[repeat, place] = best
+        values[repeat, len(own) :] = best  # a repeat that has ended keeps its last
+    return values
+
+
+def _draw_ensembles_panel(
+    axes: Axes, sampled: pd.DataFrame, metric: str, chosen: int | None, names: ShortNames
+) -> None:
+    quantity = quantity_of(metric)
+    mean, deviation = (quantity.factor * part for part in best_so_far(sampled, metric))
+    x = np.arange(1, mean.size + 1)
+    axes.step(x, mean, where="post", color=FOUND, linewidth=2, zorder=3)
+    axes.plot(x[-1:], mean[-1:], "o", color=FOUND, markersize=4, zorder=3)
+    if sampled["repeat"].nunique() > 1:
+        draw_spread(axes, x, quantity.factor * best_of_each(sampled, metric), deviation, FOUND, -math.inf)
+    elif len(sampled) <= _DOTS:
+        axes.scatter(
+            sampled["evaluations"], sampled[metric] * quantity.factor, s=14, color=FOUND, alpha=0.7, linewidth=0
+        )
+    if len(sampled) <= _DOTS:
+        shown = sampled if sampled["repeat"].nunique() == 1 else sampled.loc[[] if chosen is None else [chosen]]
+        tell_points(axes, shown["evaluations"], shown[metric] * quantity.factor, sampled_texts(shown, names))
+    _draw_ring(axes, sampled, "evaluations", metric, chosen)
+    few_ticks(axes, 5, integer=True)
+    axes.set(xlabel="ensembles evaluated", ylabel=quantity.axis)
+
+
+def _draw_ring(axes: Axes, rows: pd.DataFrame, x: str, metric: str, chosen: int | None) -> None:
+    """Around the ensemble that was chosen."""
+    if chosen is not None:
+        place = (rows[x][chosen], rows[metric][chosen] * quantity_of(metric).factor)
+        axes.plot(
+            *place, "o", markersize=9, markerfacecolor=SURFACE, markeredgecolor=INK, markeredgewidth=1.8, zorder=4
+        )
+
+
+def _ensembles_sentence(sampled: pd.DataFrame) -> str:
+    members = [member for row in sampled["members"] for member in row]
+    text = f"{count(len(sampled), 'ensemble')} {'was' if len(sampled) == 1 else 'were'} evaluated"
+    if members:
+        text += f", of {count(len(set(members)), 'distinct architecture')}: so many forward passes over the "
+        text += "validation data were needed, since an ensemble is the average of what its members predict"
+    failed = int(sampled["failure"].notna().sum())
+    return text + "." + (f" {count(failed, 'evaluation')} failed." if failed else "")
+
+
+def _ensembles_caption(sampled: pd.DataFrame, chosen: int | None) -> str:
+    rank, *others = known_metrics(sampled)
+    text = f"The lowest {quantity_of(rank).label} so far, by the number of ensembles evaluated"
+    if others:
+        text += "; and the accuracy of that ensemble, which need not rise"
+    repeats = int(sampled["repeat"].nunique())
+    text += (
+        f". Means of {count(repeats, 'repeat')}, {spread_words(repeats, 'standard deviation')}." if repeats > 1 else "."
+    )
+    if repeats == 1 and len(sampled) <= _DOTS:
+        text += " A faint dot is one ensemble."
+    text += " Ring: the ensemble that was chosen." if chosen is not None else ""
+    return f"{text} As Figure 5.3 of Shu 2022, there on test data."
+
+
+def _tables(run: Run[Any], sampled: pd.DataFrame, chosen: int | None) -> str:
+    names = names_of(run)
+    best = sampled.sort_values(known_metrics(sampled)[0], kind="stable").head(_BEST)
+    body = _ensemble_table(best, names, chosen, f"The best {count(len(best), 'ensemble')}", by_value=True)
+    if len(sampled) > len(best):
+        whole = _ensemble_table(sampled, names, chosen, "All ensembles", by_value=False)
+        body += folded(f"All {count(len(sampled), 'ensemble')}, as they were sampled", whole)
+    return body
+
+
+def _ensemble_table(rows: pd.DataFrame, names: ShortNames, chosen: int | None, label: str, by_value: bool) -> str:
+    cells = pd.DataFrame(
+        {
+            "Members": [names.all_of(row) or MISSING for row in rows["members"]],
+            **{quantity_of(name).heading: rows[name].map(quantity_of(name).bare) for name in METRICS},
+            "δ": rows["delta"].map(lambda delta: MISSING if math.isnan(delta) else signed(f"{delta:.3g}")),
+            "No.": rows["evaluations"].map(whole_number),
+            "Repeat": rows["repeat"],
+            "Sampler": rows["sampler"],
+            "Temperature": rows["temperature"].map(lambda temperature: significant(temperature, 2)),
+            "Failure": [reason or "" for reason in rows["failure"]],
+        }
+    )
+    optional = {"δ": "delta", "Temperature": "temperature", "Failure": "failure"}
+    optional |= {quantity_of(name).heading: name for name in METRICS}
+    unknown = [heading for heading, name in optional.items() if rows[name].isna().all()]
+    cells = cells.drop(columns=unknown if rows["repeat"].nunique() > 1 else ["Repeat", *unknown])
+    kinds = {"Members": "name", "Sampler": "text", "Failure": "text"}
+    ranks = quantity_of(known_metrics(rows)[0]).heading if by_value else None
+    columns = [
+        Column(heading, kinds.get(heading, "number"), "ascending" if heading == ranks else None)
+        for heading in map(str, cells)
+    ]
+    marked = list(rows.index).index(chosen) if chosen in rows.index else None
+    return table(columns, cells.itertuples(index=False), label=label, marked=marked)
+
+
+# By delta
+
+
+@figure(height=270)
+def ensembles_by_delta(run: Run[Any], canvas: Figure) -> None:
+    """The validation loss and accuracy of the sampled ensembles against the delta they were sampled at."""
+    rows, means, best = swept_delta(run)
+    shown, chosen = known_metrics(rows), chosen_ensemble(run, rows)
+    for axes, metric in zip(np.ravel(canvas.subplots(1, len(shown))), shown, strict=True):
+        quantity = quantity_of(metric)
+        axes.plot(means.index, means[metric] * quantity.factor, color=FOUND, linewidth=1.8)
+        axes.scatter(rows["delta"], rows[metric] * quantity.factor, s=18, color=FOUND, alpha=0.7, linewidth=0, zorder=3)
+        axes.axvline(best, color=FOUND, linestyle=(0, (1, 3)), linewidth=1.2, zorder=1)
+        tell_points(axes, rows["delta"], rows[metric] * quantity.factor, sampled_texts(rows, names_of(run)))
+        few_ticks(axes, 5)
+        axes.set(xlabel="δ", ylabel=quantity.axis)
+        _draw_ring(axes, rows, "delta", metric, chosen)
+
+
+def ensemble_delta_section(run: Run[Any]) -> Section:
+    """A panel per metric, and the best delta."""
+    canvas, (rows, means, best) = ensembles_by_delta(run), swept_delta(run)
+    description = f"Validation performance against delta of {count(len(rows), 'ensemble')}."
+    text = "Ensembles by the δ at which SVGD-RD sampled them, with shared weights; a dot is one ensemble"
+    text += ", a line goes through the means of one δ." if len(rows) > len(means) else "."
+    temperature = float(rows["temperature"].iloc[0])
+    if math.isfinite(temperature) and temperature != 1:
+        text += f" The posterior's temperature is {significant(temperature, 2)}: the higher, the flatter it is."
+    text += " Dotted: the best δ."
+    text += " Ring: the ensemble that was chosen." if chosen_ensemble(run, rows) is not None else ""
+    body = captioned(
+        drawing("ensemble-delta", canvas, description=description),
+        f"{text} As Figure 5.7 of Shu 2022, there on test data.",
+    )
+    quantities = {name: quantity_of(name) for name in known_metrics(rows)}
+    columns = numeric("Ensembles", "Deltas", "Best δ", *(quantity.heading for quantity in quantities.values()))
+    values = [quantity.bare(means[name][best]) for name, quantity in quantities.items()]
+    row = (whole_number(len(rows)), whole_number(len(means)), signed(f"{best:.3g}"), *values)
+    return Section("ensemble-delta", "How much diversity?", body + table(columns, [row], label="The best delta"))
+
+
+def swept_delta(run: Run[Any]) -> tuple[pd.DataFrame, pd.DataFrame, float]:
+    """The ensembles that were sampled at a delta and did not fail; the metrics' means by delta; the best delta.
+
+    Raises: NothingToDraw for fewer than two deltas.
+    """
+    rows = sampled_ensembles(run)
+    if len(rows):
+        rank = known_metrics(rows)[0]
+        rows = rows[rows["delta"].notna() & rows[rank].notna()]
+    if rows.empty or rows["delta"].nunique() < 2:
+        raise NothingToDraw("this run sampled ensembles at fewer than two deltas; choose --delta grid or bo")
+    means = rows.groupby("delta")[list(METRICS)].mean()
+    return rows, means, float(means.index[int(means[rank].to_numpy().argmin())])
+
+
+# The members of ensembles: what they decided, what delta does to them, whether shared weights told how good they are.
+
+
+_DRAWN = 5  # members whose cells are drawn; the table has all
+_FEWEST = 3  # points: two always agree or disagree
+_MEASURES = {
+    "difference": Quantity("decisions that two members differ in", "%", 100.0, 1),
+    "shared_accuracy": quantity_of("shared_accuracy"),
+}
+_AGREE = ("shared_accuracy", "test_accuracy")
+_RHO = Quantity("rank correlation", "", 1.0, 2)
+_SHARE = Quantity("share", "%", 100.0, 0)
+
+
+def member_cells_section(run: Run[Any]) -> Section | None:
+    """A cell per member, or the table of decisions alone. Nothing for fewer than two members."""
+    space, strings = get_space(run.best.space), found_members(run.best)
+    members, names = [decided(space, member) for member in strings], names_of(run).all_of(strings)
+    if len(members) < 2:
+        return None
+    whole, text = _table(members, names), _sentence(members)
+    if not all(map(is_graph, members)):
+        return Section("members", "The members", paragraphs([text]) + whole)
+    cells, nodes = [cell_edges(decisions) for decisions in members[:_DRAWN]], node_count(members[0])
+    drawings = "".join(
+        f"<h3>{escape(f'Member {number}')}, {linked(names[number - 1])}</h3>{cell_drawing(edges, nodes)}"
+        for number, edges in enumerate(cells, 1)
+    )
+    drawings += cell_legend(cells, nodes)
+    caption = f"{text} Circles are feature maps, from the cell's input to its output; “none” is not drawn."
+    if len(members) > _DRAWN:
+        caption += f" The first {_DRAWN} of {len(members)} are drawn."
+    return Section("members", "The members", captioned(drawings, caption) + folded("The members as a table", whole))
+
+
+def common_decisions(members: Sequence[Sequence[Decided]]) -> int:
+    """How many decisions are the same in all members."""
+    return sum(len({decision.choice for decision in row}) == 1 for row in zip(*members, strict=True))
+
+
+def _sentence(members: Sequence[Sequence[Decided]]) -> str:
+    same, total = common_decisions(members), len(members[0])
+    if same == total:
+        return f"All {count(len(members), 'member')} are one architecture."
+    return f"The {count(len(members), 'member')} agree in {same} of {count(total, 'decision')}."
+
+
+def _table(members: Sequence[Sequence[Decided]], names: Sequence[object]) -> str:
+    columns = (Column("Decision", "code"), *(Column(f"{number}: {name}") for number, name in enumerate(names, 1)))
+    rows = [(row[0].name, *(decision.choice for decision in row)) for row in zip(*members, strict=True)]
+    same = frozenset(place for place, row in enumerate(rows) if len(set(row[1:])) == 1)
+    return table(columns, rows, label="The decisions of each member", faint=same)
+
+
+# What delta does
+
+
+@figure(height=250)
+def ensembles_delta_effect(run: Run[Any], canvas: Figure) -> None:
+    """How far the members of each sampled ensemble differ, and how good they are alone, against delta."""
+    members, names = member_measures(run), names_of(run)
+    chosen = chosen_ensemble(run, members)
+    for axes, (name, quantity) in zip(canvas.subplots(1, len(_MEASURES)), _MEASURES.items(), strict=True):
+        x, y = members["delta"], members[name] * quantity.factor
+        means = y.groupby(x).mean()
+        axes.plot(means.index, means, color=TRIAL, linewidth=1.4, alpha=0.8)
+        axes.scatter(x, y, s=26, color=TRIAL, edgecolor=SURFACE, linewidth=0.5, zorder=3)
+        if chosen is not None:
+            axes.scatter(x[chosen], y[chosen], s=70, color=FOUND, edgecolor=SURFACE, zorder=4)
+        few_ticks(axes, 5)
+        axes.margins(0.08)
+        tell_points(axes, x, y, sampled_texts(members, names))
+        axes.set_title(quantity.label)
+        axes.set(xlabel="δ", ylabel=quantity.unit)
+
+
+def delta_effect_section(run: Run[Any]) -> Section:
+    """Difference and quality of the members of each ensemble by the delta it was sampled at."""
+    members = member_measures(run)
+    content = drawing(
+        "delta-effect",
+        ensembles_delta_effect(run),
+        description=f"Difference and accuracy of the members of {count(len(members), 'ensemble')} against delta.",
+    )
+    text = (
+        "What δ does in this run. Left: the share of the space's decisions in which two members of a sampled ensemble "
+        "differ, averaged over the pairs. Right: the validation accuracy of its members alone, with shared weights. At "
+        "δ = 0 the sampler is SVGD; a higher δ drives particles apart, below −1 they attract each other. A dot is one "
+        "ensemble, a line goes through the means of one δ."
+    )
+    text += " Blue: the chosen ensemble." if chosen_ensemble(run, members) is not None else ""
+    return Section("delta-effect", "What delta does", captioned(content, text))
+
+
+def member_measures(run: Run[Any]) -> pd.DataFrame:
+    """The ensembles that were sampled at a delta, with `difference` and, the mean of the members, `shared_accuracy`.
+
+    Raises: NothingToDraw if there is none of two members or more.
+    """
+    sampled = sampled_ensembles(run)
+    if len(sampled):
+        sampled = sampled[sampled["delta"].notna() & (sampled["members"].map(len) > 1)]
+    if sampled.empty:
+        raise NothingToDraw("this run sampled no ensemble at a delta; choose --sampler svgd-rd")
+    space = get_space(run.best.space)
+    alone = run.pooled(SEARCH, MEMBERS)
+    accuracies = dict(zip(alone["architecture"], alone["shared_accuracy"], strict=True)) if len(alone) else {}
+
+    def difference(members: tuple[str, ...]) -> float:
+        pairs = itertools.combinations([space.decode(member) for member in members], 2)
+        return float(np.mean([[a != b for a, b in zip(*pair, strict=True)] for pair in pairs]))
+
+    return sampled.assign(
+        difference=sampled["members"].map(difference),
+        shared_accuracy=sampled["members"].map(
+            lambda members: float(np.mean([accuracies.get(member, np.nan) for member in members]))
+        ),
+    )
+
+
+# With shared weights, and trained
+
+
+@figure(height=320)
+def estimated_against_true(run: Run[Any], canvas: Figure) -> None:
+    """The validation accuracy of each member with shared weights, against its test accuracy trained from scratch."""
+    axes, names = canvas.subplots(), names_of(run)
+    members, measures = member_agreement(run.best)
+    x, y = (members[quantity] * quantity_of(quantity).factor for quantity in _AGREE)
+    axes.scatter(x, y, s=30, color=TRIAL, edgecolor=SURFACE, linewidth=0.5, alpha=0.8, clip_on=False, zorder=2)
+    own = members["name"].isin(found_members(run.best))
+    axes.scatter(x[own], y[own], s=52, color=FOUND, edgecolor=SURFACE, linewidth=0.8, clip_on=False, zorder=3)
+    rows = zip(names.all_of(members["name"]), x, y, strict=True)
+    tell_points(axes, x, y, [f"{name}\nshared weights {one:.2f} %, trained {other:.2f} %" for name, one, other in rows])
+    few_ticks(axes, 4)
+    axes.margins(0.08)
+    axes.set_title(f"{count(len(x), 'member')}, ρ = {_RHO.bare(measures['spearman'])}")
+    axes.set(**{f"{side}label": quantity_of(key).axis for side, key in zip("xy", _AGREE, strict=True)})
+
+
+def estimated_true_section(run: Run[Any]) -> Section:
+    """Both accuracies of the members, and how they agree. Fewer than three members that have both are none."""
+    members, measures = member_agreement(run.best)
+    content = drawing(
+        "estimated-true",
+        estimated_against_true(run),
+        description=f"Members, with shared weights and trained: Spearman's rho {_RHO.bare(measures['spearman'])}.",
+    )
+    caption = (
+        "Each point is an architecture: its validation accuracy with the supernet's shared weights, by which ensembles "
+        "are chosen, and its test accuracy trained from scratch. ρ is Spearman's rank correlation. Blue: the members "
+        "of the found ensemble."
+    )
+    if lost := len(estimates(run.best)) - len(members):
+        caption += f" {lost} without both accuracies {'is' if lost == 1 else 'are'} left out."
+    columns = numeric("Members", "Spearman", "Pearson", "Agreement-30% (%)", "By chance (%)")
+    shares = (_SHARE.bare(measures[name]) for name in ("agreement", "chance"))
+    row = (whole_number(len(members)), *(_RHO.bare(measures[name]) for name in ("spearman", "pearson")), *shares)
+    note = (
+        "Agreement-30% is the share of the truly best 30 % that are also among the best 30 % by estimate; estimates "
+        "that know nothing reach the share by chance, which is not 30 % where 30 % are no whole number."
+    )
+    return Section(
+        "estimated-true",
+        "Do shared weights tell good ensembles from bad ones?",
+        captioned(content, f"{caption} As Table 5.6 of Shu 2022.")
+        + table(columns, [row], label="Agreement of accuracies with shared weights and trained")
+        + paragraphs([note]),
+    )
+
+
+def member_agreement(run: Run[Any]) -> tuple[pd.DataFrame, dict[str, float | int]]:
+    """The rows of `estimates` with both, and their `agreement`. Raises: NothingToDraw for fewer than three."""
+    rows = estimates(run).dropna()
+    if len(rows) < _FEWEST:
+        raise NothingToDraw(
+            f"this run has fewer than {_FEWEST} members with accuracies by shared weights and by training"
+        )
+    return rows, agreement(rows[_AGREE[0]], rows[_AGREE[1]])

@@ -1,0 +1,269 @@
+"""The last stage of a search for an ensemble: its networks trained from scratch, measures, one module. Shu 2022, 5.5.1.
+
+A network for each member; or one network, whose snapshots or draws of dropped paths are the members.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from ray import tune
+from ray.tune import Checkpoint
+
+from archray.cluster.actor_pool import actor_map
+from archray.cluster.settings import actor_count
+from archray.errors import ArchrayError
+from archray.files import Folder
+from archray.platform.engine.pool_scoring import device_of
+from archray.platform.engine.stage import Context
+from archray.platform.engine.trial_plan import TrialPlan
+from archray.platform.engine.tuning import TuneRun, TuneStage
+from archray.platform.methods.ensembles.config import (
+    DropPathConfig,
+    EnsembleConfig,
+    OneArchitectureConfig,
+    SnapshotConfig,
+)
+from archray.platform.methods.ensembles.tables import ENSEMBLE, found_members
+from archray.platform.methods.stages import training_plan, trainings
+from archray.platform.models.model_files import input_of
+from archray.platform.quantities import quantity_of
+from archray.platform.run.layout import MODEL
+from archray.plurals import count
+from archray.seeds import first_seeds
+from archray.trainables.checkpoint import STATE_FILE, read_state
+from archray.trainables.data import load_images
+from archray.trainables.ensembles import Ensemble, measure_ensemble, member_of
+from archray.trainables.ensembles.ensemble import ensemble_files
+from archray.trainables.ensembles.prediction import DROP_PATH
+from archray.trainables.training_settings import TrainingSettings
+from archray.trainables.tune.standalone_trainable import (
+    SnapshotTrainable,
+    StandaloneTrainable,
+    TrainedPredictor,
+    snapshot_states,
+)
+
+# A trained ensemble in the run folder: the predictions of its members, its measures, and all of it as one module.
+
+
+def _predictions(context: Context[EnsembleConfig], checkpoints: Sequence[Checkpoint]) -> list[npt.NDArray[np.float32]]:
+    """The probabilities of trained networks on the test images, (images, classes) each, by actors over the cluster.
+
+    Raises: ArchrayError if one cannot be computed.
+    """
+    run, resources = context.run, context.config.resources
+    answers = actor_map(
+        TrainedPredictor,
+        list(checkpoints),
+        worker_kwargs={
+            "data": run.data.model_dump(mode="json"),
+            "space": run.space,
+            "amp": run.config.final.amp,
+            "device": device_of(resources),
+        },
+        num_actors=min(len(checkpoints), actor_count(resources)),
+        chunk_size=1,
+        num_cpus=resources.cpus_per_trial,
+        num_gpus=resources.gpus(),
+        title=context.labels("final").title,
+    )
+    predictions = {}
+    with closing(answers):
+        for outcomes in answers:
+            for outcome in outcomes:
+                if outcome.error is not None:
+                    raise ArchrayError(f"the predictions of a trained network failed: {outcome.error}")
+                predictions[outcome.index] = np.asarray(outcome.value, dtype=np.float32)
+    return [predictions[number] for number in range(len(checkpoints))]
+
+
+def write_ensemble(
+    context: Context[EnsembleConfig],
+    folder: Folder,
+    members: Sequence[dict[str, Any]],
+    checkpoints: Sequence[Checkpoint],
+    average: str = "probabilities",
+) -> None:
+    """Predicts with trained networks, and writes their measures and, as `model/`, all of them as one module.
+
+    `predictions-I.npy` are probabilities on the test images. `ensemble.json` holds, as fractions, `test_accuracy`,
+    `test_nll` (nats), `ece` of the averaged predictions, `members_test_accuracy` (the mean of each alone), `ppd`
+    (pairwise predictive disagreement, None of a single member), `average`, `images`, and `members` with
+    `test_accuracy`, `test_nll`, `ece`, `predictions` (the file) each.
+
+    Args:
+        members: what each member is: `architecture`, `seed`, or what else tells it from the others.
+        checkpoints: of each member's `StandaloneTrainable`.
+    """
+    dataset = load_images(context.run.data)
+    predictions, labels = _predictions(context, checkpoints), dataset.test.labels.cpu().numpy()
+    files = [f"predictions-{number}.npy" for number in range(len(predictions))]
+    for name, probabilities in zip(files, predictions, strict=True):
+        with folder.whole_file(name) as stream:
+            np.save(stream, probabilities, allow_pickle=False)
+    measured = measure_ensemble(np.stack(predictions), labels, average)  # type: ignore[arg-type]
+    measures: dict[str, Any] = {
+        "test_accuracy": measured["accuracy"],
+        "test_nll": measured["loss"],
+        "ece": measured["calibration_error"],
+        "members_test_accuracy": measured["average_accuracy"],
+        "ppd": measured["disagreement"],
+        "average": average,
+        "images": len(labels),
+        "members": [
+            {
+                **member,
+                "test_accuracy": measured["member_accuracies"][number],
+                "test_nll": measured["member_losses"][number],
+                "ece": measured["member_calibration_errors"][number],
+                "predictions": files[number],
+            }
+            for number, member in enumerate(members)
+        ],
+    }
+    folder.write_json(ENSEMBLE, measures)
+    networks, described = [], []
+    for checkpoint in checkpoints:
+        with checkpoint.as_directory() as place:
+            member, network = member_of(Path(place), context.run.space)
+        networks.append(network)
+        described.append(member)
+    more = {
+        **input_of(context.run.data),
+        "test_accuracy": measures["test_accuracy"],
+        "data": context.config.data.name,
+    }
+    ensemble = Ensemble(networks, average=average)  # type: ignore[arg-type]
+    for name, content in ensemble_files(ensemble, described, more | {"space_file": None}).items():
+        (folder / MODEL).write_bytes(name, content)
+    context.say("; ".join(quantity_of(key).told(measures[key]) for key in ("test_accuracy", "members_test_accuracy")))
+
+
+# A network for each member
+
+
+def _average(context: Context[Any]) -> str:
+    return str((context.run.found or {}).get("average", "probabilities"))
+
+
+def _trials(context: Context[EnsembleConfig], tuned: Folder) -> TrialPlan:
+    """A network of each architecture. Repeated ones make networks that differ by their seed."""
+    members = found_members(context.run)
+    seeds = first_seeds(context.seed("final"), len(members))
+    keys = {
+        "member": tune.grid_search(list(range(len(members)))),
+        "architecture": tune.sample_from(lambda spec: members[spec["config"]["member"]]),
+        "seed": tune.sample_from(lambda spec: seeds[spec["config"]["member"]]),
+    }
+    return training_plan(context, context.config.final, test=True, total=len(members), keys=keys)
+
+
+def _write_trained(context: Context[EnsembleConfig], folder: Folder, run: TuneRun) -> None:
+    architectures = found_members(context.run)
+    seeds = first_seeds(context.seed("final"), len(architectures))
+    trained = {(result.config or {})["member"]: run.checkpoint(result) for result in run.ended}
+    kept = {number: checkpoint for number, checkpoint in sorted(trained.items()) if checkpoint is not None}
+    if not kept:
+        raise ArchrayError(f"none of {count(len(architectures), 'network')} was trained: {run.failures}")
+    if len(kept) < len(architectures):
+        context.say(
+            f"not trained: {len(architectures) - len(kept)} of {count(len(architectures), 'member')}, see "
+            "final/trials.parquet; the ensemble is of the others"
+        )
+    members = [{"architecture": architectures[number], "seed": seeds[number]} for number in kept]
+    write_ensemble(context, folder, members, list(kept.values()), _average(context))
+
+
+FINAL_ENSEMBLE_STAGE = TuneStage[EnsembleConfig](
+    name="final",
+    title="train the members of the ensemble from scratch",
+    reads=("network", "final"),
+    depends=lambda context: {"members": found_members(context.run), "average": _average(context)},
+    plan=_trials,
+    finish=_write_trained,
+    amount=lambda config: trainings(config.member_count, config.final),
+)
+
+
+# One network
+
+
+def _one_trial(
+    context: Context[OneArchitectureConfig], training: TrainingSettings, trainable: type[tune.Trainable]
+) -> TrialPlan:
+    keys = {
+        "architecture": tune.grid_search(found_members(context.run)[:1]),
+        "seed": tune.grid_search(first_seeds(context.seed("final"), 1)),
+    }
+    return training_plan(context, training, test=True, trainable=trainable, total=1, at_most=1, keys=keys)
+
+
+def _write_parts(
+    context: Context[Any],
+    folder: Folder,
+    run: TuneRun,
+    apart: Sequence[dict[str, Any]],
+    states: Callable[[Path], Sequence[dict[str, Any]]],
+) -> None:
+    """Writes the parts of the one network as checkpoints of their own, of which the ensemble is made.
+
+    apart: what tells each part from the others. states: folder of the network's checkpoint -> those of the parts.
+    """
+    architecture, [seed] = found_members(context.run)[0], first_seeds(context.seed("final"), 1)
+    [result] = run.ended
+    checkpoint = run.checkpoint(result)
+    if checkpoint is None:
+        raise ArchrayError(f"the training of {architecture} failed: {run.failures}")
+    members, kept = [], []
+    with checkpoint.as_directory() as place:
+        for number, (own, state) in enumerate(zip(apart, states(Path(place)), strict=True)):
+            part = folder / "members" / f"{number}"
+            with part.whole_file(STATE_FILE) as stream:
+                torch.save(state, stream)
+            members.append({"architecture": architecture, "seed": seed, **own})
+            kept.append(Checkpoint(part.uri))
+    write_ensemble(context, folder, members, kept)
+
+
+def _write_snapshots(context: Context[SnapshotConfig], folder: Folder, run: TuneRun) -> None:
+    epochs = [{"epoch": end} for end in context.config.snapshot_training.cycle_ends]
+    _write_parts(context, folder, run, epochs, snapshot_states)
+
+
+def _write_draws(context: Context[DropPathConfig], folder: Folder, run: TuneRun) -> None:
+    """The one network as often as the ensemble has members, each with paths dropped by a seed of its own."""
+    config = context.config
+    seeds = first_seeds(context.seed("final"), config.ensemble_size)
+
+    def draws(place: Path) -> list[dict[str, Any]]:
+        state = read_state(place)
+        return [{**state, DROP_PATH: {"probability": config.drop_path, "seed": seed}} for seed in seeds]
+
+    _write_parts(context, folder, run, [{"drop_path_seed": seed} for seed in seeds], draws)
+
+
+SNAPSHOT_STAGE = TuneStage[SnapshotConfig](
+    name="final",
+    title="train one network in cycles, a member at each end",
+    reads=("network", "snapshot_training"),
+    depends=lambda context: {"members": found_members(context.run)},
+    plan=lambda context, tuned: _one_trial(context, context.config.snapshot_training, SnapshotTrainable),
+    finish=_write_snapshots,
+    amount=lambda config: trainings(1, config.final),
+)
+DROP_PATH_STAGE = TuneStage[DropPathConfig](
+    name="final",
+    title="train one network, and drop paths in prediction",
+    reads=("network", "final", "drop_path"),
+    depends=lambda context: {"members": found_members(context.run)},
+    plan=lambda context, tuned: _one_trial(context, context.config.final, StandaloneTrainable),
+    finish=_write_draws,
+    amount=lambda config: trainings(1, config.final),
+)

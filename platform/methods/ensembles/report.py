@@ -1,0 +1,384 @@
+"""What became of the found ensemble: its test accuracy beside those of its members, and how much these differ.
+
+Single-model accuracy against diversity, a point per trained ensemble: Shu 2022, Table 5.5 and Figure 5.4 (note E8).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import pandas as pd
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from archray.platform.methods.ensembles.attack_section import attack_section
+from archray.platform.methods.ensembles.attack_tables import measured_attacks
+from archray.platform.methods.ensembles.figures import (
+    delta_effect_section,
+    ensemble_delta_section,
+    ensembles_section,
+    estimated_true_section,
+    member_cells_section,
+    posterior_section,
+)
+from archray.platform.methods.ensembles.tables import (
+    ENSEMBLE,
+    METRICS,
+    OF_EACH,
+    OF_ENSEMBLE,
+    SEARCH,
+    SUPERNET,
+    calibration_doubt,
+    found_members,
+    names_of,
+    sampled_ensembles,
+    trained_models,
+)
+from archray.platform.methods.report import list_trials
+from archray.platform.quantities import Spread, points_between, quantity_of, whole_number
+from archray.platform.report.cost_sections import cost_sections
+from archray.platform.report.curves import BASELINE, CURVES_HEIGHT, OWN_SCHEDULE, TrainingCurves, Trainings
+from archray.platform.report.figures import (
+    BAND,
+    FOUND,
+    SURFACE,
+    TRIAL,
+    NothingToDraw,
+    drawing,
+    few_ticks,
+    figure,
+    set_height,
+    tell_points,
+)
+from archray.platform.report.page import Headline, MakeSection, network_size
+from archray.platform.report.run_sections import (
+    Measured,
+    Tables,
+    failed,
+    failures_section,
+    headline_cards,
+    manifest_section,
+    measured_networks,
+    over_repeats,
+)
+from archray.platform.report.section import (
+    Column,
+    Section,
+    ShortNames,
+    captioned,
+    names_section,
+    numbers,
+    numeric,
+    paragraphs,
+    table,
+)
+from archray.platform.run.layout import TRIALS
+from archray.platform.run.run import Run
+from archray.platform.run.run_summary import Listing
+from archray.plurals import count
+
+TEST, MEMBERS, _PPD = map(quantity_of, ("test_accuracy", "members_test_accuracy", "ppd"))
+_QUANTITIES = {key: quantity_of(key) for key in (*OF_EACH, *OF_ENSEMBLE)}
+_OF_REPEATS = {key: quantity_of(key) for key in (*OF_ENSEMBLE, *OF_EACH)}
+_MOST = 24  # models that are drawn; the table has all
+
+
+@figure(height=200)
+def ensemble_test_accuracies(run: Run[Any], canvas: Figure) -> None:
+    """The test accuracy of the found ensemble and of each of its members alone."""
+    rows, names = _drawn(tested_models(run.best)), names_of(run)
+    set_height(canvas, 70 + 24 * len(rows))
+    axes = canvas.subplots()
+    for place, row in enumerate(rows.to_dict("records")):
+        value, own = row["test_accuracy"] * TEST.factor, row["kind"] == "ensemble"
+        colour, size = (FOUND, 80) if own else (TRIAL, 50)
+        axes.scatter(value, place, s=size, color=colour, edgecolor=SURFACE, linewidth=0.8, zorder=3)
+        told = row["name"] if own else f"{row['name']}, {names.of(row['architecture'])}"
+        tell_points(axes, [value], [place], [f"{told}\n{TEST.label} {TEST.show(row['test_accuracy'])}"])
+        if own:
+            axes.axvline(value, color=colour, linewidth=1, linestyle=(0, (4, 3)), zorder=1)
+    axes.set_yticks(range(len(rows)), rows["name"].tolist())
+    axes.set_ylim(len(rows) - 0.4, -0.6)
+    axes.margins(x=0.08)
+    axes.xaxis.set_major_locator(MaxNLocator(5))
+    axes.set_xlabel(TEST.axis)
+    axes.grid(False, axis="y")
+    axes.tick_params(axis="y", length=0)
+    axes.spines["left"].set_visible(False)
+
+
+def ensemble_result_section(run: Run[Any]) -> Section:
+    """A row per model, the ensemble first, and the table."""
+    canvas, models, names = ensemble_test_accuracies(run), tested_models(run.best), names_of(run)
+    drawn = _drawn(models)
+    told = ", ".join(f"{row['name']} {TEST.show(row['test_accuracy'])}" for row in drawn.to_dict("records"))
+    content = drawing("ensemble-result", canvas, description=f"Test accuracy: {told}.")
+    doubt = calibration_doubt(models["ece"])
+    body = captioned(content, _caption(models, drawn)) + (paragraphs([doubt]) if doubt else "")
+    return Section("ensemble", "The ensemble and its members", body + _model_table(models, names))
+
+
+def tested_models(run: Run[Any]) -> pd.DataFrame:
+    """The rows of `trained_models` with their measures as floats. Raises: NothingToDraw without a test accuracy."""
+    models = trained_models(run)
+    models = models.assign(**{name: numbers(models, name) for name in _QUANTITIES})
+    if not models["test_accuracy"].notna().any():
+        raise NothingToDraw("the ensemble of this run has not been trained; resume it")
+    return models
+
+
+def _drawn(models: pd.DataFrame) -> pd.DataFrame:
+    return models[models["test_accuracy"].notna()].head(_MOST)
+
+
+def _caption(models: pd.DataFrame, drawn: pd.DataFrame) -> str:
+    sentences = [
+        "Test accuracy of the ensemble (blue), which averages its members' probabilities, and of each alone (grey)."
+    ]
+    own = models["test_accuracy"].iloc[0]
+    members = models["test_accuracy"].iloc[1:].dropna()
+    if math.isfinite(own) and len(members):
+        sentences.append(
+            f"The ensemble is {points_between(own - members.max())} its best member, and "
+            f"{points_between(own - members.mean())} the average one."
+        )
+    if len(drawn) < int(models["test_accuracy"].notna().sum()):
+        sentences.append(f"The first {len(drawn)} are drawn.")
+    sentences.append(
+        "PPD is the share of test points on which two members disagree, NLL the mean negative log-likelihood in nats, "
+        "ECE the expected calibration error."
+    )
+    return " ".join(sentences)
+
+
+def _model_table(models: pd.DataFrame, names: ShortNames) -> str:
+    shown = {name: quantity for name, quantity in _QUANTITIES.items() if models[name].notna().any()}
+    columns = [Column("Model"), Column("Architecture", "name"), *numeric(*(q.heading for q in shown.values()))]
+    rows = [
+        (
+            row["name"],
+            names.of(row["architecture"]),
+            *(quantity.bare(row[name]) for name, quantity in shown.items()),
+        )
+        for row in models.to_dict("records")
+    ]
+    return table(columns, rows, label="The ensemble and its members", marked=0)
+
+
+# Diversity
+
+_MEASURES = (
+    "The test accuracy of an ensemble's members alone (1 − ATE), and PPD, the share of test points on which two of "
+    "them predict different classes, averaged over the pairs."
+)
+
+
+@figure(height=300)
+def ensemble_diversity(run: Run[Any], canvas: Figure) -> None:
+    """The mean accuracy of an ensemble's members against their disagreement, a point per repeat of the run."""
+    ensembles = _measured(run)
+    if len(ensembles) < 2:
+        raise NothingToDraw("this run trained one ensemble, and a point by itself shows nothing; give it --repeats")
+    axes = canvas.subplots()
+    x, y = ensembles["ppd"] * _PPD.factor, ensembles["members_test_accuracy"] * MEMBERS.factor
+    axes.scatter(x, y, s=36, color=FOUND, alpha=0.6, linewidth=0)
+    if len(ensembles) >= BAND:
+        axes.errorbar(x.mean(), y.mean(), y.std(), x.std(), color=FOUND, linewidth=1.2, zorder=2)
+    rows = zip(ensembles.index, ensembles["members_test_accuracy"], ensembles["ppd"], strict=True)
+    texts = (f"repeat {repeat}\nmembers {MEMBERS.show(mean)}\nPPD {_PPD.show(ppd)}" for repeat, mean, ppd in rows)
+    tell_points(axes, x, y, texts)
+    axes.scatter(x.mean(), y.mean(), s=90, color=FOUND, edgecolor=SURFACE, zorder=3)
+    axes.margins(0.15)
+    few_ticks(axes, 5)
+    axes.set(xlabel=f"predictive disagreement, {_PPD.axis}", ylabel=MEMBERS.axis)
+
+
+def diversity_section(run: Run[Any]) -> Section:
+    """The members' accuracy over PPD of the repeats' ensembles, and the table of means."""
+    ensembles = _measured(run)
+    title, rows = "Good members or different ones?", _diversity_table(run, ensembles)
+    if len(ensembles) == 1:
+        return Section("diversity", title, paragraphs([_MEASURES]) + rows)
+    description = f"Mean accuracy of a member against disagreement, of {count(len(ensembles), 'ensemble')}."
+    content = drawing("diversity", ensemble_diversity(run), description=description)
+    bars = ", bars one standard deviation" if len(ensembles) >= BAND else ""
+    caption = (
+        f"{_MEASURES} High and to the right is best: members that are good, and wrong in different places. Faint marks "
+        f"are repeats, the full one their mean{bars}. As Table 5.5 and Figure 5.4 of Shu 2022."
+    )
+    return Section("diversity", title, captioned(content, caption) + rows)
+
+
+def _measured(run: Run[Any]) -> pd.DataFrame:
+    """The trained ensembles of two members or more, a row per repeat. Raises: NothingToDraw if there is none."""
+    trained = [models for models in map(trained_models, run.repeats or [run]) if len(models)]
+    ensembles = pd.DataFrame([{**models.iloc[0], "members": len(models) - 1} for models in trained])
+    ensembles = ensembles.assign(**{name: numbers(ensembles, name) for name in _OF_REPEATS})
+    ensembles = ensembles[ensembles["ppd"].notna()]
+    if ensembles.empty:
+        raise NothingToDraw("this run has trained no ensemble of two members or more")
+    return ensembles
+
+
+def _diversity_table(run: Run[Any], ensembles: pd.DataFrame) -> str:
+    shown = {name: quantity for name, quantity in _OF_REPEATS.items() if ensembles[name].notna().any()}
+    several = len(ensembles) > 1
+    headings = ["Members", *(["Repeats"] if several else []), *(quantity.heading for quantity in shown.values())]
+    row = (
+        run.config.method,
+        whole_number(ensembles["members"].median()),
+        *([len(ensembles)] if several else []),
+        *(quantity.spread(ensembles[name]).removesuffix(f" {quantity.unit}") for name, quantity in shown.items()),
+    )
+    return table([Column("Method"), *numeric(*headings)], [row], label="Members and diversity")
+
+
+# What a search for an ensemble shows: its report, and its members and what was sampled as listings.
+
+
+_TABLES: Tables = {
+    "training the pool": ("pool", TRIALS),
+    "evaluating ensembles": (SEARCH, TRIALS),
+    "final training": ("final", TRIALS),
+    "random architectures": ("baseline", TRIALS),
+}
+
+HEADLINES = ("test_accuracy",)
+MEASURES = ("test_nll", "ece", "ppd")  # of the ensemble
+
+
+def measured(run: Run[Any]) -> Measured:
+    """The test accuracy of the ensemble and of its members alone, and its other measures; random architectures."""
+    models = trained_models(run)
+    spreads = {**measured_networks(run), **measured_attacks(run)}
+    if models.empty:
+        return spreads
+    members = models["test_accuracy"].iloc[1:]
+    known = {key: Spread.of(models[key].iloc[:1], "") for key in MEASURES}
+    known["test_accuracy"] = Spread.of(models["test_accuracy"].iloc[:1], models["kind"].iloc[0])
+    known["members_test_accuracy"] = Spread.of(members if len(members) > 1 else (), "member")
+    return spreads | {key: spread for key, spread in known.items() if spread}
+
+
+def headline_of_sampled(run: Run[Any]) -> Headline:
+    """As `headline_of_pooled`, and how many ensembles were sampled."""
+    sampled = sampled_ensembles(run)
+    return _headline(run, {"Search": count(len(sampled), "ensemble") if len(sampled) else None})
+
+
+def headline_of_pooled(run: Run[Any]) -> Headline:
+    """The test accuracy of the ensemble beside those of its members; of repeats, of the best."""
+    return _headline(run, {})
+
+
+def _headline(run: Run[Any], facts: dict[str, str | None]) -> Headline:
+    best = run.best
+    members, models = found_members(best), trained_models(best)
+    thing = "architecture" if len(members) == 1 else "ensemble"
+    facts = {**facts, "Network": network_size(best.table("final", TRIALS)), "Failures": failed(run, _TABLES)}
+    if not members:
+        return Headline(thing, "The run found no ensemble; the failures below say why.", facts=facts)
+    what = f"ensemble of {count(len(members), 'architecture')}" if len(members) > 1 else "architecture"
+    spreads = over_repeats(run, measured)
+    if models.empty or "test_accuracy" not in spreads:
+        lead = f"The search chose the {what} below. There is no test accuracy: it was not trained in full."
+        return Headline(thing, lead, members, facts=facts)
+    own, alone = float(models["test_accuracy"].iloc[0]), models["test_accuracy"].iloc[1:].astype(float)
+    chose = f"Of {count(len(run.repeats), 'repeat')}, the best on validation" if len(run.repeats) > 1 else "The search"
+    lead = f"{chose} chose the {what} below; trained in full, it has a test accuracy of {TEST.show(own)}"
+    gap = own - alone.max()
+    lead += f", {points_between(gap)} its best member." if len(alone) > 1 and math.isfinite(gap) else "."
+    shown = {key: spread for key, spread in spreads.items() if key.endswith("test_accuracy")}
+    return Headline(thing, lead, members, headline_cards(shown, HEADLINES), facts)
+
+
+# Training curves
+
+_CURVES = TrainingCurves(
+    stages=(
+        Trainings(
+            SUPERNET, "supernet", "of supernets", word="of the supernet", in_full=False, accuracy="mixture_accuracy"
+        ),
+        Trainings("pool", "pool", "of the pool", in_full=False),
+        Trainings("final", "final", "of the ensemble's members in full", colour=FOUND),
+        BASELINE,
+    ),
+    of_both=OWN_SCHEDULE,
+    names_of=names_of,
+)
+
+
+@figure(height=CURVES_HEIGHT)
+def ensemble_training_curves(run: Run[Any], canvas: Figure) -> None:
+    """The training curves of the supernet or the pool, of the members and of random architectures, by epoch."""
+    _CURVES.draw(run, canvas)
+
+
+def curves_section(run: Run[Any]) -> Section:
+    return _CURVES.section(run, ensemble_training_curves(run))
+
+
+_TRAINED: tuple[MakeSection, ...] = (
+    ensemble_result_section,
+    attack_section,
+    member_cells_section,
+    diversity_section,
+)
+_NAMES = names_section(names_of, "architectures", "in the order of their accuracy alone, where it is known")
+_ENDING: tuple[MakeSection, ...] = (
+    curves_section,
+    *cost_sections(names_of),
+    _NAMES,
+    failures_section(_TABLES),
+    manifest_section,
+)
+SAMPLED_SECTIONS: Sequence[MakeSection] = (
+    *_TRAINED,
+    posterior_section,
+    delta_effect_section,
+    ensembles_section,
+    ensemble_delta_section,
+    estimated_true_section,
+    *_ENDING,
+)
+POOLED_SECTIONS: Sequence[MakeSection] = (*_TRAINED, *_ENDING)
+
+
+# The terminal
+
+
+def _list_members(run: Run[Any]) -> list[Listing]:
+    """The members of the trained ensemble; nothing before it is trained, and of one."""
+    members = (run.document("final", ENSEMBLE) or {"members": ()})["members"]
+    if len(members) < 2:
+        return []
+    rows = [{"test_accuracy": m["test_accuracy"], "architecture": m.get("architecture")} for m in members]
+    return [Listing.of("members of the ensemble, each alone", rows)]
+
+
+def list_sampled(run: Run[Any]) -> Sequence[Listing]:
+    """The members of the trained ensemble, and the ensembles that were sampled, best first."""
+    trials, loss = run.table(SEARCH, TRIALS), METRICS[0]
+    if loss not in trials:
+        return _list_members(run)
+    rows = [
+        {
+            "shared_loss": row[loss],
+            "shared_accuracy": row["shared_accuracy"],
+            "delta": row["delta"],
+            "members": list(row["members"]),
+            "failure": row["failure"],
+        }
+        for row in trials.sort_values(loss).to_dict("records")
+    ]
+    size = run.config.member_count
+    several = f"of {count(size, 'member')} each"
+    return [*_list_members(run), Listing.of(f"ensembles sampled, {several}, best first", rows)]
+
+
+def list_pooled(run: Run[Any]) -> Sequence[Listing]:
+    """The members of the trained ensemble, and the pool, best first."""
+    chosen = (run.found or {"members": ()})["members"]
+    return [*_list_members(run), *list_trials(run.table("pool", TRIALS), "the pool", "validation_accuracy", chosen)]

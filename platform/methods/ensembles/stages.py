@@ -1,0 +1,325 @@
+"""Stages 1 and 2 of NESBS: a supernet trained on random paths, and the posterior over architectures, given it.
+
+A uniformly drawn path for each step: Shu 2022, section 5.2.1. The posterior: section 5.3.3, Eq. 5.4.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import ray
+from ray import tune
+
+from archray.cluster.actor_pool import Outcome, actor_map
+from archray.cluster.settings import actor_count
+from archray.errors import ArchrayError, RunInterrupted
+from archray.files import Folder
+from archray.platform.engine.interrupt import INTERRUPT, stop_gracefully
+from archray.platform.engine.pool_scoring import device_of
+from archray.platform.engine.result_log import read_results
+from archray.platform.engine.run_costs import searched_space
+from archray.platform.engine.stage import Context, WorkStage, file_digests
+from archray.platform.engine.trial_plan import TrialPlan
+from archray.platform.engine.trial_tables import failure_reasons
+from archray.platform.engine.tuning import TuneRun, TuneStage
+from archray.platform.methods.ensembles.config import NESBSConfig, SamplingOptions
+from archray.platform.methods.ensembles.final import DROP_PATH_STAGE, FINAL_ENSEMBLE_STAGE, SNAPSHOT_STAGE
+from archray.platform.methods.ensembles.pool import (
+    DRAWN_POOL_STAGE,
+    EVOLVED_POOL_STAGE,
+    MEMBER_SELECTION_STAGE,
+    ONE_ARCHITECTURE_STAGE,
+    SMALL_POOL_STAGE,
+)
+from archray.platform.methods.ensembles.report import (
+    POOLED_SECTIONS,
+    SAMPLED_SECTIONS,
+    headline_of_pooled,
+    headline_of_sampled,
+    list_pooled,
+    list_sampled,
+    measured,
+)
+from archray.platform.methods.ensembles.tables import MEMBERS, POSTERIOR, POSTERIOR_LEARNT, SEARCH, SUPERNET
+from archray.platform.methods.recipe import Recipe
+from archray.platform.methods.stages import BASELINE_STAGE, trainings
+from archray.platform.quantities import quantity_of
+from archray.platform.run.layout import CURVES, FOUND, TRIALS
+from archray.platform.run.manifest import digest
+from archray.plurals import count
+from archray.searchers import NESBSSearch, drive
+from archray.searchers.nesbs.posterior import Posterior
+from archray.trainables.checkpoint import read_state, read_weights, write_weights
+from archray.trainables.data import load_images
+from archray.trainables.ensembles import CachedEnsembles
+from archray.trainables.spaces import get_space
+from archray.trainables.supernets.networks.supernet import possible_choices
+from archray.trainables.tune.scorers import SharedPredictions, arrays_of
+from archray.trainables.tune.settings import PosteriorSettings, SupernetSettings
+from archray.trainables.tune.supernet_trainable import PosteriorTrainable, SupernetTrainable
+
+WEIGHTS = "weights.pt"
+MIXTURE = "mixture_accuracy"
+
+
+def _single_trial(context: Context[NESBSConfig], stage: str, **plan: Any) -> TrialPlan:
+    """One trial with the stage's own seed. plan: fields of `TrialPlan`; more of the metric is better."""
+    return TrialPlan(mode="max", total=1, keys={"seed": tune.grid_search([context.seed(stage)])}, at_most=1, **plan)
+
+
+# The supernet
+
+
+def supernet_settings(context: Context[NESBSConfig]) -> dict[str, Any]:
+    """What a `SupernetTrainable` of the run is told: space and data as they hold in its folder."""
+    run, options = context.run, dict(context.config.trained_supernet)
+    return SupernetSettings(**options, space=run.space, data=run.data).model_dump(mode="json")
+
+
+def _supernet_trial(context: Context[NESBSConfig], tuned: Folder) -> TrialPlan:
+    settings = supernet_settings(context)
+    return _single_trial(context, SUPERNET, trainable=SupernetTrainable, settings=settings, metric=MIXTURE)
+
+
+def _write_trained(context: Context[NESBSConfig], folder: Folder, run: TuneRun) -> None:
+    for name, table in ((TRIALS, run.trials), (CURVES, run.curves)):  # without the tables that stand in cells
+        folder.write_parquet(name, table.drop(columns=["updates", "posterior"], errors="ignore"))
+    [result] = run.ended
+    checkpoint = run.checkpoint(result)
+    if checkpoint is None:
+        raise ArchrayError(f"the training of the supernet failed: {run.failures}")
+    metrics = result.metrics or {}
+    with checkpoint.as_directory() as place:
+        state = read_state(Path(place))["trainer"]["supernet"]
+    write_weights(folder.uri, WEIGHTS, state)
+    updates = pd.DataFrame(json.loads(metrics["updates"]))
+    folder.write_parquet("updates.parquet", updates)
+    if metrics.get("posterior") is not None:  # the best response, learnt with the weights
+        folder.write_json(POSTERIOR, json.loads(metrics["posterior"]))
+    context.say(
+        f"{quantity_of(MIXTURE).told(metrics[MIXTURE])}, of drawn paths; an operation's weights were updated "
+        f"{updates['updates'].min()} to {updates['updates'].max()} times"
+    )
+
+
+SUPERNET_STAGE = TuneStage[NESBSConfig](
+    name=SUPERNET,
+    title="train a supernet on random paths",
+    reads=("trained_supernet",),
+    plan=_supernet_trial,
+    finish=_write_trained,
+    amount=lambda config: trainings(1, config.supernet.training, "supernet"),
+)
+
+
+# The posterior
+
+
+def _posterior_trial(context: Context[NESBSConfig], tuned: Folder) -> TrialPlan | None:
+    run, config = context.run, context.config
+    if config.best_response:
+        tuned.parent.write_json(POSTERIOR, context.folder(SUPERNET).read_json(POSTERIOR))
+        context.say("it was learnt with the supernet")
+        return None
+    settings = PosteriorSettings(
+        **dict(config.posterior),
+        space=run.space,
+        data=run.data,
+        supernet=config.supernet,
+        weights=(context.folder(SUPERNET) / WEIGHTS).uri,
+    ).model_dump(mode="json")
+    return _single_trial(context, POSTERIOR_LEARNT, trainable=PosteriorTrainable, settings=settings, metric="elbo")
+
+
+def _write_posterior(context: Context[NESBSConfig], folder: Folder, run: TuneRun) -> None:
+    [result] = run.ended
+    metrics = result.metrics or {}
+    if metrics.get("posterior") is None:
+        raise ArchrayError(f"the posterior was not learnt: {run.failures}")
+    folder.write_parquet(CURVES, entropy_curves(context.run.space, read_results(run.folder)))
+    folder.write_json(POSTERIOR, Posterior(json.loads(metrics["posterior"]), context.run.space).to_dict())
+    context.say(
+        f"{quantity_of('elbo').told(metrics['elbo'])} at scale {metrics['scale']:g}, KL {metrics['kl']:.4f}, mean "
+        f"entropy of a decision {metrics['entropy']:.4f} nats"
+    )
+
+
+def entropy_curves(space: str, results: pd.DataFrame) -> pd.DataFrame:
+    """A row per epoch and decision with two choices or more: `epoch`, `decision`, `entropy` (nats); and, the same in
+    each row of an epoch, `elbo`, `kl`, `expected_loss` (nats), `scale`."""
+    decisions = get_space(space).posterior_decisions
+    rows = [
+        {
+            **{name: epoch[name] for name in ("epoch", "elbo", "kl", "expected_loss", "scale")},
+            "decision": decision.name,
+            "entropy": entropy,
+        }
+        for epoch in results.drop_duplicates("epoch", keep="last").sort_values("epoch").to_dict("records")
+        for decision, entropy in zip(decisions, epoch["entropies"], strict=True)
+        if len(decision.choices) > 1
+    ]
+    return pd.DataFrame(rows)
+
+
+POSTERIOR_STAGE = TuneStage[NESBSConfig](
+    name=POSTERIOR_LEARNT,
+    title="learn a posterior over architectures, given the supernet",
+    reads=("trained_supernet", "posterior", "best_response"),
+    depends=file_digests(f"{SUPERNET}/{WEIGHTS}"),
+    plan=_posterior_trial,
+    finish=_write_posterior,
+    amount=lambda config: (
+        "none, it is learnt with the supernet" if config.best_response else count(config.posterior.epochs, "epoch")
+    ),
+)
+
+
+# Stage 3 of NESBS: ensembles sampled, and evaluated with the shared weights. Shu 2022, Algorithm 5.1, lines 4 to 7.
+
+
+METRIC = "shared_loss"
+IN_OUR_WORDS = {"loss": METRIC, "accuracy": "shared_accuracy"}  # what the evaluator says of one member
+OF_ENSEMBLES = {"validation_loss": METRIC, "validation_accuracy": "shared_accuracy"}  # and of an ensemble
+
+
+def _depends(context: Context[NESBSConfig]) -> dict[str, Any]:
+    learnt = context.config.search.sampler.of_the_posterior
+    posterior = context.folder(POSTERIOR_LEARNT).sha256(POSTERIOR) if learnt else None
+    return {"weights": context.folder(SUPERNET).sha256(WEIGHTS), "posterior": posterior}
+
+
+def _search(context: Context[NESBSConfig], folder: Folder) -> None:
+    config = context.config
+    posterior = _posterior(context)
+
+    def fresh() -> NESBSSearch:
+        options = {name: value for name, value in config.search if name != "average"} | {"budget": config.sampled}
+        return NESBSSearch(posterior, ensemble_size=config.member_count, seed=context.seed(SEARCH), **options)
+
+    ensembles = _evaluator(context, folder)
+    if not fresh().depends_on_results:  # all members are known at once, and are predicted over the whole cluster
+        planned = drive(fresh(), lambda suggested: 0.0)
+        ensembles.add(member for members in planned["members"] for member in members)
+
+    def evaluate(suggested: dict[str, Any]) -> dict[str, Any]:
+        try:
+            return ensembles(suggested)
+        except RunInterrupted as stopped:  # which `drive` would take for the failure of a trial
+            raise KeyboardInterrupt(str(stopped)) from stopped
+
+    searcher = fresh()
+    trials = _trial_table(drive(searcher, evaluate), config.search)
+    folder.write_parquet(TRIALS, trials)
+    folder.write_parquet(MEMBERS, pd.DataFrame(ensembles.members()).rename(columns=IN_OUR_WORDS))
+    folder.write_parquet("asked.parquet", searcher.questions())
+    usable = trials[trials[METRIC].notna()]
+    if usable.empty:
+        raise ArchrayError(f"none of {count(len(trials), 'ensemble')} has a loss: {failure_reasons(trials)}")
+    best = usable.iloc[int(usable[METRIC].argmin())]
+    folder.write_json(
+        FOUND,
+        {
+            "members": list(best["members"]),
+            "value": float(best[METRIC]),
+            "metric": METRIC,
+            "shared_accuracy": float(best["shared_accuracy"]),
+            "delta": None if math.isnan(best["delta"]) else float(best["delta"]),
+            "average": config.search.average,
+        },
+    )
+    context.say(
+        f"{count(len(trials), 'ensemble')} evaluated, of {count(len(ensembles.members()), 'architecture')}; the best "
+        f"has {quantity_of(METRIC).told(best[METRIC])}"
+    )
+
+
+def _posterior(context: Context[NESBSConfig]) -> Posterior:
+    """The posterior that was learnt, or the uniform one over what the supernet can find."""
+    run, config = context.run, context.config
+    if config.search.sampler.of_the_posterior:
+        return Posterior(context.folder(POSTERIOR_LEARNT).read_json(POSTERIOR), searched_space(context))
+    known = config.supernet.groups(run.space)
+    equal = {
+        decision.name: [0.0 if choice in possible_choices(decision, known) else None for choice in decision.choices]
+        for decision in get_space(run.space).posterior_decisions
+    }
+    return Posterior(equal, searched_space(context))  # type: ignore[arg-type]  # None is an impossible choice
+
+
+def _evaluator(context: Context[NESBSConfig], folder: Folder) -> CachedEnsembles:
+    """Predictions of members by actors over the cluster; what is in the folder is not computed again."""
+    config, resources = context.config, context.config.resources
+    weights = arrays_of(read_weights((context.folder(SUPERNET) / WEIGHTS).uri))
+    kwargs = {"settings": supernet_settings(context), "weights": ray.put(weights), "device": device_of(resources)}
+
+    def predict(members: Sequence[str]) -> Iterator[list[Outcome]]:
+        answers = actor_map(
+            SharedPredictions,
+            members,
+            worker_kwargs=kwargs,
+            num_actors=min(len(members), actor_count(resources)),
+            chunk_size=1,
+            num_cpus=resources.cpus_per_trial,
+            num_gpus=resources.gpus(),
+            title=context.labels(folder.name).title,
+            stop=lambda: INTERRUPT.requested,
+        )
+        with stop_gracefully(context.console, "the members under way are predicted"), closing(answers):
+            yield from answers
+
+    labels = load_images(context.run.data).validation.labels.cpu().numpy()
+    trained = config.trained_supernet.model_dump(mode="json")
+    data = context.run.manifest["data_checksum"]
+    inputs = digest({"data": data, "supernet": trained, "weights": context.folder(SUPERNET).sha256(WEIGHTS)})
+    return CachedEnsembles(labels, predict, folder / f"predictions-{inputs}", config.search.average)
+
+
+def _trial_table(driven: pd.DataFrame, search: SamplingOptions) -> pd.DataFrame:
+    """A row per sampled ensemble, in order: `number`, `sampler`, `delta` (NaN for a sampler without), `temperature`,
+    `members`, `seed`, and what the evaluator reported: `shared_loss`, `shared_accuracy`, `failure`, ..."""
+    table = driven.drop(columns=["trial_id", "value"]).rename(columns=OF_ENSEMBLES)
+    table.insert(0, "number", range(len(table)))
+    table["sampler"] = search.sampler.name
+    table["temperature"] = search.temperature if search.sampler.of_the_posterior else math.nan
+    table["delta"] = pd.to_numeric(table["delta"]).astype(float)
+    table["failure"] = table["failure"].astype("string")
+    return table
+
+
+SAMPLING_STAGE = WorkStage[NESBSConfig](
+    name=SEARCH,
+    title="sample ensembles, and evaluate them with the shared weights",
+    reads=("trained_supernet", "search", "member_count", "sampled"),
+    depends=_depends,
+    work=_search,
+    amount=lambda config: f"{count(config.sampled, 'suggestion')} of {count(config.member_count, 'architecture')}",
+)
+
+
+# What the searches for an ensemble do, and show; see `ensemble_methods`.
+
+
+_sampled = partial(
+    Recipe[Any], measured=measured, headline=headline_of_sampled, sections=SAMPLED_SECTIONS, listings=list_sampled
+)
+_pooled = partial(
+    Recipe[Any], measured=measured, headline=headline_of_pooled, sections=POOLED_SECTIONS, listings=list_pooled
+)
+_ENDING = (SAMPLING_STAGE, FINAL_ENSEMBLE_STAGE, BASELINE_STAGE)
+_CHOSEN = (SMALL_POOL_STAGE, ONE_ARCHITECTURE_STAGE)
+_SELECTED = (MEMBER_SELECTION_STAGE, FINAL_ENSEMBLE_STAGE, BASELINE_STAGE)
+
+NESBS = _sampled(stages=(SUPERNET_STAGE, POSTERIOR_STAGE, *_ENDING))
+URS = _sampled(stages=(SUPERNET_STAGE, *_ENDING))
+DEEP_ENSEMBLE = _pooled(stages=(*_CHOSEN, FINAL_ENSEMBLE_STAGE, BASELINE_STAGE))
+SNAPSHOT = _pooled(stages=(*_CHOSEN, SNAPSHOT_STAGE, BASELINE_STAGE))
+MC_DROPPATH = _pooled(stages=(*_CHOSEN, DROP_PATH_STAGE, BASELINE_STAGE))
+NES_RS = _pooled(stages=(DRAWN_POOL_STAGE, *_SELECTED))
+NES_RE = _pooled(stages=(EVOLVED_POOL_STAGE, *_SELECTED))

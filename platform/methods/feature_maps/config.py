@@ -1,0 +1,264 @@
+"""The configurations of searches that solve at few features first. Khodak et al. 2020, Figure 3; Li et al. 2018."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from functools import partial
+from typing import Literal
+
+from pydantic import Field, ValidationInfo, field_validator
+
+from archray.errors import InvalidInput
+from archray.platform.methods.config import FinalConfig
+from archray.platform.methods.method import Method, Values
+from archray.settings import Settings
+from archray.trainables.data import DataSettings
+from archray.trainables.feature_maps.solve_settings import Bases, SolveSettings
+from archray.trainables.spaces import Space, get_space, is_own_space
+from archray.trainables.spaces.feature_map import FeatureMapSpace
+
+# The configuration of a search for a feature map, the spaces it serves; random search. Khodak et al. 2020.
+
+
+DIMENSIONS = {"images": 2_000, "text": 65_536}  # features, where the configuration names none
+PAPER: Values = {"data": {"name": "cifar10"}, "dimension": 100_000}
+FLAGS: Mapping[str, str] = {"dimension": "dimension", "loss": "solve.loss", "final_seeds": "final_seeds"}
+
+
+class FeatureMapConfig(FinalConfig):
+    """The configuration of a method that selects a feature map. A final solve has bases of its own.
+
+    Fields:
+        solve: the regularised problem that is solved, and how its solution is scored.
+        dimension: features of a full solve. None: 2,000 for images and 65,536 for text (the paper has 100,000 for
+            CIFAR-10 and 16,777,216 for IMDb).
+    """
+
+    space: str = "fourier"
+    solve: SolveSettings = SolveSettings()
+    dimension: int | None = Field(None, ge=1, validate_default=True)
+
+    @field_validator("data")
+    @classmethod
+    def _split_of_the_paper(cls, data: DataSettings) -> DataSettings:
+        """CIFAR-10 in 40,000, 10,000 and 10,000 images unless the user says otherwise (appendix B.2.1)."""
+        if data.name == "cifar10" and data.validation_fraction is None:
+            return data.model_copy(update={"validation_fraction": 0.2})
+        return data
+
+    @field_validator("dimension")
+    @classmethod
+    def _of_own_space(cls, dimension: int | None, info: ValidationInfo) -> int | None:
+        """Of a user's own space it is written down: to know it, a run's configuration needs none of the run's code."""
+        space = info.data.get("space", "")
+        if dimension is None and is_own_space(space) and not info.context:
+            return DIMENSIONS[get_space(space).data_kind]
+        return dimension
+
+    @property
+    def full_dimension(self) -> int:
+        """Features of a full solve."""
+        if self.dimension is None and is_own_space(self.space):
+            raise InvalidInput(f"expected a dimension for the space {self.space}, got none; give --dimension")
+        return self.dimension or DIMENSIONS[get_space(self.space).data_kind]
+
+    @property
+    def mode(self) -> str:
+        """Whether the best score is the least (a loss) or the largest (an accuracy)."""
+        return "min" if self.solve.score == "loss" else "max"
+
+    def check(self) -> None:
+        from archray.trainables.tune.feature_map_trainable import check_memory  # which imports torch and scikit-learn
+
+        check_memory(self.solve, data=self.data, space=self.space, dimension=self.full_dimension)
+
+
+def serves(space: Space) -> str | None:
+    """None for a space of feature maps; else why it cannot be searched."""
+    if isinstance(space, FeatureMapSpace):
+        return None
+    return (
+        "it is no space of feature maps; choose fourier or ngrams, or, to halve networks, the method supernet-halving"
+    )
+
+
+maps_method = partial(Method, serves=serves, extendable=("final_seeds",))
+
+
+class RandomMapsConfig(FeatureMapConfig):
+    """The configuration of random search.
+
+    Fields:
+        candidates: how many feature maps are drawn, and solved for.
+    """
+
+    method: Literal["random-maps"] = "random-maps"
+    candidates: int = Field(32, ge=1)
+
+
+RANDOM_MAPS = maps_method(
+    name="random-maps",
+    config=RandomMapsConfig,
+    recipe_at="archray.platform.methods.feature_maps.recipes:RANDOM_MAPS_RECIPE",
+    presets={
+        "smoke": {"candidates": 3, "dimension": 64},
+        "demo": {"candidates": 32},
+        "paper": {**PAPER, "candidates": 32},
+    },
+    flags={**FLAGS, "candidates": "candidates"},
+)
+
+
+class RungsConfig(FeatureMapConfig):
+    """The configuration of a search that solves at few features first.
+
+    Fields:
+        eta: how many times more features a rung has than the one below, and one in how many maps goes on.
+        rungs: how many dimensions there are; the largest is `dimension`, the smallest `dimension / eta^(rungs - 1)`.
+    """
+
+    eta: int = Field(4, ge=2)
+    rungs: int = Field(4, ge=2)
+
+    @property
+    def max_resource(self) -> int:
+        return int(self.eta ** (self.rungs - 1))
+
+    @property
+    def dimensions(self) -> tuple[int, ...]:
+        """Features of every rung, the smallest first: each at least eta^rung times the smallest."""
+        return tuple(self.full_dimension // self.eta ** (self.rungs - 1 - rung) for rung in range(self.rungs))
+
+    def check(self) -> None:
+        if self.full_dimension < self.max_resource:
+            raise InvalidInput(
+                f"{self.rungs} rungs with eta {self.eta} need a dimension of {self.max_resource} or more, "
+                f"got {self.full_dimension}; give more features or fewer rungs"
+            )
+        super().check()
+
+
+class SuccessiveHalvingConfig(RungsConfig):
+    """The configuration of successive halving.
+
+    Fields:
+        candidates: how many feature maps begin on the lowest rung.
+    """
+
+    method: Literal["successive-halving"] = "successive-halving"
+    candidates: int = Field(64, ge=1)
+
+
+class HyperbandConfig(RungsConfig):
+    """The configuration of Hyperband. How many feature maps there are follows from eta and rungs."""
+
+    method: Literal["hyperband"] = "hyperband"
+
+    def check(self) -> None:
+        begins = [int(self.max_resource * self.eta**-s) for s in range(self.rungs)]  # in floating point, as Tune does
+        if begins != [self.eta ** (self.rungs - 1 - s) for s in range(self.rungs)]:
+            raise InvalidInput(f"Ray Tune's Hyperband rounds the rungs of eta {self.eta} to nothing; choose 2 or 4")
+        super().check()
+
+    @property
+    def first_rungs(self) -> list[int]:
+        """The rung on which each map begins, in the order in which `HyperBandScheduler` fills its brackets.
+
+        Bracket s begins s rungs below the full dimension with ceil(rungs / (s + 1) eta^s) maps (Li et al. 2018).
+        """
+        sizes = [math.ceil(self.rungs / (s + 1) * self.eta**s) for s in range(self.rungs)]
+        return [self.rungs - 1 - s for s, size in enumerate(sizes) for _ in range(size)]
+
+
+SUCCESSIVE_HALVING = maps_method(
+    name="successive-halving",
+    config=SuccessiveHalvingConfig,
+    recipe_at="archray.platform.methods.feature_maps.recipes:SUCCESSIVE_HALVING",
+    presets={"smoke": {"candidates": 4, "dimension": 64, "rungs": 2}, "demo": {}, "paper": PAPER},
+    flags={**FLAGS, "candidates": "candidates"},
+)
+HYPERBAND = maps_method(
+    name="hyperband",
+    config=HyperbandConfig,
+    recipe_at="archray.platform.methods.feature_maps.recipes:HYPERBAND",
+    presets={"smoke": {"eta": 2, "rungs": 2, "dimension": 64}, "demo": {}, "paper": PAPER},
+    flags=FLAGS,
+)
+
+
+# Halving with weight sharing over feature maps: its configurations. Khodak et al. 2020, Algorithm 1, Figure 1; B.1.
+
+
+class CorrelationOptions(Settings):
+    """Figure 1 of the paper: shared-weights accuracy against standalone accuracy of the first candidates.
+
+    Fields:
+        maps: how many candidates (the paper: 32); 0 leaves the stage out.
+        dimensions: features of the solves; none: a quarter, a half and all of the search's dimension.
+        bases: a shared solve for each of these.
+    """
+
+    maps: int = Field(0, ge=0)
+    dimensions: tuple[int, ...] = ()
+    bases: tuple[Bases, ...] = ("shared",)
+
+
+class CorrelatedConfig(FeatureMapConfig):
+    """A search whose shared-weights scores are compared with standalone solves.
+
+    Fields:
+        correlation: Figure 1.
+    """
+
+    correlation: CorrelationOptions = CorrelationOptions()
+
+
+class HalvingConfig(CorrelatedConfig):
+    """The configuration of halving; see `WeightSharingHalving`.
+
+    Fields:
+        candidates: how many feature maps the search chooses from, drawn from the space by the seed.
+        replicas: shared solves of a round, each with its own assignment and bases; their scores are averaged.
+        keep: the share of the candidates that a round keeps.
+        growth: how much larger the dimension is in each round than in the one before; 1 is Algorithm 1.
+    """
+
+    method: Literal["halving", "fast-halving"] = "halving"
+    candidates: int = Field(256, ge=2)
+    replicas: int = Field(1, ge=1)
+    keep: float = Field(0.5, gt=0, lt=1)
+    growth: float = Field(1.0, ge=1)
+
+
+class FastHalvingConfig(HalvingConfig):
+    """The configuration of Fast Weight-Sharing: halving whose dimension grows by sqrt(2) each round (B.1)."""
+
+    method: Literal["fast-halving"] = "fast-halving"
+    growth: float = Field(math.sqrt(2), ge=1)
+
+
+_halving = partial(
+    maps_method,
+    recipe_at="archray.platform.methods.feature_maps.recipes:HALVING_RECIPE",
+    presets={
+        "smoke": {"candidates": 8, "dimension": 64},
+        "demo": {"candidates": 256, "correlation": {"maps": 32}},
+        "paper": {
+            **PAPER,
+            "candidates": 256,
+            "correlation": {"maps": 32, "dimensions": [3_125 * 2**i for i in range(6)]},
+        },
+    },
+    flags={
+        "candidates": "candidates",
+        "dimension": "dimension",
+        "replicas": "replicas",
+        "loss": "solve.loss",
+        "final_seeds": "final_seeds",
+        "correlation": "correlation.maps",
+    },
+    extendable=("final_seeds", "correlation"),
+)
+HALVING = _halving(name="halving", config=HalvingConfig)
+FAST_HALVING = _halving(name="fast-halving", config=FastHalvingConfig)

@@ -1,0 +1,88 @@
+"""HNAS: a training-free objective whose (mu, nu) Bayesian optimisation finds. Shu 2022, ch. 7, Alg. 7.1, Eq. 7.7."""
+
+from __future__ import annotations
+
+from archray.errors import ArchrayError
+from archray.files import Folder
+from archray.platform.engine.pool_scoring import POOL
+from archray.platform.engine.stage import Context, file_digests
+from archray.platform.engine.trial_plan import TrialPlan
+from archray.platform.engine.tuning import TuneRun, TuneStage
+from archray.platform.methods.hnas.config import HNASConfig
+from archray.platform.methods.hnas.report import SECTIONS, headline, listings
+from archray.platform.methods.recipe import Recipe
+from archray.platform.methods.stages import (
+    ACCURACY,
+    BASELINE_STAGE,
+    FINAL_STAGE,
+    POOL_STAGE,
+    search_plan,
+    trainings,
+    write_state,
+)
+from archray.platform.quantities import quantity_of
+from archray.platform.report.run_sections import measured_networks
+from archray.platform.run.layout import FOUND
+from archray.plurals import count
+from archray.searchers import HNASSearch
+
+MAX_CONCURRENT = 4  # more trials in flight than this, and the optimiser decides on too little
+
+
+# Stage 2: the search
+
+
+def _trials(context: Context[HNASConfig], tuned: Folder) -> TrialPlan:
+    config, pool = context.config, (context.folder("pool") / POOL).uri
+    options = config.search.model_dump() | {"proxy": config.proxy}
+
+    def searcher() -> HNASSearch:
+        return HNASSearch(pool, seed=context.seed("search"), **options)
+
+    return search_plan(context, tuned, searcher, at_most=MAX_CONCURRENT, fixed=True)
+
+
+def _write_found(context: Context[HNASConfig], folder: Folder, run: TuneRun) -> None:
+    searcher: HNASSearch = run.searcher()
+    write_state(folder, run)
+    objective = {
+        "proxy": searcher.proxy,
+        "scale": searcher.pool.factor,
+        "penalty": searcher.penalty,
+        "log10_mu": list(searcher.log10_mu),
+        "root_nu": [searcher.coordinates.target(0.0), searcher.coordinates.target(1.0)],
+        "epsilon": searcher.epsilon,
+        "pool": len(searcher.pool),
+        "excluded": searcher.pool.excluded,
+    }
+    folder.write_json("objective.json", objective)
+    folder.write_parquet("asked.parquet", searcher.questions())
+    best = searcher.best()
+    if best is None:
+        raise ArchrayError(f"none of {count(len(run.trials), 'trial')} has a value: {run.failures}")
+    folder.write_json(FOUND, {**best, "metric": ACCURACY})
+    context.say(f"found {best['architecture']}  ({quantity_of(ACCURACY).told(best['value'])})")
+
+
+RECIPE = Recipe[HNASConfig](
+    stages=(
+        POOL_STAGE,
+        TuneStage(
+            name="search",
+            title="train what the objective selects, and learn (mu, nu)",
+            reads=("network", "train", "search"),
+            depends=file_digests(f"pool/{POOL}"),
+            plan=_trials,
+            finish=_write_found,
+            search=True,
+            extends=True,
+            amount=lambda config: trainings(config.search.budget, config.train),
+        ),
+        FINAL_STAGE,
+        BASELINE_STAGE,
+    ),
+    measured=measured_networks,
+    headline=headline,
+    sections=SECTIONS,
+    listings=listings,
+)

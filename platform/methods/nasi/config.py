@@ -1,0 +1,219 @@
+"""The configuration of NASI, search at initialisation. Shu 2022 (thesis), sections 6.4 and 6.5."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import Field, field_validator
+
+from archray.errors import InvalidArchitecture, InvalidInput
+from archray.platform.config import merge
+from archray.platform.methods.config import TrainedSearchConfig
+from archray.platform.methods.method import Method, Values
+from archray.platform.methods.supernets.config import (
+    CLASSES,
+    FLAGS,
+    IMAGE_CHANNELS,
+    PRESETS,
+    SelectionSettings,
+    check_network,
+    check_selection,
+    defaults_of,
+    serves,
+)
+from archray.trainables.spaces import Space, get_space
+from archray.trainables.spaces.table_space import PREFIX, absolute_name, canonical_string
+from archray.trainables.tabular import open_table
+from archray.trainables.tune.settings import NASIOptions, NASISettings
+
+if TYPE_CHECKING:
+    from archray.platform.run.run import Run
+
+
+class NASIConfig(TrainedSearchConfig):
+    """The configuration of NASI.
+
+    Fields:
+        nasi: the supernet that is searched at its initial weights, and how.
+        search_seeds: k, how many searches run, each from its own initial weights.
+        agreement: random architectures whose trace norms are compared: the approximations with the exact one, random
+            labels and inputs with the data's (Table 6.7, Figure 6.1); 0 for none.
+        agreement_table: a table of trained architectures of the space, a file as of `table:FILE`: the trace norm, SNIP,
+            GraSP, SynFlow and NASWOT of some of them are compared with its accuracies (Figure 6.3, Table 6.5).
+        agreement_rows: how many of its architectures, drawn uniformly; all of a smaller table.
+        selection: which of the architectures that they found are trained to the end.
+    """
+
+    method: Literal["nasi"] = "nasi"
+    space: str = "darts"
+    nasi: NASIOptions = NASIOptions()
+    search_seeds: int = Field(1, ge=1)
+    agreement: int = Field(0, ge=0)
+    agreement_table: str | None = None
+    agreement_rows: int = Field(100, ge=3)
+    selection: SelectionSettings = SelectionSettings()
+
+    @field_validator("agreement_table")
+    @classmethod
+    def _absolute_table(cls, table: str | None) -> str | None:
+        """A run may be resumed from another folder."""
+        return None if table is None else absolute_name(f"{PREFIX}{table.removeprefix(PREFIX)}")
+
+    @property
+    def begins_without_data(self) -> bool:
+        return self.nasi.without_data
+
+    @property
+    def mode(self) -> str:
+        """Whether the best reward is the least or the largest."""
+        return "max"
+
+    def check(self) -> None:
+        """Builds both networks without memory: what does not go together is refused before Ray starts."""
+        super().check()
+        check_selection(self.search_seeds, self.selection, self.final)
+        if self.agreement in (1, 2):
+            raise InvalidInput(
+                f"expected an agreement of 3 architectures or more, or 0 for none, got {self.agreement}: two points "
+                "always lie on a line"
+            )
+        if self.agreement_table is not None:
+            TableValues.read(self.agreement_table, get_space(self.space))
+        check_nasi(self.space, self.nasi)
+        check_network(self.space, self.network)
+
+
+def settings_of(run: Run[NASIConfig], **more: Any) -> dict[str, Any]:
+    """The settings of a run's `NASITrainable`s, JSON-able. more: fields of `NASISettings` over the run's own."""
+    options = {**dict(run.config.nasi), "space": run.space, "data": run.data, **more}
+    return NASISettings(**options).model_dump(mode="json")
+
+
+def check_nasi(space: str, options: NASIOptions) -> None:
+    """Builds the supernet without memory. Raises: InvalidInput if its options do not go together."""
+    import torch  # not above: a configuration is read, and most that is wrong with it found, without
+
+    with torch.device("meta"):
+        options.build(space, in_channels=IMAGE_CHANNELS, num_classes=CLASSES, seed=None)
+
+
+# The thesis' constants: DARTS 6.5.3, trained as 6.4.4 says; NAS-Bench-1Shot1 6.5.1 (its nu, 1000, holds for its own
+# initialisation: Eq. 6.14 is the rule). Those of NAS-Bench-201 are not given.
+OF_SPACE: Values = {
+    "darts": {"nasi": {"mu": 2.0}, "final": {"batch_size": 96, "drop_path": 0.2}},
+    "nasbench1shot1": {"nasi": {"mu": 1.0, "nu_rule": "adaptive"}},
+}
+
+
+def _defaults(space: str) -> Values:
+    values = defaults_of(space)
+    network = values.pop("supernet", {}).get("network", {})
+    name = get_space(space).name
+    own: Values = next((of_space for known, of_space in OF_SPACE.items() if name.startswith(known)), {})
+    return merge(values, {"nasi": {"network": network}}, own)
+
+
+def _preset(name: str, **nasi: object) -> Values:
+    values = {key: value for key, value in PRESETS[name].items() if key != "supernet"}
+    return merge(values, {"nasi": nasi})
+
+
+NASI = Method(
+    name="nasi",
+    config=NASIConfig,
+    recipe_at="archray.platform.methods.nasi.stages:RECIPE",
+    defaults=_defaults,
+    presets={
+        "smoke": {
+            **_preset(
+                "smoke", network={"channels": 4, "cells": 1}, steps=4, batch_size=8, samples=3, every=2, image_size=8
+            ),
+            "agreement": 3,
+            "agreement_rows": 12,
+        },
+        "demo": {
+            **_preset("demo", network={"channels": 8, "cells": 1}, steps=50, batch_size=32, samples=20),
+            "agreement": 12,
+        },
+        "paper": {**_preset("paper"), "search_seeds": 5},
+    },
+    flags={
+        **{name: path for name, path in FLAGS.items() if not path.startswith("supernet.")},
+        "search_channels": "nasi.network.channels",
+        "search_cells": "nasi.network.cells",
+        "steps": "nasi.steps",
+        "nu_rule": "nasi.nu_rule",
+        "nu": "nasi.nu",
+        "mu": "nasi.mu",
+        "approximation": "nasi.approximation",
+        "labels": "nasi.labels",
+        "inputs": "nasi.inputs",
+        "agreement": "agreement",
+        "agreement_table": "agreement_table",
+        "agreement_rows": "agreement_rows",
+    },
+    extendable=("final_epochs", "final_seeds", "random"),
+    serves=serves,
+)
+
+
+# What a table of trained architectures says of the architectures of a space.
+
+
+FEWEST = 3  # architectures that a correlation needs
+
+
+@dataclass(frozen=True)
+class TableValues:
+    """The values after training, of the canonical forms of a space.
+
+    Attributes:
+        location: of the table's file. checksum: SHA-256 of it.
+        column: what the table's result is called; its objective, if it has no result. mode: whether the larger or the
+            smaller one is better.
+        values: canonical string -> value.
+    """
+
+    location: str
+    checksum: str
+    column: str
+    mode: Literal["max", "min"]
+    values: Mapping[str, float]
+
+    @classmethod
+    def read(cls, name: str, space: Space) -> TableValues:
+        """Of `table:FILE`, with roles of columns behind a `?`.
+
+        Raises: InvalidTable, InvalidInput, as `open_table`; InvalidInput for a table of another space, or of fewer than
+        three architectures.
+        """
+        table, values = open_table(name), dict[str, float]()
+        for row in table.rows:
+            text = table.architectures[row]
+            try:
+                values.setdefault(canonical_string(space, text), float(table.result[row]))
+            except InvalidArchitecture as error:
+                raise InvalidInput(
+                    f"expected a table of architectures of {space.name}, and {table.location} is of others ({error}); "
+                    "give one of that space, or search the space that the table is of (--space)"
+                ) from error
+        if len(values) < FEWEST:
+            raise InvalidInput(
+                f"expected {FEWEST} architectures or more, got {len(values)} in {table.location}; give a larger table"
+            )
+        column = table.roles.result or str(table.roles.objective)
+        return cls(table.location, table.space.file.checksum, column, table.mode, values)
+
+    def described(self) -> dict[str, Any]:
+        """All but the values, and the best of them; JSON-able."""
+        best = (max if self.mode == "max" else min)(self.values.values())
+        return {
+            "location": self.location,
+            "checksum": self.checksum,
+            "column": self.column,
+            "mode": self.mode,
+            "architectures": len(self.values),
+            "best": best,
+        }

@@ -1,0 +1,204 @@
+"""The stage that scores architectures of a table without training: NASI's trace norm and others. Shu 2022, 6.6.2."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from ray import tune
+
+from archray.files import Folder
+from archray.platform.engine.pool_scoring import column_types, count_failures, device_of, score_in_shards
+from archray.platform.engine.run_costs import run_costs
+from archray.platform.engine.stage import Context, WorkStage, file_digests
+from archray.platform.engine.trial_plan import TrialPlan
+from archray.platform.engine.trial_tables import reasons
+from archray.platform.engine.tuning import TuneRun, TuneStage
+from archray.platform.methods.nasi.config import NASIConfig, TableValues, settings_of
+from archray.platform.methods.nasi.report import SECTIONS, headline, listings
+from archray.platform.methods.nasi.tables import AGREEMENT, IN_TABLE, METRICS, REWARD, TABLE
+from archray.platform.methods.recipe import Recipe
+from archray.platform.methods.stages import BASELINE_STAGE, FINAL_STAGE
+from archray.platform.methods.supernets.stages import SELECTION_STAGE, bounds_of, measured_bounds, write_found
+from archray.platform.methods.supernets.tables import FOUND_CELLS
+from archray.platform.report.run_sections import measured_networks
+from archray.plurals import count
+from archray.seeds import first_seeds
+from archray.trainables.proxies import ProxySettings
+from archray.trainables.spaces import Space, get_space
+from archray.trainables.spaces.table_space import canonical_string
+from archray.trainables.tune.nasi_trainable import (
+    NASIAgreementSettings,
+    NASIAgreementTrainable,
+    NASIScorer,
+    NASITrainable,
+    trace_columns,
+)
+
+
+def _score(context: Context[NASIConfig], folder: Folder) -> None:
+    """Those that are drawn, and those that were found or that other constants select, as far as the table has them."""
+    config, run = context.config, context.run
+    if config.agreement_table is None:
+        context.say("no table was given (agreement_table)")
+        folder.write_parquet(IN_TABLE, pd.DataFrame())
+        return
+    space, seed = get_space(run.space), context.seed("table")
+    table = TableValues.read(config.agreement_table, space)
+    rng = np.random.default_rng(seed)
+    size = min(config.agreement_rows, len(table.values))
+    drawn = rng.choice(list(table.values), size, replace=False).tolist()
+    selected = _selected(run.table("search", FOUND_CELLS), space)
+    proxy = ProxySettings(
+        metrics=METRICS, batch_size=config.nasi.batch_size, seed=seed, augment=False, network=config.nasi.network
+    )
+    scores = score_in_shards(
+        folder,
+        list(dict.fromkeys([*drawn, *(name for name in selected if name in table.values)])),
+        worker=NASIScorer,
+        worker_kwargs={
+            "nasi": settings_of(run),
+            "space": run.space,
+            "data": run.data.model_dump(mode="json"),
+            "proxy": proxy.model_dump(mode="json"),
+            "device": device_of(config.resources),
+        },
+        types=column_types(proxy),
+        resources=config.resources,
+        console=context.console,
+        labels=context.labels(folder.name),
+    )
+    names = scores["architecture"]
+    folder.write_parquet(IN_TABLE, scores.assign(result=names.map(table.values), drawn=names.isin(drawn)))
+    folder.write_json(TABLE, table.described())
+    context.say(
+        f"{count(len(scores), 'architecture')} of {table.location} scored, {count_failures(scores)} of them with a "
+        "failed metric"
+    )
+
+
+def _selected(found: pd.DataFrame, space: Space) -> list[str]:
+    """The canonical forms of what the seeds found, and of what other constants select from the same gradients."""
+    named = [found["architecture"]] if "architecture" in found else []
+    if "constants" in found:
+        of_seeds = found["constants"].dropna().map(json.loads)
+        named += [pd.Series([each["architecture"] for each in tried], dtype=object) for tried in of_seeds]
+    names = pd.concat(named).dropna().unique() if named else []
+    return [canonical_string(space, name) for name in names]
+
+
+TABLE_STAGE = WorkStage[NASIConfig](
+    name="table",
+    title="compare metrics with the accuracies of a table",
+    reads=("nasi", "agreement_table", "agreement_rows"),
+    depends=file_digests(f"search/{FOUND_CELLS}"),
+    work=_score,
+    without_data=lambda config: config.begins_without_data,
+    amount=lambda config: (
+        f"{count(config.agreement_rows, 'architecture')} of {config.agreement_table}, nothing is trained"
+        if config.agreement_table is not None
+        else "none"
+    ),
+)
+
+
+# What NASI does: searches at initialisation, and GAEA's stages after them. Shu 2022 (thesis), chapter 6.
+
+
+def _amount(config: NASIConfig) -> str:
+    nasi = config.nasi
+    text = f"{count(config.search_seeds, 'search', 'searches')} of {count(nasi.steps, 'step')}, nothing is trained"
+    if nasi.without_data:
+        text += f"; no data: {nasi.drawn_words}"
+    return text
+
+
+def _searches(context: Context[NASIConfig], tuned: Folder) -> TrialPlan:
+    if context.config.nasi.without_data:
+        context.say(f"no data set is opened: {context.config.nasi.drawn_words}")
+    seeds = first_seeds(context.seed("search"), context.config.search_seeds)
+    bounds: dict[str, Any] = {}
+    if context.config.constraints and not measured_bounds(context):
+        costs = run_costs(context)
+        shape = (costs.in_channels, costs.image_size, costs.num_classes)
+        bounds = {"bounds": bounds_of(context), "bounded_images": shape}
+    return TrialPlan(
+        trainable=NASITrainable,
+        settings=settings_of(context.run, **bounds),
+        metric="reward",
+        mode="max",
+        total=len(seeds),
+        keys={"seed": tune.grid_search(seeds)},
+    )
+
+
+def _write_found(context: Context[NASIConfig], folder: Folder, run: TuneRun) -> None:
+    """What each seed found; `nu` is the constraint of its last step."""
+    trials = run.trials
+    names = ("found_trace", REWARD, "nu", "distribution", "samples", "constants")
+    columns = {name: trials.get(name, math.nan) for name in names}
+    found = trials[["trial_id", "seed"]].assign(
+        architecture=trials.get("architecture"), **columns, failure=reasons(trials)
+    )
+    write_found(context, folder, found, REWARD)
+
+
+def _agreement_settings(context: Context[NASIConfig]) -> NASIAgreementSettings:
+    return NASIAgreementSettings(**settings_of(context.run), architectures=context.config.agreement)
+
+
+def _comparison(context: Context[NASIConfig], tuned: Folder) -> TrialPlan | None:
+    if not context.config.agreement:
+        context.say("not asked for (agreement)")
+        tuned.parent.write_parquet(AGREEMENT, pd.DataFrame())
+        return None
+    return TrialPlan(
+        trainable=NASIAgreementTrainable,
+        settings=_agreement_settings(context).model_dump(mode="json"),
+        metric="batch",
+        mode="max",
+        total=1,
+        keys={"seed": context.seed("agreement")},
+    )
+
+
+def _write_agreement(context: Context[NASIConfig], folder: Folder, run: TuneRun) -> None:
+    columns = ["seed", *trace_columns(_agreement_settings(context)), "failure"]
+    folder.write_parquet(AGREEMENT, run.curves.reindex(columns=columns))
+
+
+RECIPE = Recipe(
+    stages=(
+        TuneStage[NASIConfig](
+            name="search",
+            title="search at initialisation, by the trace norm of the neural tangent kernel",
+            reads=("nasi", "search_seeds"),
+            plan=_searches,
+            finish=_write_found,
+            search=True,
+            without_data=lambda config: config.begins_without_data,
+            amount=_amount,
+        ),
+        TuneStage[NASIConfig](
+            name="agreement",
+            title="compare approximations of the trace norm, with random labels and inputs too",
+            reads=("nasi", "agreement"),
+            plan=_comparison,
+            finish=_write_agreement,
+            without_data=lambda config: config.begins_without_data,
+            amount=lambda config: count(config.agreement, "random architecture") if config.agreement else "none",
+        ),
+        TABLE_STAGE,
+        SELECTION_STAGE,
+        FINAL_STAGE,
+        BASELINE_STAGE,
+    ),
+    measured=measured_networks,
+    training=("selection", "final"),  # a trial of the search trains nothing
+    headline=headline,
+    sections=SECTIONS,
+    listings=listings,
+)

@@ -1,0 +1,168 @@
+"""Searches with several objectives: their configurations, presets and flags."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import Field, field_validator
+
+from archray.errors import InvalidInput
+from archray.platform.methods.method import Values
+from archray.platform.methods.plain.config import (
+    EXTENDABLE,
+    POOL_PRESETS,
+    PlainConfig,
+    PlainOptions,
+    check_population,
+    plain_method,
+    serves,
+)
+from archray.platform.methods.several_metrics.config import RankSurrogateConfig, SeveralMetricsOptions
+from archray.settings import REPEATED
+from archray.trainables.costs import cost_column
+from archray.trainables.costs.settings import texts_of
+
+if TYPE_CHECKING:
+    from archray.searchers.pareto.objectives import Objective
+
+ACCURACY = "validation_accuracy"  # of a training; of a table its objective
+_AT = "archray.platform.methods.pareto"
+
+
+class SeveralObjectivesConfig(PlainConfig):
+    """The configuration of a search that ends with a set.
+
+    Fields:
+        objectives: `validation_accuracy` (of a table, what it is searched for), and one cost or more, each with a minus
+            before it: by name (`parameters`, `flops`, `peak_memory`, `latency_ms`), a column of the table or of
+            `costs.table`, or path.py:function.
+        final_members: how many members of the set have the final training, spread along it: the most accurate, the
+            cheapest, then what lies farthest from those; or `all`.
+    """
+
+    objectives: Annotated[tuple[str, ...], REPEATED] = (ACCURACY, "-parameters")
+    final_members: Annotated[int, Field(ge=1)] | Literal["all"] = 1
+
+    @field_validator("objectives", mode="before")
+    @classmethod
+    def _objectives_listed(cls, value: Any) -> Any:
+        """`validation_accuracy, -latency_ms` in one text too."""
+        return texts_of(value)
+
+    @field_validator("objectives")
+    @classmethod
+    def _objectives_read(cls, texts: tuple[str, ...]) -> tuple[str, ...]:
+        from archray.searchers.pareto.objectives import read_objectives  # which imports NumPy
+
+        first, *costs = read_objectives(texts)
+        if str(first) != ACCURACY or not costs:
+            raise InvalidInput(
+                f'objectives: expected {ACCURACY} and at least one cost, "{ACCURACY}, -latency_ms", got '
+                f'"{", ".join(texts)}"'
+            )
+        if more := [cost.name for cost in costs if not cost.less]:
+            raise InvalidInput(
+                f"objectives: expected a minus before each cost, as less of it is better, got {', '.join(more)}; write "
+                f'"{ACCURACY}, -{", -".join(cost.name for cost in costs)}"'
+            )
+        return texts
+
+    @property
+    def further(self) -> tuple[Objective, ...]:
+        """The costs among the objectives."""
+        from archray.searchers.pareto.objectives import read_objectives
+
+        return read_objectives(self.objectives)[1:]
+
+    @property
+    def cost_columns(self) -> tuple[str, ...]:
+        """What they are called in tables."""
+        return tuple(cost_column(objective.name) for objective in self.further)
+
+    @property
+    def cost_names(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys((*super().cost_names, *(objective.name for objective in self.further))))
+
+    @property
+    def searcher_options(self) -> dict[str, Any]:
+        return super().searcher_options | {"further": [f"-{column}" for column in self.cost_columns]}
+
+
+class NSGA2Options(PlainOptions):
+    """What `NSGA2Search` is told; see there.
+
+    Fields:
+        population: how many are drawn at random first, and of how many parents are chosen, N.
+        crossover: how many of the children have two parents; Deb et al. 2002, section IV-A.
+    """
+
+    population: int = Field(20, ge=1)
+    crossover: float = Field(0.9, ge=0, le=1)
+
+
+class NSGA2Config(SeveralObjectivesConfig):
+    """The configuration of NSGA-II."""
+
+    mutates = True
+    method: Literal["nsga2"] = "nsga2"
+    search: NSGA2Options = NSGA2Options()
+
+    def check(self) -> None:
+        super().check()
+        check_population(self.search.population, self.search.budget)
+
+
+class ParetoPoolConfig(SeveralObjectivesConfig, RankSurrogateConfig):
+    """The configuration of the search over a pool whose costs are known before anything is trained."""
+
+    method: Literal["pareto-pool"] = "pareto-pool"  # type: ignore[assignment]  # the field's own value
+    search: SeveralMetricsOptions = SeveralMetricsOptions()
+
+    @property
+    def cost_names(self) -> tuple[str, ...]:
+        """Without the objectives that a pool scored elsewhere has columns of."""
+        if self.pool.table is None:
+            return super().cost_names
+        held = self._held(self.pool.table)
+        return tuple(name for name in super().cost_names if f"-{name}" not in self.objectives or name not in held)
+
+    @staticmethod
+    def _held(pool: str) -> tuple[str, ...]:
+        from pathlib import Path
+
+        if not Path(pool).is_file():
+            return ()  # which `check` says
+        from archray.searchers.pool_file import PoolFile
+
+        return tuple(map(str, PoolFile.of(pool).read().columns))
+
+
+_FLAGS: Mapping[str, str] = {"objectives": "objectives", "final_members": "final_members"}
+_PRESETS: Mapping[str, Values] = {
+    "smoke": {"search": {"budget": 4, "population": 2}},
+    "demo": {"search": {"population": 6}},
+}
+_method = partial(plain_method, serves=serves, extendable=(*EXTENDABLE, "final_members"))
+NSGA2 = _method(
+    "nsga2",
+    NSGA2Config,
+    recipe_at=f"{_AT}.report:NSGA2",
+    searcher_at=f"{_AT}.pareto_searchers:nsga2",
+    presets=_PRESETS,
+    flags={**_FLAGS, "population": "search.population"},
+)
+PARETO_POOL = _method(
+    "pareto-pool",
+    ParetoPoolConfig,
+    recipe_at=f"{_AT}.report:PARETO_POOL",
+    searcher_at=f"{_AT}.pareto_searchers:pareto_pool",
+    presets=POOL_PRESETS,
+    flags={
+        **_FLAGS,
+        "proxies": "search.proxies",
+        "pool": "pool.table",
+        "pool_size": "pool.size",
+    },
+)

@@ -1,0 +1,204 @@
+"""The set that a search with several objectives ends with: the front, its members, the hypervolume by trainings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from archray.platform.engine.stage import Stage
+from archray.platform.methods.pareto import searchers as searchers
+from archray.platform.methods.pareto.stages import MEMBERS_STAGE, PARETO_STAGE, ObjectiveTable, objective_table
+from archray.platform.methods.plain.report import best_so_far_section, names_of
+from archray.platform.methods.plain.stages import plain_recipe
+from archray.platform.methods.recipe import Recipe
+from archray.platform.methods.search_problem import MakeSearcher
+from archray.platform.quantities import Spread, quantity_of, significant
+from archray.platform.report.figures import (
+    FOUND,
+    SURFACE,
+    TRIAL,
+    NothingToDraw,
+    drawing,
+    few_ticks,
+    figure,
+    tell_points,
+)
+from archray.platform.report.section import Column, Section, captioned, numeric, table
+from archray.platform.run.layout import PARETO
+from archray.platform.run.run import Run
+from archray.platform.run.run_summary import Listing, front_of
+from archray.plurals import count
+
+_RESULTS = ("test_accuracy", "result")  # of a member in full: of its final trainings, or of a table
+_NUMBERED = 12  # members that a panel numbers; of more of them those alone that were trained in full
+
+
+def _objectives(run: Run[Any]) -> ObjectiveTable:
+    """Raises: NothingToDraw if the run has no set."""
+    if run.table("pareto", PARETO).empty:
+        raise NothingToDraw("no set of this search has been written: it has one objective, or has not ended")
+    return objective_table(run)
+
+
+@figure(height=300)
+def pareto_front(run: Run[Any], canvas: Figure) -> None:
+    """The value of every training against its cost, a panel per cost, and the set that no other betters, numbered.
+
+    Filled are the members of the set that were trained in full.
+    """
+    objectives, names = _objectives(run.best), names_of(run)
+    quantity = quantity_of(objectives.key)
+    values = objectives.table[objectives.key].to_numpy() * quantity.factor
+    front = front_of(run.best.folder)
+    member = objectives.table["number"].map(front.set_index("number")["member"])  # NaN of what is none
+    chosen = member.notna().to_numpy()
+    full = objectives.table["number"].isin(front["number"][_in_full(run.best, front)]).to_numpy()
+    panels = canvas.subplots(1, len(objectives.costs), sharey=True, squeeze=False)[0]
+    texts = [names.of(name) for name in objectives.table["architecture"]]
+    for axes, column in zip(panels, objectives.costs, strict=True):
+        costs = objectives.table[column].to_numpy()
+        axes.scatter(costs[~chosen], values[~chosen], s=18, color=TRIAL, alpha=0.75, linewidth=0)
+        order = np.flatnonzero(chosen)[np.argsort(costs[chosen], kind="stable")]
+        if len(objectives.costs) == 1:
+            axes.step(costs[order], values[order], where="post", color=FOUND, linewidth=2)
+        for which, fill in ((chosen & full, FOUND), (chosen & ~full, SURFACE)):
+            axes.scatter(costs[which], values[which], s=30, color=fill, edgecolors=FOUND, linewidth=1.5, zorder=3)
+        for place in order[full[order] | (len(order) <= _NUMBERED)]:
+            _number(axes, costs[place], values[place], int(member[place]))
+        told = zip(texts, values, costs, strict=True)
+        labels = [f"{text}\n{quantity.bare(v / quantity.factor)}, {column} {significant(c)}" for text, v, c in told]
+        tell_points(axes, costs, values, labels)
+        few_ticks(axes, 6)
+        axes.margins(x=0.05 + 0.03 * len(objectives.costs))  # room for a number at the left
+        axes.set(xlabel=column)
+    panels[0].set(ylabel=quantity.axis)
+
+
+def _number(axes: Axes, x: float, y: float, member: int) -> None:
+    """The number of a member beside its point, where no steps of the front pass."""
+    axes.annotate(str(member), (x, y), (-5, 4), textcoords="offset points", ha="right", size=10, color=FOUND, zorder=4)
+
+
+def _in_full(run: Run[Any], front: pd.DataFrame) -> pd.Series:
+    """Which members were trained in full, or looked up in the end, with a result."""
+    results = [front[name].notna() for name in _RESULTS if name in front]
+    if not results:  # of a version before: what was found alone
+        return front["architecture"] == run.architecture
+    return pd.concat(results, axis=1).any(axis=1)
+
+
+@figure(height=230)
+def pareto_hypervolume(run: Run[Any], canvas: Figure) -> None:
+    """The hypervolume of what was trained so far, over the trainings, as a share of that in the end."""
+    objectives = _objectives(run.best)
+    axes = canvas.subplots()
+    axes.step(objectives.table["number"], objectives.hypervolumes(), where="post", color=FOUND, linewidth=2)
+    few_ticks(axes, 8, integer=True)
+    axes.set(xlabel="trainings", ylabel="share of the last hypervolume")
+
+
+def set_section(run: Run[Any]) -> Section | None:
+    """The front as a figure, and its members as a table. Nothing before the set is written."""
+    names, run = names_of(run), run.best
+    front = front_of(run.folder)
+    if front.empty:
+        return None
+    objectives = objective_table(run)
+    quantity, full = quantity_of(objectives.key), _in_full(run, front)
+    result = next((name for name in _RESULTS if name in front), None)
+    described = f"{count(len(front), 'architecture')} of {len(objectives.table)} that no other betters in everything."
+    canvas = drawing("front", pareto_front(run), description=described)
+    columns = [*numeric("Member"), Column("Architecture", "name")]
+    columns += numeric(quantity.heading, *objectives.costs)
+    columns += numeric(*([quantity_of(result).heading] if result else []), "No.", "Hypervolume it adds")
+    rows = [
+        (
+            row["member"],
+            names.of(row["architecture"]),
+            quantity.bare(row[objectives.key]),
+            *(significant(row[cost]) for cost in objectives.costs),
+            *([_tested(row, result)] if result else []),
+            int(row["number"]),
+            f"{100 * row['hypervolume_contribution']:.1f} %",
+        )
+        for row in front.to_dict("records")
+    ]
+    body = table(columns, rows, label="The set", faint=frozenset(np.flatnonzero(~full)))
+    return Section("pareto", "The set", captioned(canvas + body, f"{described} {_explained(run, full)}"))
+
+
+def _tested(row: Mapping[Any, Any], result: str) -> str:
+    """The result of a member in full, with its deviation over final trainings."""
+    quantity, deviation = quantity_of(result), row.get(f"{result}_std")
+    spread = Spread(float(row[result]), None if pd.isna(deviation) else float(deviation), 1)
+    return quantity.bare(row[result]) if pd.isna(deviation) else quantity.spread(spread).removesuffix(" %")
+
+
+def _explained(run: Run[Any], full: pd.Series) -> str:
+    """What the figure and the table of the set show, and how to have more of it."""
+    numbers = ", ".join(map(str, np.flatnonzero(full) + 1))
+    text = "Each is better than every other in one objective at least; the numbers are those of the table. "
+    if run.config.on_table:
+        text += f"Filled, and dark in the table: what was looked up in the end ({numbers or 'none'})."
+    else:
+        text += (
+            f"Filled, and dark in the table: those that had the final training ({numbers or 'none'}); archray export "
+        )
+        text += "--member writes one of them"
+        text += "." if full.all() else ", and archray resume --final-members all trains the others."
+    text += " The last column: how much smaller the set's hypervolume would be without it, up to a tenth of each "
+    return text + "objective's range beyond the worst training."
+
+
+def set_listings(run: Run[Any]) -> Sequence[Listing]:
+    """The members of the set, numbered, in the terminal. Nothing before the set is written."""
+    front = front_of(run.folder)
+    if front.empty:
+        return ()
+    objectives = objective_table(run)
+    results = [name for name in _RESULTS if name in front]
+    keys = ["member", objectives.key, *objectives.costs, *results, "architecture"]
+    rows = [{key: row[key] for key in keys} for row in front.to_dict("records")]
+    return (Listing.of("members of the set, the most accurate first", rows),)
+
+
+def hypervolume_section(run: Run[Any]) -> Section | None:
+    """The hypervolume by trainings. Nothing before the set is written."""
+    if run.best.table("pareto", PARETO).empty:
+        return None
+    volumes = objective_table(run.best).hypervolumes()
+    reached = 1 + int(np.argmax(volumes >= 0.95))
+    described = f"After {count(reached, 'training')} of {len(volumes)} the hypervolume was 95 % of the last."
+    content = drawing("hypervolume", pareto_hypervolume(run), description=described)
+    return Section("hypervolume", "Hypervolume by trainings", captioned(content, described))
+
+
+# What a search with several objectives does: a plain search, the set it ends with, and final trainings of members.
+
+
+_AFTER: Mapping[str, Sequence[Stage[Any]]] = {"search": [PARETO_STAGE], "final": [MEMBERS_STAGE]}
+
+
+def _recipe(make: MakeSearcher, title: str, pool: bool = False) -> Recipe[Any]:
+    """A plain search, the set it ends with, of which some members are trained in the end, and a report of it."""
+    recipe = plain_recipe(make, title=title, pool=pool)
+    stages = []
+    for stage in recipe.stages:
+        stages += [stage, *_AFTER.get(stage.name, ())]
+    place = recipe.sections.index(best_so_far_section)
+    return replace(
+        recipe,
+        stages=stages,
+        sections=(*recipe.sections[:place], set_section, hypervolume_section, *recipe.sections[place:]),
+        listings=lambda run: (*set_listings(run), *recipe.listings(run)),
+    )
+
+
+NSGA2 = _recipe(searchers.nsga2, "train children of those that no other betters")
+PARETO_POOL = _recipe(searchers.pareto_pool, "train what is expected to add most to the front", pool=True)

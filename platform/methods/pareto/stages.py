@@ -1,0 +1,279 @@
+"""The stage that keeps of a search's trainings those that no other betters."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from ray import tune
+
+from archray.errors import ArchrayError
+from archray.files import Folder
+from archray.platform.engine.failed_trials import failed_trial
+from archray.platform.engine.pool_scoring import POOL
+from archray.platform.engine.run_costs import has_costs, run_costs, with_costs
+from archray.platform.engine.stage import Context, WorkStage, file_digests
+from archray.platform.engine.trial_plan import TrialPlan
+from archray.platform.engine.trial_tables import metrics_and_config
+from archray.platform.engine.tuning import TuneRun, TuneStage
+from archray.platform.methods.pareto.config import SeveralObjectivesConfig
+from archray.platform.methods.plain.report import Trials
+from archray.platform.methods.plain.stages import RESULT, looked_up, or_look_up, results_of_table
+from archray.platform.methods.stages import best_checkpoint, final_trials, trainings
+from archray.platform.models.model_files import write_network
+from archray.platform.quantities import Spread
+from archray.platform.report.section import failures, numbers
+from archray.platform.run.layout import CURVES, FOUND, MEMBERS, MODEL, PARETO, TRIALS
+from archray.platform.run.manifest import digest
+from archray.platform.run.run import Run
+from archray.platform.run.run_summary import front_of
+from archray.plurals import count
+from archray.searchers.arguments import FloatArray
+from archray.searchers.pareto.front import contributions, hypervolume, non_dominated, spread_order
+from archray.seeds import first_seeds
+from archray.trainables.tabular import Table
+
+MARGIN = 0.1  # of an objective's range over the trainings: the reference lies so far beyond the worst of them
+
+
+@dataclass(frozen=True)
+class ObjectiveTable:
+    """The trainings of a search that have every objective, in the order of suggestion.
+
+    Args:
+        table: architecture, number (from 1), the value that was searched for, and the costs.
+        key: the name of that value. costs: the columns of the costs.
+        losses: (n, 1 + k) less is better.
+    """
+
+    table: pd.DataFrame
+    key: str
+    costs: tuple[str, ...]
+    losses: FloatArray
+
+    @classmethod
+    def of(cls, trials: Trials, costs: tuple[str, ...]) -> ObjectiveTable:
+        columns = [trials.losses.to_numpy(dtype=float), *(trials.table[name].to_numpy(dtype=float) for name in costs)]
+        losses = np.stack(columns, axis=1)
+        known = np.isfinite(losses).all(axis=1)
+        table = trials.table.assign(number=np.arange(1, len(losses) + 1))
+        kept = table.loc[known, ["architecture", "number", trials.key, *costs]].reset_index(drop=True)
+        return cls(kept, trials.key, costs, losses[known])
+
+    @property
+    def reference(self) -> FloatArray:
+        """(1 + k,) a tenth of the range beyond the worst; where all are equal, one beyond."""
+        spread = np.ptp(self.losses, axis=0)
+        return self.losses.max(axis=0) + np.where(spread > 0, MARGIN * spread, 1.0)
+
+    def front(self) -> pd.DataFrame:
+        """What no other betters, the best value first: with `hypervolume_contribution`, shares of the whole."""
+        places = non_dominated(self.losses)
+        points = self.losses[places]
+        whole = hypervolume(points, self.reference)
+        front = self.table.iloc[places].assign(hypervolume_contribution=contributions(points, self.reference) / whole)
+        return front.iloc[np.argsort(points[:, 0], kind="stable")].reset_index(drop=True)
+
+    def hypervolumes(self) -> FloatArray:
+        """(n,) after each training, as a share of that after the last."""
+        volumes = [hypervolume(self.losses[:n], self.reference) for n in range(1, len(self.losses) + 1)]
+        return np.array(volumes) / volumes[-1]
+
+
+def objective_table(run: Run[Any]) -> ObjectiveTable:
+    """Of one run whose set is written, not of its repeats."""
+    costs = run.table("pareto", "costs.parquet")
+    trials = Trials.of(run)
+    columns = tuple(str(column) for column in costs if column != "number")
+    table = trials.table.drop(columns=[name for name in columns if name in trials.table])
+    return ObjectiveTable.of(Trials(pd.concat([table, costs[list(columns)]], axis=1), trials.mode), columns)
+
+
+def _write_set(context: Context[SeveralObjectivesConfig], folder: Folder) -> None:
+    run, columns = context.run, context.config.cost_columns
+    trials = Trials.of(run)
+    table = with_costs(context, trials.table)
+    if missing := [name for name in columns if name not in table]:  # columns of a pool that was scored elsewhere
+        pool = run.table("pool", POOL)[["architecture", *missing]]
+        table = table.merge(pool, on="architecture", how="left", validate="many_to_one")
+    objectives = ObjectiveTable.of(Trials(table, trials.mode), columns)
+    if objectives.table.empty:
+        raise ArchrayError(f"none of {count(len(table), 'training')} has a value and {', '.join(columns)}")
+    front = objectives.front()
+    numbered = table[list(columns)].astype("float64").assign(number=np.arange(1, len(table) + 1))
+    folder.write_parquet("costs.parquet", numbered.reset_index(drop=True))
+    further = [name for name in run_costs(context).frame_columns if name not in front] if has_costs(context) else []
+    folder.write_parquet(PARETO, front.merge(numbered[["number"]].join(table[further]), on="number", how="left"))
+    best = front.iloc[0]  # of equally accurate ones the search found the first, the set has the cheapest
+    document = {"architecture": best["architecture"], "value": float(best[trials.key]), "number": int(best["number"])}
+    folder.write_json(FOUND, {**(run.document("search") or {}), **document})
+    context.say(f"{count(len(front), 'architecture')} that no other of {len(objectives.table)} betters")
+
+
+PARETO_STAGE = WorkStage[SeveralObjectivesConfig](
+    name="pareto",
+    title="keep what no other betters",
+    reads=("objectives",),
+    depends=file_digests(f"search/{TRIALS}"),
+    needs_ray=False,
+    work=_write_set,
+)
+
+
+# The stage that trains members of the set in full, spread along it, beside the most accurate one.
+
+
+_OWN = "model-"  # and the number of a training: the folder of a member's model
+_MEANS = ("parameters", "multiply_adds")  # of the final trainings
+_COLUMNS = ["number", "architecture", "test_accuracy", "test_accuracy_std", *_MEANS, "failure", "model", "settings"]
+_NAMED = ["number", "architecture"]
+
+
+def chosen_members(run: Run[SeveralObjectivesConfig]) -> pd.DataFrame:
+    """The members that the configuration asks for, in the order in which more of them would be taken."""
+    front, objectives = front_of(run.folder), objective_table(run)
+    places = pd.Index(objectives.table["number"]).get_indexer(front["number"])
+    order, asked = spread_order(objectives.losses[places]), run.config.final_members
+    return front.iloc[order if asked == "all" else order[:asked]]
+
+
+# By training
+
+
+@dataclass(frozen=True, kw_only=True)
+class _MemberStage(TuneStage[SeveralObjectivesConfig]):
+    """Trains those that nothing has trained yet: a run that is asked for more keeps what it has."""
+
+    def requires_ray(self, context: Context[SeveralObjectivesConfig]) -> bool:
+        return not _left(context, context.folder(self.name)).empty
+
+
+def _settings(config: SeveralObjectivesConfig) -> str:
+    """What a final training depends on beside the architecture, in brief."""
+    return digest(config.model_dump(mode="json", include={"network", "final", "final_seeds"}))
+
+
+def _seeds(context: Context[SeveralObjectivesConfig]) -> list[int]:
+    """Those of the final training of what was found: members differ by their architecture alone."""
+    return first_seeds(context.seed("final"), context.config.final_seeds)
+
+
+def _trained_before(context: Context[SeveralObjectivesConfig], folder: Folder) -> pd.DataFrame:
+    """The members that this stage has trained as it would now, when fewer were asked for."""
+    if not folder.exists(MEMBERS):
+        return pd.DataFrame(columns=_COLUMNS)
+    rows = folder.read_parquet(MEMBERS)
+    rows = rows[rows["architecture"] != context.run.architecture]  # which the stage before trains
+    return rows[(rows["settings"] == _settings(context.config)) & (rows["model"] != MODEL)]
+
+
+def _left(context: Context[SeveralObjectivesConfig], folder: Folder) -> pd.DataFrame:
+    """The chosen members that nothing has trained yet; the stage before has trained what was found."""
+    chosen = chosen_members(context.run)
+    trained = [context.run.architecture, *_trained_before(context, folder)["architecture"]]
+    return chosen.loc[~chosen["architecture"].isin(trained), _NAMED]
+
+
+def _plan(context: Context[SeveralObjectivesConfig], tuned: Folder) -> TrialPlan | None:
+    left = _left(context, tuned.parent)
+    if left.empty:
+        context.say("none beside what is trained already")
+        _write_members(context, tuned.parent)
+        return None
+    context.say(f"{', '.join(map(str, left.index + 1))} of {count(len(front_of(context.run.folder)), 'member')}")
+    seeds = _seeds(context)
+    keys = {"architecture": tune.grid_search(list(left["architecture"])), "seed": tune.grid_search(seeds)}
+    return final_trials(context, total=len(left) * len(seeds), keys=keys)
+
+
+def _finish(context: Context[SeveralObjectivesConfig], folder: Folder, tuned: TuneRun) -> None:
+    ended = [(metrics_and_config(result, failed_trial(result))[1]["architecture"], result) for result in tuned.ended]
+    for number, name in _left(context, folder).itertuples(index=False):
+        best = best_checkpoint([result for architecture, result in ended if architecture == name])
+        if best is not None:
+            with best.as_directory() as place:
+                write_network(folder / _model_of(number), Path(place), context.run)
+    _write_members(context, folder)
+
+
+def _model_of(number: int) -> str:
+    return f"{_OWN}{number:03d}"
+
+
+def _write_members(context: Context[SeveralObjectivesConfig], folder: Folder) -> None:
+    """Writes which members were trained in full, and takes out of the tables what was trained otherwise."""
+    run = context.run
+    before, left = _trained_before(context, folder), _left(context, folder)
+    trials = pd.DataFrame(columns=["architecture"])
+    if folder.exists(TRIALS):
+        trials, curves = folder.read_parquet(TRIALS), folder.read_parquet(CURVES)
+        known = {*before["architecture"], *left["architecture"]}
+        trials = trials[trials["architecture"].isin(known) & trials["seed"].isin(_seeds(context))]
+        trials = trials.drop_duplicates(["architecture", "seed"], keep="last").reset_index(drop=True)
+        folder.write_parquet(TRIALS, trials)
+        folder.write_parquet(CURVES, curves[curves["trial_id"].isin(trials["trial_id"])].reset_index(drop=True))
+    settings, front = _settings(context.config), front_of(run.folder)
+    rows = [_row(trials, number, name, f"{folder.name}/{_model_of(number)}") for number, name in _pairs(left)]
+    found = front[front["architecture"] == run.architecture]
+    rows += [_row(run.table("final", TRIALS), number, name, MODEL) for number, name in _pairs(found)]
+    new = pd.DataFrame([{**row, "settings": settings} for row in rows], columns=_COLUMNS)
+    table = pd.concat([before, new], ignore_index=True) if len(before) else new
+    folder.write_parquet(MEMBERS, table)
+    for name in folder.folders():  # last: of what was trained with other settings
+        if name.startswith(_OWN) and f"{folder.name}/{name}" not in set(table["model"]):
+            (folder / name).remove()
+
+
+def _pairs(table: pd.DataFrame) -> Iterable[tuple[int, str]]:
+    return zip(map(int, table["number"]), map(str, table["architecture"]), strict=True)
+
+
+def _row(trials: pd.DataFrame, number: int, architecture: str, model: str) -> dict[str, Any]:
+    """What the final trainings of a member came to. model: where the best of them lies, if one has ended well."""
+    own = trials[trials["architecture"] == architecture]
+    reasons = failures(own).dropna()
+    tested = Spread.of(numbers(own, "test_accuracy"))
+    row: dict[str, Any] = {"number": number, "architecture": architecture}
+    row |= {name: numbers(own, name).mean() for name in _MEANS}
+    if tested is None:
+        return row | {"failure": "no reason was recorded" if reasons.empty else str(reasons.iloc[0])}
+    return row | {"test_accuracy": tested.mean, "test_accuracy_std": tested.deviation, "model": model}
+
+
+# By a table
+
+
+def _members_of_table(context: Context[Any], folder: Folder, table: Table) -> None:
+    """What the table says of the chosen members."""
+    chosen = chosen_members(context.run)
+    trials = with_costs(context, results_of_table(table, chosen["architecture"]))
+    folder.write_parquet(TRIALS, trials)
+    folder.write_parquet(MEMBERS, chosen[_NAMED].reset_index(drop=True).assign(result=trials[RESULT]))
+    context.say(f"{count(len(chosen), 'member')} looked up in the table")
+
+
+def _amount(config: SeveralObjectivesConfig) -> str:
+    if config.final_members == "all":
+        return f"{trainings(config.final_seeds, config.final)} for each but the most accurate"
+    more = config.final_members - 1
+    return f"at most {trainings(more * config.final_seeds, config.final)}" if more else "none"
+
+
+MEMBERS_STAGE = or_look_up(
+    _MemberStage(
+        name="members",
+        title="train further members of the set from scratch",
+        reads=("network", "final", "final_seeds", "final_members"),
+        depends=file_digests(f"pareto/{PARETO}", f"final/{TRIALS}"),
+        plan=_plan,
+        finish=_finish,
+        extends=True,
+        amount=_amount,
+    ),
+    _members_of_table,
+    lambda config: "all of the set" if config.final_members == "all" else f"at most {looked_up(config.final_members)}",
+)

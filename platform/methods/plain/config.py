@@ -1,0 +1,497 @@
+"""The configurations of the plain searches that look at a pool of scored architectures first."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from pydantic import Field, model_validator
+
+from archray.errors import InvalidInput
+from archray.platform.config import SearchConfig, merge
+from archray.platform.methods.config import SCORINGS, TRAININGS, PooledConfig, TrainedSearchConfig, check_budget_grows
+from archray.platform.methods.method import Method, Values, serves_networks
+from archray.plurals import count
+from archray.settings import Settings
+from archray.trainables.proxies import column_of
+from archray.trainables.spaces import Space, TableSpace, get_space
+from archray.trainables.spaces.table_space import PREFIX, absolute_name
+from archray.trainables.training_settings import TrainingSettings
+
+if TYPE_CHECKING:
+    from archray.searchers.exterior_penalty import ExteriorPenalty
+    from archray.trainables.tabular import Table
+
+# The configurations of the plain searches over networks: one searcher, and a short training of each trial.
+
+
+class PlainOptions(Settings):
+    """What the searcher of a plain search is told; see there.
+
+    Fields:
+        budget: trainings of the search.
+    """
+
+    budget: int = Field(100, ge=1)
+
+
+class PlainConfig(TrainedSearchConfig):
+    """The configuration of a plain search.
+
+    Fields:
+        search: what the searcher is told.
+        train: the short training that gives a trial its value.
+    """
+
+    mutates: ClassVar[bool] = False  # whether the searcher asks the space for mutations
+    search: PlainOptions = PlainOptions()
+    train: TrainingSettings = TrainingSettings(epochs=12)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _table_is_its_own_data(cls, values: Any) -> Any:
+        """A table by its absolute place, as a run may be resumed from another folder; it has no data beside."""
+        space = values.get("space") if isinstance(values, Mapping) else None
+        if not isinstance(space, str) or not space.startswith(PREFIX):
+            return values
+        space = absolute_name(space)
+        return {**values, "space": space, "data": {"name": space}}
+
+    @property
+    def on_table(self) -> bool:
+        """Whether a table of trained architectures answers in the place of trainings."""
+        return self.space.startswith(PREFIX)
+
+    @property
+    def searcher_options(self) -> dict[str, Any]:
+        """What the searcher is told beside the budget."""
+        return self.search.model_dump(exclude={"budget"}, exclude_none=True)
+
+    def check(self) -> None:
+        if self.mutates:
+            get_space(self.space).check_mutable()
+        if not self.on_table:
+            super().check()
+            return
+        self.check_costs()
+        from archray.trainables.tabular import Table  # which imports what reads tables
+
+        space = get_space(self.space)
+        assert isinstance(space, TableSpace)
+        self.check_table(Table(space.file))
+
+    def check_table(self, table: Table) -> None:
+        """Raises: InvalidInput if a table cannot serve."""
+        if self.repeats > 1:
+            raise InvalidInput(
+                f"expected 1 repeat of a search on a table, got {self.repeats}; 'archray bench {self.method} --table "
+                f"{table.location} --seeds {self.repeats}' makes as many searches, and their mean and spread"
+            )
+        if self.search.budget > len(table.rows):
+            raise InvalidInput(
+                f"expected a budget of no more than the {count(len(table.rows), 'network')} in {table.location}, got "
+                f"{self.search.budget}"
+            )
+
+    def check_extends(self, before: SearchConfig) -> None:
+        if isinstance(before, PlainConfig):
+            check_budget_grows(self.search.budget, before.search.budget)
+
+
+class RandomConfig(PlainConfig):
+    """The configuration of random search: architectures drawn from the space, none of them twice."""
+
+    method: Literal["random"] = "random"
+
+
+# Those that learn from results
+
+
+class EvolutionOptions(PlainOptions):
+    """What `RegularizedEvolution` is told; see there.
+
+    Fields:
+        population: how many are alive, P: the first of them are drawn at random. 10 in Dong and Yang's program (2020),
+            for searches of some hundred trainings; 100 of 20,000 in Real et al. 2019, section 3.3.
+        sample_size: of the population, how many are drawn to choose a parent from, S: 3, or 25 there.
+    """
+
+    population: int = Field(10, ge=1)
+    sample_size: int = Field(3, ge=1)
+
+
+def check_population(population: int, budget: int) -> None:
+    """Raises: InvalidInput if nothing would be left to evolve."""
+    if population >= budget:
+        raise InvalidInput(
+            f"expected search.population to be below the budget, {count(budget, 'training')}, got {population}: "
+            "those come first, and only what comes after them evolves; lower it, or use the method random"
+        )
+
+
+class EvolutionConfig(PlainConfig):
+    """The configuration of ageing evolution."""
+
+    mutates = True
+    method: Literal["evolution"] = "evolution"
+    search: EvolutionOptions = EvolutionOptions()
+
+    def check(self) -> None:
+        super().check()
+        check_population(self.search.population, self.search.budget)
+
+
+class LocalSearchOptions(PlainOptions):
+    """What `LocalSearch` is told; see there.
+
+    Fields:
+        initial: how many are drawn at random before a climb begins, from the best of them.
+        whole_neighbourhood: whether all neighbours are trained before a step; if not, it goes to the first better one.
+    """
+
+    initial: int = Field(10, ge=1)
+    whole_neighbourhood: bool = False
+
+
+class LocalSearchConfig(PlainConfig):
+    """The configuration of local search."""
+
+    mutates = True
+    method: Literal["local-search"] = "local-search"
+    search: LocalSearchOptions = LocalSearchOptions()
+
+
+class ReinforceOptions(PlainOptions):
+    """What `ReinforceSearch` is told; see there.
+
+    Fields:
+        learning_rate: of Adam, for the logits of the policy.
+        momentum: of the moving average of rewards that is the baseline.
+        entropy: the weight of the policy's entropy: above zero it explores for longer.
+    """
+
+    learning_rate: float = Field(0.01, gt=0)
+    momentum: float = Field(0.9, ge=0, lt=1)
+    entropy: float = Field(0.0, ge=0)
+
+
+class ReinforceConfig(PlainConfig):
+    """The configuration of REINFORCE."""
+
+    method: Literal["reinforce"] = "reinforce"
+    search: ReinforceOptions = ReinforceOptions()
+
+
+# Those that end trainings early
+
+
+class RungOptions(Settings):
+    """At which epochs a scheduler of Ray Tune's compares trials.
+
+    Fields:
+        grace_period: epochs of the lowest rung: no training ends before.
+        reduction_factor: eta: of the trials that reach a rung one in eta goes on, to the next, of eta times the epochs.
+    """
+
+    grace_period: int = Field(1, ge=1)
+    reduction_factor: int = Field(4, ge=2)
+
+    def epochs(self, last: int) -> list[int]:
+        """The epochs of all rungs, the lowest first; the last is that of a whole training."""
+        rungs = itertools.takewhile(lambda epoch: epoch < last, map(self._epoch, itertools.count()))
+        return [*rungs, last]
+
+    def _epoch(self, rung: int) -> int:
+        return self.grace_period * self.reduction_factor**rung
+
+
+class AshaConfig(PlainConfig):
+    """The configuration of asynchronous successive halving over random architectures.
+
+    Fields:
+        rungs: when trainings are compared; `train.epochs` is the highest rung, on a table its last epoch.
+    """
+
+    method: Literal["asha"] = "asha"
+    rungs: RungOptions = RungOptions()
+
+    @property
+    def whole(self) -> int:
+        """The epochs of a training that is not ended early."""
+        if not self.on_table:
+            return self.train.epochs
+        from archray.trainables.tabular import open_table  # which imports what reads tables
+
+        return max(open_table(self.space).epochs, default=1)
+
+    def check(self) -> None:
+        super().check()
+        if self.rungs.grace_period >= self.whole:
+            raise InvalidInput(
+                f"expected rungs.grace_period to be below the {count(self.whole, 'epoch')} of a whole training "
+                f"({'the last of the table' if self.on_table else 'train.epochs'}), got {self.rungs.grace_period}: no "
+                "training could end early"
+            )
+
+    def check_table(self, table: Table) -> None:
+        super().check_table(table)
+        if len(table.epochs) < 2:
+            raise InvalidInput(
+                f"{self.method} ends trainings early, and {table.location} has no values after several numbers of "
+                "epochs; name their columns when it is imported (archray bench import --epochs 12=COLUMN --epochs "
+                "200=COLUMN), or choose random or evolution"
+            )
+
+
+class BOHBOptions(PlainOptions):
+    """What `BOHBSearch` is told; see there.
+
+    Fields:
+        top_n_percent: of the results at a rung, how many make the density of the good ones; at least one more than the
+            space has decisions.
+        num_samples: draws from that density, of which the one with the best ratio to the density of the others is
+            trained.
+        random_fraction: how many trainings are of random architectures all the same.
+    """
+
+    top_n_percent: int = Field(15, ge=1, le=99)
+    num_samples: int = Field(64, ge=1)
+    random_fraction: float = Field(1 / 3, ge=0, le=1)
+
+
+class BOHBConfig(AshaConfig):
+    """The configuration of BOHB: architectures that a model suggests, whose trainings successive halving ends early."""
+
+    method: Literal["bohb"] = "bohb"  # type: ignore[assignment]  # the field's own value
+    search: BOHBOptions = BOHBOptions()
+
+    @property
+    def searcher_options(self) -> dict[str, Any]:
+        counted = None if self.on_table else self.rungs.epochs(self.train.epochs)  # a table has but some epochs
+        return {**super().searcher_options, "time_attr": "epoch", "budgets": counted}
+
+    def check(self) -> None:
+        from archray.searchers.bohb_model import check_hpbandster  # which imports NumPy
+
+        check_hpbandster()
+        super().check()
+
+
+class PoolOptions(PlainOptions):
+    """What a search by one training-free metric is told.
+
+    Fields:
+        proxy: the metric, a name (`archray list proxies`) or path.py:function; of a pool that was scored elsewhere any
+            of its columns.
+        order: which of its values come first. None: those that promise more by the metric's own direction, and the
+            largest of a column that is none of archray's metrics.
+        mu: weight of the penalty on what the metric exceeds nu by, 1 or more (Shu 2022, Eq. 6.8): above nu a larger
+            value then promises no more (1) or less (2). None: no constraint. For metrics that are to be large.
+        nu: the largest value that is not penalised, in the metric's unit. None: its mean over the pool (Eq. 6.14).
+    """
+
+    budget: int = Field(20, ge=1)
+    proxy: str = "synflow"
+    order: Literal["largest", "smallest"] | None = None
+    mu: float | None = None
+    nu: float | None = None
+
+
+class ZeroCostConfig(PlainConfig, PooledConfig):
+    """The configuration of a search that trains the best of a pool by one training-free metric."""
+
+    method: Literal["zero-cost"] = "zero-cost"
+    search: PoolOptions = PoolOptions()
+
+    @property
+    def needed(self) -> tuple[str, ...]:
+        return (self.search.proxy,)
+
+    @property
+    def proxy(self) -> str:
+        """The column of the pool that the search goes by."""
+        return column_of(self.search.proxy)
+
+    @property
+    def penalty(self) -> ExteriorPenalty | None:
+        """The constraint on the metric. Raises: InvalidInput."""
+        from archray.searchers.exterior_penalty import penalty_of  # which imports NumPy
+
+        return penalty_of(self.proxy, self._order, self.search.mu, self.search.nu)
+
+    def check(self) -> None:
+        super().check()
+        _ = self.penalty
+
+    def check_table(self, table: Table) -> None:
+        super().check_table(table)
+        table.check_metric(self.proxy)
+
+    @property
+    def searcher_options(self) -> dict[str, Any]:
+        return super().searcher_options | {"proxy": self.proxy, "order": self._order}
+
+    @property
+    def _order(self) -> str:
+        if self.search.order is not None:
+            return self.search.order
+        return "smallest" if self.low_is_good(self.search.proxy) else "largest"
+
+
+class WarmStartOptions(PoolOptions, EvolutionOptions):
+    """What an evolution is told that begins with the best of a pool."""
+
+    budget: int = Field(100, ge=1)
+
+
+class WarmStartConfig(ZeroCostConfig):
+    """The configuration of an evolution whose first population is the best of a pool by one training-free metric."""
+
+    mutates = True
+    method: Literal["zero-cost-evolution"] = "zero-cost-evolution"  # type: ignore[assignment]  # the field's own value
+    search: WarmStartOptions = WarmStartOptions()
+
+    def check(self) -> None:
+        super().check()
+        check_population(self.search.population, self.search.budget)
+
+
+# The plain searches: an entry each, with its presets and flags. One more is an entry here and one in the recipes.
+
+
+_AT = "archray.platform.methods.plain"
+_OWN: Mapping[str, Values] = {
+    "smoke": {
+        "search": {"budget": 3},
+        "train": {"epochs": 1, "batch_size": 64},
+        "final": {"epochs": 2, "batch_size": 64},
+        "baseline": 1,
+    },
+    "demo": {"search": {"budget": 16}},
+    "paper": {"search": {"budget": 100}},
+}
+PRESETS = {preset: merge(values, _OWN[preset]) for preset, values in TRAININGS.items()}
+_POOL_SIZES: Mapping[str, int] = {"smoke": 6, "demo": 300, "paper": 1000}
+# Of those that look at a pool first.
+POOL_PRESETS = {preset: merge(values, {"pool": {"size": _POOL_SIZES[preset]}}) for preset, values in SCORINGS.items()}
+FLAGS: Mapping[str, str] = {
+    "budget": "search.budget",
+    "epochs": "train.epochs",
+    "final_epochs": "final.epochs",
+    "final_seeds": "final_seeds",
+    "random": "baseline",
+}
+POOL_FLAGS: Mapping[str, str] = {
+    "proxy": "search.proxy",
+    "mu": "search.mu",
+    "nu": "search.nu",
+    "pool": "pool.table",
+    "pool_size": "pool.size",
+}
+SIZES: Mapping[str, str] = {"population": "search.population", "sample_size": "search.sample_size"}
+EXTENDABLE = ("budget", "final_epochs", "final_seeds", "random")
+
+
+def serves(space: Space) -> str | None:
+    """None for a space of networks, and for a table, which answers in the place of trainings."""
+    return None if isinstance(space, TableSpace) else serves_networks(space)
+
+
+def plain_method(
+    name: str,
+    config: type[PlainConfig],
+    *,
+    recipe_at: str,
+    presets: Mapping[str, Values] | None = None,
+    flags: Mapping[str, str] | None = None,
+    extendable: tuple[str, ...] = EXTENDABLE,
+    **fields: Any,
+) -> Method:
+    """A plain search.
+
+    Args:
+        recipe_at: where its `plain_recipe` is.
+        presets, flags: over those of all plain searches.
+        fields: further ones of `Method`, `searcher_at` above all.
+    """
+    return Method(
+        name=name,
+        config=config,
+        recipe_at=recipe_at,
+        presets={preset: merge(values, (presets or {}).get(preset, {})) for preset, values in PRESETS.items()},
+        flags={**FLAGS, **(flags or {})},
+        extendable=extendable,
+        streams=True,
+        **fields,
+    )
+
+
+def _own(name: str, config: type[PlainConfig], of_pool: bool = False, **fields: Any) -> Method:
+    """One of archray's own, whose recipe is called as the method is."""
+    fields["serves"] = serves
+    own = fields.pop("presets", {})
+    presets = {preset: merge(values if of_pool else {}, own.get(preset, {})) for preset, values in POOL_PRESETS.items()}
+    flags = {**(POOL_FLAGS if of_pool else {}), **fields.pop("flags", {})}
+    called = name.replace("-", "_")
+    return plain_method(
+        name, config, recipe_at=f"{_AT}.stages:{called.upper()}", presets=presets, flags=flags, **fields
+    )
+
+
+def _searcher(function: str) -> str:
+    return f"{_AT}.plain_searchers:{function}"
+
+
+_EVOLVES: Mapping[str, Values] = {
+    "smoke": {"search": {"budget": 4, "population": 2, "sample_size": 2}},
+    "demo": {"search": {"population": 6}},
+}
+
+RANDOM = _own("random", RandomConfig, searcher_at=_searcher("random_search"))
+EVOLUTION = _own("evolution", EvolutionConfig, searcher_at=_searcher("evolution"), presets=_EVOLVES, flags=SIZES)
+LOCAL_SEARCH = _own(
+    "local-search",
+    LocalSearchConfig,
+    searcher_at=_searcher("local_search"),
+    presets={"smoke": {"search": {"initial": 2}}, "demo": {"search": {"initial": 4}}},
+    flags={"initial": "search.initial"},
+)
+REINFORCE = _own(
+    "reinforce",
+    ReinforceConfig,
+    searcher_at=_searcher("reinforce"),
+    # few trainings: at the paper's rate of 0.01 a policy of some dozen steps would still be uniform
+    presets={"demo": {"search": {"learning_rate": 0.1}}},
+    flags={"learning_rate": "search.learning_rate", "entropy": "search.entropy"},
+)
+_HALVES: Mapping[str, Values] = {
+    "smoke": {"search": {"budget": 4}, "train": {"epochs": 2}, "rungs": {"reduction_factor": 2}},
+    "demo": {"search": {"budget": 32}, "train": {"epochs": 8}, "rungs": {"reduction_factor": 2}},
+    # the paper's eta 4; Li et al. 2020
+    "paper": {"search": {"budget": 256}, "train": {"epochs": 64}},
+}
+_RUNGS: Mapping[str, str] = {"grace_period": "rungs.grace_period", "reduction_factor": "rungs.reduction_factor"}
+_ENDED = ("final_epochs", "final_seeds", "random")  # Tune's scheduler knows nothing of a search before
+
+ASHA = _own("asha", AshaConfig, presets=_HALVES, flags=_RUNGS, extendable=_ENDED)
+BOHB = _own(
+    "bohb",
+    BOHBConfig,
+    presets={  # eta 3, with which Falkner et al. 2018 ran it
+        **_HALVES,
+        "paper": {"search": {"budget": 256}, "train": {"epochs": 81}, "rungs": {"reduction_factor": 3}},
+    },
+    flags={**_RUNGS, "random_fraction": "search.random_fraction"},
+    extendable=_ENDED,
+)
+ZERO_COST = _own("zero-cost", ZeroCostConfig, of_pool=True, searcher_at=_searcher("zero_cost"), by_proxy=True)
+ZERO_COST_EVOLUTION = _own(
+    "zero-cost-evolution",
+    WarmStartConfig,
+    of_pool=True,
+    searcher_at=_searcher("zero_cost_evolution"),
+    by_proxy=True,
+    presets=_EVOLVES,
+    flags=SIZES,
+)

@@ -1,0 +1,299 @@
+"""A plain search on a table: its answers stand in the place of trainings, in the search and in the end.
+
+Nothing is trained and Ray is not needed: the searcher is driven in this process, in seconds, and a run that was stopped
+in the middle of it does it again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pandas as pd
+from ray.tune.schedulers import TrialScheduler
+
+from archray.errors import ArchrayError
+from archray.files import Folder
+from archray.platform.engine.pool_scoring import POOL
+from archray.platform.engine.restore import ResumedASHA
+from archray.platform.engine.run_costs import feasible_rows, has_costs, run_costs, searched_space, with_costs
+from archray.platform.engine.stage import Context, Stage, file_digests
+from archray.platform.engine.trial_plan import TrialPlan
+from archray.platform.engine.tuning import TuneRun, TuneStage
+from archray.platform.methods.config import PooledConfig
+from archray.platform.methods.plain import searchers as searchers
+from archray.platform.methods.plain.config import AshaConfig, PlainConfig
+from archray.platform.methods.plain.report import HEADLINES, SECTIONS, Trials, headline, listings, measured_plain
+from archray.platform.methods.recipe import Recipe
+from archray.platform.methods.search_problem import BenchProblem, MakeSearcher
+from archray.platform.methods.stages import (
+    ACCURACY,
+    BASELINE_STAGE,
+    FINAL_STAGE,
+    POOL_STAGE,
+    search_plan,
+    trainings,
+    write_state,
+)
+from archray.platform.quantities import quantity_of
+from archray.platform.run.layout import FOUND, TRIALS
+from archray.plurals import count
+from archray.searchers import RandomSearch, drive
+from archray.trainables.costs import cost_column
+from archray.trainables.proxies import column_of
+from archray.trainables.spaces import TableSpace, get_space
+from archray.trainables.tabular import OBJECTIVE, Table
+
+RESULT = "result"  # what the table says in the end
+
+
+@dataclass(frozen=True, kw_only=True)
+class OrLookUp(Stage[PlainConfig]):
+    """A stage that trains or scores, and what it does where the space is a table."""
+
+    stage: Stage[Any]
+    look_up: Callable[[Context[Any], Folder, Table], None]
+
+    def inputs(self, context: Context[PlainConfig]) -> dict[str, Any]:
+        return self.stage.inputs(context)
+
+    def requires_ray(self, context: Context[PlainConfig]) -> bool:
+        return not context.config.on_table and self.stage.requires_ray(context)
+
+    def execute(self, context: Context[PlainConfig], folder: Folder) -> None:
+        if context.config.on_table:
+            self.look_up(context, folder, table_of(context.config))
+        else:
+            self.stage.execute(context, folder)
+
+
+def or_look_up(
+    stage: Stage[Any], look_up: Callable[[Context[Any], Folder, Table], None], amount: Callable[[Any], str]
+) -> OrLookUp:
+    """look_up: what it does on a table. amount: how much that is, as of any stage."""
+
+    def told(config: PlainConfig) -> str:
+        return (amount if config.on_table else stage.amount)(config)
+
+    return OrLookUp(name=stage.name, title=stage.title, stage=stage, look_up=look_up, amount=told)
+
+
+def looked_up(number: int) -> str:
+    """`8 architectures looked up`: how much a stage does."""
+    return f"{count(number, 'architecture')} looked up" if number else "none"
+
+
+def table_of(config: PlainConfig) -> Table:
+    """The table that a run searches. Raises: InvalidTable, InvalidInput."""
+    space = get_space(config.space)
+    assert isinstance(space, TableSpace)  # `on_table` says so
+    return Table(space.file)
+
+
+# The stages
+
+
+def pool_of_table(context: Context[Any], folder: Folder, table: Table) -> None:
+    """Metrics and costs of every network of the table, as a pool."""
+    columns: Mapping[str, Any] = {**table.metrics, **table.costs}
+    pool = pd.DataFrame({"architecture": table.architectures, **columns}).iloc[table.rows]
+    context.say(f"{count(len(pool), 'architecture')}, their metrics taken from the table")
+    folder.write_parquet(POOL, feasible_rows(context, with_costs(context, pool.reset_index(drop=True))))
+
+
+def search_of_table(
+    make: MakeSearcher,
+    problem: Callable[[Context[Any]], BenchProblem],
+    scheduler: Callable[[Any], TrialScheduler] | None = None,
+) -> Any:
+    """The search by one searcher, driven. The whole of an extended one: the look-ups of before cost nothing.
+
+    scheduler: of what ends trainings early, which are then told epoch by epoch.
+    """
+
+    def look_up(context: Context[Any], folder: Folder, table: Table) -> None:
+        config: PlainConfig = context.config
+        asked = replace(problem(context), objective=OBJECTIVE, mode=table.mode)
+        searcher = make(asked, config.search.budget, context.seed("search"), config.searcher_options)
+        at_a_time = config.resources.max_concurrent or 1
+        oracle = table.oracle()
+        told = oracle if scheduler is None else oracle.by_epoch
+        ending = None if scheduler is None else scheduler(config)
+        frame = drive(searcher, told, at_a_time, OBJECTIVE, table.mode, scheduler=ending).drop(columns="value")
+        folder.write_parquet(TRIALS, with_costs(context, frame))
+        trials = Trials(frame, table.mode)
+        if (best := trials.best) is None:
+            raise ArchrayError(f"none of {count(len(frame), 'look-up')} has a value: {frame['failure'].iloc[0]}")
+        name, value = frame["architecture"][best], float(trials.values[best])
+        found = {"architecture": name, "value": value, "number": best + 1, "metric": OBJECTIVE, "mode": table.mode}
+        folder.write_json(FOUND, found)
+        context.say(f"found {name}  ({quantity_of(OBJECTIVE).told(value)})")
+
+    return look_up
+
+
+def final_of_table(context: Context[Any], folder: Folder, table: Table) -> None:
+    """What the table says of what was found; there is no network to write."""
+    folder.write_parquet(TRIALS, with_costs(context, results_of_table(table, [str(context.run.architecture)])))
+    context.say("looked up in the table: nothing is trained, and there is no model")
+
+
+def baseline_of_table(context: Context[Any], folder: Folder, table: Table) -> None:
+    """What the table says of random architectures."""
+    number = min(context.config.baseline, len(table.rows))
+    if number == 0:
+        context.say("none asked for")
+        return
+    searcher = RandomSearch(
+        searched_space(context), number, seed=context.seed("baseline"), metric=RESULT, mode=table.mode
+    )
+    drawn = drive(searcher, lambda config: float(table.result[table.row(config["architecture"])]))
+    folder.write_parquet(TRIALS, with_costs(context, results_of_table(table, drawn["architecture"])))
+
+
+def results_of_table(table: Table, architectures: Any) -> pd.DataFrame:
+    """What the table says of architectures in the end, and its costs: a row each."""
+    rows = [table.row(name) for name in architectures]
+    columns = {name: cost[rows] for name, cost in table.costs.items()}
+    told = {"architecture": list(architectures), RESULT: table.result[rows], "row": rows, **columns}
+    return pd.DataFrame(told | {"failure": None})
+
+
+# What a plain search does: trainings that one searcher asks for, and the training of the best in full.
+
+
+COSTS = ("parameters",)  # columns of a pool that was scored
+
+
+def plain_recipe(
+    make: MakeSearcher,
+    *,
+    title: str,
+    pool: bool = False,
+    scheduler: Callable[[Any], TrialScheduler] | None = None,
+    reads: tuple[str, ...] = (),
+) -> Recipe[Any]:
+    """What one searcher's search does.
+
+    Args:
+        make: its searcher, see `searchers`; it is told `searcher_options` of the configuration.
+        title: what it does, for the terminal.
+        pool: whether it chooses from a pool, which a stage before scores; its configuration is a `PooledConfig`.
+        scheduler: configuration -> the scheduler that ends trainings early; a run that goes on begins with a fresh one.
+        reads: what of the configuration the scheduler depends on.
+    """
+
+    def plan(context: Context[Any], tuned: Folder) -> TrialPlan:
+        config: PlainConfig = context.config
+        problem = problem_of(context)
+
+        def searcher() -> Any:
+            return make(problem, config.search.budget, context.seed("search"), config.searcher_options)
+
+        return search_plan(
+            context,
+            tuned,
+            searcher,
+            scheduler=None if scheduler is None else lambda: scheduler(config),
+            fixed=getattr(searcher(), "depends_on_results", False),
+        )
+
+    trained = TuneStage[PlainConfig](
+        name="search",
+        title=title,
+        reads=("network", "train", "search", *reads),
+        depends=file_digests(f"pool/{POOL}") if pool else lambda context: {},
+        plan=plan,
+        finish=_write_found,
+        search=True,
+        extends=True,
+        amount=lambda config: trainings(config.search.budget, config.train),
+    )
+    return Recipe(
+        stages=(
+            *([or_look_up(POOL_STAGE, pool_of_table, lambda config: "the metrics of the table")] if pool else ()),
+            or_look_up(
+                trained, search_of_table(make, problem_of, scheduler), lambda config: looked_up(config.search.budget)
+            ),
+            or_look_up(FINAL_STAGE, final_of_table, lambda config: looked_up(1)),
+            or_look_up(BASELINE_STAGE, baseline_of_table, lambda config: looked_up(config.baseline)),
+        ),
+        measured=measured_plain,
+        headlines=HEADLINES,
+        headline=headline,
+        sections=SECTIONS,
+        listings=listings,
+    )
+
+
+def problem_of(context: Context[Any]) -> BenchProblem:
+    """What the run searches."""
+    config, space = context.config, get_space(context.run.space)
+    metrics: tuple[str, ...] = ()
+    costs: tuple[str, ...] = ()
+    if isinstance(space, TableSpace):
+        table = table_of(config)
+        metrics, costs = tuple(table.metrics), tuple(table.costs)
+    elif isinstance(config, PooledConfig):
+        scored = config.needed if config.pool.table is not None else config.scored.metrics
+        metrics, costs = tuple(map(column_of, scored)), (*COSTS, *_further(config.cost_names))
+    return BenchProblem(
+        space=get_space(searched_space(context)),
+        pool=(context.folder("pool") / POOL).uri,
+        metrics=metrics,
+        costs=costs,
+        encoding=space.encoding if isinstance(space, TableSpace) else "tokens",
+        objective=ACCURACY,
+        mode="max",
+        costs_of=run_costs(context) if has_costs(context) else None,
+    )
+
+
+def _further(names: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(column for column in map(cost_column, names) if column not in COSTS)
+
+
+def _write_found(context: Context[PlainConfig], folder: Folder, run: TuneRun) -> None:
+    write_state(folder, run)
+    trials: pd.DataFrame = folder.read_parquet(TRIALS)  # those of a smaller budget too
+    best = Trials(trials).best
+    if best is None:
+        raise ArchrayError(f"none of {count(len(trials), 'trial')} has a value: {run.failures}")
+    name, value = trials["architecture"][best], float(trials[ACCURACY][best])
+    folder.write_json(FOUND, {"architecture": name, "value": value, "number": best + 1, "metric": ACCURACY})
+    context.say(f"found {name}  ({quantity_of(ACCURACY).told(value)})")
+
+
+# The plain searches, an entry each: the searcher, and what the terminal says.
+
+
+def _rungs(config: AshaConfig) -> ResumedASHA:
+    return ResumedASHA(
+        time_attr="epoch",
+        max_t=config.whole,
+        grace_period=config.rungs.grace_period,
+        reduction_factor=config.rungs.reduction_factor,
+    )
+
+
+RANDOM = plain_recipe(searchers.random_search, title="train random architectures")
+EVOLUTION = plain_recipe(searchers.evolution, title="train mutations of good young architectures")
+LOCAL_SEARCH = plain_recipe(searchers.local_search, title="train the neighbours of the best so far")
+REINFORCE = plain_recipe(searchers.reinforce, title="train what a policy draws, which learns from the accuracy")
+ASHA = plain_recipe(
+    searchers.random_search,
+    title="train random architectures, and end the worse ones early",
+    scheduler=_rungs,
+    reads=("rungs",),
+)
+BOHB = plain_recipe(
+    searchers.bohb,
+    title="train what a model of good and bad suggests, and end the worse ones early",
+    scheduler=_rungs,
+    reads=("rungs",),
+)
+ZERO_COST = plain_recipe(searchers.zero_cost, title="train the best by the metric", pool=True)
+ZERO_COST_EVOLUTION = plain_recipe(
+    searchers.zero_cost_evolution, title="train the best by the metric, then mutations of good young ones", pool=True
+)

@@ -1,0 +1,329 @@
+"""What a search for networks lists: its trials, best first."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+
+from archray.platform.engine.pool_scoring import POOL
+from archray.platform.quantities import MISSING, quantity_of, signed
+from archray.platform.report.figures import (
+    FOUND,
+    INK,
+    MUTED,
+    RANDOM,
+    NothingToDraw,
+    drawing,
+    figure,
+    set_height,
+    tell_points,
+)
+from archray.platform.report.section import Column, Section, captioned, failures, numbers, numeric, paragraphs, table
+from archray.platform.report.statistics import FEWEST, Agreement, rank_agreement
+from archray.platform.run.layout import TRIALS
+from archray.platform.run.run import Run
+from archray.platform.run.run_summary import Listing
+from archray.plurals import count
+from archray.searchers.hnas.trade_off_fit import chance_correlations, fit_trade_off
+from archray.trainables.spaces import get_space
+from archray.trainables.spaces.genotypes import GenotypeSpace, cell_shape
+from archray.trainables.spaces.table_space import PREFIX
+
+
+def list_trials(
+    trials: pd.DataFrame, title: str, by: str, chosen: Collection[str | None] = (), *, least_first: bool = False
+) -> Sequence[Listing]:
+    """Trials by their `architecture`, best first. Nothing of no trials.
+
+    by: the more the better, unless `least_first`. chosen: what the search chose, marked, and first among equals.
+    """
+    if trials.empty:
+        return ()
+    reasons, values = failures(trials), numbers(trials, by)
+    names = trials["architecture"]
+    order = (
+        pd.DataFrame({"value": values if least_first else -values, "other": ~names.isin(chosen)})
+        .sort_values(["value", "other"])
+        .index
+    )
+    rows = [
+        {
+            "outcome": "chosen" if names[row] in chosen else "",
+            by: values[row],
+            "architecture": names[row],
+            "failure": reasons[row],
+        }
+        for row in order
+    ]
+    return (Listing.of(f"{title}, best first", rows),)
+
+
+# How well the bounds of Corollaries 7.1 and 7.2 order what a run trained, of a pool that was scored without training.
+
+
+KAPPA = "kappa"
+METRICS = ("ntk_trace", "grad_norm", "snip", "grasp")  # of section 7.2.2, which the bounds are about
+CHANCES = 200  # orders drawn at random, to know what a fit finds in none
+_VALUES = ("test_accuracy", "result", "validation_accuracy", "objective")  # of a trained one: the first that is known
+
+
+@dataclass(frozen=True)
+class Promise:
+    """A number per trained architecture that promises a small error where it is small.
+
+    Attributes:
+        name: as `κ/M, M = snip`. values: (n,). group: what it comes from: `bound`, `fitted` or `plain`.
+        chance: Spearman's rho, its 95 % quantile over orders without any meaning, that the same fit reaches; NaN
+            without a fit.
+    """
+
+    name: str
+    values: np.ndarray
+    group: str
+    chance: float = math.nan
+
+
+@dataclass(frozen=True)
+class Judged:
+    """The trainings of a run that its pool has, and how each promise orders them.
+
+    Attributes:
+        value: the column that the error comes from. rows: `architecture`, `error`, `gap` (of training over the error's
+            split, NaN if not kept), of each architecture that was trained, and the pool's columns.
+        promises: in the order of the table. errors, gaps: the agreement of each with the error, and with the gap.
+    """
+
+    value: str
+    rows: pd.DataFrame
+    promises: list[Promise]
+    errors: list[Agreement]
+    gaps: list[Agreement]
+
+
+def judged_bounds(run: Run[Any]) -> Judged | None:
+    """Of one run. None without a pool with kappa and one of METRICS, or with fewer than three trained of it."""
+    trained, value = _trained(run)
+    return judge_bounds(run.table("pool", POOL), trained, value, run.space)
+
+
+def judge_bounds(pool: pd.DataFrame, trained: pd.DataFrame, value: str, space: str) -> Judged | None:
+    """How the bounds of a scored pool order errors; None as of `judged_bounds`.
+
+    Args:
+        pool: `architecture`, a column per metric and kappa. trained: `architecture`, `error`, `gap`.
+        value: what the errors come from. space: of the architectures, by name or reference.
+    """
+    metrics = [name for name in METRICS if numbers(pool, name).notna().any()]
+    if "architecture" not in pool or not numbers(pool, KAPPA).notna().any() or not metrics or trained.empty:
+        return None
+    columns = {name: numbers(pool, name) for name in (*metrics, KAPPA, "parameters", "multiply_adds")}
+    scored = pd.DataFrame({"architecture": pool["architecture"], **columns}).drop_duplicates("architecture")
+    rows = trained.merge(scored, on="architecture").reset_index(drop=True)
+    if len(rows) < FEWEST:
+        return None
+    largest = {name: float(columns[name].abs().max()) for name in metrics}
+    promises = [*_bounds(rows, largest), *_plain(space, rows)]
+    error, gap = rows["error"].to_numpy(), rows["gap"].to_numpy()
+    promises = [each for each in promises if math.isfinite(rank_agreement(each.values, error).tau)]
+    errors, gaps = ([rank_agreement(each.values, side) for each in promises] for side in (error, gap))
+    return Judged(value, rows, promises, errors, gaps)
+
+
+def _trained(run: Run[Any]) -> tuple[pd.DataFrame, str]:
+    """`architecture`, `error`, `gap` of the search's trainings that were compared, each once; and which value."""
+    trials = run.table("search", TRIALS)
+    if trials.empty:  # of HNAS there is what its optimiser asked for
+        asked = run.table("search", "asked.parquet")
+        told = "objective" if run.config.space.startswith(PREFIX) else "validation_accuracy"
+        trials = asked.rename(columns={"value": told})
+    nothing = pd.DataFrame(columns=["architecture", "error", "gap"])
+    value = next((name for name in _VALUES if numbers(trials, name).notna().sum() >= FEWEST), "")
+    if "architecture" not in trials or not value:
+        return nothing, value
+    reached = numbers(trials, value).where(failures(trials).isna())
+    epochs = numbers(trials, "epoch")
+    reached = reached.where(epochs.isna() | (epochs == epochs.max()))  # a scheduler stops trials early
+    smaller = (run.document("search") or {}).get("mode") == "min"
+    if value.endswith("accuracy"):
+        error, gap = 1 - reached, numbers(trials, "train_accuracy") - reached
+    else:
+        error, gap = reached if smaller else -reached, reached * math.nan
+    frame = pd.DataFrame({"architecture": trials["architecture"], "error": error, "gap": gap})
+    return frame[error.notna()].groupby("architecture", as_index=False, sort=False).mean(), value
+
+
+def _bounds(rows: pd.DataFrame, largest: dict[str, float]) -> Iterator[Promise]:
+    """kappa/M of Theorem 7.2, 1/M of Corollary 7.1, and Eq. 7.6 fitted, for each metric M over the pool's largest."""
+    for name, top in largest.items():
+        metric, kappa = rows[name].abs().to_numpy() / top, rows[KAPPA].to_numpy()
+        known = np.isfinite(metric) & np.isfinite(kappa) & (metric > 0)
+        metric, kappa = np.where(known, metric, np.nan), np.where(known, kappa, np.nan)
+        yield Promise(f"κ/M, M = {name}", kappa / metric, "bound")
+        yield Promise(f"1/M, M = {name}", 1 / metric, "bound")
+        if known.sum() >= FEWEST:
+            yield _fitted(name, metric, kappa / metric, rows["error"].to_numpy(), known)
+
+
+def _fitted(name: str, metric: np.ndarray, quotient: np.ndarray, error: np.ndarray, known: np.ndarray) -> Promise:
+    """kappa/M + mu (M^2 - nu)^2 with the mu and nu that order these very errors best, and what chance gives so."""
+    fit = fit_trade_off(metric[known], quotient[known], -error[known])
+    chance = chance_correlations(metric[known], quotient[known], CHANCES)
+    bound = quotient + fit.mu * (metric**2 - fit.nu) ** 2
+    return Promise(f"κ/M + μ(M² − ν)², M = {name}", bound, "fitted", float(np.quantile(chance, 0.95)))
+
+
+def _plain(space_name: str, rows: pd.DataFrame) -> Iterator[Promise]:
+    """What no bound is needed for: kappa alone, sizes, and of genotypes the normal cell's width and depth."""
+    yield Promise("κ alone", rows[KAPPA].to_numpy(), "plain")
+    for column, words in (("parameters", "most parameters"), ("multiply_adds", "most multiply-adds")):
+        if rows[column].notna().any():
+            yield Promise(words, -rows[column].to_numpy(), "plain")
+    space = get_space(space_name)
+    if isinstance(space, GenotypeSpace):
+        shapes = [cell_shape(space.genotype(space.decode(name)).normal) for name in rows["architecture"]]
+        yield Promise("widest normal cell", -np.array([shape.width for shape in shapes]), "plain")
+        yield Promise("shallowest normal cell", np.array([float(shape.depth) for shape in shapes]), "plain")
+
+
+# The bounds of a scored pool beside the errors of what was trained of it, in a section. Shu 2022, chapter 7.
+
+
+_COLOURS = {"bound": FOUND, "fitted": RANDOM, "plain": MUTED}
+_FEW = 30  # trainings below which an interval of tau is half a unit wide or more
+
+
+def pool_bounds_section(run: Run[Any]) -> Section:
+    """How the bounds order the trainings, and how surely. Of repeats, of the best."""
+    judged = _known(run)
+    best = max(range(len(judged.promises)), key=lambda place: judged.errors[place].tau)
+    shown = drawing(
+        "pool-bounds",
+        pool_bounds(run),
+        description=f"Kendall's tau of {count(len(judged.promises), 'promise')} with the errors; the highest is "
+        f"{_number(judged.errors[best].tau)}, of {judged.promises[best].name}.",
+    )
+    body = captioned(shown, _caption(judged)) + paragraphs(_words(judged)) + _table(judged)
+    return Section("pool-bounds", "Do the bounds order what was trained?", body)
+
+
+@figure(height=300)
+def pool_bounds(run: Run[Any], canvas: Figure) -> None:
+    """Kendall's tau of training-free bounds with the errors of what a run trained of its pool, with 95 % intervals.
+
+    Shu 2022, Corollaries 7.1 and 7.2.
+    """
+    judged = _known(run)
+    places = np.arange(len(judged.promises))[::-1]
+    set_height(canvas, 70 + 24 * len(places))
+    axes = canvas.subplots()
+    axes.axvline(0, color=INK, linewidth=0.8, zorder=1)
+    for place, promise, agreement in zip(places, judged.promises, judged.errors, strict=True):
+        low, high = agreement.tau_interval
+        colour = _COLOURS[promise.group]
+        axes.plot([low, high], [place, place], color=colour, linewidth=2, zorder=2)
+        axes.scatter([agreement.tau], [place], s=36, color=colour, zorder=3)
+    taus = [agreement.tau for agreement in judged.errors]
+    texts = [f"{p.name}: τ {_told(a)}" for p, a in zip(judged.promises, judged.errors, strict=True)]
+    tell_points(axes, taus, places, texts)
+    axes.set_yticks(places, [promise.name for promise in judged.promises])
+    axes.set_xlim(-1, 1)
+    axes.set_xticks([-1, -0.5, 0, 0.5, 1])
+    axes.set_ylim(-0.7, len(places) - 0.3)
+    axes.set_xlabel("Kendall's τ with the error")
+
+
+def _known(run: Run[Any]) -> Judged:
+    """Raises: NothingToDraw without a scored pool of which three were trained."""
+    judged = judged_bounds(run.best)
+    if judged is None or not judged.promises:
+        raise NothingToDraw(
+            "the run has no pool with kappa and a gradient-based metric of which three or more were trained"
+        )
+    return judged
+
+
+def _caption(judged: Judged) -> str:
+    error = "1 − " * judged.value.endswith("accuracy") + quantity_of(judged.value).label
+    return (
+        f"Each promise is small where it promises a small error. Points: Kendall's τ with the error ({error}) of the "
+        f"{count(len(judged.rows), 'architecture')} of the pool that the search trained; lines: 95 % intervals "
+        "(Fisher's). Blue: the bounds as they are, κ/M of Theorem 7.2 and 1/M of Corollary 7.1; orange: Corollary 7.2 "
+        "in the form of Eq. 7.7, whose μ and ν were fitted on these very errors; grey: what needs no bound. What a "
+        "search trained it has chosen, by such promises too: the rest of the pool may be ordered otherwise."
+    )
+
+
+def _words(judged: Judged) -> Iterator[str]:
+    pairs = list(zip(judged.promises, judged.errors, strict=True))
+    text = _verdict([(p.name, a) for p, a in pairs if p.group == "bound"], "bounds as they are")
+    n = len(judged.rows)
+    if n < _FEW:
+        text += f" {count(n, 'training')} are few: an interval is wide, and most orders cannot be told from chance."
+    plain = [(p.name, a) for p, a in pairs if p.group == "plain"]
+    if plain:
+        text += " " + _verdict(plain, "promises that need no bound")
+    yield text
+    fitted = [(p, a) for p, a in pairs if p.group == "fitted"]
+    if fitted:
+        better = [p.name for p, a in fitted if a.rho > p.chance]
+        low, high = (f(p.chance for p, _ in fitted) for f in (min, max))
+        text = (
+            "Two numbers fitted on the errors they are judged by say little: of errors in a random order the same fit "
+            f"reaches a ρ of {_number(low)}{'' if low == high else f' to {_number(high)}'} one time in twenty. "
+        )
+        yield text + (
+            f"Above that {'is' if len(better) == 1 else 'are'} {len(better)} of {len(fitted)} here."
+            if better
+            else "None is above that here."
+        )
+
+
+def _verdict(agreements: list[tuple[str, Agreement]], what: str) -> str:
+    """How many of them are told from chance, and the best."""
+    right = sum(a.told and a.tau > 0 for _, a in agreements)
+    wrong = sum(a.told and a.tau < 0 for _, a in agreements)
+    name, best = max(agreements, key=lambda pair: pair[1].tau)
+    text = (
+        f"Of {len(agreements)} {what} {right} order{'s' if right == 1 else ''} the errors surely (an interval above 0)"
+    )
+    text += f" and {wrong} the wrong way round" if wrong else ""
+    return f"{text}; the best is {name}, τ = {_told(best)}."
+
+
+def _table(judged: Judged) -> str:
+    with_gap = any(math.isfinite(agreement.tau) for agreement in judged.gaps)
+    columns = [
+        Column("Promise"),
+        *numeric("n", "τ", "95 %", "ρ", "95 %", *(["τ with the gap", "95 %"] if with_gap else [])),
+    ]
+    rows = []
+    for promise, error, gap in zip(judged.promises, judged.errors, judged.gaps, strict=True):
+        row = [promise.name + ("*" if promise.group == "fitted" else ""), error.n, _number(error.tau)]
+        row += [_between(error.tau_interval), _number(error.rho), _between(error.rho_interval)]
+        rows.append(row + ([_number(gap.tau), _between(gap.tau_interval)] if with_gap else []))
+    told = table(columns, rows, label="Agreement of each promise with the errors")
+    notes = ["* fitted on these errors."]
+    if with_gap:
+        notes.append(
+            "The gap is the training accuracy, of augmented images in the last epoch, minus "
+            f"{quantity_of(judged.value).label}: what Theorem 7.2 bounds by κ/M."
+        )
+    return told + paragraphs([" ".join(notes)])
+
+
+def _number(value: float) -> str:
+    return MISSING if math.isnan(value) else signed(f"{value:.2f}")
+
+
+def _between(interval: tuple[float, float]) -> str:
+    return MISSING if math.isnan(interval[0]) else f"{_number(interval[0])} to {_number(interval[1])}"
+
+
+def _told(agreement: Agreement) -> str:
+    return f"{_number(agreement.tau)} ({_between(agreement.tau_interval)})"

@@ -1,0 +1,237 @@
+"""The stage that scores a pool of architectures without training, or takes one that was scored before."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from operator import itemgetter
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from ray import tune
+from ray.tune import Checkpoint, Result
+
+from archray.errors import ArchrayError
+from archray.files import Folder
+from archray.platform.engine.pool_scoring import POOL, score_pool
+from archray.platform.engine.pool_settings import candidates
+from archray.platform.engine.run_costs import feasible_candidates, feasible_rows, has_costs, searched_space, with_costs
+from archray.platform.engine.stage import Context, WorkStage
+from archray.platform.engine.trial_plan import TrialPlan
+from archray.platform.engine.tuning import TuneRun, TuneStage
+from archray.platform.methods.config import FinalConfig, PooledConfig, TrainedSearchConfig, file_role
+from archray.platform.models.model_files import write_network
+from archray.platform.run.layout import MODEL
+from archray.platform.run.run import Run
+from archray.plurals import count
+from archray.searchers import ArchraySearcher, RandomSearch
+from archray.seeds import first_seeds
+from archray.trainables.training_settings import SGDSettings, TrainingSettings
+from archray.trainables.tune.parallel_trainable import ParallelTrainable
+from archray.trainables.tune.standalone_trainable import StandaloneSettings, StandaloneTrainable
+
+
+def _score(context: Context[PooledConfig], folder: Folder) -> None:
+    config, run = context.config, context.run
+    if (source := config.pool.table) is not None:
+        table = pd.read_csv(source) if source.endswith(".csv") else pd.read_parquet(source)
+        context.say(f"{count(len(table), 'architecture')} taken from {source}")
+        folder.write_parquet(POOL, feasible_rows(context, with_costs(context, table)))
+        return
+    metrics = tuple(run.resolved(file_role(name), name) for name in config.scored.metrics)
+    seed = context.seed("pool")
+    drawn = feasible_candidates(context, config.pool.size, seed)
+    score_pool(
+        folder,
+        candidates(run.space, config.pool.size, seed) if drawn is None else drawn,
+        space=run.space,
+        data=run.data,
+        proxy=config.scored.model_copy(update={"metrics": metrics}),
+        resources=config.resources,
+        console=context.console,
+        chunk=config.pool.chunk,
+        labels=context.labels(folder.name),
+    )
+    if has_costs(context):
+        folder.write_parquet(POOL, with_costs(context, folder.read_parquet(POOL)))
+
+
+def _amount(config: PooledConfig) -> str:
+    pool = config.pool
+    if pool.table is not None:
+        return f"none, they are taken from {pool.table}"
+    return "every canonical form of the space" if pool.size is None else count(pool.size, "architecture")
+
+
+POOL_STAGE = WorkStage[PooledConfig](
+    name="pool",
+    title="score architectures without training",
+    reads=("scored", "pool.size", "pool.table"),
+    work=_score,
+    amount=_amount,
+)
+
+
+# The stages after a search: the training, or solving, of what it found, and of random architectures beside it.
+
+
+ACCURACY = "validation_accuracy"
+
+
+def trainings(number: int, training: SGDSettings, one: str = "training") -> str:
+    """`8 trainings of 4 epochs`: how much a stage does. one: what is trained, if that is no network."""
+    return f"{count(number, one)} of {count(training.epochs, 'epoch')}" if number else "none"
+
+
+def final_stage(
+    title: str,
+    *,
+    reads: Sequence[str],
+    trials: Callable[..., TrialPlan],
+    write: Callable[[Folder, Path, Run[Any]], None],
+    amount: Callable[[Any], str],
+) -> TuneStage[FinalConfig]:
+    """Trains what the search found with each final seed, and writes the best on validation to `model/`.
+
+    Args:
+        reads: what a training depends on beside the architecture.
+        trials: makes the plan, given the context, `total` and `keys`.
+        write: writes a model from the folder of a trial's checkpoint.
+        amount: as of any stage.
+    """
+
+    def plan(context: Context[FinalConfig], tuned: Folder) -> TrialPlan:
+        seeds = first_seeds(context.seed("final"), context.config.final_seeds)
+        keys = {"architecture": context.run.architecture, "seed": tune.grid_search(seeds)}
+        return trials(context, total=len(seeds), keys=keys)
+
+    def finish(context: Context[FinalConfig], folder: Folder, run: TuneRun) -> None:
+        best = best_checkpoint(run.ended)
+        if best is None:
+            raise ArchrayError(f"the final training of {context.run.architecture} failed: {run.failures}")
+        with best.as_directory() as place:
+            write(folder / MODEL, Path(place), context.run)
+
+    return TuneStage(
+        name="final",
+        title=title,
+        reads=(*reads, "final_seeds"),
+        depends=lambda context: {"architecture": context.run.architecture},
+        plan=plan,
+        finish=finish,
+        amount=amount,
+    )
+
+
+def best_checkpoint(results: Sequence[Result]) -> Checkpoint | None:
+    """That of the best on validation; None if all failed."""
+    ended = [((result.metrics or {}).get(ACCURACY, math.nan), result.checkpoint) for result in results]
+    trained = [(accuracy, kept) for accuracy, kept in ended if kept is not None and not math.isnan(accuracy)]
+    return max(trained, key=itemgetter(0))[1] if trained else None
+
+
+def training_plan(
+    context: Context[TrainedSearchConfig],
+    training: TrainingSettings,
+    *,
+    test: bool,
+    trainable: type[tune.Trainable] = StandaloneTrainable,
+    settings: dict[str, Any] | None = None,
+    **plan: Any,
+) -> TrialPlan:
+    """A plan of standalone trainings.
+
+    Args:
+        test: whether the test split is evaluated, in the last epoch.
+        settings: what `trainable` is told beside the settings of a `StandaloneTrainable`.
+        plan: further fields of `TrialPlan`.
+    """
+    run = context.run
+    standalone = StandaloneSettings(
+        space=run.space,
+        data=run.data,
+        network=context.config.network,
+        training=training,
+        evaluate_test="last" if test else "never",
+    )
+    return TrialPlan(
+        trainable=trainable,
+        settings=standalone.model_dump(mode="json") | (settings or {}),
+        metric=ACCURACY,
+        mode="max",
+        **plan,
+    )
+
+
+def final_trials(context: Context[TrainedSearchConfig], **plan: Any) -> TrialPlan:
+    """A plan of trainings in full, as the configuration has them under `final`."""
+    workers = context.config.resources.train_workers
+    trainable = StandaloneTrainable if workers == 1 else ParallelTrainable
+    return training_plan(context, context.config.final, test=True, trainable=trainable, workers=workers, **plan)
+
+
+def _random_trials(context: Context[TrainedSearchConfig], tuned: Folder) -> TrialPlan | None:
+    count = context.config.baseline
+    if count == 0:
+        context.say("none asked for")
+        return None
+    seed, space = context.seed("baseline"), searched_space(context)
+    return final_trials(context, total=count, searcher=lambda: RandomSearch(space, budget=count, seed=seed))
+
+
+FINAL_STAGE = final_stage(
+    "train the found architecture from scratch",
+    reads=("network", "final"),
+    trials=final_trials,
+    write=write_network,
+    amount=lambda config: trainings(config.final_seeds, config.final),
+)
+BASELINE_STAGE = TuneStage[TrainedSearchConfig](
+    name="baseline",
+    title="train random architectures the same way",
+    reads=("network", "final", "baseline"),
+    plan=_random_trials,
+    amount=lambda config: trainings(config.baseline, config.final),
+)
+
+
+# A search of short trainings that goes on from the same search of a smaller budget, where the run was extended.
+
+
+SEARCHER = "searcher.json"  # the state of the searcher when the search ended
+
+
+def search_plan(context: Context[Any], tuned: Folder, make: Callable[[], Any], **plan: Any) -> TrialPlan:
+    """A plan of the short trainings that a searcher asks for.
+
+    Args:
+        tuned: of Tune, in the folder of the stage.
+        make: makes the searcher, which is then told the trials of the smaller budget, if there are any.
+        plan: further fields of `TrialPlan`.
+    """
+    config, stage = context.config, tuned.parent
+    smaller: dict[str, Any] | None = stage.read_json(SEARCHER) if stage.exists(SEARCHER) else None
+
+    def searcher() -> Any:
+        searcher = make()
+        if smaller is not None and isinstance(searcher, ArchraySearcher):
+            searcher.set_state(smaller)
+        return searcher
+
+    return training_plan(
+        context,
+        config.train,
+        test=False,
+        total=config.search.budget,
+        before=0 if smaller is None else len(smaller["ledger"]["records"]),
+        searcher=searcher,
+        **plan,
+    )
+
+
+def write_state(folder: Folder, run: TuneRun) -> None:
+    """Writes what `search_plan` goes on from; nothing of a searcher of Tune's."""
+    searcher = run.searcher()
+    if isinstance(searcher, ArchraySearcher):
+        folder.write_json(SEARCHER, searcher.get_state())

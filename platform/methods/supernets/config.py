@@ -1,0 +1,387 @@
+"""The configuration of a search that trains a supernet, the spaces it serves, and what the papers have in each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from pydantic import Field
+
+from archray.errors import InvalidInput
+from archray.platform.config import merge
+from archray.platform.methods.config import TrainedSearchConfig
+from archray.platform.methods.method import Method, Values, network_spaces, serves_networks
+from archray.settings import Settings
+from archray.trainables.nets.network_settings import NetworkSettings
+from archray.trainables.spaces import SPACES, Space, get_space
+from archray.trainables.supernets.settings import SUPERNETS, PathSettings
+from archray.trainables.training_settings import TrainingSettings
+from archray.trainables.tune.settings import SupernetOptions
+
+FLOPS = "flops"  # the cost that is penalised where none is named
+IMAGE_CHANNELS, CLASSES = 3, 10  # of the networks that a check builds: what is wrong with them is so for any data
+
+
+class SelectionSettings(Settings):
+    """Which of the found architectures are trained to the end (GAEA, App. C.1; note G5).
+
+    Fields:
+        epoch: after which the worst on validation are dropped.
+        keep: how many go on.
+    """
+
+    epoch: int = Field(20, ge=1)
+    keep: int = Field(3, ge=1)
+
+
+class SupernetSearchConfig(TrainedSearchConfig):
+    """The configuration of a search that trains a supernet.
+
+    Fields:
+        supernet: what the supernet is, and how weights and architecture are trained.
+        search_seeds: k, how many searches run, each from its own initial weights.
+        selection: which of the architectures that they found are trained to the end.
+    """
+
+    space: str = "darts"
+    supernet: SupernetOptions = SupernetOptions()
+    search_seeds: int = Field(5, ge=1)
+    selection: SelectionSettings = SelectionSettings()
+
+    @property
+    def penalised(self) -> str:
+        """The cost that the mixture's penalty is on."""
+        return self.supernet.penalty.cost or next(iter(super().cost_names), FLOPS)
+
+    @property
+    def cost_names(self) -> tuple[str, ...]:
+        if not self.supernet.penalty.active:
+            return super().cost_names
+        return tuple(dict.fromkeys((*super().cost_names, self.penalised)))
+
+    @property
+    def mode(self) -> str:
+        """Whether the best score with shared weights is the least (a loss) or the largest (an accuracy)."""
+        return "max"
+
+    def check(self) -> None:
+        """Builds both networks without memory: what does not go together is refused before Ray starts."""
+        super().check()
+        check_penalty(self.supernet)
+        check_selection(self.search_seeds, self.selection, self.final)
+        check_supernet(self.space, self.supernet)
+        check_network(self.space, self.network)
+
+
+def check_selection(search_seeds: int, selection: SelectionSettings, final: TrainingSettings) -> None:
+    """Raises: InvalidInput if some are to be dropped after an epoch that the training does not have."""
+    if search_seeds > selection.keep and selection.epoch >= final.epochs:
+        raise InvalidInput(
+            f"expected selection.epoch to be below final.epochs, {final.epochs}, got {selection.epoch}; "
+            f"lower it, or set selection.keep to {search_seeds}: then none is dropped"
+        )
+
+
+def check_penalty(options: SupernetOptions) -> None:
+    """Raises: InvalidInput if the cost of a mixture is to count where nothing learns by its gradient."""
+    if not options.penalty.active:
+        return
+    import torch
+
+    from archray.trainables.supernets.optimizers import GradientLearner
+
+    learner = None
+    if options.optimizer.domain is not None:
+        learner = options.optimizer.learner({"probe": torch.full((1, 2), 0.5, requires_grad=True)})
+    if not isinstance(learner, GradientLearner):
+        raise InvalidInput(
+            f"a cost's weight or target needs an optimizer that takes a mixture's gradient (adam, mirror-descent), got "
+            f"{options.optimizer.name}; leave --cost-weight and --cost-target out, or choose darts, pc-darts, gdas "
+            "or one of gaea"
+        )
+
+
+def check_supernet(space: str, options: SupernetOptions) -> None:
+    """Builds the supernet without memory. Raises: InvalidInput if its options do not go together."""
+    import torch  # not above: a configuration is read, and most that is wrong with it found, without
+
+    with torch.device("meta"):
+        options.build(space, in_channels=IMAGE_CHANNELS, num_classes=CLASSES, seed=None)
+
+
+def check_network(space: str, network: NetworkSettings) -> None:
+    """Builds a standalone network without memory. Raises: InvalidInput if its settings do not go together."""
+    import torch
+
+    from archray.trainables.nets import build
+
+    some = next(iter(get_space(space).enumerate()))
+    with torch.device("meta"):
+        build(space, some, network=network, in_channels=IMAGE_CHANNELS, num_classes=CLASSES, seed=None)
+
+
+def mixed_spaces() -> list[str]:
+    """The names of archray's spaces that have a supernet of mixed operations."""
+    return [name for name in network_spaces() if not (SPACES.get(name).sliced or SPACES.get(name).standalone)]
+
+
+def serves(space: Space) -> str | None:
+    """None for a space that has a supernet of mixed operations; else why it cannot be searched."""
+    if (reason := serves_networks(space)) is not None:
+        return reason
+    if space.sliced:
+        return (
+            "it has no operations to mix, its networks share slices of weights; choose sliced-supernet, a method that "
+            f"trains or scores networks (random, evolution, zero-cost, hnas), or {', '.join(mixed_spaces())}"
+        )
+    of_archray = space.name in SPACES and not space.standalone
+    if of_archray or space.name in SUPERNETS:  # a user's file registers its own
+        return None
+    return f"it has no supernet; choose {', '.join(mixed_spaces())}, or register one for it (docs/extending.md)"
+
+
+# What methods that train a supernet share: defaults of each space, presets, flags.
+
+
+# Evaluation on CIFAR-10 in the space of DARTS: 20 cells, 36 channels (Liu et al. 2019, App. A.2; GAEA, C.1.2).
+DARTS_EVALUATION: Values = {
+    "network": {"channels": 36, "cells": 6, "auxiliary": True},
+    "final": {
+        "epochs": 600,
+        "batch_size": 128,
+        "lr": 0.025,
+        "nesterov": False,
+        "weight_decay": 3e-4,
+        "grad_clip": 5.0,
+        "auxiliary_weight": 0.4,
+        "drop_path": 0.3,
+        "augmentation": {"cutout": 16},
+    },
+}
+# Supernets: 8 cells of 16 channels for DARTS; as the benchmarks have them elsewhere. `none` is left out where GAEA
+# leaves it out (C.3), which is NAS-Bench-201; its standalone networks are trained as Dong and Yang (2020) do.
+OF_SPACE: Mapping[str, Values] = {
+    "darts": merge(DARTS_EVALUATION, {"supernet": {"network": {"channels": 16, "cells": 2}}}),
+    "nasbench201": {
+        "supernet": {"network": {"channels": 16, "cells": 5}, "none": False, "training": {"epochs": 25}},
+        "network": {"channels": 16, "cells": 5},
+        "final": {"epochs": 200},
+    },
+    # Zela et al. 2020: 3 stacks of 3 cells; NAS-Bench-101 trains for 108 epochs.
+    "nasbench1shot1": {
+        "supernet": {"network": {"channels": 16, "cells": 3}},
+        "network": {"channels": 128, "cells": 3},
+        "final": {"epochs": 108},
+    },
+}
+
+# Small images leave no room for an auxiliary tower, and few epochs no time for dropped paths.
+PLAIN: Values = {
+    "network": {"auxiliary": False},
+    "final": {"auxiliary_weight": 0.0, "drop_path": 0.0, "augmentation": {"cutout": 0}},
+}
+PRESETS: Mapping[str, Values] = {
+    "smoke": merge(
+        PLAIN,
+        {
+            "supernet": {
+                "network": {"channels": 4, "cells": 1},
+                "training": {"epochs": 2, "batch_size": 128, "warmup_epochs": 0},
+            },
+            "search_seeds": 2,
+            "selection": {"epoch": 1, "keep": 1},
+            "network": {"channels": 4, "cells": 1},
+            "final": {"epochs": 2, "batch_size": 64},
+            "baseline": 1,
+        },
+    ),
+    "demo": merge(
+        PLAIN,
+        {
+            "supernet": {
+                "network": {"channels": 8, "cells": 1},
+                "training": {"epochs": 10, "batch_size": 64, "warmup_epochs": 2},
+            },
+            "search_seeds": 3,
+            "selection": {"epoch": 3, "keep": 1},
+            "network": {"channels": 8, "cells": 1},
+            "final": {"epochs": 10, "batch_size": 64},
+            "final_seeds": 2,
+            "baseline": 3,
+        },
+    ),
+    "paper": {"data": {"name": "cifar10"}, "search_seeds": 5, "selection": {"epoch": 20, "keep": 3}, "final_seeds": 10},
+}
+RANDOM_PATHS: Values = {"supernet": {"relaxation": {"name": "path"}, "optimizer": {"name": "none"}}}
+FLAGS: Mapping[str, str] = {
+    "epochs": "supernet.training.epochs",
+    "objective": "supernet.training.objective",
+    "cost_weight": "supernet.penalty.weight",
+    "cost_target": "supernet.penalty.target",
+    "search_channels": "supernet.network.channels",
+    "search_cells": "supernet.network.cells",
+    "search_seeds": "search_seeds",
+    "final_epochs": "final.epochs",
+    "final_seeds": "final_seeds",
+    "random": "baseline",
+}
+
+
+def defaults_of(space: str, *method: Values) -> dict[str, Any]:
+    """The papers' options in a space, and those of a method over them.
+
+    space: a registered name or a reference; spaces of one family have the same.
+    """
+    name = get_space(space).name
+    family = next((known for known in OF_SPACE if name.startswith(known)), None)
+    return merge(OF_SPACE[family] if family else {}, *method)
+
+
+def supernet_method(
+    name: str,
+    recipe_at: str,
+    *method: Values,
+    config: type[SupernetSearchConfig] = SupernetSearchConfig,
+    presets: Mapping[str, Values] | None = None,
+    flags: Mapping[str, str] | None = None,
+) -> Method:
+    """A method of GAEA's three stages: search, selection, final training.
+
+    Args:
+        recipe_at: where its `supernet_recipe` is.
+        method: its options, later ones over earlier ones.
+        presets, flags: over those of all such methods.
+    """
+    return Method(
+        name=name,
+        config=config,
+        recipe_at=recipe_at,
+        defaults=lambda space: defaults_of(space, *method),
+        presets={preset: merge(values, (presets or {}).get(preset, {})) for preset, values in PRESETS.items()},
+        flags={**FLAGS, **(flags or {})},
+        extendable=("final_epochs", "final_seeds", "random"),
+        serves=serves,
+    )
+
+
+# The configuration of random search with weight sharing. Li and Talwalkar 2019, section 3.2.
+
+
+class RandomSearchWSConfig(SupernetSearchConfig):
+    """The configuration of random search with weight sharing.
+
+    Fields:
+        samples: random architectures that are scored with the weights of each supernet; 1,000 in the authors' program,
+            in each of its rounds.
+    """
+
+    method: Literal["rs-ws"] = "rs-ws"
+    samples: int = Field(1000, ge=1)
+
+    def check(self) -> None:
+        if not isinstance(self.supernet.relaxation, PathSettings):
+            raise InvalidInput(
+                f"rs-ws trains a random path in each step; expected the relaxation path, got "
+                f"{self.supernet.relaxation.name}. Leave supernet.relaxation out, or choose another method"
+            )
+        super().check()
+        from archray.platform.methods.supernets.shared_scoring import draw_architectures  # which imports torch
+
+        draw_architectures(self.space, self.supernet, self.samples, self.seed)
+
+
+RS_WS = supernet_method(
+    "rs-ws",
+    "archray.platform.methods.supernets.rs_ws:RECIPE",
+    RANDOM_PATHS,
+    config=RandomSearchWSConfig,
+    presets={"smoke": {"samples": 16}, "demo": {"samples": 200}},
+    flags={"samples": "samples"},
+)
+
+
+# The configuration of halving over a supernet. Khodak et al. 2020, Algorithm 1.
+
+
+class SupernetHalvingConfig(SupernetSearchConfig):
+    """The configuration of halving over a supernet; see `WeightSharingHalving`.
+
+    A round trains for `supernet.training.epochs`, the last one and the one candidate that it leaves for so many, too.
+
+    Fields:
+        search_seeds: there is one search. Its replicas are what runs at the same time.
+        candidates: how many architectures the search chooses from, drawn by the seed.
+        replicas: supernets that a round trains, each from weights of its own; their scores are averaged.
+        keep: the share of the candidates that a round keeps.
+        growth: how many times more epochs each round has than the one before; 1 is Algorithm 1.
+        score: what candidates are ranked by, on the validation data.
+    """
+
+    method: Literal["supernet-halving"] = "supernet-halving"
+    search_seeds: Literal[1] = 1
+    candidates: int = Field(256, ge=2)
+    replicas: int = Field(1, ge=1)
+    keep: float = Field(0.5, gt=0, lt=1)
+    growth: float = Field(1.0, ge=1)
+    score: Literal["loss", "accuracy"] = "loss"
+
+    @property
+    def mode(self) -> str:
+        return "min" if self.score == "loss" else "max"
+
+    def check(self) -> None:
+        super().check()
+        from archray.platform.methods.supernets.shared_scoring import draw_architectures  # which imports torch
+
+        draw_architectures(self.space, self.supernet, self.candidates, self.seed)
+
+
+SUPERNET_HALVING = supernet_method(
+    "supernet-halving",
+    "archray.platform.methods.supernets.halving:RECIPE",
+    RANDOM_PATHS,
+    {"search_seeds": 1},
+    config=SupernetHalvingConfig,
+    presets={
+        "smoke": {"candidates": 4, "search_seeds": 1},
+        "demo": {"candidates": 32, "search_seeds": 1},
+        "paper": {"search_seeds": 1},
+    },
+    flags={"candidates": "candidates", "replicas": "replicas"},
+)
+
+
+# Searches that learn an architecture with a supernet: a relaxation, an optimizer and an objective each.
+
+
+SOFTMAX, SIMPLEX = {"name": "softmax"}, {"name": "simplex"}
+GUMBEL = {"name": "gumbel", "start": 10.0, "end": 0.1, "form": "linear", "hard": True}  # GDAS
+CONCRETE = {"name": "gumbel", "start": 1.0, "end": 0.03, "form": "exponential", "hard": False}  # SNAS
+ADAM = {"name": "adam", "lr": 3e-4, "betas": [0.5, 0.999], "weight_decay": 1e-3}  # DARTS, App. A.1
+EXPONENTIATED = {"name": "mirror-descent", "lr": 0.1}  # GAEA, App. C.1.1; note G1
+CLIPPED = {"name": "xnas"}  # at the rate of its regret bound
+CONTROLLER, REINFORCE = {"name": "controller"}, {"name": "reinforce"}  # ENAS
+PARTIAL = {"batch_size": 256, "lr": 0.1, "lr_min": 0.0}  # weights under partial channels: PC-DARTS; GAEA, C.1.1
+
+
+def learned(name: str, relaxation: Values, optimizer: Values, *, partial_channels: int = 1, **training: Any) -> Method:
+    """A method of known parts. training: options of the supernet's training, its objective among them."""
+    supernet = {
+        "relaxation": relaxation,
+        "optimizer": optimizer,
+        "partial_channels": partial_channels,
+        "training": training,
+    }
+    return supernet_method(name, "archray.platform.methods.supernets.stages:LEARNED", {"supernet": supernet})
+
+
+DARTS = learned("darts", SOFTMAX, ADAM)
+DARTS_2ND = learned("darts-2nd", SOFTMAX, ADAM, objective="bilevel-second-order")
+PC_DARTS = learned("pc-darts", SOFTMAX, {**ADAM, "lr": 6e-4}, partial_channels=4, warmup_epochs=15, **PARTIAL)
+GDAS = learned("gdas", GUMBEL, ADAM, epochs=250)
+SNAS = learned("snas", CONCRETE, ADAM, epochs=150, objective="erm")
+GAEA_DARTS = learned("gaea-darts", SIMPLEX, EXPONENTIATED)
+GAEA_PC_DARTS = learned("gaea-pc-darts", SIMPLEX, EXPONENTIATED, partial_channels=4, warmup_epochs=10, **PARTIAL)
+GAEA_GDAS = learned("gaea-gdas", GUMBEL, EXPONENTIATED, epochs=150)
+XNAS = learned("xnas", SIMPLEX, CLIPPED)
+ENAS = learned("enas", CONTROLLER, REINFORCE, epochs=150)

@@ -1,0 +1,525 @@
+"""The mixture by epoch: how far it has decided, and what its discretisation costs. GAEA, Li et al. 2021, Figure 1."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from archray.platform.methods.supernets.tables import (
+    ENTROPIES,
+    FOUND_CELLS,
+    SCORES,
+    SELECTED,
+    Supernet,
+    by_epoch,
+    draw_seed_legend,
+    names_of,
+    supernets,
+)
+from archray.platform.quantities import as_float, points_between, quantity_of, whole_number
+from archray.platform.report.figures import (
+    FOUND,
+    INDIGO,
+    MUTED,
+    SURFACE,
+    TRIAL,
+    NothingToDraw,
+    drawing,
+    few_ticks,
+    figure,
+    set_height,
+    tell_line,
+    tell_points,
+)
+from archray.platform.report.section import (
+    Column,
+    Section,
+    ShortNames,
+    captioned,
+    failures,
+    finite_values,
+    flags,
+    numbers,
+    numeric,
+    paragraphs,
+    table,
+)
+from archray.platform.run.layout import CURVES
+from archray.platform.run.run import Run
+from archray.plurals import count
+
+_LEGEND, _ROW = 50, 210  # heights, of the legend and of a row of panels
+_MIXTURE, _SHARED = quantity_of("mixture_accuracy"), quantity_of("shared_accuracy")
+_DROP = quantity_of("discretisation_drop")
+_PANELS = {"mixture_accuracy": "mixture", "shared_accuracy": "discretised"}
+
+
+@dataclass(frozen=True)
+class Panel:
+    """The edges of one group, or of all."""
+
+    title: str
+    nets: list[Supernet]  # one per search seed; rows: `epoch` and `entropy`, the mean over the panel's edges
+    uniform: float  # the mean entropy of uniform weights on these edges, in nats; NaN if it is not known
+    operations: tuple[int, ...]  # that the edges weigh, distinct numbers in order; empty if they are not known
+
+    @property
+    def highest(self) -> float:
+        """The largest entropy that is drawn."""
+        drawn = max(float(net.rows["entropy"].max()) for net in self.nets)
+        return max(self.uniform, drawn) if self.operations else drawn
+
+
+def entropies_section(run: Run[Any]) -> Section:
+    """A panel for all edges, and one per group where there are several."""
+    panels = entropy_panels(run)
+    nets = panels[0].nets
+    last = max(float(net.rows["epoch"].max()) for net in nets)  # supernets that did not come as far, have failed
+    ends = [float(net.rows["entropy"].iloc[-1]) for net in nets if net.rows["epoch"].iloc[-1] == last]
+    shown = drawing(
+        "entropies",
+        supernet_entropies(run),
+        description=(
+            f"Mean entropy of the edges' weights by epoch, of {count(len(nets), 'search seed')}; "
+            f"at the end {_span(ends)} nats."
+        ),
+    )
+    return Section("entropies", "Has the mixture decided?", captioned(shown, _decided(panels, ends)))
+
+
+@figure(height=_LEGEND + _ROW)
+def supernet_entropies(run: Run[Any], canvas: Figure) -> None:
+    """The mean entropy of the edges' weights by epoch, a line per search seed. Li et al. 2021, Figure 1.
+
+    All edges first, then each group where there are several.
+    """
+    panels = entropy_panels(run)
+    columns = min(2, len(panels))
+    rows = math.ceil(len(panels) / columns)
+    set_height(canvas, _LEGEND + _ROW * rows)
+    grid = canvas.subplots(rows, columns, squeeze=False, sharey=True)
+    for place, axes in enumerate(grid.flat):
+        if place >= len(panels):
+            axes.set_visible(False)
+            continue
+        panel = panels[place]
+        by_epoch(axes, panel.nets, "entropy")
+        if panel.operations:
+            axes.axhline(panel.uniform, color=MUTED, linewidth=1, linestyle=(0, (4, 3)), zorder=1)
+        axes.set_title(panel.title)
+        axes.tick_params(labelleft=True)
+        if place % columns == 0:
+            axes.set_ylabel("entropy (nats)")
+        if place + columns >= len(panels):
+            axes.set_xlabel("epoch")
+    grid.flat[0].set_ylim(0, 1.08 * max(panel.highest for panel in panels))  # of all panels: they share it
+    draw_seed_legend(canvas, panels[0].nets)
+
+
+def entropy_panels(run: Run[Any]) -> list[Panel]:
+    """All edges first, then the groups in their order if there are several.
+
+    Raises: NothingToDraw without a finite entropy.
+    """
+    run = run.best
+    edges = run.table("search", ENTROPIES)
+    edges = edges[numbers(edges, "entropy").notna() & ~(numbers(edges, "operations") <= 1)]  # nothing to decide
+    if edges.empty:
+        raise NothingToDraw(
+            "the run has no entropies of a mixture; they are of a search that learns an architecture, as darts"
+        )
+    parts = [("all edges", edges)]
+    if edges["group"].nunique() > 1:
+        parts += [(str(group), rows) for group, rows in edges.groupby("group", sort=False)]
+    panels = []
+    for title, part in parts:
+        nets = supernets(run, part)
+        means = [replace(net, rows=net.rows.groupby("epoch")["entropy"].mean().reset_index()) for net in nets]
+        panels.append(Panel(title, means, *uniform_entropy(part)))
+    return panels
+
+
+def uniform_entropy(entropies: pd.DataFrame) -> tuple[float, tuple[int, ...]]:
+    """The mean entropy of uniform weights, in nats, and the numbers of operations, distinct and in order.
+
+    NaN and () for the decisions of a controller, which are of no one number.
+    """
+    operations = entropies.loc[entropies["epoch"] == entropies["epoch"].min(), "operations"]
+    if operations.isna().any():
+        return math.nan, ()
+    operations = operations.astype(int)
+    return float(np.log(operations).mean()), tuple(sorted(set(operations)))
+
+
+def _span(values: Sequence[float]) -> str:
+    low, high = f"{min(values):.2f}", f"{max(values):.2f}"
+    return low if low == high else f"{low} to {high}"
+
+
+def _decided(panels: Sequence[Panel], ends: Sequence[float]) -> str:
+    whole = panels[0]
+    text = (
+        "The entropy of an edge's weights over its operations, in nats, averaged over the edges; a line per search seed"
+    )
+    if whole.operations:
+        text += ". Dashed: uniform weights, no decision at all"
+    if len(whole.operations) == 1:
+        text += f" (log {whole.operations[0]} = {whole.uniform:.2f})"
+    text += (
+        ". At zero every edge puts its whole weight on one operation: the mixture has decided, and discretisation "
+        "loses nothing, except in a space where it drops edges too. "
+        f"At the end of the search it is {_span(ends)}. As Figure 1 of Li et al. 2021."
+    )
+    return text
+
+
+def discretisation_section(run: Run[Any]) -> Section:
+    """Two panels over the epochs and a table of the last one."""
+    nets = discretised_supernets(run)
+    ends = [at_the_end(net) for net in nets]
+    shown = drawing(
+        "discretisation",
+        supernet_discretisation(run),
+        description=(
+            f"Validation accuracy by epoch of {count(len(nets), 'supernet')}: of the mixture, at the end "
+            f"{_MIXTURE.spread(mixture for mixture, _ in ends)}, and of the discretised architecture with the same "
+            f"weights, {_SHARED.spread(discrete for _, discrete in ends)}."
+        ),
+    )
+    body = captioned(shown, _lost(ends)) + _last_epoch(nets, ends)
+    return Section("discretisation", "What does discretisation lose?", body)
+
+
+@figure(height=270)
+def supernet_discretisation(run: Run[Any], canvas: Figure) -> None:
+    """Validation accuracy by epoch of each search seed's mixture, and of the architecture that it is discretised to."""
+    nets = discretised_supernets(run)
+    left, right = canvas.subplots(1, 2, sharex=True, sharey=True)
+    for axes, (metric, title) in zip((left, right), _PANELS.items(), strict=True):
+        by_epoch(axes, nets, metric, quantity_of(metric).factor)
+        axes.set_title(title)
+        axes.set_xlabel("epoch")
+        axes.tick_params(labelleft=True)
+    left.set_ylabel("validation accuracy (%)")
+    draw_seed_legend(canvas, nets)
+
+
+def discretised_supernets(run: Run[Any]) -> list[Supernet]:
+    """The supernets with the curves of their search. Raises: NothingToDraw if none is of a mixture and discretised."""
+    curves = run.best.table("search", CURVES)
+    if "epoch" not in curves or any(numbers(curves, name).isna().all() for name in _PANELS):
+        raise NothingToDraw(
+            "no epoch of the run has the accuracies of a mixture and of what it is discretised to; it needs a search "
+            "that learns an architecture, as darts"
+        )
+    return supernets(run.best, curves)
+
+
+def at_the_end(net: Supernet) -> tuple[float, float]:
+    """Validation accuracy of mixture and discretised architecture in the last epoch; NaN where it has none."""
+    last = net.rows.assign(epoch=numbers(net.rows, "epoch")).sort_values("epoch").tail(1)
+    mixture, discrete = (float(numbers(last, name).iloc[0]) for name in _PANELS)
+    return mixture, discrete
+
+
+def _lost(ends: Sequence[tuple[float, float]]) -> str:
+    text = (
+        "Validation accuracy of the supernets by epoch: of the mixture of all operations, and of the architecture that "
+        "it is discretised to, with the weights that it shares with all others. The latter is not trained on its own."
+    )
+    lost = finite_values(mixture - discrete for mixture, discrete in ends)
+    if lost.size:
+        text += f" In the last epoch the mixture is {points_between(lost.mean())} the discretised architecture"
+        text += f" on average over {count(lost.size, 'seed')}." if lost.size > 1 else "."
+    return text
+
+
+def _last_epoch(nets: Sequence[Supernet], ends: Sequence[tuple[float, float]]) -> str:
+    rows = [
+        (net.seed, _MIXTURE.bare(mixture), _SHARED.bare(discrete), _DROP.bare(mixture - discrete))
+        for net, (mixture, discrete) in zip(nets, ends, strict=True)
+    ]
+    return table(
+        numeric("Seed", "Mixture (%)", "Discretised (%)", "Drop (points)"),
+        rows,
+        label="Mixture and discretised architecture in the last epoch",
+        marked=next((place for place, net in enumerate(nets) if net.chosen), None),
+    )
+
+
+# The selection among what the seeds found, trained on the final schedule. GAEA, Li et al. 2021, App. C.1.
+
+
+_SELECTION_ACCURACY = quantity_of("selection_accuracy")
+_LOOKS = {
+    "chosen": (FOUND, 2.4, 0.95),
+    "kept": (INDIGO, 1.8, 0.9),
+    "dropped": (TRIAL, 1.2, 0.8),
+}  # colour, width, alpha
+
+Fated = tuple[str, pd.DataFrame]  # a key of _LOOKS, and the curve of a training
+
+
+def selection_section(run: Run[Any]) -> Section | None:
+    """The curves of the selection, and the table of what became of each. Nothing without a selection."""
+    names, run = names_of(run), run.best
+    selected = run.table("selection", SELECTED)
+    if selected.empty:
+        return None
+    cut, lines = cut_epoch(selected), fated_curves(run)
+    body = paragraphs([_sentence(selected, cut)])
+    if lines:
+        shown = drawing(
+            "selection",
+            selection_curves(run),
+            description=f"Validation accuracy by epoch of {count(len(lines), 'architecture')} in the selection.",
+        )
+        text = f"Validation accuracy by epoch of {count(len(lines), 'architecture')}, each trained on its own."
+        text += " Dashed: the epoch after which the worst were dropped." if cut is not None else ""
+        body += captioned(shown, text)
+    return Section("selection", "Selection", body + _selection_table(selected, run.architecture, cut, names))
+
+
+@figure(height=310)
+def selection_curves(run: Run[Any], canvas: Figure) -> None:
+    """Validation accuracy by epoch of what the search seeds found, as far as each was trained. Li et al. 2021, C.1."""
+    lines, names = fated_curves(run), names_of(run)
+    if not lines:
+        raise NothingToDraw("the run has no curves of a selection; its search seeds found fewer than two architectures")
+    axes = canvas.subplots()
+    for name, curve in lines:
+        colour, width, alpha = _LOOKS[name]
+        axes.plot(
+            curve["epoch"],
+            curve["shown"] * _SELECTION_ACCURACY.factor,
+            color=colour,
+            linewidth=width,
+            alpha=alpha,
+            marker="o" if curve["shown"].notna().sum() == 1 else None,
+            markersize=4,
+        )
+        shown = curve["shown"] * _SELECTION_ACCURACY.factor
+        last = shown.last_valid_index()
+        told = f"{names.of(curve['architecture'][last])}, {name}\n{_SELECTION_ACCURACY.show(curve['shown'][last])}"
+        tell_line(axes, curve["epoch"].tolist(), shown.tolist(), f"{told} in epoch {curve['epoch'][last]:.0f}")
+    cut = cut_epoch(run.best.table("selection", SELECTED))
+    if cut is not None:
+        axes.axvline(cut, color=MUTED, linewidth=1, linestyle=(0, (4, 3)), zorder=1)
+        axes.annotate(
+            f"epoch {cut}",
+            (cut, 0),
+            xycoords=("data", "axes fraction"),
+            xytext=(4, 4),
+            textcoords="offset points",
+            fontsize=11,
+            color=MUTED,
+        )
+    few_ticks(axes, 6, integer=True)
+    axes.set_xlabel("epoch")
+    axes.set_ylabel(_SELECTION_ACCURACY.axis)
+    handles = [
+        Line2D([], [], color=colour, linewidth=width, alpha=alpha, label=name)
+        for name, (colour, width, alpha) in _LOOKS.items()
+        if any(name == of for of, _ in lines)
+    ]
+    canvas.legend(handles=handles, loc="outside upper left", ncols=len(handles))
+
+
+def cut_epoch(selection: pd.DataFrame) -> int | None:
+    """The epoch after which the worst were dropped; None if none was."""
+    dropped = ~flags(selection, "kept") & failures(selection).isna()
+    epochs = numbers(selection, "epochs")[dropped].dropna()
+    return int(epochs.max()) if len(epochs) else None
+
+
+def fate(row: pd.Series, chosen: str | None) -> str:
+    """`chosen`, `kept` or `dropped`, of a row of the selection."""
+    if chosen is not None and row["architecture"] == chosen:
+        return "chosen"
+    return "kept" if row["kept"] else "dropped"
+
+
+def fated_curves(run: Run[Any]) -> list[Fated]:
+    """Fate and curve of each training that has a finite accuracy, those that matter most last."""
+    run = run.best
+    selected, curves = run.table("selection", SELECTED), run.table("selection", CURVES)
+    if selected.empty or curves.empty:
+        return []
+    curves = curves.assign(epoch=numbers(curves, "epoch"), shown=numbers(curves, "validation_accuracy"))
+    lines, chosen = [], run.architecture
+    for _, row in selected.iterrows():
+        own = curves[curves["architecture"] == row["architecture"]]
+        if own["shown"].notna().any():
+            lines.append((fate(row, chosen), own.sort_values("epoch")))
+    return sorted(lines, key=lambda line: list(_LOOKS).index(line[0]), reverse=True)
+
+
+def _sentence(selection: pd.DataFrame, cut: int | None) -> str:
+    text = f"{count(len(selection), 'architecture')} of the searches {'was' if len(selection) == 1 else 'were'}"
+    text += " trained from scratch, on the schedule of the final training"
+    if cut is None:
+        text += "; none was dropped."
+    else:
+        kept = int(flags(selection, "kept").sum())
+        best = f"best {kept}" if kept > 1 else "best one"
+        text += f". After epoch {cut} the {best} on validation went on to the end, and the others were dropped."
+    return f"{text} The best at the end is chosen; the test data took no part."
+
+
+def _selection_table(selection: pd.DataFrame, chosen: str | None, cut: int | None, names: ShortNames) -> str:
+    """The rows as they ended, best first."""
+    ended = selection.assign(
+        end=numbers(selection, "selection_accuracy"),
+        cut=numbers(selection, "accuracy_at_cut"),
+        epochs=numbers(selection, "epochs"),
+        kept=flags(selection, "kept"),
+        reason=failures(selection),
+    ).sort_values(["kept", "end"], ascending=[False, False], ignore_index=True)
+    fates = [fate(row, chosen) for _, row in ended.iterrows()]
+    columns = [Column("Architecture", "name"), Column("At its end (%)", "number"), Column("Epochs", "number")]
+    columns += [Column(f"At epoch {cut} (%)", "number")] if cut is not None else []
+    columns += [Column("Outcome")]
+    rows = [
+        (
+            names.of(row["architecture"]),
+            _SELECTION_ACCURACY.bare(row["end"]),
+            whole_number(row["epochs"]),
+            *([_SELECTION_ACCURACY.bare(row["cut"])] if cut is not None else []),
+            row["reason"] or name,
+        )
+        for name, (_, row) in zip(fates, ended.iterrows(), strict=True)
+    ]
+    return table(
+        columns,
+        rows,
+        label="The architectures of the selection",
+        marked=fates.index("chosen") if "chosen" in fates else None,
+        faint=frozenset(place for place, name in enumerate(fates) if name == "dropped"),
+    )
+
+
+# The architectures that were scored with shared weights: how their accuracies spread, and where the found one is.
+
+
+_SHARED_ACCURACY = quantity_of("shared_accuracy")
+_MOST = 10  # supernets that are drawn; the table has all
+_BINS = 40
+_AXIS, _SHARED_ROW = 85, 56  # heights, of the axis below and of a supernet's row
+
+
+@dataclass(frozen=True)
+class Scored:
+    """What one supernet scored."""
+
+    seed: str
+    accuracies: np.ndarray  # (n,) finite ones, fractions
+    lost: int  # how many architectures have none
+    found: float  # the accuracy of what this search found; NaN if it is not among the scored ones
+    chosen: bool  # whether that is what the run chose
+
+
+def shared_scores_section(run: Run[Any]) -> Section:
+    """A histogram per supernet, one above the other, and a table."""
+    scored = scored_supernets(run)
+    shown = _drawn(scored)
+    size = sum(supernet.accuracies.size for supernet in shown)
+    histograms = drawing(
+        "shared-scores",
+        supernet_shared_scores(run),
+        description=f"Accuracy with shared weights of {count(size, 'scored architecture')}, by search seed.",
+    )
+    body = captioned(histograms, _caption(shown, len(scored))) + _shared_table(scored)
+    return Section("shared-scores", "Scores with shared weights", body)
+
+
+@figure(height=_AXIS + 150)
+def supernet_shared_scores(run: Run[Any], canvas: Figure) -> None:
+    """How the accuracies of the architectures scored with shared weights spread, a histogram per supernet."""
+    shown = _drawn(scored_supernets(run))
+    set_height(canvas, _AXIS + max(_SHARED_ROW * len(shown), 150))
+    values = np.concatenate([supernet.accuracies for supernet in shown]) * _SHARED_ACCURACY.factor  # in percent
+    margin = max(0.02 * float(np.ptp(values)), 0.25)
+    edges = np.linspace(float(values.min()) - margin, float(values.max()) + margin, _BINS + 1)
+    rows = np.ravel(canvas.subplots(len(shown), 1, sharex=True))
+    for axes, supernet in zip(rows, shown, strict=True):
+        heights, _ = np.histogram(supernet.accuracies * _SHARED_ACCURACY.factor, edges)
+        axes.stairs(heights, edges, fill=True, color=TRIAL, alpha=0.55, linewidth=0)
+        if math.isfinite(supernet.found):
+            place = supernet.found * _SHARED_ACCURACY.factor
+            axes.axvline(place, color=FOUND, linewidth=1.2, alpha=0.95 if supernet.chosen else 0.6, zorder=2)
+            axes.plot([place], [0], "o", markersize=7, color=FOUND, markeredgecolor=SURFACE, clip_on=False, zorder=3)
+            tell_points(axes, [place], [0], [f"found by seed {supernet.seed}\n{_SHARED_ACCURACY.label} {place:.2f} %"])
+        axes.set(ylim=(0, 1.05 * max(int(heights.max()), 1)), xlim=(edges[0], edges[-1]), yticks=[])
+        axes.grid(False, axis="y")
+        axes.spines["left"].set_visible(False)
+        if len(shown) > 1:
+            axes.set_ylabel(supernet.seed, rotation=0, ha="right", va="center", fontsize=11)
+    rows[-1].set_xlabel(_SHARED_ACCURACY.axis)
+
+
+def scored_supernets(run: Run[Any]) -> list[Scored]:
+    """What each supernet scored, in order; empty for a method that scores none."""
+    run = run.best
+    scores, cells = run.table("search", SCORES), run.table("search", FOUND_CELLS)
+    if scores.empty:
+        return []
+    firsts = cells.drop_duplicates("trial_id")  # of several candidates of one supernet the best
+    found = dict(zip(firsts["trial_id"], firsts["architecture"], strict=True))
+    scored = []
+    for net in supernets(run, scores):
+        accuracy = numbers(net.rows, "shared_accuracy")
+        own = accuracy[net.rows["architecture"] == found.get(net.rows["trial_id"].iloc[0])].dropna()
+        scored.append(
+            Scored(
+                net.seed,
+                finite_values(accuracy),
+                int(accuracy.isna().sum()),
+                as_float(own.iloc[0]) if len(own) else math.nan,
+                net.chosen,
+            )
+        )
+    return scored
+
+
+def _drawn(scored: Sequence[Scored]) -> list[Scored]:
+    """Raises: NothingToDraw without a finite accuracy."""
+    drawn = [supernet for supernet in scored if supernet.accuracies.size][:_MOST]
+    if not drawn:
+        raise NothingToDraw("the run has scored no architectures with shared weights; it needs a search by rs-ws")
+    return drawn
+
+
+def _caption(shown: Sequence[Scored], number: int) -> str:
+    text = "How the validation accuracies of the scored architectures spread, each with the weights of the supernet."
+    if len(shown) > 1:
+        text += " A row per search seed, each to its own height."
+    if number > len(shown):
+        text += f" {len(shown)} of {number} are drawn."
+    if any(math.isfinite(supernet.found) for supernet in shown):
+        text += " Blue: what the search found."
+    return text
+
+
+def _shared_table(scored: Sequence[Scored]) -> str:
+    lost = any(supernet.lost for supernet in scored)
+    headings = ("Seed", "Scored", *(["Without a score"] if lost else []), "Median (%)", "Best (%)", "Found (%)")
+    rows = [
+        (
+            supernet.seed,
+            whole_number(supernet.accuracies.size),
+            *([whole_number(supernet.lost)] if lost else []),
+            _SHARED_ACCURACY.bare(np.median(supernet.accuracies) if supernet.accuracies.size else math.nan),
+            _SHARED_ACCURACY.bare(supernet.accuracies.max() if supernet.accuracies.size else math.nan),
+            _SHARED_ACCURACY.bare(supernet.found),
+        )
+        for supernet in scored
+    ]
+    marked = next((place for place, supernet in enumerate(scored) if supernet.chosen), None)
+    return table(numeric(*headings), rows, label="Scores with shared weights by search seed", marked=marked)

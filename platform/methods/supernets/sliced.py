@@ -1,0 +1,243 @@
+"""A sliced supernet, trained once, and architectures searched with its weights. Chen et al. 2021; Yu and Huang 2019.
+
+1. The supernet is trained by the sandwich rule, or another run's is taken: then this costs nothing.
+2. Architectures that meet the constraints are evaluated with its weights, in this process.
+3. The best of them are trained on their own, as what other searches with a supernet find.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from ray import tune
+
+from archray.errors import ArchrayError, InvalidInput
+from archray.files import Folder
+from archray.platform.engine.run_costs import searched_space, with_costs
+from archray.platform.engine.stage import Context, Stage, WorkStage
+from archray.platform.engine.trial_plan import TrialPlan
+from archray.platform.engine.tuning import TuneRun, TuneStage
+from archray.platform.methods.recipe import Recipe
+from archray.platform.methods.report import list_trials
+from archray.platform.methods.stages import BASELINE_STAGE, FINAL_STAGE, trainings
+from archray.platform.methods.supernets.figures import selection_section, shared_scores_section
+from archray.platform.methods.supernets.report import curves_section
+from archray.platform.methods.supernets.sliced_config import STAGE, WEIGHTS, SlicedConfig, TrainedSupernet
+from archray.platform.methods.supernets.stages import METRIC, SELECTION_STAGE, write_found
+from archray.platform.methods.supernets.tables import FOUND_CELLS, SCORES, SELECTED, names_of
+from archray.platform.quantities import quantity_of
+from archray.platform.report.cell import cell_section
+from archray.platform.report.cost_sections import cost_sections
+from archray.platform.report.page import Headline, MakeSection, network_size
+from archray.platform.report.run_sections import (
+    Tables,
+    accuracy_cards,
+    accuracy_lead,
+    comparison_section,
+    failed,
+    failures_section,
+    manifest_section,
+    measured_networks,
+    repeats_section,
+)
+from archray.platform.report.section import names_section
+from archray.platform.run.layout import TRIALS
+from archray.platform.run.run import Run
+from archray.platform.run.run_summary import Listing
+from archray.plurals import count
+from archray.searchers import RandomSearch, RegularizedEvolution, drive
+from archray.trainables.checkpoint import read_state, write_weights
+from archray.trainables.spaces import get_space
+from archray.trainables.tune.scorers import SlicedScorer
+from archray.trainables.tune.settings import SlicedSettings
+from archray.trainables.tune.supernet_trainable import SlicedTrainable
+
+# What a search with a sliced supernet shows: its report, and in the terminal what was evaluated.
+
+
+_TABLES: Tables = {
+    "supernet": ("supernet", TRIALS),
+    "evaluation with shared weights": ("search", SCORES),
+    "selection": ("selection", SELECTED),
+    "final training": ("final", TRIALS),
+    "random architectures": ("baseline", TRIALS),
+}
+SECTIONS: tuple[MakeSection, ...] = (
+    cell_section,
+    comparison_section,
+    repeats_section,
+    shared_scores_section,
+    selection_section,
+    curves_section,
+    *cost_sections(names_of),
+    names_section(names_of, "architectures", "in the order of their accuracy with shared weights"),
+    failures_section(_TABLES),
+    manifest_section,
+)
+
+
+def headline(run: Run[Any]) -> Headline:
+    """What was found, and its test accuracy; of repeats, of the best."""
+    best = run.best
+    scores = best.table("search", SCORES)
+    return Headline(
+        thing="architecture",
+        lead=accuracy_lead(run),
+        names=() if best.architecture is None else (best.architecture,),
+        cards=accuracy_cards(run),
+        facts={
+            "Search": f"{count(len(scores), 'network')} evaluated with shared weights" if len(scores) else None,
+            "Supernet": run.config.supernet,
+            "Network": network_size(best.table("final", TRIALS)),
+            "Failures": failed(run, _TABLES),
+        },
+    )
+
+
+def listings(run: Run[Any]) -> Sequence[Listing]:
+    """The candidates: the best with shared weights."""
+    found = run.table("search", FOUND_CELLS)
+    return list_trials(found, "the best with shared weights", "shared_accuracy", (run.architecture,))
+
+
+LARGEST = "largest_accuracy"  # by which the terminal tells of the training
+
+
+# The supernet
+
+
+@dataclass(frozen=True, kw_only=True)
+class SupernetStage(TuneStage[SlicedConfig]):
+    """Trains a supernet, or takes another run's, for which it needs no Ray."""
+
+    def requires_ray(self, context: Context[SlicedConfig]) -> bool:
+        return context.config.supernet is None
+
+
+def _supernet_trial(context: Context[SlicedConfig], tuned: Folder) -> TrialPlan | None:
+    config, run = context.config, context.run
+    if config.supernet is not None:
+        source = TrainedSupernet.of_run(config.supernet)
+        config.check_source(source)
+        if source.data_checksum != run.data_checksum():
+            raise InvalidInput(
+                f"the supernet in {config.supernet} was trained on other data, of the same name; give the same data"
+            )
+        source.weights()  # raises
+        source.write(tuned.parent)
+        context.say(f"the supernet of {config.supernet}, trained before")
+        return None
+    settings = SlicedSettings(space=run.space, data=run.data, network=config.network, training=config.sandwich)
+    return TrialPlan(
+        trainable=SlicedTrainable,
+        settings=settings.model_dump(mode="json"),
+        metric=LARGEST,
+        mode="max",
+        total=1,
+        keys={"seed": tune.grid_search([context.seed(STAGE)])},
+        at_most=1,
+    )
+
+
+def _write_trained(context: Context[SlicedConfig], folder: Folder, run: TuneRun) -> None:
+    [result] = run.ended
+    checkpoint = run.checkpoint(result)
+    if checkpoint is None:
+        raise ArchrayError(f"the training of the supernet failed: {run.failures}")
+    with checkpoint.as_directory() as place:
+        state = read_state(Path(place))
+    write_weights(folder.uri, WEIGHTS, state["trainer"]["supernet"])
+    manifest = context.run.manifest
+    TrainedSupernet(
+        folder.uri, folder.sha256(WEIGHTS), state["settings"], manifest["config"], manifest["data_checksum"]
+    ).write(folder)
+    metrics = result.metrics or {}
+    told = [quantity_of(f"{name}_accuracy").told(metrics[f"{name}_accuracy"]) for name in ("smallest", "largest")]
+    context.say(", ".join(told))
+
+
+SUPERNET_STAGE = SupernetStage(
+    name=STAGE,
+    title="train a supernet of which every network is a slice",
+    reads=("network", "sandwich", "supernet"),
+    plan=_supernet_trial,
+    finish=_write_trained,
+    amount=lambda config: (
+        f"none, it is that of {config.supernet}" if config.supernet else trainings(1, config.sandwich, "supernet")
+    ),
+)
+
+
+# The search
+
+
+def _search(context: Context[SlicedConfig], folder: Folder) -> None:
+    """Evaluates architectures that meet the constraints, and keeps the best. A killed one begins anew, as it is short.
+
+    In the driver's process, on its GPU if it sees one.
+    """
+    config, run = context.config, context.run
+    supernet = TrainedSupernet.of_run(str(run.folder))
+    settings = supernet.settings | {"space": run.space, "data": run.data.model_dump(mode="json")}
+    score = SlicedScorer(settings, supernet.weights())
+    space, whole = searched_space(context), get_space(run.space)
+    known: dict[str, dict[str, Any]] = {}  # a network is evaluated once, however it is spelt
+
+    def evaluate(suggested: dict[str, Any]) -> dict[str, Any]:
+        form = whole.encode(whole.canonical(whole.decode(suggested["architecture"])))
+        if form not in known:
+            [known[form]] = score([form])
+        return {METRIC: known[form][METRIC]}
+
+    options: dict[str, Any] = {"seed": context.seed("search"), "metric": METRIC, "mode": "max"}
+    search = config.search
+    if search.evolve:
+        sizes: dict[str, Any] = {"population": search.population, "sample_size": search.sample_size}
+        drive(RegularizedEvolution(space, search.budget, **sizes, **options), evaluate)
+    else:
+        drive(RandomSearch(space, search.budget, **options), evaluate)
+    seed = context.seed(STAGE)
+    scores = pd.DataFrame(known.values()).astype({"failure": "string"}).assign(trial_id=STAGE, seed=seed)
+    scores = scores.sort_values([METRIC, "shared_loss"], ascending=[False, True], kind="stable", ignore_index=True)
+    folder.write_parquet(SCORES, with_costs(context, scores))
+    context.say(f"{count(len(scores), 'network')} evaluated with the shared weights")
+    write_found(context, folder, scores[scores[METRIC].notna()].head(config.candidates).reset_index(drop=True))
+
+
+SEARCH_STAGE = WorkStage[SlicedConfig](
+    name="search",
+    title="evaluate architectures with the shared weights",
+    reads=("search", "candidates", "constraints", "costs"),
+    depends=lambda context: {"weights": TrainedSupernet.of_run(str(context.run.folder)).sha256},
+    work=_search,
+    needs_ray=False,
+    amount=lambda config: f"{count(config.search.budget, 'evaluation')} with shared weights",
+)
+
+
+def _selection_amount(config: Any) -> str:
+    return (
+        f"at most {trainings(config.candidates, config.final)}; after {count(config.selection.epoch, 'epoch')} all but "
+        f"the best {config.selection.keep} stop"
+    )
+
+
+# It reads of a configuration what this one has too: network, final, selection.
+_SELECTION_STAGE: Stage[Any] = replace(SELECTION_STAGE, amount=_selection_amount)
+RECIPE = Recipe[SlicedConfig](
+    stages=(
+        SUPERNET_STAGE,
+        SEARCH_STAGE,
+        _SELECTION_STAGE,
+        FINAL_STAGE,
+        BASELINE_STAGE,
+    ),
+    measured=measured_networks,
+    headline=headline,
+    sections=SECTIONS,
+    listings=listings,
+)

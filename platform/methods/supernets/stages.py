@@ -1,0 +1,309 @@
+"""Stage 1 of GAEA: k supernets trained at the same time, each of which finds an architecture. Li et al. 2021, C.1.1."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+import pandas as pd
+from ray import tune
+
+from archray.errors import ArchrayError
+from archray.files import Folder
+from archray.platform.engine.result_log import read_results
+from archray.platform.engine.run_costs import (
+    constraints_of,
+    describe,
+    run_costs,
+    searched_space,
+    with_costs,
+)
+from archray.platform.engine.stage import Context, Stage
+from archray.platform.engine.trial_plan import TrialPlan
+from archray.platform.engine.trial_tables import failure_reasons, reasons
+from archray.platform.engine.tuning import TuneRun, TuneStage
+from archray.platform.methods.recipe import Recipe
+from archray.platform.methods.stages import ACCURACY, BASELINE_STAGE, FINAL_STAGE, training_plan, trainings
+from archray.platform.methods.supernets.config import SupernetSearchConfig
+from archray.platform.methods.supernets.report import SECTIONS, headline, listings
+from archray.platform.methods.supernets.tables import ENTROPIES, FOUND_CELLS, SELECTED
+from archray.platform.quantities import quantity_of
+from archray.platform.report.run_sections import measured_networks
+from archray.platform.run.layout import FOUND
+from archray.plurals import count
+from archray.searchers.drop_worst import DropWorst
+from archray.seeds import first_seeds
+from archray.trainables.costs import COSTS, BoundSettings, NetworkCosts, cost_column, get_cost
+from archray.trainables.costs.edges import EdgeCosts, edge_costs
+from archray.trainables.spaces import ConstrainedSpace, get_space
+from archray.trainables.tune.settings import SupernetSettings
+from archray.trainables.tune.supernet_trainable import SupernetTrainable
+
+METRIC, MODE = "shared_accuracy", "max"
+READS = ("supernet", "search_seeds")
+
+
+def settings_of(config: SupernetSearchConfig, **more: Any) -> dict[str, Any]:
+    """What a `SupernetTrainable` is told by a configuration. more: fields of `SupernetSettings` over its own."""
+    options = {**dict(config.supernet), "space": config.space, "data": config.data, **more}
+    return SupernetSettings(**options).model_dump(mode="json")
+
+
+def supernet_settings(context: Context[SupernetSearchConfig], **more: Any) -> dict[str, Any]:
+    """As `settings_of`, with space and data as they hold in the run's folder."""
+    config = context.config
+    more = {"edge_costs": _edge_costs(context)} | more
+    if config.supernet.penalty.active:
+        more["penalty"] = config.supernet.penalty.model_copy(update={"cost": cost_column(config.penalised)})
+    bounds = bounds_of(context)
+    return settings_of(config, space=context.run.space, data=context.run.data, **({"bounds": bounds} | more))
+
+
+def bounds_of(context: Context[Any]) -> BoundSettings | None:
+    """The constraints of the run as a trial is told of them; None if there are none."""
+    texts = tuple(f"{each.cost} {each.relation} {each.bound!r}" for each in constraints_of(context))
+    if not texts:
+        return None
+    return BoundSettings(constraints=texts, network=context.config.network, costs=context.config.costs)
+
+
+def measured_bounds(context: Context[Any]) -> list[str]:
+    """The bounded costs that are timed, and so are none of a trial's: it runs beside others."""
+    return [each.cost for each in constraints_of(context) if each.cost in COSTS and get_cost(each.cost).measured]
+
+
+def _edge_costs(context: Context[SupernetSearchConfig]) -> dict[str, EdgeCosts]:
+    """By column, of the cost that is penalised, and of those that are bounded and cannot be counted in a trial."""
+    config = context.config
+    wanted = [config.penalised] if config.supernet.penalty.active else []
+    wanted += measured_bounds(context)
+    if not wanted:
+        return {}
+    costs, space = run_costs(context), get_space(context.run.space)
+    groups = config.supernet.groups(space)
+    tables = {}
+    for name in dict.fromkeys(wanted):
+        column = cost_column(name)
+        tables[column] = edge_costs(space, groups, partial(_cost, costs, column))
+        context.say(f"{column} of each operation on each edge: {tables[column].base:.5g} of a network that skips")
+    return tables
+
+
+def _cost(costs: NetworkCosts, column: str, architecture: str) -> float:
+    [name] = [name for name in costs.names if cost_column(name) == column]
+    return costs(architecture, [name])[column]
+
+
+def supernet_trials(context: Context[SupernetSearchConfig], *, metric: str = METRIC) -> TrialPlan:
+    """A supernet for each search seed. metric: what the terminal shows of a trial, an accuracy."""
+    count = context.config.search_seeds
+    return TrialPlan(
+        trainable=SupernetTrainable,
+        settings=supernet_settings(context),
+        metric=metric,
+        mode=MODE,
+        total=count,
+        keys={"seed": tune.grid_search(first_seeds(context.seed("search"), count))},
+    )
+
+
+def supernets_amount(config: SupernetSearchConfig) -> str:
+    return trainings(config.search_seeds, config.supernet.training, "supernet")
+
+
+def write_entropies(context: Context[SupernetSearchConfig], folder: Folder, run: TuneRun) -> None:
+    """Writes the entropies of every edge's weights, where something learns them."""
+    options = context.config.supernet
+    operations = {group.name: len(group.operations) for group in options.groups(context.run.space)}
+    entropies = entropy_table(read_results(run.folder), run.trials, operations)
+    if not entropies.empty and options.optimizer.name != "none":  # what nothing learns stays uniform
+        folder.write_parquet(ENTROPIES, entropies)
+
+
+def entropy_table(results: pd.DataFrame, trials: pd.DataFrame, operations: Mapping[str, int]) -> pd.DataFrame:
+    """Entropies of every edge's weights, nats: `trial_id`, `seed`, `epoch`, `group`, `edge`, `entropy`, `operations`.
+
+    results: a row per trial and epoch, with a list `entropies_GROUP` for each group. trials: a row per trial, with its
+    seed. operations: group -> how many operations each of its edges weighs.
+    """
+    if results.empty:  # every trial ended before its first epoch
+        return pd.DataFrame()
+    results = results.merge(trials[["trial_id", "seed"]], on="trial_id")
+    keys = ["trial_id", "seed", "epoch"]
+    long = [
+        results[keys].assign(group=name.removeprefix("entropies_"), entropy=results[name])
+        for name in results.columns
+        if name.startswith("entropies_")
+    ]
+    if not long:
+        return pd.DataFrame()
+    table = pd.concat(long, ignore_index=True)
+    table["edge"] = table["entropy"].map(lambda edges: list(range(len(edges))))
+    table = table.explode(["edge", "entropy"], ignore_index=True).astype({"edge": "int64", "entropy": "float64"})
+    table["operations"] = table["group"].map(operations).astype("Int64")
+    return table[[*keys, "group", "edge", "entropy", "operations"]]
+
+
+def write_found(context: Context[Any], folder: Folder, found: pd.DataFrame, metric: str = METRIC) -> None:
+    """Writes what each search seed found, and the best of it.
+
+    found: `trial_id`, `seed`, `architecture`, `failure`, and further columns (see `quantities`), `metric` among them,
+    whose largest value is best.
+    Raises: ArchrayError if no seed found an architecture.
+    """
+    found = _that_meet(context, found)
+    folder.write_parquet(FOUND_CELLS, found)
+    usable = found[found[metric].notna() & found["architecture"].notna()]
+    if usable.empty:
+        raise ArchrayError(
+            f"none of {count(len(found), 'search', 'searches')} found an architecture: {failure_reasons(found)}"
+        )
+    best = usable.sort_values(metric, ascending=False, kind="stable").iloc[0]
+    value = float(best[metric])
+    folder.write_json(FOUND, {"architecture": best["architecture"], "value": value, "metric": metric, metric: value})
+    context.say(
+        f"{count(usable['architecture'].nunique(), 'architecture')} found, the best of them "
+        f"{best['architecture']}  ({quantity_of(metric).told(value)})"
+    )
+
+
+def _that_meet(context: Context[Any], found: pd.DataFrame) -> pd.DataFrame:
+    """With a failure for each architecture that violates the constraints, and the costs as columns."""
+    space = searched_space(context)
+    if isinstance(space, ConstrainedSpace):
+        named = found["architecture"].map(lambda name: isinstance(name, str))
+        wrong = [row for row in found.index[named] if not space.meets(space.decode(found.loc[row, "architecture"]))]
+        for row in wrong:
+            name = str(found.loc[row, "architecture"])
+            found.loc[row, "failure"] = f"{name} does not meet {space.told}: it has {describe(space, name)}"
+        found.loc[wrong, "architecture"] = None
+    return with_costs(context, found)
+
+
+def _write_discretised(context: Context[SupernetSearchConfig], folder: Folder, run: TuneRun) -> None:
+    write_entropies(context, folder, run)
+    trials = run.trials
+    found = pd.DataFrame(
+        {
+            "trial_id": trials["trial_id"],
+            "seed": trials["seed"],
+            "architecture": trials.get("architecture"),
+            METRIC: trials.get(METRIC, math.nan),
+            "mixture_accuracy": trials.get("mixture_accuracy", math.nan),
+            **{name: trials[name] for name in ("expected_cost", "cost_weight") if name in trials},
+            "failure": reasons(trials),
+        }
+    )
+    write_found(context, folder, found)
+
+
+SEARCH_STAGE = TuneStage[SupernetSearchConfig](
+    name="search",
+    title="train supernets, and discretise them",
+    reads=READS,
+    plan=lambda context, tuned: supernet_trials(context),
+    finish=_write_discretised,
+    search=True,
+    amount=supernets_amount,
+)
+
+
+# Stage 2 of GAEA: what was found begins the full schedule, and the worst are dropped. Li et al. 2021, C.1.2-C.1.3.
+
+
+SELECTION = "selection_accuracy"
+
+
+def _architectures(context: Context[SupernetSearchConfig]) -> list[str]:
+    """The distinct architectures that the search seeds found, in the order of the seeds."""
+    table = context.run.table("search", FOUND_CELLS)
+    return list(dict.fromkeys(table.loc[table["failure"].isna(), "architecture"].dropna()))
+
+
+def _trials(context: Context[SupernetSearchConfig], tuned: Folder) -> TrialPlan | None:
+    config, architectures = context.config, _architectures(context)
+    if len(architectures) == 1:
+        context.say("one architecture was found; there is nothing to select from")
+        tuned.parent.write_json(FOUND, context.folder("search").read_json(FOUND))
+        return None
+    count, keep = len(architectures), config.selection.keep
+
+    def drop_worst() -> DropWorst:
+        return DropWorst(trials=count, keep=keep, at=config.selection.epoch, time_attr="epoch")
+
+    return training_plan(
+        context,
+        config.final,
+        test=False,
+        total=count,
+        keys={"architecture": tune.grid_search(architectures), "seed": context.seed("selection")},
+        scheduler=drop_worst if keep < count else None,
+        limited=False,
+    )
+
+
+def _select(context: Context[SupernetSearchConfig], folder: Folder, run: TuneRun) -> None:
+    selected = selection_table(run.trials, run.curves, context.config)
+    folder.write_parquet(SELECTED, selected)
+    usable = selected[selected["kept"] & selected[SELECTION].notna()]
+    if usable.empty:
+        raise ArchrayError(f"none of {count(len(selected), 'architecture')} was trained: {run.failures}")
+    best = usable.iloc[0]  # the table is sorted
+    value, name = float(best[SELECTION]), best["architecture"]
+    cells = context.run.table("search", FOUND_CELLS)
+    before = context.folder("search").read_json(FOUND)["metric"]  # what the search seeds were compared by
+    at_search = float(cells.loc[cells["architecture"] == name, before].max())
+    found = {"architecture": name, "value": value, "metric": SELECTION, SELECTION: value, before: at_search}
+    folder.write_json(FOUND, found)
+    context.say(
+        f"selected {name}  ({quantity_of(SELECTION).told(value)}; {len(usable)} of {len(selected)} trained to the end)"
+    )
+
+
+def selection_table(trials: pd.DataFrame, curves: pd.DataFrame, config: SupernetSearchConfig) -> pd.DataFrame:
+    """A row per architecture: `architecture`, `epochs` that it was trained, `accuracy_at_cut` at the epoch of the
+    selection, `selection_accuracy` after its last epoch, `kept` (trained to the end), `failure`."""
+    at_cut = curves[curves["epoch"] == config.selection.epoch].set_index("trial_id")[ACCURACY]
+    return pd.DataFrame(
+        {
+            "architecture": trials["architecture"],
+            "epochs": trials["epoch"],
+            "accuracy_at_cut": trials["trial_id"].map(at_cut),
+            SELECTION: trials[ACCURACY],
+            "kept": (trials["epoch"] == config.final.epochs),
+            "failure": reasons(trials),
+        }
+    ).sort_values(SELECTION, ascending=False, kind="stable", ignore_index=True)
+
+
+SELECTION_STAGE = TuneStage[SupernetSearchConfig](
+    name="selection",
+    title="begin to train what was found, and drop the worst",
+    reads=("network", "final", "selection"),
+    depends=lambda context: {"found": _architectures(context)},
+    plan=_trials,
+    finish=_select,
+    amount=lambda config: (
+        f"at most {trainings(config.search_seeds, config.final)}; after {count(config.selection.epoch, 'epoch')} "
+        f"all but the best {config.selection.keep} stop"
+    ),
+)
+
+
+# What methods that train a supernet do, and show: a search, and the stages after it.
+
+
+def supernet_recipe(search: Stage[Any]) -> Recipe[Any]:
+    """GAEA's three stages. search: the first one; it writes what `supernet_search.write_found` says."""
+    return Recipe(
+        stages=(search, SELECTION_STAGE, FINAL_STAGE, BASELINE_STAGE),
+        measured=measured_networks,
+        headline=headline,
+        sections=SECTIONS,
+        listings=listings,
+    )
+
+
+LEARNED = supernet_recipe(SEARCH_STAGE)

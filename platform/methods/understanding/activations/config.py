@@ -1,0 +1,150 @@
+"""The configuration of the study of activations. Roberts et al. 2022."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from archray.errors import InvalidInput
+from archray.platform.methods.method import Method
+from archray.platform.methods.understanding.study_config import StudyConfig
+from archray.plurals import count
+from archray.settings import REPEATED
+from archray.trainables.activations.settings import OWN_INPUTS, ActivationOptions, Labels, listed
+from archray.trainables.data import DataSettings
+from archray.trainables.spaces import Activations, Space
+
+
+class ActivationsConfig(StudyConfig):
+    """The configuration of the study of activations.
+
+    Fields:
+        problem: the activations, the networks, the samples and the training.
+        labels: what is to be learnt, each with all seeds: `realizable` (a teacher in the class), `noisy`, `outside` (a
+            teacher of another activation), `data` (the data set's classes as +1 and -1). Left out: all there are.
+        seeds: instances of each kind of labels, with inputs, teacher and initial weights of their own.
+        seeds_at_once: instances that a trial trains as one computation.
+        teachers: of each number of activations (2, 3, all): random teachers on which the theorems are counted.
+    """
+
+    method: Literal["activations"] = "activations"
+    space: str = "activations"
+    data: DataSettings = DataSettings(name=OWN_INPUTS)
+    problem: ActivationOptions = ActivationOptions()
+    labels: Annotated[tuple[Labels, ...], REPEATED] = ()
+    seeds: int = Field(20, ge=1)
+    seeds_at_once: int = Field(5, ge=1)
+    teachers: int = Field(1000, ge=1)
+
+    @field_validator("labels", mode="before")
+    @classmethod
+    def _listed(cls, names: object) -> object:
+        return listed(names)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _all_labels(cls, values: Any) -> Any:
+        """Without a word of labels: the teachers', and those of the data where it has any."""
+        if not isinstance(values, dict) or values.get("labels"):
+            return values
+        data = values.get("data", {})
+        name = data.get("name", OWN_INPUTS) if isinstance(data, Mapping) else getattr(data, "name", data)
+        own = () if name == OWN_INPUTS else ("data",)
+        return {**values, "labels": ("realizable", "noisy", "outside", *own)}
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Of how many activations the theorems are counted: Theorems 1, 4 and 7."""
+        most = len(self.problem.activations)
+        return (*(size for size in (2, 3) if size < most), most)
+
+    def check(self) -> None:
+        """Names, labels and data that do not go together. Raises: ArchrayError."""
+        from archray.trainables.activations.instances import Pool
+        from archray.trainables.activations.two_layer import get_activations  # which imports torch
+
+        problem = self.problem
+        Activations(problem.activations)
+        get_activations((*problem.activations, problem.outside))
+        if "outside" in self.labels and problem.outside in problem.activations:
+            raise InvalidInput(
+                f"expected outside to be an activation that is not searched, got {problem.outside}, which is one of "
+                f"{', '.join(problem.activations)}; name another, or leave it out of the activations"
+            )
+        labelled = "data" in self.labels
+        if labelled and self.data.name == OWN_INPUTS:
+            raise InvalidInput(
+                f"expected data with labels of their own, got {OWN_INPUTS}, which has inputs alone; "
+                "choose --data digits, or leave data out of --labels"
+            )
+        if self.data.paths and not all(map(_is_there, self.data.paths)):
+            return  # arrays of a caller's, which the run is yet to keep: its stages check them
+        pool = Pool.load(self.data)
+        if pool is not None:
+            pool.check(problem, self.data.name, labelled=labelled)
+
+
+def _is_there(path: str) -> bool:
+    from pathlib import Path
+
+    return Path(path).exists()
+
+
+def serves(space: Space) -> str | None:
+    """None for a space of activations; else why there is nothing to understand of it here."""
+    if isinstance(space, Activations):
+        return None
+    return "this study is of activations of two-layer networks; leave --space out, and name them: relu tanh sin"
+
+
+def amount(config: ActivationsConfig) -> str:
+    """How much is trained."""
+    trainings = len(config.labels) * config.seeds * (2 + len(config.problem.activations))
+    steps = count(config.problem.steps, "step")
+    return f"{count(trainings, 'training')} of {steps}, {count(config.seeds_at_once, 'instance')} at once"
+
+
+ACTIVATIONS = Method(
+    name="activations",
+    config=ActivationsConfig,
+    recipe_at="archray.platform.methods.understanding.activations.stages:RECIPE",
+    serves=serves,
+    presets={
+        "smoke": {
+            "problem": {
+                "activations": ["relu", "tanh", "quadratic"],
+                "width": 8,
+                "dimension": 4,
+                "samples": 32,
+                "validation": 32,
+                "risk_samples": 200,
+                "steps": 40,
+            },
+            "seeds": 4,
+            "seeds_at_once": 2,
+            "teachers": 50,
+        },
+        "demo": {},
+        "paper": {"problem": {"width": 128, "samples": 1024, "validation": 1024, "steps": 5000}, "teachers": 10_000},
+    },
+    flags={
+        "activation": "problem.activations",
+        "labels": "labels",
+        "seeds": "seeds",
+        "seeds_at_once": "seeds_at_once",
+        "teachers": "teachers",
+        "width": "problem.width",
+        "dimension": "problem.dimension",
+        "samples": "problem.samples",
+        "validation": "problem.validation",
+        "risk_samples": "problem.risk_samples",
+        "outside": "problem.outside",
+        "noise": "problem.noise",
+        "steps": "problem.steps",
+        "rate": "problem.rate",
+        "alpha_rate": "problem.alpha_rate",
+    },
+    words="activation",
+)

@@ -1,0 +1,234 @@
+"""What came of every instance as tables: a row an activation, a pair, an agreement of two rankings."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from scipy import stats
+from scipy.stats import binomtest
+
+from archray.platform.run.run import Run
+from archray.trainables.activations.instances import Pairs, SharedRisks
+from archray.trainables.tune.activation_trainable import OF_ACTIVATIONS, OF_INSTANCES
+
+# Tables of pairs of activations: risks, conditions and conclusions, a row for each pair that is ordered by its risks.
+
+
+PAIR_COLUMNS = (
+    "first", "second", "first_alpha", "second_alpha", "first_risk", "second_risk", "first_distance",
+    "second_distance", "condition", "conclusion", "margin",
+)  # fmt: skip
+
+
+def pair_table(risks: SharedRisks, names: np.ndarray, of_instances: Mapping[str, Any]) -> pd.DataFrame:
+    """A row for each pair of an instance with L(f_first) < L(f_second): PAIR_COLUMNS, and those of the instance.
+
+    Args:
+        risks: of S instances with h activations. names: of these, (S, h), text.
+        of_instances: columns of S values, or one for all.
+    """
+    pairs = Pairs.of(risks)
+    instance, first, second = (index.numpy() for index in torch.nonzero(pairs.ordered.cpu(), as_tuple=True))
+    columns: dict[str, Any] = {
+        name: values if isinstance(values, str | int) else np.asarray(values)[instance]
+        for name, values in of_instances.items()
+    }
+    for word, index in (("first", first), ("second", second)):
+        columns[word] = names[instance, index]
+        columns[f"{word}_alpha"] = risks.alpha.cpu().numpy()[instance, index]
+        columns[f"{word}_risk"] = risks.discrete.cpu().numpy()[instance, index]
+        columns[f"{word}_distance"] = risks.distances.cpu().numpy()[instance, index]
+    for word, holds in (("condition", pairs.condition), ("conclusion", pairs.conclusion), ("margin", pairs.margin)):
+        columns[word] = holds.cpu().numpy()[instance, first, second]
+    table = pd.DataFrame(columns)
+    return table[[*of_instances, *PAIR_COLUMNS]]
+
+
+ACTIVATION_ROWS, PAIRS, AGREEMENTS = "activations.parquet", "pairs.parquet", "agreements.parquet"
+KEYS = ["labels", "number"]  # of an instance
+SEARCHED, BEST = "searched", "best"  # whose alpha a pair's is: the search's, or the best for its weights
+# Rankings of activations, best first: the column of `activations.parquet`, and whether its largest value is best.
+RANKINGS = {
+    "alpha": ("alpha", True),
+    "shared": ("shared", False),
+    "uniform": ("uniform", False),
+    "initial": ("initial", False),
+    "random": ("random", False),
+}
+COMPARED = [("alpha", "shared"), *((ranking, "standalone") for ranking in RANKINGS)]  # the second is a risk
+
+
+def rows_of_activations(instances: pd.DataFrame, activations: Sequence[str]) -> pd.DataFrame:
+    """A row for each activation of each instance: KEYS, `activation`, the columns of the trainable.
+
+    instances: a row each, with a column for each activation, `alpha_relu`.
+    """
+    parts = []
+    for activation in activations:
+        part = instances[[*KEYS, *OF_INSTANCES]].assign(activation=activation)
+        parts.append(part.assign(**{name: instances[f"{name}_{activation}"].astype(float) for name in OF_ACTIVATIONS}))
+    rows = pd.concat(parts, keys=range(len(parts)), names=["place"]).reset_index("place")
+    rows = rows.sort_values([*KEYS, "place"], ignore_index=True)
+    return rows[[*KEYS, "activation", *OF_ACTIVATIONS, *OF_INSTANCES]]
+
+
+def rows_of_pairs(rows: pd.DataFrame) -> pd.DataFrame:
+    """Of `activations.parquet`: the pairs of each instance, with the searched alpha and with the best one."""
+    return pd.concat([_pairs(rows, *which) for which in ((SEARCHED, ""), (BEST, "best_"))], ignore_index=True)
+
+
+def _pairs(rows: pd.DataFrame, word: str, prefix: str) -> pd.DataFrame:
+    instances = rows.groupby(KEYS, sort=False)
+    number = instances.ngroups
+
+    def values(column: str) -> np.ndarray:
+        return rows[column].to_numpy().reshape(number, -1)
+
+    def tensor(column: str) -> torch.Tensor:
+        return torch.as_tensor(values(column).astype(float))
+
+    mixture = tensor("best_risk" if prefix else "mixture_risk")[:, 0]
+    risks = SharedRisks(tensor(f"{prefix}alpha"), tensor("shared"), mixture, tensor(f"{prefix}distance"))
+    of_instances = {**{key: values(key)[:, 0] for key in KEYS}, "alpha_of": word}
+    return pair_table(risks, values("activation"), of_instances)
+
+
+def agreement_rows(rows: pd.DataFrame, pairs: pd.DataFrame, seed: int) -> pd.DataFrame:
+    """A row for each instance and two of its rankings: how far they agree.
+
+    `ranking` and `reference`; `kendall`, `spearman`; `top`: whether the first of the one is the first of the other;
+    `conditions`: the share of the instance's pairs, with the searched alpha, for which the condition holds.
+    """
+    searched = pairs[pairs["alpha_of"].eq(SEARCHED)]
+    conditions = searched.groupby(KEYS)["condition"].mean()
+    found = []
+    rng = np.random.default_rng(seed)
+    for key, instance in rows.groupby(KEYS, sort=False):
+        instance = instance.assign(random=rng.random(len(instance)))
+        for ranking, reference in COMPARED:
+            column, largest = RANKINGS[ranking]
+            values = -instance[column].to_numpy() if largest else instance[column].to_numpy()
+            risks = instance[reference].to_numpy()
+            kendall, spearman = (float(f(values, risks).statistic) for f in (stats.kendalltau, stats.spearmanr))
+            top = bool(values.argmin() == risks.argmin())
+            share = float(conditions.get(key, math.nan))
+            found.append((*key, ranking, reference, kendall, spearman, top, share))
+    columns = [*KEYS, "ranking", "reference", "kendall", "spearman", "top", "conditions"]
+    return pd.DataFrame(found, columns=columns)
+
+
+# How often a larger alpha means a smaller risk: counts of pairs, where the condition holds and where it does not.
+
+
+TEACHERS = "teachers.parquet"
+THEOREMS = {2: "Theorem 1", 3: "Theorem 4"}  # of so many activations; Theorem 7 of any number
+
+
+@dataclass(frozen=True)
+class Share:
+    """`holds` of `number` pairs, with Wilson's interval of 95 %, as if pairs were independent; those of one are not."""
+
+    holds: int
+    number: int
+
+    @property
+    def value(self) -> float:
+        return self.holds / self.number
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        found = binomtest(self.holds, self.number).proportion_ci(0.95, method="wilson")
+        return float(found.low), float(found.high)
+
+    @classmethod
+    def of(cls, conclusions: pd.Series) -> Share | None:
+        """None of no pair."""
+        return cls(int(conclusions.sum()), len(conclusions)) if len(conclusions) else None
+
+
+@dataclass(frozen=True)
+class TheoremCount:
+    """The pairs of one kind.
+
+    Attributes:
+        words: whose they are. labels: their kind of labels; empty of teachers, with whose alpha it is.
+        instances: of how many. activations: h.
+        met: where the condition holds, how often the conclusion does. unmet: where it fails.
+        margin: with condition and the margin of note U5.
+        guaranteed: whether the conclusion follows from the condition.
+    """
+
+    words: str
+    labels: str
+    alpha_of: str
+    instances: int
+    activations: int
+    met: Share | None
+    unmet: Share | None
+    margin: Share | None
+    guaranteed: bool
+
+
+def teacher_counts(run: Run[Any]) -> list[TheoremCount]:
+    """Of the random teachers, by their number of activations."""
+    table = run.table("teachers", TEACHERS)
+    if table.empty:
+        return []
+    counts = []
+    for h in run.config.sizes:
+        words = f"{THEOREMS.get(h, 'Theorem 7')}, {h} activations"
+        pairs = table[table["activations"].eq(h)]
+        counts.append(_count(pairs, words, h, "", "teacher's", guaranteed=True))
+    return counts
+
+
+def search_counts(run: Run[Any], alpha_of: str = SEARCHED) -> list[TheoremCount]:
+    """Of the searches, by their labels. alpha_of: `searched`, or `best` for the searched weights.
+
+    Of the best alpha, pairs that it has both at zero are no case: they are not told apart.
+    """
+    table = run.table("shared", PAIRS)
+    if table.empty:
+        return []
+    table = table[table["alpha_of"].eq(alpha_of)]
+    if alpha_of == BEST:
+        table = table[table["first_alpha"].gt(0) | table["second_alpha"].gt(0)]
+    h = len(run.config.problem.activations)
+    groups = table.groupby("labels", sort=False)
+    order = [labels for labels in run.config.labels if labels in groups.groups]
+    return [
+        _count(
+            groups.get_group(labels), f"{labels}, {alpha_of} alpha", h, labels, alpha_of, guaranteed=alpha_of == BEST
+        )
+        for labels in order
+    ]
+
+
+def _count(
+    pairs: pd.DataFrame, words: str, activations: int, labels: str, alpha_of: str, *, guaranteed: bool
+) -> TheoremCount:
+    condition, conclusion = pairs["condition"].astype(bool), pairs["conclusion"].astype(bool)
+    return TheoremCount(
+        words=words,
+        labels=labels,
+        alpha_of=alpha_of,
+        instances=int(pairs["number"].nunique()),
+        activations=activations,
+        met=Share.of(conclusion[condition]),
+        unmet=Share.of(conclusion[~condition]),
+        margin=Share.of(conclusion[condition & pairs["margin"].astype(bool)]),
+        guaranteed=guaranteed,
+    )
+
+
+def all_counts(run: Run[Any]) -> Iterator[TheoremCount]:
+    """Of teachers, of the searched alpha, of the best one."""
+    yield from teacher_counts(run)
+    yield from search_counts(run, SEARCHED)
+    yield from search_counts(run, BEST)

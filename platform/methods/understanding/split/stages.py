@@ -1,0 +1,82 @@
+"""The study of validation sets: validation against test by their size, and spectral solutions. Oymak et al. 2021."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from ray import tune
+
+from archray.errors import ArchrayError
+from archray.files import Folder
+from archray.platform.engine.stage import Context
+from archray.platform.engine.trial_plan import TrialPlan
+from archray.platform.engine.tuning import TuneRun, TuneStage
+from archray.platform.methods.recipe import Recipe
+from archray.platform.methods.understanding.split.config import SplitConfig
+from archray.platform.methods.understanding.split.report import SECTIONS, headline, listings
+from archray.platform.methods.understanding.split.tables import (
+    MEASURES,
+    MEASURES_TABLE,
+    SPECTRAL,
+    SPECTRAL_TABLE,
+    findings,
+    rows_of,
+)
+from archray.plurals import count
+from archray.seeds import first_seeds
+from archray.trainables.tune.split_trainable import SplitTrainable, SplitTrialSettings
+
+
+def _plan(context: Context[SplitConfig], parameters: Sequence[int], *, spectral: bool) -> TrialPlan:
+    """A trial for each h and seed; the problems of a seed have the same points, whatever h."""
+    config = context.config
+    seeds = first_seeds(context.seed(MEASURES), config.seeds)
+    settings = SplitTrialSettings(data=context.run.data, **config.problem.model_dump())
+    keys = {"parameters": tune.grid_search(list(parameters)), "seed": tune.grid_search(seeds), "spectral": spectral}
+    return TrialPlan(
+        trainable=SplitTrainable,
+        settings=settings.model_dump(mode="json"),
+        metric="score",
+        mode="min",
+        total=len(parameters) * len(seeds),
+        keys=keys,
+    )
+
+
+def _write(name: str) -> Callable[[Context[SplitConfig], Folder, TuneRun], None]:
+    def finish(context: Context[SplitConfig], folder: Folder, run: TuneRun) -> None:
+        """Raises: ArchrayError if no trial has a row."""
+        table = rows_of(run.trials)
+        if table.empty:
+            raise ArchrayError(f"none of {count(len(run.trials), 'problem')} could be measured: {run.failures}")
+        folder.write_parquet(name, table.sort_values(["parameters", "seed"], kind="stable", ignore_index=True))
+
+    return finish
+
+
+MEASURES_STAGE = TuneStage[SplitConfig](
+    name=MEASURES,
+    title="compare validation and test, and select, at every size of the validation set",
+    reads=("problem", "parameters", "seeds"),
+    plan=lambda context, tuned: _plan(context, context.config.parameters, spectral=False),
+    finish=_write(MEASURES_TABLE),
+    search=True,
+    amount=lambda config: count(config.seeds * len(config.parameters), "problem"),
+)
+
+SPECTRAL_STAGE = TuneStage[SplitConfig](
+    name=SPECTRAL,
+    title="solve the upper problem by eigenvectors, and by gradient ascent",
+    reads=("problem", "spectral_parameters", "seeds"),
+    plan=lambda context, tuned: _plan(context, (context.config.spectral_parameters,), spectral=True),
+    finish=_write(SPECTRAL_TABLE),
+    amount=lambda config: count(config.seeds, "problem"),
+)
+
+RECIPE = Recipe[SplitConfig](
+    stages=(MEASURES_STAGE, SPECTRAL_STAGE),
+    findings=findings,
+    headline=headline,
+    sections=SECTIONS,
+    listings=listings,
+)

@@ -1,0 +1,271 @@
+"""The tables of the study of validation sets, and what is computed of them over seeds."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from archray.platform.quantities import significant, whole_number
+from archray.platform.report.figures import NothingToDraw
+from archray.platform.run.run import Run
+from archray.plurals import count
+from archray.trainables.validation_split.measures import Array, Interval, decay, growth, points_needed
+
+MEASURES, SPECTRAL = "measures", "spectral"  # stages
+MEASURES_TABLE, SPECTRAL_TABLE = "measures.parquet", "spectral.parquet"
+DESIGNS = {  # of the table of spectral solutions, in words
+    "gaussian": "low-rank form, Gaussian features",
+    "activation": "low-rank form, activations",
+    "kernels": "multiple kernels",
+}
+
+
+def rows_of(trials: pd.DataFrame) -> pd.DataFrame:
+    """A row per trial and size of the validation set, with the trial's `parameters` and `seed`; failed trials none."""
+    rows: list[dict[str, Any]] = []
+    for trial in trials.to_dict("records"):
+        whole = json.loads(trial["whole"])
+        own = {"parameters": int(trial["parameters"]), "seed": int(trial["seed"])}
+        rows += [{**own, **row, **whole} for row in json.loads(trial["rows"])]
+    return pd.DataFrame(rows)
+
+
+def measures_of(run: Run[Any]) -> pd.DataFrame:
+    """Of all repeats, with a `repeat`, and `problem`, which tells seeds apart. Raises: NothingToDraw without a row."""
+    return _told_apart(run, MEASURES, MEASURES_TABLE)
+
+
+def spectral_of(run: Run[Any]) -> pd.DataFrame:
+    """As `measures_of`."""
+    return _told_apart(run, SPECTRAL, SPECTRAL_TABLE)
+
+
+def _told_apart(run: Run[Any], stage: str, name: str) -> pd.DataFrame:
+    frame = run.pooled(stage, name)
+    if frame.empty or "points" not in frame:
+        raise NothingToDraw(f"the run has no table of its stage {stage}; understand split to its end")
+    return frame.assign(problem=frame["repeat"].astype(str) + "-" + frame["seed"].astype(str))
+
+
+def curves(frame: pd.DataFrame, column: str) -> tuple[list[int], Array]:
+    """The sizes, and a row per problem of the column's values by size."""
+    wide = frame.pivot_table(index="problem", columns="points", values=column)
+    return [int(size) for size in wide.columns], wide.to_numpy(float)
+
+
+def excess_by_parameters(run: Run[Any]) -> tuple[list[int], Mapping[int, Array]]:
+    """The sizes, and by h the excess test losses, (problems, sizes)."""
+    frame = measures_of(run)
+    numbers = sorted(int(h) for h in frame["parameters"].unique())
+    pairs = {h: curves(frame[frame["parameters"] == h], "excess") for h in numbers}
+    return pairs[numbers[0]][0], {h: values for h, (_, values) in pairs.items()}
+
+
+def needed_by_parameters(run: Run[Any]) -> dict[int, Interval]:
+    """By h, the points from which on the median excess is within the tolerance."""
+    sizes, excess = excess_by_parameters(run)
+    return {h: points_needed(sizes, values, run.config.tolerance) for h, values in excess.items()}
+
+
+def growth_of(run: Run[Any]) -> Interval:
+    """The exponent of the points needed over h."""
+    sizes, excess = excess_by_parameters(run)
+    return growth(sizes, excess, run.config.tolerance)
+
+
+def largest(frame: pd.DataFrame) -> pd.DataFrame:
+    """The rows of the largest h."""
+    return frame[frame["parameters"] == frame["parameters"].max()]
+
+
+def decay_of(frame: pd.DataFrame, column: str, test_size: int) -> Interval:
+    """The exponent of a column's mean over n = 1 / (1 / validation points + 1 / test points).
+
+    Of two independent samples' means, whose distance it is, n is what counts: a finite test set is no expectation.
+    """
+    sizes, values = curves(frame, column)
+    return decay([1 / (1 / size + 1 / test_size) for size in sizes], values)
+
+
+def of_problems(frame: pd.DataFrame, column: str) -> np.ndarray:
+    """One value per problem of what does not depend on the size of the validation set."""
+    values: np.ndarray = frame.groupby("problem")[column].first().to_numpy(float)
+    return values
+
+
+def at_largest_size(frame: pd.DataFrame, column: str) -> np.ndarray:
+    """One value per problem, at the largest size."""
+    last: np.ndarray = frame[frame["points"] == frame["points"].max()].sort_values("problem")[column].to_numpy(float)
+    return last
+
+
+# What the study concludes: claims on validation sets, each with the numbers that decide it here.
+
+
+INTERPOLATES = 1e-3  # training loss, beside labels of variance about 1, below which a model fits its training set
+SLOWEST = -0.35  # exponent: -1/2, and what heavy tails of single points take from it
+SAME = 1e-6  # largest difference of two solutions, relative to their largest weight
+
+HOLDS, FAILS, OPEN = "holds", "does not hold", "undecided"
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A claim, what was measured of it, and whether it holds here."""
+
+    claim: str
+    measured: str
+    verdict: str
+
+
+def claims(run: Run[Any]) -> list[Claim]:
+    """Those of which the run has the tables, in the order of the paper's abstract."""
+    made: list[Claim] = []
+    for part in (_of_measures, _of_spectral):
+        try:
+            made += part(run)
+        except NothingToDraw:
+            continue
+    return made
+
+
+def _of_measures(run: Run[Any]) -> list[Claim]:
+    frame = measures_of(run)
+    most = largest(frame)
+    h, tolerance, tested = int(most["parameters"].iloc[0]), run.config.tolerance, run.config.problem.test_size
+    top = whole_number(frame["points"].max())
+    training = float(frame["training_loss"].max())
+    excess = at_largest_size(most, "excess")
+    gain = of_problems(most, "uniform") - at_largest_size(most, "selected_test_loss")
+    exponent = growth_of(run)
+    made = [
+        Claim(
+            "The training loss is 0 whatever the architecture, and selects none",
+            f"largest training loss {significant(training)}",
+            HOLDS if training < INTERPOLATES else FAILS,
+        ),
+        *(
+            Claim(text, f"exponent {shown(of)}, h = {h}", below(of, SLOWEST))
+            for text, of in (
+                (
+                    "The validation loss is within about n^(-1/2) of the test loss, for all architectures at once",
+                    decay_of(most, "loss_gap_sup", tested),
+                ),
+                ("The hyper-gradient likewise", decay_of(most, "gradient_gap_sup", tested)),
+            )
+        ),
+        Claim(
+            "What the validation set selects comes near the best architecture",
+            f"median excess test loss {100 * float(np.median(excess)):.1f} % with {top} points, h = {h}",
+            HOLDS if np.median(excess) <= tolerance else FAILS,
+        ),
+        Claim(
+            "It is better than equal weights",
+            f"mean decrease of the test loss {_mean(gain)}; lower in {int((gain > 0).sum())} of "
+            f"{count(len(gain), 'problem')}",
+            _positive(gain),
+        ),
+        Claim(
+            "The validation points that suffice grow at most as h, up to logarithms",
+            f"exponent {shown(exponent)}; {_needed(needed_by_parameters(run))}",
+            OPEN if math.isnan(exponent.value) else below(exponent, 1.0),
+        ),
+    ]
+    return made
+
+
+def _of_spectral(run: Run[Any]) -> list[Claim]:
+    frame = spectral_of(run)
+    made = []
+    for design, rows in frame.groupby("design", sort=False):
+        words = DESIGNS[str(design)]
+        difference, steps = rows["difference"].max(), rows["ascent_steps"].median()
+        made.append(
+            Claim(
+                f"The spectral solution is the limit of gradient ascent ({words})",
+                f"largest difference {significant(difference)} in {count(len(rows), 'comparison')}; ascent took "
+                f"{whole_number(steps)} steps (median)",
+                HOLDS if difference < SAME else FAILS,
+            )
+        )
+        if rows.get("spectral") is not None and rows["spectral"].notna().any():
+            best = at_largest_size(rows, "best")
+            spectral, descent = (
+                float(np.median(at_largest_size(rows, name) / best - 1)) for name in ("spectral", "descent")
+            )
+            made.append(
+                Claim(
+                    f"And has near-minimal test loss ({words})",
+                    f"median excess {100 * spectral:.1f} %, of descent on the validation loss {100 * descent:.1f} %",
+                    HOLDS if spectral <= run.config.tolerance else FAILS,
+                )
+            )
+        else:
+            cosine, alone = (at_largest_size(rows, name) for name in ("cosine", "cosine_single"))
+            made.append(
+                Claim(
+                    f"And finds the teacher ({words})",
+                    f"cosine with the teacher {_mean(cosine)}; by training points alone {_mean(alone)}",
+                    HOLDS if cosine.mean() > 0.9 else FAILS,
+                )
+            )
+    return made
+
+
+def findings(run: Run[Any]) -> list[str]:
+    """The points needed, and the claims with their verdicts, a sentence each; none before a stage has ended."""
+    made = [f"{claim.claim}: {claim.verdict} ({claim.measured})" for claim in claims(run)]
+    return [enough(run), *made] if made else []
+
+
+def enough(run: Run[Any]) -> str:
+    """When the validation data are enough, in a sentence."""
+    try:
+        needed = needed_by_parameters(run)
+    except NothingToDraw:
+        return "No size of a validation set has been measured yet."
+    share = f"{100 * run.config.tolerance:g} %"
+    return f"To come within {share} of the best architecture's test loss it took {_needed(needed)}."
+
+
+def _needed(needed: dict[int, Interval]) -> str:
+    return ", ".join(f"{points(of)} for h = {h}" for h, of in needed.items()) + " validation points"
+
+
+def points(interval: Interval) -> str:
+    """`120 (90 to 160)`, `more than there were`."""
+    if math.isinf(interval.value):
+        return "more than were measured"
+    high = "∞" if math.isinf(interval.high) else whole_number(interval.high)
+    return f"{whole_number(interval.value)} ({whole_number(interval.low)} to {high})"
+
+
+def shown(interval: Interval) -> str:
+    """`−0.48 (−0.52 to −0.44)`: a value and its interval."""
+    if math.isnan(interval.value):
+        return "not known"
+    value, low, high = (f"{number:.2f}".replace("-", "\N{MINUS SIGN}") for number in interval)
+    return f"{value} ({low} to {high})"
+
+
+def below(interval: Interval, bound: float) -> str:
+    """Whether a value is at most the bound, as far as its interval tells."""
+    return HOLDS if interval.high <= bound else FAILS if interval.low > bound else OPEN
+
+
+def _positive(values: np.ndarray) -> str:
+    """Whether the mean over problems is above 0 by two standard errors, or below."""
+    error = float(values.std(ddof=1)) / math.sqrt(len(values)) if len(values) > 1 else math.inf
+    mean = float(values.mean())
+    return HOLDS if mean > 2 * error else FAILS if mean < -2 * error else OPEN
+
+
+def _mean(values: Sequence[float] | np.ndarray) -> str:
+    spread = f" ± {significant(np.std(values, ddof=1), 2)}" if len(values) > 1 else ""
+    return f"{significant(np.mean(values))}{spread}"

@@ -1,0 +1,258 @@
+"""The stage that measures planes through trained weights, row by row over the cluster. Shu 2022, section 4.3.2."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from ray import tune
+
+from archray.errors import ArchrayError
+from archray.files import Folder
+from archray.platform.engine.pool_scoring import device_of, score_in_shards
+from archray.platform.engine.stage import Context, WorkStage, file_digests
+from archray.platform.engine.trial_plan import TrialPlan
+from archray.platform.engine.tuning import TuneRun, TuneStage
+from archray.platform.methods.recipe import Recipe
+from archray.platform.methods.stages import ACCURACY, trainings
+from archray.platform.methods.understanding.topology.config import CellPlaneSettings, TopologyConfig
+from archray.platform.methods.understanding.topology.report import SECTIONS, findings, headline, listings
+from archray.platform.methods.understanding.topology.tables import (
+    BOUNDS,
+    PLANES,
+    SHAPES,
+    VARIANTS,
+    WEIGHTS,
+    architectures_of,
+)
+from archray.plurals import count
+from archray.seeds import first_seeds, named_seed
+from archray.trainables.checkpoint import read_state, write_weights
+from archray.trainables.data import load_images
+from archray.trainables.landscape.linear_cells import bounds_table
+from archray.trainables.landscape.loss_plane import flatness
+from archray.trainables.nets import build, count_parameters
+from archray.trainables.spaces.cell_variants import connection_variants, operation_variants, random_shapes, widest
+from archray.trainables.spaces.genotypes import Genotype, cell_shape
+from archray.trainables.tune.cell_trainable import COLUMNS, CellTrainable, LandscapeWorker, items_of, network_state
+from archray.trainables.tune.standalone_trainable import StandaloneSettings
+
+MEASURES = (
+    "plane", "variances", "hessian", "centre", "rise", "flat", "gradient_variance", "plane_variance",
+)  # fmt: skip
+
+
+def weights_file(number: int) -> str:
+    """The trained network of an architecture, by its place in `architectures_of`."""
+    return f"{number:04d}.pt"
+
+
+def _measure(context: Context[TopologyConfig], folder: Folder) -> None:
+    config, weights = context.config, context.folder("trainings") / WEIGHTS
+    kept = set(weights.files())
+    places = {
+        architecture: (weights / weights_file(number)).uri
+        for number, architecture in enumerate(architectures_of(context.run))
+        if weights_file(number) in kept
+    }
+    items = {each: items_of(each, config.plane.points, config.plane.gradient_points) for each in places}
+    rows = score_in_shards(
+        folder,
+        [item for of_one in items.values() for item in of_one],
+        worker=LandscapeWorker,
+        worker_kwargs={
+            "weights": places,
+            "data": context.run.data.model_dump(mode="json"),
+            **config.plane.model_dump(),
+            "seed": context.seed("planes"),
+            "device": device_of(config.resources),
+        },
+        types=COLUMNS,
+        resources=config.resources,
+        console=context.console,
+        labels=context.labels("planes"),
+        unit="row",
+    ).set_index("architecture")
+    table = [{"architecture": each, **measures_of(rows.loc[of_one], config.plane)} for each, of_one in items.items()]
+    folder.write_parquet(PLANES, pd.DataFrame(table, columns=["architecture", *MEASURES, "seconds", "failure"]))
+
+
+def measures_of(rows: pd.DataFrame, plane: CellPlaneSettings) -> dict[str, Any]:
+    """What `planes.parquet` has of a network, from what was told of its items, in their order.
+
+    rows: `values`, `seconds` and `failure` of each. One item that failed leaves nothing but its failure.
+    """
+    failures, seconds = rows["failure"].dropna(), float(rows["seconds"].sum())
+    if len(failures):
+        return {"seconds": seconds, "failure": failures.iloc[0]}
+    middle, *values = (json.loads(text) for text in rows["values"])
+    losses, variances = values[: plane.points], values[plane.points :]
+    measures = flatness(np.linspace(-plane.radius, plane.radius, plane.points), _numbers(losses))
+    centre, variance, hessian = _numbers(middle).tolist()
+    return {
+        "plane": json.dumps(losses),
+        "variances": json.dumps(variances),
+        "hessian": hessian,
+        "centre": centre,
+        "rise": measures["rise"],
+        "flat": measures["flat_share"],
+        "gradient_variance": variance,
+        "plane_variance": float(_numbers(variances).mean()),
+        "seconds": seconds,
+        "failure": None,
+    }
+
+
+def _numbers(values: Sequence[Any]) -> np.ndarray:
+    """null as NaN."""
+    return np.array(values, dtype=np.float64)
+
+
+PLANE_STAGE = WorkStage[TopologyConfig](
+    name="planes",
+    title="losses and gradients around the trained weights",
+    reads=("plane",),
+    depends=file_digests("trainings/trials.parquet", f"variants/{VARIANTS}"),
+    work=_measure,
+    amount=lambda config: f"{config.plane.points} x {config.plane.points} points of each network",
+)
+
+
+# What the study of cells does: variants, trainings, planes around trained weights, linear cells. Shu 2022, ch. 4.
+
+
+def _shape(genotype: Genotype) -> dict[str, Any]:
+    normal, reduce = map(cell_shape, genotype)
+    return {"width": normal.width, "depth": normal.depth, "reduce_width": reduce.width, "reduce_depth": reduce.depth}
+
+
+def _draw_variants(context: Context[TopologyConfig], folder: Folder) -> None:
+    """Writes what is trained, a row a cell or a variant, and the shapes of many more random connections."""
+    config, run = context.config, context.run
+    data = load_images(run.data)
+    rows, shapes = [], []
+    for name, space, text in config.cells:
+        architecture = space.decode(text)
+        seed = named_seed(context.seed("variants"), name)
+        kinds = {
+            "cell": [architecture],
+            "widest": [widest(space, architecture)] if config.widest else [],
+            "connections": connection_variants(space, architecture, config.connections, seed),
+            "operations": operation_variants(space, architecture, config.operations, seed),
+        }
+        for kind, variants in kinds.items():
+            for number, variant in enumerate(variants, start=1):
+                with torch.device("meta"):
+                    network = build(
+                        space,
+                        variant,
+                        network=config.network,
+                        in_channels=data.in_channels,
+                        num_classes=data.num_classes,
+                        seed=None,
+                    )
+                row = {"cell": name, "kind": kind, "number": number, "space": space.name}
+                row |= _shape(space.genotype(variant)) | {"parameters": count_parameters(network)}
+                rows.append(row | {"architecture": space.encode(variant)})
+        drawn = random_shapes(space, architecture, config.shapes, named_seed(context.seed("shapes"), name))
+        shapes += [{"cell": name, **_shape(genotype)} for genotype in drawn]
+    table = pd.DataFrame(rows)
+    # A widest form may be the cell itself, or what was drawn: it is what stands there first.
+    table = table.drop_duplicates(["cell", "architecture"], ignore_index=True)
+    folder.write_parquet(VARIANTS, table)
+    folder.write_parquet(SHAPES, pd.DataFrame(shapes))
+    context.say(f"{count(len(table), 'network')} of {count(len(config.architectures), 'cell')}")
+
+
+def _trials(context: Context[TopologyConfig], tuned: Folder) -> TrialPlan:
+    config, architectures = context.config, architectures_of(context.run)
+    settings = StandaloneSettings(
+        space=context.run.space,
+        data=context.run.data,
+        network=config.network,
+        training=config.train,
+        evaluate_test="every",
+    )
+    seeds = first_seeds(context.seed("trainings"), config.seeds)
+    return TrialPlan(
+        trainable=CellTrainable,
+        settings=settings.model_dump(mode="json"),
+        metric=ACCURACY,
+        mode="max",
+        total=len(architectures) * len(seeds) * len(config.learning_rates),
+        keys={
+            "architecture": tune.grid_search(architectures),
+            "seed": tune.grid_search(seeds),
+            "lr_factor": tune.grid_search(list(config.learning_rates)),
+        },
+    )
+
+
+def _keep_weights(context: Context[TopologyConfig], folder: Folder, run: TuneRun) -> None:
+    """Writes the networks whose surroundings are measured: of each architecture the first seed at the rate itself."""
+    seed, weights, numbers = (
+        first_seeds(context.seed("trainings"), 1)[0],
+        folder / WEIGHTS,
+        architectures_of(context.run),
+    )
+    for result in run.ended:
+        told = result.config or {}
+        checkpoint = run.checkpoint(result)
+        if checkpoint is None or (told["seed"], told["lr_factor"]) != (seed, 1.0):
+            continue
+        with checkpoint.as_directory() as place:
+            state = network_state(read_state(Path(place)))
+        write_weights(weights.uri, weights_file(numbers.index(told["architecture"])), state)
+    if not weights.exists() or not weights.files():
+        raise ArchrayError(f"none of {count(len(numbers), 'network')} was trained: {run.failures}")
+
+
+def _check_linear(context: Context[TopologyConfig], folder: Folder) -> None:
+    if context.config.linear_instances == 0:
+        context.say("none asked for")
+        return
+    folder.write_parquet(BOUNDS, bounds_table(context.config.linear_instances, context.seed("linear")))
+
+
+RECIPE = Recipe[TopologyConfig](
+    stages=(
+        WorkStage[TopologyConfig](
+            name="variants",
+            title="draw variants of each cell",
+            reads=("architectures", "connections", "operations", "widest", "shapes", "network"),
+            work=_draw_variants,
+            needs_ray=False,
+        ),
+        TuneStage[TopologyConfig](
+            name="trainings",
+            title="train cells and variants at equal budget",
+            reads=("network", "train", "learning_rates", "seeds"),
+            depends=file_digests(f"variants/{VARIANTS}"),
+            plan=_trials,
+            finish=_keep_weights,
+            search=True,
+            amount=lambda config: trainings(
+                config.seeds * len(config.learning_rates), config.train, "training of each network"
+            ),
+        ),
+        PLANE_STAGE,
+        WorkStage[TopologyConfig](
+            name="linear",
+            title="Theorems 4.3 and 4.4 on linear cells",
+            reads=("linear_instances",),
+            work=_check_linear,
+            needs_ray=False,
+            without_data=lambda config: True,
+            amount=lambda config: count(config.linear_instances, "instance"),
+        ),
+    ),
+    findings=findings,
+    headline=headline,
+    sections=SECTIONS,
+    listings=listings,
+)

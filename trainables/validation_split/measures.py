@@ -1,0 +1,190 @@
+"""What a validation set says of the test set, at each of its sizes, and what is selected by it; note U6."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from scipy.stats import spearmanr
+from torch import Tensor
+
+from archray.trainables.activations.instances import uniform_on_simplex
+from archray.trainables.validation_split.problem import PointLosses, SplitProblem, select_best
+
+STARTS = 2  # descents begin at the best of the random architectures, by the points at hand
+
+
+@dataclass(frozen=True)
+class SplitMeasures:
+    """Of one problem.
+
+    Attributes:
+        rows: by the size of the validation set, a dictionary each, see `by_size`.
+        whole: what does not depend on it, see `measure_split`.
+    """
+
+    rows: list[dict[str, Any]]
+    whole: dict[str, float]
+
+
+def measure_split(
+    problem: SplitProblem, sizes: Sequence[int], *, architectures: int, steps: int, seed: int
+) -> SplitMeasures:
+    """Compares validation and test over random architectures, and the architectures that they select.
+
+    The validation sets are nested: a smaller one is the first points of the largest. In `whole` are test losses of
+    `best` (the least that descent on the test set itself found), `uniform` (all weights equal), `random` (the mean of
+    the random architectures), `single` (the best single activation by the test set) and `teacher` (of who made the
+    labels; NaN of data), and `training_loss`, the largest training loss of any of them.
+
+    Args:
+        sizes: of the validation set, growing. architectures: how many random ones, the uniform point among them.
+        steps: of each descent at most.
+    """
+    h = problem.parameters
+    rng = torch.Generator().manual_seed(seed)
+    uniform = torch.full((1, h), 1 / h, dtype=torch.float64)
+    alphas = torch.cat([uniform, uniform_on_simplex(architectures - 1, h, generator=rng)])
+    singles = torch.eye(h, dtype=torch.float64)
+    validation = [problem.validation.point_losses(alpha) for alpha in alphas]
+    test = [problem.test.point_losses(alpha) for alpha in alphas]
+    alone = [problem.validation.point_losses(alpha).losses for alpha in singles]
+    alone_test = torch.tensor([problem.test.loss(alpha) for alpha in singles])
+    test_losses = torch.stack([one.losses.mean() for one in test])
+    rows: list[dict[str, Any]] = []
+    for size in sizes:
+        losses = torch.stack([one.losses[:size].mean() for one in validation])
+        starts = alphas[losses.argsort()[:STARTS]]
+        selected = select_best(problem.validation.first(size), starts, steps)
+        one = int(torch.stack([each[:size].mean() for each in alone]).argmin())
+        rows.append(
+            {
+                "points": size,
+                **_agreement(validation, test, size),
+                "selected_validation_loss": selected.loss,
+                "selected_test_loss": problem.test.loss(selected.alpha),
+                "single_test_loss": float(alone_test[one]),
+                "steps": selected.steps,
+                "alpha": selected.alpha.tolist(),
+            }
+        )
+    last = torch.tensor(rows[-1]["alpha"], dtype=torch.float64)
+    starts = torch.cat([alphas[test_losses.argsort()[:STARTS]], last[None]])
+    best = select_best(problem.test, starts, steps)
+    whole = {
+        "best": best.loss,
+        "uniform": float(test_losses[0]),
+        "random": float(test_losses.mean()),
+        "single": float(alone_test.min()),
+        "teacher": float("nan") if problem.teacher is None else problem.test.loss(problem.teacher),
+        "training_loss": max(problem.lower.training_loss(alpha) for alpha in alphas),
+        "gradient_norm": float(torch.stack([_norm(one.gradients.mean(0)) for one in test]).mean()),
+    }
+    for row in rows:
+        row["excess"] = row["selected_test_loss"] / best.loss - 1
+    return SplitMeasures(rows, whole)
+
+
+def _agreement(validation: Sequence[PointLosses], test: Sequence[PointLosses], size: int) -> dict[str, float]:
+    """Of the first `size` validation points with all test points, over architectures: mean and largest distance of
+    losses and of hyper-gradients (Euclidean), and Spearman's rho of the losses."""
+    pairs = list(zip(validation, test, strict=True))
+    losses = torch.stack([torch.stack([v.losses[:size].mean(), t.losses.mean()]) for v, t in pairs])  # (S, 2)
+    gaps = (losses[:, 0] - losses[:, 1]).abs()
+    distances = torch.stack([_norm(v.gradients[:size].mean(0) - t.gradients.mean(0)) for v, t in pairs])
+    return {
+        "loss_gap_mean": float(gaps.mean()),
+        "loss_gap_sup": float(gaps.max()),
+        "gradient_gap_mean": float(distances.mean()),
+        "gradient_gap_sup": float(distances.max()),
+        "rank_correlation": float(spearmanr(losses[:, 0], losses[:, 1]).statistic),
+    }
+
+
+def _norm(vector: Tensor) -> Tensor:
+    return torch.linalg.vector_norm(vector)
+
+
+# How many validation points suffice for so many architecture parameters, with intervals over seeds. NumPy alone.
+
+
+RESAMPLES = 1000  # of the bootstrap
+Array = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
+
+
+class Interval(NamedTuple):
+    """A value and the middle 90 % of it over resampled seeds; infinite where the tolerance is never met."""
+
+    value: float
+    low: float
+    high: float
+
+
+def crossing(sizes: Sequence[int], excess: Sequence[float] | Array, tolerance: float) -> float:
+    """The size from which on a curve stays at or below the tolerance: between sizes, by its line in log and log.
+
+    The smallest size where it does so everywhere, infinity where it is above it at the largest.
+    """
+    above = [place for place, value in enumerate(excess) if not value <= tolerance]
+    if not above:
+        return float(sizes[0])
+    last = above[-1]
+    if last == len(sizes) - 1:
+        return math.inf
+    high, low = math.log(excess[last]), math.log(max(excess[last + 1], tolerance * 1e-3))
+    share = (high - math.log(tolerance)) / (high - low)
+    return math.exp(math.log(sizes[last]) + share * math.log(sizes[last + 1] / sizes[last]))
+
+
+def points_needed(sizes: Sequence[int], excess: Array, tolerance: float, seed: int = 0) -> Interval:
+    """Where the median over seeds of the excess, (seeds, sizes), has come within the tolerance, and stays."""
+    rng = np.random.default_rng(seed)
+    drawn = rng.integers(len(excess), size=(RESAMPLES, len(excess)))
+    values = [crossing(sizes, np.median(excess[chosen], axis=0), tolerance) for chosen in drawn]
+    return _interval(crossing(sizes, np.median(excess, axis=0), tolerance), values)
+
+
+def growth(sizes: Sequence[int], excess: Mapping[int, Array], tolerance: float, seed: int = 0) -> Interval:
+    """The exponent b of points = c h^b, by least squares in log and log, over the numbers h of parameters.
+
+    excess: by h, (seeds, sizes). Numbers h at which the tolerance is never met, or met at the smallest size, say only
+    a bound and are left out; NaN with fewer than two others. The theory has b <= 1 up to logarithms.
+    """
+    rng = np.random.default_rng(seed)
+    value = _slope(sizes, excess, tolerance)
+    resampled = []
+    for _ in range(RESAMPLES // 2):
+        drawn = {h: of[rng.integers(len(of), size=len(of))] for h, of in excess.items()}
+        resampled.append(_slope(sizes, drawn, tolerance))
+    return _interval(value, [one for one in resampled if not math.isnan(one)])
+
+
+def _slope(sizes: Sequence[int], excess: Mapping[int, Array], tolerance: float) -> float:
+    pairs = [(h, crossing(sizes, np.median(of, axis=0), tolerance)) for h, of in excess.items()]
+    known = [(math.log(h), math.log(points)) for h, points in pairs if sizes[0] < points < math.inf]
+    if len(known) < 2:
+        return math.nan
+    x, y = np.array(known).T
+    return float(np.polyfit(x, y, 1)[0])
+
+
+def decay(sizes: Sequence[float], values: Array, seed: int = 0) -> Interval:
+    """The exponent b of value = c points^b of the mean over seeds, values (seeds, sizes); concentration has -1/2."""
+    rng = np.random.default_rng(seed)
+
+    def exponent(rows: Array) -> float:
+        return float(np.polyfit(np.log(sizes), np.log(rows.mean(0)), 1)[0])
+
+    drawn = rng.integers(len(values), size=(RESAMPLES, len(values)))
+    return _interval(exponent(values), [exponent(values[chosen]) for chosen in drawn])
+
+
+def _interval(value: float, resampled: Sequence[float]) -> Interval:
+    if not resampled:
+        return Interval(value, math.nan, math.nan)
+    low, high = np.quantile(np.array(resampled), [0.05, 0.95], method="nearest")
+    return Interval(value, float(low), float(high))
