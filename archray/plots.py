@@ -9,11 +9,11 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-_FIGURES = "archray.platform.figure_names"
+_PLOTS = "archray.platform.plots"
 
 
 def __getattr__(name: str) -> Any:
-    table = import_module(_FIGURES)
+    table = import_module(_PLOTS)
     if name == "__all__":
         return list(table.FIGURES)
     if name in table.FIGURES:
@@ -24,4 +24,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted(import_module(_FIGURES).FIGURES)
+    return sorted(import_module(_PLOTS).FIGURES)

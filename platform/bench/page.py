@@ -198,7 +198,7 @@ def curves(bench: BenchResult, label: str) -> tuple[np.ndarray, np.ndarray]:
     return x, bench.sign * np.array(shown)
 
 
-@figure(height=_HEIGHT)
+@figure(height=_HEIGHT, of="bench")
 def bench_regret(bench: BenchResult, canvas: Figure) -> None:
     """The regret of the best so far, and its rank in the table, over the budget: mean over seeds, and their middle."""
     regret, rank = canvas.subplots(2, 1, sharex=True)

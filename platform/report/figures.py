@@ -1,6 +1,6 @@
 """Figures of a run: matplotlib for a notebook, and the same as inline SVG that takes its colours from the page.
 
-A figure is a public function of a run, `hnas_landscape(run) -> Figure`, listed in `archray.plots`. It is drawn in the
+A figure is a public function of a run, `hnas_landscape(run) -> Figure`, offered by `archray.plots`. It is drawn in the
 colours of a light page; in the SVG each of these becomes a CSS variable, so one drawing is right on a light and on a
 dark page. Nothing of matplotlib's global state is touched beyond the call.
 """
@@ -8,11 +8,12 @@ dark page. Nothing of matplotlib's global state is touched beyond the call.
 from __future__ import annotations
 
 import io
+import math
 import re
 from collections.abc import Callable, Iterable, Sequence
 from functools import wraps
 from textwrap import wrap
-from typing import TypeVar
+from typing import Any, Literal, TypeVar
 from weakref import WeakKeyDictionary
 
 import matplotlib as mpl
@@ -26,7 +27,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormat
 
 from archray.errors import InvalidInput
 from archray.platform.quantities import power_of_ten
-from archray.platform.report.section import escape
+from archray.platform.report.section import Section, captioned, escape
 
 # What a reader sees who points at a figure on the page: a text for each point or line, beside matplotlib's drawing.
 
@@ -138,10 +139,17 @@ class NothingToDraw(InvalidInput):
     """The run has not the data that a figure shows."""
 
 
-def figure(height: int) -> Callable[[Callable[[ShownT, Figure], None]], Callable[[ShownT], Figure]]:
-    """Makes `draw(run, canvas)` a figure of a run, WIDTH x height; another height is set on the canvas.
+Of = Literal["run", "summaries", "progress", "bench"]
+FIGURES: dict[str, tuple[Of, Callable[[Any], Figure]]] = {}  # by name, in the order of import: `archray.plots`
+
+
+def figure(height: int, of: Of = "run") -> Callable[[Callable[[ShownT, Figure], None]], Callable[[ShownT], Figure]]:
+    """Makes `draw(run, canvas)` a figure of `archray.plots`, WIDTH x height; a run may set another height.
 
     The function it makes raises NothingToDraw where the run has no data for it.
+
+    Args:
+        of: what the figure is drawn from: a run, the summaries or the progress of several runs, or a bench.
     """
 
     def decorate(draw: Callable[[ShownT, Figure], None]) -> Callable[[ShownT], Figure]:
@@ -155,9 +163,39 @@ def figure(height: int) -> Callable[[Callable[[ShownT, Figure], None]], Callable
             return canvas
 
         del make.__wrapped__  # or `help` shows draw's signature
+        FIGURES[draw.__name__] = of, make
         return make
 
     return decorate
+
+
+def figure_section(
+    anchor: str, title: str, canvas: Figure, *, description: str, caption: str, below: str = ""
+) -> Section:
+    """A section of one captioned figure, with `below`, HTML, under it.
+
+    Args:
+        description: what the figure shows, for a reader who does not see it.
+        caption: plain text.
+    """
+    return Section(anchor, title, captioned(drawing(anchor, canvas, description=description), caption) + below)
+
+
+def panels(canvas: Figure, number: int, columns: int, *, row: int, head: int = 0, **options: Any) -> list[Axes]:
+    """Axes of `number` panels in rows of `columns`, row by row.
+
+    Args:
+        row: height of a row.
+        head: height above the rows, for a legend.
+        options: of `Figure.subplots`, such as `sharey`.
+    """
+    columns = min(columns, number)
+    rows = math.ceil(number / columns)
+    set_height(canvas, head + row * rows)
+    axes = list(canvas.subplots(rows, columns, squeeze=False, **options).flat)
+    for blank in axes[number:]:
+        blank.set_visible(False)
+    return axes[:number]
 
 
 def drawing(name: str, canvas: Figure, *, description: str) -> str:

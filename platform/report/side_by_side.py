@@ -89,7 +89,7 @@ def _cell(key: str, spread: Spread | None) -> str:
     return text if spread.deviation is None else f"{text} ({spread.number})"
 
 
-@figure(height=200)
+@figure(height=200, of="summaries")
 def runs_compared(runs: Compared, canvas: Figure) -> None:
     """The test accuracy of each run, and that over the seconds it took: means, and one standard deviation."""
     shown = [(name, spreads_of(summary)) for name, summary in runs]

@@ -22,7 +22,7 @@ from matplotlib.figure import Figure
 import archray
 from archray import plots
 from archray.errors import InvalidInput, RunFolderError
-from archray.platform.figure_names import FIGURES, OF_A_BENCH, OF_A_RUN, OF_SEVERAL_RUNS, opened
+from archray.platform.plots import FIGURES, opened
 from archray.platform.report.figures import WIDTH, NothingToDraw
 from archray.platform.run.run import Run
 from archray.platform.run_result import RunResult
@@ -36,21 +36,25 @@ MAKERS: dict[str, Callable[[Path], Run[Any]]] = {
     "methods": partial(hnas_run, pool_size=30, trials=12, baseline=2, final_seeds=2, epochs=2),
     "feature_maps": partial(feature_map_run, repeats=2, candidates=16),
     "supernets": gradient_run,
+    "nasi": nasi_run,
     "ensembles": repeated_ensemble_run,
     "pareto": pareto_run,
     "activations": activations_run,
     "split": split_run,
     "topology": topology_run,
 }
+OF_A_RUN = [name for name, (of, _) in FIGURES.items() if of == "run"]
+OF_SEVERAL_RUNS = [name for name, (of, _) in FIGURES.items() if of in ("summaries", "progress")]
+
+
+def family_of(name: str) -> str:
+    return FIGURES[name][1].__module__.split(".")[-2]
+
+
 OWN_RUN = {  # of figures that not every run of the family has the data of
     "ensemble_defence": attacked_run,
     "halving_generalisation": leaders_run,
     "supernet_shared_scores": scored_run,
-    "nasi_samples": nasi_run,
-    "nasi_constants": nasi_run,
-    "nasi_against_accuracy": nasi_run,
-    "nasi_agreement": nasi_run,
-    "nasi_training_curves": nasi_run,
 }
 
 
@@ -69,7 +73,7 @@ def made_by(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Callable[[Pat
 
 @pytest.mark.parametrize("name", OF_A_RUN)
 def test_every_figure_draws_a_run_of_its_family(made_by: Callable[..., Run[Any]], name: str) -> None:
-    family = OF_A_RUN[name].split(".")[-2]
+    family = family_of(name)
     assert drawn(getattr(plots, name)(made_by(OWN_RUN.get(name, MAKERS[family]))))
 
 
@@ -100,6 +104,7 @@ METHODS = {
     "plain": "evolution",
     "feature_maps": "halving",
     "supernets": "darts",
+    "nasi": "nasi",
     "ensembles": "nesbs",
     "pareto": "nsga2",
     "activations": "activations",
@@ -113,7 +118,7 @@ OWN_SPACE = {"halving": {"space": "fourier"}, **{name: {"space": "activations"} 
 
 @pytest.mark.parametrize("name", OF_A_RUN)
 def test_a_run_without_the_data_says_so(tmp_path: Path, name: str) -> None:
-    own = METHODS[OF_A_RUN[name].split(".")[-2]]
+    own = METHODS[family_of(name)]
     for method in sorted({own, "hnas", "halving"}):
         empty = write_run(tmp_path / method, method, config=OWN_SPACE.get(method, {}))
         plain = own == METHODS["plain"] and method == METHODS["pareto"]  # which has all figures of plain searches
@@ -136,7 +141,6 @@ def test_a_run_is_a_path_a_result_or_a_run(tmp_path: Path) -> None:
 
 
 def test_names_are_listed_once_and_found() -> None:
-    assert len(OF_A_RUN) + len(OF_SEVERAL_RUNS) + len(OF_A_BENCH) == len(FIGURES)
     assert archray.plots is plots and plots.__all__ == list(FIGURES) and dir(plots) == sorted(FIGURES)
     assert [getattr(plots, name).__name__ for name in plots.__all__] == plots.__all__
     with pytest.raises(AttributeError, match=r"no figure 'hnas_landscpae'; choose one of .*hnas_landscape"):

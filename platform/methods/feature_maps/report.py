@@ -163,13 +163,13 @@ def _reached(runs: Sequence[Progress], comparison: pd.DataFrame) -> Iterator[str
         yield f"Random search ends with {TEST.show(accuracy)} on average; {'; '.join(parts)}."
 
 
-@figure(height=400)
+@figure(height=400, of="progress")
 def accuracies_compared_by_calls(runs: Sequence[Progress], canvas: Figure) -> None:
     """Test accuracy over solver calls, a line for each run that compares there. Khodak et al. 2020, Figure 2."""
     _draw(_lines(runs, "calls"), canvas, "calls")
 
 
-@figure(height=400)
+@figure(height=400, of="progress")
 def accuracies_compared_by_seconds(runs: Sequence[Progress], canvas: Figure) -> None:
     """Test accuracy over seconds, a line for each run. Khodak et al. 2020, Figure 3."""
     _draw(_lines(runs, "seconds"), canvas, "seconds")

@@ -1,0 +1,81 @@
+"""The figures of `archray.plots`: functions of a run's folder, of several runs, or of a bench."""
+
+from __future__ import annotations
+
+import os
+import pkgutil
+from collections.abc import Callable
+from functools import cache
+from importlib import import_module
+from typing import Any, TypeAlias
+
+from matplotlib.figure import Figure
+
+from archray.errors import InvalidInput
+from archray.platform import bench, methods, report
+from archray.platform.bench.result import BenchResult
+from archray.platform.compare import compared_progress, compared_runs
+from archray.platform.methods import open_run
+from archray.platform.report.figures import FIGURES, NothingToDraw
+from archray.platform.run.run import Run
+from archray.platform.run_result import RunResult
+
+Place: TypeAlias = str | os.PathLike[str] | RunResult | Run[Any]
+_MODULES = ("figures", "report", "attack_section", "run_sections", "side_by_side", "page")  # that draw
+_TAKES = {
+    "run": "run: its folder, an `archray.RunResult`, or a `Run`",
+    "summaries": "runs: folders, `archray.RunResult`s, or `Run`s",
+    "progress": "runs: folders, `archray.RunResult`s, or `Run`s",
+    "bench": "bench: its folder, or what `archray.bench` returned",
+}
+
+for _package in (report, methods, bench):
+    for _module in pkgutil.walk_packages(_package.__path__, f"{_package.__name__}."):
+        if _module.name.rpartition(".")[2] in _MODULES:
+            import_module(_module.name)  # where each figure registers itself
+
+
+@cache
+def figure_of(name: str) -> Callable[[Any], Figure]:
+    """The figure called `name`, as a function of a run, of several, or of a bench. Raises: KeyError."""
+    of, draw = FIGURES[name]
+
+    def figure(place: Any) -> Figure:
+        if of == "bench":
+            return draw(place if isinstance(place, BenchResult) else BenchResult.read(place))
+        if of == "run":
+            return draw(_checked(name, opened(place)))
+        runs = [opened(run) for run in place]
+        return draw(compared_runs([str(run.folder) for run in runs]) if of == "summaries" else compared_progress(runs))
+
+    figure.__name__ = figure.__qualname__ = name
+    figure.__doc__ = f"""{(draw.__doc__ or "").strip()}
+
+    {_TAKES[of]}.
+
+    Raises: NothingToDraw if it has not the data that the figure shows; RunFolderError if a folder holds no run.
+    """
+    return figure
+
+
+def _checked(name: str, run: Run[Any]) -> Run[Any]:
+    """The run, whose method's family has the figure. Raises: NothingToDraw."""
+    family = FIGURES[name][1].__module__.rpartition(".")[0]
+    if family != report.__name__ and not any(
+        base.__module__.startswith(f"{family}.") for base in type(run.config).__mro__
+    ):
+        raise NothingToDraw(
+            f"{name} is no figure of a run of {run.config.method}; docs/plots.md says which runs each is of"
+        )
+    return run
+
+
+def opened(run: Place) -> Run[Any]:
+    """The run of a folder or a result; one that is open stays as it is. Raises: InvalidInput, RunFolderError."""
+    if isinstance(run, Run):
+        return run
+    if isinstance(run, RunResult):
+        return open_run(run.path, trust=run.trust)
+    if isinstance(run, (str, os.PathLike)):
+        return open_run(run)
+    raise InvalidInput(f"expected a run's folder, an archray.RunResult or a Run, got a {type(run).__name__}")
