@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from archray.trainables.spaces.genotypes import CELLS, CellEdges, GenotypeSpace, cell_decisions
 from archray.trainables.spaces.space import SPACES, Architecture, Decision
@@ -71,6 +71,27 @@ class DARTS(GenotypeSpace):
 
     name: ClassVar[str] = "darts"
     named: ClassVar[Mapping[str, str]] = NAMED
+    defaults: ClassVar[Mapping[str, Any]] = {
+        # Supernets of 8 cells and 16 channels; evaluation on CIFAR-10 with 20 cells and 36 channels (Liu et al. 2019,
+        # App. A.2; GAEA, C.1.2).
+        "supernets": {
+            "supernet": {"network": {"channels": 16, "cells": 2}},
+            "network": {"channels": 36, "cells": 6, "auxiliary": True},
+            "final": {
+                "epochs": 600,
+                "batch_size": 128,
+                "lr": 0.025,
+                "nesterov": False,
+                "weight_decay": 3e-4,
+                "grad_clip": 5.0,
+                "auxiliary_weight": 0.4,
+                "drop_path": 0.3,
+                "augmentation": {"cutout": 16},
+            },
+        },
+        "nasi": {"nasi": {"mu": 2.0}, "final": {"batch_size": 96, "drop_path": 0.2}},  # Shu 2022, 6.4.4 and 6.5.3
+        "ensembles": {"final": {"drop_path": 0.2}},  # rising from 0 (note E8)
+    }
     nodes: ClassVar[tuple[int, ...]] = NODES
     outputs_rule: ClassVar[str] = "a cell's output is all of its four nodes"
     operations: ClassVar[tuple[str, ...]] = OPERATIONS[1:]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Sequence
-from typing import ClassVar, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple
 
 from archray.errors import InvalidArchitecture
 from archray.plurals import count
@@ -39,6 +39,16 @@ class NASBench1Shot1(Space):
     is not counted as a choice, and 29,160 for space 2, where it is.
     """
 
+    defaults: ClassVar[Mapping[str, Any]] = {
+        # 3 stacks of 3 cells (Zela et al. 2020); NAS-Bench-101 trains for 108 epochs.
+        "supernets": {
+            "supernet": {"network": {"channels": 16, "cells": 3}},
+            "network": {"channels": 128, "cells": 3},
+            "final": {"epochs": 108},
+        },
+        # Shu 2022, 6.5.1. Its nu, 1000, holds for its own initialization: Eq. 6.14 is the rule.
+        "nasi": {"nasi": {"mu": 1.0, "nu_rule": "adaptive"}},
+    }
     parents: ClassVar[tuple[int, ...]]  # how many node 1, 2, ... and the output have
 
     @property

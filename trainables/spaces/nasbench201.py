@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from archray.errors import InvalidArchitecture
 from archray.plurals import count
@@ -111,6 +111,14 @@ class NASBench201(Space):
     """
 
     name: ClassVar[str] = "nasbench201"
+    # Networks as in the benchmark, trained as Dong and Yang (2020) do; GAEA leaves out `none` (Li et al. 2021, C.3).
+    defaults: ClassVar[Mapping[str, Any]] = {
+        "supernets": {
+            "supernet": {"network": {"channels": 16, "cells": 5}, "none": False, "training": {"epochs": 25}},
+            "network": {"channels": 16, "cells": 5},
+            "final": {"epochs": 200},
+        }
+    }
     decisions = tuple(Decision(f"{target}<-{source}", OPERATIONS) for target, source in EDGES)
 
     def encode(self, architecture: Architecture) -> str:

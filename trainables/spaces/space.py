@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from types import MappingProxyType
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -54,6 +54,9 @@ class Space(ABC):
     standalone: ClassVar[bool] = False  # whether archray has no supernet of it
     named: ClassVar[Mapping[str, str]] = MappingProxyType({})  # published architectures: their names and strings
     package: ClassVar[str | None] = None  # that its networks are made of, if it comes with the extra of its name
+    # Options of methods in this space where they differ from a method's own: `training` of every training run, the
+    # `proxy` of searches by one, and by family those of `supernets`, `nasi` and `ensembles`, as in a configuration.
+    defaults: ClassVar[Mapping[str, Any]] = MappingProxyType({})
     decisions: tuple[Decision, ...]
 
     def __eq__(self, other: object) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from archray.trainables.spaces.space import SPACES, Architecture, Decision, Space
 
@@ -71,6 +71,7 @@ class TimmConvNeXts(TimmFamily):
     """
 
     name: ClassVar[str] = "timm:convnext"
+    defaults: ClassVar[Mapping[str, Any]] = {"proxy": "snip"}  # synflow has no value on it
     decisions = (
         Decision("version", VERSIONS),
         Decision("width", CONVNEXT_WIDTHS),

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, NamedTuple
+from collections.abc import Mapping
+from typing import Any, ClassVar, NamedTuple
 
 from archray.trainables.spaces.space import SPACES, Architecture, Decision, Space
 
@@ -46,6 +47,9 @@ class VisionTransformers(Space):
 
     name: ClassVar[str] = "vit"
     sliced: ClassVar[bool] = True
+    # At the learning rate of convolutional networks, 0.1, a transformer learned nothing of digits without clipping, and
+    # synflow has no value on it.
+    defaults: ClassVar[Mapping[str, Any]] = {"training": {"grad_clip": 1.0}, "proxy": "snip"}
     decisions = (
         Decision("depth", DEPTHS),
         Decision("width", WIDTHS),

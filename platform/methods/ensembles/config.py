@@ -310,7 +310,6 @@ _SUPERNET: Values = {
         "training": {"epochs": 50, "batch_size": 128, "lr": 0.1, "lr_min": 0.0},
     },
 }
-_DARTS_FINAL: Values = {"final": {"drop_path": 0.2}}  # rising from 0 (note E8)
 PRESETS: Mapping[str, Values] = {
     "smoke": merge(
         PLAIN,
@@ -344,8 +343,7 @@ PRESETS: Mapping[str, Values] = {
 
 def _sampled_defaults(space: str, *method: Values) -> dict[str, Any]:
     """The paper's options of an ensemble's supernet and final training in a space, and those of a method over them."""
-    final = _DARTS_FINAL if get_space(space).name.startswith("darts") else {}
-    return defaults_of(space, _SUPERNET, final, *method)
+    return defaults_of(space, _SUPERNET, get_space(space).defaults.get("ensembles", {}), *method)
 
 
 _sampled = partial(

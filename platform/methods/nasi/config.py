@@ -99,20 +99,10 @@ def check_nasi(space: str, options: NASIOptions) -> None:
         options.build(space, in_channels=IMAGE_CHANNELS, num_classes=CLASSES, seed=None)
 
 
-# The thesis' constants: DARTS 6.5.3, trained as 6.4.4 says; NAS-Bench-1Shot1 6.5.1 (its nu, 1000, holds for its own
-# initialisation: Eq. 6.14 is the rule). Those of NAS-Bench-201 are not given.
-OF_SPACE: Values = {
-    "darts": {"nasi": {"mu": 2.0}, "final": {"batch_size": 96, "drop_path": 0.2}},
-    "nasbench1shot1": {"nasi": {"mu": 1.0, "nu_rule": "adaptive"}},
-}
-
-
 def _defaults(space: str) -> Values:
     values = defaults_of(space)
     network = values.pop("supernet", {}).get("network", {})
-    name = get_space(space).name
-    own: Values = next((of_space for known, of_space in OF_SPACE.items() if name.startswith(known)), {})
-    return merge(values, {"nasi": {"network": network}}, own)
+    return merge(values, {"nasi": {"network": network}}, get_space(space).defaults.get("nasi", {}))
 
 
 def _preset(name: str, **nasi: object) -> Values:

@@ -143,38 +143,6 @@ def serves(space: Space) -> str | None:
 # What methods that train a supernet share: defaults of each space, presets, flags.
 
 
-# Evaluation on CIFAR-10 in the space of DARTS: 20 cells, 36 channels (Liu et al. 2019, App. A.2; GAEA, C.1.2).
-DARTS_EVALUATION: Values = {
-    "network": {"channels": 36, "cells": 6, "auxiliary": True},
-    "final": {
-        "epochs": 600,
-        "batch_size": 128,
-        "lr": 0.025,
-        "nesterov": False,
-        "weight_decay": 3e-4,
-        "grad_clip": 5.0,
-        "auxiliary_weight": 0.4,
-        "drop_path": 0.3,
-        "augmentation": {"cutout": 16},
-    },
-}
-# Supernets: 8 cells of 16 channels for DARTS; as the benchmarks have them elsewhere. `none` is left out where GAEA
-# leaves it out (C.3), which is NAS-Bench-201; its standalone networks are trained as Dong and Yang (2020) do.
-OF_SPACE: Mapping[str, Values] = {
-    "darts": merge(DARTS_EVALUATION, {"supernet": {"network": {"channels": 16, "cells": 2}}}),
-    "nasbench201": {
-        "supernet": {"network": {"channels": 16, "cells": 5}, "none": False, "training": {"epochs": 25}},
-        "network": {"channels": 16, "cells": 5},
-        "final": {"epochs": 200},
-    },
-    # Zela et al. 2020: 3 stacks of 3 cells; NAS-Bench-101 trains for 108 epochs.
-    "nasbench1shot1": {
-        "supernet": {"network": {"channels": 16, "cells": 3}},
-        "network": {"channels": 128, "cells": 3},
-        "final": {"epochs": 108},
-    },
-}
-
 # Small images leave no room for an auxiliary tower, and few epochs no time for dropped paths.
 PLAIN: Values = {
     "network": {"auxiliary": False},
@@ -228,13 +196,11 @@ FLAGS: Mapping[str, str] = {
 
 
 def defaults_of(space: str, *method: Values) -> dict[str, Any]:
-    """The papers' options in a space, and those of a method over them.
+    """The options of supernet searches in a space, and those of a method over them.
 
-    space: a registered name or a reference; spaces of one family have the same.
+    space: a registered name or a reference.
     """
-    name = get_space(space).name
-    family = next((known for known in OF_SPACE if name.startswith(known)), None)
-    return merge(OF_SPACE[family] if family else {}, *method)
+    return merge(get_space(space).defaults.get("supernets", {}), *method)
 
 
 def supernet_method(
