@@ -152,11 +152,13 @@ def _source(module: str) -> _Source:
             while lines[start - 2].startswith("#"):
                 start -= 1
             used = frozenset(part.id for part in ast.walk(node) if isinstance(part, ast.Name))
+            if isinstance(node, ast.ClassDef | ast.FunctionDef):
+                bound = [node.name]
+            else:
+                targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+                bound = [part.id for target in targets for part in ast.walk(target) if isinstance(part, ast.Name)]
+            source.numbers.update(dict.fromkeys(bound, len(source.statements)))
             is_assignment = isinstance(node, ast.Assign | ast.AnnAssign)
-            targets = getattr(node, "targets", [getattr(node, "target", node)])
-            bound = {part.id for target in targets for part in ast.walk(target) if isinstance(part, ast.Name)}
-            for name in bound if is_assignment else [node.name]:
-                source.numbers[name] = len(source.statements)
             source.statements.append(_Statement("\n".join(lines[start - 1 : node.end_lineno]), used, is_assignment))
     return source
 

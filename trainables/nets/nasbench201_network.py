@@ -143,4 +143,5 @@ def _arguments(space: Space, architecture: Architecture) -> dict[str, Any]:
     return {"architecture": architecture}
 
 
-nasbench201_network = NETWORKS.register("nasbench201", SpaceNetwork(NASBench201Network, _arguments))
+nasbench201_network = SpaceNetwork(NASBench201Network, _arguments)
+NETWORKS.register("nasbench201", nasbench201_network)
