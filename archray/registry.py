@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import ast
 import difflib
 import importlib
 import importlib.util
 import inspect
-import pkgutil
-import re
 from collections.abc import Callable, Collection, Iterator
-from functools import cached_property, partial
-from pathlib import Path
+from functools import partial
 from types import ModuleType
 from typing import Any, Generic, TypeVar, overload
 
@@ -118,58 +114,6 @@ class CatalogueRegistry(Registry[T]):
         return entry
 
 
-class PackageRegistry(Registry[T]):
-    """A registry that a package fills: its module `snip` holds the entry `snip`, and is imported when it is asked for.
-
-    To add an entry is to add a file: it registers the entry, or calls it like itself. Names, and summaries out of the
-    modules' docstrings, cost no import of them.
-
-    Args:
-        package: the dotted name of the package, whose modules are all entries.
-        separator: what names have where the modules have an underscore.
-        suffix: what the modules' names end with and the entries' do not; another package may have the names.
-    """
-
-    def __init__(self, kind: str, package: str, separator: str = "_", suffix: str = "") -> None:
-        super().__init__(kind)
-        self.package, self.separator, self.suffix = package, separator, suffix
-
-    def register(self, name: str, entry: Any = None) -> Any:
-        defined_here = entry is not None and getattr(entry, "__module__", None) == self._module(name)
-        if defined_here and name not in self._entries:
-            self._entries[name] = entry
-            return entry
-        return super().register(name, entry)
-
-    def summary(self, name: str) -> str:
-        """The first sentence of the docstring of the entry's module; empty for one that was registered by hand."""
-        text = ast.get_docstring(ast.parse(self.source(name))) or ""
-        return re.split(r"\.(?:\s|$)", text, maxsplit=1)[0].replace("\n", " ")
-
-    def source(self, name: str) -> str:
-        """The text of the entry's module; empty for one that was registered by hand. Raises: UnknownName as `check`."""
-        self.check(name)
-        if name not in self._unloaded:
-            return ""
-        spec = importlib.util.find_spec(self._module(name))
-        assert spec is not None and spec.origin is not None  # a module that was listed, from a file
-        return Path(spec.origin).read_text(encoding="utf-8")
-
-    @cached_property
-    def _unloaded(self) -> Collection[str]:
-        folders = importlib.import_module(self.package).__path__
-        modules = [module.name for module in pkgutil.iter_modules(folders) if module.name.endswith(self.suffix)]
-        return frozenset(module.removesuffix(self.suffix).replace("_", self.separator) for module in modules)
-
-    def _load(self, name: str) -> T:
-        module = importlib.import_module(self._module(name))  # which may register it
-        entry: T = self._entries[name] if name in self._entries else getattr(module, name)
-        return entry
-
-    def _module(self, name: str) -> str:
-        return f"{self.package}.{name.replace(self.separator, '_')}{self.suffix}"
-
-
 class LazyModule(ModuleType):
     """A module that is imported when an attribute of it is first used, for files that register things without torch.
 
@@ -208,12 +152,6 @@ def takes(function: Callable[..., Any], count: int) -> bool:
     except ValueError:  # a function without a signature, of a compiled module
         return True
     return True
-
-
-def import_modules(package: str) -> None:
-    """Imports every module of a package: what registers itself in one of its files is then known."""
-    for module in pkgutil.iter_modules(importlib.import_module(package).__path__):
-        importlib.import_module(f"{package}.{module.name}")
 
 
 def lazy_attributes(package: str, **names: tuple[str, ...]) -> Callable[[str], Any]:

@@ -15,7 +15,7 @@ from archray.errors import InvalidInput
 from archray.platform import bench, methods, report
 from archray.platform.bench.result import BenchResult
 from archray.platform.compare import compared_progress, compared_runs
-from archray.platform.methods import open_run
+from archray.platform.methods import METHODS, STUDIES, open_run
 from archray.platform.report.figures import FIGURES, NothingToDraw
 from archray.platform.run.run import Run
 from archray.platform.run_result import RunResult
@@ -58,12 +58,19 @@ def figure_of(name: str) -> Callable[[Any], Figure]:
     return figure
 
 
+def methods_of(name: str) -> list[str]:
+    """The methods and studies whose runs a figure draws; none for a figure of every run."""
+    family = FIGURES[name][1].__module__.rpartition(".")[0]
+    if family in (report.__name__, methods.__name__):
+        return []
+    kinds = {method: registry.get(method).config for registry in (METHODS, STUDIES) for method in registry}
+    return [m for m, kind in kinds.items() if any(base.__module__.startswith(f"{family}.") for base in kind.__mro__)]
+
+
 def _checked(name: str, run: Run[Any]) -> Run[Any]:
     """The run, whose method's family has the figure. Raises: NothingToDraw."""
-    family = FIGURES[name][1].__module__.rpartition(".")[0]
-    if family != report.__name__ and not any(
-        base.__module__.startswith(f"{family}.") for base in type(run.config).__mro__
-    ):
+    kinds = methods_of(name)
+    if kinds and run.config.method not in kinds:
         raise NothingToDraw(
             f"{name} is no figure of a run of {run.config.method}; docs/plots.md says which runs each is of"
         )

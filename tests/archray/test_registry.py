@@ -10,7 +10,7 @@ import pytest
 
 from archray.errors import ArchrayError, InvalidInput, UnknownName
 from archray.references import file_module_name, is_reference, load_reference, split_reference
-from archray.registry import CatalogueRegistry, LazyModule, PackageRegistry, Registry
+from archray.registry import CatalogueRegistry, LazyModule, Registry
 
 
 @pytest.fixture
@@ -47,67 +47,11 @@ def test_it_refuses_duplicates_and_keeps_the_first(registry: Registry[int]) -> N
     assert registry.get("snip") == 1
 
 
-def test_an_unknown_name_lists_the_known(registry: Registry[int]) -> None:
+def test_an_unknown_name_lists_all_names(registry: Registry[int]) -> None:
     with pytest.raises(UnknownName, match=r"no proxy 'snipp'; did you mean 'snip'\? choose one of grasp, snip"):
         registry.get("snipp")
     with pytest.raises(UnknownName, match=r"no proxy 'snipp'"):
         registry.check("snipp")
-
-
-@pytest.fixture
-def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PackageRegistry[int]:
-    """Two modules, of which one cannot be imported."""
-    folder = tmp_path / "archray_test_numbers"
-    folder.mkdir()
-    (folder / "__init__.py").write_text("")
-    (folder / "two.py").write_text('"""The number\ntwo. Euclid, VII."""\n\ntwo = 2\n')
-    (folder / "broken.py").write_text('"""No number."""\n\nraise RuntimeError("imported")\n')
-    monkeypatch.syspath_prepend(tmp_path)
-    return PackageRegistry("number", folder.name)
-
-
-def test_a_package_names_its_entries_without_importing_them(package: PackageRegistry[int]) -> None:
-    assert package.names() == list(package) == ["broken", "two"]
-    assert "two" in package and "three" not in package
-    assert [package.summary(name) for name in package] == ["No number", "The number two"]
-    assert package.source("two").endswith("two = 2\n")
-    package.check("broken")
-    with pytest.raises(RuntimeError, match="imported"):
-        package.get("broken")
-
-
-def test_an_entry_of_a_package_is_what_its_module_calls_like_itself(package: PackageRegistry[int]) -> None:
-    assert package.get("two") == 2
-    package.register("three", 3)
-    assert package.get("three") == 3 and package.names() == ["broken", "three", "two"]
-    assert package.summary("three") == ""
-    with pytest.raises(ValueError, match="number 'two' is registered already"):
-        package.register("two", 2)
-    for look_up in (package.get, package.check, package.summary):
-        with pytest.raises(
-            UnknownName, match=r"no number 'tow'; did you mean 'two'\? choose one of broken, three, two"
-        ):
-            look_up("tow")
-
-
-def test_a_module_of_a_package_registers_its_entry_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = tmp_path / "archray_test_names"
-    folder.mkdir()
-    (folder / "__init__.py").write_text("from archray.registry import PackageRegistry\n")
-    (folder / "twenty_two.py").write_text(
-        "from archray_test_names_of import NAMES\n\n@NAMES.register('twenty-two')\nclass Number:\n    value = 22\n"
-    )
-    (tmp_path / "archray_test_names_of.py").write_text(
-        "from archray.registry import PackageRegistry\nNAMES = PackageRegistry('number', 'archray_test_names', '-')\n"
-    )
-    monkeypatch.syspath_prepend(tmp_path)
-    numbers = load_reference("archray_test_names_of:NAMES")
-    assert numbers.names() == ["twenty-two"] and "twenty-two" in numbers
-    with pytest.raises(ValueError, match="registered already"):
-        numbers.register("twenty-two", object())  # of another module
-    assert numbers.get("twenty-two").value == 22
-    with pytest.raises(ValueError, match="registered already"):
-        numbers.register("twenty-two", numbers.get("twenty-two"))
 
 
 def test_a_catalogue_imports_an_entry_when_it_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

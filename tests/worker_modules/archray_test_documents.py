@@ -23,7 +23,7 @@ from typing import Any
 
 import pytest
 
-from archray.registry import PackageRegistry, Registry, import_modules
+from archray.registry import Registry
 
 HEADING = re.compile(r"^(#{1,6}) +(.+?) *$")
 FENCE = re.compile(r"^```(\w*) *(.*?) *$")
@@ -163,25 +163,14 @@ def added_to_archray(files: list[Path], folder: Path, repository: Path) -> Itera
         importlib.import_module(holder)
     before = set(sys.modules)
     registries = registries_of_archray()
-    for registry in registries:
-        if isinstance(registry, PackageRegistry) and within(registry.package, "archray"):
-            for name in registry.names():
-                registry.get(name)
     kept = [{key: copy(value) for key, value in vars(registry).items()} for registry in registries]
     try:
         with pytest.MonkeyPatch.context() as patch:
             patch.syspath_prepend(folder)
             patch.chdir(folder)
-            packages = []
             for package in dict.fromkeys(package_of(file, repository) for file in files if file.parts[0] in ROOMS):
                 module = importlib.import_module(".".join(("archray", *package.parts)))
                 patch.setattr(module, "__path__", [*module.__path__, str(folder / package)])
-                packages.append(module)
-            for registry in registries:
-                vars(registry).pop("_unloaded", None)  # a list of a package's files, made once
-            for module in packages:
-                if hasattr(module, "import_modules"):  # it imports whatever lies in it, so that it registers itself
-                    import_modules(module.__name__)
             yield
     finally:
         for registry, attributes in zip(registries, kept, strict=True):
