@@ -16,6 +16,8 @@ from archray.trainables.data import DataSettings, load_images
 from archray.trainables.data.dataset import Dataset
 from archray.trainables.nasi.one_step import constraints, one_step, reward
 from archray.trainables.nasi.search import (
+    MULTIPLES,
+    PENALTIES,
     Constants,
     NASIBatches,
     NASISearch,
@@ -33,8 +35,6 @@ from archray.trainables.spaces.darts import NODES
 from archray.trainables.spaces.genotypes import CELLS
 from archray.trainables.supernets.networks import Supernet, build_supernet, copy_weights
 from archray.trainables.tune.nasi_trainable import (
-    MULTIPLES,
-    PENALTIES,
     NASIAgreementTrainable,
     NASIScorer,
     NASITrainable,
