@@ -311,7 +311,7 @@ def test_the_constants_that_are_tried_hold_the_own_ones() -> None:
     result = trial.step()
     tried = json.loads(result["constants"])
     assert len(tried) == len(MULTIPLES) * len(PENALTIES)
-    nu_0 = trial.search.nu_0("fixed")
+    nu_0 = trial.trainer.nu_0("fixed")
     [own] = [each for each in tried if each["mu"] == 2.0 and each["nu"] == nu_0]
     assert own["architecture"] == result["architecture"] and own["trace"] == result["found_trace"]
     assert json.loads(result["samples"])["trace"] == trial.trainer.traces.tolist()
