@@ -6,6 +6,7 @@ import difflib
 import importlib
 import importlib.util
 import inspect
+import pkgutil
 from collections.abc import Callable, Collection, Iterator
 from functools import partial
 from types import ModuleType
@@ -152,6 +153,12 @@ def takes(function: Callable[..., Any], count: int) -> bool:
     except ValueError:  # a function without a signature, of a compiled module
         return True
     return True
+
+
+def import_modules(package: str) -> None:
+    """Imports every module of a package: what registers itself in one of its files is then known."""
+    for module in pkgutil.iter_modules(importlib.import_module(package).__path__):
+        importlib.import_module(f"{package}.{module.name}")
 
 
 def lazy_attributes(package: str, **names: tuple[str, ...]) -> Callable[[str], Any]:

@@ -13,8 +13,8 @@ from torch.nn import functional as F
 from archray.errors import InvalidInput
 from archray.references import load_reference
 from archray.trainables.nets import NetworkSettings, build, count_parameters
-from archray.trainables.nets.darts_network import DARTSNetwork
-from archray.trainables.nets.nasbench1shot1_network import NASBench1Shot1Network
+from archray.trainables.nets.darts_network import darts_network
+from archray.trainables.nets.nasbench1shot1_network import search_network
 from archray.trainables.spaces import get_space
 from archray.trainables.supernets.networks import MixtureWeights, build_supernet, copy_weights, discretise, groups
 from archray.trainables.supernets.networks.cells import depthwise, normalised_sum
@@ -26,9 +26,10 @@ SPACES = ("nasbench201", "darts", "darts-none", "nasbench1shot1-1", "nasbench1sh
 def standalone(name: str, architecture: tuple[str, ...]) -> torch.nn.Module:
     """The standalone network in search form (notes G3 and P5)."""
     if name != "nasbench201":
-        make = DARTSNetwork if name.startswith("darts") else NASBench1Shot1Network
         sizes = {"channels": 4, "cells": 1, "in_channels": 3, "num_classes": 10}
-        return make(get_space(name), architecture, **sizes, normalisation="search").train()
+        if name.startswith("darts"):
+            return darts_network(get_space(name), architecture, **sizes, normalisation="search").train()
+        return search_network(get_space(name), architecture, **sizes).train()
     return build(name, architecture, network=TINY, in_channels=3, num_classes=10, seed=1, for_scoring=True)
 
 

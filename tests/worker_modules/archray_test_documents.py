@@ -23,7 +23,7 @@ from typing import Any
 
 import pytest
 
-from archray.registry import Registry
+from archray.registry import Registry, import_modules
 
 HEADING = re.compile(r"^(#{1,6}) +(.+?) *$")
 FENCE = re.compile(r"^```(\w*) *(.*?) *$")
@@ -168,9 +168,14 @@ def added_to_archray(files: list[Path], folder: Path, repository: Path) -> Itera
         with pytest.MonkeyPatch.context() as patch:
             patch.syspath_prepend(folder)
             patch.chdir(folder)
+            packages = []
             for package in dict.fromkeys(package_of(file, repository) for file in files if file.parts[0] in ROOMS):
                 module = importlib.import_module(".".join(("archray", *package.parts)))
                 patch.setattr(module, "__path__", [*module.__path__, str(folder / package)])
+                packages.append(module)
+            for module in packages:
+                if hasattr(module, "import_modules"):  # it imports all its modules, which register themselves
+                    import_modules(module.__name__)
             yield
     finally:
         for registry, attributes in zip(registries, kept, strict=True):

@@ -149,7 +149,7 @@ NSGA2 = _method(
     "nsga2",
     NSGA2Config,
     recipe_at=f"{_AT}.report:NSGA2",
-    searcher_at=f"{_AT}.pareto_searchers:nsga2",
+    searcher_at=f"{_AT}.searchers:nsga2",
     presets=_PRESETS,
     flags={**_FLAGS, "population": "search.population"},
 )
@@ -157,7 +157,7 @@ PARETO_POOL = _method(
     "pareto-pool",
     ParetoPoolConfig,
     recipe_at=f"{_AT}.report:PARETO_POOL",
-    searcher_at=f"{_AT}.pareto_searchers:pareto_pool",
+    searcher_at=f"{_AT}.searchers:pareto_pool",
     presets=POOL_PRESETS,
     flags={
         **_FLAGS,

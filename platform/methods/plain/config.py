@@ -440,7 +440,7 @@ def _own(name: str, config: type[PlainConfig], of_pool: bool = False, **fields: 
 
 
 def _searcher(function: str) -> str:
-    return f"{_AT}.plain_searchers:{function}"
+    return f"{_AT}.searchers:{function}"
 
 
 _EVOLVES: Mapping[str, Values] = {

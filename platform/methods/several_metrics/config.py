@@ -101,11 +101,11 @@ RANK_SURROGATE = _method(
     "rank-surrogate",
     RankSurrogateConfig,
     recipe_at=f"{_AT}.report:RANK_SURROGATE",
-    searcher_at=f"{_AT}.several_metrics_searchers:rank_surrogate",
+    searcher_at=f"{_AT}.searchers:rank_surrogate",
 )
 ROBOT = _method(
     "robot",
     RoBoTConfig,
     recipe_at=f"{_AT}.report:ROBOT",
-    searcher_at=f"{_AT}.several_metrics_searchers:robot",
+    searcher_at=f"{_AT}.searchers:robot",
 )
