@@ -25,7 +25,7 @@ from archray.platform.report.figures import (
     tell_points,
 )
 from archray.platform.report.section import Column, Section, captioned, failures, numbers, numeric, paragraphs, table
-from archray.platform.report.statistics import FEWEST, Agreement, rank_agreement
+from archray.platform.report.statistics import MIN_POINTS, Agreement, rank_agreement
 from archray.platform.run.layout import TRIALS
 from archray.platform.run.run import Run
 from archray.platform.run.run_summary import Listing
@@ -125,7 +125,7 @@ def judge_bounds(pool: pd.DataFrame, trained: pd.DataFrame, value: str, space: s
     columns = {name: numbers(pool, name) for name in (*metrics, KAPPA, "parameters", "multiply_adds")}
     scored = pd.DataFrame({"architecture": pool["architecture"], **columns}).drop_duplicates("architecture")
     rows = trained.merge(scored, on="architecture").reset_index(drop=True)
-    if len(rows) < FEWEST:
+    if len(rows) < MIN_POINTS:
         return None
     largest = {name: float(columns[name].abs().max()) for name in metrics}
     promises = [*_bounds(rows, largest), *_plain(space, rows)]
@@ -143,7 +143,7 @@ def _trained(run: Run[Any]) -> tuple[pd.DataFrame, str]:
         told = "objective" if run.config.space.startswith(PREFIX) else "validation_accuracy"
         trials = asked.rename(columns={"value": told})
     nothing = pd.DataFrame(columns=["architecture", "error", "gap"])
-    value = next((name for name in _VALUES if numbers(trials, name).notna().sum() >= FEWEST), "")
+    value = next((name for name in _VALUES if numbers(trials, name).notna().sum() >= MIN_POINTS), "")
     if "architecture" not in trials or not value:
         return nothing, value
     reached = numbers(trials, value).where(failures(trials).isna())
@@ -166,7 +166,7 @@ def _bounds(rows: pd.DataFrame, largest: dict[str, float]) -> Iterator[Promise]:
         metric, kappa = np.where(known, metric, np.nan), np.where(known, kappa, np.nan)
         yield Promise(f"κ/M, M = {name}", kappa / metric, "bound")
         yield Promise(f"1/M, M = {name}", 1 / metric, "bound")
-        if known.sum() >= FEWEST:
+        if known.sum() >= MIN_POINTS:
             yield _fitted(name, metric, kappa / metric, rows["error"].to_numpy(), known)
 
 
@@ -286,8 +286,8 @@ def _words(judged: Judged) -> Iterator[str]:
 
 def _verdict(agreements: list[tuple[str, Agreement]], what: str) -> str:
     """How many of them are told from chance, and the best."""
-    right = sum(a.told and a.tau > 0 for _, a in agreements)
-    wrong = sum(a.told and a.tau < 0 for _, a in agreements)
+    right = sum(a.excludes_zero and a.tau > 0 for _, a in agreements)
+    wrong = sum(a.excludes_zero and a.tau < 0 for _, a in agreements)
     name, best = max(agreements, key=lambda pair: pair[1].tau)
     text = (
         f"Of {len(agreements)} {what} {right} order{'s' if right == 1 else ''} the errors surely (an interval above 0)"

@@ -1,7 +1,7 @@
-"""How well one order agrees with another, with an interval: Kendall's tau and Spearman's rho of few values.
+"""Rank correlations of few values with intervals, and claims with verdicts.
 
-The intervals are Fisher's, with the standard errors of arctanh tau and arctanh rho of Fieller et al. 1957 and of
-Bonett and Wright 2000.
+The intervals of `rank_agreement` are Fisher's, with the standard errors of arctanh tau and arctanh rho of Fieller et
+al. 1957 and of Bonett and Wright 2000.
 """
 
 from __future__ import annotations
@@ -13,9 +13,32 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.stats import kendalltau, spearmanr
 
-FEWEST = 3  # values that a rank correlation needs: two always agree or disagree
-FEWEST_FOR_INTERVAL = 5  # the standard error of tau has n - 4 below the root
+MIN_POINTS = 3  # of a correlation: two points always agree or disagree
+MIN_POINTS_OF_INTERVAL = 5  # the standard error of tau has n - 4 below the root
 Z = 1.959963985  # of a 95 % interval
+
+HOLDS, FAILS = "holds", "does not hold"  # verdicts on a claim; a study adds its word for an undecided one
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A claim of a paper and its verdict in a run.
+
+    Attributes:
+        text: the claim.
+        measure: the measured quantity in words.
+        verdict: HOLDS, FAILS or the study's word for undecided.
+        source: section of the paper.
+        value, low, high: the measured quantity with its 95 % interval; NaN if it could not be computed.
+    """
+
+    text: str
+    measure: str
+    verdict: str
+    source: str = ""
+    value: float = math.nan
+    low: float = math.nan
+    high: float = math.nan
 
 
 @dataclass(frozen=True)
@@ -29,25 +52,58 @@ class Agreement:
     n: int
 
     @property
-    def told(self) -> bool:
-        """Whether tau's interval leaves 0 out."""
+    def excludes_zero(self) -> bool:
+        """Whether 0 is outside of tau's interval."""
         low, high = self.tau_interval
         return low > 0 or high < 0
 
 
 def rank_agreement(promise: Sequence[float] | np.ndarray, value: Sequence[float] | np.ndarray) -> Agreement:
     """Of the pairs that are finite on both sides. promise, value: (n,) each."""
-    x, y = np.asarray(promise, dtype=float), np.asarray(value, dtype=float)
-    known = np.isfinite(x) & np.isfinite(y)
-    x, y, n = x[known], y[known], int(known.sum())
-    nothing = (math.nan, math.nan)
-    if n < FEWEST or np.ptp(x) == 0 or np.ptp(y) == 0:
-        return Agreement(math.nan, nothing, math.nan, nothing, n)
-    tau, rho = float(kendalltau(x, y).statistic), float(spearmanr(x, y).statistic)
-    if n < FEWEST_FOR_INTERVAL:
+    x, y = finite_pairs(promise, value)
+    n, nothing = len(x), (math.nan, math.nan)
+    tau, rho = kendall(x, y), spearman(x, y)
+    if n < MIN_POINTS_OF_INTERVAL or math.isnan(tau):
         return Agreement(tau, nothing, rho, nothing, n)
     of_rho = _interval(rho, math.sqrt((1 + rho**2 / 2) / (n - 3)))
     return Agreement(tau, _interval(tau, math.sqrt(0.437 / (n - 4))), rho, of_rho, n)
+
+
+def spearman(x: Sequence[float] | np.ndarray, y: Sequence[float] | np.ndarray) -> float:
+    """Spearman's rho of the pairs that are finite on both sides; NaN if there is no `variation`."""
+    x, y = finite_pairs(x, y)
+    return float(spearmanr(x, y).statistic) if variation(x, y) else math.nan
+
+
+def kendall(x: Sequence[float] | np.ndarray, y: Sequence[float] | np.ndarray) -> float:
+    """Kendall's tau of the pairs that are finite on both sides; NaN if there is no `variation`."""
+    x, y = finite_pairs(x, y)
+    return float(kendalltau(x, y).statistic) if variation(x, y) else math.nan
+
+
+def pearson(x: Sequence[float] | np.ndarray, y: Sequence[float] | np.ndarray) -> float:
+    """Pearson's correlation of the pairs that are finite on both sides; NaN if there is no `variation`."""
+    x, y = finite_pairs(x, y)
+    return float(np.corrcoef(x, y)[0, 1]) if variation(x, y) else math.nan
+
+
+def finite_pairs(x: Sequence[float] | np.ndarray, y: Sequence[float] | np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The pairs that are finite on both sides. x, y: (n,) each."""
+    x, y = np.asarray(x, dtype=float), np.asarray(y, dtype=float)
+    finite = np.isfinite(x) & np.isfinite(y)
+    return x[finite], y[finite]
+
+
+def variation(x: np.ndarray, y: np.ndarray) -> bool:
+    """Whether a correlation of (n,) and (n,) exists: MIN_POINTS or more, and not constant on either side."""
+    return bool(len(x) >= MIN_POINTS and np.ptp(x) > 0 and np.ptp(y) > 0)
+
+
+def middle(draws: Sequence[float] | np.ndarray) -> tuple[float, float]:
+    """The middle 95 % of a bootstrap's draws; NaN where none is finite."""
+    finite = np.asarray(draws)[np.isfinite(draws)]
+    low, high = np.quantile(finite, (0.025, 0.975)) if finite.size else (np.nan, np.nan)
+    return float(low), float(high)
 
 
 def _interval(correlation: float, error: float) -> tuple[float, float]:

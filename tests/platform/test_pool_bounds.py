@@ -43,9 +43,9 @@ def test_what_is_not_known_is_left_out() -> None:
     assert told.rho == pytest.approx(spearmanr([1, 2, 4, 5, 6], [1, 3, 4, 6, 5]).statistic)
     assert math.isnan(rank_agreement([1, 2], [1, 2]).tau) and math.isnan(rank_agreement([1, 1, 1], [1, 2, 3]).tau)
     few = rank_agreement([1, 2, 3], [1, 2, 3])
-    assert few.tau == 1 and math.isnan(few.tau_interval[0]) and not few.told
+    assert few.tau == 1 and math.isnan(few.tau_interval[0]) and not few.excludes_zero
     perfect = rank_agreement(range(9), range(9))
-    assert perfect.told and perfect.tau_interval[1] == pytest.approx(1)
+    assert perfect.excludes_zero and perfect.tau_interval[1] == pytest.approx(1)
 
 
 def test_chance_is_what_fits_to_random_orders_reach() -> None:
